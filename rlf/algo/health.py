@@ -58,9 +58,11 @@ class Guard(StrictModel):
     @model_validator(mode="after")
     def _bounds_something(self) -> Self:
         if self.above is None and self.below is None:
-            raise PydanticCustomError("guard", "bounds nothing; write `above`, `below`, or null for no guard")
+            raise PydanticCustomError("guard", "sets no bound; write `above` or `below`, or null for no guard")
         if self.above is not None and self.below is not None and self.above <= self.below:
-            raise PydanticCustomError("guard", "`above` is not over `below`, so that every number is out of bounds")
+            raise PydanticCustomError(
+                "guard", "`above` must be greater than `below`; as written, every number is out of bounds"
+            )
         return self
 
     def holds(self, value: float) -> bool:

@@ -94,7 +94,7 @@ class OffPolicyCorrection(StrictModel):
         if low > high:
             raise ValueError(f"threshold: got {low} > {high}; write [low, high]")
         if high < 0:
-            raise ValueError(f"threshold: got {high} as the upper bound, so that nothing passes; write e.g. [0, 2]")
+            raise ValueError(f"threshold: got {high} as the upper bound, which excludes every token; write e.g. [0, 2]")
         divergence = self.gating is not CorrectionGating.RATIO
         if divergence and (self.mode is CorrectionMode.CLIP or self.level is CorrectionLevel.SEQ_PRODUCT):
             what = "mode clip" if self.mode is CorrectionMode.CLIP else "level seq_product"

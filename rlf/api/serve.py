@@ -78,9 +78,7 @@ def used_as_trained(
     """
     with open_target(name, files, overrides, runs_folder=runs_folder, needs_data=False) as target:
         if plays and target.plan is None:
-            raise RlfError(
-                f"--agent: {name} has no spec whose tools could be played. Name one, e.g. specs/search.yaml."
-            )
+            raise RlfError(f"--agent: {name} has no spec with tools to serve. Name one, e.g. specs/search.yaml.")
         yield Used(target.model, target.load_host, target.spec.chat, target.spec if plays else None)
 
 
@@ -138,7 +136,7 @@ async def serve_by_vllm(
     """
     if not has_vllm():
         raise RlfError("--vllm: vLLM is not installed here. Install vllm==0.29.0, or leave the option out.")
-    assert used.path is not None, "a target that is no endpoint has a model"
+    assert used.path is not None, "a target that is not an endpoint has a model"
     with listening(settings.host, settings.port) as listener:
         port = listener.getsockname()[1]
     own = as_trained(_vllm_parser(used), num_slots=num_slots)
@@ -152,7 +150,7 @@ async def serve_by_vllm(
 
 def _vllm_parser(used: Used) -> str:
     """vLLM's tool parser of the model's chat format; empty where either is not known."""
-    assert used.path is not None, "a target that is no endpoint has a model"
+    assert used.path is not None, "a target that is not an endpoint has a model"
     try:
         chat = used.chat.format
         return FORMATS.get(detect_format(load_tokenizer(used.path))[0] if chat == "auto" else chat).vllm_parser

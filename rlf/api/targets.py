@@ -152,8 +152,8 @@ def _find_target(name: str, runs_folder: Path, temporary: Path) -> _Found:
         raise
     except RlfError as error:
         raise RlfError(
-            f"{name}: names no model: it is no folder here, and {error} A model of Hugging Face is written "
-            "OWNER/NAME, a shipped one `builtin:tiny`."
+            f"{name}: names no model: there is no such folder here, and {error} Write "
+            "OWNER/NAME for a model of Hugging Face, `builtin:tiny` for a shipped one."
         ) from error
     with open_reader(runs_folder) as reader:
         run = trained_run(reader, run_name)

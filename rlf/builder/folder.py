@@ -88,7 +88,7 @@ def _check_folder(out: Path) -> None:
         raise RlfError(f"{out}: this is a file; a world is a folder. Name another one with `out`.")
     found = {path.name for path in out.iterdir()} if out.is_dir() else set()
     if found and not found & {CERTIFICATE, WORK}:
-        raise RlfError(f"{out}: the folder holds something else. Name another one with `out`, or empty it.")
+        raise RlfError(f"{out}: the folder holds other files. Name another one with `out`, or empty it.")
 
 
 def _write(out: Path, settings: BuildSettings, parts: Sequence[Part]) -> None:
@@ -175,7 +175,7 @@ def read_world(folder: Path) -> tuple[Certificate, list[Task]]:
     try:
         certificate = read_certificate(json.loads((folder / CERTIFICATE).read_text(encoding="utf-8")))
     except FileNotFoundError:
-        raise RlfError(f"{folder}: no {CERTIFICATE} is there; `rlf env build` writes one. Name a world.") from None
+        raise RlfError(f"{folder}: it has no {CERTIFICATE}; `rlf env build` writes one. Name a built world.") from None
     tasks = []
     for split in SPLITS:
         lines = (folder / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()

@@ -40,7 +40,7 @@ def write_ftrl(folder: Path) -> Iterator[Path]:
     _, tasks = read_world(folder)
     if "class World" in ((folder / CODE).read_text(encoding="utf-8") if (folder / CODE).is_file() else ""):
         raise RlfError(
-            f"{folder}: its tools change the world, and rows of FTRL keep no state. Build with `changes: 0`."
+            f"{folder}: its tools change the world, but rows of FTRL keep no state. Build with `changes: 0`."
         )
     (folder / "ftrl").mkdir(exist_ok=True)
     with closing(sqlite3.connect(folder / DATABASE if (folder / DATABASE).is_file() else ":memory:")) as connection:

@@ -57,7 +57,7 @@ class Family(StrictModel):
         for name, words in self.relations.items():
             if (words.range is not None) != (self.value == NUMBER):
                 raise PydanticCustomError(
-                    "pack", "{name}: numbers need a `range`, and nothing else has one", {"name": name}
+                    "pack", "{name}: numbers need a `range`, and other values have none", {"name": name}
                 )
         return self
 

@@ -20,13 +20,14 @@ def branch_trajectory(
     k: Annotated[int, typer.Argument(metavar="K", min=0, help="Which trajectory of the step.", show_default=False)],
     step: Annotated[int, typer.Option("--step", min=0, help="Its step.", show_default=False)],
     phase: Annotated[str, typer.Option("--phase", help="`train`, or the mode of an evaluation.")] = "train",
-    turn: Annotated[int, typer.Option("--turn", min=0, help="Turns that are kept; 0 keeps the prompt alone.")] = 0,
+    turn: Annotated[int, typer.Option("--turn", min=0, help="Turns that are kept; 0 keeps only the prompt.")] = 0,
     samples: Annotated[int, typer.Option("--samples", "-n", min=1, max=256, help="Continuations.")] = 8,
     observation: Annotated[
-        str | None, typer.Option("--observation", help="What the last kept call returns in place of its result.")
+        str | None, typer.Option("--observation", help="Result of the last kept call, instead of the recorded one.")
     ] = None,
     at: Annotated[
-        str | None, typer.Option("--at", metavar="STEP", help="The checkpoint that plays.", show_default="the newest")
+        str | None,
+        typer.Option("--at", metavar="STEP", help="The checkpoint that continues.", show_default="the newest"),
     ] = None,
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,

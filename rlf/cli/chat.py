@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 _MAX_RESULT_CHARS = 400
 _HELP = {
-    "/undo": "take your last message and its answer back",
-    "/retry": "let the model answer again, with another seed",
+    "/undo": "remove your last message and its answer",
+    "/retry": "answer again with another seed",
     "/tools": "the tools that the model may call",
     "/system TEXT": "start over with a system message; without TEXT with none",
     "/image PATH": "show an image with your next message",
@@ -52,7 +52,7 @@ def chat(
         list[str] | None,
         typer.Argument(
             metavar="[SPEC|KEY=VALUE]...",
-            help="How it is used, where that is not as its run says.",
+            help="Specs and overrides, if they differ from its run's.",
             show_default=False,
             autocompletion=complete_spec,
         ),
@@ -64,7 +64,7 @@ def chat(
     api_key_env: Annotated[
         str | None, typer.Option("--api-key-env", metavar="NAME", help="Environment variable with the server's key.")
     ] = None,
-    greedy: Annotated[bool, typer.Option("--greedy", help="Take the likeliest token each time.")] = False,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Always take the most likely token.")] = False,
     temperature: Annotated[
         float | None, typer.Option("--temperature", min=0.0, help="Of the answers.", show_default="the spec's")
     ] = None,
@@ -168,7 +168,7 @@ class _Terminal:
     def talk(self) -> None:
         """Reads lines until /quit, the end of the input, or a second Ctrl-C. Raises KeyboardInterrupt for that."""
         tools = len(self._target.spec.tools)
-        self._screen.line(f"{self._target.name}, {tools} tools. /help shows what there is, /quit ends.", "dim")
+        self._screen.line(f"{self._target.name}, {tools} tools. /help lists the commands, /quit ends.", "dim")
         was_interrupted = False
         while True:
             try:
@@ -182,7 +182,7 @@ class _Terminal:
                 if was_interrupted:
                     raise
                 was_interrupted = True
-                self._screen.line("Ctrl-C again, or /quit, ends.", "dim")
+                self._screen.line("Press Ctrl-C again, or write /quit, to end.", "dim")
 
     def _run_line(self, line: str) -> None:
         if not line:
@@ -192,7 +192,7 @@ class _Terminal:
             if line.startswith("/"):
                 command = self._commands.get(word)
                 if command is None:
-                    raise RlfError(f"there is no {word}. /help shows what there is.")
+                    raise RlfError(f"there is no command {word}. /help lists the commands.")
                 command(rest.strip())
             else:
                 images, self._images = self._images, []

@@ -50,7 +50,7 @@ def compare_runs(
         ),
     ] = None,
     flips: Annotated[
-        int, typer.Option("--flips", min=0, help="Questions that came out differently to show, for each arm.")
+        int, typer.Option("--flips", min=0, help="How many questions with different outcomes to show for each arm.")
     ] = 1,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Also write one self-contained page.")

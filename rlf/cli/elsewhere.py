@@ -46,4 +46,4 @@ def override_for(error: BaseException, arguments: Sequence[str]) -> str | None:
         return None
     following = arguments[places[0] + 1 : places[0] + 2]
     value = arguments[places[0]].partition("=")[2] or "".join(text for text in following if text[:1] != "-") or "VALUE"
-    return f"{option}: an override has no dashes. Write {shlex.quote(f'{option[2:]}={value}')}."
+    return f"{option}: an override starts without dashes. Write {shlex.quote(f'{option[2:]}={value}')}."

@@ -9,7 +9,7 @@ from rlf.cli.env_import import import_world
 from rlf.cli.env_serve import serve_world
 from rlf.cli.env_worlds import attack_world, list_worlds, play_world, test_world
 
-env_app = typer.Typer(name="env", help="Build worlds, try them and look at them.", no_args_is_help=True)
+env_app = typer.Typer(name="env", help="Build, test and show worlds.", no_args_is_help=True)
 env_app.command("list")(list_worlds)
 env_app.command("show")(show_env)
 env_app.command("test")(test_world)

@@ -41,9 +41,11 @@ def build_env(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show counts and cost; build nothing.")] = False,
     form: Annotated[
-        Format, typer.Option("--format", help="ftrl: FTRL's rows too, in the world's folder `ftrl`.")
+        Format, typer.Option("--format", help="ftrl: also write FTRL's rows, in the world's folder `ftrl`.")
     ] = Format.WORLD,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Begin again where a build was cut off.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Start over instead of continuing an interrupted build.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Build a world: tasks with their tools, each proven before it is written; continues a build that was cut off."""

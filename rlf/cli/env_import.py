@@ -34,10 +34,8 @@ def import_world(
             "text: `package:id`.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="File that is written.")] = Path(
-        "specs/world.yaml"
-    ),
-    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="File to write.")] = Path("specs/world.yaml"),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write the YAML of a world from a class, an MCP server, an OpenEnv server or a package of text worlds."""

@@ -21,10 +21,12 @@ from rlf.reports.quantities import visible
 if TYPE_CHECKING:
     from rlf.api.env.worlds import Action, DescribedWorld, Happened, Page, Played, Scene, Verdict
 
-NumTasks = Annotated[int, typer.Option("--tasks", min=1, help="Tasks of the training data that are tried.")]
+NumTasks = Annotated[int, typer.Option("--tasks", min=1, help="Tasks of the training data to try.")]
 Tolerance = Annotated[
     float,
-    typer.Option("--tolerance", min=0, max=1, help="Share of the reward that a policy without skill may earn by luck."),
+    typer.Option(
+        "--tolerance", min=0, max=1, help="Share of the reward that a policy without skill may earn by chance."
+    ),
 ]
 _STYLES = {"ok": "green", "failed": "bold red", "unknown": "yellow"}
 

@@ -34,8 +34,8 @@ def evaluate(
         list[str] | None,
         typer.Argument(
             metavar="TARGET...|SPEC|KEY=VALUE",
-            help="Runs, RUN@STEP, folders, Hugging Face ids or evaluations; then the spec that they are tried by, "
-            "where their run's own is not meant, and overrides of it.",
+            help="Runs, RUN@STEP, folders, Hugging Face ids or evaluations; then a spec to use  "
+            "instead of their run's own, and overrides of it.",
             show_default=False,
             autocompletion=complete_run,
         ),
@@ -51,7 +51,8 @@ def evaluate(
         str | None, typer.Option("--api-key-env", metavar="NAME", help="Environment variable with the server's key.")
     ] = None,
     data: Annotated[
-        str | None, typer.Option("--data", metavar="DATASET", help="Questions in place of the spec's `data.eval`.")
+        str | None,
+        typer.Option("--data", metavar="DATASET", help="Questions to use instead of the spec's `data.eval`."),
     ] = None,
     num_samples: Annotated[
         int | None,
@@ -59,7 +60,7 @@ def evaluate(
     ] = None,
     temperature: Annotated[float | None, typer.Option("--temperature", min=0.0, help="Of the samples.")] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="Answer each question greedily, once.")] = False,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Questions, from the first on.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Use only the first N questions.")] = None,
     max_concurrency: Annotated[
         int | None, typer.Option("--max-concurrency", min=1, help="Trajectories at once.")
     ] = None,

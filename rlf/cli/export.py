@@ -21,13 +21,16 @@ def export(
     name: RunName,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the model is written; it must not exist.")],
     step: Annotated[
-        str, typer.Option("--step", metavar="N|newest|best", help="Which model: updates seen, or by held-out success.")
+        str,
+        typer.Option(
+            "--step", metavar="N|newest|best", help="Which model: a step, the newest, or the best by held-out success."
+        ),
     ] = "newest",
     push: Annotated[
         str | None, typer.Option("--push", metavar="OWNER/NAME", help="Also upload it to the Hugging Face Hub.")
     ] = None,
-    private: Annotated[bool, typer.Option("--private", help="Of --push: a private repository.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Of --push: only show what would be sent.")] = False,
+    private: Annotated[bool, typer.Option("--private", help="With --push: make the repository private.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --push: only show what would be sent.")] = False,
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> None:

@@ -13,7 +13,9 @@ from rlf.core.foreign import foreign_code
 
 NoImport = Annotated[
     bool,
-    typer.Option("--no-import", help="Import no Python and start no MCP server: for a spec that you do not trust."),
+    typer.Option(
+        "--no-import", help="Import no Python and start no MCP server, e.g. for a spec that you do not trust."
+    ),
 ]
 
 

@@ -26,7 +26,7 @@ def fork_run(
         list[str] | None,
         typer.Argument(
             metavar="[SPEC|KEY=VALUE]",
-            help="Overrides of the parent's plan, or specs in its place, with overrides.",
+            help="Overrides of the parent's plan; or specs to use instead, with overrides.",
             show_default=False,
             autocompletion=complete_spec,
         ),

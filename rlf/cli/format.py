@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rlf.api.formats.prompts import ShownPrompt
     from rlf.api.formats.turns import Parsed
 
-format_app = typer.Typer(name="format", help="Look at prompts, and at how turns are read.", no_args_is_help=True)
+format_app = typer.Typer(name="format", help="Show prompts, and how rlf parses turns.", no_args_is_help=True)
 
 
 @format_app.command("show")
@@ -61,7 +61,7 @@ def _show_sizes(prompt: ShownPrompt) -> Table:
 def parse(
     file: Annotated[str, typer.Argument(metavar="[FILE|-]", help="The turn's text; `-` is standard input.")] = "-",
     format_name: Annotated[str, typer.Option("--format", help="The chat format's name.", show_default=False)] = "",
-    truncated: Annotated[bool, typer.Option("--truncated", help="Read it as cut by its token limit.")] = False,
+    truncated: Annotated[bool, typer.Option("--truncated", help="Parse it as cut off at its token limit.")] = False,
     thinking_tag: Annotated[
         str, typer.Option("--thinking-tag", help="The tag of thinking, e.g. `thinking`.", show_default="think")
     ] = "",

@@ -27,7 +27,7 @@ def fuzz_tools(
     parser: Annotated[
         str, typer.Option("--parser", help="Read with vLLM's parser instead: `vllm:NAME`.", show_default="rlf's own")
     ] = "",
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Where mutations fall follows from it.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed that chooses where mutations are made.")] = 0,
     seconds: Annotated[float, typer.Option("--seconds", min=0.0, help="Time for all pairs of mutations.")] = 30.0,
     as_json: AsJson = False,
 ) -> None:

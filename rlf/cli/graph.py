@@ -40,7 +40,7 @@ def diff_runs(
     left: RunName,
     right: RunName,
     step: Annotated[
-        int | None, typer.Option("--step", min=1, help="Also hold this step's trajectories, calls and scores together.")
+        int | None, typer.Option("--step", min=1, help="Also show this step's trajectories, calls and scores.")
     ] = None,
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,

@@ -33,7 +33,7 @@ def init(
         typer.Option(
             "--data",
             metavar="FILE.csv",
-            help="For `python`: a table of your own, whose first column names a row. It gets questions.",
+            help="For `python`: your own table, whose first column names each row. Questions are made from it.",
         ),
     ] = None,
     as_json: AsJson = False,

@@ -29,22 +29,28 @@ def serve_judge(
         str,
         typer.Argument(
             metavar="SPEC|MODEL",
-            help="A spec or reward file whose judges say `serve`; or a folder, a Hugging Face id, a `builtin:` name.",
+            help="A spec or reward file with judges that have `serve`; or a folder, Hugging Face id or builtin name.",
             autocompletion=complete_reward_file,
         ),
     ],
     args: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- ARGS...]", help="Of a MODEL: further arguments of `vllm serve`.")
+        list[str] | None, typer.Argument(metavar="[-- ARGS...]", help="For a MODEL: further arguments of `vllm serve`.")
     ] = None,
-    num: Annotated[int, typer.Option("--num", min=1, max=64, help="Of a MODEL: servers.")] = 1,
+    num: Annotated[int, typer.Option("--num", min=1, max=64, help="For a MODEL: number of servers.")] = 1,
     gpus: Annotated[
-        str, typer.Option("--gpus", help="Of a MODEL: GPUs that they share, e.g. 0,1.", show_default="those visible")
+        str,
+        typer.Option(
+            "--gpus", help="For a MODEL: GPUs that the servers share, e.g. 0,1.", show_default="those visible"
+        ),
     ] = "",
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Of the first server, the others follow; 0 takes free ones.")
+        int,
+        typer.Option(
+            "--port", min=0, max=65535, help="Port of the first server, the others follow; 0 takes free ports."
+        ),
     ] = 8100,
-    start_s: Annotated[float, typer.Option("--start-s", min=1, help="Of a MODEL: time to load it.")] = 900.0,
+    start_s: Annotated[float, typer.Option("--start-s", min=1, help="For a MODEL: time limit of loading it.")] = 900.0,
     certificate: CertificateFile = None,
     key: KeyFile = None,
     as_json: AsJson = False,

@@ -15,8 +15,8 @@ from rlf.reports.quantities import counted
 
 def tag_run(
     name: RunName,
-    tags: Annotated[list[str], typer.Argument(metavar="TAG...", help="Tags to give, or to take with --remove.")],
-    remove: Annotated[bool, typer.Option("--remove", help="Take the tags off.")] = False,
+    tags: Annotated[list[str], typer.Argument(metavar="TAG...", help="Tags to add; with --remove, to remove.")],
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the tags.")] = False,
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> None:
@@ -45,7 +45,7 @@ def note_run(
 def remove_runs(
     names: RunNames,
     keep_files: Annotated[
-        bool, typer.Option("--keep-files", help="Leave the run's folder with its checkpoints.")
+        bool, typer.Option("--keep-files", help="Keep the run's folder with its checkpoints.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     runs_folder: RunsFolder = DEFAULT_RUNS,
@@ -73,7 +73,7 @@ def thin_runs(
         typer.Option(
             "--keep",
             metavar="RULE",
-            help="Training trajectories that stay whole: `last:N` steps, `every:N` steps, `failed`, or `none`.",
+            help="Training trajectories to keep whole: `last:N` steps, `every:N` steps, `failed`, or `none`.",
         ),
     ] = None,
     runs_folder: RunsFolder = DEFAULT_RUNS,

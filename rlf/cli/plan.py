@@ -29,7 +29,7 @@ _MAX_VALUE = 72
 def plan(
     arguments: SpecArguments,
     gpu: Annotated[
-        str | None, typer.Option("--gpu", metavar="SIZE", help="Memory of the GPU it is meant for, e.g. 24GB.")
+        str | None, typer.Option("--gpu", metavar="SIZE", help="Memory of the GPU that will train, e.g. 24GB.")
     ] = None,
     diff: Annotated[bool, typer.Option("--diff", help="Show what differs between two specs.")] = False,
     no_import: NoImport = False,

@@ -25,7 +25,9 @@ def rehearse(
         typer.Argument(metavar="[SPEC|KEY=VALUE]...", show_default=False, autocompletion=complete_spec),
     ] = None,
     vllm: Annotated[bool, typer.Option("--vllm", help="Sample with vLLM itself, on the CPU.")] = False,
-    setup: Annotated[bool, typer.Option("--setup", help="Make the environment first: once, some minutes.")] = False,
+    setup: Annotated[
+        bool, typer.Option("--setup", help="Make the environment first; needed once, takes some minutes.")
+    ] = False,
     full: Annotated[
         bool, typer.Option("--full", help="Train the spec's own model, all its steps, and keep the run.")
     ] = False,

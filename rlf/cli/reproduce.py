@@ -28,10 +28,10 @@ def reproduce_run(
         ),
     ] = False,
     accept: Annotated[
-        bool, typer.Option("--accept", help="With --verify: report inputs that differ, and fail for results alone.")
+        bool, typer.Option("--accept", help="With --verify: report inputs that differ, and fail only for results.")
     ] = False,
     live: Annotated[
-        bool, typer.Option("--live", help="Call the tools in place of playing back their recorded responses.")
+        bool, typer.Option("--live", help="Call the tools instead of replaying their recorded responses.")
     ] = False,
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
@@ -68,4 +68,4 @@ def _print_agreement(found: Agreement, *, accept: bool) -> None:
     else:
         print(f"{found.reproduction} equals {found.original}: every step's and evaluation's metrics, bit for bit")
     if found.inputs and not accept:
-        print("its inputs differ, so this is not the same run: restore them, or pass --accept to compare results alone")
+        print("its inputs differ, so this is not the same run: restore them, or pass --accept to compare only results")

@@ -18,7 +18,7 @@ def resume(
     accept_changes: Annotated[
         bool,
         typer.Option(
-            "--accept-changes", help="Continue although code, data, model or packages changed, and record it."
+            "--accept-changes", help="Continue although code, data, model or packages changed; the change is recorded."
         ),
     ] = False,
     from_step: Annotated[
@@ -35,8 +35,8 @@ def resume(
         bool,
         typer.Option(
             "--take-over",
-            help="Take the run over from a process that still seems to run it, on another machine or paused. That "
-            "process ends at its next write and reports why. All after the last checkpoint is repeated here.",
+            help="Take the run over from a process that still seems to run it, paused or on another machine. That "
+            "process ends at its next write and reports why. This one repeats everything after the last checkpoint.",
         ),
     ] = False,
     max_usd: Annotated[
@@ -45,7 +45,7 @@ def resume(
             "--max-usd",
             metavar="N",
             min=0.0,
-            help="US dollars that the run may spend in all, in place of `limits.max_usd`.",
+            help="US dollars that the run may spend in total, instead of `limits.max_usd`.",
             show_default="the spec's",
         ),
     ] = None,

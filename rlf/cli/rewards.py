@@ -46,7 +46,7 @@ rewards_app.command("calibrate")(calibrate_rewards)
 @rewards_app.command("list")
 def list_rewards(
     files: RewardFiles = None,
-    kinds: Annotated[bool, typer.Option("--kinds", help="List the kinds and rules there are instead.")] = False,
+    kinds: Annotated[bool, typer.Option("--kinds", help="List all kinds and rules instead.")] = False,
     no_import: NoImport = False,
     as_json: AsJson = False,
 ) -> None:

@@ -27,7 +27,9 @@ def attack_rewards(
     questions: Annotated[int, typer.Option("--questions", min=1, help="Questions for each behaviour.")] = 6,
     share: Annotated[
         float,
-        typer.Option("--share", min=0.01, max=10, help="Share of the gold's reward from which on a behaviour fails."),
+        typer.Option(
+            "--share", min=0.01, max=10, help="A behaviour that earns this share of the gold's reward, or more, fails."
+        ),
     ] = 0.5,
     seconds: Annotated[float, typer.Option("--seconds", min=0, help="Time of the search for more behaviours.")] = 5,
     step: Annotated[int, typer.Option("--step", min=1, help="Step whose scheduled weights are used.")] = 1,
@@ -119,7 +121,7 @@ def _list_notes(found: Attack) -> list[str]:
     if found.nothing_beats_trying:
         lines.append(
             f"doing nothing ({decimal(found.nothing.reward)}) beats a well-formed try that fails "
-            f"({decimal(found.trying.reward)}): a policy that cannot answer yet learns to stop trying"
+            f"({decimal(found.trying.reward)}): a policy that cannot answer yet learns not to try"
         )
     return lines
 

@@ -31,7 +31,8 @@ def calibrate_rewards(
         str | None, typer.Option("--term", metavar="NAME", help="The judge, where there are several.")
     ] = None,
     threshold: Annotated[
-        float, typer.Option("--threshold", min=0, max=1, help="Value, from 0 to 1, from which a verdict is a good one.")
+        float,
+        typer.Option("--threshold", min=0, max=1, help="A verdict of this value, from 0 to 1, or more is a good one."),
     ] = 0.5,
     as_json: AsJson = False,
 ) -> None:

@@ -53,7 +53,9 @@ def run(
     ] = False,
     replay: Annotated[
         str | None,
-        typer.Option("--replay", metavar="RUN|FILE", help="Answer tool calls with the results of a run or recording."),
+        typer.Option(
+            "--replay", metavar="RUN|FILE", help="Answer tool calls with the recorded results of a run or file."
+        ),
     ] = None,
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,

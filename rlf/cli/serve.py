@@ -31,7 +31,7 @@ def serve(
         list[str] | None,
         typer.Argument(
             metavar="[SPEC|KEY=VALUE]...",
-            help="How it is used, where that is not as its run says.",
+            help="Specs and overrides, if they differ from its run's.",
             show_default=False,
             autocompletion=complete_spec,
         ),
@@ -39,11 +39,11 @@ def serve(
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes any that is free.")] = 8000,
     name: Annotated[
-        str, typer.Option("--name", help="What requests call the model.", show_default="TARGET as it is written")
+        str, typer.Option("--name", help="Name of the model in requests.", show_default="TARGET as written")
     ] = "",
     api_key: Annotated[
         str | None,
-        typer.Option("--api-key", envvar="RLF_API_KEY", help="What requests must bring.", show_default=False),
+        typer.Option("--api-key", envvar="RLF_API_KEY", help="Key that requests must send.", show_default=False),
     ] = None,
     num_slots: Annotated[
         int, typer.Option("--max-concurrency", min=1, max=4096, help="Answers that are sampled at once.")
@@ -53,7 +53,7 @@ def serve(
     ] = 256,
     request_s: Annotated[float, typer.Option("--request-s", min=1, help="Time for a request.")] = 600.0,
     agent: Annotated[
-        bool, typer.Option("--agent", help="Play the spec's tools here: a request gets the final answer.")
+        bool, typer.Option("--agent", help="Run the spec's tools in the server: a request gets the final answer.")
     ] = False,
     certificate: CertificateFile = None,
     key: KeyFile = None,
@@ -62,12 +62,12 @@ def serve(
         typer.Option(
             "--vllm",
             metavar="ARGS",
-            help="Serve by vLLM on GPUs, with further arguments of `vllm serve` in quotes, or ''.",
+            help="Serve with vLLM on GPUs; further arguments of `vllm serve` in quotes, or ''.",
             show_default=False,
         ),
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Take only what judges send, and no spec: the model alone.")
+        bool, typer.Option("--strict", help="Accept only what judges send; takes no spec and serves only the model.")
     ] = False,
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
@@ -82,7 +82,7 @@ def serve(
     if vllm is not None and (agent or strict):
         raise RlfError("--vllm: vLLM's server has neither --agent nor --strict.")
     if strict and (agent or arguments):
-        raise RlfError("--strict: serves the model alone; leave out --agent and specs.")
+        raise RlfError("--strict: serves only the model; leave out --agent and specs.")
     if not api_key and host not in ("127.0.0.1", "::1", "localhost"):
         print(f"everyone who reaches {host} can use the model: set --api-key or RLF_API_KEY", file=sys.stderr)
     settings = ServeSettings(

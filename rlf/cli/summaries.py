@@ -6,9 +6,9 @@ SECTIONS: dict[str, dict[str, str]] = {
         "doctor": "Check Python, packages, machine, lineage and sandbox.",
     },
     "Check": {
-        "check": "Report every fault of a spec and of what it names. Trains nothing.",
-        "plan": "Show what a run will be: values with their origin, files, work and memory.",
-        "rehearse": "Run an OpenRLHF job on this CPU, with your tools and rewards and a tiny model.",
+        "check": "Report every fault of a spec and of its files. Trains nothing.",
+        "plan": "Show the compiled plan: values with their origin, files, work and memory.",
+        "rehearse": "Run an OpenRLHF job on this CPU with your tools, your rewards and a tiny model.",
         "schema": "Print the JSON Schema of specs, tools, rewards and outputs.",
     },
     "Train": {
@@ -17,12 +17,12 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "Look": {
         "runs": "List, show, compare, export, import and remove runs.",
-        "trace": "Show a trajectory turn by turn, or find some.",
-        "web": "Open a page in the browser for all of it.",
+        "trace": "Show a trajectory turn by turn, or find trajectories.",
+        "web": "Open a page in the browser: runs, trajectories, specs, tools.",
     },
     "Use": {
         "eval": "Evaluate runs, checkpoints, models and endpoints with a spec's tools and rewards.",
-        "chat": "Talk to a model with its tools running.",
+        "chat": "Chat with a model; its tools run.",
         "serve": "Serve a model to OpenAI-compatible clients.",
         "export": "Write a run's model as a Hugging Face folder.",
     },

@@ -16,7 +16,7 @@ from rlf.cli.output import stdout_console
 def tail_run(
     name: RunName,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Events to print at once.")] = 10,
-    follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Keep printing while the run runs.")] = True,
+    follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Continue printing until the run ends.")] = True,
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> None:

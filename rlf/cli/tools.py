@@ -94,7 +94,7 @@ def test_tools(
         typer.Option(
             "--call",
             metavar="NAME JSON",
-            help="Run this one call in place of the declared examples.",
+            help="Run only this call instead of the declared examples.",
             autocompletion=complete_tool,
         ),
     ] = None,
@@ -130,7 +130,8 @@ def bench_one(
     concurrency: Annotated[int, typer.Option("-c", "--concurrency", min=1, help="Calls at once.")] = 64,
     num_calls: Annotated[int, typer.Option("-n", "--calls", min=1, help="Calls in all.")] = 1000,
     arguments: Annotated[
-        str | None, typer.Option("--arguments", metavar="JSON", help="Of every call, in place of the examples'.")
+        str | None,
+        typer.Option("--arguments", metavar="JSON", help="Arguments of every call, instead of the examples'."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -195,7 +196,7 @@ def _show_facts(tool: ToolDeclaration) -> Table:
         ("cache", tool.cache.scope),
     ]
     if tool.hidden:
-        facts.append(("hidden", "the model is not shown it: reward terms alone call it"))
+        facts.append(("hidden", "hidden from the model: only reward terms call it"))
     return facts_table(facts)
 
 

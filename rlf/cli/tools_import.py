@@ -34,11 +34,9 @@ def import_tools(
             "rl-factory: mcp_tools.pydata; python: a module or file.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder that the files go to.")] = Path(
-        "tool_specs"
-    ),
-    force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
-    prefix: Annotated[str, typer.Option("--prefix", help="Put before every name.")] = "",
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the files.")] = Path("tool_specs"),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
+    prefix: Annotated[str, typer.Option("--prefix", help="Prefix for every name.")] = "",
     target: Annotated[
         str | None,
         typer.Option(
@@ -47,7 +45,7 @@ def import_tools(
     ] = None,
     url: Annotated[
         str | None,
-        typer.Option("--url", show_default=False, help="openapi: the service's address, in place of the document's."),
+        typer.Option("--url", show_default=False, help="openapi: the service's address, instead of the document's."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

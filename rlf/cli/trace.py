@@ -37,9 +37,7 @@ def trace(
     text: Annotated[
         str | None, typer.Option("--text", metavar="WORDS", help="With these words in prompt, turns or results.")
     ] = None,
-    heat: Annotated[
-        bool, typer.Option("--heat", help="Colour sampled tokens by how likely the sampler held them.")
-    ] = False,
+    heat: Annotated[bool, typer.Option("--heat", help="Colour sampled tokens by their probability.")] = False,
     tool: Annotated[
         str | None, typer.Option("--tool", metavar="NAME", help="List calls of this tool in place of trajectories.")
     ] = None,
@@ -53,7 +51,7 @@ def trace(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Trajectories or calls to list.")] = 20,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Show one trajectory that matches of each step as the run makes it.")
+        bool, typer.Option("--follow", help="Show one matching trajectory of each step while the run makes it.")
     ] = False,
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,

@@ -33,11 +33,9 @@ def export_runs(
 
 def import_runs(
     source: Annotated[
-        str, typer.Argument(metavar="FILE|URL", help="What `rlf runs export` wrote, or any other lineage.")
+        str, typer.Argument(metavar="FILE|URL", help="A file of `rlf runs export`, or any other lineage.")
     ],
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="[RUN...]", help="Runs to take; all of them without any.")
-    ] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[RUN...]", help="Runs to import; default: all.")] = None,
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> None:
@@ -45,5 +43,5 @@ def import_runs(
     from rlf.api.runs import transfer
 
     done = transfer.import_runs(source, names or (), runs_folder)
-    words = f"{counted(len(done.imported), 'run')} taken over, {len(done.present)} were here already"
+    words = f"{counted(len(done.imported), 'run')} imported, {len(done.present)} were here already"
     print_result("runs import", done, as_json, words)

@@ -30,7 +30,7 @@ def web(
         typer.Option(
             "--token",
             envvar="RLF_WEB_TOKEN",
-            help="What visitors must bring; '' asks for nothing.",
+            help="Token that visitors must send; '' asks for none.",
             show_default="a new one",
         ),
     ] = None,
@@ -38,7 +38,7 @@ def web(
         bool | None,
         typer.Option(
             "--read-only/--read-write",
-            help="Whether the page only shows.",
+            help="Whether the page is read-only.",
             show_default="read-only where others reach it",
         ),
     ] = None,
@@ -59,10 +59,12 @@ def web(
 
     project = Path(words[0] if words else ".")
     if not project.is_dir():
-        raise RlfError(f"{project}: is no folder. Name a project's folder, or make one with `rlf init FOLDER`.")
+        raise RlfError(f"{project}: is not a folder. Name a project's folder, or make one with `rlf init FOLDER`.")
     is_local = host in LOOPBACK
     if not is_local and token == "":
-        raise RlfError(f"--token: without one, everybody who reaches {host} could read the project. Leave it out.")
+        raise RlfError(
+            f"--token: without one, everybody who reaches {host} could read the project. Remove `--token ''`."
+        )
     if not is_local:
         print(f"the token and all pages cross the network to {host} unencrypted.", file=sys.stderr)
     folder = runs_folder if runs_folder.is_absolute() else project / runs_folder

@@ -69,7 +69,7 @@ def load_callable(name: str) -> Callable[..., Any]:
             raise RlfError(missing_name(name, part, dir(found)))
         found = getattr(found, part)
     if not callable(found):
-        raise RlfError(f"{name!r} is a {type(found).__name__}, no callable. Name a function.")
+        raise RlfError(f"{name!r} is a {type(found).__name__}, which cannot be called. Name a function.")
     return found  # type: ignore[no-any-return]  # callable() does not narrow Any
 
 

@@ -91,13 +91,13 @@ def _class_stub(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef], name: s
     for base in node.bases:
         found = classes.get(ast.unparse(base))
         if found is None or found is node:
-            raise RlfError(f"{name}: its base {ast.unparse(base)!r} is not in the same file. Write it there.")
+            raise RlfError(f"{name}: its base {ast.unparse(base)!r} is not in the same file. Define it there.")
         bases.append(_class_stub(found, classes, name))
     members: dict[str, Any] = {"__doc__": ast.get_docstring(node)}
     for method in (one for one in node.body if isinstance(one, _FUNCTIONS)):
         definition = _of_function(method)
         if not definition.complete and not method.name.startswith("_"):
-            words = f"{name}.{method.name}: a type or default is no built-in one, and its file is not imported"
+            words = f"{name}.{method.name}: a type or default is not built in, and its file is not imported"
             raise RlfError(f"{words}. Write types such as `int`, `list[str]` or `Literal[...]`.")
         members[method.name] = definition.stub
     return type(node.name, tuple(bases), members)

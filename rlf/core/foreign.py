@@ -43,6 +43,6 @@ def about_to_run(what: str) -> None:
     if gate is None or what in gate.announced:
         return
     if gate.announce is None:
-        raise NotRun(f"this needs to {what}, which --no-import rules out. Leave --no-import out to have it checked.")
+        raise NotRun(f"this check must {what}, which --no-import forbids. Remove --no-import to run the check.")
     gate.announced.add(what)
     gate.announce(what)

@@ -38,7 +38,7 @@ def path_inside(folder: Path, path: str | Path) -> Path:
     root = folder.resolve()
     found = (root / path).resolve()
     if root not in found.parents:
-        raise RlfError(f"{path}: leads out of {folder}, to {found}. Nothing was read, changed or deleted there.")
+        raise RlfError(f"{path}: leads out of {folder}, to {found}. rlf read, changed and deleted nothing there.")
     return found
 
 

@@ -51,9 +51,7 @@ def _name_leftovers(target: Path) -> None:
     ours = re.compile(re.escape(f".{target.name[:200]}.") + r"[0-9a-f]{12}\.tmp")
     found = sorted(path for path in target.parent.glob(".*.tmp") if ours.fullmatch(path.name))
     for path in found:
-        logger.warning(
-            "%s: left by a write that was cut off. Delete it, unless another process writes %s.", path, target
-        )
+        logger.warning("%s: left by an interrupted write. Delete it, unless another process writes %s.", path, target)
 
 
 def check_free(target: Path) -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 _SIGNALS = ("SIGTERM", "SIGHUP")
 _WORDS = {
     "SIGTERM": "stopped by SIGTERM (`kill`, a scheduler, or the system's shutdown)",
-    "SIGHUP": "stopped by SIGHUP (its terminal was closed)",
+    "SIGHUP": "stopped by SIGHUP (its terminal closed)",
 }
 _received: list[str] = []
 

@@ -24,7 +24,7 @@ def certificate_of(file: Path | None, key: Path | None) -> Certificate | None:
     if file is None and key is None:
         return None
     if file is None or key is None:
-        raise RlfError("--certificate, --key: got one of them; a server shows a certificate and needs its key.")
+        raise RlfError("--certificate, --key: got one without the other; a server needs both. Write both.")
     return Certificate(file, key)
 
 
@@ -37,7 +37,8 @@ def server_context(certificate: Certificate | None) -> ssl.SSLContext | None:
         context.load_cert_chain(certificate.file, certificate.key, password=lambda: b"")
     except (OSError, ValueError) as fault:  # ssl.SSLError is an OSError
         raise RlfError(
-            f"{certificate.file}, {certificate.key}: no certificate with its key: {fault}. Name two files in PEM, the "
+            f"{certificate.file}, {certificate.key}: these are not a certificate and its key: {fault}. Name two "
+            "files in PEM, the "
             "key without a password."
         ) from fault
     return context

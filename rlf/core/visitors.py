@@ -35,7 +35,7 @@ def refusal(headers: Mapping[str, str], names: frozenset[str]) -> tuple[int, str
         )
     is_foreign = origin is not None and _place_of(origin) != host.lower()
     if is_foreign or headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
-        return _FORBIDDEN, "this server refuses requests from pages of other origins."
+        return _FORBIDDEN, "this server refuses requests from pages of other sites."
     return None
 
 

@@ -69,7 +69,7 @@ def _report_wait(file: str, patience_s: float) -> str | None:
         if file in _reported:
             return None
         _reported.add(file)
-    what = "another process is writing to it; waiting for that, at most"
+    what = "another process is writing to it; waiting at most"
     logger.warning("%s: %s %g minutes", file, what, patience_s / 60)
     return file
 

@@ -78,4 +78,4 @@ def _open_value(value: Any, column: str) -> Any:
     try:
         return json.loads(value)
     except (ValueError, RecursionError) as error:
-        raise NotJson(f"{column!r} is text that is no JSON, so that nothing is inside it.") from error
+        raise NotJson(f"{column!r} is text and not JSON, so it has no keys.") from error

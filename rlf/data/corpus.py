@@ -117,7 +117,7 @@ def open_corpus(corpus: Path) -> Corpus:
     """
     shown = shown_name(str(corpus))
     if corpus.suffix not in READERS or not corpus.is_file():
-        raise fail(Place(shown), "", f"this is no corpus; expected a file that ends in {', '.join(READERS)}.")
+        raise fail(Place(shown), "", f"this is not a corpus; expected a file that ends in {', '.join(READERS)}.")
     index = corpus.with_name(corpus.name + _SUFFIX)
     if _identity_in(index) != _identity_of(corpus):
         _build_index(corpus, shown, index)
@@ -152,7 +152,7 @@ def _build_index(corpus: Path, shown: str, index: Path) -> None:
         connection = sqlite3.connect(part, isolation_level=None)
     except (OSError, sqlite3.OperationalError) as error:
         raise RlfError(
-            f"{part}: cannot be written: {error}. Put the corpus where its index may lie beside it."
+            f"{part}: cannot be written: {error}. Put the corpus into a folder that is writable, for its index."
         ) from error
     try:
         for setting in ("journal_mode = OFF", "synchronous = OFF", f"cache_size = -{_BUILD_CACHE_KIB}"):
@@ -183,6 +183,6 @@ def _contents(row: Row) -> str:
     contents = row.values.get("contents")
     if not isinstance(contents, str):
         keys = ", ".join(row.values)
-        message = f"got no text; a passage has `id` and `contents`, and this one {keys}. Rename what holds the text."
+        message = f"got no text; a passage has `id` and `contents`, and this one {keys}. Rename the key with the text."
         raise fail(row.place, "contents", message)
     return contents.encode(errors="replace").decode()  # a lone surrogate is no text for SQLite

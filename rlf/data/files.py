@@ -66,7 +66,7 @@ def _refuse_repeated(columns: list[str], shown: str) -> None:
     """Of columns with one name only the last would be read."""
     repeated = [f"{name!r} {count} times" for name, count in Counter(columns).items() if count > 1]
     if repeated:
-        message = f"the header has {', '.join(repeated)}; a row has one value for a column. Rename the others."
+        message = f"the header has {', '.join(repeated)}; a row has one value for each column. Rename the others."
         raise fail(Place(shown, 1, 1), "", message)
 
 
@@ -94,7 +94,9 @@ def _parse_json(text: bytes, place: Place) -> tuple[Any, Counter[str]]:
         raise fail(place, "", _NOT_UTF8) from error
     except UnicodeEncodeError as error:
         half = ascii(error.object[error.start])
-        raise fail(place, "", f"{half} is half of a character. Write both halves, or remove it.") from error
+        raise fail(
+            place, "", f"{half} is half of a character (a surrogate). Write both halves, or remove it."
+        ) from error
     except json.JSONDecodeError as error:
         where = Place(place.file, (place.line or 1) + error.lineno - 1, error.colno)
         raise fail(where, "", f"not JSON: {error.msg[0].lower()}{error.msg[1:]}. Correct this line.") from error
@@ -118,7 +120,7 @@ def _count_repeated(lines: Iterable[bytes]) -> Counter[str]:
 def _refuse_repeated_keys(place: Place, repeated: Counter[str]) -> NoReturn:
     """Of a key that is written twice only the last value would be read."""
     keys = ", ".join(f"{key!r} in {count} object{'' if count == 1 else 's'}" for key, count in repeated.most_common())
-    raise fail(place, "", f"keys are written more than once: {keys}, the first here. Write each once.")
+    raise fail(place, "", f"some keys are written more than once: {keys}, the first one here. Write each once.")
 
 
 def _require_object(row: Any, place: Place, what: str) -> dict[str, Any]:

@@ -57,14 +57,16 @@ def _make_reference(item: Any, folder: Path) -> str:
     if item.startswith("data:"):
         return _of_uri(item)
     if item.startswith(("http://", "https://")):
-        raise ValueError(f"got {item!r}; a run that fetches images cannot be repeated. Save them and write paths.")
+        raise ValueError(
+            f"got {item!r}; rlf fetches no images, since such a run could not be repeated. Save them and write paths."
+        )
     return _of_path((folder / item).absolute())
 
 
 def _of_bytes(data: bytes) -> str:
     header = read_header(data)
     if header is None:
-        raise ValueError(f"got {len(data)} bytes that are no PNG, JPEG, GIF or WebP file. Convert the image to one.")
+        raise ValueError(f"got {len(data)} bytes that are not a PNG, JPEG, GIF or WebP file. Convert the image to one.")
     return Image(data, header.mime_type).reference
 
 
@@ -84,5 +86,5 @@ def _of_path(path: Path) -> str:
     except OSError as error:
         raise ValueError(f"{path}: the image cannot be read: {error.strerror}. Check the path.") from error
     if header is None:
-        raise ValueError(f"{path} is no PNG, JPEG, GIF or WebP file. Convert the image to one.")
+        raise ValueError(f"{path} is not a PNG, JPEG, GIF or WebP file. Convert the image to one.")
     return str(path)

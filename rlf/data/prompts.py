@@ -36,7 +36,7 @@ class Prompting:
         messages = _make_messages(value)
         if self.system is not None:
             if messages[0].role == "system":
-                raise ValueError("the row has a system message and the spec gives another. Keep one of them.")
+                raise ValueError("both the row and the spec have a system message. Keep one of them.")
             messages = (_make_message({"role": "system", "content": self.system.render(values)}), *messages)
         first = 1 if messages[0].role == "system" else 0
         return (*messages[:first], *self.examples, *messages[first:])

@@ -37,7 +37,7 @@ def read_rows(path: str, config: str | None, split: str, limit: int | None) -> l
         except OSError as error:
             raise fail(Place(shown), "", f"cannot be read: {error.strerror}. Check its permissions.") from error
     if file.is_absolute() or file.exists():
-        message = f"this is no data file; expected one that ends in {', '.join(READERS)}. Name or convert one."
+        message = f"this is not a data file; expected one that ends in {', '.join(READERS)}. Convert it."
         raise fail(Place(shown), "", message)
     return list(islice(read_hub(path, config, split), limit))
 

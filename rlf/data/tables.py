@@ -25,7 +25,7 @@ def read_parquet(path: Path, shown: str) -> Iterator[Row]:
         for number, row in enumerate(rows, start=1):
             yield Row(Place(shown, number), row)
     except (pyarrow.ArrowException, OSError) as error:
-        raise fail(Place(shown), "", f"not parquet: {error}. Write it again with pyarrow or pandas.") from error
+        raise fail(Place(shown), "", f"not parquet: {error}. Save it again with pyarrow or pandas.") from error
 
 
 def read_hub(name: str, config: str | None, split: str) -> Iterator[Row]:
@@ -83,7 +83,7 @@ def _why_not(error: Exception, name: str, config: str | None, split: str, *, rea
     if not reachable:
         return f"the Hugging Face Hub cannot be reached, and {name!r} is not in this machine's cache. {_OR_A_FILE}"
     with_config = "" if config is None else f"a configuration {config!r} and "
-    expected = f"Expected a Hugging Face dataset with {with_config}a split {split!r}; for a file, write its path."
+    expected = f"Expected a Hugging Face dataset with {with_config}a split {split!r}. For a file, write its path."
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}. {expected}"
 
 

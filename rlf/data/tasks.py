@@ -168,7 +168,7 @@ class _Maker:
         if value not in (None, ""):
             return str(value)
         if self.id is not None:
-            message = "the row has no id; every row needs one of its own. Fill it in, or name another column."
+            message = "the row has no id; every row needs a unique one. Fill it in, or name another column."
             self.faults.append(Fault(row.place, self.id, message))
         values = row.values if self.images is None else _drop_column(row.values, self.images)
         return f"{number:06d}-{hash_json(_to_json(values))[:8]}"
@@ -205,7 +205,7 @@ def _repeated_ids(rows: Sequence[Row], tasks: Sequence[Task], column: str) -> li
     faults = []
     for row, task in zip(rows, tasks, strict=True):
         if task.id in first:
-            message = f"the id {task.id!r} is also that of {first[task.id].place}; ids are unique. Change one."
+            message = f"the id {task.id!r} is also that of {first[task.id].place}; ids must be unique. Change one."
             faults.append(Fault(row.place, column, message))
         first.setdefault(task.id, row)
     return faults

@@ -44,10 +44,10 @@ class Guard:
         """Raises Blocked for what is no web address, and for a host that is itself a private address in any form."""
         host = _host_of(url)
         if url.scheme not in ("http", "https") or not host:
-            raise Blocked("the address is no http or https URL with a host")
+            raise Blocked("the address is not an http or https URL with a host")
         address = None if self.trusts(url) else _parse_address(host)
         if address is not None and not is_public(address):
-            raise Blocked(f"the host {host} is a private address, which this tool may not reach")
+            raise Blocked(f"the host {host} is a private address, which this tool may not access")
 
     def allowed(self, host: str, port: int, addresses: Iterable[str]) -> list[str]:
         """The addresses of a name that may be connected to. Raises Blocked when there are none."""
@@ -56,7 +56,7 @@ class Guard:
             return addresses
         found = [text for text in addresses if is_public(ipaddress.ip_address(text.partition("%")[0]))]
         if addresses and not found:
-            raise Blocked(f"the host {host} lies at a private address, which this tool may not reach")
+            raise Blocked(f"the host {host} lies at a private address, which this tool may not access")
         return found
 
 

@@ -174,7 +174,7 @@ class HttpClient:
         there = here.join(URL(redirect.location))
         leaves = there.host != here.host or (there.port != here.port and not _is_upgrade(here, there))
         if self._redirects is Redirects.NONE or (leaves and self._redirects is Redirects.SAME_HOST):
-            text = f"HTTP {redirect.status}: sent on to {there.host}, which this tool does not follow"
+            text = f"HTTP {redirect.status}: redirected to {there.host}, which this tool does not follow"
             outcome = Outcome.TOOL_ERROR if redirect.status in self._tool_errors else Outcome.SERVICE_ERROR
             raise EndpointFailure(outcome, text, status=redirect.status)
         if redirect.status == 303 or (redirect.status in (301, 302) and request.method == "POST"):
@@ -244,12 +244,12 @@ def _make_failure(fault: Exception, sent: bool, request: HttpRequest, deadline_s
     if isinstance(cause, Blocked):
         return EndpointFailure(Outcome.TOOL_ERROR, str(cause))
     if isinstance(fault, ValueError):
-        return EndpointFailure(Outcome.TOOL_ERROR, "the address is no URL that can be asked")
+        return EndpointFailure(Outcome.TOOL_ERROR, "the address is not a URL that rlf can request")
     if not sent:
         reason = getattr(cause, "strerror", None) or type(cause).__name__
         text = f"no connection within {deadline_s:.3g} s" if is_late else f"no connection: {reason}"
         return EndpointFailure(Outcome.UNREACHABLE, text)
-    text = f"no answer within {deadline_s:.3g} s" if is_late else f"the connection broke off ({type(fault).__name__})"
+    text = f"no answer within {deadline_s:.3g} s" if is_late else f"the connection broke ({type(fault).__name__})"
     if request.repeatable or request.method in _REPEATABLE:
         return EndpointFailure(Outcome.TIMEOUT if is_late else Outcome.UNREACHABLE, text)
     return EndpointFailure(Outcome.UNKNOWN, f"{text}; the request may have been carried out")

@@ -221,7 +221,7 @@ def _that_says_something(completion: Completion, refusal: Any) -> Completion:
     finish = completion.finish_reason
     reason, words = NoAnswer.EMPTY, "the model's answer is empty"
     if finish == "content_filter":
-        reason, words = NoAnswer.FILTERED, "the server's content filter withheld the model's answer"
+        reason, words = NoAnswer.FILTERED, "the server's content filter blocked the model's answer"
     elif refusal:
         reason, words = NoAnswer.REFUSED, f"the model refused: {str(refusal)[:_MAX_WORDS]}"
     elif completion.text.strip() or completion.calls:
@@ -275,5 +275,5 @@ def image_of(data: bytes) -> Image:
     """A file as an image. Raises EndpointFailure for what is none."""
     header = read_header(data)
     if header is None:
-        raise unusable(f"{len(data)} bytes that are no PNG, JPEG, GIF or WebP image")
+        raise unusable(f"{len(data)} bytes that are not a PNG, JPEG, GIF or WebP image")
     return Image(data, header.mime_type)

@@ -219,7 +219,7 @@ class EndpointPool:
 
     def _why_none_is_rested(self) -> EndpointFailure:
         best = min(self._endpoints, key=lambda endpoint: endpoint.rest_s)
-        return best.last_failure or EndpointFailure(Outcome.TIMEOUT, "no time was left to ask the endpoint")
+        return best.last_failure or EndpointFailure(Outcome.TIMEOUT, "no time was left for a request to the endpoint")
 
 
 async def open_pool(specs: Sequence[EndpointSpec]) -> EndpointPool:
@@ -230,7 +230,7 @@ async def open_pool(specs: Sequence[EndpointSpec]) -> EndpointPool:
     refused = any(failure is not None and failure.status in KEY_REFUSED for failure in failures)
     if len(found) < len(specs) and not refused:
         for line in found:
-            logger.warning("endpoint %s; the others are asked", line)
+            logger.warning("endpoint %s; requests go to the others", line)
         return pool
     await pool.close()
     redact = Redactor(os.environ, said=[spec.model_dump(mode="json") for spec in specs]).text
@@ -329,7 +329,7 @@ class _Endpoint:
         meter.add(self.spec.prices.of(reported).by_unit())
         if reported.is_absurd:
             meter.add({"absurd_usage": 1})
-            logger.warning("endpoint %s: it reports usage that cannot be true; it is not counted", self.spec.place)
+            logger.warning("endpoint %s: it reports impossible usage; it is not counted", self.spec.place)
 
     async def fetch(self, drawn: DrawnImages, limit_s: float) -> tuple[Image, ...]:
         """The files of an answer; those that are addresses are read, without the endpoint's key."""

@@ -134,7 +134,7 @@ def _fill_parsed(parsed: Any, values: Mapping[str, Any], whole: bool) -> Any:
     if isinstance(parsed, Template):
         value = parsed.value(values)
         if whole and value is ABSENT:
-            raise TemplateFault("it names what is not there")
+            raise TemplateFault("it names something that is not there")
         return value
     if isinstance(parsed, dict):
         entries = {key: _fill_parsed(child, values, whole) for key, child in parsed.items()}

@@ -253,7 +253,7 @@ class Engine(PlannedEngine):
         """What is wrong with a checkpoint, in words; None where it is whole, or on a disk that is not seen here."""
         if not checkpoint.exists():
             return "it is gone"
-        return None if hash_path(checkpoint) == sha256 else "it is not what was written"
+        return None if hash_path(checkpoint) == sha256 else "it differs from what was written"
 
     def models_in(self, folder: Path, last_step: int) -> dict[int, Path]:
         """The Hugging Face folders that a run has written, by step: its final model, at least."""
@@ -278,7 +278,7 @@ class Engine(PlannedEngine):
 def engine_of(spec: RunSpec) -> Engine:
     """The engine of a spec. Raises RlfError for one from a package that can be planned and not run."""
     if not isinstance(spec.engine, Engine):
-        raise RlfError(f"engine {spec.engine.kind}: {type(spec.engine).__name__} is no rlf.engines.engine.Engine.")
+        raise RlfError(f"engine {spec.engine.kind}: {type(spec.engine).__name__} is not an rlf.engines.engine.Engine.")
     return spec.engine
 
 

@@ -223,7 +223,7 @@ class WorldEpisode:
             raise
         except TimeoutError as late:
             name = f"{phase}_s" if phase is not Phase.REPLY else "step_s"
-            words = f"no end within {name} of {limit_s:g} s" if limit_s <= left_s else "episode_s is used up"
+            words = f"not finished within {name} of {limit_s:g} s" if limit_s <= left_s else "episode_s is used up"
             raise self._failure(phase, words) from late
         except ToolFailure as refusal:
             if phase is Phase.STEP and not refusal.outcome.is_infrastructure:

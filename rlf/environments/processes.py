@@ -137,7 +137,7 @@ class ClassProcesses:
         except BaseException as fault:
             await server.close()
             if isinstance(fault, TimeoutError):
-                raise RlfError(f"{self._callable}: no process imported it within {self._start_s:g} s.") from fault
+                raise RlfError(f"{self._callable}: it was not imported within {self._start_s:g} s.") from fault
             raise
         return server
 
@@ -187,7 +187,7 @@ class _Server:
         try:
             answer = await self._answer_to(0)
         except (EOFError, OSError) as fault:
-            raise RlfError(f"no process can import the world's class: {describe(fault)}") from fault
+            raise RlfError(f"the world's class cannot be imported: {describe(fault)}") from fault
         if "failed" in answer:
             raise RlfError(answer["failed"])
 
@@ -210,7 +210,7 @@ class _Server:
             with theirs:
                 answer = await self.order({"do": "fork", "id": process.number}, theirs.fileno())
             if "failed" in answer:
-                raise ToolFailure(Outcome.INFRA, f"no process can be forked: {answer['failed']}")
+                raise ToolFailure(Outcome.INFRA, f"no process could be forked: {answer['failed']}")
             await process.open()
         except BaseException:
             ours.close()
@@ -292,7 +292,7 @@ class _Process:
         try:
             read: dict[str, Any] = pickle.loads(answer)
         except Exception as fault:  # a value of the user's own may do anything
-            words = f"what {request[0]!r} returns cannot be read outside of its process: {describe(fault)}"
+            words = f"the result of {request[0]!r} cannot be read outside its process: {describe(fault)}"
             raise ToolFailure(Outcome.INFRA, words) from fault
         return read
 

@@ -74,7 +74,7 @@ class World(ABC):
 
     async def restore(self, snapshot: Any) -> None:
         """Brings a world that was just made to a `snapshot`, in place of `reset`."""
-        raise NotImplementedError(f"{type(self).__name__} gives no snapshots")
+        raise NotImplementedError(f"{type(self).__name__} has no snapshots")
 
     async def close(self) -> None:  # noqa: B027 - most worlds hold nothing
         """Gives back what the world holds, in whatever state it is; called once, also where it was never reset."""

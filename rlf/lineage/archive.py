@@ -108,7 +108,7 @@ def _check_manifest(path: Path) -> None:
     manifest = _read_manifest(path)
     if manifest is None:
         logger.warning(
-            "%s: has no manifest, as archives of older versions of rlf and runs folders have none: whether it is "
+            "%s: has no manifest; archives of older versions of rlf and runs folders have none. Whether it is "
             "complete is not known.",
             path,
         )
@@ -133,9 +133,7 @@ def _read_manifest(path: Path) -> dict[str, Any] | None:
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # of a name in its list of tables
         raise _report_damage(path, f"it cannot be read as a SQLite database ({error})") from error
     if len(rows) != 1 or rows[0][0] is None:
-        raise RlfError(
-            f"{path}: the archive was cut off while it was written: runs or parts of them are missing. Export again."
-        )
+        raise RlfError(f"{path}: the archive is incomplete: its writing was interrupted. Export again.")
     try:
         manifest: dict[str, Any] = json.loads(rows[0][0])
     except ValueError as error:
@@ -149,7 +147,7 @@ def _find_difference(database: sqlite3.Connection, name: str, expected: dict[str
     found = _read_rows(database, name)
     if found["num_rows"] != expected["num_rows"]:
         return f"table {name} has {found['num_rows']} rows of {expected['num_rows']}"
-    return None if found == expected else f"table {name} has other contents than were written"
+    return None if found == expected else f"the contents of table {name} changed after writing"
 
 
 def _report_damage(path: Path, what: str) -> RunError:

@@ -79,7 +79,7 @@ def read_blobs(connection: Connection, names: Collection[str]) -> dict[str, byte
     """Contents by name, those that are there.
 
     Raises:
-        RunError: a content is damaged: it is not what its name says.
+        RunError: a content is damaged: it does not match its hash.
     """
     return {row.sha256: _read_whole(row.sha256, row.data) for row in _select_named(connection, names)}
 
@@ -105,7 +105,7 @@ def is_whole(name: str, data: bytes) -> bool:
 
 
 def _decompress_content(name: str, data: bytes) -> bytes | None:
-    """A stored content; None where it is not what its name says."""
+    """A stored content; None where it does not match its hash."""
     try:
         content = decompress(data)
     except zstandard.ZstdError:
@@ -117,7 +117,7 @@ def _read_whole(name: str, data: bytes) -> bytes:
     content = _decompress_content(name, data)
     if content is None:
         raise RunError(
-            f"the content {name[:12]} in the lineage is damaged: it is not what its name says. `rlf runs verify` names "
+            f"the content {name[:12]} in the lineage is damaged: it does not match its hash. `rlf runs verify` names "
             "all that is damaged, and `rlf runs salvage` saves the rest."
         )
     return content

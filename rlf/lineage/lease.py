@@ -79,7 +79,9 @@ class Lease:
             select(columns.owner, columns.pid, columns.node).where(columns.id == self.run_id)
         ).one_or_none()
         if row is None:
-            text = "it was removed from the lineage while this process ran it. This process ends; nothing is recorded."
+            text = (
+                "it was removed from the lineage while this process ran it. This process ends and records nothing more."
+            )
             raise LeaseLost(f"run {self.run_id}: {text}", is_taken_over=False)
         if row.owner != self.owner:
             by = f"process {row.pid} on {row.node}"
@@ -142,7 +144,7 @@ def describe_owner(row: Row[Any]) -> str:
     """The process that runs a run, with the age of its last heartbeat."""
     age_s = time.time() - _last_sign(row)
     age = f"{age_s:.0f} s old" if age_s > -_JUMP_S else f"{-age_s:.0f} s ahead of this machine's clock"
-    return f"process {row.pid} on {row.node}, whose last sign of life is {age}"
+    return f"process {row.pid} on {row.node}, whose last heartbeat is {age}"
 
 
 def forget_lock(folder: Path | None, run_id: str) -> None:

@@ -87,7 +87,8 @@ def _read_revision(connection: Connection) -> str | None:
 def foreign_words(place: str, names: Collection[str]) -> str:
     """What to say of a database that is another program's."""
     return (
-        f"{place}: the database is another program's: it holds {', '.join(sorted(names)[:3])} and no {VERSION_TABLE}. "
+        f"{place}: the database belongs to another program: it holds {', '.join(sorted(names)[:3])} and no "
+        f"{VERSION_TABLE}. "
         "Nothing in it was changed. Move it away, or name another runs folder or database."
     )
 
@@ -99,7 +100,7 @@ def _check_unused(connection: Connection, place: str) -> None:
         raise RlfError(foreign_words(place, names))
     clash = sorted(names & set(metadata.tables))
     if clash:
-        raise RlfError(f"{place}: table {clash[0]!r} exists, yet not from rlf. Name a database of rlf's own.")
+        raise RlfError(f"{place}: table {clash[0]!r} exists, but rlf did not make it. Name a database of rlf's own.")
 
 
 def _apply_migrations(connection: Connection, place: str, revision: str) -> None:

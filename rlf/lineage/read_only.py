@@ -39,8 +39,8 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
             return connection
         connection.close()
         logger.warning(
-            "%s: its newest rows are in %s, which cannot be read in a folder that cannot be written: they are not "
-            "shown. Copy the folder to a place that can be written to see all.",
+            "%s: its newest rows are in %s, which cannot be read in a read-only folder: they are not "
+            "shown. Copy the folder to a writable place to see them.",
             path,
             wal.name,
         )

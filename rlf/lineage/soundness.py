@@ -69,7 +69,7 @@ def _fault_of_content(table: Table, row: Mapping[str, Any]) -> str | None:
     if table is tables.runs and not is_run_id(row["id"]):
         return f"{row['id']!r} is not a run's id"
     if table is tables.blobs and sha256(decompress(row["data"])).hexdigest() != row["sha256"]:
-        return "its content is not what its name says"
+        return "its content does not match its hash"
     if table is tables.payloads:
         decode(row["data"])
     return None

@@ -40,9 +40,7 @@ class NoDatabase(RlfError):
     """The file is not a SQLite database, or its header is damaged."""
 
 
-_TO_SAVE = (
-    "the database is damaged. `rlf runs verify` names what is readable, and `rlf runs salvage` saves it into a new one."
-)
+_TO_SAVE = "the database is damaged. `rlf runs verify` lists what is readable, `rlf runs salvage` copies it."
 _MENDS: dict[str, tuple[type[RlfError], str]] = {
     "disk is full": (
         RunError,
@@ -161,8 +159,9 @@ class Store:
         self._opened = self._opened or found
         if found is None or self._opened is None or not os.path.samestat(found, self._opened):
             raise LeaseLost(
-                f"{self.place}: the lineage was removed or replaced while this process used it; nothing more can be "
-                "recorded. Keep the runs folder in its place until its runs have ended.",
+                f"{self.place}: the lineage was removed or replaced while this process used it, and nothing more can "
+                "be "
+                "recorded. Leave the runs folder in place until its runs have ended.",
                 is_taken_over=False,
             )
 
@@ -229,8 +228,8 @@ def _bring_up_to_date(store: Store) -> None:
         current = is_current(connection)
     if not current and store.read_only:
         raise OldSchema(
-            f"{store.place}: the database has the schema of an older rlf, and is only read here. `rlf runs list` "
-            "migrates it where it can be written; else copy the runs folder to such a place, and name that one with "
+            f"{store.place}: the database has the schema of an older rlf and is read-only here. `rlf runs list` "
+            "migrates it where it is writable; else copy the runs folder to such a place, and name that with "
             "`--runs`."
         )
     if not current:
@@ -244,7 +243,7 @@ def _parse_url(where: str | Path) -> URL:
     try:
         return make_url(where)
     except ArgumentError as error:
-        raise RlfError(f"lineage: {where.partition('://')[0]}://... is no SQLAlchemy URL. {_URL_FORM}") from error
+        raise RlfError(f"lineage: {where.partition('://')[0]}://... is not a SQLAlchemy URL. {_URL_FORM}") from error
 
 
 _URL_FORM = "Write e.g. `sqlite:///runs/rlf.db` or `postgresql+psycopg://user@host/name`."

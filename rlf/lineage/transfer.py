@@ -74,8 +74,8 @@ def _insert_run(target: Store, row: dict[str, Any]) -> Lease | None:
 def _refuse_another_state(target: Store, there: Row[Any], row: dict[str, Any]) -> None:
     if (there.plan_hash, there.last_step) != (row["plan_hash"], row["last_step"]):
         raise RlfError(
-            f"run {there.id}: {target.place} has another state of it, at step {there.last_step} and not "
-            f"{row['last_step']}. Remove that one first with `rlf runs rm {there.id}`."
+            f"run {there.id}: {target.place} has another state of it, at step {there.last_step} instead of "
+            f"{row['last_step']}. Remove that run first with `rlf runs rm {there.id}`."
         )
 
 

@@ -168,7 +168,7 @@ def find_damage(store: Store) -> Iterator[str]:
         for look in (_check_database, _check_rows, _check_contents, _check_payloads, _check_sums):
             yield from _run_look(look, connection)
         for run_id in _cut_imports(store, connection):
-            yield f"run {run_id}: its import was cut off. Import it again, or free the room with `rlf runs gc`"
+            yield f"run {run_id}: its import was interrupted. Import it again, or free the space with `rlf runs gc`"
 
 
 def _run_look(look: Callable[[Connection], Iterator[str]], connection: Connection) -> Iterator[str]:
@@ -201,16 +201,16 @@ def _check_database(connection: Connection) -> Iterator[str]:
             if line != "ok":
                 yield f"the file: {line}"
         for row in connection.execute(text("PRAGMA foreign_key_check")):
-            yield f"table {row[0]}: row {row[1]} belongs to a row of {row[2]} that is not there"
+            yield f"table {row[0]}: row {row[1]} belongs to a row of {row[2]} that is missing"
 
 
 def _check_contents(connection: Connection) -> Iterator[str]:
     for row in connection.execute(select(tables.blobs)).yield_per(_BATCH):
         if not is_whole(row.sha256, row.data):
-            yield f"blob {row.sha256[:12]}: its content is not what its name says"
+            yield f"blob {row.sha256[:12]}: its content does not match its hash"
     named = _read_named(connection) - _cut_originals(connection)
     for name in sorted(named - present(connection, named)):
-        yield f"blob {name[:12]}: named by a row and not there"
+        yield f"blob {name[:12]}: a row names it, but it is missing"
 
 
 def _cut_originals(connection: Connection) -> set[str]:

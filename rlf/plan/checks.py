@@ -60,7 +60,8 @@ def _observations_only_in_ablations(loaded: LoadedSpec) -> Iterator[Fault]:
     if spec.train.observations_in_loss and not spec.name.endswith("_ablation"):
         yield loaded.fault(
             ("train", "observations_in_loss"),
-            "got true; training on tool output is wrong except to show that it is. Remove it, or call the spec "
+            "got true; training on tool output is wrong, except in an experiment that shows this. Remove it, or call "
+            "the spec "
             f"`{spec.name}_ablation`.",
         )
 
@@ -80,7 +81,7 @@ def _turn_fits_the_whole(loaded: LoadedSpec) -> Iterator[Fault]:
 def _late_groups_hold_nothing_back(loaded: LoadedSpec) -> Iterator[Fault]:
     rollout = loaded.spec.rollout
     if rollout.has_stragglers and rollout.schedule is Schedule.LOGICAL:
-        message = "got logical, under which sampling waits for the slowest tool, so that no group can be late. "
+        message = "got logical, under which sampling waits for the slowest tool, so no group can be late. "
         yield loaded.fault(("rollout", "schedule"), f"{message}Write invariant or clock.")
 
 
@@ -113,7 +114,7 @@ def _named_once(loaded: LoadedSpec, key: str, names: Sequence[str], noun: str) -
 @reads("rewards")
 def _rewards_weigh_something(loaded: LoadedSpec) -> Iterator[Fault]:
     if not any(term.peak_weight for term in loaded.spec.rewards):
-        message = "every weight is 0, so that nothing is trained on. Give one term a weight other than 0."
+        message = "every weight is 0, so there is nothing to train on. Give one term a weight other than 0."
         yield loaded.fault(("rewards",), message)
 
 
@@ -155,7 +156,7 @@ def _scores_have_a_world(loaded: LoadedSpec) -> Iterator[Fault]:
 def _critic_has_a_use(loaded: LoadedSpec) -> Iterator[Fault]:
     if loaded.value(("train", "critic")) is not None and not loaded.spec.train.algorithm.needs_critic:
         name = loaded.value(("train", "algorithm", "kind"))
-        message = f"{name} trains no critic, so that nothing reads this. Remove it, or write algorithm: gae."
+        message = f"{name} trains no critic, so nothing reads this. Remove it, or write algorithm: gae."
         yield loaded.fault(("train", "critic"), message)
 
 
@@ -163,7 +164,7 @@ def _critic_has_a_use(loaded: LoadedSpec) -> Iterator[Fault]:
 def _kl_in_the_loss_pulls(loaded: LoadedSpec) -> Iterator[Fault]:
     kl = loaded.spec.train.kl
     if kl.coef > 0 and kl.place is KlPlace.LOSS and kl.kind is KlKind.K1:
-        message = "got k1 in the loss, where its gradient is 0 on average. Write kind: k3, or place: reward."
+        message = "got k1 in the loss, whose gradient is 0 on average. Write kind: k3, or place: reward."
         yield loaded.fault(("train", "kl", "kind"), message)
 
 

@@ -43,7 +43,7 @@ def _sentinels_are_counted_together(loaded: LoadedSpec) -> Iterator[Fault]:
         if isinstance(term, JudgeTerm) and term.sentinels:
             yield loaded.fault(
                 ("rewards", position, "sentinels"),
-                f"{why}; each counts its own sentinels, and from 0 again after a resume, so that a drift is found "
+                f"{why}; each counts its own sentinels, and starts from 0 after a resume, so a drift is found "
                 f"late or never. Write a higher rate{name_engines(Feature.ONE_SCORER)}.",
             )
 
@@ -62,7 +62,7 @@ def _compares_with_something(loaded: LoadedSpec, position: int, term: JudgeTerm)
             message = f"got null; the judge {term.name!r} compares with gold answers. Name the column with them."
             yield loaded.fault(("data", name, "answer"), message)
     if term.compares_groups and num == 1:
-        message = f"got {term.compare}, but rollout.num_generations is 1, so that there is nothing to compare. "
+        message = f"got {term.compare}, but rollout.num_generations is 1, so there is nothing to compare. "
         yield loaded.fault(("rewards", position, "compare"), f"{message}Write pointwise, or more generations.")
 
 
@@ -74,7 +74,7 @@ def _judges_work_in_several_processes(loaded: LoadedSpec) -> Iterator[Fault]:
         if not isinstance(term, JudgeTerm):
             continue
         if term.compares_groups:
-            message = f"engine {engine.kind} scores each rollout by itself, so that there is no group to compare. "
+            message = f"engine {engine.kind} scores each rollout separately, so there is no group to compare. "
             fix = f"Write pointwise{name_engines(Feature.ONE_SCORER)}."
             yield loaded.fault(("rewards", position, "compare"), message + fix)
         if term.serve is not None and not term.endpoints:

@@ -38,8 +38,8 @@ def find_pace_warnings(loaded: LoadedSpec, latencies: Mapping[str, Latency]) -> 
         return
     slow = [words for tool in loaded.spec.tools if (words := _slow_words(tool, latencies.get(tool.name)))]
     if slow:
-        message = f"got logical; {'; '.join(slow)}. Meanwhile sampling stands still for every trajectory. "
-        fix = "Write invariant, which repeats bit for bit on a CPU and waits for none; or clock, which does not repeat."
+        message = f"got logical; {'; '.join(slow)}. Meanwhile sampling stops for every trajectory. "
+        fix = "Write invariant, which repeats bit for bit on a CPU and does not wait; or clock, which does not repeat."
         yield loaded.fault(("rollout", "schedule"), f"{message}{fix}")
 
 

@@ -26,12 +26,12 @@ def find_reward_warnings(loaded: LoadedSpec, datasets: Sequence[Sequence[Task]])
         if isinstance(normalize, Normalization) and (lost := _lost_golds(normalize, datasets)):
             yield loaded.fault((*place, "normalize"), _about_golds(normalize, lost, num_tasks))
         if isinstance(term, JsonSchema) and (empty := term.accepted_without_content):
-            message = f"got a schema that {' and '.join(empty)} satisfies, so that it earns the full reward; "
+            message = f"got a schema that {' and '.join(empty)} satisfies and which then earns the full reward; "
             yield loaded.fault(
                 (*place, "schema"), f"{message}expected content. Write e.g. `required`, or `minItems: 1`."
             )
         if isinstance(term, VerifyTerm) and (number := _num_without_rows(term, datasets)):
-            message = f"{number} of {num_tasks} tasks expect no rows, so that any query without rows earns 1. "
+            message = f"{number} of {num_tasks} tasks expect no rows, so any query without rows earns 1. "
             yield loaded.fault((*place, "expected"), f"{message}Leave these tasks out of the data.")
 
 

@@ -29,9 +29,7 @@ def find_verify_faults(loaded: LoadedSpec) -> Iterator[Fault]:
             continue
         limit_s = tool.limits.timeout_s
         if term.timeout_s <= limit_s:
-            message = (
-                f"got {term.timeout_s:g}; the tool {tool.name!r} has {limit_s:g} s itself, so that slow calls would "
-            )
+            message = f"got {term.timeout_s:g}; the tool {tool.name!r} has {limit_s:g} s itself, so slow calls would "
             fix = f"be unscorable and not 0. Write more than {limit_s:g}, or lower the tool's limits."
             yield loaded.fault(("rewards", position, "timeout_s"), f"{message}{fix}")
         yield from _arguments_fit(loaded, ("rewards", position, "arguments"), term.arguments, tool)

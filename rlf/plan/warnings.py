@@ -88,7 +88,7 @@ def _tool_output_fits(subject: Subject) -> Iterator[Fault]:
 def _kl_holds_many_epochs(subject: Subject) -> Iterator[Fault]:
     train = subject.loaded.spec.train
     if train.epochs > MAX_EPOCHS_WITHOUT_KL and train.kl.coef == 0:
-        message = f"got {train.epochs} with kl.coef 0; nothing holds the policy near where it sampled. "
+        message = f"got {train.epochs} with kl.coef 0; nothing keeps the policy near the one that sampled. "
         yield subject.loaded.fault(("train", "epochs"), f"{message}Write 1, or `kl: {{coef: 0.001}}`.")
 
 
@@ -103,12 +103,12 @@ def _turns_have_room(subject: Subject) -> Iterator[Fault]:
         answers, half = sorted(sizes.answers), len(sizes.answers) // 2
         message = f"got {given}; {len(longer)} of {len(answers)} sampled answers need more (median {answers[half]}, "
         fix = f"Write at least {answers[-1]}, or null."
-        yield subject.loaded.fault(path, f"{message}longest {answers[-1]}), so that they are cut off. {fix}")
+        yield subject.loaded.fault(path, f"{message}longest {answers[-1]}), which are cut off. {fix}")
     elif sizes is not None and given < sizes.turn:
-        message = f"got {given}; {sizes.turn_words} takes {sizes.turn} tokens, so that it is cut off. "
+        message = f"got {given}; {sizes.turn_words} takes {sizes.turn} tokens, so it is cut off. "
         yield subject.loaded.fault(path, f"{message}Write more, or null.")
     elif sizes is None and given < MIN_NEW_TOKENS:
-        message = f"got {given}; a call of a tool takes about {MIN_NEW_TOKENS}, so that most turns are cut off. "
+        message = f"got {given}; a call of a tool takes about {MIN_NEW_TOKENS}, so most turns are cut off. "
         yield subject.loaded.fault(path, f"{message}Write more, or null.")
 
 
@@ -144,7 +144,7 @@ def _evaluation_is_apart(subject: Subject) -> Iterator[Fault]:
         message = (
             f"{len(both)} of {len(asked)} questions are in data.train too {example}, case, spaces and punctuation "
         )
-        fix = "aside; success on them shows nothing about other questions. Name another set or split."
+        fix = "aside; success on them says nothing about other questions. Name another set or split."
         yield subject.loaded.fault(("data", "eval", "path"), f"{message}{fix}")
 
 
@@ -222,7 +222,9 @@ def _turns_are_told_apart(subject: Subject) -> Iterator[Fault]:
     by_turn = [position for position, term in enumerate(spec.rewards) if term.stage is Stage.TURN]
     name = subject.loaded.value(("train", "algorithm", "kind"))
     if spec.train.algorithm.reads_turns and not by_turn:
-        message = f"got {name}, but no reward term has `stage: turn`, without which it is grpo. Write grpo, or add one."
+        message = (
+            f"got {name}, but no reward term has `stage: turn`, and without one it is grpo. Write grpo, or add one."
+        )
         yield subject.loaded.fault(("train", "algorithm"), message)
     elif by_turn and not spec.train.algorithm.reads_turns and Feature.TURN_REWARDS not in spec.engine.LACKS:
         message = f"got turn, but {name} gives every turn the trajectory's advantage; only the mean over turns counts. "

@@ -211,13 +211,13 @@ def _show_evaluations(card: Card) -> str:
     if not rows:
         return "## Evaluations\n\nThis model was not evaluated."
     header = ("model", "mode", "success", "chances", "reward", "questions", "failed", "by kind")
-    note = "In brackets 95 % Wilson intervals over questions; step 0 is the base. Failed: trajectories that something "
-    note += "outside the model broke, left out of the rest."
+    note = "In brackets: 95 % Wilson intervals over questions. Step 0 is the base. Failed: broken by something "
+    note += "outside the model; the other figures leave them out."
     return _make_sheet("Evaluations", header, rows, note=note)
 
 
 def _controls_part(card: Card) -> str:
-    verdict = f"Held against the model before training, on the same questions: {visible(card.report.verdict.line)}."
+    verdict = f"Compared with the model before training, on the same questions: {visible(card.report.verdict.line)}."
     if not card.controls:
         return f"## Controls\n\n{verdict}\n\nNo run of its lineage is tagged `{CONTROL}`."
     rows = [
@@ -232,9 +232,8 @@ def _show_limits(spec: Mapping[str, Any]) -> str:
         key: value for key, value in spec.get("rollout", {}).items() if key in _MODEL_LIMITS and value is not None
     }
     note = (
-        "It was trained and tried within these limits and with these tools alone. Nothing is known of other tools, of "
-        "other questions, of longer conversations or other languages, and the reward terms are all that it was trained "
-        "for."
+        "It was trained and evaluated only within these limits and with these tools. Nothing is known about other "
+        "tools, other questions, longer conversations or other languages. It was trained for its reward terms only."
     )
     return _make_sheet(
         "Limits", ("limit", "value"), [(key, _compact_value(value)) for key, value in limits.items()], note=note
@@ -246,7 +245,7 @@ def _show_repeat(record: RunRecord) -> str:
     commands = [record.command, f"rlf runs reproduce {record.id}"]
     return "\n\n".join(
         [
-            "## Make it again",
+            "## Train it again",
             "\n".join(["```sh", *map(visible, commands), "```"]),
             f"Plan `{record.plan_hash}`, code `{visible(record.code_version)}`, {visible(packages)}.",
         ]

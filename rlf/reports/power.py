@@ -38,8 +38,8 @@ def power_words(power: Power) -> str:
     if power.num_compared > 1:
         size += f" and {power.num_compared} arms against the first"
     if power.no_losses is None:
-        return f"{size} are too few to show any difference with a chance of 80 %."
-    words = f"{size} show a difference of {points(power.no_losses)} with a chance of 80 % where no question is lost"
+        return f"{size} are too few to show any difference with 80 % power."
+    words = f"{size} show a difference of {points(power.no_losses)} with 80 % power if no question is lost"
     if power.few_losses is None:
-        return f"{words}, and none where 5 % are lost."
-    return f"{words}, and of {points(power.few_losses)} where 5 % are lost."
+        return f"{words}, and none if 5 % are lost."
+    return f"{words}, and of {points(power.few_losses)} if 5 % are lost."

@@ -24,10 +24,8 @@ def check_function(name: str) -> None:
     function = load_callable(name)
     blocking = blocking_calls(function) if is_async(function) else []
     if blocking:
-        message = (
-            f"{name} is `async def` and calls {', '.join(blocking)}, which holds up every trajectory while it waits"
-        )
-        raise RlfError(f"{message}. Await an asynchronous one, or write `def`.")
+        message = f"{name} is `async def` and calls {', '.join(blocking)}, which blocks every trajectory while it waits"
+        raise RlfError(f"{message}. Await an asynchronous function, or write `def`.")
 
 
 class TookTooLong(Exception):
@@ -73,7 +71,9 @@ class OwnFunction:
     async def _on_thread(self, call: Callable[[], Any]) -> Any:
         async with self._one_at_a_time:
             if self._num_hung >= _MAX_HUNG:
-                raise RuntimeError(f"{self._num_hung} calls of {self.name} are still running; none is made")
+                raise RuntimeError(
+                    f"{self._num_hung} calls of {self.name} are still running, so no further call is made"
+                )
             loop = asyncio.get_running_loop()
             over: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
             thread = threading.Thread(target=_run_on_thread, args=(call, loop, over), daemon=True)

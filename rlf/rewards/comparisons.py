@@ -15,7 +15,7 @@ from rlf.types import ToolResult
 _MAX_SHOWN_CHARS = 80
 _TOLERANCE = 1e-6
 """Of numbers that are not in rows, where none is declared."""
-NO_ROWS = "neither side has rows, so that any query without rows is right"
+NO_ROWS = "neither side has rows, so any query without rows is right"
 
 
 class NothingToCompare(ValueError):
@@ -142,7 +142,7 @@ def _find_missing(expected: Any, got: Any, place: str, tolerance: float | None) 
     """The first thing that is expected and not there, in words."""
     if isinstance(expected, Mapping):
         if not isinstance(got, Mapping):
-            return f"{place} is no object"
+            return f"{place} is not an object"
         absent = next((key for key in expected if key not in got), None)
         if absent is not None:
             return f"{place}.{absent} is missing"
@@ -150,7 +150,7 @@ def _find_missing(expected: Any, got: Any, place: str, tolerance: float | None) 
         return next((each for each in found if each), None)
     if isinstance(expected, list):
         if not isinstance(got, list) or len(got) != len(expected):
-            return f"{place} is no list of {len(expected)}"
+            return f"{place} is not a list of {len(expected)}"
         found = (
             _find_missing(*pair, f"{place}[{at}]", tolerance) for at, pair in enumerate(zip(expected, got, strict=True))
         )

@@ -27,7 +27,7 @@ def in_order(terms: Sequence[Term]) -> list[Term]:
     placed: dict[str, Term] = {}
     while len(placed) < len(terms):
         ready = [term for term in terms if term.name not in placed and term.reads.keys() <= placed.keys()]
-        assert ready, f"terms wait for one another: {_find_cycle(terms)}"
+        assert ready, f"terms depend on each other in a circle: {_find_cycle(terms)}"
         placed |= {term.name: term for term in ready}
     return list(placed.values())
 
@@ -40,12 +40,12 @@ def complaints(terms: Sequence[Term]) -> Iterator[Complaint]:
             yield Complaint(position, key, message)
         if term.scale == 0:
             yield Complaint(
-                position, ("scale",), "got 0, so that every value counts as 0. Write weight: 0 to only report it."
+                position, ("scale",), "got 0, which makes every value 0. Write weight: 0 to only report it."
             )
     cycle = _find_cycle(terms)
     if cycle and all(name in by_name for name in cycle):
         first = by_name[cycle[0]]
-        message = f"the terms wait for one another: {' -> '.join(cycle)}. Remove one of these links."
+        message = f"the terms depend on each other in a circle: {' -> '.join(cycle)}. Remove one of these links."
         yield Complaint(list(by_name).index(first.name), tuple(first.reads[cycle[1]].split(".")), message)
 
 
@@ -74,7 +74,7 @@ def _about_gate(term: Term, by_name: Mapping[str, Term]) -> Iterator[tuple[tuple
     low, high = by_name[gate.term].bounds
     between = f"the values of {gate.term!r} lie between {low:g} and {high:g}"
     if gate.at_least is gate.at_most is None and math.isinf(high):
-        yield ("when",), f"the range of {gate.term!r} has no top to be reached. Write e.g. `at_least: 1.0`."
+        yield ("when",), f"the range of {gate.term!r} has no upper bound to reach. Write e.g. `at_least: 1.0`."
     if gate.at_least is not None and gate.at_least > high:
         yield (
             ("when", "at_least"),
@@ -90,7 +90,7 @@ def _about_required(term: Term) -> Iterator[tuple[tuple[str, ...], str]]:
         return
     key = ("required",)
     if math.isinf(threshold):
-        yield key, "got true, but the term's range has no top to be reached. Write the value, e.g. `required: 1.0`."
+        yield key, "got true, but the term's range has no upper bound to reach. Write the value, e.g. `required: 1.0`."
     elif not low < threshold <= high:
         never = "never" if threshold > high else "always"
         words = f"got {threshold:g}, which is {never} met: values lie between {low:g} and {high:g}. "
@@ -98,5 +98,5 @@ def _about_required(term: Term) -> Iterator[tuple[tuple[str, ...], str]]:
     if term.peak_weight == 0:
         yield key, "a term of weight 0 is only reported. Give it a weight other than 0, or remove this."
     if term.unscorable is Unscorable.DROP_TERM:
-        words = "got drop_term for a required term: without a value nothing says whether it is met. "
+        words = "got drop_term for a required term: without a value rlf cannot know whether it is met. "
         yield ("unscorable",), f"{words}Write drop_trajectory, or remove `required`."

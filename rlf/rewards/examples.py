@@ -211,7 +211,7 @@ def _make_trial(term: Term, wanted: _Wanted, once: Scored, again: Scored) -> Tri
 
 def _list_shortfalls(wanted: _Wanted, score: Score) -> Iterator[str]:
     if score.state is ScoreState.FAULT:
-        yield f"a fault of the term: {score.reason}"
+        yield f"the term failed: {score.reason}"
     elif wanted.unscorable and score.value is not None:
         yield f"got {score.value:g}, expected none"
     elif wanted.unscorable is False and score.value is None:

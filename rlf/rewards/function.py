@@ -149,7 +149,7 @@ class RewardFunction:
 
 
 def weighted_sum(scores: Sequence[Score]) -> float | None:
-    """sum(weight * value); None if a value that counts is missing or the sum is no finite number."""
+    """sum(weight * value); None if a value that counts is missing or the sum is not a finite number."""
     reward = 0.0
     for score in scores:
         if score.value is None and score.weight:
@@ -239,16 +239,18 @@ class _Asking:
         """What a term behind the gate says in place of a value; None when the gate is open."""
         other = self.said[gate.term]
         if other.state is ScoreState.GATED:
-            return _Said(None, ScoreState.GATED, f"not asked: neither was {gate.term!r}")
+            return _Said(None, ScoreState.GATED, f"not computed: neither was {gate.term!r}")
         if other.value is None:
             return _Said(None, ScoreState.UNSCORABLE, f"its gate cannot be decided: {gate.term!r} has no value")
         least = gate.at_least
         if least is None:
             least = self.bounds[gate.term][1] if gate.at_most is None else -math.inf
         if other.value < least:
-            return _Said(None, ScoreState.GATED, f"not asked: {gate.term!r} is {other.value:g}, below {least:g}")
+            return _Said(None, ScoreState.GATED, f"not computed: {gate.term!r} is {other.value:g},  below {least:g}")
         if gate.at_most is not None and other.value > gate.at_most:
-            return _Said(None, ScoreState.GATED, f"not asked: {gate.term!r} is {other.value:g}, above {gate.at_most:g}")
+            return _Said(
+                None, ScoreState.GATED, f"not computed: {gate.term!r} is {other.value:g},  above {gate.at_most:g}"
+            )
         return None
 
     def _check_verdict(self, term: Term, verdict: Verdict) -> _Said:
@@ -267,9 +269,9 @@ class _Asking:
         if value is None:
             return _Said(None, ScoreState.UNSCORABLE, reason, usage=usage)
         if not math.isfinite(value):
-            return _Said(None, ScoreState.FAULT, f"{value} is no finite number")
+            return _Said(None, ScoreState.FAULT, f"{value} is not a finite number")
         if not low <= value <= high:
-            return _Said(None, ScoreState.FAULT, f"{value:g} lies outside the term's range [{low:g}, {high:g}]")
+            return _Said(None, ScoreState.FAULT, f"{value:g} is outside the term's range [{low:g}, {high:g}]")
         return _Said(value, ScoreState.SCORED, reason, turn_values=turn_values, usage=usage)
 
 
@@ -307,5 +309,5 @@ def _without_gain(score: Score, failed: str) -> Score:
     """A score where a required term fell short: what it would add is lost, what it takes away stays."""
     if score.contribution <= 0:
         return score
-    reason = f"{score.reason}; lost, since {failed!r} is required".removeprefix("; ")
+    reason = f"{score.reason}; set to 0, since {failed!r} is required".removeprefix("; ")
     return replace(score, weight=0.0, reason=reason)

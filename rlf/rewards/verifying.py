@@ -95,7 +95,7 @@ class Verifier:
         except NothingToCompare as why:
             raise _CannotSay(f"what is expected: {why}") from why
         except RecursionError as fault:
-            raise _Wrong("its values lie too deep in one another to be compared") from fault
+            raise _Wrong("its values are nested too deeply to compare") from fault
         if any(reason == NO_ROWS for _, reason in results):
             self._warn_of_no_rows(trajectory.task)
         return Verdict(*max(results, key=lambda result: result[0]))
@@ -103,7 +103,7 @@ class Verifier:
     def _warn_of_no_rows(self, task: Task) -> None:
         """Warns once: a gold without rows says that every query without rows is right."""
         if not self._has_warned:
-            words = f"{self._name}: task {task.id} expects no rows, so that any query without rows earns 1"
+            words = f"{self._name}: task {task.id} expects no rows, so any query without rows earns 1"
             self._context.notify("warning", f"{words}. Leave such tasks out of the data. Reported once.")
         self._has_warned = True
 
@@ -124,7 +124,7 @@ class Verifier:
             return answers
         value = task.columns.get(self._column)
         if value is None:
-            raise _CannotSay(f"task {task.id} has nothing in column {self._column!r}")
+            raise _CannotSay(f"task {task.id} has no value in column {self._column!r}")
         return value
 
     async def _run_gold(self, task: Task, templates: FilledValue) -> ToolResult:
@@ -147,7 +147,7 @@ class Verifier:
         if result.outcome is not Outcome.OK:
             raise _CannotSay(f"the gold of task {task.id}: {result.outcome}: {result.text}")
         if _is_cut(result):
-            raise _CannotSay(f"the gold of task {task.id}: its result is longer than the tool's limits show")
+            raise _CannotSay(f"the gold of task {task.id}: its result is longer than the tool's limits allow")
         return result
 
     async def _run_produced(self, trajectory: Trajectory, number: int = 0, **further: str) -> ToolResult:
@@ -156,7 +156,7 @@ class Verifier:
         if result.outcome is not Outcome.OK:
             raise _Wrong(f"{self._tool}: {result.outcome}: {result.text}")
         if _is_cut(result):
-            raise _Wrong(f"{self._tool}: its result is longer than the tool's limits show")
+            raise _Wrong(f"{self._tool}: its result is longer than the tool's limits allow")
         return result
 
     async def _run_tool(self, trajectory: Trajectory, number: int, **further: str) -> ToolResult:

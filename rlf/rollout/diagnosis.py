@@ -148,7 +148,7 @@ def _count_words(scored: Sequence[Scored], setting: Setting) -> str:
         num_ok = sum(record.result.outcome is Outcome.OK for record in calls)
         parts.append(f"{num_ok:,} of {len(calls):,} tool calls gave a result")
     for words, number in (
-        ("wrote what could not be parsed", sum(bool(_unread(trajectory)) for trajectory in trajectories)),
+        ("wrote something that could not be parsed", sum(bool(_unread(trajectory)) for trajectory in trajectories)),
         ("were cut by the token budget", sum(map(_is_cut, trajectories))),
         ("could not be scored", sum(item.reward is None for item in scored)),
     ):
@@ -166,7 +166,7 @@ def _success_words(successes: Sequence[float]) -> str:
 def _signal_words(scored: Sequence[Scored], signal: Signal, setting: Setting) -> str:
     match signal:
         case Signal.NOT_SCORED:
-            return "none has a reward: nothing to learn from"
+            return "no trajectory has a reward: nothing to learn from"
         case Signal.NO_DIFFERENCE if setting.by_group and len(_rewards(scored)) > 1:
             return "every group has equal rewards: nothing to learn from"
         case Signal.NO_DIFFERENCE:

@@ -49,7 +49,7 @@ class Prefix:
         if len(kept) != self.num_turns or any(turn.observation_end == turn.end for turn in kept):
             raise ValueError(
                 f"trajectory {self.trajectory.id}: a prefix of {self.num_turns} turns was asked for; it has "
-                f"{len(self.trajectory.turns)}, and the last one can be no part of it. Keep fewer turns."
+                f"{len(self.trajectory.turns)}, and the prefix cannot include the last one. Keep fewer turns."
             )
 
     @property

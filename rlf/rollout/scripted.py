@@ -85,7 +85,7 @@ class ScriptedPolicy:
         if turn >= len(lines):
             raise RlfError(
                 f"the script of {request.trajectory_id!r} has {len(lines)} turns and turn {turn + 1} was asked for. "
-                "Write it, or let the last turn be an answer."
+                "Write that turn, or end the script with an answer."
             )
         line = lines[turn]
         return line if isinstance(line, str) else line(request)

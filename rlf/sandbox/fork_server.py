@@ -80,7 +80,7 @@ class ForkServer:
             socket.send_fds(self._control, [json.dumps(order).encode()], process.theirs)
         except OSError as fault:
             process.close()
-            self.give_up(f"the sandbox server takes no orders: {fault}")
+            self.give_up(f"the sandbox server accepts no orders: {fault}")
             raise ServerGone(self._gone) from fault
         finally:
             for descriptor in process.theirs:
@@ -95,7 +95,7 @@ class ForkServer:
         try:
             self._control.send(json.dumps({"do": what, "id": number}).encode())
         except OSError as fault:
-            self.give_up(f"the sandbox server takes no orders: {fault}")
+            self.give_up(f"the sandbox server accepts no orders: {fault}")
 
     def give_up(self, why: str) -> None:
         """Ends the server at once; its processes end with it, as infrastructure's fault."""
@@ -166,7 +166,7 @@ async def _send_settings(
             control.send(json.dumps(launch.settings(scratch)).encode())
             ready = await asyncio.get_running_loop().sock_recv(control, _MAX_PACKET)
     except (TimeoutError, OSError):
-        logger.debug("sandbox server %d says nothing", popen.pid)
+        logger.debug("sandbox server %d does not answer", popen.pid)
     finally:
         if not ready:
             popen.kill()

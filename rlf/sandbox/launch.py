@@ -146,7 +146,7 @@ def _refuse_other_machines(level: Level) -> None:
     if level is Level.PROCESS:
         return
     if not sys.platform.startswith("linux"):
-        raise LevelUnavailable(level, f"needs Linux; this is {sys.platform}.")
+        raise LevelUnavailable(level, f"needs Linux; this system is {sys.platform}.")
     if not seccomp.supported():
         raise LevelUnavailable(level, f"has no table of system calls for {os.uname().machine}.")
     if level is Level.LANDLOCK and landlock.abi() == 0:

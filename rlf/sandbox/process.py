@@ -153,7 +153,7 @@ class SandboxedProcess:
 
     def _check_the_end(self) -> None:
         if self.alive:
-            self._give_up(f"process {self.number} was not gone {_ENDING_GRACE_S:g} s after it was killed")
+            self._give_up(f"process {self.number} still runs {_ENDING_GRACE_S:g} s after it was killed")
 
 
 def exit_of(packet: dict[str, Any]) -> Exit:

@@ -137,7 +137,7 @@ def _make_execution(response: _Response, limits: SandboxLimits) -> Execution:
 
 def _read_outcome(ran: _RunResult, limits: SandboxLimits) -> tuple[Outcome, str | None]:
     if ran.status == "TimeLimitExceeded":
-        return Outcome.TIMEOUT, f"no end within {limits.wall_s:g} s"
+        return Outcome.TIMEOUT, f"not finished within {limits.wall_s:g} s"
     if ran.status == "Finished" and ran.return_code == 0:
         return Outcome.OK, None
     last = (ran.stderr or "").strip().rpartition("\n")[2]

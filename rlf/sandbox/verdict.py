@@ -17,9 +17,7 @@ _CPU_SLACK_S = 0.3
 """By how much the kernel's two counts of processor time differ."""
 _OWN_WORD = frozenset({Outcome.OK, Outcome.ERROR, Outcome.MEMORY})
 """What a process that runs foreign code may say of itself; all else is seen from outside."""
-_UNSAID = (
-    "it ended without giving a reason, as where the limits of open files, memory or processes are low (`ulimit -a`)"
-)
+_UNSAID = "it ended without a reason; the limits of open files, memory or processes may be too low (`ulimit -a`)"
 
 
 def judge(answer: Answer, limits: SandboxLimits, level: Level, *, trusted: bool = False) -> Execution:
@@ -46,7 +44,7 @@ def _outside_outcome(answer: Answer, limits: SandboxLimits, level: Level) -> tup
     if ending is not None and ending.failed:
         return Outcome.INFRA, ending.failed
     if answer.timed_out:
-        return Outcome.TIMEOUT, f"no end within {limits.wall_s:g} s"
+        return Outcome.TIMEOUT, f"not finished within {limits.wall_s:g} s"
     if answer.flooded:
         return Outcome.OUTPUT_LIMIT, f"ended for its output; the first {limits.output_bytes} bytes were kept"
     if ending is not None and ending.why == "memory":

@@ -120,7 +120,7 @@ async def strongest(launches: Iterable[Launch]) -> WarmServer:
             reasons.append(str(fault))
         else:
             return warm
-    advice = f"Run `{INSTALL_BUBBLEWRAP}`, or write `allow_unsafe: true` where the code is your own."
+    advice = f"Run `{INSTALL_BUBBLEWRAP}`, or write `allow_unsafe: true` if the code is your own."
     raise RlfError("\n".join([*reasons, f"No sandbox level can contain model-written code here. {advice}"]))
 
 
@@ -143,4 +143,4 @@ def _find_image(level: Level) -> str:
         return "bubblewrap; own user, pid, mount and IPC namespaces, file system in memory and seccomp filter per call"
     if level is Level.LANDLOCK:
         return f"Landlock {landlock.abi()} and seccomp; one process per call, in a folder of its own"
-    return "limits alone; for code of your own, with `allow_unsafe: true`"
+    return "limits only; for your own code, with `allow_unsafe: true`"

@@ -70,10 +70,10 @@ class Agent:
         """What is asked. Raises Refusal for a conversation that a task cannot hold."""
         for key in _OWN:
             if getattr(asked, key) != ChatRequest.model_fields[key].default:
-                raise Refusal(400, f"{key}: this server plays the tools of its own spec. Leave the key out.", key=key)
+                raise Refusal(400, f"{key}: this server runs the tools of its own spec. Leave the key out.", key=key)
         checked = [checked_message(message, at) for at, message in enumerate(asked.messages)]
         if any(message["role"] == "tool" or message.get("tool_calls") for message in checked):
-            raise Refusal(400, "messages: this server calls its tools itself; send the messages alone", key="messages")
+            raise Refusal(400, "messages: this server calls its tools itself; send only the messages", key="messages")
         messages = [Message(message["role"], message["content"]) for message in checked]
         if self._system is not None and messages[0].role != "system":
             messages.insert(0, Message("system", self._system))

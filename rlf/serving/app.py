@@ -116,7 +116,7 @@ class Server:
             raise
         except Exception:
             logger.exception("a defect of rlf, met by a request of %s", path)
-            response, status = _error_response(request, Refusal(500, "the server failed; its log says why")), 500
+            response, status = _error_response(request, Refusal(500, "the server failed; its log has the cause")), 500
         finally:
             self._metrics.count_request(path, status, time.perf_counter() - started)
         return response

@@ -71,7 +71,7 @@ class Dialogue:
         checked = [checked_message(message, at) for at, message in enumerate(messages)]
         if tools and not self._has_format:
             raise Refusal(
-                400, "tools: the model's chat template is of no known chat format that calls them", key="tools"
+                400, "tools: the model's chat template is not of a chat format that rlf knows for tools", key="tools"
             )
         try:
             continued = self._continue_tokens(checked, tools)

@@ -70,7 +70,7 @@ def _common_tokens(chat: ChatFormat, tool: ToolDescription) -> list[int]:
     shared = next((at for at, tokens in enumerate(zip(*written, strict=False)) if len(set(tokens)) > 1), 0)
     text = chat.decode(written[0][:shared])
     if tool.name not in text:
-        words = "tool_choice: in the model's chat format no call can be begun for it; write `auto`"
+        words = "tool_choice: in the model's chat format a call cannot be forced; write `auto`"
         raise Refusal(400, words, key="tool_choice")
     return encode_template(chat.tokenizer, text)  # which may take longer tokens than the probes did
 

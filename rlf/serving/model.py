@@ -142,7 +142,7 @@ class ServedModel:
         if isinstance(choice, str) and choice != "required":
             return Opening()
         if not tools or chat is None:
-            raise Refusal(400, "tool_choice: a call is demanded and there are no `tools`", key="tool_choice")
+            raise Refusal(400, "tool_choice: a call is required, but there are no `tools`", key="tool_choice")
         if isinstance(choice, NamedTool):
             known = ", ".join(tool.name for tool in tools)
             tools = [tool for tool in tools if tool.name == choice.function.name]

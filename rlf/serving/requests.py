@@ -231,7 +231,7 @@ def _is_empty(key: str, value: Any, kind: type[StrictModel]) -> bool:
     if key not in NEUTRAL:
         return False
     why = _WHY.get(key, "this server does not have it")
-    raise Refusal(400, f"{key}: {_shorten_value(value)} cannot be honoured: {why}. Leave the key out.", key=key)
+    raise Refusal(400, f"{key}: {_shorten_value(value)} cannot be done: {why}. Leave the key out.", key=key)
 
 
 def _refuse_unstrict(wanted: Mapping[str, Any]) -> None:

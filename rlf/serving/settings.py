@@ -12,7 +12,7 @@ class ServeSettings:
     """How one model is served."""
 
     name: str
-    """What requests call the model."""
+    """Name of the model in requests."""
     host: str = "127.0.0.1"
     port: int = 0
     """0 takes any that is free."""

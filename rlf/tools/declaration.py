@@ -96,7 +96,7 @@ class Expectation(StrictModel):
                 "expects nothing; write one of `contains`, `equals`, `matches`, `schema`, `error`, `max_ms`"
             )
         if self.error is not None and len(expected) > 1:
-            raise _declaration_fault("`error` stands alone: a failed call has no result to compare")
+            raise _declaration_fault("`error` excludes the other keys: a failed call has no result to compare")
         return self
 
 
@@ -208,9 +208,9 @@ def _checked_schema(schema: dict[str, Any] | None) -> dict[str, Any] | None:
         if schema is not None:
             compile_schema(schema)
     except jsonschema_rs.ValidationError as fault:
-        raise _faults_at(tuple(fault.instance_path), f"no JSON Schema 2020-12: {fault.message}") from fault
+        raise _faults_at(tuple(fault.instance_path), f"not a JSON Schema 2020-12: {fault.message}") from fault
     except ValueError as fault:
-        raise _declaration_fault(f"no JSON Schema 2020-12: {fault}") from fault
+        raise _declaration_fault(f"not a JSON Schema 2020-12: {fault}") from fault
     return schema
 
 

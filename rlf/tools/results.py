@@ -96,7 +96,7 @@ def _check_image(number: int, image: Image, limits: Limits) -> str:
         )
     header = read_header(image.data)
     if header is None:
-        raise _reject_output(f"image {number} that is no PNG, JPEG, GIF or WebP file")
+        raise _reject_output(f"image {number} that is not a PNG, JPEG, GIF or WebP file")
     if header.mime_type != image.mime_type:
         raise _reject_output(f"image {number} that says {image.mime_type[:80]} and is {header.mime_type}")
     if header.width * header.height > limits.max_image_pixels:

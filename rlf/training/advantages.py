@@ -26,7 +26,7 @@ def find_missing(estimator: Estimator) -> str | None:
     """What an estimator reads beside rewards, which only its engine has, in words; None where it reads nothing."""
     kind = type(estimator).__module__.rpartition(".")[2]
     if estimator.needs_critic:
-        return f"{kind} takes a critic's values of each token, which are not kept"
+        return f"{kind} needs a critic's values of each token, which are not stored"
     if estimator.needs_greedy:
         return f"{kind} takes the rewards of greedy rollouts, which are not scored again"
     return None

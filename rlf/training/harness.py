@@ -116,7 +116,9 @@ def build_harness(
     worlds = None
     if spec.env is not None:
         if traffic.replay is not None:
-            raise RlfError("env: a recording holds results of calls and no worlds, so that it cannot be played back.")
+            raise RlfError(
+                "env: a recording holds results of calls but no worlds, so a run with a world cannot be replayed."
+            )
         worlds = WorldPool(spec.env, seed=spec.seed, redact=traffic.redact, meter=traffic.meter)
     tools = Executor(
         (*spec.tools, *(() if worlds is None else worlds.declarations)),

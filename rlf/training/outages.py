@@ -147,7 +147,9 @@ class Outages:
             text = (
                 f"{cause} has not answered for {self._patience_s:g} s (engine.outage_s): until it does, trajectories "
             )
-            self._notify("warning", f"{text}that need it are left out at once. The last error: {error or _NO_VALUE}")
+            self._notify(
+                "warning", f"{text}that need it are left out immediately. The last error: {error or _NO_VALUE}"
+            )
         service.is_given_up = True
 
     def _service(self, cause: str) -> _Service:

@@ -105,9 +105,11 @@ def _answer_errors(app: FastAPI, site: Site) -> None:
 
     @app.exception_handler(OverflowError)
     def answer_number(request: Request, error: OverflowError) -> Response:
-        return respond(request, 422, "input", "a number is larger than the lineage can hold.")
+        return respond(request, 422, "input", "a number is too large.")
 
     @app.exception_handler(Exception)
     def answer_defect(request: Request, error: Exception) -> Response:
         logger.error("a defect of rlf, met by %s", request.url.path, exc_info=error)
-        return respond(request, 500, "defect", f"rlf failed: {type(error).__name__}. The server's log says more.")
+        return respond(
+            request, 500, "defect", f"rlf failed: {type(error).__name__}. The server's log has the traceback."
+        )

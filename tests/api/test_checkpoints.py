@@ -70,7 +70,7 @@ def test_a_damaged_checkpoint_is_named_where_the_newest_model_is_of_an_earlier_o
     with open_lineage(runs) as store:
         reader = Reader(store)
         assert choose_model(reader, reader.get_run("r"), runs, "newest", "--step").step == 6
-    assert "damaged checkpoint skipped: step 8: weights.safetensors is not what was written" in caplog.text
+    assert "damaged checkpoint skipped: step 8: weights.safetensors differs from what was written" in caplog.text
 
 
 def test_several_damaged_checkpoints_are_refused_unless_the_step_is_named(runs):

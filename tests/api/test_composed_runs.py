@@ -88,7 +88,7 @@ def test_each_term_is_recorded_with_value_weight_state_and_reason(recorded: Any)
     assert scores[1, "late"].reason == "not asked: 'base' is 0.25, below 0.5"
     assert (scores[2, "late"].value, scores[2, "late"].weight) == (0.5, 0.5)
     nan = scores[1, "broken"]
-    assert (nan.value, nan.weight, nan.state, nan.reason) == (None, 0.0, ScoreState.FAULT, "nan is no finite number")
+    assert (nan.value, nan.weight, nan.state, nan.reason) == (None, 0.0, ScoreState.FAULT, "nan is not a finite number")
     missing = scores[3, "silent"]
     assert (missing.value, missing.weight, missing.state) == (None, 8.0, ScoreState.UNSCORABLE)
     assert missing.reason.endswith("composed_terms.py:silent returned None")

@@ -172,7 +172,7 @@ def test_every_target_is_checked_before_the_first_is_tried(trained):
 
 
 def test_nothing_is_written_for_a_target_without_questions(tmp_path):
-    with pytest.raises(RlfError, match="it has no tools, questions and rewards"):
+    with pytest.raises(RlfError, match="it has no tools, questions or rewards"):
         tried(tmp_path / "runs", "builtin:tiny")
     with pytest.raises(SpecError, match=r"eval\.limit"):
         tried(tmp_path / "runs", "builtin:tiny", asked=Asked(files=(SEARCH,), limit=0))
@@ -188,7 +188,7 @@ def rows_without_answers(folder):
 def test_questions_without_answers_are_scored_by_the_rewards_that_need_none(trained, tmp_path):
     runs, run_id = trained
     file = rows_without_answers(tmp_path)
-    with pytest.raises(RlfError, match=r"has no column 'answer', and every reward term compares"):
+    with pytest.raises(RlfError, match=r"has no column 'answer', but every reward term compares"):
         tried(runs, run_id, asked=Asked(data=str(file)))
     spec = tmp_path / "spec.yaml"
     spec.write_text(
@@ -225,7 +225,7 @@ def test_the_model_of_an_evaluation_is_that_of_its_run(trained, tmp_path):
     (found,) = tried(runs, run_id, asked=Asked(overrides=FEW)).run_ids
     assert export_model(found, tmp_path / "out", runs_folder=runs).run_id == run_id
     (alone,) = tried(runs, "builtin:tiny", asked=Asked(files=(SEARCH,), overrides=FEW)).run_ids
-    with pytest.raises(RlfError, match="an evaluation of what is no run and has no model"):
+    with pytest.raises(RlfError, match="an evaluation whose target is not a run and has no model"):
         export_model(alone, tmp_path / "other", runs_folder=runs)
 
 

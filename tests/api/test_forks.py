@@ -77,7 +77,7 @@ def test_a_child_that_was_stopped_before_its_first_step_has_the_checkpoint_that_
         (["latest@7"], "the checkpoint of step 7: there is none. Checkpoints are kept of steps: 1"),
         (["latest@0"], "step 0 has no checkpoint to start from. Name one of the steps 1"),
         (["latest@x"], "got the step 'x'; expected a number"),
-        (["latest@1", "train.steps=1"], "train.steps: got 1; the checkpoint has seen 1 steps"),
+        (["latest@1", "train.steps=1"], "train.steps: got 1; the checkpoint is of step 1"),
         (["latest@1", "train.stepz=1"], "did you mean 'steps'"),
     ],
 )

@@ -68,7 +68,9 @@ def test_an_alarm_of_the_sentinels_is_in_the_lineage_and_the_run_goes_on(tmp_pat
     watch = started(tmp_path, "warn")
     alarms = [event for event in watch.events if isinstance(event, Notice) and event.level == "alarm"]
     assert alarms
-    assert re.match(r"rewards.good: the judge has drifted: it errs too often; (\d+) of the latest \1 ", alarms[0].text)
+    assert re.match(
+        r"rewards.good: the judge has drifted: it is wrong too often; (\d+) of the latest \1 ", alarms[0].text
+    )
     with open_lineage(tmp_path / "runs") as store:
         kept = [event.text for event in Reader(store).events(watch.info.run_id) if event.level == "alarm"]
     assert kept == [alarm.text for alarm in alarms]

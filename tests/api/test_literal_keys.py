@@ -68,7 +68,9 @@ def test_a_key_written_out_in_an_address_a_query_or_a_body_is_a_fault_of_every_c
     Path("spec.yaml").write_text(SPEC)
     for command in (["check", "spec.yaml"], ["tools", "list", "tool.yaml"], ["tools", "test", "tool.yaml"]):
         code, said = run(*command)
-        assert (code, f"got a value of {name!r}, which is secret by its name, written out" in said) == (2, True), said
+        assert (code, f"got a value of {name!r}, which is a secret by its name; secrets come" in said) == (2, True), (
+            said
+        )
         assert "${oc.env:NAME}" in said and "tool.yaml:4:" in said
         assert KEY not in said
 
@@ -146,7 +148,7 @@ def test_an_import_copies_no_key_that_servers_write_out(kind: str, monkeypatch: 
     code, said = run("tools", "import", kind, source)
     assert code == 0, said
     assert KEY not in said and KEY not in Path("tool_specs/find.yaml").read_text()
-    assert "amap-maps: secrets are not copied; variables hold them: env.MAPS_API_KEY" in said
+    assert "amap-maps: secrets are not copied; the file reads them from these variables: env.MAPS_API_KEY" in said
     server = yaml.safe_load(Path("tool_specs/find.yaml").read_text())["target"]["server"]
     assert server["env"] == {**env, "MAPS_API_KEY": "${oc.env:MAPS_API_KEY}"}
     assert server["args"][-4:] == [

@@ -431,7 +431,8 @@ def test_names_that_collide_after_cutting_stay_apart(services: dict[str, Service
     whole = LONG.replace("/", "_")
     assert cut == sorted([whole[:64], f"{whole[:62]}_2"])
     assert any(
-        note.endswith("names differ and have at most 64 characters") for note in services["github"].written.notes
+        note.endswith("names must be unique and have at most 64 characters")
+        for note in services["github"].written.notes
     )
 
 
@@ -520,7 +521,7 @@ def test_an_operation_without_a_list_of_its_own_is_sent_those_of_the_document(tm
 
 @pytest.mark.parametrize("names", [["d"], ["no-such"]])
 def test_credentials_that_no_file_can_hold_leave_an_operation_out(names: list[str], tmp_path: Path) -> None:
-    with pytest.raises(RlfError, match=f"it needs the credentials {names[0]}, which no tool file can hold"):
+    with pytest.raises(RlfError, match=f"it needs the credentials {names[0]}, which a tool file cannot hold"):
         openapi(tmp_path, {"security": [{name: [] for name in names}]}, **SCHEMES)
 
 

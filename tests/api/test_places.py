@@ -89,7 +89,7 @@ def test_a_stand_in_is_reported_loudly(inside):
     fitted = fit(*OPENRLHF)
     changes, warning = told_of_the_place(fitted.notices)
     assert changes.data["changes"] == CHANGED
-    assert f"in the environment of rehearsals {inside.folder}; changed for it: engine.packing=false (" in changes.text
+    assert f"in the environment of rehearsals {inside.folder}; changed for that: engine.packing=false (" in changes.text
     assert (warning.level, warning.text.split(":")[0]) == ("warning", "vLLM ITSELF DOES NOT SAMPLE")
     assert f"`{inside.command} rehearse --setup --vllm`" in warning.text
     place = find_place(fitted.plan.spec, fitted.place)

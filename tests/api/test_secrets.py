@@ -128,7 +128,7 @@ def test_a_secret_that_a_file_writes_out_is_not_stored_and_its_run_not_resumed(p
     stopped = run([tmp_path / "spec.yaml"], sizes, runs_folder=runs, view=lambda _: stop, command=["rlf", "run"])
     assert stopped.status is RunStatus.INTERRUPTED
     assert not [file for file in runs.rglob("*") if file.is_file() and HEADER.encode() in file.read_bytes()]
-    with pytest.raises(RlfError, match="a secret in its file, which is not stored"):
+    with pytest.raises(RlfError, match="file of the run holds a secret, and secrets are not stored"):
         resume(stopped.run_id, runs_folder=runs, view=lambda _: stop, command=["rlf", "resume"])
 
 

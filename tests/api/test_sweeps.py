@@ -74,7 +74,7 @@ def test_every_member_is_checked_before_the_first_starts(spec, tmp_path):
 
 
 def test_two_members_that_are_the_same_run_are_refused(spec, tmp_path):
-    with pytest.raises(SpecError, match=r"sweep: seed=0 and seed=00 give the same results\. Take one of them out\."):
+    with pytest.raises(SpecError, match=r"sweep: seed=0 and seed=00 give the same results\. Remove one of them\."):
         start(spec, tmp_path, [("seed=0",), ("seed=00",)])
 
 

@@ -96,7 +96,7 @@ def test_an_endpoint_is_used_as_a_spec_says(tmp_path):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("nothing", "names no model: it is no folder here, and .*no lineage yet"),
+        ("nothing", "names no model: there is no such folder here, and .*no lineage yet"),
         ("./nothing", "no model: it is not there"),
         (".", "no model: it has no config.json"),
         ("builtin:none", "unknown builtin 'none'"),

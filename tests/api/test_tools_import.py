@@ -259,7 +259,7 @@ def test_a_file_that_is_there_stays_unless_force_is_given() -> None:
     Path("sums.py").write_text("def add(a: int) -> int:\n    '''Add.'''\n    return a\n")
     imported("python", "sums.py")
     Path("tool_specs/add.yaml").write_text("mine\n")
-    assert "tool_specs/add.yaml: there already. Give --force" in refused("python", "sums.py")
+    assert "tool_specs/add.yaml: exists already. Add --force" in refused("python", "sums.py")
     assert Path("tool_specs/add.yaml").read_text() == "mine\n"
     imported("python", "sums.py", "--force")
     assert "Add." in Path("tool_specs/add.yaml").read_text()

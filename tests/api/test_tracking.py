@@ -93,7 +93,7 @@ def test_one_that_fails_is_left_out_with_one_warning_and_the_others_go_on(tmp_pa
         failing.join(30.0)
         warnings += told(RunFinished(RunStatus.FINISHED, 49))
     assert [warning.text for warning in warnings] == [
-        "report_to: failing gets no more events of this run, which continues: SystemExit: gone."
+        "report_to: failing gets no more events of this run: SystemExit: gone. The run continues."
     ]
     assert len(KEPT) == 1 + len(STEPS) + 1 + 1
 
@@ -102,7 +102,7 @@ def test_one_that_hangs_holds_the_end_of_a_run_up_for_a_bounded_time(tmp_path, c
     with caplog.at_level(logging.WARNING), tracking(tmp_path, Hanging(), last_s=0.2) as told:
         told(STEPS[0])
         told(RunFinished(RunStatus.FINISHED, 1))
-    assert "hanging gets no more events of this run, which continues: it did not end in time" in caplog.text
+    assert "hanging gets no more events of this run: it did not finish in time" in caplog.text
 
 
 def test_a_run_that_breaks_is_reported_as_failed(tmp_path):

@@ -169,7 +169,7 @@ def test_a_fault_is_repaired_with_the_error_shown(tmp_path, stage, fault):
         (
             "deploy",
             coded(both("return 7", "return 7")),
-            "deploy: it returns something else after 2 repairs",
+            "deploy: it returns another value after 2 repairs",
         ),
         (
             "deploy",
@@ -179,7 +179,7 @@ def test_a_fault_is_repaired_with_the_error_shown(tmp_path, stage, fault):
         (
             "deploy",
             coded(both("return 'Rivera0'", "return 1000")),
-            "deploy: the code names its answers after 2 repairs",
+            "deploy: the code contains its answers after 2 repairs",
         ),
     ],
 )

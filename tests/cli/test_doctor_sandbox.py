@@ -38,7 +38,7 @@ PROCESS = LevelReport(Level.PROCESS, True, "limits alone")
             Status.WARN,
             "none that can contain model-written code; namespaces: bubblewrap is not installed.; landlock: the kernel "
             "has no Landlock",
-            "Run `apt-get install bubblewrap`. Tools of kind code and sql run with `allow_unsafe: true` alone.",
+            "Run `apt-get install bubblewrap`. Tools of kind code and sql run only with `allow_unsafe: true`.",
         ),
     ],
 )

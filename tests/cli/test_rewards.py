@@ -211,7 +211,7 @@ def test_an_estimator_with_a_critic_says_that_there_are_no_advantages(rlf: Rlf, 
     file = tmp_path / "saved.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in LINES))
     arguments = ("rewards", "score", spec, "train.algorithm=gae", "--file", file)
-    assert "2 of 3 rewards moved; no advantages: gae takes a critic's values" in one_line(rlf(*arguments).stdout)
+    assert "2 of 3 rewards moved; no advantages: gae needs a critic's values" in one_line(rlf(*arguments).stdout)
     told = json.loads(rlf(*arguments, "--json").stdout)["data"]
     assert told["no_advantages"].startswith("no advantages: gae")
     assert {each["after"]["advantage"] for each in told["trajectories"]} == {None}

@@ -75,7 +75,7 @@ def test_a_hugging_face_dataset_that_cannot_be_had_is_reported(monkeypatch):
     monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", lambda *_, **__: None)
     assert load_faulty("org/set") == (
         "org/set: ConnectionError: no way there. Expected a Hugging Face dataset with a split 'train'; "
-        "for a file, write its path."
+        "For a file, write its path."
     )
 
 
@@ -159,7 +159,7 @@ def test_columns_that_json_lacks_are_hashed_too(tmp_path):
         (
             "a.jsonl",
             '{"prompt": "\\ud800"}\n',
-            ":1:1: '\\ud800' is half of a character. Write both halves, or remove it.",
+            ":1:1: '\\ud800' is half of a character (a surrogate). Write both halves, or remove it.",
         ),
         ("a.jsonl", '{"prompt": NaN}\n', ":1:1: not JSON: got NaN, which JSON does not have. Correct the value."),
         ("a.jsonl", b"\xff\n", ":1:1: this is not UTF-8; data files are UTF-8 text. Save the file as UTF-8."),
@@ -176,7 +176,8 @@ def test_columns_that_json_lacks_are_hashed_too(tmp_path):
         (
             "a.txt",
             "x",
-            "this is no data file; expected one that ends in .jsonl, .json, .csv, .parquet. Name or convert one.",
+            "this is not a data file; expected one that ends in .jsonl, .json, .csv, .parquet. Name such a file, or "
+            "convert this one.",
         ),
     ],
 )
@@ -231,12 +232,12 @@ def test_a_row_that_cannot_be_asked_is_reported_with_its_line(write, row, messag
 def test_two_system_messages_are_refused(write):
     messages = [{"role": "system", "content": "x"}, {"role": "user", "content": "p"}]
     said = load_faulty(write("a.jsonl", jsonl({"prompt": messages, "answer": "a"})), system="y")
-    assert said == "a.jsonl:1:1 prompt: the row has a system message and the spec gives another. Keep one of them."
+    assert said == "a.jsonl:1:1 prompt: both the row and the spec have a system message. Keep one of them."
 
 
 def test_an_id_used_twice_is_refused(write):
     said = load_faulty(write("a.jsonl", jsonl({"id": 1, **ROWS[0]}, {"id": 1, **ROWS[1]})))
-    assert said == "a.jsonl:2:1 id: the id '1' is also that of a.jsonl:1:1; ids are unique. Change one."
+    assert said == "a.jsonl:2:1 id: the id '1' is also that of a.jsonl:1:1; ids must be unique. Change one."
 
 
 def test_many_faulty_rows_are_counted_not_listed(write):

@@ -104,13 +104,13 @@ def test_a_dotted_name_that_leads_nowhere_is_reported_with_what_is_there(write):
 def test_text_that_is_no_json_is_reported_with_its_line(write):
     path = write("a.jsonl", {"prompt": "p", "a": '{"b": 1}'}, {"prompt": "p", "a": "{"})
     said = load_faulty(path, answer="a.b")
-    assert said == "a.jsonl:2:1 a.b: 'a' is text that is no JSON, so that nothing is inside it."
+    assert said == "a.jsonl:2:1 a.b: 'a' is text and not JSON, so it has no keys."
 
 
 def test_an_id_column_names_every_row(write):
     path = write("a.jsonl", {"prompt": "p", "answer": 1, "n": 1}, {"prompt": "p", "answer": 1})
     assert load_faulty(path, id="n") == (
-        "a.jsonl:2:1 n: the row has no id; every row needs one of its own. Fill it in, or name another column."
+        "a.jsonl:2:1 n: the row has no id; every row needs a unique one. Fill it in, or name another column."
     )
 
 

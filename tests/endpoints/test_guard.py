@@ -91,7 +91,9 @@ def test_a_name_that_stands_for_a_private_address_is_blocked_at_connect(address:
         with pytest.raises(EndpointFailure) as caught:
             await get("http://innocent.example/", "http://example.org", resolver=Names(address))
         assert caught.value.outcome is Outcome.TOOL_ERROR
-        assert caught.value.text == "the host innocent.example lies at a private address, which this tool may not reach"
+        assert (
+            caught.value.text == "the host innocent.example lies at a private address, which this tool may not access"
+        )
 
     asyncio.run(main())
 

@@ -55,7 +55,7 @@ def test_names_that_the_server_lacks_are_faults_before_the_run():
     spec = EnvSpec.model_validate(vault(score={"tool": "get_scores"}, shown=["look", "reset_state"]))
     assert [complaint.partition(" (it has")[0] for complaint in spec.complaints()] == [
         "score.tool: the server has no tool 'get_scores'; did you mean 'get_score'?",
-        "shown: 'reset_state' belongs to the lifecycle, which the model must not see",
+        "shown: 'reset_state' is a lifecycle tool, which the model must not see",
     ]
 
 

@@ -84,5 +84,5 @@ def test_two_that_speak_and_columns_that_are_missing_are_faults_before_the_run()
     endpoints = [{"url": "http://127.0.0.1:9/v1", "model": "user"}]
     speaking = {"kind": "python", "callable": COUNTER["callable"].replace("Counter", "Guess")}
     (complaint,) = EnvSpec.model_validate(user(endpoints, world=speaking)).complaints()
-    assert "both the world and the user answer turns without calls" in complaint
+    assert "both the world and the user would answer turns without calls" in complaint
     assert EnvSpec.model_validate(user(endpoints, world=COUNTER)).missing_columns(["question"]) == ["answer"]

@@ -105,7 +105,7 @@ def test_a_world_that_closes_what_it_is_asked_by_fails_alone(do):
 
 def test_what_cannot_be_read_outside_of_its_process_is_a_failure_of_the_world_and_no_refusal(do):
     (unreadable,) = do("unreadable")
-    assert unreadable.startswith("world python: step: what 'call do' returns cannot be read outside of its process")
+    assert unreadable.startswith("world python: step: the result of 'call do' cannot be read outside its process")
 
 
 async def until(holds):

@@ -121,7 +121,7 @@ def test_a_snapshot_of_a_sandboxed_instance_goes_on_in_another(env):
     ("changed", "words"),
     [
         ({"callable": "worlds:Spy"}, "a sandbox runs one file"),
-        ({"isolation": "thread", "sandbox": {"packages": ["numpy"]}}, "`sandbox` is for `isolation: sandbox`"),
+        ({"isolation": "thread", "sandbox": {"packages": ["numpy"]}}, "`sandbox` needs `isolation: sandbox`"),
         ({"sandbox": {"level": "remote", "url": "http://127.0.0.1:1"}}, "level `remote` keeps no sessions"),
     ],
 )
@@ -135,5 +135,5 @@ def test_what_the_source_does_not_settle_is_a_fault(env, tmp_path):
     with pytest.raises(RlfError, match=r"its base 'shop\.Base' is not in the same file"):
         EnvSpec.model_validate(env).complaints()
     (tmp_path / "spy.py").write_text("class Spy:\n    def act(self, what: Thing): ...\n")
-    with pytest.raises(RlfError, match="a type or default is no built-in one"):
+    with pytest.raises(RlfError, match="a type or default is not built in"):
         EnvSpec.model_validate(env).complaints()

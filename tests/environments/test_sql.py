@@ -186,7 +186,7 @@ def test_what_postgres_cannot_run_is_a_fault_before_the_run(on_postgres):
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"template": "shop"}, "a `database` or as a `template`"),
+        ({"template": "shop"}, "a `database` or a `template`"),
         ({"database": None, "template": "shop"}, "write `server` too"),
         ({"server": "postgresql://h/x"}, "made by a script"),
     ],

@@ -71,7 +71,7 @@ def test_an_archive_that_is_cut_off_between_two_runs_is_refused(source, tmp_path
         write_archive(source, RUNS, tmp_path / "two.db")
     (left,) = tmp_path.iterdir()
     assert left.name.startswith(".two.db.") and left.name.endswith(".tmp")
-    with pytest.raises(RlfError, match="cut off while it was written"):
+    with pytest.raises(RlfError, match="its writing was interrupted"):
         runs_of(left)
 
 

@@ -120,7 +120,7 @@ def test_a_database_of_another_program_is_left_as_it_is(tmp_path):
     database.close()
     before = hash_path(path)
     for create in (False, True):
-        with pytest.raises(RlfError, match="another program's: it holds songs"):
+        with pytest.raises(RlfError, match="belongs to another program: it holds songs"):
             open_lineage(tmp_path / "runs", create=create)
     assert rlf("runs", "list", "--runs", tmp_path / "runs").exit_code == 2
     assert hash_path(path) == before and [found.name for found in path.parent.iterdir()] == ["rlf.db"]

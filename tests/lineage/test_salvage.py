@@ -88,7 +88,7 @@ def test_what_is_salvaged_is_a_sound_lineage(whole, runs, seed):
     assert hash_path(path) == before
     with open_lineage(runs / "saved") as store:
         reader = Reader(store)
-        assert [fault for fault in find_damage(store) if "named by a row" not in fault] == []
+        assert [fault for fault in find_damage(store) if "a row names it" not in fault] == []
         assert {run.record.id for run in reader.list_runs()} == set(done.run_ids) <= set(RUNS)
         for run_id in done.run_ids:
             assert "salvaged from" in reader.notes(run_id)[-1].text
@@ -156,5 +156,5 @@ def test_another_programs_database_is_not_salvaged(tmp_path):
     with sqlite3.connect(tmp_path / "rlf.db") as database:
         database.execute("CREATE TABLE theirs (a)")
     database.close()
-    with pytest.raises(RlfError, match="another program's: it holds theirs"):
+    with pytest.raises(RlfError, match="belongs to another program: it holds theirs"):
         salvage(tmp_path / "rlf.db", tmp_path / "new.db")

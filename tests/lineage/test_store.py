@@ -70,7 +70,7 @@ def test_a_database_of_another_program_is_refused(tmp_path):
     connection = sqlite3.connect(path)
     connection.execute("create table runs (distance real)")
     connection.close()
-    with pytest.raises(RlfError, match="another program's: it holds runs"):
+    with pytest.raises(RlfError, match="belongs to another program: it holds runs"):
         open_store(path)
 
 

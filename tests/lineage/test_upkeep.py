@@ -100,9 +100,9 @@ def test_damage_is_reported(store, ended):
         connection.execute(text("delete from blobs where sha256 in (select task_sha256 from trajectories limit 1)"))
         connection.execute(update(tables.collections).where(tables.collections.c.step == 2).values(num_trajectories=9))
     found = "\n".join(find_damage(store))
-    assert "blob 000000000000: its content is not what its name says" in found
+    assert "blob 000000000000: its content does not match its hash" in found
     assert "its tokens cannot be read" in found
-    assert "named by a row and not there" in found
+    assert "a row names it, but it is missing" in found
     assert "train step 2 has 4 trajectories and says 9" in found
 
 
@@ -158,7 +158,7 @@ def test_an_import_that_was_cut_off_is_hidden_named_replaced_and_freed(store, en
                 copy_run(store, other, ended)
             assert Reader(other).list_runs() == []
             assert [line for line in find_damage(other) if "named by" not in line] == [
-                f"run {ended}: its import was cut off. Import it again, or free the room with `rlf runs gc`"
+                f"run {ended}: its import was interrupted. Import it again, or free the space with `rlf runs gc`"
             ]
             finish()
             assert list(find_damage(other)) == []

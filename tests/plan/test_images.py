@@ -28,7 +28,7 @@ def faults(*overrides):
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (["+rollout.max_images=1"], "rollout.max_images: got 1; the local engine trains models of text alone"),
+        (["+rollout.max_images=1"], "rollout.max_images: got 1; the local engine trains text models only"),
         ([*SEES, "engine.packing=true"], "engine.packing: got true with rollout.max_images"),
         ([*SEES, "train.algorithm=gae"], "train.algorithm: got gae with rollout.max_images"),
         (

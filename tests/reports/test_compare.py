@@ -225,19 +225,21 @@ def verdict_of(left: list[dict[str, float | None]], right: list[dict[str, float 
 
 def test_one_question_has_no_interval() -> None:
     assert verdict_of([{"q": 0.0}], [{"q": 1.0}]).startswith("B is above A by 100.0 points; one question is too few")
-    assert verdict_of([{"q": 1.0}], [{"q": 1.0}]).startswith("B and A come out the same; one question is too few")
+    assert verdict_of([{"q": 1.0}], [{"q": 1.0}]).startswith("B and A have the same result; one question is too few")
 
 
 def test_seeds_that_all_came_out_alike_are_reported_question_by_question() -> None:
     said = verdict_of([questions(5, 15)] * 2, [questions(15, 5)] * 2)
     assert said.startswith("B is better than A by 50.0 points (95 % CI ")
-    assert ", n = 20, p = " in said and "With seeds that all came out alike this is about these models alone" in said
+    assert (
+        ", n = 20, p = " in said and "With seeds that all gave the same result this holds for these models only" in said
+    )
 
 
 def test_questions_that_only_one_side_was_asked_do_not_count_and_are_reported() -> None:
     said = verdict_of([questions(5, 5)], [dict(list(questions(5, 5).items())[:6])])
     assert said.startswith("B and A agree on each of 6 questions (95 % CI -43.4 to 43.4 points);")
-    assert "4 further questions were not asked of all and do not count." in said
+    assert "4 further questions were not asked in all runs and do not count." in said
 
 
 def test_samples_that_differ_where_the_first_ones_agree_are_no_agreement() -> None:
@@ -348,7 +350,7 @@ def test_flips_are_a_matrix_by_question_and_kind_with_the_first_turn_that_differ
     assert made.count("●") + made.count("○") == 2 * 30 + 2  # and the legend
     assert f'href="#B-{flipped[0].task_id}"' in made and f'id="B-{flipped[0].task_id}"' in made
     shown = rendered(comparison_view(found, examples), width=160)
-    assert "questions that came out differently" in shown and f"turn 1: {kinds[0].first_turns[1][1]}" in shown
+    assert "questions with different outcomes" in shown and f"turn 1: {kinds[0].first_turns[1][1]}" in shown
 
 
 def test_the_page_shows_what_the_policies_saw_before_the_question(swept: Reader) -> None:

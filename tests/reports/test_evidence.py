@@ -135,7 +135,7 @@ def test_the_smallest_difference_is_the_one_with_that_power() -> None:
     assert mcnemar_power(64, found + 0.05, 0.05) == pytest.approx(0.8, abs=1e-4)
     # five of five is 2 / 2^5 = 0.0625: five questions never reject
     assert detectable_difference(5) is None
-    assert power_words(power_of(5)) == "5 questions are too few to show any difference with a chance of 80 %."
+    assert power_words(power_of(5)) == "5 questions are too few to show any difference with 80 % power."
     assert power_words(power_of(64, 3)).startswith("64 questions and 3 arms against the first show a difference of ")
 
 

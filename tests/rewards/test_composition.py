@@ -196,10 +196,10 @@ def test_other_terms_read_0_of_a_term_that_says_nothing_of_any_turn(trajectory: 
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (1.5, "1.5 lies outside the term's range [0, 1]"),
-        (-0.1, "-0.1 lies outside the term's range [0, 1]"),
-        (float("nan"), "nan is no finite number"),
-        (float("inf"), "inf is no finite number"),
+        (1.5, "1.5 is outside the term's range [0, 1]"),
+        (-0.1, "-0.1 is outside the term's range [0, 1]"),
+        (float("nan"), "nan is not a finite number"),
+        (float("inf"), "inf is not a finite number"),
     ],
 )
 def test_a_value_outside_the_range_is_a_fault_of_the_term_and_not_clipped(
@@ -212,7 +212,7 @@ def test_a_value_outside_the_range_is_a_fault_of_the_term_and_not_clipped(
 
 @pytest.mark.parametrize(
     ("values", "reason"),
-    [([1.0], "1 values for 3 turns"), ([0.5, 2.0, None], "2 lies outside the term's range [0, 1]")],
+    [([1.0], "1 values for 3 turns"), ([0.5, 2.0, None], "2 is outside the term's range [0, 1]")],
 )
 def test_wrong_turn_values_are_a_fault(values: list[float | None], reason: str) -> None:
     own = term("own", callable="functions.py:value", range=[0, 1], stage="turn")

@@ -188,7 +188,7 @@ def test_what_sentinels_have_counted_outlives_the_process(sentinels: str) -> Non
 
     with judging(drifting_after(0)) as judge:
         asyncio.run(main(judge))
-    assert told and "it errs too often" in told[0][1]
+    assert told and "it is wrong too often" in told[0][1]
 
 
 def test_kappa_is_the_agreement_beyond_chance() -> None:

@@ -83,9 +83,9 @@ UNREADABLE: list[tuple[dict[str, Any], Any, str]] = [
     ({}, 'The text says {"score": 10}.', "no single JSON object"),
     ({}, '{"score": 1, "score": 10}', "no single JSON object"),
     ({}, '{"score": 11}', "lies outside 1 to 10"),
-    ({}, '{"score": true}', "is no number"),
-    ({}, '{"score": NaN}', "is no number"),
-    ({}, '{"score": "ten"}', "is no number"),
+    ({}, '{"score": true}', "is not a number"),
+    ({}, '{"score": NaN}', "is not a number"),
+    ({}, '{"score": "ten"}', "is not a number"),
     ({}, '{"points": 7}', "no 'score' among points"),
     ({}, "[7]", "no JSON object"),
     ({"read": "tag"}, "10", "no <score>"),
@@ -216,7 +216,7 @@ def test_one_server_of_a_model_that_is_not_there_is_reported(caplog: pytest.LogC
         gone = {"url": "http://127.0.0.1:9/v1", "model": "judge-0"}
         assert score(answer("a"), term(judge, endpoints=[gone, judge.endpoint("judge-0")])).reward == 1.0
     (said,) = [record.getMessage() for record in caplog.records if record.name == "rlf.endpoints.pool"]
-    assert said.startswith("endpoint http://127.0.0.1:9/v1: ") and said.endswith("; the others are asked")
+    assert said.startswith("endpoint http://127.0.0.1:9/v1: ") and said.endswith("; requests go to the others")
 
 
 def test_a_judge_that_is_not_there_is_reported_before_anything_is_scored() -> None:
@@ -402,13 +402,13 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"prompt": "{{ anwser }}"}, "did you mean 'answer'"),
     ({"prompt": "{{ answer }}", "compare": "group"}, "the template names 'answer' (known: question"),
     ({"prompt": "{% if %}"}, "not a Jinja2 template"),
-    ({"images": True, "compare": "pairwise"}, "cannot know which images belong"),
+    ({"images": True, "compare": "pairwise"}, "cannot know which image belongs"),
     ({"votes": 3}, "3 at temperature 0"),
-    ({"votes": 2, "sampling": {"temperature": 1}}, "have no middle one"),
+    ({"votes": 2, "sampling": {"temperature": 1}}, "have no median"),
     ({"votes": 3, "sampling": {"temperature": 1}, "read": "expected"}, "are all the same"),
     ({"criteria": [{"name": "a", "text": "x"}, {"name": "a", "text": "y"}]}, "'a' names two criteria"),
-    ({"criteria": [{"name": "reason", "text": "x"}]}, "under which a reply says why"),
-    ({"sentinels": {"file": "x", "on_drift": "freeze"}}, "which would drop every trajectory"),
+    ({"criteria": [{"name": "reason", "text": "x"}]}, "under which a reply gives its reason"),
+    ({"sentinels": {"file": "x", "on_drift": "freeze"}}, "so every trajectory would be dropped"),
     ({"sentinels": {"file": "x", "tolerated": 0.5}}, "cannot be distinguished"),
     ({"sentinels": {"file": "x"}, "compare": "group"}, "has no group"),
 ]
@@ -425,6 +425,6 @@ def test_a_judge_that_cannot_work_is_a_fault(keys: dict[str, Any], words: str) -
 def test_two_judges_have_no_median_and_have_a_mean() -> None:
     endpoints = [{"url": "http://h/v1", "model": model} for model in ("a", "b")]
     whole = {"kind": "judge", "name": "good", "endpoints": endpoints}
-    with pytest.raises(ValidationError, match="2 votes, 1 of each judge, have no middle one"):
+    with pytest.raises(ValidationError, match="2 votes, 1 of each judge, have no median"):
         Term.model_validate(whole)
     assert Term.model_validate(whole | {"combine": "mean"}).num_votes == 2

@@ -366,7 +366,7 @@ def test_a_gold_that_is_still_run_when_the_term_closes_is_ended() -> None:
         ({"expected": {}}, "expected one of column and arguments"),
         ({"compare": "tests_passed"}, "needs the tests"),
         ({"compare": "tests_passed", "expected": {"column": "tests"}}, "no argument names `test`"),
-        ({**TESTS, "arguments": {"input": "{{ code }}\n{{ test }}"}}, "which could then pass any test from within"),
+        ({**TESTS, "arguments": {"input": "{{ code }}\n{{ test }}"}}, "which could then pass any test"),
         ({"compare": "callable"}, "go together"),
         ({"callable": "functions.py:right"}, "go together"),
         ({"tolerance": 0.1}, "equal takes no tolerance"),

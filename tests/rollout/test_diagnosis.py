@@ -152,7 +152,7 @@ def test_rollouts_that_are_copies_are_named() -> None:
 def test_a_diagnosis_has_figures_and_a_trajectory_that_shows_the_cause() -> None:
     scored = [item(0), *(item(n, failure=FAILURE) for n in range(1, 8))]
     found = diagnose(scored, Signal.NO_DIFFERENCE, SETTING)
-    start = "0 of 8 trajectories succeeded, no tool was called, 7 wrote what could not be parsed; "
+    start = "0 of 8 trajectories succeeded, no tool was called, 7 wrote something that could not be parsed; "
     assert found.figures == f"{start}every reward is 0: nothing to learn from"
     assert found.k == 1
     assert found.example == (

@@ -124,7 +124,7 @@ def test_plain_values_cross_and_all_else_is_reached_but_not_compared(level: Leve
         ("def f(): raise SystemExit(0)", Outcome.ERROR, "the program raised ['SystemExit'"),
         ("def f(): raise StopIteration", Outcome.ERROR, "the program raised ['StopIteration'"),
         ("def f(): return 'x' * (1 << 26)", Outcome.ERROR, "the limit is"),
-        ("def f():\n while True: pass", Outcome.TIMEOUT, "no end within 2 s"),
+        ("def f():\n while True: pass", Outcome.TIMEOUT, "not finished within 2 s"),
     ],
 )
 def test_a_program_that_does_not_answer_fails_its_test(program: str, outcome: Outcome, words: str) -> None:

@@ -129,7 +129,7 @@ def test_what_was_written_before_the_time_was_up_is_kept(level, run):
     source = "import time\nprint('begun', flush=True)\ntime.sleep(60)"
     execution = run(level, source, limits=SandboxLimits(wall_s=1.5))
     assert (execution.outcome, execution.stdout) == (Outcome.TIMEOUT, "begun\n")
-    assert execution.error == "no end within 1.5 s"
+    assert execution.error == "not finished within 1.5 s"
 
 
 def test_processor_time_is_limited_too(run):

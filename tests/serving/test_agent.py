@@ -82,7 +82,7 @@ async def check_agent(session: aiohttp.ClientSession, url: str, asked: dict[str,
 
 def test_an_agent_needs_a_spec(tmp_path: Path) -> None:
     with (
-        pytest.raises(RlfError, match="has no spec whose tools"),
+        pytest.raises(RlfError, match="has no spec with tools"),
         used_as_trained("builtin:tiny", [], [], tmp_path, plays=True),
     ):
         pass

@@ -109,9 +109,7 @@ def test_answers_that_are_no_text_or_that_nothing_reads_are_not_counted(project)
 
 def test_trajectories_longer_than_the_models_positions_are_a_fault(project):
     (fault,) = check_inputs(load_spec([project()], ["rollout.max_total_tokens=1025"]))
-    assert "got 1025; the model has positions for 1024 tokens (max_position_embeddings). Write at most 1024" in str(
-        fault
-    )
+    assert "got 1025; the model takes at most 1024 tokens (max_position_embeddings). Write at most 1024" in str(fault)
     assert check_inputs(load_spec([project()], ["rollout.max_total_tokens=1024"])) == []
 
 

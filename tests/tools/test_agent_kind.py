@@ -162,7 +162,7 @@ def test_agents_inside_of_agents_sum_up_what_they_use_and_lie_no_deeper_than_all
     for _ in range(4):
         deep = declared("http://h", [deep])
     complaints = validated(deep).target.complaints(SCHEMA)
-    assert complaints == ["agents lie 4 deep in one another; at most 3 may. Take one out"]
+    assert complaints == ["agents are nested 4 deep; at most 3 is allowed. Remove one"]
 
 
 def test_what_is_wrong_with_the_tools_of_an_agent_is_reported() -> None:

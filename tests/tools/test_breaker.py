@@ -90,5 +90,5 @@ def test_a_dead_dependency_fails_fast_unscorable_and_comes_back(declare: Any, to
     finally:
         toolbox.DEAD[0] = False
     assert len(told) == 1
-    assert "tool depend: too many calls in a row failed" in told[0]
+    assert "tool depend: too many calls failed in a row" in told[0]
     assert "nobody listens" in told[0]

@@ -205,7 +205,7 @@ def typed(query: str, limit: int = 3, ratio: float = 0.5, anything=None) -> str:
     ("name", "said", "words"),
     [
         ("limit", {"type": "integer", "default": 3}, None),
-        ("limit", {"type": "integer", "default": 5}, "has 5 as the default of 'limit', but the function takes 3"),
+        ("limit", {"type": "integer", "default": 5}, "has 5 as the default of 'limit', but the function has 3"),
         ("limit", {"type": "number"}, "lets 'limit' be number, but the function's annotation says integer"),
         ("limit", {"type": ["integer", "null"]}, "be integer or null"),
         ("ratio", {"type": "integer"}, None),

@@ -90,7 +90,7 @@ def test_a_picture_is_reported_in_words_to_models_that_see_none(declare: Any) ->
         ("bomb", "image 1 of 100000x100000 pixels, more than the 16000000 allowed"),
         ("heavy", "bytes, more than the 5000000 allowed"),
         ("lying", "image 1 that says image/jpeg and is image/png"),
-        ("invalid", "image 1 that is no PNG, JPEG, GIF or WebP file"),
+        ("invalid", "image 1 that is not a PNG, JPEG, GIF or WebP file"),
     ],
 )
 def test_a_bad_picture_is_rejected(declare: Any, kind: str, words: str) -> None:

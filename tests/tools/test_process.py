@@ -181,7 +181,7 @@ def test_what_a_call_changes_of_its_process_is_put_back_and_reported_once(
     assert before == after == last != left
     reports = [record.getMessage() for record in caplog.records if "of its process" in record.getMessage()]
     for name in ("a timer", "signal handlers", "the working folder", "environment variables", "the file mode mask"):
-        assert sum(f"changes {name} of its process: put back after each call" in line for line in reports) == 1
+        assert sum(f"changes {name} of its process: restored after each call" in line for line in reports) == 1
     for name in ("the limit RLIMIT_NOFILE", "the limit RLIMIT_CORE", "threads"):
         assert sum(f"changes {name} of its process" in line for line in reports) == 1
 

@@ -98,7 +98,7 @@ def test_a_line_cut_short_by_a_kill_is_left_out_and_a_damaged_one_is_reported(de
     with pytest.raises(ReplayMiss):
         tape.answer(AnsweredCall("t", "echo", '{"query":"b"}'))
     file.write_text("{}\n" + whole)
-    with pytest.raises(RlfError, match=r"calls\.jsonl:1: no recorded tool call"):
+    with pytest.raises(RlfError, match=r"calls\.jsonl:1: not a recorded tool call"):
         read_tape(file)
     with pytest.raises(RlfError, match="cannot be read"):
         read_tape(tmp_path / "nothing.jsonl")

@@ -27,7 +27,7 @@ def test_rewards_alone_give_the_advantages_of_rloo() -> None:
     ("kind", "missing"),
     [
         ("grpo", None),
-        ("gae", "gae takes a critic's values of each token, which are not kept"),
+        ("gae", "gae needs a critic's values of each token, which are not stored"),
         ("remax", "remax takes the rewards of greedy rollouts, which are not scored again"),
     ],
 )

@@ -101,6 +101,6 @@ class Conversation:
             raise
         if after.trajectory.stop is StopReason.INFRA_FAILURE:
             self._is_stale = True
-            raise RlfError(f"{after.trajectory.error}. Your message is taken back.")
+            raise RlfError(f"{after.trajectory.error}. Your message was removed.")
         self._exchanges.append(_Exchange(message, after))
         return after.trajectory

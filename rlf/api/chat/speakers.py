@@ -209,7 +209,7 @@ class TokenSpeaker:
     def _add_user_message(self, trajectory: Trajectory, text: str) -> Trajectory:
         """A trajectory after whose last turn the user speaks."""
         if not trajectory.turns:
-            raise RlfError("there is no room for an answer. /undo takes your last message back.")
+            raise RlfError("there is no room for an answer. /undo removes your last message.")
         last = trajectory.turns[-1]
         sampled = list(trajectory.tokens[: last.end])
         closed = bool(sampled) and sampled[-1] in self.setting.chat.stop_token_ids
@@ -217,7 +217,10 @@ class TokenSpeaker:
         size = len(sampled) + len(heard)
         if size >= self.setting.limits.max_total_tokens:
             most = self.setting.limits.max_total_tokens
-            raise RlfError(f"the conversation is full: {size} of {most} tokens. /undo takes back, /system starts over.")
+            raise RlfError(
+                f"the conversation is full: {size} of {most} tokens. /undo removes your last message, /system starts "
+                "over."
+            )
         return replace(
             trajectory,
             tokens=[*sampled, *heard],

@@ -82,14 +82,14 @@ def _find_safely(check: Callable[[Path], Iterator[Finding]], runs_folder: Path) 
             raise
         name, why = check.__name__.strip("_"), str(error) or type(error).__name__
         fix = "Raise the limits of memory, open files and processes (`ulimit -a`), or repair the installation."
-        yield Finding(name, Status.FAIL, f"could not be examined: {why}", fix)
+        yield Finding(name, Status.FAIL, f"this check failed: {why}", fix)
 
 
 def _check_home(_: Path) -> Iterator[Finding]:
     folder = next(path for path in (Path.home(), *Path.home().parents) if path.exists())
     if not os.access(folder, os.W_OK):
         fix = "Set HOME, and HF_HOME for models, to folders that can be written."
-        yield Finding("home", Status.WARN, f"{folder} cannot be written to: caches are not kept", fix)
+        yield Finding("home", Status.WARN, f"{folder} is not writable: caches are not kept", fix)
 
 
 def _check_python(_: Path) -> Iterator[Finding]:
@@ -136,7 +136,7 @@ def _check_processor(_: Path) -> Iterator[Finding]:
 
 def _check_memory(_: Path) -> Iterator[Finding]:
     total = machine_memory_bytes()
-    fix = "" if total >= _LOW_MEMORY else "`rlf plan SPEC` says what a run takes; close what else is running."
+    fix = "" if total >= _LOW_MEMORY else "`rlf plan SPEC` shows how much memory a run needs; close other programs."
     yield Finding("memory", Status.WARN if fix else Status.OK, f"{total / _GIB:.1f} GiB", fix)
 
 
@@ -149,7 +149,7 @@ def disk_finding(folder: Path, free_bytes: int, *, writable: bool) -> Finding:
     """Whether runs can be kept in a folder."""
     found = f"{free_bytes / _GIB:.1f} GiB free for {folder}"
     if not writable:
-        return Finding("disk", Status.FAIL, f"{folder} cannot be written to", "Name another folder with --runs DIR.")
+        return Finding("disk", Status.FAIL, f"{folder} is not writable", "Name another folder with --runs DIR.")
     if free_bytes < _NO_DISK:
         return Finding("disk", Status.FAIL, found, "Make room, or name another folder with --runs DIR.")
     if free_bytes < _LOW_DISK:
@@ -167,7 +167,7 @@ def _check_gpu(_: Path) -> Iterator[Finding]:
             properties = torch.cuda.get_device_properties(index)
             yield Finding("gpu", Status.OK, f"{properties.name}, {properties.total_memory / _GIB:.1f} GiB")
     elif shutil.which("nvidia-smi"):
-        fix = "Install torch with CUDA, and a driver that it takes; `nvidia-smi` names the driver."
+        fix = "Install torch with CUDA, and a driver that supports it; `nvidia-smi` names the driver."
         yield Finding("gpu", Status.WARN, f"torch {torch.__version__} finds no GPU, but nvidia-smi is installed", fix)
     else:
         yield Finding("gpu", Status.OK, f"none; {default_engine().TITLE} runs on the CPU")
@@ -229,7 +229,7 @@ def sandbox_finding(reports: Sequence[LevelReport]) -> Finding:
     why = "".join(f"; {report.level}: {report.why}" for report in weaker)
     fix = " ".join(dict.fromkeys(report.fix for report in weaker if report.fix))
     if best is None:
-        limit = "Tools of kind code and sql run with `allow_unsafe: true` alone."
+        limit = "Tools of kind code and sql run only with `allow_unsafe: true`."
         return Finding(
             "sandbox", Status.WARN, f"none that can contain model-written code{why}", f"{fix} {limit}".strip()
         )

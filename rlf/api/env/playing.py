@@ -71,5 +71,5 @@ def _action(given: str | Mapping[str, Any]) -> Action:
         return given
     name, arguments = given.get("name"), given.get("arguments")
     if not isinstance(name, str) or not isinstance(arguments, Mapping):
-        raise RlfError("actions: got a call without `name` and `arguments`. Write words, or both of them.")
+        raise RlfError("actions: got a call without `name` and `arguments`. Write text, or a call with both.")
     return ToolCall(name, dict(arguments))

@@ -106,7 +106,7 @@ def world_spec(files: Sequence[Path], overrides: Sequence[str]) -> RunSpec:
     is_alone = not any({"model", "extends"} & _keys_of(file).keys() for file in files)
     spec = compile_plan(load_spec([_ALONE, *files] if is_alone else files, overrides)).spec
     if spec.env is None:
-        raise RlfError(f"{files[0]}: it declares no world. Write one under `env`; `rlf env list` shows the kinds.")
+        raise RlfError(f"{files[0]}: it declares no world (`env`). Write one; `rlf env list` shows the kinds.")
     if complaints := spec.env.static_complaints() or spec.env.complaints():
         raise RlfError(f"{files[0]}: env: {'; '.join(complaints)}.")
     return spec
@@ -185,7 +185,7 @@ async def play(spec: RunSpec, task: Task, act: Act) -> Played:
     After Undone the world begins again, and all actions but the last are repeated.
 
     Raises:
-        RlfError: a world that was begun again did not come out the same.
+        RlfError: a world that was begun again did not have the same result.
     """
     async with open_bench(world_of(spec), [task], seed=spec.seed, tools=spec.tools, max_actions=1000) as bench:
         kept: tuple[Happened, ...] = ()

@@ -36,11 +36,12 @@ class Asked:
 
     def __post_init__(self) -> None:
         if self.temperature == 0.0:
-            raise RlfError("--temperature: got 0, at which every sample is the same. Write --greedy.")
+            raise RlfError("--temperature: got 0, at which every sample is the same. Write --greedy instead.")
         if self.greedy and (self.num_samples is not None or self.temperature is not None):
             option = "-k" if self.num_samples is not None else "--temperature"
             raise RlfError(
-                f"--greedy and {option}: a greedy answer is only one and has no temperature. Remove one of the two."
+                f"--greedy and {option}: greedy decoding gives one answer and has no temperature. Remove one of the "
+                "two."
             )
 
     @property

@@ -36,7 +36,7 @@ class BranchPoint:
     step: int
     k: int
     turn: int
-    """Turns that are kept; 0 keeps the prompt alone."""
+    """Turns that are kept; 0 keeps only the prompt."""
     observation: str | None = None
     """What the last kept turn's call returns instead; None: what it did return."""
 
@@ -79,7 +79,7 @@ def play_branches(
     name = run_id if at is None else f"{run_id}@{at}"
     with open_target(name, runs_folder=runs_folder, needs_data=False) as target:
         if point.observation is not None and target.spec.env is not None:
-            raise RlfError("--observation: the run has a world, whose state stands behind the result. Leave it out.")
+            raise RlfError("--observation: the run has a world, whose state the result depends on. Remove the option.")
         played = asyncio.run(_play(target, stored.scored.trajectory, point, num_samples))
         saved = save_played(played, BRANCH, target, runs_folder, command, {SECTION: asdict(point)})
     right = [one.success >= 1.0 for one in played if one.reward is not None and one.success is not None]
@@ -99,9 +99,7 @@ def play_branches(
 def _check_turn(trajectory: Trajectory, point: BranchPoint) -> None:
     most = len(trajectory.turns) - 1
     if point.turn > most:
-        raise RlfError(
-            f"--turn: got {point.turn}; the trajectory has {most + 1} turns, so that 0 to {most} can be kept."
-        )
+        raise RlfError(f"--turn: got {point.turn}; the trajectory has {most + 1} turns; 0 to {most} can be kept.")
     if point.observation is not None and (not point.turn or not trajectory.turns[point.turn - 1].calls):
         raise RlfError("--observation: the last turn that is kept made no call. Name a turn with one.")
 

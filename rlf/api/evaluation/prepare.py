@@ -62,7 +62,7 @@ def prepare(
     like = None if name is None else _recorded_evaluation(name, runs_folder)
     trial = None if like is None else Trial.recorded(like.record)
     if trial is not None and {CHAT, BRANCH} & set(trial.modes):
-        raise RlfError(f"run {name}: is a saved {trial.modes[0]}, with no questions to repeat. Name a model.")
+        raise RlfError(f"run {name}: is a saved {trial.modes[0]} and has no questions to repeat. Name a model.")
     if trial is not None:
         name, endpoint = trial.model or trial.target, endpoint_again(trial)
     changes, notices = asked.changes, list[Notice]()
@@ -128,7 +128,7 @@ def _run_of(target: Target, runs_folder: Path) -> Run | None:
 def _refuse_without_questions(target: Target) -> None:
     if target.plan is None:
         raise RlfError(
-            f"{target.name}: it has no tools, questions and rewards to be evaluated with. Name a spec, e.g. "
+            f"{target.name}: it has no tools, questions or rewards for an evaluation. Name a spec, e.g. "
             f"`rlf eval {target.name} specs/search.yaml`."
         )
     if target.spec.data.eval is None:
@@ -163,7 +163,7 @@ def _on_other_data(target: Target, path: str) -> tuple[list[str], list[Notice]]:
     needing = [place for place, term in enumerate(spec.rewards) if term.needs_answer]
     if len(needing) == len(spec.rewards):
         raise RlfError(
-            f"--data {path}: has no column {source.answer!r}, and every reward term compares with answers. Name the "
+            f"--data {path}: has no column {source.answer!r}, but every reward term compares with answers. Name the "
             "column that has them, e.g. `data.eval.answer=gold`, or a spec with rewards that need none."
         )
     changes[0] = f"data.eval={json.dumps(columns | {'answer': None})}"

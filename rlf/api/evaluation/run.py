@@ -223,9 +223,9 @@ def _drive_evaluation(
             ended = RunFinished(RunStatus.INTERRUPTED, step, stops.reason())
         except BudgetSpent as stop:
             spent = str(stop).partition(". ")[0]
-            ended = RunFinished(RunStatus.INTERRUPTED, step, f"{spent}. A larger `limits.max_usd=N` lets it continue")
+            ended = RunFinished(RunStatus.INTERRUPTED, step, f"{spent}. Set a larger `limits.max_usd=N` to continue")
         except BrokenPipeError:  # nobody reads what is printed any more
-            recorder(RunFinished(RunStatus.INTERRUPTED, step, "nothing reads its output any more"))
+            recorder(RunFinished(RunStatus.INTERRUPTED, step, "its output pipe was closed"))
             raise
         except LeaseLost:
             raise

@@ -50,7 +50,7 @@ class FreshProcesses:
             except OSError:  # it takes too long, or the process is gone
                 answer = b""
         if not answer:
-            raise RunError(f"{task}: no answer within {deadline_s} s, or its process ended; the server's log says.")
+            raise RunError(f"{task}: no answer within {deadline_s} s, or its process ended; the server's log says why.")
         return _read(json.loads(answer))
 
     def end_calls(self) -> None:

@@ -38,5 +38,5 @@ def to_texts(overrides: Overrides) -> list[str]:
     if isinstance(overrides, Mapping):
         return [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
     if isinstance(overrides, str):
-        raise RlfError(f'overrides: got one text; expected a mapping or a list of texts. Write e.g. ["{overrides}"].')
+        raise RlfError(f'overrides: got a string; expected a mapping or a list of strings. Write e.g. ["{overrides}"].')
     return list(overrides)

@@ -142,7 +142,7 @@ def _tool_played(tool: ToolDeclaration) -> ToolPlayed:
     if tool.hidden:
         return ToolPlayed(name, kind, False, "hidden from the model")
     if not tool.target.is_local:
-        return ToolPlayed(name, kind, False, f"a tool of kind {kind} reaches beyond this machine's process")
+        return ToolPlayed(name, kind, False, f"a tool of kind {kind} calls another process or service")
     return ToolPlayed(name, kind, True)
 
 

@@ -97,7 +97,7 @@ def change_notices(changes: Sequence[InputChange], step: int) -> Iterator[Notice
         if change.used:
             yield Notice("warning", f"changed after step {step}: {change.words}", data)
         else:
-            how = "not used: the run keeps what it started with. Start a new run or `rlf runs fork` to use the edit"
+            how = "not used: the run keeps its original inputs. To use the edit, start a new run or `rlf runs fork`"
             yield Notice("warning", f"{change.words} ({how})", data)
 
 
@@ -136,7 +136,7 @@ class InputsChanged(RlfError):
         count = f"{len(used)} input{'' if len(used) == 1 else 's'} changed since the run recorded them"
         parts = [f"run {run_id}: {count}:\n{_describe_changes(used)}"]
         if unused:
-            parts.append(f"Not used, for the run keeps what it started with:\n{_describe_changes(unused)}")
+            parts.append(f"Not used, because the run keeps its original inputs:\n{_describe_changes(unused)}")
         parts.append(
             f"Restore them; or continue with them after step {step}: `rlf resume {run_id} --accept-changes`; or start "
             f"a child run: `rlf runs fork {run_id}@{step}`."

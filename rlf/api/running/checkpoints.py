@@ -60,7 +60,7 @@ def _checkpoint_path(record: RunRecord, saved: Checkpoint) -> Path:
     """Where a checkpoint is. Raises RlfError where its path leads out of the folder that the run saves in."""
     folder = Path(record.folder)
     if folder.name != check_run_id(record.id):
-        raise RlfError(f"the run's folder {folder} is not named as the run: nothing was read there")
+        raise RlfError(f"the folder {folder} does not have the run's id as its name: nothing was read there")
     return path_inside(recorded_engine(record).checkpoints_in(folder), Path(saved.path).absolute())
 
 

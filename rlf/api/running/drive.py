@@ -96,7 +96,7 @@ def drive(store: Store, plan: Plan, engine: EngineRun, sink: RunSink, info: RunI
             status, error = RunStatus.INTERRUPTED, str(stop).replace("RUN", info.run_id, 1)
             spent = error
         except BrokenPipeError:  # nobody reads what the view prints any more
-            recorder(RunFinished(RunStatus.INTERRUPTED, engine.step, "nothing reads its output any more"))
+            recorder(RunFinished(RunStatus.INTERRUPTED, engine.step, "its output pipe was closed"))
             raise
         except LeaseLost:
             raise

@@ -57,8 +57,8 @@ def fork(
     _check_engine(record, spec.engine)
     if spec.train.steps <= start_at.step:
         raise RlfError(
-            f"train.steps: got {spec.train.steps}; the checkpoint has seen {start_at.step} steps, and the child "
-            f"counts on from there. Write e.g. `train.steps={start_at.step * 2}`."
+            f"train.steps: got {spec.train.steps}; the checkpoint is of step {start_at.step}, and the child run "
+            f"counts from there. Write e.g. `train.steps={start_at.step * 2}`."
         )
     parent = Parent(record.id, ParentKind.FORK, start_at)
     return start(checked.fit(Fit()), runs_folder=runs_folder, view=view, command=command, parent=parent)
@@ -77,6 +77,6 @@ def _check_engine(record: RunRecord, engine: EngineSpec | None) -> None:
     else:
         return
     raise RlfError(
-        f"run {record.id}: engine {engine.kind} {fault}. Write the model with `rlf export RUN FOLDER --step N`, and "
+        f"run {record.id}: engine {engine.kind} {fault}. Export the model with `rlf export RUN FOLDER --step N`, and "
         "start a new run with `model.path=FOLDER`."
     )

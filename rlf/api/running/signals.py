@@ -126,9 +126,9 @@ class SignalWatch:
         text = (
             f"step {event.step}: {100 * share:.0f} % of the time of the rollouts ({lost_s:.2f} of {generate_s:.2f} s) "
         )
-        text += "went to `rollout.schedule: logical`, under which sampling stands still until a slow tool returns"
+        text += "was lost to `rollout.schedule: logical`, which stops sampling until a slow tool returns"
         text += (
-            f"{slowest and f' ({slowest})'}. Write `rollout.schedule: invariant`, which waits for none and repeats bit "
+            f"{slowest and f' ({slowest})'}. Write `rollout.schedule: invariant`, which does not wait and repeats bit "
             "for bit on a CPU, or `clock`, which does not repeat."
         )
         return [Notice("warning", text, {"step": event.step, "lost_s": lost_s, "share": share})]

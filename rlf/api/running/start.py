@@ -221,8 +221,8 @@ def _with_its_secrets(plan: Plan) -> Plan:
     """A restored plan that can be run. Raises RlfError where it was written with secrets, which nothing stores."""
     if REDACTED in json.dumps(declared(plan)):
         raise RlfError(
-            "a tool or reward of the run has a secret in its file, which is not stored. Write "
-            "`${oc.env:NAME}` there in its place, and start a new run."
+            "a tool or reward file of the run holds a secret, and secrets are not stored. Write "
+            "`${oc.env:NAME}` there instead, and start a new run."
         )
     return plan
 

@@ -117,7 +117,7 @@ class _Line:
     def join(self, timeout_s: float) -> None:
         self._thread.join(timeout_s)
         if self._thread.is_alive():
-            self._set_failure("it did not end in time, and its last events may be missing there")
+            self._set_failure("it did not finish in time, and it may lack the last events")
 
     def _send_events(self, tracker: Tracker, run: Tracked) -> None:
         try:
@@ -132,4 +132,4 @@ class _Line:
             self._set_failure(f"{type(error).__name__}: {error_lines[0] if error_lines else ''}".rstrip(": "))
 
     def _set_failure(self, why: str) -> None:
-        self.failure = self.failure or f"{self.name} gets no more events of this run, which continues: {why}."
+        self.failure = self.failure or f"{self.name} gets no more events of this run: {why}. The run continues."

@@ -97,7 +97,7 @@ def _write_card(reader: Reader, run: Run, source: SavedModel, folder: Path, vllm
     usage = [
         ("served with vLLM", shlex.join([*vllm[:2], ".", *vllm[3:]])),
         ("served with the tools of its run beside it", "rlf serve ."),
-        ("talked to, its tools running", "rlf chat ."),
+        ("conversation, with tools", "rlf chat ."),
     ]
     card = read_card(reader, read_report(reader, run.record.id), source.step, licence=licence, usage=usage)
     (folder / CARD).write_text(card_markdown(card), encoding="utf-8")

@@ -36,7 +36,7 @@ def _find_node(reader: Reader, thing: str) -> tuple[Graph, str]:
         return _of_run(reader, thing)
     except RlfError as error:
         raise RlfError(
-            f"{thing}: neither a checkpoint nor an exported model of the lineage, nor a run. `rlf runs show RUN` "
+            f"{thing}: no checkpoint, exported model or run of the lineage has this name. `rlf runs show RUN` "
             "shows a run's checkpoints."
         ) from error
 

@@ -67,8 +67,8 @@ def trained_run(reader: Reader, name: str) -> Run:
     if run.record.engine == EVALUATION and run.record.parent_id is not None:
         return reader.get_run(run.record.parent_id)
     if run.record.engine in (SWEEP, EVALUATION):
-        kind = "a sweep" if run.record.engine == SWEEP else "an evaluation of what is no run"
-        raise RlfError(f"run {run.record.id}: is {kind} and has no model. Name a run that was trained.")
+        kind = "a sweep" if run.record.engine == SWEEP else "an evaluation whose target is not a run"
+        raise RlfError(f"run {run.record.id}: is {kind} and has no model. Name a training run.")
     return run
 
 
@@ -86,7 +86,7 @@ def choose_model(reader: Reader, run: Run, runs_folder: Path, wanted: str, asked
     by_step = _list_models(reader, run, folder)
     if not by_step:
         raise RlfError(
-            f"run {run.record.id}: there is no model in {folder} yet: the first is there with the first checkpoint, or "
+            f"run {run.record.id}: there is no model in {folder} yet: the first checkpoint writes it, or "
             "with `engine.hf_checkpoints: true` where these are shards. Continue with `rlf resume`; a run of "
             "another runs folder is exported with `--runs` and that folder."
         )

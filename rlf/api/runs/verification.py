@@ -85,4 +85,4 @@ def _foreign_ids(run_ids: list[str]) -> Iterator[str]:
 def _describe_leftovers(runs_folder: Path, run_ids: list[str]) -> Iterator[str]:
     for left in find_leftovers(runs_folder, run_ids):
         what = "put back" if left.restored else "deleted"
-        yield f"{left.folder}: the removal of run {left.run_id} was cut off; `rlf runs gc` has the folder {what}"
+        yield f"{left.folder}: the removal of run {left.run_id} was interrupted; `rlf runs gc` moves the folder {what}"

@@ -135,7 +135,7 @@ def _recompute_advantage(
     if missing is not None:
         return None, (), missing
     if not counts(stored[place].scored):
-        return None, (), "it is unscorable, and so in no group and in no loss"
+        return None, (), "it is unscorable: no group and no loss includes it"
     used = [one for one in stored if counts(one.scored)]
     batch = make_batch([one.scored for one in used])
     asked = batch.advantage_input(train.reward_clip)

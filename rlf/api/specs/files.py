@@ -72,7 +72,7 @@ class ProjectFiles:
         """The path of a file that may be shown. Raises NotFoundError for any other."""
         if not self._is_open(name):
             raise NotFoundError(
-                f"{name[:200]!r}: not a file that the page shows; expected YAML or JSON in {', '.join(FOLDERS)}."
+                f"{name[:200]!r}: the page does not show this file; expected YAML or JSON in {', '.join(FOLDERS)}."
             )
         return self._root / name
 
@@ -80,13 +80,13 @@ class ProjectFiles:
         """A file. Raises NotFoundError where there is none, RlfError where it is too large."""
         path = self.path(name)
         if not path.is_file():
-            raise NotFoundError(f"{name}: no text file to read there.")
+            raise NotFoundError(f"{name}: no readable text file is there.")
         _check_size(name, path.stat().st_size)
         try:
             content = path.read_bytes()
             text = content.decode()
         except (OSError, UnicodeDecodeError) as error:
-            raise NotFoundError(f"{name}: no text file to read there.") from error
+            raise NotFoundError(f"{name}: no readable text file is there.") from error
         return FileText(name, self._make_redactor().text(text), _make_etag(content))
 
     def write(self, name: str, text: str, etag: str) -> FileText:
@@ -140,7 +140,9 @@ class ProjectFiles:
 
 def _check_size(name: str, num_bytes: int) -> None:
     if num_bytes > _MAX_BYTES:
-        raise RlfError(f"{name}: has {num_bytes:,} bytes; expected at most {_MAX_BYTES:,}. Edit it outside the page.")
+        raise RlfError(
+            f"{name}: has {num_bytes:,} bytes; expected at most {_MAX_BYTES:,}. Edit it with another program."
+        )
 
 
 def _replace_file(path: Path, content: bytes) -> None:

@@ -86,7 +86,7 @@ def check_members(
     for own, found in checked:
         same = own_by_hash.setdefault(found.plan.plan_hash, own)
         if same is not own:
-            message = f"{' '.join(same)} and {' '.join(own)} give the same results. Take one of them out."
+            message = f"{' '.join(same)} and {' '.join(own)} give the same results. Remove one of them."
             raise SpecError([Fault(Place("sweep"), "", message)])
     return checked
 
@@ -157,5 +157,5 @@ def _not_looked_at(loaded: LoadedSpec) -> list[Fault]:
     path = loaded.spec.model.path
     if folder_on_disk(path) is not None:
         return []
-    message = f"{path} is not on this machine: its chat template, the token budget and the memory are not checked. "
-    return [loaded.fault(("model", "path"), f"{message}Run `hf download {path}` to have them checked.")]
+    message = f"{path} is not on this machine: rlf did not check its chat template, the token budget and the memory. "
+    return [loaded.fault(("model", "path"), f"{message}Run `hf download {path}` to check them.")]

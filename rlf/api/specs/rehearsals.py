@@ -107,7 +107,7 @@ def _check_engine(files: Sequence[Path], overrides: Sequence[str]) -> Checked:
     if kind not in others:
         names = " or ".join(f"`{name}`" for name in others)
         raise RlfError(
-            f"engine.kind: got {kind}; a rehearsal is of the engine {names}. Add `engine.kind={others[0]}` to the "
+            f"engine.kind: got {kind}; only the engine {names} has rehearsals. Add `engine.kind={others[0]}` to the "
             "command."
         )
     return checked

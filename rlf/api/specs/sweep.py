@@ -14,7 +14,7 @@ def suggest_sweep(error: SpecError, overrides: Sequence[str]) -> SpecError:
     """The same faults, with `-m` named where an override was given values with commas, as a sweep is."""
     swept = {text.partition("=")[0]: text for text in overrides if len(alternatives(text)) > 1}
     return SpecError(
-        Fault(fault.place, fault.path, f"{fault.message} For one run with each value: -m {swept[fault.path]}")
+        Fault(fault.place, fault.path, f"{fault.message} To run once with each value: -m {swept[fault.path]}")
         if fault.place.file == "override" and fault.path in swept
         else fault
         for fault in error.faults

@@ -51,7 +51,7 @@ def read_source(kind: str, request: ImportRequest) -> Imported:
     """What a source declares. Raises RlfError for one that cannot be read, and for options of another kind."""
     for option, owner in (("target", "openai"), ("url", "openapi")):
         if getattr(request, option) is not None and kind != owner:
-            raise RlfError(f"--{option} belongs to {owner}; got it with {kind}. Remove it.")
+            raise RlfError(f"--{option} belongs to {owner}; {kind} does not take it. Remove it.")
     return IMPORTERS[kind](request)
 
 
@@ -120,7 +120,9 @@ def _from_servers(item: Node, folder: Path, *, has_variables: bool = True) -> Im
         secrets = Secrets(name, has_variables)
         server_settings = secrets.without(mark_variables(server_settings) if has_variables else server_settings)
         if secrets.moved:
-            found.notes.append(f"{name}: secrets are not copied; variables hold them: {', '.join(secrets.moved)}")
+            found.notes.append(
+                f"{name}: secrets are not copied; the file reads them from these variables: {', '.join(secrets.moved)}"
+            )
         for entry in fresh_listing(server.mcp).entries:
             found.tools.append(declare_tool(server, entry, server_settings))
     return found

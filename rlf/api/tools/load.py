@@ -65,7 +65,7 @@ def _tools_of_files(files: Sequence[Path], texts: Mapping[Path, str]) -> list[tu
         raise SpecError(faults)
     if not found:
         where = ", ".join(str(file) for file in files) or f"{_FOLDER}/"
-        raise RlfError(f"{where}: no tool is declared. Name a spec with tools or a tool file.")
+        raise RlfError(f"{where}: no tool is declared there. Name a spec with tools, or a tool file.")
     return found
 
 

@@ -71,7 +71,7 @@ async def serve_search(corpus: Path, host: str, port: int, tell: Callable[[str],
         SpecError, RlfError: the corpus is none, or the port is in use.
     """
     with listening(host, port) as listener, ThreadPoolExecutor(usable_cores(), "rlf-search") as threads:
-        tell(f"opening {corpus}; an index is built beside it where there is none")
+        tell(f"opening {corpus}; the first time, an index is built beside it")
         opened = await asyncio.to_thread(open_corpus, corpus)
         runner = web.AppRunner(search_app(opened, threads, host), access_log=None)
         await runner.setup()

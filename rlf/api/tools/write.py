@@ -59,7 +59,9 @@ def write_tools(found: Imported, folder: Path, *, source: str, force: bool = Fal
     paths = [folder / f"{tool['name']}.yaml" for tool in kept]
     there = [str(path) for path in paths if path.exists()]
     if there and not force:
-        raise RlfError(f"{', '.join(there)}: there already. Give --force to overwrite, --prefix or another --out.")
+        raise RlfError(
+            f"{', '.join(there)}: exists already. Add --force to overwrite, or give --prefix or another --out."
+        )
     folder.mkdir(parents=True, exist_ok=True)
     for path, tool in zip(paths, kept, strict=True):
         path.write_text(file_text(tool, folder, source), encoding="utf-8")
@@ -82,7 +84,8 @@ def _named_apart(tools: Sequence[Json], prefix: str, notes: list[str]) -> Iterat
         name = unique_name(wanted, taken)
         if name != wanted:
             notes.append(
-                f"{_to_printable(wanted)} is named {_to_printable(name)}: names differ and have at most 64 characters"
+                f"{_to_printable(wanted)} is named {_to_printable(name)}: names must be unique and have at most 64 "
+                "characters"
             )
         yield {**tool, "name": name}
 

@@ -88,7 +88,7 @@ class GraphBuild(BuildKind):
         self._check_hops(shape, pack)
         if self.changes and shape.complexity.types > 1:
             raise RlfError(
-                "build.changes: tools of a changing world take plain types. Write `complexity.types: 1` at most."
+                "build.changes: tools that change the world take plain types only. Write at most `complexity.types: 1`."
             )
         counts = {name: count for name, count in shares_of(self.count, shape.split.shares).items() if count}
         num_worlds = max(self.worlds or self.count // 400, len(counts))
@@ -127,14 +127,14 @@ class GraphBuild(BuildKind):
             most = len(names) // (self.entities * len(pack.kinds))
             raise RlfError(
                 f"build: {num_worlds} worlds of {self.entities} things of {len(pack.kinds)} kinds need {needed} names "
-                f"for {split}; there are {len(names)}. Write `build.worlds` so that {split} has {most} at the most."
+                f"for {split}; there are {len(names)}. Write `build.worlds` so that {split} has at most {most}."
             )
         return random.Random(f"names:{self.seed}:{split}").sample(names, needed)
 
     def _check_hops(self, shape: Shape, pack: Pack) -> None:
         longest = Paths(pack).longest(shape.hops[1])
         if longest < shape.hops[1]:
-            raise RlfError(f"hops: the pack {self.pack!r} has chains of {longest} relations at the most. Write less.")
+            raise RlfError(f"hops: the pack {self.pack!r} has chains of {longest} relations at most. Write fewer hops.")
 
 
 def _at_least_one(counts: Mapping[str, int]) -> dict[str, int]:

@@ -87,7 +87,7 @@ class LlmBuild(BuildKind):
     def open(self, shape: Shape, folder: Path) -> Iterator[LlmMaker]:
         """A maker with a part for each task; answers are kept in the folder."""
         if len({endpoint.model for endpoint in self.endpoints}) > 1:
-            raise RlfError("build.endpoints: the endpoints serve several models. Name those of one model.")
+            raise RlfError("build.endpoints: the endpoints serve different models. Name endpoints of one model.")
         with asyncio.Runner() as runner:
             stack = AsyncExitStack()
             try:

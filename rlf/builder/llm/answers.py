@@ -51,11 +51,11 @@ class Draft(Answer):
         """The answer that the values at the ends make. Raises ValueError where the join does not go with them."""
         values: list[Value] = [self.steps[end].answer for end in self.ends]
         if self.join not in (Join.VALUE, Join.LIST) and any(isinstance(value, str) for value in values):
-            raise ValueError(f"`join` is {self.join}, and not all answers are numbers")
+            raise ValueError(f"`join` is {self.join}, but not all answers are numbers")
         if self.join is Join.DIFFERENCE and len(values) != 2:
-            raise ValueError("`join` is difference, which is of two numbers")
+            raise ValueError("`join` is difference, which needs two numbers")
         if self.join is Join.VALUE and len(values) != 1:
-            raise ValueError("`join` is value, and there are several answers that no sub-question needs; write `list`")
+            raise ValueError("`join` is value, but several answers are needed by no sub-question; write `list`")
         return self.join.of(values)
 
 
@@ -119,12 +119,12 @@ def check_draft(draft: Draft, scenario: Scenario, shape: Shape) -> None:
     """Raises ValueError where a draft is not of the shape that was asked for, or does not hold together."""
     for number, step in enumerate(draft.steps):
         if any(not 0 <= need < number for need in step.needs):
-            raise ValueError(f"sub-question {number} needs one that does not come before it")
+            raise ValueError(f"sub-question {number} needs one that comes after it")
         named = {int(found) for found in _PLACEHOLDER.findall(step.question)}
         if named != set(step.needs):
             raise ValueError(
                 f"sub-question {number} lists {sorted(step.needs)} in `needs` and names {sorted(named)} as {{n}}: a "
-                "chain that passes nothing on is forced"
+                "chain whose steps pass no answer on is forced"
             )
         for earlier in draft.steps[:number]:
             if holds_word(step.question, str(earlier.answer)):
@@ -141,11 +141,11 @@ def _check_shape(draft: Draft, scenario: Scenario, shape: Shape) -> None:
     depths: list[int] = []
     for step in draft.steps:
         if len(step.needs) > 1:
-            raise ValueError("a sub-question needs one other at the most")
+            raise ValueError("a sub-question needs at most one other")
         depths.append(1 + max((depths[need] for need in step.needs), default=0))
     lengths = [depths[end] for end in draft.ends]
     if sum(lengths) != len(draft.steps):
-        raise ValueError("chains share a sub-question")
+        raise ValueError("two chains share a sub-question")
     is_chain = scenario in (Scenario.MULTI, Scenario.PARALLEL_MULTI)
     is_parallel = scenario in (Scenario.PARALLEL_SINGLE, Scenario.PARALLEL_MULTI)
     hops = shape.hops if is_chain else (1, 1)
@@ -162,24 +162,24 @@ def check_document(document: Document, draft: Draft) -> None:
     try:
         compile_schema(dict(parameters))
     except (jsonschema_rs.ValidationError, ValueError) as fault:
-        raise ValueError(f"`parameters` is no JSON Schema: {fault}") from fault
+        raise ValueError(f"`parameters` is not a JSON Schema: {fault}") from fault
     if parameters.get("type") != "object" or not isinstance(parameters.get("properties"), dict):
         raise ValueError("`parameters` must be a schema of an object with `properties`")
     if not set(parameters.get("required", ())) <= set(parameters["properties"]):
-        raise ValueError("`required` names what is no property")
+        raise ValueError("`required` names something that is not a property")
     if not all(name.isidentifier() for name in parameters["properties"]):
-        raise ValueError("names of parameters must be names of Python")
+        raise ValueError("parameters must have names that Python allows")
     text = json.dumps([document.name, document.description, parameters], ensure_ascii=False)
     for step in draft.steps:
         if holds_word(text, str(step.answer)):
-            raise ValueError(f"the document names {step.answer!r}, which is an answer")
+            raise ValueError(f"the document contains the answer {step.answer!r}")
 
 
 def check_merge(merge: Merge, documents: Sequence[Document], draft: Draft) -> None:
     """Raises ValueError where documents are lost, doubled, or no documents any more."""
     replaced = sorted(number for tool in merge.tools for number in tool.replaces)
     if replaced != list(range(len(documents))):
-        raise ValueError(f"each tool from 0 to {len(documents) - 1} must stand in one `replaces`; got {replaced}")
+        raise ValueError(f"each tool from 0 to {len(documents) - 1} must appear in one `replaces`; got {replaced}")
     names = [tool.name for tool in merge.tools]
     if len(set(names)) < len(names):
         raise ValueError("two tools have one name")

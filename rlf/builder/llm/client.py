@@ -145,7 +145,7 @@ class Client:
                 said = " ".join(failure.text.split())[:_MAX_REFUSAL_CHARS]
                 raise Unproven(f"{stage}: the endpoint refused the request: {said}") from failure
             raise RunError(
-                f"the endpoint failed: {failure.text}. Run the build again: it continues, and asks nothing twice."
+                f"the endpoint failed: {failure.text}. Run the build again: it continues, and repeats no request."
             ) from failure
 
     async def _chat(self, stage: str, answer: type[BaseModel], messages: Sequence[Mapping[str, Any]]) -> Completion:
@@ -160,7 +160,9 @@ class Client:
                 raise
             completion = await ask()
             if stage not in self._schemas_refused:  # by another task meanwhile
-                logger.warning("%s: the server refuses JSON Schemas, and is asked without: %s", stage, failure.text)
+                logger.warning(
+                    "%s: the server refuses JSON Schemas; requests continue without one: %s", stage, failure.text
+                )
             self._schemas_refused.add(stage)
             return completion
 
@@ -170,7 +172,7 @@ class Client:
             if spent[unit] >= most:
                 raise RunError(
                     f"build.budget.{unit}: {spent[unit]:g} are spent, and {most:g} were allowed. Allow more and run "
-                    "the build again: it continues, and asks nothing twice."
+                    "the build again: it continues, and repeats no request."
                 )
 
 

@@ -170,7 +170,7 @@ class Stages:
                 return f"{shown} returned {execution.value}; expected the value {gold!r} as a whole, or as a field"
             other = await self._call(swapped, document.name, arguments)
             if other.outcome is Outcome.OK and value_key(gold) in text_keys(to_text(value_of(other))):
-                return f"{shown} returns {gold!r} whatever `data` holds: the code names its answers"
+                return f"{shown} returns {gold!r} whatever `data` holds: the code contains its answers"
         return ""
 
     async def _call(self, source: str, function: str, arguments: Mapping[str, Any]) -> Execution:
@@ -192,10 +192,10 @@ class Stages:
 
 
 _REASONS = {
-    "dependency": "dependencies are not those that are needed",
+    "dependency": "the dependencies are wrong",
     "atomic": "a sub-question is not atomic",
     "unforced": "a chain is forced",
-    "complete": "the sub-questions are not enough, or too many",
+    "complete": "there are too few or too many sub-questions",
 }
 
 
@@ -254,8 +254,8 @@ def _sort_of(reason: str) -> str:
     """The sort of a fault, without what is the task's own."""
     sorts = {
         "timeout": "it takes too long",
-        "whatever `data` holds": "the code names its answers",
-        "expected the value": "it returns something else",
+        "whatever `data` holds": "the code contains its answers",
+        "expected the value": "it returns another value",
         "cannot be defined": "it cannot be defined",
     }
     return next((words for sign, words in sorts.items() if sign in reason), "it fails")

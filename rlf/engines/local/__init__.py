@@ -36,7 +36,7 @@ class Local(Engine):
     WITHOUT_EFFECT: ClassVar[tuple[str, ...]] = ("threads",)
     """Each micro-batch is computed on one core and their gradients are added in order, so the number changes no bit."""
     LACKS: ClassVar[Mapping[Feature, str]] = {
-        Feature.IMAGES: "the local engine trains models of text alone",
+        Feature.IMAGES: "the local engine trains text models only",
         Feature.REHEARSAL: "it runs here anyway",
     }
 

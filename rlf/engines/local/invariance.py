@@ -26,8 +26,8 @@ def check_invariance(model: PolicyModel) -> None:
     alone = [_sample(model, [prompt])[0] for prompt in prompts]
     if together != alone:
         raise RlfError(
-            f"rollout.schedule: got invariant; on this machine's {model.device} what is computed for a row depends on "
-            "the other rows of its batch. Write logical, or clock."
+            f"rollout.schedule: got invariant; on this machine's {model.device} the numbers of a row depend on "
+            "the other rows of its batch. Write logical or clock."
         )
 
 

@@ -23,14 +23,14 @@ def find_damage(checkpoint: Path, sha256: str | None = None) -> str | None:
     try:
         digests: dict[str, str] = json.loads(manifest.read_text())
         if sha256 is not None and hash_path(manifest) != sha256:
-            return f"{MANIFEST} is not what was written"
+            return f"{MANIFEST} differs from what was written"
         for name, digest in digests.items():
             if Path(name).name != name:
-                return f"{MANIFEST} names {name!r}, which is no file of the checkpoint"
+                return f"{MANIFEST} names {name!r}, which is not a file of the checkpoint"
             if not (checkpoint / name).is_file():
                 return f"{name} is gone"
             if hash_path(checkpoint / name) != digest:
-                return f"{name} is not what was written"
+                return f"{name} differs from what was written"
     except (OSError, ValueError, AttributeError) as error:
         return f"{MANIFEST} cannot be read: {error}"
     return None

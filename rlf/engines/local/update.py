@@ -88,7 +88,7 @@ class Updater:
                 not see whose prefix a token is.
         """
         if share_prefixes and model.config._attn_implementation != ATTENTION:
-            raise ValueError(f"prefixes are shared by the attention {ATTENTION!r} alone; load the model with it")
+            raise ValueError(f"only the attention {ATTENTION!r} shares prefixes; load the model with it")
         self.model = model
         self.train = train
         self.temperature = temperature

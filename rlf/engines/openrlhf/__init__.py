@@ -45,17 +45,17 @@ class OpenRlhf(OpenRlhfSettings):
     ESTIMATORS: ClassVar[tuple[str, ...] | None] = tuple(ESTIMATOR_NAMES)
     LOSSES: ClassVar[tuple[str, ...] | None] = tuple(LOSS_NAMES)
     LACKS: ClassVar[Mapping[Feature, str]] = {
-        Feature.TURN_REWARDS: "OpenRLHF has one reward for a trajectory, so that turns are not distinguished",
+        Feature.TURN_REWARDS: "OpenRLHF has one reward for a trajectory, not one for each turn",
         Feature.FORKED_HISTORY: "OpenRLHF trains one sequence for each sample",
         Feature.OBSERVATIONS_IN_LOSS: "vLLM gives no probabilities of tokens that it did not sample",
-        Feature.SKIPPED_OBSERVATIONS: "OpenRLHF's gae takes bootstrap alone",
+        Feature.SKIPPED_OBSERVATIONS: "OpenRLHF's gae takes bootstrap only",
         Feature.PREFIX_ROWS: "samples of a prompt begin side by side, with no trajectory to continue",
         Feature.FILTER_ROUNDS: "OpenRLHF draws questions until the step is full",
-        Feature.LOGICAL_SCHEDULE: "vLLM samples as its load allows, so that a seed does not give the same tokens again",
-        Feature.STRAGGLERS: "OpenRLHF draws rows by the step, which is how a trajectory is known to be of one",
+        Feature.LOGICAL_SCHEDULE: "what vLLM samples depends on its load, so a seed does not repeat the same tokens",
+        Feature.STRAGGLERS: "OpenRLHF draws rows by the step, and rlf knows a trajectory's step by its row",
         Feature.STALENESS: "OpenRLHF plays rollouts beside updates by its own mode",
         Feature.ONE_SCORER: "engine openrlhf scores in several processes",
-        Feature.EVALUATION_BUDGET: "OpenRLHF evaluates in processes that do not know of each other's cost",
+        Feature.EVALUATION_BUDGET: "OpenRLHF evaluates in processes that do not know each other's costs",
         Feature.ROLLBACK: "OpenRLHF continues from the newest of its own checkpoints",
         Feature.RECORDED_CALLS: "engine openrlhf calls tools in other processes",
         Feature.BRANCHES: "DeepSpeed's shards hold the optimizer's state for one job's processes and options",

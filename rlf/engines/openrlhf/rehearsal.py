@@ -52,7 +52,7 @@ def rehearse(loaded: LoadedSpec, reach: Reach, cpu: CpuPlace) -> Rehearsed:
     path = model_location(spec.model.path)
     model, words = rehearsal_model(path, folder / "random-model", seed=spec.seed)
     if model != path:
-        changes.append(Change("model.path", model, "the weights are not what is rehearsed"))
+        changes.append(Change("model.path", model, "a rehearsal does not test the weights"))
     plan = compile_plan(change_spec(loaded, [change.override for change in changes]))
     reach("spec", f"{plan.spec.name}: OpenRLHF's parser takes its options")
     reach("model", words)
@@ -60,7 +60,7 @@ def rehearse(loaded: LoadedSpec, reach: Reach, cpu: CpuPlace) -> Rehearsed:
     place = cpu.for_job(plan.spec)
     run = OpenRlhfRun(plan, load_inputs(plan), folder, emit=events, place=place, opening_calls=True)
     asyncio.run(run.run())
-    reach("end", "the job has ended by itself, and all its processes")
+    reach("end", "the job and all its processes ended by themselves")
     tools = [tool.name for tool in plan.spec.shown_tools]
     reach("tools", "; ".join(_tool_words(name, events.calls[name]) for name in tools) or "the spec has none")
     if plan.spec.env is not None:
@@ -134,7 +134,7 @@ def _step_words(event: StepFinished) -> str:
     metrics = event.metrics
     unusable = [name for name in ("loss/policy", "policy/grad_norm") if not math.isfinite(metrics.get(name, math.nan))]
     if unusable:
-        raise RunError(f"step {event.step} gave no finite {' and '.join(unusable)}")
+        raise RunError(f"step {event.step} had no finite {' and '.join(unusable)}")
     told = _outcomes(record.result for record in _calls(event)) or "none"
     broken = sum(item.reward is None for item in event.trajectories)
     empty = "; the rewards of each group are equal: nothing to learn" if metrics.get("groups/dead_share") == 1.0 else ""

@@ -51,8 +51,8 @@ _LATE_S = 60.0
 
 
 _STAGES = {
-    "parts": "tools and rewards open",
-    "ray": "Ray runs; the models are loaded next, which takes a while",
+    "parts": "tools and rewards are open",
+    "ray": "Ray runs; next it loads the models, which takes a while",
     "models": "vLLM and the trained models are up",
 }
 """What is reached before the first step, reported as a notice, with the words for a person who waits."""
@@ -148,7 +148,8 @@ class OpenRlhfRun:
         self._last_recorded = last_step
         if start.named and (self._cluster is not None or self._ingest is not None):
             raise RlfError(
-                "--from: a cluster's job continues from what its nodes wrote last. Leave the option out, or start a "
+                "--from: a cluster's job continues from the last state that its nodes wrote. Leave the option out, "
+                "or start a "
                 "new run."
             )
         if self._cluster is not None and self.job.argv.is_file():
@@ -271,7 +272,7 @@ class OpenRlhfRun:
         return read_answer(LogReader(log).read())
 
     async def _settle_alone(self) -> list[CheckpointSaved]:
-        assert self._ingest is not None, "nodes whose disk is seen from here"
+        assert self._ingest is not None, "nodes whose disk this machine can read"
         async with receiving(self._ingest, self.job):
             return await self._settle()
 
@@ -317,8 +318,9 @@ class OpenRlhfRun:
         assert self._ingest is not None, "records that are waited for without engine.ingest"
         address = f"{self._ingest.scheme}://{self._ingest.host}:{self._ingest.port}"
         return (
-            f"{awaited} is over and its trajectories do not come from the nodes. Can they reach {address}? They keep "
-            "them, and keep trying."
+            f"{awaited} is over, but its trajectories do not arrive from the nodes. Check that they reach {address}. "
+            "They keep "
+            "them and try again."
         )
 
     async def _take_the_rest(self, ingest: Ingest) -> None:
@@ -326,7 +328,7 @@ class OpenRlhfRun:
         try:
             saved = await self._settle()
         except RunError as error:
-            self._notify("warning", f"records and checkpoints that are left on the nodes are not known here: {error}")
+            self._notify("warning", f"records and checkpoints left on the nodes are unknown here: {error}")
             saved = []
         ingest.poll(last=True)
         for checkpoint in saved:

@@ -68,19 +68,19 @@ async def _reset(subject: Subject) -> tuple[Sign, str]:
         return _FAILED, f"{len(failures)} of {len(before)} tasks: {failures[0]}"
     again = await bench.play(subject.tasks[0], noop)
     if again != before[0]:
-        return _UNKNOWN, "worlds differ although no action was taken; see determinism"
+        return _UNKNOWN, "worlds differ before any action; see determinism"
     for at, task in enumerate(subject.tasks):
         await bench.play(task, subject.probe(at))
         after = await bench.play(task, noop)
         if after != before[at]:
-            return _FAILED, f"state of the last episode is left: {first_difference(before[at], after)}"
-    return _OK, f"{len(before)} of {len(before)} tasks; nothing of an episode is seen in the next one"
+            return _FAILED, f"state of the last episode remains: {first_difference(before[at], after)}"
+    return _OK, f"{len(before)} of {len(before)} tasks; no episode's state reaches the next one"
 
 
 async def _determinism(subject: Subject) -> tuple[Sign, str]:
     """The same actions with the same seed lead to the same words, states and scores."""
     if "reset" in subject.failed:
-        return _UNKNOWN, "worlds do not begin equal; see reset"
+        return _UNKNOWN, "worlds do not start equal; see reset"
     for at, task in enumerate(subject.tasks):
         for policy in (follow(()), subject.probe(at)):
             one, other = [await subject.bench.play(task, policy) for _ in range(2)]
@@ -92,7 +92,7 @@ async def _determinism(subject: Subject) -> tuple[Sign, str]:
 async def _isolation(subject: Subject) -> tuple[Sign, str]:
     """Two episodes at once, action by action in turn, are what each is alone."""
     if {"reset", "determinism"} & subject.failed:
-        return _UNKNOWN, "worlds already differ when they run one after the other"
+        return _UNKNOWN, "worlds differ even one after the other"
     pairs = [(0, len(subject.tasks) - 1), (0, 0)]
     for one, other in dict.fromkeys(pairs):
         for second in (subject.probe(other), follow(())):
@@ -101,15 +101,18 @@ async def _isolation(subject: Subject) -> tuple[Sign, str]:
             together = await subject.bench.play_together(parts)
             for a, b in zip(alone, together, strict=True):
                 if a != b:
-                    return _FAILED, f"an episode beside another one came out differently: {first_difference(a, b)}"
-    return _OK, "two episodes at once give the same as each alone"
+                    return (
+                        _FAILED,
+                        f"an episode gave another result when a second one ran beside it: {first_difference(a, b)}",
+                    )
+    return _OK, "two episodes at once give the same results as one after the other"
 
 
 async def _gold(subject: Subject) -> tuple[Sign, str]:
     """What is known to solve a task earns the maximum."""
     known = [(task, gold) for task, gold in zip(subject.tasks, subject.golds, strict=True) if gold is not None]
     if not known:
-        return _UNKNOWN, "no solution is known; give the class `gold()`, or rows a column `gold`"
+        return _UNKNOWN, "no solution is known; write a method `gold()`, or a column `gold` in the rows"
     values = []
     for task, gold in known:
         played = await subject.bench.play(task, follow(gold))
@@ -142,7 +145,9 @@ async def _deadlines(subject: Subject) -> tuple[Sign, str]:
     """Nothing so far was late."""
     limits = subject.bench.spec.limits
     allowed = {"reset": limits.reset_s, "step": limits.step_s, "score": limits.score_s}
-    late = [played.failure for played in subject.bench.played if played.failure and "no end within" in played.failure]
+    late = [
+        played.failure for played in subject.bench.played if played.failure and "not finished within" in played.failure
+    ]
     if late:
         return _FAILED, late[0]
     slowest = {name: max((one.seconds.get(name, 0.0) for one in subject.bench.played), default=0.0) for name in allowed}
@@ -177,7 +182,7 @@ async def _snapshot(subject: Subject) -> tuple[Sign, str]:
             for at in range(len(actions) + 1):
                 taken = await world.snapshot()
                 if taken is None:
-                    return _UNKNOWN, "it gives no snapshots; forks repeat the calls instead"
+                    return _UNKNOWN, "it has no snapshots; forks repeat the calls instead"
                 if difference := await _compare_fork(maker, taken, world, actions[at : at + 1]):
                     return _FAILED, f"a fork after {at} actions: {difference}"
         except Exception as fault:  # noqa: BLE001 - whatever it raises is what is wrong
@@ -245,7 +250,7 @@ def _stands_in(secret: str, text: str) -> bool:
 def _skilless(name: str) -> Check:
     async def check(subject: Subject) -> tuple[Sign, str]:
         if "reset" in subject.failed:
-            return _UNKNOWN, "state left by an earlier episode may have earned the reward; see reset"
+            return _UNKNOWN, "state of an earlier episode may have earned the reward; see reset"
         best, worst = -math.inf, None
         for policy in subject.skilless[name]:
             played = [await subject.bench.play(task, policy) for task in subject.tasks]
@@ -259,7 +264,7 @@ def _skilless(name: str) -> Check:
         words = f"earns {best:.3g} of the maximum"
         if best > allowed + _NEAR:
             assert worst is not None
-            return _FAILED, f"{words}; at most {allowed:g} is luck. {_shown(worst)}"
+            return _FAILED, f"{words}; at most {allowed:g} can be luck. {_shown(worst)}"
         return _OK, words
 
     return check

@@ -119,7 +119,7 @@ class FtrlEnv(EnvSpec):
                         UNSOLVED: row.values.get(UNSOLVED)
                     }
                 except (ValueError, TypeError, KeyError) as fault:
-                    raise RlfError(f"env: {row.place}: no row of FTRL: {fault}.") from fault
+                    raise RlfError(f"env: {row.place}: not a row of FTRL: {fault}.") from fault
 
     def missing_columns(self, columns: Collection[str]) -> list[str]:
         """Source and golds."""
@@ -159,7 +159,7 @@ def _complaint(tool: str, source: str | None) -> str:
     try:
         names = [node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
     except SyntaxError as fault:
-        return f"the source of the tool {tool!r} is no Python: {fault.msg} in line {fault.lineno}"
+        return f"the source of the tool {tool!r} is not valid Python: {fault.msg} in line {fault.lineno}"
     return "" if tool in names else f"the source of the tool {tool!r} defines no function of that name"
 
 
@@ -188,7 +188,7 @@ class _FtrlWorld(World):
         codes = _read_column(task.columns, CODES)
         golds = read_golds(task.columns.get(UNSOLVED))
         if golds is None or not any(golds.values()):
-            words = "is no mapping of tools to lists of answers" if golds is None else "has nothing to solve"
+            words = "is not a mapping of tools to lists of answers" if golds is None else "has nothing to solve"
             raise ValueError(f"{UNSOLVED} {words}")
         self._golds = golds
         answer = await self._sessions.ask(self._session, f"{_HOST}\nload_tools({json.dumps(codes)!r})")

@@ -135,7 +135,7 @@ class McpEnv(EnvSpec):
             if tool not in known:
                 yield f"{key}: the server has no tool {tool!r}{nearest(tool, known)} (it has: {', '.join(known)})"
         for name in sorted({call.tool for call in self.lifecycle.values()} & {*(self.shown or ())}):
-            yield f"shown: {name!r} belongs to the lifecycle, which the model must not see"
+            yield f"shown: {name!r} is a lifecycle tool, which the model must not see"
         for entry in self._shown(listing):
             if self.key is not None and self.key not in (entry.input_schema.get("properties") or {}):
                 yield f"key: the tool {entry.name!r} has no argument {self.key!r}"
@@ -253,7 +253,7 @@ class _McpWorld(World):
             raise failure_of(error, self._connection, self._session) from error
         self._connection.succeeded()
         if isinstance(result, InputRequiredResult):
-            raise ToolFailure(Outcome.TOOL_ERROR, "the server asks a person for more input, and there is none")
+            raise ToolFailure(Outcome.TOOL_ERROR, "the server asks a person for input, but no person is there")
         return output_of_call(result)
 
 

@@ -70,7 +70,7 @@ class ModelEnv(EnvSpec):
         if self.world is None:
             return []
         if self.world.speaks:
-            return ["world: both the world and the user answer turns without calls; remove one of them"]
+            return ["world: both the world and the user would answer turns without calls; remove one of them"]
         return self._of_world(self.world.complaints())
 
     def _of_world(self, complaints: Sequence[str]) -> list[str]:

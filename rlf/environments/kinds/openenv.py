@@ -85,7 +85,7 @@ class OpenEnvEnv(EnvSpec):
         if complaints := self.static_complaints():
             return complaints
         if self._asked("health").get("status") not in ("healthy", "ok"):
-            return [f"url: the server at {self.url} says of itself that it is not healthy"]
+            return [f"url: the server at {self.url} reports that it is not healthy"]
         fields = self._asked("schema").get("action", {}).get("properties") or {}
         if self.text is not None and self.text not in fields:
             return [f"text: an action has no field {self.text!r} (it has: {', '.join(fields) or 'none'})"]
@@ -153,7 +153,7 @@ class _OpenEnvWorld(World):
         return await self._step(dict(call.arguments))
 
     async def reply(self, text: str) -> Step:
-        assert self._spec.text is not None, "words for a world that hears none"
+        assert self._spec.text is not None, "text for a world that takes none"
         return await self._step({self._spec.text: text})
 
     async def _step(self, action: dict[str, Any]) -> Step:

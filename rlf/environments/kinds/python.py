@@ -72,9 +72,9 @@ class PythonEnv(EnvSpec):
     def _keys_fit_the_isolation(self) -> Self:
         words = complain_of_level(self.sandbox)
         if self.memory_mb is not None and self.isolation is not Isolation.PROCESS:
-            words = "`memory_mb` bounds a process; write `isolation: process` too"
+            words = "`memory_mb` limits a process; write `isolation: process` too"
         if self.sandbox is not None and self.isolation is not Isolation.SANDBOX:
-            words = "`sandbox` is for `isolation: sandbox`; write that too"
+            words = "`sandbox` needs `isolation: sandbox`; write both"
         if self.isolation is Isolation.SANDBOX and not self.callable.rpartition(":")[0].endswith(".py"):
             words = "a sandbox runs one file; write `path/file.py:name`"
         if words:
@@ -113,14 +113,14 @@ class PythonEnv(EnvSpec):
         if not hasattr(made_by, "score") and not sets_reward(made_by):
             yield f"{self.callable} has neither a method `score` nor an attribute `reward`; give it one"
         if self.isolation is Isolation.PROCESS and self.callable.startswith("__main__:"):
-            yield f"{self.callable} is in the program itself, which no other process can import; name a module"
+            yield f"{self.callable} is in the main program, which no other process can import; name a module"
         if self.isolation in (Isolation.PROCESS, Isolation.SANDBOX):
             return
         for name in (name for name in dir(made_by) if not name.startswith("__")):
             method = getattr(made_by, name)
             if is_async(method) and (blocking := blocking_calls(method)):
                 said = f"{self.callable}.{name} is `async def` and calls {', '.join(blocking)}"
-                yield f"{said}, which holds up every trajectory; await an asynchronous one, or write `def`"
+                yield f"{said}, which blocks every trajectory; await an asynchronous function, or write `def`"
 
     def missing_columns(self, columns: Collection[str]) -> list[str]:
         """Parameters of `reset` that have no default."""

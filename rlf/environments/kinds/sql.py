@@ -107,7 +107,7 @@ class SqlEnv(EnvSpec):
     def _has_one_seed(self) -> Self:
         words = None
         if (self.database is None) is (self.template is None):
-            words = "a world begins as a `database` or as a `template`; write one of them"
+            words = "a world starts from a `database` or a `template`; write one of them"
         elif self.template is not None and self.server is None:
             words = "a `template` is a database of PostgreSQL; write `server` too"
         elif self.server is not None and self.database is not None and not self.database.endswith(".sql"):
@@ -142,7 +142,7 @@ class SqlEnv(EnvSpec):
         except RlfError:
             raise
         except Exception as fault:  # noqa: BLE001 - SQLAlchemy's own, which is not imported for SQLite
-            return [f"{self.template or self.database} makes no world: {describe(fault)}"]
+            return [f"{self.template or self.database} cannot make a world: {describe(fault)}"]
 
     def _open_seed(self) -> Seed:
         if self.server is None:
@@ -158,7 +158,7 @@ class SqlEnv(EnvSpec):
         each = 2 if any(score.after is not None for score in self.scores.values()) else 1
         most = seed.num_connections // each
         if most < self.limits.max_concurrency:
-            words = f"the server has {seed.num_connections} connections for worlds, and each takes {each}"
+            words = f"the server has {seed.num_connections} connections for worlds, and each world takes {each}"
             yield f"limits.max_concurrency is {self.limits.max_concurrency}: {words}; write at most {most}"
 
     def _find_misfits(self, database: Database) -> Iterator[str]:
@@ -264,7 +264,7 @@ class _SqlWorld(World):
         if score.assertion is not None:
             rows = self._open_one.execute(score.assertion, self._columns).rows
             return float(rows[0][0]) if rows and rows[0][0] is not None else 0.0
-        assert score.after is not None, "a score of neither form"
+        assert score.after is not None, "a score without `assert` and `after`"
         with closing(self._start()) as goal:
             for action in self._columns[score.after] or ():
                 if isinstance(action, str):

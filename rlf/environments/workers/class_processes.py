@@ -59,7 +59,7 @@ class _Served:
         try:
             return pickle.dumps(answer)
         except Exception as fault:  # noqa: BLE001 - a value of the user's own may do anything
-            return pickle.dumps({"fault": f"what {request[0]!r} returns cannot leave its process: {describe(fault)}"})
+            return pickle.dumps({"fault": f"the result of {request[0]!r} cannot leave its process: {describe(fault)}"})
 
     def _answer(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """What a method gives; `__init__` makes the instance, `call NAME` calls it as a tool."""

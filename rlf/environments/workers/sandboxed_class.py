@@ -69,13 +69,13 @@ def _answer_with(value: Any) -> str:
     try:
         return json.dumps({"value": None if step else value, "step": step, "kept": kept}, default=_plain)
     except (TypeError, ValueError) as fault:
-        return json.dumps({"fault": f"what it returns cannot leave the sandbox: {_describe(fault)}"})
+        return json.dumps({"fault": f"its result cannot leave the sandbox: {_describe(fault)}"})
 
 
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
-    raise TypeError(f"{type(value).__name__} is no JSON value")
+    raise TypeError(f"{type(value).__name__} is not a JSON value")
 
 
 def _describe(fault: BaseException) -> str:

@@ -57,7 +57,7 @@ def load_taskset(name: str, args: dict[str, Any]) -> tuple[Any, list[Any]]:
     config = vf.concrete_type(made_by, vf.TasksetConfig) or vf.TasksetConfig
     taskset = made_by(config(**args))
     if not taskset.bounded:
-        raise ValueError("the taskset never ends; give it an end, e.g. by an argument")
+        raise ValueError("the taskset is endless; limit it, e.g. by an argument")
     tasks = list(taskset)
     if not tasks:
         raise ValueError("the taskset has no tasks")
@@ -74,12 +74,12 @@ def find_misfits(task: Any) -> Iterator[str]:
     """What a type of tasks asks for that only verifiers' own runtimes and harnesses have."""
     vf, name = package(), type(task).__name__
     if task.NEEDS_CONTAINER:
-        yield f"{name} needs a container (NEEDS_CONTAINER), and tasks are plain processes here"
+        yield f"{name} needs a container (NEEDS_CONTAINER), but rlf runs tasks as plain processes"
     for hook in vf.discover_decorated(task, "intercept"):
-        yield f"{name}.{hook.__name__} is a `@vf.intercept`, and requests do not pass through verifiers here"
+        yield f"{name}.{hook.__name__} is a `@vf.intercept`, and in rlf requests do not pass through verifiers"
     for hook in task.hooks("stop"):
         if vf.hook_boundary(hook, allow_trace=True) is not vf.Trace:
-            yield f"{name}.{hook.__name__} is a `@vf.stop` of requests or responses; only those of a trace are asked"
+            yield f"{name}.{hook.__name__} is a `@vf.stop` of requests or responses; rlf calls only those of a trace"
 
 
 def find_data_misfits(data: Any) -> Iterator[str]:
@@ -87,7 +87,7 @@ def find_data_misfits(data: Any) -> Iterator[str]:
     values = {key: getattr(data, key) for key in ("image", "agent_user", "skills", "network_block")}
     values["network_allow"] = "*" not in data.network_allow
     for key in (key for key, value in values.items() if value):
-        yield f"task {data.idx} has `{key}`, and tasks are plain processes here, without a harness of verifiers"
+        yield f"task {data.idx} has `{key}`, but rlf runs tasks as plain processes, without a harness of verifiers"
 
 
 def find_server_misfits(server: Any) -> Iterator[str]:
@@ -322,7 +322,7 @@ def load_forking() -> Any:
     """`rlf.core.forking`, by its file."""
     place = Path(__file__).parents[2] / "core" / "forking.py"
     spec = importlib.util.spec_from_file_location("rlf_forking", place)
-    assert spec is not None and spec.loader is not None, f"{place} is no module"
+    assert spec is not None and spec.loader is not None, f"{place} is not a module"
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

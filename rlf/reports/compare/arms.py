@@ -81,7 +81,7 @@ def read_arms(reader: Reader, names: Sequence[str], least: int = 2) -> list[Arm]
     ids = [run.record.id for _, runs in groups for run in runs]
     repeated = [run_id for run_id in ids if ids.count(run_id) > 1]
     if repeated:
-        raise RlfError(f"run {repeated[0]}: named twice. Name each run once.")
+        raise RlfError(f"run {repeated[0]}: is named twice. Name each run once.")
     if len(groups) < least:
         raise RlfError(
             f"got {' '.join(names)}, which is one arm; expected two or more. Write two runs or a sweep, and commas "
@@ -102,7 +102,7 @@ def _find_groups(reader: Reader, name: str) -> list[tuple[str, list[Run]]]:
         return _sweep_groups(reader, runs[0])
     for run in runs:
         if is_sweep(run):
-            raise RlfError(f"run {run.record.id}: a sweep is many arms already. Name it without commas.")
+            raise RlfError(f"run {run.record.id}: a sweep has an arm for each setting. Name it without commas.")
     if not runs:
         raise RlfError(f"got {name!r}; expected a run's id, several with commas, or a sweep.")
     return [(runs[0].record.name, runs)]

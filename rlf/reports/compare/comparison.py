@@ -104,7 +104,9 @@ def _describe_finding(baseline: Arm, arm: Arm, found: Contrast) -> str:
     size = points(abs(found.difference))
     if found.interval is None:
         words = f"is {'above' if found.difference > 0 else 'below'} {baseline.letter} by {size}"
-        both = f"{arm.letter} {words}" if found.difference else f"{arm.letter} and {baseline.letter} come out the same"
+        both = (
+            f"{arm.letter} {words}" if found.difference else f"{arm.letter} and {baseline.letter} have the same result"
+        )
         return f"{both}; one question is too few for an interval"
     low, high = found.interval
     if not found.shown:
@@ -168,9 +170,9 @@ def _list_reservations(baseline: Arm, arm: Arm, found: Contrast) -> list[str]:
     if found.basis is Basis.UNPAIRED:
         sentences.append("They were asked different questions.")
     elif found.basis is Basis.QUESTIONS:
-        sentences.append(f"{_few_seeds(found)} this is about these models alone; other seeds may give another result.")
+        sentences.append(f"{_few_seeds(found)} this holds for these models only; other seeds may give another result.")
         if found.num_not_shared:
-            sentences.append(f"{found.num_not_shared} further questions were not asked of all and do not count.")
+            sentences.append(f"{found.num_not_shared} further questions were not asked in all runs and do not count.")
     last = [{member.evaluations[-1].step for member in side.members} for side in (baseline, arm)]
     if last[0] != last[1]:
         left, right = (" and ".join(map(str, sorted(steps))) for steps in last)
@@ -179,7 +181,7 @@ def _list_reservations(baseline: Arm, arm: Arm, found: Contrast) -> list[str]:
 
 
 def _few_seeds(found: Contrast) -> str:
-    return "With one run on a side" if min(found.num_seeds) == 1 else "With seeds that all came out alike"
+    return "With one run on a side" if min(found.num_seeds) == 1 else "With seeds that all gave the same result"
 
 
 def _note_unfinished(*arms: Arm) -> list[str]:

@@ -76,7 +76,7 @@ def _show_questions(found: Comparison, examples: Sequence[Example]) -> Iterator[
         return
     first, last = "kind and question", "first difference"
     header = (first, *(arm.letter for arm in found.arms), last)
-    table = plain_table(header, left=(first, last), title="questions that came out differently")
+    table = plain_table(header, left=(first, last), title="questions with different outcomes")
     table.columns[0].ratio = 1
     num_rows = max(3, _MAX_QUESTIONS // len(kinds))
     for one in kinds:

@@ -102,7 +102,7 @@ class Charts:
         self._errors = max(0.0, self._errors + (self._right if judged == known else self._error))
         if self._errors > self._error_height:
             self._errors = 0.0
-            return "it errs too often"
+            return "it is wrong too often"
         side = self._good if known else self._poor
         if judged != known:
             return None

@@ -52,7 +52,7 @@ def score_of(value: Any, low: float, high: float) -> float:
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise Unreadable(f"the score {_show_text(str(value))} is no number")
+        raise Unreadable(f"the score {_show_text(str(value))} is not a number")
     if not low <= value <= high:
         raise Unreadable(f"the score {value:g} lies outside {low:g} to {high:g}")
     return (value - low) / (high - low)
@@ -63,7 +63,7 @@ def ranking_of(value: Any, num: int) -> list[int]:
     if isinstance(value, str):
         value = [int(word) for word in re.findall(r"\d{1,6}", value)]
     if not isinstance(value, list) or sorted(map(str, value)) != sorted(str(n + 1) for n in range(num)):
-        raise Unreadable(f"{_show_text(str(value))} is no order of 1 to {num}")
+        raise Unreadable(f"{_show_text(str(value))} is not an order of 1 to {num}")
     return [int(number) - 1 for number in value]
 
 
@@ -110,7 +110,7 @@ def _drop_thoughts(text: str) -> str:
 def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a key stands there twice")
+        raise ValueError("a key is written twice")
     return found
 
 

@@ -242,7 +242,7 @@ class JudgeScorer:
     async def _judge_group(self, members: Sequence[Trajectory]) -> Mapping[str, Verdict]:
         """Verdicts on the rollouts of a task. Those without an answer come last and are not shown."""
         if len(members) < 2:
-            return {each.id: Verdict(None, "no other rollout of the task is there to compare with") for each in members}
+            return {each.id: Verdict(None, "there is no other rollout of the task to compare with") for each in members}
         members = sorted(members, key=lambda each: each.sample_index)  # order of arrival is chance
         answered = [each for each in members if (each.answer or "").strip()]
         results = {each.id: Said(0.0, _NO_ANSWER, ScoreUsage()) for each in members}

@@ -101,7 +101,7 @@ class JudgeTerm(Term):
     def _criteria_differ(cls, criteria: tuple[Criterion, ...]) -> tuple[Criterion, ...]:
         names = [criterion.name for criterion in criteria]
         if "reason" in names:
-            raise _judge_fault("got the name 'reason', under which a reply says why. Rename it.")
+            raise _judge_fault("got the name 'reason', under which a reply gives its reason. Rename it.")
         repeated = [name for name in names if names.count(name) > 1]
         if repeated:
             raise _judge_fault(f"{repeated[0]!r} names two criteria. Rename or remove one of them.")
@@ -148,7 +148,8 @@ class JudgeTerm(Term):
     def _images_are_of_one(cls, images: bool, info: ValidationInfo) -> bool:
         if images and info.data.get("compare") not in (None, Compare.POINTWISE):
             raise _judge_fault(
-                "got true, but a judge of several answers cannot know which images belong to which. Compare pointwise."
+                "got true, but a judge of several answers cannot know which image belongs to which answer. Compare "
+                "pointwise."
             )
         return images
 
@@ -176,7 +177,7 @@ class JudgeTerm(Term):
             words = f"got tolerated: {sentinels.tolerated:g}, which is not below drifted: {sentinels.drifted:g}"
             raise _judge_fault(f"{words}, so that they cannot be distinguished. Write a lower one.")
         if sentinels.on_drift is OnDrift.FREEZE and info.data["unscorable"] is not Unscorable.DROP_TERM:
-            words = "got on_drift: freeze with unscorable: drop_trajectory, which would drop every trajectory. "
+            words = "got on_drift: freeze with unscorable: drop_trajectory, so every trajectory would be dropped. "
             raise _judge_fault(f"{words}Write `unscorable: drop_term` beside `sentinels`.")
         return sentinels
 
@@ -186,7 +187,7 @@ class JudgeTerm(Term):
             example = "`endpoints: [{url: http://localhost:8000/v1, model: NAME}]` or `serve: {model: NAME}`"
             raise _judge_fault(f"no judge is named; expected endpoints or serve. Write e.g. {example}.")
         if self.combine is Combine.MEDIAN and self.num_votes > 1 and self.num_votes % 2 == 0:
-            words = f"{self.num_votes} votes, {self.votes} of each judge, have no middle one. "
+            words = f"{self.num_votes} votes, {self.votes} of each judge, have no median. "
             raise _judge_fault(f"{words}Write an odd number of votes, or combine: mean.")
         return self
 

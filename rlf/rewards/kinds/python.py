@@ -113,7 +113,7 @@ class _Caller:
         if value is None:
             return Verdict(None, f"{name} returned None")
         if isinstance(value, str | bytes):
-            raise TypeError(f"{name} returned {value[:80]!r}, no number")
+            raise TypeError(f"{name} returned {value[:80]!r}, which is not a number")
         if self._term.stage is Stage.TURN:
             return Verdict(None, turn_values=tuple(None if each is None else float(each) for each in value))
         return Verdict(float(value))

@@ -29,7 +29,7 @@ class Rule(Term):
 
     def judge_turns(self, trajectory: Trajectory) -> Verdict:
         """The verdict turn by turn; of rules that `judges_turns`."""
-        raise NotImplementedError(f"{self.rule} judges whole trajectories only")
+        raise NotImplementedError(f"{self.rule} scores whole trajectories only")
 
     def verdict(self, trajectory: Trajectory, scoring: Scoring) -> Verdict:
         """The verdict by the declared stage; never waits."""

@@ -28,7 +28,7 @@ PRODUCED = ("answer", "calls", "code")
 ASKED = ("question", "gold", "columns")
 """What the task itself offers to every template."""
 _ONE_TEXT = (
-    "one text holds a test and what the model produced, which could then pass any test from within. Write two "
+    "one text holds both the test and the model's code, which could then pass any test. Write two "
     "arguments, e.g. {program: '{{ code }}', test: '{{ test }}'}, of a tool with `target: {kind: code, argument: test, "
     "program: program}`."
 )

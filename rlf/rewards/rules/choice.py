@@ -102,10 +102,10 @@ class Choice(Rule):
         texts = golds(trajectory.task.answer)
         right = {letter for text in texts if (letter := chosen(text, self.choices)) is not None}
         if not right:
-            return Verdict(None, f"the gold {shown(texts)} chooses none of {self.choices}")
+            return Verdict(None, f"the gold {shown(texts)} names none of {self.choices}")
         letter = chosen(trajectory.answer or "", self.choices)
         if letter is None:
-            return Verdict(0.0, f"no letter of {self.choices} is chosen, or several are")
+            return Verdict(0.0, f"no letter of {self.choices} is chosen, or more than one")
         return Verdict(float(letter in right), f"{letter} is chosen; right is {' or '.join(sorted(right))}")
 
 

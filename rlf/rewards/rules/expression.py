@@ -130,7 +130,7 @@ def _parse_formula(formula: str) -> ast.Expression:
     try:
         tree = ast.parse(formula.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ValueError(f"got {formula!r}; it is no formula: {error}. Fix the formula.") from error
+        raise ValueError(f"got {formula!r}; it is not a formula: {error}. Fix the formula.") from error
     nodes = list(ast.walk(tree))
     if len(nodes) > _MAX_NODES:
         raise ValueError(f"got a formula of {len(nodes)} parts; expected at most {_MAX_NODES}. Simplify it.")
@@ -164,7 +164,7 @@ def _list_complaints(nodes: list[ast.AST]) -> Iterator[str]:
             case ast.Constant(value=value) if not isinstance(value, int | float) or abs(value) > 1e12:
                 yield f"got {str(value)[:40]!r}; expected a number of at most 1e12. Fix the formula."
             case _ if not isinstance(node, _OPERATORS + _COMPARISONS + _SHAPES + _LEAVES):
-                yield f"{type(node).__name__} has no place in a formula. Use arithmetic, comparisons, and, or, not, if."
+                yield f"{type(node).__name__} is not allowed here. Use arithmetic, comparisons, and, or, not, if."
 
 
 class _Floats(ast.NodeTransformer):

@@ -90,7 +90,7 @@ class Ftrl(Rule):
         """All turns as one."""
         unsolved = read_golds(trajectory.task.columns.get(self.column))
         if unsolved is None:
-            return Verdict(None, f"the row's {self.column!r} is no mapping of tools to lists of answers")
+            return Verdict(None, f"the row's {self.column!r} is not a mapping of tools to lists of answers")
         num_left = sum(map(len, unsolved.values()))
         texts = [turn.text for turn in trajectory.turns]
         value, reason = self._score_turns(trajectory, trajectory.turns, unsolved, num_left, "".join(texts))
@@ -100,7 +100,7 @@ class Ftrl(Rule):
         """Turn by turn; what a turn solves is solved for the later ones."""
         unsolved = read_golds(trajectory.task.columns.get(self.column))
         if unsolved is None:
-            return Verdict(None, f"the row's {self.column!r} is no mapping of tools to lists of answers")
+            return Verdict(None, f"the row's {self.column!r} is not a mapping of tools to lists of answers")
         values = []
         for turn in trajectory.turns:
             num_left = sum(map(len, unsolved.values()))
@@ -121,7 +121,7 @@ class Ftrl(Rule):
         if not text.strip() and not (answer or "").strip():
             return EMPTY, "nothing was sampled"
         if num_failures:
-            return MALFORMED, "no call, and what there is did not parse"
+            return MALFORMED, "no call could be parsed"
         if answer is not None and any(self._gives_answer(answer, gold) for gold in golds(trajectory.task.answer)):
             return 1 / (num_left + 1), f"right without a call, {num_left} sub-questions left"
         return 0.0, "neither a call nor the answer"

@@ -48,7 +48,7 @@ class JsonSchema(Rule):
         try:
             validator = _make_validator(schema)
         except ValueError as error:
-            words = f"got no JSON Schema: {str(error).splitlines()[0]}. Fix the schema."
+            words = f"got an invalid JSON Schema: {str(error).splitlines()[0]}. Fix the schema."
             raise PydanticCustomError("json_schema", "{reason}", {"reason": words}) from error
         if all(validator.is_valid(value) for value in _KINDS_OF_VALUES):
             words = "got a schema that every JSON value satisfies. Write e.g. `{type: object, required: [town]}`."
@@ -92,13 +92,13 @@ def _make_validator(schema: Mapping[str, Any]) -> Any:
 
 
 def _not_retrieved(address: str) -> None:
-    raise ValueError("it is another document, which is not fetched. Put it under `$defs`")
+    raise ValueError("it is another document, which rlf does not fetch. Put it under `$defs`")
 
 
 def _parse_finite(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
-        raise ValueError(f"{digits[:20]} is beyond what a float holds")
+        raise ValueError(f"{digits[:20]} is too large for a float")
     return number
 
 
@@ -110,4 +110,4 @@ def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")

@@ -111,7 +111,7 @@ class LanguageRule(Rule):
             return Verdict(0.0, "no text")
         scripts = Counter(_script_of(letter) for letter in text if letter.isalpha())
         if not scripts:
-            return Verdict(0.0, "no letters, which is no language")
+            return Verdict(0.0, "no letters, so no language")
         wanted = _SCRIPTS.get(self.language, frozenset({"LATIN"}))
         share = sum(scripts[script] for script in wanted) / scripts.total()
         shown = ", ".join(f"{script.title()} {number}" for script, number in scripts.most_common(3))

@@ -41,7 +41,7 @@ class Length(Rule):
     @model_validator(mode="after")
     def _bounds_are_ordered(self) -> Self:
         if self.at_most is not None and self.at_most < self.at_least:
-            words = f"got at_least: {self.at_least} above at_most: {self.at_most}; no length could do. Swap them."
+            words = f"got at_least: {self.at_least} above at_most: {self.at_most}; no length fits. Swap them."
             raise PydanticCustomError("length_order", "{reason}", {"reason": words})
         return self
 

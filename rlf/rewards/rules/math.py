@@ -88,9 +88,9 @@ class _Comparer:
         if reply is None:
             return Verdict(None, f"not compared within {_BUSY * self._rule.timeout_s:g} s")
         if reply is _TOO_MUCH:
-            return Verdict(0.0, f"too much to be compared within {self._rule.timeout_s:g} s")
+            return Verdict(0.0, f"not compared within {self._rule.timeout_s:g} s")
         if "unreadable" in reply:
-            return Verdict(None, f"the gold {reply['unreadable']!r} is no mathematics")
+            return Verdict(None, f"the gold {reply['unreadable']!r} is not mathematics")
         return Verdict(1.0, "right") if reply["equal"] else Verdict(0.0, _describe_wrong(answer, texts))
 
     async def _ask_worker(self, question: dict[str, Any]) -> Mapping[str, Any] | None:

@@ -46,7 +46,7 @@ class Regex(Rule):
         try:
             regex.compile(pattern)
         except regex.error as error:
-            words = f"got {pattern!r}; it is no regular expression: {error}. Fix the pattern."
+            words = f"got {pattern!r}; it is not a regular expression: {error}. Fix the pattern."
             raise PydanticCustomError("pattern", "{reason}", {"reason": words}) from error
         return pattern
 
@@ -56,9 +56,9 @@ class Regex(Rule):
         if self.where is Where.TEXT:
             text = "\n".join(turn.text for turn in trajectory.turns)
         if not text or not text.strip():
-            return Verdict(0.0, "nothing to look at")
+            return Verdict(0.0, "there is no text to search")
         try:
             found = regex.search(self.pattern, text, timeout=_TIMEOUT_S)
         except TimeoutError:
-            return Verdict(None, f"the pattern came to no end in {len(text)} characters within {_TIMEOUT_S:g} s")
+            return Verdict(None, f"the pattern did not finish on {len(text)} characters within {_TIMEOUT_S:g} s")
         return Verdict(1.0, f"found {found[0][:80]!r}") if found else Verdict(0.0, "not found")

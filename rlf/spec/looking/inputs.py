@@ -195,7 +195,7 @@ def _check_context(loaded: LoadedSpec) -> list[Fault]:
     budget = loaded.spec.rollout.max_total_tokens
     if context is None or budget <= context:
         return []
-    message = f"got {budget}; the model has positions for {context} tokens (max_position_embeddings). "
+    message = f"got {budget}; the model takes at most {context} tokens (max_position_embeddings). "
     return [loaded.fault(("rollout", "max_total_tokens"), f"{message}Write at most {context}.")]
 
 
@@ -278,7 +278,7 @@ def _check_world(loaded: LoadedSpec) -> list[Fault]:
     except RlfError as error:
         return [loaded.fault(("env",), str(error))]
     taken = [(index, tool.name) for index, tool in enumerate(loaded.spec.tools) if tool.name in names]
-    words = "the name of a tool of the world. Rename or remove one of them."
+    words = "a tool of the world has this name. Rename or remove one of them."
     faults = [loaded.item_fault(("tools", index), f"got {name!r}, {words}") for index, name in taken]
     return [*faults, *(loaded.fault(("env",), f"{complaint}.") for complaint in complaints)]
 

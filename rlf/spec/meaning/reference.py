@@ -101,7 +101,7 @@ def write_reference(folder: Path) -> None:
 def _spec_page() -> str:
     intro = (
         "# The spec\n\nA run, as `rlf run` takes it. A key that is not here is a fault. Values may be `${oc.env:NAME}` "
-        "or `${another.key}`; paths start from the file that says them.\n\n"
+        "or `${another.key}`; paths start from the file that has them.\n\n"
         "`extends` names one spec or several that this one is laid over; `tools` and `rewards` are lists of files, of "
         "`{use: FILE, ...}` with keys that differ, or of declarations in place.\n"
     )

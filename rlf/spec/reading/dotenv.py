@@ -75,7 +75,9 @@ def _read_pair(line: str, place: Place, faults: list[Fault]) -> Iterator[tuple[s
     """One line's variable. The messages show nothing of the line: it may be a secret."""
     found = _LINE.fullmatch(line)
     if found is None or "\0" in line:
-        faults.append(Fault(place, "", "this is no NAME=value line. Write e.g. SEARCH_KEY=..., or # before a comment."))
+        faults.append(
+            Fault(place, "", "this is not a NAME=value line. Write e.g. SEARCH_KEY=..., or # before a comment.")
+        )
         return
     value = found["value"]
     if value[:1] not in ("'", '"'):

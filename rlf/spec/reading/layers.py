@@ -72,7 +72,7 @@ class Reading:
         """One file on top of what it extends."""
         if path in chain and named_by is not None:
             circle = " -> ".join(shown_path(step) for step in (*chain[chain.index(path) :], path))
-            self.faults.append(named_by.fault(f"`extends` goes in a circle: {circle}. Remove one of these links."))
+            self.faults.append(named_by.fault(f"`extends` forms a circle: {circle}. Remove one of these links."))
             return None
         root = self.read(path, "spec", named_by)
         if root is None:

@@ -59,6 +59,6 @@ def _is_literal(text: str) -> bool:
 
 def _literal_message(name: str, example: str) -> str:
     return (
-        f"got a value of {name!r}, which is secret by its name, written out; secrets come from the environment, "
+        f"got a value of {name!r}, which is a secret by its name; secrets come from the environment, "
         f"so that nothing stores them. Write `{example}` and set the variable NAME."
     )

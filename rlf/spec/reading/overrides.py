@@ -158,7 +158,7 @@ def _find_node(value: dict[str, Node], path: KeyPath) -> Node:
 
 def _parse_index(name: str, node: Node, done: KeyPath) -> int:
     if not name.isdecimal() or int(name) >= len(node.items):
-        known = f"an index from 0 to {len(node.items) - 1}" if node.items else "no index, for the list is empty"
+        known = f"an index from 0 to {len(node.items) - 1}" if node.items else "no index, since the list is empty"
         raise _Refused(
             f"`{dotted(done)}` has no item {name!r}; expected {known}. Write +{dotted(done)}=VALUE to add an item."
         )

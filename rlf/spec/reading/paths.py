@@ -208,7 +208,7 @@ def _resolve_path(node: Node, text: str, faults: list[Fault], *, is_data: bool) 
         return str(here) if looks_local or (is_data and _is_file_name(text, node.folder)) else text
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        faults.append(node.fault(f"got {show(text)}, which is no path: {reason}. Write one."))
+        faults.append(node.fault(f"got {show(text)}, which is not a path: {reason}. Write one."))
         return text
 
 

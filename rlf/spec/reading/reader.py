@@ -77,7 +77,9 @@ class _Reader:
         elif not isinstance(node, yaml.ScalarNode):
             message = "got a list or mapping as a key; keys are text. Write a name."
         elif node.tag != STR and node.value != "null":  # the name of a gate of build files
-            message = f'got the key {node.value}, which YAML reads as no text; keys are text. Write "{node.value}".'
+            message = (
+                f'got the key {node.value}, which YAML does not read as text; keys are text. Write "{node.value}".'
+            )
         else:
             return str(node.value)
         self.faults.append(Fault(place, dotted(path), message))
@@ -192,7 +194,7 @@ def _read_bytes(path: Path) -> bytes:
     except OSError as error:
         raise _Unread(f"cannot be read: {error.strerror}. Check the path and its permissions.") from error
     except ValueError as error:
-        raise _Unread(f"this is no path: {error}. Write one.") from error
+        raise _Unread(f"this is not a path: {error}. Write one.") from error
 
 
 def _nearest_file(path: Path) -> str:

@@ -41,7 +41,7 @@ def members_of(overrides: Sequence[str], file: Path | None, *, commas: bool) -> 
     for axis in axes:
         num_members *= len(axis)
     if num_members > MAX_MEMBERS:
-        raise RlfError(f"the sweep has {num_members} members; at most {MAX_MEMBERS} are run. Take values out.")
+        raise RlfError(f"the sweep has {num_members} members; at most {MAX_MEMBERS} are allowed. Remove some values.")
     return fixed, [tuple(text for part in parts for text in part) for parts in product(*axes)]
 
 

@@ -188,7 +188,7 @@ def affordable_calls(wanted: int) -> int:
     room = max(_MIN_CALLS, soft - _num_open() - _RESERVED)
     if room >= wanted:
         return wanted
-    text = "the process may open %d files, which is room for %d calls of tools at once, not %d; raise `ulimit -n`"
+    text = "the process may open %d files, which allows %d tool calls at once, not %d; raise `ulimit -n`"
     logger.warning(text, soft, room, wanted)
     return room
 

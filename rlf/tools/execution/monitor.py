@@ -92,4 +92,4 @@ class LoopMonitor:
         return _Culprit(tool, place)
 
 
-_MEND = "use `isolation: thread` or `process` with `def`, or await what takes long"
+_MEND = "use `isolation: thread` or `process` with `def`, or await slow work"

@@ -198,7 +198,7 @@ class OpenTool:
             self._gate.spend(usage.get("prompt_tokens", 0.0) + usage.get("completion_tokens", 0.0))
         if self._breaker is not None and self._breaker.note(ending.outcome, started):
             words = self._around.redact(shorten(ending.text))
-            text = f"tool {self.declaration.name}: too many calls in a row failed; calls are refused. The last: {words}"
+            text = f"tool {self.declaration.name}: too many calls failed in a row; calls are refused. The last: {words}"
             logger.warning("%s", text)
             if self._around.notify is not None:
                 self._around.notify("warning", text)

@@ -103,7 +103,7 @@ def _read_lines(path: Path) -> list[_Line]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     except (OSError, UnicodeDecodeError) as fault:
-        raise RlfError(f"{path}: cannot be read as a recording of tool calls: {fault}") from fault
+        raise RlfError(f"{path}: this is not a recording of tool calls: {fault}") from fault
     return [_read_line(path, number, line) for number, line in enumerate(lines, 1) if line.endswith("\n")]
 
 
@@ -131,7 +131,7 @@ def _read_line(path: Path, number: int, text: str) -> _Line:
     try:
         return read(_Line, json.loads(text))
     except (ValueError, TypeError, LookupError) as fault:
-        raise RlfError(f"{path}:{number}: no recorded tool call: {fault}") from fault
+        raise RlfError(f"{path}:{number}: not a recorded tool call: {fault}") from fault
 
 
 def arguments_text(arguments: Any) -> str:

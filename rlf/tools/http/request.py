@@ -93,7 +93,7 @@ class RequestMaker:
     def _filled_url(self, values: Mapping[str, Any]) -> str:
         url = self._url.render(values).strip()
         if _DOTS & set(urlsplit(url).path.lower().split("/")):
-            raise TemplateFault("a part of the path would be `.` or `..`, which leads elsewhere")
+            raise TemplateFault("a part of the path would be `.` or `..`, which leads to another path")
         return url
 
 

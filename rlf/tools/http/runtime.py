@@ -132,7 +132,7 @@ class HttpRuntime(ToolRuntime):
         try:
             return response.body.decode(response.charset or "utf-8")
         except (UnicodeDecodeError, LookupError) as fault:
-            text = f"the answer is {len(response.body)} bytes of {response.content_type}, which is no text"
+            text = f"the answer is {len(response.body)} bytes of {response.content_type}, which is not text"
             raise ToolFailure(Outcome.OUTPUT_REJECTED, text) from fault
 
     def _parse_json(self, body: bytes) -> Any:

@@ -63,7 +63,7 @@ def _public_names(source: str) -> dict[str, bool]:
         except (ImportError, ValueError) as error:
             raise RlfError(f"{source}: cannot be imported: {error}.") from error
         if spec is None or spec.origin is None:
-            raise RlfError(f"{source}: no module of that name. Write a module or a file that ends in .py.")
+            raise RlfError(f"{source}: there is no module of that name. Write a module or a file that ends in .py.")
         path = Path(spec.origin)
     if not path.is_file():
         raise RlfError(f"{source}: no such file. Check the path.")
@@ -101,7 +101,7 @@ def _declare_tool(name: str, value: Any, place: str, where: str) -> Json:
     except RlfError as fault:
         raise _NoTool(str(fault).removeprefix(f"{place}:{name}: ")) from fault
     if not found.description:
-        raise _NoTool("has no docstring, which is what the model would read")
+        raise _NoTool("has no docstring, which the model would read")
     signature = read_signature(value)
     if signature.takes_any and not signature.arguments:
         raise _NoTool("its signature names no argument; decorate with functools.wraps, or write a tool file")

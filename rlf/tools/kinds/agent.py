@@ -83,7 +83,7 @@ class AgentTool(ToolKind):
         repeated = [name for name, count in Counter(tool.name for tool in self.tools).items() if count > 1]
         found += [f"its tool {name!r} is declared twice; give each a name of its own" for name in repeated]
         if self.depth > MAX_DEPTH:
-            found.append(f"agents lie {self.depth} deep in one another; at most {MAX_DEPTH} may. Take one out")
+            found.append(f"agents are nested {self.depth} deep; at most {MAX_DEPTH} is allowed. Remove one")
         return found
 
     async def prepare(self) -> None:

@@ -73,7 +73,7 @@ class ModelTool(ToolKind):
             if schema is not None:
                 compile_schema(schema)
         except ValueError as fault:
-            raise _model_fault(f"no JSON Schema 2020-12: {fault}. Correct it") from fault
+            raise _model_fault(f"not a JSON Schema 2020-12: {fault}. Correct it") from fault
         return schema
 
     @model_validator(mode="after")

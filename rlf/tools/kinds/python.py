@@ -83,9 +83,9 @@ class PythonTool(ToolKind):
         blocking = blocking_calls(function) if is_async(function) and self.isolation is not Isolation.PROCESS else []
         if blocking:
             message = f"{self.callable} is `async def` and calls {', '.join(blocking)}, which holds up every trajectory"
-            return [f"{message} while it waits; await an asynchronous one, or write `def`"]
+            return [f"{message} while it waits; await an asynchronous function, or write `def`"]
         if self.isolation is Isolation.PROCESS and self.callable.startswith("__main__:"):
-            return [f"{self.callable} is in the program itself, which no other process can import; name a module"]
+            return [f"{self.callable} is in the main program, which no other process can import; name a module"]
         return signature_complaints(function, input_schema)
 
     def described(self) -> SelfDescription:

@@ -115,7 +115,7 @@ class Connection:
         """Until the next start may be made."""
         left_s = self._next_start - monotonic()
         if left_s > _WORTH_WAITING_S:
-            raise self._unreachable_failure(f"{self.why_it_ended}; it is started again in {left_s:.1f} s")
+            raise self._unreachable_failure(f"{self.why_it_ended}; it starts again in {left_s:.1f} s")
         if left_s > 0:
             await asyncio.sleep(left_s)
 

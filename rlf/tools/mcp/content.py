@@ -95,4 +95,4 @@ def _decode_base64(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error as fault:
-        raise ToolFailure(Outcome.OUTPUT_REJECTED, f"the result holds base64 that is none: {fault}") from fault
+        raise ToolFailure(Outcome.OUTPUT_REJECTED, f"the result holds invalid base64: {fault}") from fault

@@ -76,14 +76,14 @@ def fresh_listing(server: McpServer) -> Listing:
     thread = threading.Thread(target=lambda: found.append(asyncio.run(_fetch_listing(server))), name="rlf-mcp-list")
     thread.start()
     thread.join()
-    assert found, f"no word of {server.shown}"
+    assert found, f"no answer of {server.shown}"
     return _remember_listing(server, _check_listing(server, found[0]))
 
 
 def _check_listing(server: McpServer, listing: Listing | ToolFailure) -> Listing:
     if isinstance(listing, ToolFailure):
         fix = "Run the command by hand" if server.command else "Check the address and that the server runs"
-        raise RlfError(f"{listing.text}. {fix}; `start_timeout_s` is how long is waited.")
+        raise RlfError(f"{listing.text}. {fix}; `start_timeout_s` is how long rlf waits.")
     return listing
 
 

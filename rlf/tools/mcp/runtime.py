@@ -83,7 +83,7 @@ class McpRuntime(ToolRuntime):
         meta = cast(RequestParamsMeta, {TRAJECTORY: context.trajectory_id})  # a TypedDict that is open to other keys
         result = await session.call_tool(self._tool, dict(arguments), meta=meta, allow_input_required=True)
         if isinstance(result, InputRequiredResult):
-            raise ToolFailure(Outcome.TOOL_ERROR, "the server asks a person for more input, and there is none")
+            raise ToolFailure(Outcome.TOOL_ERROR, "the server asks a person for input, but no person is there")
         return _as_it_ended(result, output_of_call(result))
 
     def _refuse_changed(self, connection: Connection) -> None:

@@ -170,7 +170,7 @@ async def _stop_process(process: Process) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), _GRACE_S)
             return
-    logger.warning("MCP server: process %d is still there after SIGKILL", process.pid)
+    logger.warning("MCP server: process %d is still running after SIGKILL", process.pid)
 
 
 def _kill_group(process: Process) -> None:

@@ -31,9 +31,9 @@ MAX_REPLY_BYTES = 64_000_000
 _START_S = 60.0
 _END_S = 2.0
 _MAX_LINE_BYTES = 1 << 20
-_KEPT = {"threads": "they cannot be stopped, and may run during later calls"}
+_KEPT = {"threads": "they cannot be stopped and may run during later calls"}
 """What stays in a process that serves on."""
-_RETIRED = "it cannot be put back, so each such process ends after its call"
+_RETIRED = "it cannot be restored, so each such process ends after its call"
 
 
 class ProcessRuntime(ToolRuntime):
@@ -91,7 +91,7 @@ class ProcessRuntime(ToolRuntime):
         for leftover in leftovers:
             if leftover.name not in self._reported:
                 self._reported.add(leftover.name)
-                how = "put back after each call" if leftover.is_reset else _KEPT.get(leftover.name, _RETIRED)
+                how = "restored after each call" if leftover.is_reset else _KEPT.get(leftover.name, _RETIRED)
                 logger.warning("%s changes %s of its process: %s", self._callable, leftover.name, how)
         if all(leftover.is_reset or leftover.name in _KEPT for leftover in leftovers):
             self._idle.append(worker)

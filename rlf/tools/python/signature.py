@@ -53,7 +53,7 @@ def _default_complaints(argument: Argument, schema: Mapping[str, Any]) -> list[s
     if taken is NO_DEFAULT or taken == schema["default"]:
         return []
     name, stated = argument.name, schema["default"]
-    return [f"inputSchema has {stated!r} as the default of {name!r}, but the function takes {taken!r}; write that"]
+    return [f"inputSchema has {stated!r} as the default of {name!r}, but the function has {taken!r}; write that"]
 
 
 def _must_be_given(argument: Argument) -> bool:

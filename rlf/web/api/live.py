@@ -51,7 +51,7 @@ def routes(site: Site) -> Area:
         """
         nonlocal num_open
         if num_open >= _MAX_STREAMS:
-            raise RunError(f"{num_open} streams are open, which is the limit. Close some pages.")
+            raise RunError(f"{num_open} streams are open, the most that are allowed. Close some pages.")
         known = parse_cursors(last_event_id or since)
         cursors = {run: known.get(run, Cursor(run)) for run in filter(None, runs.split(","))}
 

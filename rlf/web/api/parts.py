@@ -169,7 +169,7 @@ def _add_machine(area: Area, site: Site) -> None:
         """Serves the page of a project beside this one as a job, which has its address."""
         folder = site.settings.project.parent / name
         if name not in projects_beside(site.settings.project):
-            raise NotFoundError(f"project {name!r}: there is none beside this one.")
+            raise NotFoundError(f"project {name!r}: there is no such project beside this one.")
         return site.jobs.start("web", ["web", str(folder), "--port", "0"], records=False)
 
     @area.act("POST", "/projects", status=201)

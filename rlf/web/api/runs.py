@@ -51,7 +51,7 @@ def routes(site: Site) -> Area:
         with site.reader() as reader:
             found = read_run(reader, run).sweep
         if found is None:
-            raise RlfError(f'run {run}: is no sweep. The filter `engine == "sweep"` of the list shows them.')
+            raise RlfError(f'run {run}: is not a sweep. The filter `engine == "sweep"` of the list shows them.')
         return found
 
     @area.read("/keys")

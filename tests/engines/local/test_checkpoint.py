@@ -69,10 +69,10 @@ def test_what_reward_terms_have_counted_is_in_the_checkpoint(tmp_path):
 def test_a_checkpoint_with_a_changed_or_missing_file_is_not_whole(tmp_path):
     path, sha256 = save_checkpoint(tmp_path / "c", new_updater(model_in(tmp_path / "m")), Progress(1))
     assert find_damage(path, sha256) is None
-    assert find_damage(path, "another") == "manifest.json is not what was written"
+    assert find_damage(path, "another") == "manifest.json differs from what was written"
     kept = (path / "progress.json").read_text()
     (path / "progress.json").write_text(kept.replace("1", "2"))
-    assert find_damage(path, sha256) == "progress.json is not what was written"
+    assert find_damage(path, sha256) == "progress.json differs from what was written"
     (path / "progress.json").unlink()
     assert find_damage(path, sha256) == "progress.json is gone"
     assert find_damage(tmp_path / "nowhere") == "the folder is gone"

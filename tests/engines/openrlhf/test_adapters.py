@@ -102,7 +102,7 @@ def test_adapters_without_their_weights_are_an_error_and_not_an_update():
     merging = AdapterMerge(into({}), 1.0)
     for part in ("lora_A", "lora_B"):
         merging(weights=[(f"base_model.model.lm.q.{part}.default.weight", torch.ones(1, 1))])
-    with pytest.raises(RuntimeError, match=r"1 adapters came in part: of lm.q only lora_A.default, lora_B.default"):
+    with pytest.raises(RuntimeError, match=r"1 adapters came incomplete: of lm.q only lora_A.default, lora_B.default"):
         merging.check_done()
 
 

@@ -20,9 +20,13 @@ def list_warnings(*overrides):
 @pytest.mark.parametrize(
     ("target", "path", "words"),
     [
-        ("{kind: http, url: 'http://localhost:8000/find'}", "url", "got localhost, which on every node is that node"),
-        ("{kind: http, url: 'http://[::1]:8000/find'}", "url", "got ::1, which on every node is that node"),
-        ("{kind: http, url: 'http://0.0.0.0/find'}", "url", "got 0.0.0.0, which on every node is that node"),
+        (
+            "{kind: http, url: 'http://localhost:8000/find'}",
+            "url",
+            "got localhost, which means another machine on every node",
+        ),
+        ("{kind: http, url: 'http://[::1]:8000/find'}", "url", "got ::1, which means another machine on every node"),
+        ("{kind: http, url: 'http://0.0.0.0/find'}", "url", "got 0.0.0.0, which means another machine on every node"),
         (
             "{kind: mcp, server: {url: 'http://127.0.0.2/mcp'}, tool: t}",
             "server.url",
@@ -31,7 +35,7 @@ def list_warnings(*overrides):
         (
             "{kind: mcp, server: {command: bash}, tool: t}",
             "server.command",
-            "got bash; every sampling actor starts one on its",
+            "got bash; every sampling actor starts the command on its",
         ),
         ("{kind: sql, url: '/data/shop.db'}", "url", "got the file /data/shop.db; every node opens its own"),
         ("{kind: python, callable: '/data/find.py:find'}", "callable", "got /data/find.py; every node must find it"),

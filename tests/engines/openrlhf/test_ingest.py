@@ -292,4 +292,4 @@ def test_a_job_whose_actor_died_says_which_and_what_to_look_for():
     ]
     assert "a tool or reward that runs inside it ended it. Write `isolation: process`" in find_error(lines)
     lines[2] = "\tclass_name: PolicyModelActor"
-    assert find_error(lines) == "the process of PolicyModelActor died; most often the machine is out of memory"
+    assert find_error(lines) == "the process of PolicyModelActor died; most often the machine ran out of memory"

@@ -229,7 +229,7 @@ def title(pid):
 
 
 def test_a_rehearsal_is_of_openrlhf_jobs_alone():
-    with pytest.raises(RlfError, match=r"got local; a rehearsal is of .* Add `engine.kind=openrlhf`"):
+    with pytest.raises(RlfError, match=r"got local; only the engine .* Add `engine.kind=openrlhf`"):
         rehearse([ROOT / "specs" / "search.yaml"], [], vllm=False, tell=print)
 
 

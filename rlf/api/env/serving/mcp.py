@@ -29,12 +29,12 @@ _WORLD = "world"
 _NUMBER = {"type": "integer", "minimum": 0}
 LIFECYCLE: dict[str, tuple[str, dict[str, Any]]] = {
     "reset_state": (
-        "Begin an episode: of a task by its number, or of the one that a seed picks.",
+        "Start an episode: a task by its number, or the task that a seed picks.",
         {"type": "object", "properties": {"task": _NUMBER, "seed": _NUMBER}},
     ),
-    "get_score": ("Score the state as it is.", {"type": "object", "properties": {}}),
-    "end_world": ("Give the world back.", {"type": "object", "properties": {}}),
-    "save_state": ("Say where the session stands.", {"type": "object", "properties": {}}),
+    "get_score": ("Score the present state.", {"type": "object", "properties": {}}),
+    "end_world": ("Close the world.", {"type": "object", "properties": {}}),
+    "save_state": ("Show the state of the session.", {"type": "object", "properties": {}}),
 }
 """Tools that no policy should see, with description and schema."""
 
@@ -69,7 +69,7 @@ def world_server(bench: Bench, ranges: Ranges, name: str) -> Server[dict[str, An
 
 
 def _with_world(schema: dict[str, Any]) -> dict[str, Any]:
-    world = {"type": "string", "description": "Which world; none is the one without a name."}
+    world = {"type": "string", "description": "Name of the world; leave it out for the unnamed world."}
     return schema | {"properties": {**(schema.get("properties") or {}), _WORLD: world}}
 
 

@@ -48,7 +48,7 @@ class OpenEnvServer:
         action = {
             "tool": {"type": "string", "enum": [tool.name for tool in tools], "description": listed},
             "arguments": {"type": "object", "description": "Of the tool."},
-            "text": {"type": "string", "description": "In place of a call: a message, which may end the episode."},
+            "text": {"type": "string", "description": "A message instead of a call; it may end the episode."},
         }
         observation = {"text": {"type": "string"}, "scores": {"type": "object"}}
         state = {"episode_id": {"type": "string"}, "step_count": {"type": "integer"}, "task": {"type": "string"}}

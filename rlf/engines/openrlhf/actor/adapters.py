@@ -45,7 +45,7 @@ class AdapterMerge:
         """Raises RuntimeError when weights are held back after the last one has come: the update is incomplete."""
         if self._parts:
             module, parts = next(iter(self._parts.items()))
-            raise RuntimeError(f"{len(self._parts)} adapters came in part: of {module} only {', '.join(parts)}")
+            raise RuntimeError(f"{len(self._parts)} adapters came incomplete: of {module} only {', '.join(parts)}")
 
     def _plain(self, name: str, weight: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
         plain = name.removeprefix(_PREFIX)

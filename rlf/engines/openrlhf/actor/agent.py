@@ -241,7 +241,7 @@ class Agent:
         first = fault if self._num_broken_in_a_row == 1 else None  # a dead engine gives the same trace each time
         logger.warning("trajectory %s broke: %s", rollout.id, error, exc_info=first)
         if self._num_broken_in_a_row >= _MAX_BROKEN_IN_A_ROW:
-            raise RunError(f"{self._num_broken_in_a_row} trajectories broke one after the other; the last: {error}")
+            raise RunError(f"{self._num_broken_in_a_row} trajectories failed in a row; the last:  {error}")
         return broken_trajectory(rollout, parts.prompt_tokens(rollout.task), error)
 
     async def _open(self, tokenizer: PreTrainedTokenizerBase, policy: EnginePolicy) -> _Parts:

@@ -41,18 +41,20 @@ def _complaint(path: KeyPath, text: str) -> str | None:
             return f"got the file {shown_path(Path(text))}; every node opens its own. {_SHARED}."
         case "url" if (host := _own(text)) is not None:
             return (
-                f"got {host}, which on every node is that node. Write an address of this machine that the nodes reach, "
-                "or start what answers there on each of them."
+                f"got {host}, which means another machine on every node. Write an address of this machine that the "
+                "nodes reach, "
+                "or start the service on each node."
             )
         case "command":
             return (
-                f"got {text}; every sampling actor starts one on its node, which must have it. Or start it once with "
+                f"got {text}; every sampling actor starts the command on its node. Install it on each, or start one "
+                "server with "
                 "`rlf tools serve`, and write the url."
             )
         case "callable" if file:
             return f"got {shown_path(Path(f'{file}.py'))}; every node must find it there. {_SHARED}."
         case "callable" if not text.startswith("rlf."):
-            return f"got {text}; every node imports it from its own packages. Install them on each."
+            return f"got {text}; every node imports it from its own packages. Install the package on each."
     return None
 
 

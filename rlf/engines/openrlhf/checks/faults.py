@@ -53,7 +53,7 @@ def _settings_exist(loaded: LoadedSpec) -> Iterator[Fault]:
         (
             by_sequence,
             ("train", "loss", "correction", "mode"),
-            "got clip with level seq; OpenRLHF clips tokens alone. Write mask, or level: token, or engine: local.",
+            "got clip with level seq; OpenRLHF clips tokens only. Write mask, or level: token, or engine: local.",
         ),
         *(
             (value, ("train", "loss", key), "OpenRLHF has no such mask. Remove it, or engine: local.")
@@ -102,7 +102,7 @@ def _images_are_seen(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(("engine", "packing"), message)
     if engine.zero_stage == 3 and Layout.of(spec).num_ranks > 1:
         message = (
-            "got 3 with rollout.max_images; a GPU whose rows hold no image gathers no weights of the vision tower, and "
+            "got 3 with rollout.max_images; a GPU whose rows hold no image does not gather the vision weights, and "
         )
         yield loaded.fault(("engine", "zero_stage"), f"{message}the others would wait for it. Write 2.")
     if spec.model.lora is not None:
@@ -125,10 +125,10 @@ def _adapters_reach_vllm(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(path, f"{message}{ALL_LINEAR}.")
         return
     if tied := [name for name in lora.target_modules if name in NO_ADAPTER]:
-        message = f"got {tied[0]}; vLLM can hold its weights as one with others, which have no adapter. Remove it."
+        message = f"got {tied[0]}; vLLM may merge its weights with others that have no adapter. Remove it."
         yield loaded.fault(path, message)
     if loaded.spec.train.algorithm.needs_critic:
-        message = f"got names; of the critic OpenRLHF trains these alone, and not its head. Write {ALL_LINEAR}."
+        message = f"got names; OpenRLHF then trains only these of the critic, and not its head. Write {ALL_LINEAR}."
         yield loaded.fault(path, message)
 
 
@@ -137,16 +137,16 @@ def _critic_and_reference_have_a_use(loaded: LoadedSpec) -> Iterator[Fault]:
     engine = openrlhf_settings(loaded.spec)
     train = loaded.spec.train
     for name, used, fix in (
-        ("ref", train.kl.coef > 0, "train.kl.coef is 0, so that there is no reference"),
+        ("ref", train.kl.coef > 0, "train.kl.coef is 0, so there is no reference"),
         ("critic", train.algorithm.needs_critic, "the algorithm trains no critic"),
     ):
         if not used and loaded.value(("engine", name)) is not None:
             yield loaded.fault(("engine", name), f"{fix} to place. Remove it.")
     if engine.offload_ref and train.kl.coef == 0:
-        message = "got true; train.kl.coef is 0, so that there is no reference. Remove it."
+        message = "got true; train.kl.coef is 0, so there is no reference. Remove it."
         yield loaded.fault(("engine", "offload_ref"), message)
     elif engine.offload_ref and engine.zero_stage < 3:
-        message = f"got true with zero_stage: {engine.zero_stage}; DeepSpeed moves weights at stage 3 alone. Write "
+        message = f"got true with zero_stage: {engine.zero_stage}; DeepSpeed moves weights only at stage 3. Write "
         yield loaded.fault(("engine", "offload_ref"), f"{message}zero_stage: 3, or remove it.")
 
 
@@ -154,13 +154,15 @@ def _critic_and_reference_have_a_use(loaded: LoadedSpec) -> Iterator[Fault]:
 def _optimiser_fits(loaded: LoadedSpec) -> Iterator[Fault]:
     engine = openrlhf_settings(loaded.spec)
     if engine.muon is not None and engine.offload_optimizer:
-        message = "got true with engine.muon, whose steps DeepSpeed makes on the GPU alone. Remove it, or engine.muon."
+        message = (
+            "got true with engine.muon, whose steps DeepSpeed computes only on the GPU. Remove it, or engine.muon."
+        )
         yield loaded.fault(("engine", "offload_optimizer"), message)
     if engine.muon is not None and engine.zero_stage == 3:
-        message = "got 3 with engine.muon; DeepSpeed refuses Muon beside the reduce-scatter of that stage. Write 2."
+        message = "got 3 with engine.muon; DeepSpeed refuses Muon with the reduce-scatter of that stage. Write 2."
         yield loaded.fault(("engine", "zero_stage"), message)
     if engine.ema is not None and loaded.spec.model.lora is not None:
-        message = "got a mean with model.lora; it averages whole weights, of which adapters are no part. "
+        message = "got a mean with model.lora; it averages whole weights, which do not include adapters. "
         yield loaded.fault(("engine", "ema"), f"{message}Remove it, or model.lora.")
 
 
@@ -171,7 +173,7 @@ def _modes_fit_the_layout(loaded: LoadedSpec) -> Iterator[Fault]:
         message = f"got {engine.mode} with colocate: all; sampling during training needs GPUs of its own. Write "
         yield loaded.fault(("engine", "mode"), f"{message}colocate: trained or actor_ref, or mode: sync.")
     elif engine.mode is Mode.SYNC and engine.colocate is Colocate.TRAINED:
-        message = "got trained with mode: sync; OpenRLHF then puts vLLM there too. Write all, or mode: async."
+        message = "got trained with mode: sync; OpenRLHF then places vLLM there too. Write all, or mode: async."
         yield loaded.fault(("engine", "colocate"), message)
     elif engine.sleep and not Layout.of(loaded.spec).all_share:
         message = f"got true with colocate: {engine.colocate}; models with GPUs of their own never leave them. "
@@ -204,7 +206,7 @@ def _gpus_match(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(("engine", "critic"), f"{message}Remove it, or write colocate: none.")
     for name, gpus in (("ref", layout.ref), ("critic", layout.critic)):
         if gpus is not None and not layout.all_share and actor.total % gpus.total:
-            message = f"got {_show_gpus(gpus)}; OpenRLHF deals out equal parts, so that they must divide the policy's "
+            message = f"got {_show_gpus(gpus)}; OpenRLHF makes equal parts, so the number must divide the policy's "
             yield loaded.fault(("engine", name), f"{message}{actor.total}. Write per_node: {actor.per_node}.")
 
 
@@ -225,7 +227,7 @@ def _one_machine_is_one_node(loaded: LoadedSpec) -> Iterator[Fault]:
     for name in ("actor", "ref", "critic"):
         gpus: Gpus | None = getattr(engine, name)
         if gpus is not None and gpus.nodes > 1:
-            message = f"got {gpus.nodes}; without engine.ray_address Ray starts on this machine alone. Write nodes: 1, "
+            message = f"got {gpus.nodes}; without engine.ray_address Ray starts on this machine only. Write nodes: 1, "
             yield loaded.fault(("engine", name, "nodes"), f"{message}or the address of a cluster.")
 
 
@@ -245,7 +247,7 @@ def _attention_fits(loaded: LoadedSpec) -> Iterator[Fault]:
         return
     path: KeyPath = ("engine", "ring_attention")
     if not engine.packing:
-        message = f"got {engine.ring_attention} with packing: false; a trajectory is cut only where rows are packed. "
+        message = f"got {engine.ring_attention} with packing: false; OpenRLHF cuts a trajectory only in packed rows. "
         yield loaded.fault(path, f"{message}Write packing: true, or ring_attention: 1.")
     groups = {"actor": engine.actor, "ref": Layout.of(loaded.spec).ref, "critic": Layout.of(loaded.spec).critic}
     for name, gpus in groups.items():
@@ -277,7 +279,7 @@ def _batches_divide(loaded: LoadedSpec) -> Iterator[Fault]:
 @reads("train.dynamic_filtering", "rollout.num_generations")
 def _filtering_has_groups(loaded: LoadedSpec) -> Iterator[Fault]:
     if loaded.spec.train.dynamic_filtering is not None and loaded.spec.rollout.num_generations == 1:
-        message = "got 1 with train.dynamic_filtering; a group of one is all or nothing. Write 2 or more."
+        message = "got 1 with train.dynamic_filtering; the reward of a group of one is all or nothing. Write 2 or more."
         yield loaded.fault(("rollout", "num_generations"), message)
 
 
@@ -290,7 +292,7 @@ def _leftovers_divide(loaded: LoadedSpec) -> Iterator[Fault]:
     if loaded.spec.train.dynamic_filtering is not None and layout.num_ranks > 1 and each % part:
         yield loaded.fault(
             ("train", "dynamic_filtering"),
-            f"the last step may be left with one group of {each}, which must divide over {layout.num_ranks} parts of "
+            f"the last step may have only one group of {each}, which must divide among {layout.num_ranks} parts of "
             f"{part // layout.num_ranks}. Write num_generations: {-(-each // part) * part}, or fewer GPUs.",
         )
 
@@ -301,7 +303,7 @@ def _warmup_moves(loaded: LoadedSpec) -> Iterator[Fault]:
     updates = train.steps * train.epochs * train.mini_batches
     path: KeyPath = ("train", "warmup_steps")
     if train.warmup_steps == 1:
-        message = "got 1; OpenRLHF's first update of a warm-up has rate 0, so that this one changes nothing. "
+        message = "got 1; OpenRLHF's first update of a warm-up has rate 0, so it changes nothing. "
         yield loaded.fault(path, f"{message}Write 0.")
     elif train.warmup_steps >= updates:
         message = f"got {train.warmup_steps} of {updates} updates; the rate would never reach its peak. "
@@ -313,7 +315,7 @@ def _evaluations_meet_the_end(loaded: LoadedSpec) -> Iterator[Fault]:
     every, steps = loaded.spec.eval.every, loaded.spec.train.steps
     if loaded.spec.data.eval is not None and every is not None and steps % every:
         near = min((n for n in range(1, steps + 1) if steps % n == 0), key=lambda n: abs(n - every))
-        message = f"got {every} of {steps} steps; OpenRLHF evaluates at multiples alone, which leaves out the last "
+        message = f"got {every} of {steps} steps; OpenRLHF evaluates only at multiples, which leaves out the last "
         yield loaded.fault(("eval", "every"), f"{message}step. Write e.g. `every: {near}`.")
 
 
@@ -329,7 +331,9 @@ def _correction_sees_whole_distributions(loaded: LoadedSpec) -> Iterator[Fault]:
     }
     for key, (value, whole) in cut.items():
         if value != whole:
-            message = f"got {value} with train.loss.correction; vLLM's probabilities are then of the tokens kept, the "
+            message = (
+                f"got {value} with train.loss.correction; vLLM's probabilities are then over the kept tokens, the "
+            )
             yield loaded.fault(("rollout", key), f"{message}trainer's of all. Write {whole}, or correction level: off.")
 
 
@@ -337,7 +341,7 @@ def _correction_sees_whole_distributions(loaded: LoadedSpec) -> Iterator[Fault]:
 def _spool_is_shared(loaded: LoadedSpec) -> Iterator[Fault]:
     engine = openrlhf_settings(loaded.spec)
     if engine.ray_address is not None and engine.output is None:
-        message = "absent beside ray_address; the agents on the cluster's nodes write their trajectories there. Name a "
+        message = "absent beside ray_address; the agents on the nodes write their trajectories there. Name a "
         fix = "folder on a shared disk; with engine.ingest one of the nodes."
         yield loaded.fault(("engine", "output"), message + fix)
     if engine.ingest is not None and engine.ray_address is None:

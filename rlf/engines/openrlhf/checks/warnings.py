@@ -22,19 +22,21 @@ def find_openrlhf_warnings(loaded: LoadedSpec, engine: OpenRlhfSettings) -> Iter
         fix = f"Write 0, or {SHORT_WARMUP} or more."
         yield loaded.fault(("train", "warmup_steps"), f"{message}nothing and each later one is a step behind. {fix}")
     if train.weight_decay > 0:
-        message = f"got {train.weight_decay:g}; OpenRLHF leaves biases and norms out, the local engine nothing. "
-        yield loaded.fault(("train", "weight_decay"), f"{message}Write 0 to have the same on both.")
+        message = f"got {train.weight_decay:g}; OpenRLHF does not decay biases and norms, the local engine does. "
+        yield loaded.fault(("train", "weight_decay"), f"{message}Write 0 for the same result on both.")
     if train.dynamic_filtering is not None:
         message = (
             f"OpenRLHF replaces dropped groups from the {train.steps * train.prompts_per_step} questions of all steps, "
-            f"so that fewer than {train.steps} updates are made. Raise train.steps by the share that is dropped."
+            f"so it makes fewer than {train.steps} updates. Raise train.steps by the share that is dropped."
         )
         yield loaded.fault(("train", "dynamic_filtering"), message)
     if engine.mode is not Mode.SYNC and train.loss.correction.level is CorrectionLevel.OFF:
-        message = f"got {engine.mode} without train.loss.correction; trajectories are of older weights than the update "
+        message = (
+            f"got {engine.mode} without train.loss.correction; trajectories come from older weights than the update "
+        )
         yield loaded.fault(("engine", "mode"), f"{message}takes them for. Write e.g. `correction: {{level: token}}`.")
     if engine.mode is not Mode.SYNC and spec.data.eval is not None:
-        message = f"got {engine.mode}; sampling ends before the last update, which is then not evaluated. "
-        yield loaded.fault(("engine", "mode"), f"{message}Write mode: sync to have its figure.")
+        message = f"got {engine.mode}; sampling ends before the last update, so that update is not evaluated. "
+        yield loaded.fault(("engine", "mode"), f"{message}Write mode: sync to evaluate it.")
     if engine.ray_address is not None:
         yield from find_cluster_warnings(loaded, engine.ray_address)

@@ -28,12 +28,12 @@ _TIMEOUT_S = 60
 _NAMED = re.compile(r"argument --(\S+):")
 REFUSED = {
     "algo.kl.target": "an adaptive KL reads the mean of all trajectories, also of those left out. Write train.kl.coef",
-    "ds.tensor_parallel_size": "batches are cut as if there were none. Write zero_stage: 3, or ring_attention",
-    "ds.lora.dropout": "vLLM samples without it, so that what is trained is not what has sampled",
+    "ds.tensor_parallel_size": "OpenRLHF cuts batches as if there were none. Write zero_stage: 3, or ring_attention",
+    "ds.lora.dropout": "vLLM samples without it, so the trained model is not the one that sampled",
     "ds.load_in_4bit": "vLLM is sent weights as the trainer holds them, and takes none of 4 bits. Write model.lora",
     "reward.remote_url": "rewards come from the agent. Write a reward term",
     "reward.model_name_or_path": "rewards come from the agent. Write a reward term",
-    "reward.normalize_enable": "it is of OpenRLHF's own reward models alone",
+    "reward.normalize_enable": "it belongs to OpenRLHF's own reward models",
     "reward.overlong_buffer_len": "its length counts tool output. Write the reward term {rule: overlong}",
     "reward.overlong_penalty_factor": "its length counts tool output. Write the weight of {rule: overlong}",
     "data.apply_chat_template": "the agent renders prompts, token by token. Write chat",
@@ -83,7 +83,7 @@ def parse_options(options: Sequence[str]) -> Parsed:
     done = subprocess.run(
         command, input=json.dumps(list(options)), capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
     )
-    assert done.returncode == 0, f"OpenRLHF's parser cannot be run: {done.stderr}"
+    assert done.returncode == 0, f"OpenRLHF's parser cannot run: {done.stderr}"
     values = json.loads(done.stdout)
     takes = {flag.removeprefix("--"): words.removesuffix(" 1") for flag, words in values["options"].items()}
     return Parsed(values["error"], tuple(values["said"]), values["arguments"] or {}, takes)
@@ -115,7 +115,7 @@ def check_options(loaded: LoadedSpec) -> tuple[list[Fault], list[Fault]]:
         if flag in _COUNTED
     ]
     if not is_installed():
-        message = f"OpenRLHF is not installed: its options were held against rlf's list of {VERSION} alone. "
+        message = f"OpenRLHF is not installed: its options were checked only against rlf's list for {VERSION}. "
         fix = f"Run `pip install --no-deps openrlhf=={VERSION}` to have its own parser check them."
         return [], [*counted, loaded.fault(("engine", "kind"), message + fix)]
     parsed = parse_options(argv(loaded.spec, Job(Path("/job"), Path("/job"))))

@@ -105,9 +105,9 @@ def _find_death(lines: Iterable[str]) -> str | None:
     if not died:
         return None
     if died[0] != _SAMPLER:
-        return f"the process of {died[0]} died; most often the machine is out of memory"
+        return f"the process of {died[0]} died; most often the machine ran out of memory"
     return (
-        "the process that samples died: the machine is out of memory, or a tool or reward that runs inside it ended "
+        "the process that samples died: the machine ran out of memory, or a tool or reward that runs inside it ended "
         "it. Write `isolation: process` for python tools that may."
     )
 

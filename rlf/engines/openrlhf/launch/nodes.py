@@ -57,7 +57,7 @@ def settle(plan_text: str) -> list[tuple[int, str, str]]:
     ingest = openrlhf_settings(plan_from_json(plan_text).spec).ingest
     here = Job(Path.cwd(), Path.cwd())
     attempt = read_attempt(here)
-    assert ingest is not None, "a disk that is seen from where rlf runs"
+    assert ingest is not None, "a disk that rlf's machine can read"
     with contextlib.suppress(aiohttp.ClientError, TimeoutError, NotTaken):  # rlf tells what did not come
         asyncio.run(send_files(sorted(Path(attempt.spool).glob(f"*{SUFFIX}")), ingest, attempt, here.certificate))
     job = Job(Path.cwd(), Path(attempt.spool).parents[1])
@@ -71,7 +71,7 @@ def read_answer(lines: Iterable[str]) -> list[CheckpointSaved]:
         if line.startswith(_ANSWER):
             items = sorted({tuple(item) for item in json.loads(line.removeprefix(_ANSWER))})
             return [CheckpointSaved(step, path, sha256) for step, path, sha256 in items]
-    raise RunError("the nodes do not say what they have")
+    raise RunError("the nodes do not report what they have")
 
 
 if __name__ == "__main__":

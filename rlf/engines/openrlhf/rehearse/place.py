@@ -53,8 +53,8 @@ class CpuPlace:
         if not environment.is_ready(vllm=vllm):
             option = " --vllm" if vllm else ""
             raise RlfError(
-                f"{environment.folder}: the environment of rehearsals is not there yet. Make it once with "
-                f"`rlf rehearse --setup{option}`; it needs a network."
+                f"{environment.folder}: the environment for rehearsals does not exist yet. Make it once with "
+                f"`rlf rehearse --setup{option}`; this needs a network."
             )
         folder = folder_on_disk(spec.model.path)
         if folder is not None and "vision_config" in read_config(folder) and not environment.takes_pictures:
@@ -81,7 +81,7 @@ class CpuPlace:
         changes = tuple(place_changes(openrlhf_settings(spec), vllm=self.vllm))
         changed = "; ".join(f"{change.override} ({change.reason})" for change in changes) or "nothing"
         folder, data = self.environment.folder, {"place": "cpu", "changes": [change.override for change in changes]}
-        text = f"the job runs on this CPU, in the environment of rehearsals {folder}; changed for it: {changed}"
+        text = f"the job runs on this CPU, in the environment of rehearsals {folder}; changed for that: {changed}"
         notices = [Notice("info", text, data), *([] if self.vllm else [self._warn_of_standin()])]
         return Fit(changes, tuple(notices), self)
 
@@ -91,7 +91,7 @@ class CpuPlace:
         else:
             why = f"it is not in {self.environment.folder}"
             advice = f"Install it with `{self.environment.command} rehearse --setup --vllm`."
-        text = f"vLLM ITSELF DOES NOT SAMPLE: {why}, and a stand-in takes its place. {advice}"
+        text = f"vLLM ITSELF DOES NOT SAMPLE: {why}, and a stand-in samples instead. {advice}"
         return Notice("warning", text, {"place": "cpu", "standin": True})
 
 

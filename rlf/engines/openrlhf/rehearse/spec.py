@@ -38,7 +38,7 @@ def place_changes(engine: OpenRlhfSettings, *, vllm: bool) -> Iterator[Change]:
     if engine.vllm.engines is not None and engine.vllm.engines > 1:
         yield Change("engine.vllm.engines", 1, "one process that samples")
     if engine.vllm.tensor_parallel > 1:
-        yield Change("engine.vllm.tensor_parallel", 1, "a model that is cut over GPUs needs NCCL")
+        yield Change("engine.vllm.tensor_parallel", 1, "a model split over GPUs needs NCCL")
     if vllm and not engine.vllm.enforce_eager:
         yield Change("engine.vllm.enforce_eager", True, "CUDA graphs need a GPU")
     if vllm and engine.sleep is not False:
@@ -63,13 +63,13 @@ def size_changes(spec: RunSpec) -> Iterator[Change]:
     if train.mini_batches > _PROMPTS:
         yield Change("train.mini_batches", _PROMPTS, smaller)
     if rollout.max_new_tokens is None or rollout.max_new_tokens > _NEW_TOKENS:
-        yield Change("rollout.max_new_tokens", _NEW_TOKENS, "a model that knows nothing seldom ends a turn")
+        yield Change("rollout.max_new_tokens", _NEW_TOKENS, "an untrained model seldom ends a turn")
     if train.dynamic_filtering is not None:
-        yield Change("train.dynamic_filtering", None, "a model that knows nothing leaves no group with mixed rewards")
+        yield Change("train.dynamic_filtering", None, "an untrained model gives no group with mixed rewards")
     if spec.checkpoint.every != _STEPS:
-        yield Change("checkpoint.every", _STEPS, "so that one is written")
+        yield Change("checkpoint.every", _STEPS, "so that one checkpoint is written")
     if spec.data.eval is not None:
         if spec.eval.every != _STEPS:
-            yield Change("eval.every", _STEPS, "so that one is made")
+            yield Change("eval.every", _STEPS, "so that one evaluation runs")
         if spec.eval.limit > _QUESTIONS:
             yield Change("eval.limit", _QUESTIONS, smaller)

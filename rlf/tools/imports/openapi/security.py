@@ -71,7 +71,7 @@ class Security:
             return Credentials()
         if not possible:
             raise LeftOut(
-                f"it needs the credentials {' or '.join(map(_join_names, alternatives))}, which no tool file can hold"
+                f"it needs the credentials {' or '.join(map(_join_names, alternatives))}, which a tool file cannot hold"
             )
         chosen = min(possible, key=lambda one: (bool(one), not self._needed.issuperset(one)))
         if len(alternatives) > 1:
@@ -101,7 +101,7 @@ class Security:
         self._sent |= set(names)
         for name in names:
             scheme = self._schemes[name]
-            assert scheme is not None, f"credentials of {name}, which no file can hold"
+            assert scheme is not None, f"credentials of {name}, which a file cannot hold"
             value = f"{scheme.before}${{oc.env:{self._variables[name]}}}"
             if scheme.place == "cookie":
                 cookies.append(f"{scheme.name}={value}")
