@@ -64,7 +64,7 @@ class CorrectionMode(StrEnum):
 
 
 class CorrectionGating(StrEnum):
-    """The statistic that is held against the thresholds; p of the sampler, q of the trainer, of the sampled token."""
+    """The statistic that is compared with the thresholds; p of the sampler, q of the trainer, of the sampled token."""
 
     RATIO = "ratio"
     """q / p."""

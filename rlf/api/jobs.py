@@ -35,7 +35,7 @@ _HEAD_BYTES = 20_000
 
 
 class JobState(StrEnum):
-    """How a job stands."""
+    """State of a job."""
 
     RUNNING = "running"
     DONE = "done"

@@ -1,4 +1,4 @@
-"""New projects: a folder of files that runs at once, copied from a template; at will over a table of one's own."""
+"""New projects: a folder of files that runs at once, copied from a template; on request over the user's own table."""
 
 from __future__ import annotations
 

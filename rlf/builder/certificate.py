@@ -1,4 +1,4 @@
-"""The certificate of a world: what its tasks were held against and came to, beside the data, in `certificate.json`.
+"""The certificate of a world: the checks of its tasks and their results, beside the data, in `certificate.json`.
 
 It holds no time and no path, so that the same build gives the same bytes.
 """
@@ -21,7 +21,7 @@ _DIGITS = 6
 
 @dataclass(frozen=True, slots=True)
 class Gate(Jsonable):
-    """One bound on what a policy comes to over all tasks."""
+    """One bound on a policy's score over all tasks."""
 
     name: str
     measured: float
@@ -31,7 +31,7 @@ class Gate(Jsonable):
 
 @dataclass(frozen=True, slots=True)
 class Certificate(Jsonable):
-    """What a build has come to."""
+    """Results of a build."""
 
     build_sha256: str
     """Of the settings, without the folder."""

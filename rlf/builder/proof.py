@@ -50,7 +50,7 @@ class Bench:
 
 
 def score(findings: Sequence[Finding], golds: Golds, total: int) -> Solved:
-    """What calls come to."""
+    """Scores of calls."""
     return Solved(count_solved(findings, golds), len(findings), total)
 
 
@@ -76,7 +76,7 @@ def answer_of(task: Task, values: Sequence[Value]) -> str:
 
 
 def prove(task: Task, bench: Bench, documents: frozenset[str]) -> Solved:
-    """Holds a task against what every task must withstand, but for the twin; returns what its gold calls come to.
+    """Checks a task by every test but the twin; returns the score of its gold calls.
 
     Args:
         documents: words of the tools' documents, in lower case.
@@ -150,7 +150,7 @@ def _holds(text: str, word: str) -> bool:
 
 
 def policy_scores(task: Task, gold: Solved, attempts: Attempts, rng: random.Random) -> list[Solved]:
-    """What the gold calls and each policy that solves nothing come to, in the order of POLICIES."""
+    """Scores of the gold calls and of each policy without skill, in the order of POLICIES."""
     everything = [found for name in task.names for tool in task.tools for found in attempts(tool, name)]
     golds, total = keyed_golds(task.unsolved_set), len(task.steps)
     drawn = rng.choices(everything, k=total) if everything else []

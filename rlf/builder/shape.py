@@ -47,7 +47,7 @@ class Noise(StrEnum):
 
 
 class Gates(Section):
-    """What the tasks must come to, as a whole: policies' mean scores."""
+    """Bounds on policies' mean scores over all tasks."""
 
     gold: Share = 1.0
     """Least Solve-F1 of the gold calls; a task whose gold calls fail is dropped before."""

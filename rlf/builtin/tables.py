@@ -1,4 +1,4 @@
-"""Questions about the rows of a CSV file: what `rlf init --data` writes beside a table of one's own.
+"""Questions about the rows of a CSV file: what `rlf init --data` writes beside the user's own table.
 
 The first column names a row. Rows are split before questions are made, so that no name is in both splits.
 """

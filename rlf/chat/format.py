@@ -246,7 +246,7 @@ class ChatFormat(ABC):
         return None
 
     def is_after_call(self, text: str) -> bool:
-        """Whether a turn that has come to one of `call_ends` stands after a call, and not in a string or thinking."""
+        """Whether a turn that ends with one of `call_ends` is after a call, and not inside a string or thinking."""
         items = self.parse(text, truncated=True).items
         if not items or isinstance(items[-1], ToolCall):
             return bool(items)

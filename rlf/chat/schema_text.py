@@ -55,7 +55,7 @@ def _with_definitions(tool: Any) -> Any:
 
 
 def read_value(text: str, schema: Any) -> Any | CallFault:
-    """The value that a text is, or why it is none. Never raises."""
+    """The value that a text stands for, or why it has none. Never raises."""
     types = _named_types(schema)
     if types == {"string"}:
         return text

@@ -1,4 +1,4 @@
-"""`rlf check`: whether a spec, or every member of a sweep, is right. Trains nothing; names code of others before it
+"""`rlf check`: whether a spec, or every member of a sweep, is right. Trains nothing; names foreign code before it
 imports or starts it."""
 
 from __future__ import annotations

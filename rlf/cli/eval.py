@@ -73,7 +73,7 @@ def evaluate(
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Try models with the tools, rewards and limits that they were trained with, and record what each comes to.
+    """Try models with the tools, rewards and limits that they were trained with, and record the results.
 
     Without options, a run's last evaluation is repeated: the same questions, the same numbers. The same command
     continues an evaluation that was stopped.
@@ -184,7 +184,7 @@ class _View(Protocol):
         """Takes what happens."""
 
     def close(self) -> None:
-        """Gives the terminal back."""
+        """Restores the terminal."""
 
 
 def _choose_view(*, as_json: bool) -> _View:
@@ -266,7 +266,7 @@ class _JsonLines:
                 print_run_event("eval", shown)
 
     def close(self) -> None:
-        """Has nothing to give back."""
+        """Does nothing."""
 
 
 def _begun_line(begun: Begun) -> str:

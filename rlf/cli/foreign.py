@@ -1,4 +1,4 @@
-"""Code of others in commands that only look: named on stderr before it runs, or left alone."""
+"""Foreign code in commands that only read: named on stderr before it runs, or not run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NoImport = Annotated[
 
 @contextmanager
 def announced(*, no_import: bool | None) -> Iterator[None]:
-    """Has code of others named before it runs within the block.
+    """Names foreign code on stderr before it runs within the block.
 
     Args:
         no_import: Whether it is refused instead; None: the command has no such option.

@@ -27,7 +27,7 @@ class JsonLines:
         print_run_event(self._command, event)
 
     def close(self) -> None:
-        """Has nothing to give back."""
+        """Does nothing."""
 
 
 def print_run_event(command: str, event: RunEvent) -> None:

@@ -1,4 +1,4 @@
-"""`rlf runs tag|note|rm`: what people add to runs, and taking runs away."""
+"""`rlf runs tag|note|rm`: tags, notes, and removal of runs."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class PlainView:
             self._print_line(line)
 
     def close(self) -> None:
-        """Has nothing to give back."""
+        """Does nothing."""
 
     def _print_line(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`rlf rewards calibrate`: a judge held against people's labels."""
+"""`rlf rewards calibrate`: compares a judge with people's labels."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def calibrate_rewards(
     ] = 0.5,
     as_json: AsJson = False,
 ) -> None:
-    """Hold a judge against human labels: agreement, bias by position, length and authorship, cost."""
+    """Compare a judge with human labels: agreement, bias by position, length and authorship, cost."""
     import asyncio
 
     from rlf.api.rewards.calibration import calibrate, judge_in

@@ -1,4 +1,4 @@
-"""`rlf run`: trains what a spec says and shows it on the way."""
+"""`rlf run`: trains as a spec says and shows the progress."""
 
 from __future__ import annotations
 

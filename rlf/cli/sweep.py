@@ -61,7 +61,7 @@ class _Screen:
             print(f"member {member.number} {outcome.status}: {outcome.error}", file=sys.stderr)
 
     def close(self) -> None:
-        """Gives the terminal back."""
+        """Restores the terminal."""
         if self._view is not None:
             self._view.close()
             self._view = None

@@ -24,7 +24,7 @@ class RunView(Protocol):
         """Takes one event."""
 
     def close(self) -> None:
-        """Gives the terminal back. Safe to call when `open` never was, and twice."""
+        """Restores the terminal. Safe to call when `open` never was, and twice."""
 
 
 def choose_view(console: Console, command: str, *, as_json: bool) -> RunView:

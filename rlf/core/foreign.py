@@ -14,7 +14,7 @@ from rlf.core.errors import RlfError
 
 
 class NotRun(RlfError):
-    """Code of others was not run, so that what it would have shown is unknown."""
+    """Foreign code was not run, so its result is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def foreign_code(announce: Callable[[str], None] | None) -> Iterator[None]:
 
 
 def about_to_run(what: str) -> None:
-    """Announces code of others, e.g. `import tools/search.py`. Raises NotRun where it may not run."""
+    """Announces foreign code, e.g. `import tools/search.py`. Raises NotRun where it may not run."""
     gate = _GATE.get()
     if gate is None or what in gate.announced:
         return

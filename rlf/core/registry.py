@@ -42,7 +42,7 @@ def nearest(name: str, known: list[str]) -> str:
 
 
 def close_names(name: str, known: list[str]) -> list[str]:
-    """The known names that a text may have been meant for, the closest first; three at the most."""
+    """The known names nearest to a text, the closest first; at most three."""
     return difflib.get_close_matches(name, known, n=3, cutoff=0.6)
 
 

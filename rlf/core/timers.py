@@ -55,7 +55,7 @@ class Timers:
             self._set_look(timer.at)
 
     def stop(self, timer: Waiting) -> None:
-        """Lets it not ring; one that has rung is none of this one's any more."""
+        """Cancels it; one that has rung is unaffected."""
         self._waiting.discard(timer)
 
     def within(self, limit_s: float) -> TimeLimit:

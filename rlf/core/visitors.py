@@ -1,4 +1,4 @@
-"""Whom a server of rlf's answers: the one guard in front of every one of them.
+"""The guard in front of every server of rlf: whose requests it answers.
 
 A browser on this machine reaches what listens on it, so that any page could. Two checks keep pages out: `Host` must be
 an address or a name of this server, which a name that was rebound to its address is not, and `Origin` must be the

@@ -45,7 +45,7 @@ class Prompting:
 def prompting(
     path: str, rows: Sequence[Row], *, prompt: str, template: str | None, system: str | None, examples: Examples
 ) -> Prompting:
-    """Parses the templates and holds their names against the columns. Raises SpecError with all that is wrong."""
+    """Parses the templates and compares their names with the columns. Raises SpecError with all that is wrong."""
     faults: list[Fault] = []
     columns = list(dict.fromkeys(column for row in rows for column in row.values))
     question = _make_template("template", template, path, columns, faults)

@@ -26,7 +26,7 @@ _NUMERIC = re.compile(rf"{_NUMBER}(\.{_NUMBER}){{0,3}}", re.IGNORECASE)
 
 
 class Blocked(OSError):
-    """The address is none that this request may reach."""
+    """The request may not access this address."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ def json_schema_format(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_answer(data: bytes) -> dict[str, Any]:
-    """The mapping of an answer. Raises EndpointFailure where it is none."""
+    """The mapping of an answer. Raises EndpointFailure for anything else."""
     try:
         answer = json.loads(data)
     except (ValueError, RecursionError) as fault:
@@ -272,7 +272,7 @@ def _read_image(item: Any) -> Image | str:
 
 
 def image_of(data: bytes) -> Image:
-    """A file as an image. Raises EndpointFailure for what is none."""
+    """A file as an image. Raises EndpointFailure for anything else."""
     header = read_header(data)
     if header is None:
         raise unusable(f"{len(data)} bytes that are not a PNG, JPEG, GIF or WebP image")

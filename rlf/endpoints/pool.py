@@ -170,7 +170,7 @@ class EndpointPool:
         return Images(await endpoint.fetch(drawn, deadline.left_s), drawn.usage)
 
     async def check(self, *, deadline_s: float) -> tuple[EndpointFailure | None, ...]:
-        """Why each endpoint cannot be used; None for one that answers, be it that it lists no models."""
+        """Why each endpoint cannot be used; None for one that answers, even without a list of models."""
         return tuple(await asyncio.gather(*(endpoint.check(deadline_s) for endpoint in self._endpoints)))
 
     async def close(self) -> None:
@@ -401,7 +401,7 @@ class _Pace:
 async def _endpoint_fault(
     client: HttpClient, spec: EndpointSpec, headers: Mapping[str, str], deadline_s: float
 ) -> EndpointFailure | None:
-    """Why the endpoint cannot be used; None for one that answers, be it that it lists no models.
+    """Why the endpoint cannot be used; None for one that answers, even without a list of models.
 
     Many hosts list their models to anybody, so that a list proves no key. Where it does not, a chat without messages is
     asked for: a host judges the key before the body, and has nothing to answer.

@@ -47,7 +47,7 @@ class Inputs:
 
     @classmethod
     def of(cls, spec: RunSpec, train: Sequence[Task], evaluation: Sequence[Task]) -> Inputs:
-        """Those of a spec, whose rows were read. Resolves the model's name."""
+        """The inputs of a spec whose rows were read. Resolves the model's name."""
         return cls(model_location(spec.model.path), train, evaluation[: spec.eval.limit])
 
     def read(self) -> Inputs:
@@ -283,7 +283,8 @@ def engine_of(spec: RunSpec) -> Engine:
 
 
 def recorded_engine(record: RunRecord) -> Engine:
-    """The engine of a recorded run, as it was set. Raises RlfError where it is not installed any more, or is none."""
+    """The engine of a recorded run, as it was set. Raises RlfError where it is no longer installed, or is not an "
+    "engine."""
     refuse_evaluation(record)
     kind, settings = ENGINES.get(record.engine), record.plan.get("spec", {}).get("engine", {})
     known = {key: value for key, value in settings.items() if key in kind.model_fields}  # an older rlf had others too

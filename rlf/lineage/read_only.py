@@ -58,7 +58,7 @@ def copy_database(path: Path, folder: str) -> Path:
 
 
 def names_of_tables(path: Path) -> set[str]:
-    """The names of a database's tables, views and indexes. Raises sqlite3.DatabaseError where it is none."""
+    """The names of a database's tables, views and indexes. Raises sqlite3.DatabaseError for another file."""
     with closing(connect_read_only(path)) as connection:
         return {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
 

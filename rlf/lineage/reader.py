@@ -388,7 +388,7 @@ class Reader:
         return [value(StepTotals, row) for row in self._fetch_all(query)]
 
     def tool_call_summary(self, run_id: str) -> list[ToolCallSummary]:
-        """What the calls of each tool came to, over training and evaluations; most called first."""
+        """Outcomes of each tool's calls, over training and evaluations; most called first."""
         columns = tables.tool_totals.c
         added = ("num_calls", "num_cached", "num_truncated", "run_s", "queue_s")
         query = (

@@ -274,7 +274,7 @@ class FoundCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallSummary:
-    """What a run's calls of one tool came to."""
+    """Outcomes of a run's calls of one tool."""
 
     name: str
     num_calls: int

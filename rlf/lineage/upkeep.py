@@ -44,7 +44,7 @@ class Keep:
 
 
 def parse_keep(words: Sequence[str]) -> Keep:
-    """Rules as a person writes them. Raises RlfError for one that there is not."""
+    """Parses retention rules. Raises RlfError for an unknown one."""
     keep = Keep()
     for word in words:
         match = _KEEP.fullmatch(word)
@@ -73,7 +73,7 @@ class Freed:
 
 
 def thin(store: Store, run_id: str, keep: Keep) -> int:
-    """Takes the bulk of a stopped run's training trajectories away; how many lost it.
+    """Thins a stopped run's training trajectories; returns how many.
 
     Raises:
         RlfError: the run is still running.

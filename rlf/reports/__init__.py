@@ -1,3 +1,3 @@
-"""What runs come to, for people: statistics (pure), readings of the lineage, rich renderables. No SQL, no printing."""
+"""Reports on runs: statistics (pure), readings of the lineage, rich renderables. No SQL, no printing."""
 
 __all__: list[str] = []

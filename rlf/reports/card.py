@@ -1,4 +1,4 @@
-"""A model card in Markdown with one image: what a model was made from, what it came to, how to make it again."""
+"""A model card in Markdown with one image: what a model was made from, its results, and how to train it again."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Flips:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """What a mode's change comes to, over the questions scored both times."""
+    """The change of a mode over the questions scored both times."""
 
     finding: Finding
     flips: Flips | None

@@ -1,4 +1,4 @@
-"""Evaluations of their own: what each target came to, side by side."""
+"""Evaluations: the results of each target, side by side."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationReport(Jsonable):
-    """Every target that was tried, with what each came to."""
+    """Every target that was tried, with its results."""
 
     rows: tuple[EvaluationRow, ...]
     repeats: tuple[Repeat, ...] = ()
@@ -240,7 +240,7 @@ def _read_contents(reader: Reader, run_id: str, wanted: TrajectoryFilter) -> dic
 
 
 def evaluations_view(report: EvaluationReport) -> Group:
-    """The report for people: targets, each with a letter, then tables of what they came to, by kind and by term."""
+    """The report for people: targets, each with a letter, then tables of their results, by kind and by term."""
     run_ids = list(dict.fromkeys(row.run_id for row in report.rows))
     letters = dict(zip(run_ids, _LETTERS, strict=False)) if len(run_ids) > 1 else {}
     parts: list[Table | Text] = [*_show_legend(report.rows, letters), Text(), _main_table(report.rows, letters)]

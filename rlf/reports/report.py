@@ -180,7 +180,7 @@ TOOL_COLUMNS = ("tool", "calls", "mean", "longest", "queued", "cached", "cut", "
 
 
 def tool_rows(tools: Sequence[ToolCallSummary]) -> Iterator[tuple[str, ...]]:
-    """What the calls of each tool came to, by `TOOL_COLUMNS`."""
+    """Outcomes of each tool's calls, by `TOOL_COLUMNS`."""
     for tool in tools:
         times = (latency(tool.mean_run_s), latency(tool.max_run_s), latency(tool.mean_queue_s))
         outcomes = " · ".join(f"{outcome} {number:,}" for outcome, number in tool.num_by_outcome.items())

@@ -38,7 +38,7 @@ _EXAMPLE_LINES = 12
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a run's evaluations come to."""
+    """Results of a run's evaluations."""
 
     run_id: str
     changes: tuple[Change, ...]

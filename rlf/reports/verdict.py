@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class VerdictKind(StrEnum):
-    """What a run came to."""
+    """The result of a run."""
 
     LEARNED = "learned"
     """Held-out success rose by more than chance explains."""

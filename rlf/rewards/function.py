@@ -160,7 +160,7 @@ def weighted_sum(scores: Sequence[Score]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """What came of asking a term, before scale and clip."""
+    """Result of a term, before scale and clip."""
 
     value: float | None
     state: ScoreState

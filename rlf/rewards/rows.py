@@ -1,4 +1,4 @@
-"""Rows of two tables held against each other: numbers within a tolerance, everything else as it is.
+"""Comparison of the rows of two tables: numbers within a tolerance, everything else as it is.
 
 Two whole numbers must be equal, so that neighbouring keys and counts are never the same; where one of them is a
 fraction they are near within tolerance * max(1, |expected|), by default within max(1e-6, 1e-9 |expected|). Rows are
@@ -24,7 +24,7 @@ _NAN = math.nan
 
 
 def as_rows(value: Any) -> list[Row] | None:
-    """The rows of a table as it comes from JSON; None where it is none."""
+    """The rows of a table in JSON; None for anything else."""
     table = value.get("rows") if isinstance(value, Mapping) else value
     if not isinstance(table, list) or not all(isinstance(row, list | tuple) for row in table):
         return None

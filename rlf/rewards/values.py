@@ -96,7 +96,7 @@ def count_solved(calls: Iterable[Finding], golds: Golds) -> int:
 
 
 class Solved(NamedTuple):
-    """What a trajectory's calls come to: q sub-questions solved of n, by p calls."""
+    """What a trajectory's calls solve: q sub-questions solved of n, by p calls."""
 
     solved: int
     calls: int

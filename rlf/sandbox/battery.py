@@ -33,7 +33,7 @@ _SECRET_NAME = "RLF_SECRET"
 
 @dataclass(frozen=True, slots=True)
 class AttackResult:
-    """What came of one attack."""
+    """Result of one attack."""
 
     attack: str
     level: Level

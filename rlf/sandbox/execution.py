@@ -1,4 +1,4 @@
-"""Calls of a sandbox and what they come to."""
+"""Calls of a sandbox and their results."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What a call came to."""
+    """The result of a call."""
 
     outcome: Outcome
     stdout: str = ""

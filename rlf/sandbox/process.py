@@ -34,7 +34,7 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of one question."""
+    """The answer to one question."""
 
     frame: Frame | BadFrame | None
     """What the process answered; None when it ended before."""

@@ -21,7 +21,7 @@ _UNSAID = "it ended without a reason; the limits of open files, memory or proces
 
 
 def judge(answer: Answer, limits: SandboxLimits, level: Level, *, trusted: bool = False) -> Execution:
-    """What a call came to. `trusted`: the process ran no foreign code, so that its own word holds in all."""
+    """The result of a call. `trusted`: the process ran no foreign code, so that its own word holds in all."""
     outcome, error = _outside_outcome(answer, limits, level)
     report: Mapping[str, Any] = {}
     if outcome is None:

@@ -68,7 +68,7 @@ class WarmServer:
         return judge(answer, limits, self.launch.level, trusted=trusted)
 
     async def test(self, test: bytes, program: bytes, limits: SandboxLimits) -> Execution:
-        """Runs a test and its program in a process each; what came of the test, or of what kept it from being run."""
+        """Runs a test and its program in a process each; the result of the test, or of what prevented it."""
         one, other = socket.socketpair()
         with one, other:
             running = asyncio.ensure_future(self.once(program, limits, peer=one))

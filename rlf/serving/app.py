@@ -1,4 +1,4 @@
-"""The application: routes, who is let in, what goes wrong, and streams that notice when nobody listens any more."""
+"""The application: routes, who is let in, what goes wrong, and streams that notice when the client has gone."""
 
 from __future__ import annotations
 

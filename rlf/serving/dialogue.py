@@ -156,7 +156,7 @@ def _as_json(tools: Tools) -> str:
 
 
 def checked_message(message: Mapping[str, Any], at: int) -> dict[str, Any]:
-    """A message in the one form that the rest takes: a role, a text, calls. Raises Refusal for what is none."""
+    """A message in the one form that the rest takes: a role, a text, calls. Raises Refusal for anything else."""
     where, role = f"messages.{at}", message.get("role")
     if not isinstance(role, str):
         raise Refusal(400, f"{where}.role: expected a role in each of the messages", key="messages")
@@ -190,7 +190,7 @@ _TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
 
 
 def _check_calls(calls: Any, where: str) -> list[dict[str, Any]]:
-    """Calls with arguments as objects. Raises Refusal for what is none."""
+    """Calls with arguments as objects. Raises Refusal for anything else."""
     checked = []
     for call in calls if isinstance(calls, list) else [None]:
         function = call.get("function") if isinstance(call, dict) else None

@@ -82,7 +82,7 @@ class Gate:
 
     @contextmanager
     def enter(self, count: int) -> Iterator[None]:
-        """A place for so many answers. Raises Refusal where there is none."""
+        """Takes places for that many answers. Raises Refusal if none is free."""
         if self._num_open + count > self._max_open:
             retry_s = max(1, round(self._mean_s * (self.num_waiting + count) / self.host.num_slots))
             words = f"{self.num_running} answers are being sampled and {self.num_waiting} wait. Try again later."
@@ -179,7 +179,7 @@ class Answers:
 
 
 class _Bell:
-    """Wakes the one that waits, at once or when it comes to wait."""
+    """Wakes the waiting task, now or when it starts to wait."""
 
     def __init__(self) -> None:
         self._is_rung = False

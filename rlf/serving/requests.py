@@ -194,7 +194,7 @@ class CompletionRequest(SampledRequest):
 
 
 def read_json(data: bytes) -> dict[str, Any]:
-    """The object of a body. Raises Refusal where it is none."""
+    """The object of a body. Raises Refusal for anything else."""
     try:
         body = from_json(data)
     except ValueError as error:

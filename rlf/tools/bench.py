@@ -17,7 +17,7 @@ from rlf.types import ToolCall, ToolResult
 
 @dataclass(frozen=True, slots=True)
 class BenchReport:
-    """What a load came to. Times are in seconds."""
+    """Results of a load test. Times are in seconds."""
 
     num_calls: int
     concurrency: int

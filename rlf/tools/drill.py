@@ -30,7 +30,7 @@ _UNKNOWN = "no_such_argument"
 
 @dataclass(frozen=True, slots=True)
 class DrillRun:
-    """One fault and what came of it."""
+    """One fault and its result."""
 
     fault: str
     """What was done: `missing 'query'`, `deadline of 1 ms` ..."""

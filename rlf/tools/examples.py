@@ -18,7 +18,7 @@ _BUG = re.compile(r"error: (Type|Attribute|Name|UnboundLocal|Import|ModuleNotFou
 
 @dataclass(frozen=True, slots=True)
 class ExampleRun:
-    """One test call and what came of it."""
+    """One test call and its result."""
 
     test: ToolTest
     result: ToolResult
@@ -38,7 +38,7 @@ async def run_examples(executor: ToolInvoker, declaration: ToolDeclaration) -> l
 
 @dataclass(frozen=True, slots=True)
 class SampleRun:
-    """One call with made-up arguments and what came of it."""
+    """One call with made-up arguments and its result."""
 
     arguments: Mapping[str, Any]
     result: ToolResult

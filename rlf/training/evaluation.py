@@ -114,7 +114,7 @@ async def play_mode(
 
 
 def finish_mode(scored: Sequence[Scored], mode: Mode, *, step: int, emit: EventSink) -> EvaluationFinished:
-    """What the trajectories of a mode came to; emits a notice of those that have no value."""
+    """Result of a mode's trajectories; emits a notice of those without a value."""
     if (broken := [item for item in scored if not _has_value(item)]) and scored:
         emit(_notice_of_broken(broken, len(scored), mode.name, step))
     return EvaluationFinished(step, mode.name, evaluation_metrics(scored, mode.num_samples), scored)

@@ -69,7 +69,7 @@ def _redact() -> Callable[[str], str]:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What happens to the calls of tools on their way, beside what the spec says."""
+    """What a run adds to tool calls beside the spec: redaction, recording, replay, costs."""
 
     redact: Callable[[str], str] = field(default_factory=_redact)
     """Strikes secrets out of what tools say; by default those that the environment's variables name as such."""

@@ -15,7 +15,7 @@ from rlf.types.trajectory import Trajectory
 
 
 class ScoreState(StrEnum):
-    """What came of asking a term."""
+    """State of a term's result."""
 
     SCORED = "scored"
     """It gave a value."""

@@ -99,7 +99,7 @@ class ToolOutput:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult(Jsonable):
-    """What a call came to."""
+    """The result of a call."""
 
     outcome: Outcome
     text: str

@@ -14,7 +14,7 @@ from rlf.types import Message, Scored, StopReason, Task, Trajectory
 
 @dataclass(frozen=True, slots=True)
 class _Exchange:
-    """A message of the user's, and what came of it."""
+    """A message of the user and its answer."""
 
     message: Message
     after: Spoken
@@ -62,7 +62,7 @@ class Conversation:
             raise
 
     def undo(self) -> Message:
-        """Takes the last message and its answer back. Raises RlfError where there is none."""
+        """Removes the last message and its answer. Raises RlfError where there is none."""
         if not self._exchanges:
             raise RlfError("the conversation is still empty.")
         self._is_stale = True
@@ -81,7 +81,7 @@ class Conversation:
         return await self.reward.score(trajectory, step=0, group_size=1)
 
     async def close(self) -> None:
-        """Gives back what tools hold."""
+        """Releases what tools hold."""
         await self.tools.end()
 
     async def _send_message(self, message: Message) -> Trajectory:

@@ -78,7 +78,7 @@ class Session:
         self._end_life()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What the work comes to. Ctrl-C cancels it, and is raised when it has ended or at a second Ctrl-C."""
+        """The result of the work. Ctrl-C cancels it, and is raised when it has ended or at a second Ctrl-C."""
         ended = threading.Event()
 
         async def settle() -> T:

@@ -42,7 +42,7 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Corrected:
-    """The model wrote what is no call that can be run, and is answered so."""
+    """The model wrote something that cannot run as a call, and gets a correction."""
 
     written: str
     correction: str
@@ -98,7 +98,7 @@ class ShownTools:
         """Keeps what tools hold: the conversation continues."""
 
     async def end(self) -> None:
-        """Gives back what tools hold for the conversation; later calls begin with a new state."""
+        """Releases what tools hold for the conversation; later calls start with a new state."""
         await self.tools.end_trajectory(self._trajectory_id)
         self._number += 1
 
@@ -162,7 +162,7 @@ class ShownTurn:
             self._num_shown = len(text)
 
     def correct(self, written: str, correction: str) -> None:
-        """Shows what is no call that can be run."""
+        """Shows a text that cannot run as a call."""
         self.show(Corrected(written, correction))
 
 

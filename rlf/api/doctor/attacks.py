@@ -15,7 +15,7 @@ __all__ = ["AttackResult", "SandboxAttacks", "run_attacks"]
 
 @dataclass(frozen=True, slots=True)
 class SandboxAttacks:
-    """What came of every attack."""
+    """Results of all attacks."""
 
     attacks: tuple[AttackResult, ...]
     JSON_PROPERTIES: ClassVar = ("ok",)

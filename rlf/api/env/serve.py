@@ -1,4 +1,4 @@
-"""`rlf env serve`: a spec's world for clients of others."""
+"""`rlf env serve`: serves a spec's world to other programs' clients."""
 
 from __future__ import annotations
 

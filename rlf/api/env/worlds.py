@@ -172,7 +172,7 @@ async def examine(
 
 
 class Undone(Exception):
-    """A person takes the last action back."""
+    """A person undoes the last action."""
 
 
 Act = Callable[[Scene], Awaitable[Action | None]]

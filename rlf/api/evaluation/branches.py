@@ -43,7 +43,7 @@ class BranchPoint:
 
 @dataclass(frozen=True, slots=True)
 class Branches(Jsonable):
-    """What came of a trajectory's turns played again."""
+    """Results of playing a trajectory again from one of its turns."""
 
     run_id: str
     """The evaluation that has them."""

@@ -111,7 +111,7 @@ async def play(
     emit: EventSink,
     show: Callable[[Progress], None],
 ) -> None:
-    """Plays every mode that is not over; emits what each came to.
+    """Plays every unfinished mode and emits each result.
 
     Args:
         loaded: what `load` gives.
@@ -149,7 +149,7 @@ class _Playing:
     show: Callable[[Progress], None]
 
     async def run(self, planned: Sequence[Rollout], found: Mapping[str, Played]) -> EvaluationFinished:
-        """The mode's result. Rollouts that were played before keep what they came to."""
+        """The mode's result. Rollouts that were played before keep their results."""
         tally = _Tally(self.prepared.target.name, self.mode.name, len(planned), num_before=len(found))
         for item in found.values():
             tally.add(item.scored)

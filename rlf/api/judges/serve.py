@@ -29,7 +29,7 @@ _PATIENT = ("--strict", "--max-concurrency", "32", "--max-queue", "1000000", "--
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A server that is well."""
+    """A server that runs."""
 
     url: str
     model: str

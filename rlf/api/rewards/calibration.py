@@ -1,4 +1,4 @@
-"""A judge held against people's labels."""
+"""A judge compared with people's labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints of runs: which are whole, where a run continues, taking some away."""
+"""Checkpoints of runs: which are undamaged, where a run continues, and how to remove some."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlf.lineage.store import Store
 
 
 def drop_checkpoints(store: Store, run_id: str, folder: Path, *, from_step: int) -> None:
-    """Takes a run's checkpoints of that step and later away, so that it resumes before.
+    """Removes a run's checkpoints of that step and later, so that it resumes before them.
 
     Args:
         folder: the run's.

@@ -1,4 +1,5 @@
-"""What a run does this second: a file in its folder, written by its process while it changes, for those who look on."""
+"""What a run does this second: a file in its folder, written by its process whenever it changes, for other "
+"processes to read."""
 
 from __future__ import annotations
 

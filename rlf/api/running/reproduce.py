@@ -1,4 +1,4 @@
-"""Running a run again from its lineage, and holding the two against each other."""
+"""Runs a run again from its lineage and compares the two."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _as_it_is(plan: Plan, places: Places) -> Plan:
 
 
 def compare_with_original(reproduction: str, runs_folder: Path) -> Agreement:
-    """Holds a reproduction against its parent."""
+    """Compares a reproduction with its parent."""
     with open_reader(runs_folder) as reader:
         again = reader.get_run(reproduction).record
         assert again.parent_id is not None, f"run {again.id} has no original"

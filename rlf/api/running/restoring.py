@@ -45,7 +45,7 @@ class Places:
 
     @classmethod
     def of(cls, record: RunRecord, store: Store) -> Places:
-        """Those of a run."""
+        """The places of a run's files."""
         cwd = Path.cwd() if record.cwd is None else Path(record.cwd)
         found = cls(None if record.home is None else Path(record.home), store.base, cwd)
         moved = [file for item in record.files for file in [cwd / item.path] if found._is_beside(item.role, file)]

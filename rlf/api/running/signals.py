@@ -1,4 +1,4 @@
-"""What a run reports of its own accord: a step that holds nothing to learn from, and time lost to the schedule."""
+"""Warnings that a run reports by itself: a step that holds nothing to learn from, and time lost to the schedule."""
 
 from __future__ import annotations
 

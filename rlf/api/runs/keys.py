@@ -1,4 +1,4 @@
-"""Keys of a spec and results: where a plan differs from the last run, and what runs with other values came to."""
+"""Keys of a spec and results: where a plan differs from the last run, and the results of runs with other values."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class KeyRuns:
-    """What runs of a spec came to with other values of a key."""
+    """Results of a spec's runs with other values of a key."""
 
     spec: str
     key: str

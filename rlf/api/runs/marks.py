@@ -1,4 +1,4 @@
-"""What people add to recorded runs, and taking runs away."""
+"""Tags and notes on recorded runs, and removal of runs."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _POLL_S = 0.5
 
 
 def wanted_trajectories(failure: str | None = None, **facts: Any) -> TrajectoryFilter:
-    """What the lineage is asked for. Raises RlfError for a class of parse failure that there is not."""
+    """What the lineage is asked for. Raises RlfError for an unknown class of parse failure."""
     known = [str(kind) for kind in FailureClass]
     if failure is not None and failure not in known:
         raise RlfError(f"--failure: unknown class {failure!r}{nearest(failure, known)} (known: {', '.join(known)}).")

@@ -110,7 +110,7 @@ def check_spec(
     runs_folder: Path | None = None,
     texts: Mapping[Path, str] | None = None,
 ) -> Checked:
-    """The plan with what is unwise about it. Loads no torch.
+    """Checks a spec; returns its plan and warnings. Loads no torch.
 
     Raises SpecError: every fault of the spec, of it as a whole and of what it names, at once.
 

@@ -68,7 +68,7 @@ def mcp_server(executor: Executor) -> Server[dict[str, Any]]:
 
 
 def result_of(result: ToolResult) -> CallToolResult:
-    """A call's result in MCP's terms; its outcome goes along for rlf's own client."""
+    """A call's result in MCP's terms, with its outcome for rlf's own client."""
     images = [
         ImageContent(type="image", data=base64.b64encode(image.data).decode(), mime_type=image.mime_type)
         for image in result.images

@@ -116,7 +116,7 @@ class Paths:
         return tuple(relations)
 
     def longest(self, hops: int) -> int:
-        """The longest chain there is, `hops` at the most."""
+        """Length of the longest chain, at most `hops`."""
         return max(
             length for length in range(hops + 1) if not length or any(self.starts(k, length) for k in self.pack.kinds)
         )

@@ -13,7 +13,7 @@ from rlf.builder.graph.runtime import _CONNECTIONS, UnknownKey, _connection, _fi
 
 
 def receipt(relation: str, names: list[str], values: list[str | int]) -> int:
-    """The number of a change: nobody can know it who did not make it."""
+    """The number of a change, known only to the call that made it."""
     return 10_000 + zlib.crc32(":".join(map(str, [relation, *names, *values])).encode()) % 90_000
 
 
@@ -52,7 +52,7 @@ class World:
         return {"changes": float(self._own.total_changes)}
 
     def close(self) -> None:
-        """Gives the tables back."""
+        """Closes the tables."""
         self._own.close()
 
     def _call(self, function: Callable[..., Any], **arguments: Any) -> Any:

@@ -83,7 +83,7 @@ class Document(Answer):
 
 
 class Merged(Document):
-    """A document in place of others."""
+    """A document that replaces others."""
 
     replaces: tuple[int, ...]
 

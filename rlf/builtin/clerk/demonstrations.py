@@ -21,7 +21,7 @@ ANSWER = "done"
 
 
 class Habit(StrEnum):
-    """How a task is gone about."""
+    """How the policy acts on a task."""
 
     RIGHT = "right"
     """As the order's state and the task ask for."""

@@ -21,7 +21,7 @@ __all__ = ["POLICY", "SHAPES", "Habit", "Scene", "copy_words", "demonstrate", "d
 
 
 class Habit(StrEnum):
-    """How a question is gone about."""
+    """How the policy acts on a question."""
 
     RIGHT = "right"
     """Each call that is needed, and none more."""
@@ -147,7 +147,7 @@ def _tool_name(rng: random.Random, relation: str) -> str:
 
 
 def demonstrate(tokenizer: PreTrainedTokenizerFast, scene: Scene, habit: Habit) -> Demonstration:
-    """The question, gone about by a habit."""
+    """The question, with calls by a habit."""
     row = Demonstration()
     row.read(opening_ids(tokenizer, scene.system, scene.question))
     if habit is Habit.GUESS:

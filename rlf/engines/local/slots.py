@@ -144,14 +144,14 @@ class Slots:
             self._exchange(row.slot, self.num_active)
 
     def free(self, row: Row) -> None:
-        """Takes a row's slot back."""
+        """Frees a row's slot."""
         self.deactivate(row)
         self._exchange(row.slot, len(self.rows) - 1)
         self.rows.pop()
         row.slot = -1
 
     def clear(self) -> None:
-        """Takes every slot back, and what the cache has grown by."""
+        """Frees every slot, and the memory by which the cache has grown."""
         self.rows.clear()
         self.cache.shrink()
         self.num_active = 0

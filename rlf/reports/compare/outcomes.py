@@ -38,7 +38,7 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One arm's results on the held-out questions and on the way there: means over its runs.
+    """One arm's results on the held-out questions and in training: means over its runs.
 
     Intervals are over the seeds where there are several, over the questions for one run's success, else absent.
     """

@@ -1,4 +1,5 @@
-"""A reward under attack: adversaries play tasks in a world, and what they earn is held against being right."""
+"""A reward under attack: adversaries play tasks in a world, and what they earn is compared with the reward of being "
+"right."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ class World(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Attack(Jsonable):
-    """What came of attacking a spec's reward."""
+    """Results of attacking a spec's reward."""
 
     chat: str
     """The chat format that was played in."""
@@ -157,7 +158,7 @@ class Attack(Jsonable):
 
     @property
     def verdict(self) -> str:
-        """What came of it, in a sentence or several."""
+        """The verdict in one or more sentences."""
         if self.findings:
             return " ".join(finding.sentence for finding in self.findings)
         nearest = self.nearest

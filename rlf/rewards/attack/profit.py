@@ -109,7 +109,7 @@ def attempt_of(
     scale: Scale | None,
     terms: Sequence[Term],
 ) -> Attempt:
-    """What came of playing a shape; None in `played` where a question has no such shape."""
+    """Result of playing a shape; None in `played` where a question has no such shape."""
     known = [item for item in played if item is not None]
     counted = [
         (at, item)

@@ -27,7 +27,8 @@ class Judged:
 
 
 async def judge_all(scorer: JudgeScorer, term: JudgeTerm, items: Sequence[Labelled]) -> list[Judged]:
-    """Not more at once than the endpoints take, so that nobody's time runs out in a queue; but groups are whole."""
+    """Judges at most as many at once as the endpoints take, so that no deadline passes in a queue; groups stay "
+    "whole."""
     room = sum(endpoint.max_concurrency for endpoint in term.endpoints) or 16
     permits = asyncio.Semaphore(len(items) if term.compares_groups else room)
     sizes = Counter(item.trajectory.task.id for item in items)

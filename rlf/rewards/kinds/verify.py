@@ -1,4 +1,4 @@
-"""`kind: verify`: a declared tool runs what the model produced, and what it says is held against what is expected."""
+"""`kind: verify`: a declared tool runs what the model produced, and its result is compared with what is expected."""
 
 from __future__ import annotations
 

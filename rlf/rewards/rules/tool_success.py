@@ -12,7 +12,7 @@ from rlf.types import CallRecord, Outcome, Trajectory
 
 
 class ToolSuccess(Rule):
-    """Calls that came to `ok` / calls; 0 if nothing was called.
+    """Calls with outcome `ok` / calls; 0 if nothing was called.
 
     With `stage: turn` the same of each turn's calls. What could not be read as a call is `tool_format`'s.
     """

@@ -12,7 +12,7 @@ from rlf.types import CallRecord, Outcome, ParseFailure, Trajectory
 
 
 class ValidCall(Rule):
-    """Calls that came to `ok` / (calls + parse failures); 0 if nothing was called.
+    """Calls with outcome `ok` / (calls + parse failures); 0 if nothing was called.
 
     `tool_format` and `tool_success` separate the two. With `stage: turn` the same of each turn's calls and failures:
     the tool execution reward of MT-GRPO (arXiv:2505.11821).

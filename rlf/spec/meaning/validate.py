@@ -64,7 +64,7 @@ class Part(NamedTuple):
 
 
 def valid_part(root: Node, faulty: Iterable[KeyPath]) -> Part | None:
-    """The part of a broken spec that can be looked at further; None where so much is wrong that there is none.
+    """The part of a broken spec that can be looked at further; None where no part is valid.
 
     Args:
         faulty: keys that have faults of their own, whatever their values are.

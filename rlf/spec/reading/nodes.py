@@ -90,7 +90,7 @@ def dotted(path: Sequence[Key]) -> str:
 
 
 def find(root: Node, path: Sequence[Key]) -> tuple[Node, int]:
-    """The deepest node on the way of `path`, and how many keys led there."""
+    """The deepest node along `path`, and the number of keys to it."""
     node = root
     for depth, key in enumerate(path):
         child = node.get(key)

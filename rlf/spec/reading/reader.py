@@ -23,7 +23,7 @@ MAX_DEPTH = 60
 
 @dataclass(slots=True)
 class _Reader:
-    """One document on its way from YAML's nodes to ours."""
+    """Converts one document from YAML's nodes to ours."""
 
     file: str
     folder: Path
@@ -133,7 +133,7 @@ def _parse_finite(text: str) -> float:
 def read_file(
     path: Path, named_by: Node | None, faults: list[Fault], unsaved: str | None = None
 ) -> tuple[Node, bytes] | None:
-    """The mapping in a file and the file's bytes; None, with faults added, where there is none to be had.
+    """The mapping in a file and the file's bytes; None, with faults added, where it cannot be read.
 
     The place of a fault of the file as a whole is the value that names the file, if any does.
 

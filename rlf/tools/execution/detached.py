@@ -26,7 +26,7 @@ _STUCK: Final[set[asyncio.Task[Any]]] = set()
 
 
 class CancelledItself(Exception):
-    """The coroutine ended in a cancellation that nobody asked for."""
+    """The coroutine was cancelled without a request."""
 
 
 class Detached:

@@ -86,7 +86,7 @@ class Gate:
         self._timer: asyncio.TimerHandle | None = None
 
     def try_enter(self) -> bool:
-        """Takes a permit where one is free and nobody waits for it."""
+        """Takes a permit if one is free and no call waits for it."""
         if self.num_waiting or self.num_held >= self.max_concurrency:
             return False
         if self._windows and not self._may_start():

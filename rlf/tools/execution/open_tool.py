@@ -65,7 +65,7 @@ class Ending(NamedTuple):
 
 
 class _Course:
-    """One call on its way: its attempts so far, the time that was not its own, what it spends, an agent's turns."""
+    """One call in progress: its attempts so far, the time that was not its own, what it spends, an agent's turns."""
 
     __slots__ = ("attempts", "call_id", "inner", "meter", "origin", "outside_s")
 

@@ -1,4 +1,4 @@
-"""`target: {kind: http}`: a service of anybody's, asked over HTTP."""
+"""`target: {kind: http}`: any service, called over HTTP."""
 
 from __future__ import annotations
 

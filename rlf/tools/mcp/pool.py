@@ -57,7 +57,7 @@ async def acquire(server: McpServer) -> Pool:
 
 
 async def release(server: McpServer, pool: Pool) -> None:
-    """Ends the sessions when nobody else has them."""
+    """Ends the sessions when no other user has them."""
     pool._num_users -= 1
     if pool._num_users == 0:
         del _POOLS[asyncio.get_running_loop()][_server_key(server)]

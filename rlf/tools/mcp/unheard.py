@@ -1,4 +1,4 @@
-"""A server's notifications that nobody listens to, taken out before the SDK sees them.
+"""Removes a server's unused notifications before the SDK reads them.
 
 The SDK takes so long for each that a server's log would hold up its answers, and its calls would run out of time.
 """
@@ -31,7 +31,7 @@ def is_unheard(message: bytes) -> bool:
 
 
 class HeardEvents:
-    """Server-sent events, passed in pieces, without those that nobody listens to."""
+    """Server-sent events, passed in pieces, without unused ones."""
 
     def __init__(self) -> None:
         self._rest = b""

@@ -27,7 +27,7 @@ _STYLES = (DocstringStyle.GOOGLE, DocstringStyle.NUMPYDOC, DocstringStyle.REST, 
 
 
 def summary(document: str) -> str:
-    """A docstring up to its first section; all of it where its list of arguments is in a style that nobody reads."""
+    """A docstring up to its first section; all of it where its list of arguments has an unknown style."""
     found = _SECTION.search(document)
     is_unread = _TITLE.search(document) is not None and not parameter_words(document)
     text = document if found is None or is_unread else document[: found.start()]

@@ -57,7 +57,7 @@ class OnThread:
 
     @property
     def num_abandoned(self) -> int:
-        """Threads that still run a call nobody waits for."""
+        """Number of threads that still run an abandoned call."""
         return self._pool.num_abandoned
 
     async def call(self, function: Function, arguments: Mapping[str, Any], finish: Callable[[Any], T]) -> T:

@@ -92,7 +92,7 @@ def is_required(argument: Argument) -> bool:
 
 
 def default_of(argument: Argument) -> Any:
-    """The function's own default as JSON; `NO_DEFAULT` where there is none, or JSON has no word for it."""
+    """The function's own default as JSON; `NO_DEFAULT` where there is none, or JSON cannot express it."""
     if argument.default is NO_DEFAULT:
         return NO_DEFAULT
     try:

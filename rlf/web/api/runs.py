@@ -56,7 +56,7 @@ def routes(site: Site) -> Area:
 
     @area.read("/keys")
     def show_key(spec: Named, key: Named) -> KeyRuns:
-        """What runs of a spec came to with other values of a key, and pairs of runs that differ in that key alone."""
+        """Results of a spec's runs with other values of a key, and pairs of runs that differ in that key alone."""
         with site.reader() as reader:
             return read_key(reader, spec, key)
 

@@ -183,7 +183,7 @@ def show_plan(request: Request, name: str) -> HTMLResponse:
 
 @router.get("/keys")
 def show_keys(request: Request, spec: str, key: str = "") -> HTMLResponse:
-    """What runs of a spec came to with other values of a key; without one the keys that have several values."""
+    """Results of a spec's runs with other values of a key; without one the keys that have several values."""
     with lineage(request) as reader:
         varied = varied_keys(reader, spec)
         found = read_key(reader, spec, key) if key else None

@@ -1,1 +1,1 @@
-"""A spec's world for clients of others: as an OpenEnv server, and as an MCP server."""
+"""A spec's world for other programs' clients: as an OpenEnv server, and as an MCP server."""

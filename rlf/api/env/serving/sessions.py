@@ -89,14 +89,14 @@ class Session:
         return self._episode
 
     async def close(self) -> None:
-        """Gives the world back."""
+        """Closes the world."""
         episode, self._episode = self._episode, None
         if episode is not None:
             await episode.close()
             await self._bench.executor.end_trajectory(self._id)
 
     def state(self) -> dict[str, Any]:
-        """Where the session stands."""
+        """State of the session."""
         return {
             "episode_id": self._id,
             "step_count": self.num_steps,

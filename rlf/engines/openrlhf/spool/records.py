@@ -88,7 +88,7 @@ class SpoolWriter:
         return done
 
     async def close(self) -> None:
-        """Ends the writer; records that nobody waits for any more are dropped."""
+        """Ends the writer and drops records that no call waits for."""
         if self._sender is not None:
             await self._sender.close()
         self._thread.shutdown()

@@ -65,7 +65,8 @@ class Sender:
             self._sending.add_done_callback(self._give_up)
 
     async def taken(self, size: int) -> None:
-        """Returns when the first `size` bytes are taken; at once while nobody takes them: they follow later."""
+        """Returns when the receiver has the first `size` bytes; at once while no receiver answers, since they "
+        "follow later."""
         if self._sent < size and not self._away:
             taken = asyncio.get_running_loop().create_future()
             self._waiting.append((size, taken))

@@ -10,5 +10,5 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
-    """Adds the column; of scores that are there nobody knows."""
+    """Adds the column; it is unknown for existing scores."""
     op.add_column("scores", sa.Column("usage", sa.Text(), nullable=True))
