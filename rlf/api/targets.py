@@ -108,7 +108,7 @@ def open_target(
             yield use.of_endpoint(endpoint)
         else:
             assert name is not None, "neither a target nor an endpoint"
-            yield use.of_model(_find_target(name, runs_folder, Path(temporary) / "model"))
+            yield use.of_model(_resolve_target(name, runs_folder, Path(temporary) / "model"))
 
 
 def endpoint_of(url: str, model: str, api_key_env: str | None = None) -> EndpointSpec:
@@ -133,7 +133,7 @@ class _Found:
     step: int | None = None
 
 
-def _find_target(name: str, runs_folder: Path, temporary: Path) -> _Found:
+def _resolve_target(name: str, runs_folder: Path, temporary: Path) -> _Found:
     """Args: temporary: where a model that is a checkpoint is written to."""
     path = Path(name).expanduser()
     if name.startswith(BUILTIN):
@@ -157,10 +157,10 @@ def _find_target(name: str, runs_folder: Path, temporary: Path) -> _Found:
         ) from error
     with open_reader(runs_folder) as reader:
         run = trained_run(reader, run_name)
-        return _of_run(reader, run, step or NEWEST, runs_folder, temporary, name)
+        return _find_run(reader, run, step or NEWEST, runs_folder, temporary, name)
 
 
-def _of_run(reader: Reader, run: Run, wanted: str, runs_folder: Path, temporary: Path, asked: str) -> _Found:
+def _find_run(reader: Reader, run: Run, wanted: str, runs_folder: Path, temporary: Path, asked: str) -> _Found:
     source: SavedModel = choose_model(reader, run, runs_folder, wanted, asked)
     folder = source.path
     if not source.is_whole:

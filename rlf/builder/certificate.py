@@ -83,7 +83,7 @@ class Tally:
 
     def certificate(self, settings: BuildSettings, files: Mapping[str, str]) -> Certificate:
         """The certificate of all parts."""
-        figures = {name: _means(self._figures[name]) for name in sorted(self._figures)}
+        figures = {name: _mean_scores(self._figures[name]) for name in sorted(self._figures)}
         return Certificate(
             build_sha256=settings.sha256,
             tasks={split: dict(sorted(counts.items())) for split, counts in self._tasks.items()},
@@ -95,7 +95,7 @@ class Tally:
         )
 
 
-def _means(sums: Mapping[str, float]) -> dict[str, float]:
+def _mean_scores(sums: Mapping[str, float]) -> dict[str, float]:
     """The means over the tasks, and their number."""
     num_tasks = sums["tasks"]
     means = {name: round(value / num_tasks, _DIGITS) for name, value in sums.items() if name != "tasks"}

@@ -97,13 +97,13 @@ def _write(out: Path, settings: BuildSettings, parts: Sequence[Part]) -> None:
     tasks = [task for part in parts for task in part.tasks]
     for split in SPLITS:
         rows = [json.dumps(task.row(), ensure_ascii=False) + "\n" for task in tasks if task.split == split]
-        _write_text(out / f"{split}.jsonl", "".join(rows))
+        _write_file(out / f"{split}.jsonl", "".join(rows))
     shutil.rmtree(out / "tools", ignore_errors=True)
     (out / "tools").mkdir()
     for name, text in settings.build.code_files(
         {name: part.codes[name] for part in parts for name in part.codes}
     ).items():
-        _write_text(out / name, text)
+        _write_file(out / name, text)
     data = [part.data for part in parts if part.data]
     (out / DATABASE).unlink(missing_ok=True)
     if data:
@@ -111,9 +111,9 @@ def _write(out: Path, settings: BuildSettings, parts: Sequence[Part]) -> None:
     env = settings.build.env
     for name, tool in tools.items() if env is None else ():
         files = [f"../{file}" for file in ([DATABASE] if data else []) + [CERTIFICATE]]
-        _write_text(out / "tools" / f"{name}.yaml", dump_yaml({**tool, "files": files}))
-    _write_text(out / SPEC, _spec(out.resolve().name, [] if env else sorted(tools), tasks, env))
-    _write_text(out / BUILD, dump_yaml(settings.model_dump(mode="json", exclude={"out"})))
+        _write_file(out / "tools" / f"{name}.yaml", dump_yaml({**tool, "files": files}))
+    _write_file(out / SPEC, _spec_text(out.resolve().name, [] if env else sorted(tools), tasks, env))
+    _write_file(out / BUILD, dump_yaml(settings.model_dump(mode="json", exclude={"out"})))
 
 
 def _write_database(path: Path, data: Sequence[str]) -> None:
@@ -128,7 +128,7 @@ def _write_database(path: Path, data: Sequence[str]) -> None:
     temporary.replace(path)
 
 
-def _spec(name: str, tools: Sequence[str], tasks: Sequence[Task], env: Mapping[str, str] | None) -> str:
+def _spec_text(name: str, tools: Sequence[str], tasks: Sequence[Task], env: Mapping[str, str] | None) -> str:
     """A spec that trains on the world's tasks."""
     columns = {"prompt": "question", "answer": "answer", "kind": "scenario", "tools": "tools"}
     splits = {task.split for task in tasks}
@@ -160,10 +160,10 @@ def _files(out: Path) -> list[Path]:
 
 
 def _write_json(path: Path, value: Any) -> None:
-    _write_text(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+    _write_file(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
 
 
-def _write_text(path: Path, text: str) -> None:
+def _write_file(path: Path, text: str) -> None:
     """Writes a file as a whole, so that one that is cut off is not taken for one."""
     temporary = path.with_name(path.name + ".part")
     temporary.write_text(text, encoding="utf-8", newline="\n")

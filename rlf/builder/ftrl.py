@@ -45,7 +45,7 @@ def write_ftrl(folder: Path) -> Iterator[Path]:
     (folder / "ftrl").mkdir(exist_ok=True)
     with closing(sqlite3.connect(folder / DATABASE if (folder / DATABASE).is_file() else ":memory:")) as connection:
         code_of = _code_maker(folder, connection)
-        describe = cache(lambda tool: _described(folder / "tools" / f"{tool}.yaml"))
+        describe = cache(lambda tool: _describe_function(folder / "tools" / f"{tool}.yaml"))
         for split in SPLITS:
             path = folder / "ftrl" / f"{split}.jsonl"
             temporary = path.with_suffix(".part")
@@ -56,11 +56,11 @@ def write_ftrl(folder: Path) -> Iterator[Path]:
                         file.write(json.dumps(row, ensure_ascii=False) + "\n")
             temporary.replace(path)
             yield path
-    spec = _spec(load_document((folder / SPEC).read_text(encoding="utf-8")))
+    spec = _make_spec(load_document((folder / SPEC).read_text(encoding="utf-8")))
     (folder / "ftrl" / SPEC).write_text(dump_yaml(spec), encoding="utf-8")
 
 
-def _spec(world: Mapping[str, Any]) -> dict[str, Any]:
+def _make_spec(world: Mapping[str, Any]) -> dict[str, Any]:
     """The world's spec over the rows, whose tools come with them; it reads none of the world's tool files."""
     columns = {"prompt": "messages", "kind": "data_source", "tools": "tools"}
     files = {part: source["path"] for part, source in world["data"].items()}
@@ -91,7 +91,7 @@ def ftrl_row(
     }
 
 
-def _described(file: Path) -> dict[str, Any]:
+def _describe_function(file: Path) -> dict[str, Any]:
     tool = load_document(file.read_text(encoding="utf-8"))
     return {"name": tool["name"], "description": tool["description"], "parameters": tool["inputSchema"]}
 

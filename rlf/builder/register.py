@@ -29,13 +29,13 @@ class Register:
             dropped = {**part.dropped, "duplicate: the question is there already": len(part.tasks)}
             return Part(part.name, (), (), {}, {}, dropped, spent=part.spent)
         names = {name: self._free(name) for name, code in part.codes.items() if self._codes.get(name, code) != code}
-        return _renamed(part, names) if names else part
+        return _rename_part(part, names) if names else part
 
     def _free(self, name: str) -> str:
         return next(found for number in range(2, 100_000) if (found := f"{name}_{number}") not in self._codes)
 
 
-def _renamed(part: Part, names: Mapping[str, str]) -> Part:
+def _rename_part(part: Part, names: Mapping[str, str]) -> Part:
     """The part with other names of tools; the functions keep theirs, and have the new ones beside them."""
     codes = {
         names.get(name, name): code + (f"\n\n{names[name]} = {name}\n" if name in names else "")

@@ -73,16 +73,16 @@ class Step:
 
     def filled(self, values: Sequence[Value]) -> Mapping[str, Any]:
         """The arguments with the values of earlier steps."""
-        filled: Mapping[str, Any] = _filled(self.arguments, values) if self.needs else self.arguments
+        filled: Mapping[str, Any] = _fill_value(self.arguments, values) if self.needs else self.arguments
         return filled
 
 
-def _filled(value: Any, values: Sequence[Value]) -> Any:
+def _fill_value(value: Any, values: Sequence[Value]) -> Any:
     if isinstance(value, dict):
         if REFERENCE in value:
             return values[value[REFERENCE]]
-        return {key: _filled(child, values) for key, child in value.items()}
-    return [_filled(child, values) for child in value] if isinstance(value, list) else value
+        return {key: _fill_value(child, values) for key, child in value.items()}
+    return [_fill_value(child, values) for child in value] if isinstance(value, list) else value
 
 
 def ends_of(steps: Sequence[Step]) -> tuple[int, ...]:

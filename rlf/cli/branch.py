@@ -42,10 +42,10 @@ def branch_trajectory(
     point = BranchPoint(run, phase, step, k, turn, observation)
     command = ["rlf", *sys.argv[1:]]
     found = play_branches(point, samples, at=at, runs_folder=runs_folder, command=command)
-    print_result("runs branch", found, as_json, lambda: _words(found))
+    print_result("runs branch", found, as_json, lambda: _describe_branches(found))
 
 
-def _words(found: Branches) -> str:
+def _describe_branches(found: Branches) -> str:
     of, scored = found.of, found.num_played - found.num_unscorable
     was = {True: "was right", False: "was wrong", None: "could not be scored"}[found.was_right]
     share = (

@@ -172,7 +172,7 @@ class _Terminal:
         was_interrupted = False
         while True:
             try:
-                line = _read_line()
+                line = _read_input_line()
                 if line is None or line.strip() == "/quit":
                     return
                 was_interrupted = False
@@ -258,7 +258,7 @@ def _score_rows(scored: Scored) -> list[tuple[str, str]]:
     return [*rows, ("reward", "none" if scored.reward is None else f"{scored.reward:g}")]
 
 
-def _read_line() -> str | None:
+def _read_input_line() -> str | None:
     """The next line that was written; None at the end of the input."""
     if not sys.stdin.isatty():
         line = sys.stdin.readline()

@@ -130,7 +130,7 @@ def _show_certificate(world: Built | ShownWorld) -> Iterator[Any]:
             name,
             f"{means['tasks']:.0f}",
             decimal(means["calls"]),
-            *(_show_scores(means, policy) for policy in policies),
+            *(_join_scores(means, policy) for policy in policies),
             decimal(means["no_tool"]),
         )
         for name, means in certificate.figures.items()
@@ -151,7 +151,7 @@ def _show_certificate(world: Built | ShownWorld) -> Iterator[Any]:
         yield f"spent {value:g} {name}"
 
 
-def _show_scores(means: Mapping[str, float], policy: str) -> str:
+def _join_scores(means: Mapping[str, float], policy: str) -> str:
     return f"{means[f'{policy}/f1']:.3f} ({means[f'{policy}/p']:.2f}, {means[f'{policy}/r']:.2f})"
 
 

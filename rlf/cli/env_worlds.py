@@ -213,10 +213,10 @@ def _read_action(line: str, scene: Scene) -> Action:
     if any(not sign for _, sign, _ in pairs):
         raise ValueError(f"write {name} {{JSON}}, or {name} name=value ...")
     properties = tool.input_schema.get("properties") or {}
-    return ToolCall(name, {key: _read_value(text, properties.get(key) or {}) for key, _, text in pairs})
+    return ToolCall(name, {key: _parse_argument(text, properties.get(key) or {}) for key, _, text in pairs})
 
 
-def _read_value(text: str, schema: dict[str, Any]) -> Any:
+def _parse_argument(text: str, schema: dict[str, Any]) -> Any:
     if schema.get("type") == "string":
         return text
     try:

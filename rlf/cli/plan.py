@@ -62,7 +62,7 @@ def _print_report(console: Console, report: PlanReport) -> None:
     console.print(facts_table(_show_work(report)), "", crop=False)
     if report.argv:
         console.print(Text("options of the job", "bold"))
-        console.print(Text("\n".join(_by_option(report.argv))), "", soft_wrap=True)
+        console.print(Text("\n".join(_iterate_options(report.argv))), "", soft_wrap=True)
     if report.memory is not None:
         console.print(_show_parts(report.memory.parts), crop=False)
         console.print(_show_sum(report, report.memory.total_bytes), soft_wrap=True)
@@ -78,7 +78,7 @@ def _print_report(console: Console, report: PlanReport) -> None:
         console.print(Text(f"memory   unknown: {report.memory_unknown}"), soft_wrap=True)
 
 
-def _by_option(options: Sequence[str]) -> Iterator[str]:
+def _iterate_options(options: Sequence[str]) -> Iterator[str]:
     """Each option with its values, as a shell would take them."""
     line: list[str] = []
     for word in options:

@@ -79,7 +79,7 @@ def _load_module(place: str, name: str) -> ModuleType:
         extend_path()
     known = set(sys.modules)
     try:
-        module = _load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+        module = _load_module_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
     except (Exception, SystemExit) as fault:
         raise RlfError(import_fault(name, fault)) from fault
     finally:
@@ -144,7 +144,7 @@ def missing_name(name: str, part: str, known: Sequence[str]) -> str:
     return f"{name!r}: {name.rpartition(':')[0]} has no {part!r}{close}. Define it, or correct the name after `:`."
 
 
-def _load_file(path: Path) -> ModuleType:
+def _load_module_file(path: Path) -> ModuleType:
     path = path.resolve()
     name = f"rlf_file_{hash_bytes(str(path).encode())[:16]}"
     if name in sys.modules:

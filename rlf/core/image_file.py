@@ -83,7 +83,7 @@ def read_image_file(reference: str) -> ImageFile:
     Raises:
         RlfError: there is none, or it is of a kind that nothing here reads.
     """
-    data = _of_uri(reference) if reference.startswith(_DATA_URI) else _of_file(Path(reference))
+    data = _decode_uri(reference) if reference.startswith(_DATA_URI) else _of_file(Path(reference))
     header = read_header(data)
     if header is None:
         raise RlfError(f"{shown_reference(reference)}: no PNG, JPEG, GIF or WebP file. Convert the image to one.")
@@ -102,7 +102,7 @@ def _of_file(path: Path) -> bytes:
         raise RlfError(f"{path}: the image cannot be read: {error.strerror}. Check its path.") from error
 
 
-def _of_uri(uri: str) -> bytes:
+def _decode_uri(uri: str) -> bytes:
     head, _, body = uri.partition(",")
     try:
         if not head.endswith(";base64"):

@@ -85,7 +85,7 @@ def _parse_json(text: bytes, place: Place) -> tuple[Any, Counter[str]]:
 
     try:
         value = json.loads(
-            text.decode().removeprefix("\ufeff"), parse_constant=_refuse_constant, object_pairs_hook=build
+            text.decode().removeprefix("\ufeff"), parse_constant=_fail_on_constant, object_pairs_hook=build
         )
         if b"\\ud" in text.lower():
             json.dumps(value, ensure_ascii=False).encode()
@@ -104,7 +104,7 @@ def _parse_json(text: bytes, place: Place) -> tuple[Any, Counter[str]]:
         raise fail(place, "", f"not JSON: {error}. Correct the value.") from error
 
 
-def _refuse_constant(constant: str) -> NoReturn:
+def _fail_on_constant(constant: str) -> NoReturn:
     raise ValueError(f"got {constant}, which JSON does not have")
 
 

@@ -55,7 +55,7 @@ def _make_reference(item: Any, folder: Path) -> str:
     if not isinstance(item, str) or not item.strip():
         raise ValueError(f"got {str(item)[:60]!r}; expected a path, a data: URI or the bytes of an image.")
     if item.startswith("data:"):
-        return _of_uri(item)
+        return _check_uri(item)
     if item.startswith(("http://", "https://")):
         raise ValueError(
             f"got {item!r}; rlf fetches no images, since such a run could not be repeated. Save them and write paths."
@@ -70,7 +70,7 @@ def _of_bytes(data: bytes) -> str:
     return Image(data, header.mime_type).reference
 
 
-def _of_uri(uri: str) -> str:
+def _check_uri(uri: str) -> str:
     try:
         read_image_file(uri)
     except RlfError as error:

@@ -70,7 +70,7 @@ def load_tasks(
         )
     asked = None if template is not None else prompt
     named = {"prompt": asked, "answer": answer, "kind": kind, "id": id, "tools": tools, "images": images}
-    _check_columns(rows, named)
+    _check_row_columns(rows, named)
     asking = prompting(path, rows, prompt=prompt, template=template, system=system, examples=examples)
     faults: list[Fault] = []
     maker = _Maker(
@@ -91,17 +91,17 @@ def dataset_hash(tasks: Sequence[Task]) -> str:
             [
                 task.id,
                 _messages_json(task),
-                _to_json(task.answer),
+                _to_plain_json(task.answer),
                 task.kind,
-                _to_json(task.columns),
-                _to_json(task.tools),
+                _to_plain_json(task.columns),
+                _to_plain_json(task.tools),
             ]
             for task in tasks
         ]
     )
 
 
-def _check_columns(rows: Sequence[Row], columns: Mapping[str, str | None]) -> None:
+def _check_row_columns(rows: Sequence[Row], columns: Mapping[str, str | None]) -> None:
     fixes = {"answer": ", or write `answer: null` when no reward term needs it"}
     faults = [
         Fault(Place(rows[0].place.file), role, f"{missing} Name the column with the {role}{fixes.get(role, '')}.")
@@ -171,7 +171,7 @@ class _Maker:
             message = "the row has no id; every row needs a unique one. Fill it in, or name another column."
             self.faults.append(Fault(row.place, self.id, message))
         values = row.values if self.images is None else _drop_column(row.values, self.images)
-        return f"{number:06d}-{hash_json(_to_json(values))[:8]}"
+        return f"{number:06d}-{hash_json(_to_plain_json(values))[:8]}"
 
     def _read_cell(self, column: str | None, row: Row) -> Any:
         if column is None or column in row.values:
@@ -232,12 +232,12 @@ def _drop_column(values: Mapping[str, Any], column: str) -> Mapping[str, Any]:
     return {name: value for name, value in values.items() if name != column}
 
 
-def _to_json(value: Any) -> Any:
+def _to_plain_json(value: Any) -> Any:
     """A value as canonical JSON can hold it: what JSON lacks (dates, decimals, NaN) as text."""
     if isinstance(value, Mapping):
-        return {str(key): _to_json(child) for key, child in value.items()}
+        return {str(key): _to_plain_json(child) for key, child in value.items()}
     if isinstance(value, list | tuple):
-        return [_to_json(child) for child in value]
+        return [_to_plain_json(child) for child in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if isinstance(value, str | int | float | bool | None) else str(value)

@@ -141,7 +141,7 @@ def read_chat(answer: Mapping[str, Any], usage: Usage) -> Completion:
     thinking, text = split_thinking(_content_text(message.get("content")))
     completion = Completion(
         text=text,
-        calls=tuple(_read_call(call) for call in message.get("tool_calls") or ()),
+        calls=tuple(_read_requested_call(call) for call in message.get("tool_calls") or ()),
         finish_reason=str(choice.get("finish_reason") or ""),
         logprobs=tuple(_read_token(item) for item in logprobs.get("content") or ()),
         usage=usage,
@@ -239,7 +239,7 @@ def _content_text(content: Any) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _read_call(call: Any) -> RequestedCall:
+def _read_requested_call(call: Any) -> RequestedCall:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
         raise unusable("a tool call without a function")

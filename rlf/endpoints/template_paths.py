@@ -57,7 +57,7 @@ class _Walk:
     def visit(self, node: nodes.Node, scope: dict[str, Path | None]) -> None:
         from jinja2 import nodes
 
-        path = _resolve_node(node, scope)
+        path = _path_of_node(node, scope)
         if path is not None:
             self.found.add(path)
         elif isinstance(node, nodes.For):
@@ -66,9 +66,9 @@ class _Walk:
             self._visit_all(node, scope | {name.name: None for name in node.args})
         elif isinstance(node, nodes.Assign) and isinstance(node.target, nodes.Name):
             self.visit(node.node, scope)
-            scope[node.target.name] = _resolve_node(node.node, scope)
+            scope[node.target.name] = _path_of_node(node.node, scope)
         elif isinstance(node, nodes.Test | nodes.Filter) and node.name in _ASK_WHETHER:
-            asked = _resolve_node(node.node, scope)
+            asked = _path_of_node(node.node, scope)
             self.optional |= set() if asked is None else {asked}
             for child in node.args:
                 self.visit(child, scope)
@@ -87,7 +87,7 @@ class _Walk:
         from jinja2 import nodes
 
         self.visit(node.iter, dict(scope))
-        over = _resolve_node(node.iter, scope)
+        over = _path_of_node(node.iter, scope)
         inner = {**scope, "loop": None, **{name.name: None for name in node.target.find_all(nodes.Name)}}
         if isinstance(node.target, nodes.Name):
             inner[node.target.name] = None if over is None else (*over, ELEMENT)
@@ -95,7 +95,7 @@ class _Walk:
             self.visit(child, inner)
 
 
-def _resolve_node(node: nodes.Node | None, scope: Mapping[str, Path | None]) -> Path | None:
+def _path_of_node(node: nodes.Node | None, scope: Mapping[str, Path | None]) -> Path | None:
     """The path that an expression stands for; None where it is no chain of attributes."""
     from jinja2 import nodes
 
@@ -107,5 +107,5 @@ def _resolve_node(node: nodes.Node | None, scope: Mapping[str, Path | None]) -> 
         name = node.arg.value
     else:
         return None
-    base = _resolve_node(node.node, scope)
+    base = _path_of_node(node.node, scope)
     return None if base is None else (*base, name if isinstance(name, str) else ELEMENT)

@@ -111,7 +111,7 @@ class SqliteDatabase(Database):
     def execute(self, sql: str, values: Mapping[str, Any], limit_s: float | None = None) -> Answer:
         """Runs one statement. SQLite itself gives up when time is over."""
         try:
-            with _limited(self._connection, limit_s):
+            with _limit_statements(self._connection, limit_s):
                 cursor = self._connection.execute(sql, _bindable(values))
                 names = [column[0] for column in cursor.description or ()]
                 rows = [[_plain(value) for value in row] for row in cursor]
@@ -168,7 +168,7 @@ def _plain(value: Any) -> Any:
 
 
 @contextmanager
-def _limited(connection: sqlite3.Connection, limit_s: float | None) -> Iterator[None]:
+def _limit_statements(connection: sqlite3.Connection, limit_s: float | None) -> Iterator[None]:
     """Has SQLite give up when the time of a step is over."""
     if limit_s is None:
         yield

@@ -138,7 +138,7 @@ class PostgresDatabase(Database):
         with self._lock:
             self._num_executed += not sql.startswith('SELECT * FROM "')
             statement = text(sql)
-            bound = {name: _bindable(value) for name, value in values.items() if name in statement._bindparams}
+            bound = {name: _bindable_value(value) for name, value in values.items() if name in statement._bindparams}
             try:
                 result = self._connection.execute(statement, bound)
             except (IntegrityError, DataError) as fault:
@@ -211,7 +211,7 @@ def _first_line(fault: Exception) -> str:
     return str(getattr(fault, "orig", fault)).strip().partition("\n")[0]
 
 
-def _bindable(value: Any) -> Any:
+def _bindable_value(value: Any) -> Any:
     import json
 
     return json.dumps(value) if isinstance(value, dict | list | tuple) else value

@@ -27,7 +27,7 @@ def hash_state(state: Any) -> str:
 def describe_difference(before: Any, after: Any) -> str:
     """What differs between two plain states, a line for each value: `orders.7.status: "open" -> "cancelled"`."""
     lines = []
-    for number, line in enumerate(_differences(before, after, "")):
+    for number, line in enumerate(_iterate_differences(before, after, "")):
         if number == _MAX_LINES:
             lines.append("...")
             break
@@ -35,16 +35,18 @@ def describe_difference(before: Any, after: Any) -> str:
     return "\n".join(lines)
 
 
-def _differences(before: Any, after: Any, path: str) -> Iterator[str]:
+def _iterate_differences(before: Any, after: Any, path: str) -> Iterator[str]:
     if before is not _ABSENT and after is not _ABSENT and before == after and type(before) is type(after):
         return
     if isinstance(before, dict) and isinstance(after, dict):
         for key in [*before, *(key for key in after if key not in before)]:
-            yield from _differences(before.get(key, _ABSENT), after.get(key, _ABSENT), f"{path}.{key}".lstrip("."))
+            yield from _iterate_differences(
+                before.get(key, _ABSENT), after.get(key, _ABSENT), f"{path}.{key}".lstrip(".")
+            )
     elif isinstance(before, list) and isinstance(after, list):
         for place in range(max(len(before), len(after))):
             one, other = (values[place] if place < len(values) else _ABSENT for values in (before, after))
-            yield from _differences(one, other, f"{path}[{place}]")
+            yield from _iterate_differences(one, other, f"{path}[{place}]")
     else:
         yield f"{path or 'state'}: {_show(before)} -> {_show(after)}"
 

@@ -48,12 +48,12 @@ def write_archive(source: Store, run_ids: Sequence[str], path: Path) -> None:
 def _write_manifest(path: Path, run_ids: Sequence[str]) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.execute("PRAGMA journal_mode = DELETE")  # one file, which can be read where nothing can be written
-        tables = {name: _read_rows(database, name) for name in sorted(metadata.tables)}
+        tables = {name: _count_rows(database, name) for name in sorted(metadata.tables)}
         manifest = {"rlf": __version__, "run_ids": list(run_ids), "tables": tables}
         database.execute(f"UPDATE {_TABLE} SET manifest = ?", [json.dumps(manifest)])
 
 
-def _read_rows(database: sqlite3.Connection, table: str) -> dict[str, Any]:
+def _count_rows(database: sqlite3.Connection, table: str) -> dict[str, Any]:
     """Number of the rows of a table, and the hash of all their values in the table's own order."""
     digest, number = sha256(), 0
     for row in database.execute(f'SELECT * FROM "{table}"'):
@@ -144,7 +144,7 @@ def _read_manifest(path: Path) -> dict[str, Any] | None:
 def _find_difference(database: sqlite3.Connection, name: str, expected: dict[str, Any]) -> str | None:
     if name not in metadata.tables:
         return None  # of a newer rlf, whose schema is refused below
-    found = _read_rows(database, name)
+    found = _count_rows(database, name)
     if found["num_rows"] != expected["num_rows"]:
         return f"table {name} has {found['num_rows']} rows of {expected['num_rows']}"
     return None if found == expected else f"the contents of table {name} changed after writing"

@@ -81,7 +81,7 @@ def read_blobs(connection: Connection, names: Collection[str]) -> dict[str, byte
     Raises:
         RunError: a content is damaged: it does not match its hash.
     """
-    return {row.sha256: _read_whole(row.sha256, row.data) for row in _select_named(connection, names)}
+    return {row.sha256: _read_whole_blob(row.sha256, row.data) for row in _select_named(connection, names)}
 
 
 def copy_blobs(reading: Connection, writing: Connection, names: Collection[str]) -> None:
@@ -113,7 +113,7 @@ def _decompress_content(name: str, data: bytes) -> bytes | None:
     return content if sha256(content).hexdigest() == name else None
 
 
-def _read_whole(name: str, data: bytes) -> bytes:
+def _read_whole_blob(name: str, data: bytes) -> bytes:
     content = _decompress_content(name, data)
     if content is None:
         raise RunError(

@@ -47,7 +47,7 @@ def write_tables(reader: Reader, run_ids: Sequence[str], folder: Path, *, parque
 
 def _write_tables(reader: Reader, run_ids: Sequence[str], folder: Path, *, parquet: bool) -> list[_Table]:
     written = []
-    rows_of = {"runs": _run_rows, "steps": _step_rows, "evaluations": _evaluation_rows}
+    rows_of = {"runs": _export_run_rows, "steps": _step_rows, "evaluations": _evaluation_rows}
     for name, rows in rows_of.items():
         with _Table(folder, name, parquet=parquet) as table:
             for run_id in run_ids:
@@ -62,7 +62,7 @@ def _write_tables(reader: Reader, run_ids: Sequence[str], folder: Path, *, parqu
                 trajectories.write([_trajectory_row(run_id, summary, stored)])
                 if stored is not None:
                     calls.write(_call_rows(run_id, stored))
-                    scores.write(_score_rows(run_id, stored))
+                    scores.write(_export_score_rows(run_id, stored))
     return [*written, trajectories, calls, scores]
 
 
@@ -116,7 +116,7 @@ class _Table:
         self._rows = []
 
 
-def _run_rows(reader: Reader, run_id: str) -> list[Row]:
+def _export_run_rows(reader: Reader, run_id: str) -> list[Row]:
     run = reader.get_run(run_id)
     record = asdict(run.record)
     texts = ("plan", "host", "packages", "files")
@@ -131,16 +131,20 @@ def _run_rows(reader: Reader, run_id: str) -> list[Row]:
 
 
 def _step_rows(reader: Reader, run_id: str) -> list[Row]:
-    return [row for step in reader.steps(run_id) for row in _metric_rows(run_id, "train", step.step, step.metrics)]
+    return [
+        row for step in reader.steps(run_id) for row in _export_metric_rows(run_id, "train", step.step, step.metrics)
+    ]
 
 
 def _evaluation_rows(reader: Reader, run_id: str) -> list[Row]:
     return [
-        row for done in reader.evaluations(run_id) for row in _metric_rows(run_id, done.mode, done.step, done.metrics)
+        row
+        for done in reader.evaluations(run_id)
+        for row in _export_metric_rows(run_id, done.mode, done.step, done.metrics)
     ]
 
 
-def _metric_rows(run_id: str, phase: str, step: int, metrics: Mapping[str, float]) -> Iterator[Row]:
+def _export_metric_rows(run_id: str, phase: str, step: int, metrics: Mapping[str, float]) -> Iterator[Row]:
     for name, value in metrics.items():
         yield {"run_id": run_id, "phase": phase, "step": step, "metric": name, "value": value}
 
@@ -175,7 +179,7 @@ def _call_rows(run_id: str, stored: StoredTrajectory) -> list[Row]:
     ]
 
 
-def _score_rows(run_id: str, stored: StoredTrajectory) -> list[Row]:
+def _export_score_rows(run_id: str, stored: StoredTrajectory) -> list[Row]:
     place = _place_row(run_id, stored)
     return [
         {

@@ -37,11 +37,11 @@ def inner_blobs(text: str | None) -> Iterator[str]:
 
 def inner_names(text: str) -> Iterator[str]:
     """The names of the tools that were called."""
-    return _list_names(json.loads(text))
+    return _iterate_names(json.loads(text))
 
 
-def _list_names(turns: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _iterate_names(turns: Sequence[dict[str, Any]]) -> Iterator[str]:
     for turn in turns:
         for made in turn.get("calls", ()):
             yield made.get("call", made)["name"]
-            yield from _list_names(made["result"].get("inner", ()))
+            yield from _iterate_names(made["result"].get("inner", ()))

@@ -103,7 +103,7 @@ class Reader:
     def files(self, run_id: str) -> list[FileRecord]:
         """The files that the run was made from."""
         with self.store.read() as connection:
-            return _read_files(connection, [run_id])[run_id]
+            return _read_run_files(connection, [run_id])[run_id]
 
     def num_runs(self) -> int:
         """How many runs there are."""
@@ -147,27 +147,27 @@ class Reader:
 
     def steps(self, run_id: str, after_s: float | None = None) -> list[Step]:
         """Training steps in order; with `after_s`, those that finished after that moment."""
-        query = _of_run(tables.steps, run_id).order_by(tables.steps.c.step)
+        query = _select_of_run(tables.steps, run_id).order_by(tables.steps.c.step)
         rows = self._fetch_all(query if after_s is None else query.where(tables.steps.c.finished > after_s))
         return [Step(row.step, metrics(row.metrics), row.finished) for row in rows]
 
     def evaluations(self, run_id: str, after_s: float | None = None) -> list[Evaluation]:
         """Evaluations in order of step, then mode; with `after_s`, those that finished after that moment."""
         table = tables.evaluations
-        query = _of_run(table, run_id).order_by(table.c.step, table.c.mode)
+        query = _select_of_run(table, run_id).order_by(table.c.step, table.c.mode)
         rows = self._fetch_all(query if after_s is None else query.where(table.c.finished > after_s))
         return list(map(_make_evaluation, rows))
 
     def checkpoints(self, run_id: str) -> list[Checkpoint]:
         """Complete checkpoints in order of step."""
-        rows = self._fetch_all(_of_run(tables.checkpoints, run_id).order_by(tables.checkpoints.c.step))
+        rows = self._fetch_all(_select_of_run(tables.checkpoints, run_id).order_by(tables.checkpoints.c.step))
         place = self.store.absolute
         return [value(Checkpoint, row, path=place(row.path)) for row in rows]
 
     def changes(self, run_id: str) -> list[Change]:
         """What was accepted as changed when the run was resumed, in order of step."""
         table = tables.changes
-        rows = self._fetch_all(_of_run(table, run_id).order_by(table.c.step, table.c.role, table.c.path))
+        rows = self._fetch_all(_select_of_run(table, run_id).order_by(table.c.step, table.c.role, table.c.path))
         return [value(Change, row) for row in rows]
 
     def texts(self, names: Collection[str]) -> dict[str, str]:
@@ -178,7 +178,7 @@ class Reader:
     def exports(self, run_id: str) -> list[Export]:
         """Models that were written for use outside, in order of step."""
         table = tables.exports
-        rows = self._fetch_all(_of_run(table, run_id).order_by(table.c.step, table.c.path))
+        rows = self._fetch_all(_select_of_run(table, run_id).order_by(table.c.step, table.c.path))
         place = self.store.absolute
         return [value(Export, row, path=place(row.path)) for row in rows]
 
@@ -191,7 +191,7 @@ class Reader:
 
     def notes(self, run_id: str) -> list[Note]:
         """The remarks on a run, oldest first."""
-        rows = self._fetch_all(_of_run(tables.notes, run_id).order_by(tables.notes.c.id))
+        rows = self._fetch_all(_select_of_run(tables.notes, run_id).order_by(tables.notes.c.id))
         return [Note(row.time, row.text) for row in rows]
 
     def latest_evaluations(self, run_ids: Collection[str] | None = None) -> dict[str, Evaluation]:
@@ -206,7 +206,7 @@ class Reader:
 
     def events(self, run_id: str, num_before: int = 0) -> list[LoggedEvent]:
         """Notices in the order they were given, without the first `num_before`."""
-        query = _of_run(tables.events, run_id).order_by(tables.events.c.id)
+        query = _select_of_run(tables.events, run_id).order_by(tables.events.c.id)
         rows = self._fetch_all(query.offset(num_before) if num_before else query)
         return [LoggedEvent(row.time, row.level, row.text, json.loads(row.data)) for row in rows]
 
@@ -328,7 +328,7 @@ class Reader:
         """
         with self.store.read() as connection:
             row = _trajectory_row(connection, run_id, k, step, phase)
-            stored = _read_whole(connection, row)
+            stored = _read_whole_trajectory(connection, row)
         if stored is None:
             raise RlfError(f"run {run_id}: {phase} trajectory {k} of step {row.step} was thinned by `rlf runs gc`.")
         return stored
@@ -336,7 +336,9 @@ class Reader:
     def whole(self, run_id: str, summary: TrajectorySummary) -> StoredTrajectory | None:
         """A trajectory that is known by its summary, with all that hangs on it; None when it was thinned."""
         with self.store.read() as connection:
-            return _read_whole(connection, _trajectory_row(connection, run_id, summary.k, summary.step, summary.phase))
+            return _read_whole_trajectory(
+                connection, _trajectory_row(connection, run_id, summary.k, summary.step, summary.phase)
+            )
 
     def calls(
         self, run_id: str, wanted: TrajectoryFilter, *, tool: str | None, outcomes: Collection[Outcome], limit: int
@@ -372,7 +374,9 @@ class Reader:
     def costs(self, run_id: str) -> list[Cost]:
         """What a run spent on tools and judges, by name, the dearest first."""
         table = tables.costs
-        return costs_of((row.phase, row.kind, row.name, row.usage) for row in self._fetch_all(_of_run(table, run_id)))
+        return costs_of(
+            (row.phase, row.kind, row.name, row.usage) for row in self._fetch_all(_select_of_run(table, run_id))
+        )
 
     def names_inside(self, run_id: str) -> set[str]:
         """Names of the tools that agents called."""
@@ -384,7 +388,7 @@ class Reader:
     def step_totals(self, run_id: str) -> list[StepTotals]:
         """Tokens and tool calls of the training steps, in order."""
         table = tables.collections
-        query = _of_run(table, run_id).where(table.c.phase == TRAIN).order_by(table.c.step)
+        query = _select_of_run(table, run_id).where(table.c.phase == TRAIN).order_by(table.c.step)
         return [value(StepTotals, row) for row in self._fetch_all(query)]
 
     def tool_call_summary(self, run_id: str) -> list[ToolCallSummary]:
@@ -409,7 +413,7 @@ class Reader:
 
     def _read_runs(self, connection: Connection, query: Select[Any]) -> list[Run]:
         rows = connection.execute(query).all()
-        files = _read_files(connection, [row.id for row in rows])
+        files = _read_run_files(connection, [row.id for row in rows])
         lease_folder = self.store.lease_folder
         return [run(row, tuple(files[row.id]), self.store.absolute(row.folder), lease_folder) for row in rows]
 
@@ -422,11 +426,11 @@ def _make_evaluation(row: AnyRow) -> Evaluation:
     return value(Evaluation, row, metrics=metrics(row.metrics))
 
 
-def _of_run(table: Table, run_id: str) -> Select[Any]:
+def _select_of_run(table: Table, run_id: str) -> Select[Any]:
     return select(table).where(table.c.run_id == run_id)
 
 
-def _parts_of(table: Table, ref: int) -> Select[Any]:
+def _select_parts(table: Table, ref: int) -> Select[Any]:
     return select(table).where(table.c.trajectory_ref == ref).order_by(*table.primary_key)
 
 
@@ -450,7 +454,7 @@ def _join_some(ids: list[str]) -> str:
     return ", ".join(ids[:_SHOWN]) + (", ..." if len(ids) > _SHOWN else "")
 
 
-def _read_files(connection: Connection, run_ids: list[str]) -> dict[str, list[FileRecord]]:
+def _read_run_files(connection: Connection, run_ids: list[str]) -> dict[str, list[FileRecord]]:
     table = tables.files
     by_run: dict[str, list[FileRecord]] = defaultdict(list)
     query = select(table).where(table.c.run_id.in_(run_ids)) if len(run_ids) <= _FEW else select(table)
@@ -531,18 +535,18 @@ def is_readable(connection: Connection, ref: int) -> bool:
     """Whether a trajectory of a lineage that was damaged can be read, or was thinned."""
     row = connection.execute(select(tables.trajectories).where(tables.trajectories.c.id == ref)).one()
     try:
-        stored = _read_whole(connection, row)
+        stored = _read_whole_trajectory(connection, row)
     except Exception:  # noqa: BLE001 - damage shows in any way
         return False
     return stored is None or len(stored.scored.trajectory.tokens) == row.num_tokens
 
 
-def _read_whole(connection: Connection, row: AnyRow) -> StoredTrajectory | None:
-    payload = connection.execute(_parts_of(tables.payloads, row.id)).first()
+def _read_whole_trajectory(connection: Connection, row: AnyRow) -> StoredTrajectory | None:
+    payload = connection.execute(_select_parts(tables.payloads, row.id)).first()
     if payload is None:
         return None
     scores, calls, failures = (
-        connection.execute(_parts_of(table, row.id)).all()
+        connection.execute(_select_parts(table, row.id)).all()
         for table in (tables.scores, tables.tool_calls, tables.parse_failures)
     )
     return stored_trajectory(

@@ -43,7 +43,7 @@ def _run_key(*, primary_key: bool = True) -> Column[str]:
     return Column("run_id", String, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=primary_key, nullable=False)
 
 
-def _trajectory_key() -> Column[int]:
+def _trajectory_column() -> Column[int]:
     owner = ForeignKey("trajectories.id", ondelete="CASCADE")
     return Column("trajectory_ref", Integer, owner, primary_key=True, autoincrement=False)
 
@@ -175,12 +175,12 @@ trajectories = Table(
     Index("ix_trajectories_failed", "run_id", "phase", "step", "k", info=_LATE, **_index_where(FAILED)),
 )
 
-payloads = Table("payloads", metadata, _trajectory_key(), *_value_columns(LargeBinary, "data"))
+payloads = Table("payloads", metadata, _trajectory_column(), *_value_columns(LargeBinary, "data"))
 
 tool_calls = Table(
     "tool_calls",
     metadata,
-    _trajectory_key(),
+    _trajectory_column(),
     *_key_columns(Integer, "turn", "position"),
     *_value_columns(Text, "name", "arguments", "outcome", "text", "attempts"),
     *_value_columns(Float, "queue_s", "run_s"),
@@ -197,7 +197,7 @@ tool_calls = Table(
 scores = Table(
     "scores",
     metadata,
-    _trajectory_key(),
+    _trajectory_column(),
     *_key_columns(Integer, "position"),
     *_value_columns(Text, "term"),
     *_optional_columns(Float, "value"),
@@ -212,7 +212,7 @@ scores = Table(
 parse_failures = Table(
     "parse_failures",
     metadata,
-    _trajectory_key(),
+    _trajectory_column(),
     *_key_columns(Integer, "turn", "position"),
     *_value_columns(Text, "kind", "message", "raw"),
     *_value_columns(Integer, "raw_start"),

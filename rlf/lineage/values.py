@@ -138,7 +138,7 @@ def stored_trajectory(
         failed = _pick_columns(ParseFailure, failure, position=failure.raw_start)
         values["turns"][failure.turn]["failures"].append(failed)
     values |= {"id": row.trajectory_id, "task": task} | {name: getattr(row, name) for name in _OF_TRAJECTORY}
-    scored = _pick_columns(Scored, row, trajectory=values, scores=list(map(_make_score, scores)))
+    scored = _pick_columns(Scored, row, trajectory=values, scores=list(map(_make_score_values, scores)))
     return StoredTrajectory(head, read(Scored, scored))
 
 
@@ -197,6 +197,6 @@ def _make_found_call(row: AnyRow, call: ToolCall, result: ToolResult, inside: st
     )
 
 
-def _make_score(row: AnyRow) -> dict[str, Any]:
+def _make_score_values(row: AnyRow) -> dict[str, Any]:
     parts = {name: json.loads(getattr(row, name) or "null") for name in ("turn_values", "usage")}
     return _pick_columns(Score, row, state=row.state or ScoreState.SCORED, **parts)

@@ -111,7 +111,7 @@ def card_markdown(card: Card) -> str:
         _show_tools(spec),
         _show_rewards(spec),
         _show_training(card, spec),
-        _show_evaluations(card),
+        _write_evaluations(card),
         _controls_part(card),
         _show_limits(spec),
         _show_repeat(record),
@@ -196,7 +196,7 @@ def _show_training(card: Card, spec: Mapping[str, Any]) -> str:
     return "\n\n".join([_make_sheet("Training", ("setting", "value"), rows), *image])
 
 
-def _show_evaluations(card: Card) -> str:
+def _write_evaluations(card: Card) -> str:
     rows = []
     for tried in card.evaluations:
         metrics = tried.found.metrics

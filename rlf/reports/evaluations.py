@@ -119,12 +119,12 @@ def read_evaluations(
     Args:
         original_by_id: of those that repeat a run's evaluation, or another one, that run.
     """
-    rows = [row for run_id in run_ids for row in _read_rows(reader, run_id)]
+    rows = [row for run_id in run_ids for row in _iterate_rows(reader, run_id)]
     repeats = [_read_repeat(reader, run_id, original) for run_id, original in original_by_id.items()]
     return EvaluationReport(tuple(rows), tuple(repeat for repeat in repeats if repeat.num_compared))
 
 
-def _read_rows(reader: Reader, run_id: str) -> Iterator[EvaluationRow]:
+def _iterate_rows(reader: Reader, run_id: str) -> Iterator[EvaluationRow]:
     record = reader.get_run(run_id).record
     cost_usd: dict[str, float] = defaultdict(float)
     for cost in reader.costs(run_id):
@@ -132,10 +132,10 @@ def _read_rows(reader: Reader, run_id: str) -> Iterator[EvaluationRow]:
             cost_usd[phase] += value
     for found in sorted(reader.evaluations(run_id), key=lambda item: (item.mode != "sampled", item.mode)):
         tries = reader.trajectories(run_id, TrajectoryFilter(phase=found.mode, step=found.step))
-        yield _make_row(run_id, record.plan["evaluation"]["target"], found, tries, cost_usd[found.mode])
+        yield _make_evaluation_row(run_id, record.plan["evaluation"]["target"], found, tries, cost_usd[found.mode])
 
 
-def _make_row(
+def _make_evaluation_row(
     run_id: str, target: str, found: Evaluation, tries: Sequence[TrajectorySummary], cost_usd: float
 ) -> EvaluationRow:
     metrics, counted = found.metrics, [item for item in tries if item.reward is not None]

@@ -85,7 +85,7 @@ def change_view(summary: Summary, verdict: str = "") -> RenderableType:
 def example_parts(summary: Summary, options: str, opening: ReadOpening) -> Iterator[RenderableType]:
     """One question before and after, turn by turn; nothing where none was gained."""
     if summary.example is not None:
-        yield from _show_example(summary.example, f"rlf runs show {summary.run_id}{options}", opening)
+        yield from _show_first_example(summary.example, f"rlf runs show {summary.run_id}{options}", opening)
 
 
 def _make_table(changes: Sequence[Change], found: Sequence[Shift | None]) -> Table:
@@ -173,7 +173,7 @@ def _shift_words(shift: Shift, num_modes: int) -> str:
     return f"{words}, {p_value(found.p_adjusted)}{f' by Holm over {num_modes} modes' if num_modes > 1 else ''})"
 
 
-def _show_example(example: Example, command: str, opening: ReadOpening) -> Iterator[RenderableType]:
+def _show_first_example(example: Example, command: str, opening: ReadOpening) -> Iterator[RenderableType]:
     for title, stored in (("one held-out question, before", example.before), ("the same, after", example.after)):
         place = f"--phase {stored.summary.phase} --step {stored.summary.step} --trajectory {stored.summary.k}"
         yield Text()

@@ -61,11 +61,11 @@ def read_sweep(reader: Reader, run_id: str) -> SweepReport:
     members = [run for run in reversed(reader.list_runs()) if run.record.parent_id == sweep.record.id]
     run_by_hash = {run.record.plan_hash: run for run in members}
     planned = sweep.record.plan["members"]
-    rows = [_make_row(reader, tuple(item["overrides"]), run_by_hash.get(item["plan_hash"])) for item in planned]
+    rows = [_make_member_row(reader, tuple(item["overrides"]), run_by_hash.get(item["plan_hash"])) for item in planned]
     return SweepReport(sweep.record.id, sweep.record.name, sweep.status, sweep.error, tuple(rows))
 
 
-def _make_row(reader: Reader, overrides: tuple[str, ...], run: Run | None) -> SweepRow:
+def _make_member_row(reader: Reader, overrides: tuple[str, ...], run: Run | None) -> SweepRow:
     if run is None:
         return SweepRow(overrides, None, None, 0, None, None)
     evaluations = reader.evaluations(run.record.id)

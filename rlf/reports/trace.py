@@ -104,10 +104,10 @@ def calls_table(calls: Sequence[FoundCall]) -> Table:
     """Renders calls of tools with the trajectories that `rlf trace RUN K --phase PHASE --step STEP` shows."""
     header = ("phase", "step", "K", "turn", "tool", "outcome", "time", "arguments", "text")
     left = ("phase", "tool", "outcome", "arguments", "text")
-    return plain_table(header, map(_call_row, calls), left=left, wraps=header)
+    return plain_table(header, map(_call_cells, calls), left=left, wraps=header)
 
 
-def _call_row(call: FoundCall) -> tuple[str, ...]:
+def _call_cells(call: FoundCall) -> tuple[str, ...]:
     turn = f"{call.turn} > {call.inside}" if call.inside else str(call.turn)
     place = (call.phase, str(call.step), str(call.k), turn, visible(call.name), str(call.outcome))
     words = (json.dumps(dict(call.arguments), ensure_ascii=False), " ".join(call.text.split()))

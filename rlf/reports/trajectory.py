@@ -114,7 +114,7 @@ def _rows_after(turn: Turn, max_lines: int | None) -> Iterator[tuple[str, Render
     fed = turn.observation_end > turn.end
     label = "observation" if fed else "not seen"
     contents = [
-        *(_show_call(record, fed, max_lines) for record in turn.calls),
+        *(_render_call(record, fed, max_lines) for record in turn.calls),
         *(_show_failure(failure) for failure in turn.failures),
     ]
     for content in contents:
@@ -140,7 +140,7 @@ def _from_world(text: str, style: str) -> Text:
     return Text(visible(text), style=style, overflow="fold")
 
 
-def _show_call(record: CallRecord, fed: bool, max_lines: int | None) -> RenderableType:
+def _render_call(record: CallRecord, fed: bool, max_lines: int | None) -> RenderableType:
     result = record.result
     arguments = json.dumps(dict(record.call.arguments), ensure_ascii=False, default=str)
     head = Text(visible(f"{record.call.name}({arguments}) → "), style="dim", overflow="fold")
@@ -164,7 +164,7 @@ def _show_inner(result: ToolResult) -> Iterator[RenderableType]:
         for kind in turn.failures:
             yield Text(f"parse failure: {kind}", "red")
         for made in turn.calls:
-            yield _show_call(CallRecord(made.call, made.result), True, None)
+            yield _render_call(CallRecord(made.call, made.result), True, None)
 
 
 def _show_spent(usage: Mapping[str, float]) -> Iterator[str]:

@@ -39,13 +39,13 @@ def told_by(result: ToolResult) -> Told:
     value = result.structured
     cut_rows = isinstance(value, Mapping) and value.get("truncated") is True
     is_cut = result.truncated and result.original is None and value is None
-    return Told(text, _parse_json(text) if value is None else value, is_cut or cut_rows)
+    return Told(text, _parse_or_text(text) if value is None else value, is_cut or cut_rows)
 
 
 def told_in(value: Any) -> Told:
     """What a dataset says; text is read as JSON where it is some."""
     if isinstance(value, str):
-        return Told(value, _parse_json(value))
+        return Told(value, _parse_or_text(value))
     return Told(json.dumps(value, ensure_ascii=False, default=str), value)
 
 
@@ -176,7 +176,7 @@ def _is_near(got: float, expected: float, tolerance: float | None) -> bool:
         return False
 
 
-def _parse_json(text: str) -> Any:
+def _parse_or_text(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -68,16 +68,16 @@ def _split_tokens(text: str) -> frozenset[str]:
 
 def argument_text(record: CallRecord) -> str:
     """Every text and number of the arguments, a line each."""
-    return "\n".join(_list_leaves(record.call.arguments))
+    return "\n".join(_iterate_leaf_texts(record.call.arguments))
 
 
-def _list_leaves(value: Any) -> Iterator[str]:
+def _iterate_leaf_texts(value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
         for key, child in value.items():
             yield str(key)
-            yield from _list_leaves(child)
+            yield from _iterate_leaf_texts(child)
     elif isinstance(value, list | tuple):
         for child in value:
-            yield from _list_leaves(child)
+            yield from _iterate_leaf_texts(child)
     elif value is not None:
         yield str(value)

@@ -190,7 +190,7 @@ class _Asking:
             try:
                 result = self._check_verdict(term, rule.verdict(self.trajectory, self._make_scoring(term)))
             except (Exception, SystemExit) as fault:  # noqa: BLE001 - a rule may be anybody's code
-                result = _make_fault(fault)
+                result = _make_fault_result(fault)
         self.said[term.name] = replace(result, elapsed_s=perf_counter() - started)
 
     async def ask_later(self, terms: Sequence[tuple[Term, Scorer]]) -> None:
@@ -222,7 +222,7 @@ class _Asking:
             except RunError:
                 raise
             except (Exception, SystemExit) as fault:  # noqa: BLE001 - a term may be anybody's code
-                result = _make_fault(fault)
+                result = _make_fault_result(fault)
         self.said[term.name] = replace(result, elapsed_s=perf_counter() - started)
 
     def _make_scoring(self, term: Term) -> Scoring:
@@ -275,7 +275,7 @@ class _Asking:
         return _Said(value, ScoreState.SCORED, reason, turn_values=turn_values, usage=usage)
 
 
-def _make_fault(error: BaseException) -> _Said:
+def _make_fault_result(error: BaseException) -> _Said:
     return _Said(None, ScoreState.FAULT, f"{type(error).__name__}: {error}"[:_MAX_REASON_CHARS])
 
 

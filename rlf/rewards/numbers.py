@@ -57,7 +57,7 @@ def last_number(text: str) -> float | None:
     >>> [last_number(each) for each in ("\\u22125", "4,2", "1/2", "3 x 10^5", "1 000 000")]
     [-5.0, 4.2, 0.5, 300000.0, 1000000.0]
     """
-    values = (_read_value(match) for match in _EXPRESSION.finditer(_in_ascii(text[-_MAX_CHARS:])))
+    values = (_read_number(match) for match in _EXPRESSION.finditer(_in_ascii(text[-_MAX_CHARS:])))
     finite = [value for value in values if value is not None and math.isfinite(value)]
     return finite[-1] if finite else None
 
@@ -76,7 +76,7 @@ def _in_ascii(text: str) -> str:
     return _SIGN_IN_WORDS.sub(r"\g<start>\g<space>-", text)
 
 
-def _read_value(match: re.Match[str]) -> float | None:
+def _read_number(match: re.Match[str]) -> float | None:
     """The number that an expression is; None where it is none."""
     number = _read_decimal(match["first"])
     try:

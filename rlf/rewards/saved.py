@@ -45,7 +45,7 @@ def read_saved(path: Path) -> list[Scored]:
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                found.append(_read_line(json.loads(line), number))
+                found.append(_read_saved_line(json.loads(line), number))
             except ValidationError as error:
                 faults += [
                     _line_fault(path, number, ".".join(map(str, each["loc"])), each["msg"]) for each in error.errors()
@@ -59,7 +59,7 @@ def read_saved(path: Path) -> list[Scored]:
     return found
 
 
-def _read_line(values: Any, number: int) -> Scored:
+def _read_saved_line(values: Any, number: int) -> Scored:
     if isinstance(values, dict) and "scored" in values:
         return from_row(values)
     return SavedTrajectory.model_validate(values).scored(number)

@@ -153,16 +153,18 @@ def certify(
     thinks, parallel = _has_thinking(chat), _has_parallel(chat, tools)
     before = () if system is None else (Message("system", system),)
     question = (*before, Message("user", "Which town lies on the Orr? ¿Cuál? 中 \U0001f600"))
-    plain = _play(chat, tools, question, list(_plain_script(chat, tools, thinks, parallel)), _RESULTS)
+    plain = _play_conversation(chat, tools, question, list(_plain_script(chat, tools, thinks, parallel)), _RESULTS)
     hostile_texts = list(_hostile_texts(chat, tools))
     hostile = (*before, Message("user", hostile_texts[0]))
     script = list(_hostile_script(chat, tools, len(hostile_texts)))
-    attacked = _play(chat, tools, hostile, script, hostile_texts, stop_after_call=bool(chat.call_ends and tools))
-    failed = _play(chat, tools, question, [_Turn(""), _answer(chat)], _RESULTS)
+    attacked = _play_conversation(
+        chat, tools, hostile, script, hostile_texts, stop_after_call=bool(chat.call_ends and tools)
+    )
+    failed = _play_conversation(chat, tools, question, [_Turn(""), _answer_turn(chat)], _RESULTS)
     conversations = [plain, attacked, failed]
     if speaks:
         script = list(_dialogue_script(chat, tools, hostile_texts))
-        conversations.append(_play(chat, tools, question, script, _RESULTS))
+        conversations.append(_play_conversation(chat, tools, question, script, _RESULTS))
     for played in conversations:
         _check(chat, played)
     if not chat.by_name:
@@ -170,7 +172,7 @@ def certify(
     for played in (attacked, *conversations[3:]):
         _check_data(chat, tools, played)
     compared = () if chat.by_name else (plain, attacked, *conversations[3:])
-    found = [difference for played in compared for difference in _differences(chat, tools, played)]
+    found = [difference for played in compared for difference in _find_differences(chat, tools, played)]
     named = tuple(dict.fromkeys(found))
     if named and history is HistoryPolicy.REFUSE:
         raise CheckError(
@@ -204,7 +206,7 @@ def _certify_forks(
             f"chat.history: fork: {'; '.join(named)}; only dropped thinking can be followed. Write "
             "`chat: {history: keep}`, or use another template."
         )
-    played = _play(chat, tools, question, script, _RESULTS, forks=True)
+    played = _play_conversation(chat, tools, question, script, _RESULTS, forks=True)
     _check_tokens(played)
     _check_readings(chat, played)
     spoken = _spoken_turns(chat, played)
@@ -224,24 +226,24 @@ def _plain_script(chat: ChatFormat, tools: Sequence[ToolDescription], thinks: bo
     several = tuple(example_call(tool, 1) for tool in (*tools, *tools)[:_MAX_PARALLEL])
     for turn in [*calls, several] if parallel else calls:
         yield _Turn(chat.write_calls(turn), thought, turn)
-    yield replace(_answer(chat), thinking=thought)
+    yield replace(_answer_turn(chat), thinking=thought)
 
 
 def _hostile_script(chat: ChatFormat, tools: Sequence[ToolDescription], num_results: int) -> Iterator[_Turn]:
     for index in range(num_results if tools else 0):
         calls = (example_call(tools[index % len(tools)], index % NUM_SAMPLED_VARIANTS),)
         yield _Turn(chat.write_calls(calls), "", calls)
-    yield _answer(chat)
+    yield _answer_turn(chat)
 
 
 def _dialogue_script(chat: ChatFormat, tools: Sequence[ToolDescription], texts: Sequence[str]) -> Iterator[_Turn]:
     """Answers that a world answers, whatever it says, with a call between two of them."""
     for number, text in enumerate(texts):
-        yield replace(_answer(chat), reply=text)
+        yield replace(_answer_turn(chat), reply=text)
         if tools and number == 0:
             calls = (example_call(tools[0]),)
             yield _Turn(chat.write_calls(calls), "", calls)
-    yield _answer(chat)
+    yield _answer_turn(chat)
 
 
 def _hostile_texts(chat: ChatFormat, tools: Sequence[ToolDescription]) -> Iterator[str]:
@@ -256,7 +258,7 @@ def _hostile_texts(chat: ChatFormat, tools: Sequence[ToolDescription]) -> Iterat
     yield _HUGE
 
 
-def _answer(chat: ChatFormat) -> _Turn:
+def _answer_turn(chat: ChatFormat) -> _Turn:
     said = "It is Vell: 中 42."
     return _Turn(chat.write_answer(said), answer=said)
 
@@ -284,7 +286,7 @@ def _has_parallel(chat: ChatFormat, tools: Sequence[ToolDescription]) -> bool:
     return chat.parse(_write_turn(chat, _Turn(chat.write_calls(calls))), truncated=False).items == calls
 
 
-def _play(
+def _play_conversation(
     chat: ChatFormat,
     tools: tuple[ToolDescription, ...],
     messages: tuple[Message, ...],
@@ -429,7 +431,7 @@ def _spoken_turns(chat: ChatFormat, played: _Played) -> list[Spoken]:
     return turns
 
 
-def _differences(chat: ChatFormat, tools: Sequence[ToolDescription], played: _Played) -> tuple[str, ...]:
+def _find_differences(chat: ChatFormat, tools: Sequence[ToolDescription], played: _Played) -> tuple[str, ...]:
     turns = _spoken_turns(chat, played)
     tokens, cuts = played.trajectory.tokens, [0]
     for turn in played.trajectory.turns:

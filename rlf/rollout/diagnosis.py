@@ -167,15 +167,15 @@ def _signal_words(scored: Sequence[Scored], signal: Signal, setting: Setting) ->
     match signal:
         case Signal.NOT_SCORED:
             return "no trajectory has a reward: nothing to learn from"
-        case Signal.NO_DIFFERENCE if setting.by_group and len(_rewards(scored)) > 1:
+        case Signal.NO_DIFFERENCE if setting.by_group and len(_distinct_rewards(scored)) > 1:
             return "every group has equal rewards: nothing to learn from"
         case Signal.NO_DIFFERENCE:
-            return f"every reward is {_rewards(scored).pop():g}: nothing to learn from"
+            return f"every reward is {_distinct_rewards(scored).pop():g}: nothing to learn from"
     terms = ", ".join(repr(name) for name in _differing_terms(scored)) or "other terms"
     return f"rewards differ by {terms} only: nothing to learn success from"
 
 
-def _rewards(scored: Sequence[Scored]) -> set[float]:
+def _distinct_rewards(scored: Sequence[Scored]) -> set[float]:
     return {item.reward for item in scored if item.reward is not None}
 
 
@@ -327,7 +327,11 @@ def _gold_cause(scored: Sequence[Scored], setting: Setting) -> Cause | None:
 
 def _constant(scored: Sequence[Scored]) -> Cause:
     terms = "; ".join(f"{score.term} {score.contribution:g}" for score in scored[0].scores)
-    whole = "the reward is the same whatever the policy does" if len(_rewards(scored)) == 1 else "every group's is one"
+    whole = (
+        "the reward is the same whatever the policy does"
+        if len(_distinct_rewards(scored)) == 1
+        else "every group's is one"
+    )
     advice = "Try the terms with `rlf rewards attack SPEC`, and see that they separate good from bad trajectories."
     return Cause(CauseKind.CONSTANT_REWARD, f"{whole} ({terms})", advice, 0)
 

@@ -78,7 +78,7 @@ def _stands_in(value: str, text: str) -> bool:
     return len(value) > _SHORT and f" {value} " in f" {text} "
 
 
-def _values(gold: Any) -> list[str]:
+def _column_values(gold: Any) -> list[str]:
     """The texts of a gold or a column, which may be a list of right answers."""
     items = gold if isinstance(gold, list | tuple) else [gold]
     texts = [_normal(str(item)) for item in items if isinstance(item, str | int | float)]
@@ -95,7 +95,9 @@ def _missing(trajectories: Sequence[Trajectory], key: str) -> GoldCause | None:
 
 
 def _held_by_answers(trajectories: Sequence[Trajectory], texts: Sequence[_Texts]) -> GoldCause | None:
-    found = [k for k, t in enumerate(trajectories) if any(texts[k].is_answered(v) for v in _values(t.task.answer))]
+    found = [
+        k for k, t in enumerate(trajectories) if any(texts[k].is_answered(v) for v in _column_values(t.task.answer))
+    ]
     if len(found) < _least(trajectories):
         return None
     seen = f"{len(found)} answers hold the gold and none counts as right"
@@ -119,7 +121,7 @@ def _other_column(
     name, places = max(found.items(), key=lambda item: len(item[1]))
     if len(places) < _least(trajectories):
         return None
-    golds = sum(any(texts[k].is_found(v) for v in _values(t.task.answer)) for k, t in enumerate(trajectories))
+    golds = sum(any(texts[k].is_found(v) for v in _column_values(t.task.answer)) for k, t in enumerate(trajectories))
     if golds >= len(places):
         return None
     seen = f"column {name!r} is found in answers or tool results of {len(places)} of {len(trajectories)} trajectories, "
@@ -129,7 +131,7 @@ def _other_column(
 
 def _found_columns(columns: Mapping[str, Any], texts: _Texts, gold: str | None) -> Iterator[str]:
     for name, value in columns.items():
-        if name != gold and any(v not in texts.question and texts.is_found(v) for v in _values(value)):
+        if name != gold and any(v not in texts.question and texts.is_found(v) for v in _column_values(value)):
             yield name
 
 
@@ -143,8 +145,8 @@ def _one_gold(trajectories: Sequence[Trajectory], key: str) -> GoldCause | None:
 
 def _found_nowhere(trajectories: Sequence[Trajectory], texts: Sequence[_Texts], key: str) -> GoldCause | None:
     """Tools gave results in most trajectories, and no gold stands in any of them."""
-    looked = [k for k, t in enumerate(trajectories) if texts[k].results and _values(t.task.answer)]
-    found = any(texts[k].is_found(v) for k in looked for v in _values(trajectories[k].task.answer))
+    looked = [k for k, t in enumerate(trajectories) if texts[k].results and _column_values(t.task.answer)]
+    found = any(texts[k].is_found(v) for k in looked for v in _column_values(trajectories[k].task.answer))
     if 2 * len(looked) < len(trajectories) or found:
         return None
     example = trajectories[looked[0]]

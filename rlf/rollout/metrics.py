@@ -20,10 +20,10 @@ def rollout_metrics(scored: Sequence[Scored]) -> dict[str, float]:
     counted = [item for item in scored if item.reward is not None]
     metrics = {"unscorable": float(len(scored) - len(counted))}
     metrics |= _term_counts(scored) | _term_usage(scored)
-    metrics |= _calls(scored) | _worlds(scored)
+    metrics |= _call_metrics(scored) | _worlds(scored)
     metrics |= {f"stop/{stop}": n / len(scored) for stop, n in _counts(s.trajectory.stop for s in scored).items()}
     if counted:
-        metrics |= _rewards(counted) | _shares(counted) | _sizes(counted) | _solves(counted)
+        metrics |= _reward_metrics(counted) | _shares(counted) | _sizes(counted) | _solves(counted)
     return metrics
 
 
@@ -44,7 +44,7 @@ def wait_share(scored: Sequence[Scored]) -> float:
     return waiting_s / alive_s if alive_s else 0.0
 
 
-def _rewards(counted: Sequence[Scored]) -> dict[str, float]:
+def _reward_metrics(counted: Sequence[Scored]) -> dict[str, float]:
     metrics: dict[str, float] = {}
     for name, values in _values_by_name(counted).items():
         metrics[f"{name}/mean"] = fmean(values)
@@ -152,7 +152,7 @@ def _sizes(counted: Sequence[Scored]) -> dict[str, float]:
     }
 
 
-def _calls(scored: Sequence[Scored]) -> dict[str, float]:
+def _call_metrics(scored: Sequence[Scored]) -> dict[str, float]:
     records = [record for item in scored for record in item.trajectory.calls]
     failures = [failure for item in scored for failure in item.trajectory.failures]
     metrics = {"tools/calls_per_trajectory": len(records) / len(scored)}

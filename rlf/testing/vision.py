@@ -94,7 +94,7 @@ def make_tiny_llava(folder: Path, seed: int = 0) -> Path:
     }
     config = LlavaConfig(
         vision_config=sight,
-        text_config={"model_type": "qwen3", **_text(tokenizer)},
+        text_config={"model_type": "qwen3", **_text_config(tokenizer)},
         image_token_index=_id(tokenizer, LLAVA_IMAGE),
         tie_word_embeddings=False,
     )
@@ -127,7 +127,7 @@ def make_tiny_qwen_vl(folder: Path, seed: int = 0) -> Path:
     rope = {"rope_type": "default", "rope_theta": 1e5, "mrope_section": [6, 5, 5], "mrope_interleaved": True}
     config = Qwen3VLConfig(
         vision_config=sight,
-        text_config={**_text(tokenizer), "rope_parameters": rope},
+        text_config={**_text_config(tokenizer), "rope_parameters": rope},
         image_token_id=image,
         video_token_id=video,
         vision_start_token_id=start,
@@ -154,7 +154,7 @@ def make_tiny_qwen_vl(folder: Path, seed: int = 0) -> Path:
     return folder
 
 
-def _text(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+def _text_config(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     """The language model's part of a configuration."""
     return {
         "vocab_size": len(tokenizer),

@@ -175,8 +175,8 @@ class _Run:
 
     async def _run_call(self, call: RequestedCall, done: list[InnerCall]) -> ToolResult:
         """The result of a call, which is put among those that are over, also where it is cut off."""
-        made = ToolCall(call.name, _read_arguments(call) or {})
-        if _read_arguments(call) is None:
+        made = ToolCall(call.name, _read_call_arguments(call) or {})
+        if _read_call_arguments(call) is None:
             text = f"error: the arguments of {call.name} are no JSON object"
             result = ToolResult(Outcome.INVALID_ARGUMENTS, text)
         else:
@@ -236,7 +236,7 @@ def _correct_failure(failure: ParseFailure) -> dict[str, Any]:
     return {"role": "user", "content": f"error: {failure.message}"}
 
 
-def _read_arguments(call: RequestedCall) -> dict[str, Any] | None:
+def _read_call_arguments(call: RequestedCall) -> dict[str, Any] | None:
     try:
         arguments = json.loads(call.arguments or "{}")
     except (ValueError, RecursionError):

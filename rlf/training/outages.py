@@ -86,7 +86,7 @@ class Outages:
         if counts(scored):
             self._note_answer(SAMPLER, now)
             self._note_answer(REWARD, now)
-        for ended_at, record in _calls(scored.trajectory, began):
+        for ended_at, record in _timed_calls(scored.trajectory, began):
             if record.result.outcome in _ANSWERS and not record.result.cached:
                 self._note_answer(f"tool {record.call.name!r}", ended_at)
             elif record.result.outcome.is_infrastructure:
@@ -174,7 +174,7 @@ class Outages:
         service.is_back.set()
 
 
-def _calls(trajectory: Trajectory, began: float) -> Iterator[tuple[float, CallRecord]]:
+def _timed_calls(trajectory: Trajectory, began: float) -> Iterator[tuple[float, CallRecord]]:
     """Each call with when it ended at the earliest, as the times of its turns say."""
     for turn in trajectory.turns:
         began += turn.sample_s + turn.tools_s

@@ -51,7 +51,7 @@ class Guard:
         nonce = secrets.token_urlsafe(16)
         scope.setdefault("state", {})["nonce"] = nonce
         answer = self._refuse(Request(scope)) or self._admit(Request(scope)) or self._app
-        await answer(scope, _limited(receive), _with_headers(send, nonce))
+        await answer(scope, _limit_body(receive), _with_headers(send, nonce))
 
     def _refuse(self, request: Request) -> Response | None:
         """The answer to a visitor or a write from elsewhere, whatever token comes with it."""
@@ -97,7 +97,7 @@ def _announced_size(headers: Headers) -> int:
     return int(size) if size.isdecimal() else 0
 
 
-def _limited(receive: Receive) -> Receive:
+def _limit_body(receive: Receive) -> Receive:
     """A body in chunks ends where it is too large, as if its sender had gone away."""
     num_bytes = 0
 

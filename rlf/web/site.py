@@ -55,7 +55,7 @@ class Site:
 
     def __init__(self, settings: WebSettings) -> None:
         self.settings = settings
-        self._templates = _environment()
+        self._templates = _make_environment()
         self._templates.globals["site"] = settings
         self._templates.globals["version"] = __version__
         self.runs_folder = settings.runs_folder
@@ -198,7 +198,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _environment() -> Environment:
+def _make_environment() -> Environment:
     """Templates in which every text is escaped and has its control and direction characters shown."""
     environment = Environment(
         loader=FileSystemLoader([_HERE / "templates", _SHARED]),

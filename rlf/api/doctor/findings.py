@@ -173,7 +173,7 @@ def _check_gpu(_: Path) -> Iterator[Finding]:
         yield Finding("gpu", Status.OK, f"none; {default_engine().TITLE} runs on the CPU")
 
 
-def _check_database(runs_folder: Path) -> Iterator[Finding]:
+def _examine_database(runs_folder: Path) -> Iterator[Finding]:
     found = f"SQLite {sqlite3.sqlite_version}"
     if sqlite3.sqlite_version_info[:2] < _MIN_SQLITE:
         yield Finding("database", Status.FAIL, found, "Install a Python built with SQLite 3.35 or later.")
@@ -244,7 +244,7 @@ CHECKS: tuple[Callable[[Path], Iterator[Finding]], ...] = (
     _check_disk,
     _check_home,
     _check_gpu,
-    _check_database,
+    _examine_database,
     _check_git,
     _check_sandbox,
 )

@@ -99,10 +99,10 @@ def show_world(folder: Path, number: int | None) -> ShownWorld:
     certificate, tasks = read_world(folder)
     if number is not None and not 0 <= number < len(tasks):
         raise RlfError(f"--task: got {number}; {folder} has the tasks 0 to {len(tasks) - 1}. Name one of these.")
-    return ShownWorld(folder, certificate, None if number is None else _shown(folder, number, tasks[number]))
+    return ShownWorld(folder, certificate, None if number is None else _show_task(folder, number, tasks[number]))
 
 
-def _shown(folder: Path, number: int, task: Task) -> ShownTask:
+def _show_task(folder: Path, number: int, task: Task) -> ShownTask:
     steps = tuple(ShownStep(s.question, s.tool, s.arguments, s.gold, s.needs) for s in task.steps)
     tools = {name: _description(folder / "tools" / f"{name}.yaml") for name in task.tools}
     return ShownTask(number, task.id, task.scenario, task.question, task.answer, task.join, steps, tools)

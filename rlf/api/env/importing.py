@@ -98,7 +98,7 @@ def _python(source: str) -> tuple[dict[str, Any], list[str]]:
     return {"kind": "python", "callable": f"{place}:{name}"}, ["data: rows need the columns that its `reset` takes"]
 
 
-def _text(source: str) -> tuple[dict[str, Any], list[str]]:
+def _import_text_world(source: str) -> tuple[dict[str, Any], list[str]]:
     return {"kind": "text", "make": source}, []
 
 
@@ -137,4 +137,4 @@ def _mcp(source: str) -> tuple[dict[str, Any], list[str]]:
     return {"kind": "mcp", "server": server | {"start_timeout_s": 60}, **life, **key}, notes
 
 
-_MAKERS = {"python": _python, "mcp": _mcp, "openenv": _openenv, "text": _text}
+_MAKERS = {"python": _python, "mcp": _mcp, "openenv": _openenv, "text": _import_text_world}

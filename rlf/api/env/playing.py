@@ -44,7 +44,7 @@ def play_actions(spec: str, number: int, actions: Sequence[str | Mapping[str, An
         RlfError: the spec has no world, or no such task.
     """
     found = world_spec([Path(spec)], [])
-    task, played, scenes = pick_task(found, number), [_action(one) for one in actions], list[Scene]()
+    task, played, scenes = pick_task(found, number), [_parse_action(one) for one in actions], list[Scene]()
 
     async def act(scene: Scene) -> Action | None:
         scenes.append(scene)
@@ -66,7 +66,7 @@ def play_actions(spec: str, number: int, actions: Sequence[str | Mapping[str, An
     )
 
 
-def _action(given: str | Mapping[str, Any]) -> Action:
+def _parse_action(given: str | Mapping[str, Any]) -> Action:
     if isinstance(given, str):
         return given
     name, arguments = given.get("name"), given.get("arguments")

@@ -85,7 +85,7 @@ def list_worlds(folder: Path = Path("specs")) -> list[WorldKind]:
 
     found: dict[str, list[Path]] = {}
     for path in sorted(folder.glob("*.yaml")):
-        keys = _keys_of(path)
+        keys = _own_keys(path)
         env = keys.get("env")
         if isinstance(env, dict):
             found.setdefault(str(env.get("kind")), []).append(path)
@@ -103,7 +103,7 @@ def world_spec(files: Sequence[Path], overrides: Sequence[str]) -> RunSpec:
     from rlf.plan.compiler import compile as compile_plan
     from rlf.spec import load_spec
 
-    is_alone = not any({"model", "extends"} & _keys_of(file).keys() for file in files)
+    is_alone = not any({"model", "extends"} & _own_keys(file).keys() for file in files)
     spec = compile_plan(load_spec([_ALONE, *files] if is_alone else files, overrides)).spec
     if spec.env is None:
         raise RlfError(f"{files[0]}: it declares no world (`env`). Write one; `rlf env list` shows the kinds.")
@@ -112,7 +112,7 @@ def world_spec(files: Sequence[Path], overrides: Sequence[str]) -> RunSpec:
     return spec
 
 
-def _keys_of(path: Path) -> dict[str, Any]:
+def _own_keys(path: Path) -> dict[str, Any]:
     try:
         keys = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError):

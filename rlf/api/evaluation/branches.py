@@ -80,7 +80,7 @@ def play_branches(
     with open_target(name, runs_folder=runs_folder, needs_data=False) as target:
         if point.observation is not None and target.spec.env is not None:
             raise RlfError("--observation: the run has a world, whose state the result depends on. Remove the option.")
-        played = asyncio.run(_play(target, stored.scored.trajectory, point, num_samples))
+        played = asyncio.run(_play_rollouts(target, stored.scored.trajectory, point, num_samples))
         saved = save_played(played, BRANCH, target, runs_folder, command, {SECTION: asdict(point)})
     right = [one.success >= 1.0 for one in played if one.reward is not None and one.success is not None]
     success = stored.summary.success
@@ -104,7 +104,7 @@ def _check_turn(trajectory: Trajectory, point: BranchPoint) -> None:
         raise RlfError("--observation: the last turn that is kept made no call. Name a turn with one.")
 
 
-async def _play(target: Target, trajectory: Trajectory, point: BranchPoint, num_samples: int) -> list[Scored]:
+async def _play_rollouts(target: Target, trajectory: Trajectory, point: BranchPoint, num_samples: int) -> list[Scored]:
     spec = target.spec
     host, tokenizer = await asyncio.to_thread(
         target.load_host, HostSettings(num_slots=num_samples, dtype=spec.model.dtype)

@@ -100,7 +100,7 @@ def log_values(reader: Reader, run_id: str, found: Evaluation) -> dict[str, Any]
         "results": {
             "total_samples": len(tries),
             "completed_samples": sum(item.reward is not None for item in tries),
-            "scores": list(_show_scores(record, found, samples)),
+            "scores": list(_iterate_score_values(record, found, samples)),
             "metadata": dict(found.metrics),
         },
         "stats": {"started_at": _show_time(record.started), "completed_at": _show_time(found.finished)},
@@ -108,7 +108,7 @@ def log_values(reader: Reader, run_id: str, found: Evaluation) -> dict[str, Any]
     }
 
 
-def _show_scores(
+def _iterate_score_values(
     record: RunRecord, found: Evaluation, samples: Sequence[Mapping[str, Any]]
 ) -> Iterator[dict[str, Any]]:
     """The mean of each term, and of the first, which is success, the interval."""
@@ -144,7 +144,7 @@ def _show_sample(scored: Scored, model: str) -> dict[str, Any]:
         "target": _show_target(task.answer),
         "messages": [*messages, *said],
         "output": {"model": model, "completion": answer, "choices": [_show_choice(answer, trajectory.stop)]},
-        "scores": {score.term: _show_score(score, answer) for score in scored.scores if score.value is not None},
+        "scores": {score.term: _score_values(score, answer) for score in scored.scores if score.value is not None},
         "metadata": {
             "kind": task.kind,
             "stop": str(trajectory.stop),
@@ -184,7 +184,7 @@ def _show_choice(answer: str, stop: StopReason) -> dict[str, Any]:
     return {"message": {"role": "assistant", "content": answer, "source": "generate"}, "stop_reason": reason}
 
 
-def _show_score(score: Score, answer: str) -> dict[str, Any]:
+def _score_values(score: Score, answer: str) -> dict[str, Any]:
     return {"value": score.value, "answer": answer, "explanation": score.reason or None}
 
 

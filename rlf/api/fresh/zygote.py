@@ -89,14 +89,14 @@ def _work(connection: socket.socket) -> NoReturn:
     signal.alarm(asked["deadline_s"])
     os.chdir(asked["folder"])
     import_from(Path.cwd())
-    answer = _answer(asked["task"], asked["arguments"])
+    answer = _answer_task(asked["task"], asked["arguments"])
     with suppress(OSError):  # nobody waits any more
         connection.sendall(Redactor(os.environ).json(answer).encode())  # `.env` files brought secrets in too
     connection.close()
     os._exit(0)
 
 
-def _answer(task: str, arguments: dict[str, Any]) -> dict[str, Any]:
+def _answer_task(task: str, arguments: dict[str, Any]) -> dict[str, Any]:
     try:
         return {"data": as_json(tasks.TASKS[task](**arguments))}
     except RlfError as error:

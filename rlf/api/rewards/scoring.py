@@ -77,7 +77,7 @@ def load_rewards(files: Sequence[Path], texts: Mapping[Path, str] | None = None)
     found, faults = list[RewardFile](), list[Fault]()
     for file in files or sorted(FOLDER.glob("*.yaml")):
         try:
-            found.append(_load_file(file, texts or {}))
+            found.append(_load_reward_file(file, texts or {}))
         except SpecError as error:
             faults += error.faults
     if faults:
@@ -87,7 +87,7 @@ def load_rewards(files: Sequence[Path], texts: Mapping[Path, str] | None = None)
     return found
 
 
-def _load_file(file: Path, texts: Mapping[Path, str]) -> RewardFile:
+def _load_reward_file(file: Path, texts: Mapping[Path, str]) -> RewardFile:
     reading = Reading(texts)
     root = reading.read(absolute(file, Path.cwd()), "reward", None)
     if root is None:

@@ -43,7 +43,7 @@ def fork(
         raise RlfError(f"{name}: got the step {text!r}; expected a number. Write e.g. `{run_name}@6`.")
     with open_reader(runs_folder) as reader:
         record = reader.get_run(run_name).record
-        _check_engine(record, None)
+        _check_can_fork(record, None)
         places = Places.of(record, reader.store)
         start_at = choose_start(reader, record, int(text) if at else None)
         kept = [str(saved.step) for saved in kept_checkpoints(reader, record.id)]
@@ -54,7 +54,7 @@ def fork(
         )
     checked = check_spec(files, overrides) if files else check_changed(record, places, overrides)
     spec = checked.plan.spec
-    _check_engine(record, spec.engine)
+    _check_can_fork(record, spec.engine)
     if spec.train.steps <= start_at.step:
         raise RlfError(
             f"train.steps: got {spec.train.steps}; the checkpoint is of step {start_at.step}, and the child run "
@@ -64,7 +64,7 @@ def fork(
     return start(checked.fit(Fit()), runs_folder=runs_folder, view=view, command=command, parent=parent)
 
 
-def _check_engine(record: RunRecord, engine: EngineSpec | None) -> None:
+def _check_can_fork(record: RunRecord, engine: EngineSpec | None) -> None:
     """Args: engine: the child's; None: that of the run itself."""
     if record.engine == SWEEP:
         raise RlfError(f"run {record.id}: is a sweep and has no checkpoints. Name one of its runs.")

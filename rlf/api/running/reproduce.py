@@ -64,7 +64,7 @@ def reproduce(name: str, *, live: bool, runs_folder: Path, view: View, command: 
         restored = restore_plan(record, places)
         start_at = _find_start(reader, record)
         changes = find_changes(reader, record, restored, places, at_step=0)
-    plan = _as_it_is(_reported_here(restored), places)
+    plan = _keep_plan(_reported_here(restored), places)
     differing_inputs = (
         Notice("warning", f"differs from the original: {change.words}", {"role": change.role, "path": change.path})
         for change in changes
@@ -99,7 +99,7 @@ def _reported_here(plan: Plan) -> Plan:
     return plan.model_copy(update={"spec": spec, "interpolated": kept})
 
 
-def _as_it_is(plan: Plan, places: Places) -> Plan:
+def _keep_plan(plan: Plan, places: Places) -> Plan:
     """The plan with what its files hold now; its hash is another one where that is not what they held."""
     now = as_they_are(plan, places)
     if [file.sha256 for file in now.files] == [file.sha256 for file in plan.files]:

@@ -81,14 +81,14 @@ def _write_trajectories(
     for head in heads:
         stored = reader.whole(run_id, head)
         if stored is not None:
-            row = _make_row(stored)
+            row = _make_trajectory_row(stored)
             shown = side("", stored, openings(stored.scored.trajectory))
             _write_page(folder / row.file, render("turns.html", title=f"{row.name} · {run_id}", side=shown))
             rows.append(row)
     return rows
 
 
-def _make_row(stored: StoredTrajectory) -> _Row:
+def _make_trajectory_row(stored: StoredTrajectory) -> _Row:
     head, messages = stored.summary, stored.scored.trajectory.task.messages
     name = f"{head.phase} {head.step} · {head.k}"
     file = f"t/{head.phase}-{head.step}-{head.k}.html"

@@ -16,16 +16,16 @@ __all__ = ["Graph", "Node", "NodeDifference", "diff_runs", "read_graph", "whence
 
 def whence(reader: Reader, thing: str) -> list[Node]:
     """A checkpoint, exported model or run, behind everything that made it."""
-    graph, key = _find_node(reader, thing)
+    graph, key = _find_graph_node(reader, thing)
     return [*graph.ancestors(key), *([node] if (node := graph.node(key)) else [])]
 
 
-def _find_node(reader: Reader, thing: str) -> tuple[Graph, str]:
+def _find_graph_node(reader: Reader, thing: str) -> tuple[Graph, str]:
     """The graph that holds a thing, and the thing's key."""
     path = Path(thing).absolute()
     if not path.exists():  # every run's checkpoints are read for a path alone
         with suppress(RlfError):
-            return _of_run(reader, thing)
+            return _graph_of_run(reader, thing)
     for run in reader.list_runs():
         run_id = run.record.id
         for kind, made in (("checkpoint", reader.checkpoints(run_id)), ("export", reader.exports(run_id))):
@@ -33,7 +33,7 @@ def _find_node(reader: Reader, thing: str) -> tuple[Graph, str]:
                 if Path(item.path).absolute() == path:
                     return read_graph(reader, run_id), f"{kind}:{item.path}"
     try:
-        return _of_run(reader, thing)
+        return _graph_of_run(reader, thing)
     except RlfError as error:
         raise RlfError(
             f"{thing}: no checkpoint, exported model or run of the lineage has this name. `rlf runs show RUN` "
@@ -41,7 +41,7 @@ def _find_node(reader: Reader, thing: str) -> tuple[Graph, str]:
         ) from error
 
 
-def _of_run(reader: Reader, name: str) -> tuple[Graph, str]:
+def _graph_of_run(reader: Reader, name: str) -> tuple[Graph, str]:
     run_id = reader.get_run(name).record.id
     return read_graph(reader, run_id), f"run:{run_id}"
 

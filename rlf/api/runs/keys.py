@@ -119,13 +119,13 @@ def read_key(reader: Reader, spec: str, key: str) -> KeyRuns:
     for run_id, plan in plans.items():
         by_value.setdefault(repr(plan.get(key)), []).append(run_id)
     values = [
-        KeyValue(plans[ids[0]].get(key), tuple(ids), _mean([success[one] for one in ids if one in success]))
+        KeyValue(plans[ids[0]].get(key), tuple(ids), _mean_of_known([success[one] for one in ids if one in success]))
         for ids in by_value.values()
     ]
-    return KeyRuns(spec, key, tuple(values), tuple(_pairs(plans, success, key)))
+    return KeyRuns(spec, key, tuple(values), tuple(_find_pairs(plans, success, key)))
 
 
-def _pairs(plans: Mapping[str, Mapping[str, Any]], success: Mapping[str, float], key: str) -> list[KeyPair]:
+def _find_pairs(plans: Mapping[str, Mapping[str, Any]], success: Mapping[str, float], key: str) -> list[KeyPair]:
     """Each run beside the newest earlier one that differs in this key alone."""
     ids, pairs = [one for one in plans if one in success], list[KeyPair]()
     for at, now in enumerate(ids):
@@ -143,5 +143,5 @@ def _runs(reader: Reader, spec: str, limit: int = _MAX_RUNS) -> list[Run]:
     return reader.list_runs(ids[:limit])
 
 
-def _mean(values: Sequence[float]) -> float | None:
+def _mean_of_known(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None

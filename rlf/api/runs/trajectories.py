@@ -134,7 +134,7 @@ def parse_place(text: str) -> tuple[str, int, int]:
 
 def page_trajectories(reader: Reader, name: str, listed: Listed, after: str | None, limit: int) -> TrajectoryPage:
     """The trajectories of a list, a page at a time."""
-    run = _read_line(reader, name)
+    run = _read_run_line(reader, name)
     rows = _read_page(reader, run.id, listed, None if after is None else parse_place(after), limit + 1)
     following = place_of(rows[limit - 1].summary) if len(rows) > limit else None
     return TrajectoryPage(run, tuple(rows[:limit]), following)
@@ -165,7 +165,7 @@ def read_trajectory(
         openings: of a run, which reads what its policy saw before a question.
         listed: the list in which it has neighbours; None: its step or evaluation.
     """
-    run = _read_line(reader, name)
+    run = _read_run_line(reader, name)
     phase, step, k = place
     stored = reader.trajectory(run.id, k=k, step=step, phase=phase)
     found = stored.summary
@@ -226,7 +226,7 @@ def read_answers(
     reader: Reader, name: str, task_id: str, openings: Callable[[str], Openings], step: int | None, phase: str | None
 ) -> Answers:
     """The answers to a question: those of one step or evaluation, or the first of each evaluation of the run."""
-    run = _read_line(reader, name)
+    run = _read_run_line(reader, name)
     found = reader.trajectories(run.id, TrajectoryFilter(task_id=task_id, step=step, phase=phase, limit=1000))
     if not found:
         raise RlfError(f"run {run.id}: no answer to {task_id!r} there. The list of its trajectories names the tasks.")
@@ -240,7 +240,7 @@ def read_answers(
     return Answers(run, task_id, question, gold, tuple(sides), tuple(one for one, _ in read))
 
 
-def _read_line(reader: Reader, name: str) -> RunLine:
+def _read_run_line(reader: Reader, name: str) -> RunLine:
     return reader.run_lines(run_id=reader.get_run(name).record.id)[0]
 
 

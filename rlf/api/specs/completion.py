@@ -16,16 +16,16 @@ from rlf.trackers import TRACKERS
 
 def override_keys() -> list[str]:
     """Dotted keys of a spec, kinds' own left out."""
-    return list(_keys_of(RunSpec, ""))
+    return list(_iterate_keys(RunSpec, ""))
 
 
-def _keys_of(model: Any, prefix: str) -> Iterator[str]:
+def _iterate_keys(model: Any, prefix: str) -> Iterator[str]:
     below = {name: found for name, found in submodels(model) if found.model_fields}
     lists = {"tools", "rewards", "report_to"}
     for name, info in model.model_fields.items():
         key = info.alias or name
         if key in below and key not in lists and below[key] not in (Estimator, EngineSpec):
-            yield from _keys_of(below[key], f"{prefix}{key}.")
+            yield from _iterate_keys(below[key], f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}"
 

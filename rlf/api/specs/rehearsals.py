@@ -74,7 +74,7 @@ def rehearse(
         stages.append(Stage(name, words, since - before))
         tell(stages[-1])
 
-    loaded = _check_engine(files, overrides).loaded
+    loaded = _check_rehearsable(files, overrides).loaded
     done = engine_of(loaded.spec).rehearse(loaded, reach, vllm=vllm)
     return Rehearsal(tuple(stages), done.changes, done.not_covered)
 
@@ -95,13 +95,13 @@ def run_in_full(
         RunError: the run failed.
     """
     check_runs_folder(runs_folder)
-    checked = _check_engine(files, overrides)
+    checked = _check_rehearsable(files, overrides)
     spec = checked.plan.spec
     placed = checked.fit(engine_of(spec).fit_rehearsal(spec, vllm=vllm))
     return start(placed, runs_folder=runs_folder, view=view, command=command)
 
 
-def _check_engine(files: Sequence[Path], overrides: Sequence[str]) -> Checked:
+def _check_rehearsable(files: Sequence[Path], overrides: Sequence[str]) -> Checked:
     checked = check_spec(files, overrides)
     kind, others = checked.plan.spec.engine.kind, engines_with(Feature.REHEARSAL)
     if kind not in others:

@@ -58,7 +58,7 @@ def _tools_of_files(files: Sequence[Path], texts: Mapping[Path, str]) -> list[tu
     for file in files or sorted(_FOLDER.glob("*.yaml")):
         try:
             known = [tool for _, tool in found]
-            found += [(file, tool) for tool in _load_file(file, texts) if tool not in known]
+            found += [(file, tool) for tool in _load_tool_file(file, texts) if tool not in known]
         except SpecError as error:
             faults += error.faults
     if faults:
@@ -92,7 +92,7 @@ def holds_spec(file: Path) -> bool:
     return root is not None and not any(key in root.mapping for key in _TOOL_KEYS) and not names_server(root)
 
 
-def _load_file(file: Path, texts: Mapping[Path, str]) -> Sequence[ToolDeclaration]:
+def _load_tool_file(file: Path, texts: Mapping[Path, str]) -> Sequence[ToolDeclaration]:
 
     reading = Reading(texts)
     root = reading.read(absolute(file, Path.cwd()), "tool", None)

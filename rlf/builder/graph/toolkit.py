@@ -136,12 +136,16 @@ def make_toolkit(
             functions.append(function)
             families[function.name] = place
     by_relation = {relation: function for function in functions for relation in function.words}
-    actions = {each.name: _action(pack, each, used, rng) for each in pack.relations if acts and each.words.mutable}
+    actions = {
+        each.name: _make_change_function(pack, each, used, rng)
+        for each in pack.relations
+        if acts and each.words.mutable
+    }
     families |= {actions[each.name].name: each.family for each in pack.relations if each.name in actions}
     return Toolkit((*functions, *actions.values()), by_relation, families, actions)
 
 
-def _action(pack: Pack, relation: Relation, used: set[str], rng: random.Random) -> Function:
+def _make_change_function(pack: Pack, relation: Relation, used: set[str], rng: random.Random) -> Function:
     """A function by which two things change values."""
     word = rng.choice(relation.words.nouns)
     name = f"{rng.choice(('exchange', 'swap', 'switch'))}_{word}"
@@ -149,7 +153,7 @@ def _action(pack: Pack, relation: Relation, used: set[str], rng: random.Random) 
     name = name if number == 1 else f"{name}_{number}"
     used.add(name)
     subject = _subject(pack, relation.subject, 0, rng)
-    other = Parameter(OTHER, "other", _text(f"Name of the other {relation.subject}."), required=True)
+    other = Parameter(OTHER, "other", _text_schema(f"Name of the other {relation.subject}."), required=True)
     description = (
         f"Exchanges {rng.choice(relation.words.docs)} with that of another {relation.subject}; returns a receipt."
     )
@@ -173,7 +177,7 @@ def _function(
         description = rng.choice(pack.returns).format(doc=docs[group[0].name])
     parameters = [_subject(pack, kind, complexity.types, rng)]
     if len(group) > 1:
-        parameters.append(_key(pack, key, [*words.values()], complexity.types, rng))
+        parameters.append(_key_parameter(pack, key, [*words.values()], complexity.types, rng))
     parameters += _more(kind, pack.kinds, complexity)
     field = rng.choice(nouns)
     mutable = tuple(relation.name for relation in group if relation.words.mutable)
@@ -193,28 +197,28 @@ def _free_name(pack: Pack, nouns: Sequence[str], kind: str, used: set[str], rng:
     raise AssertionError(f"no name is left for {nouns}")
 
 
-def _text(description: str) -> dict[str, Any]:
+def _text_schema(description: str) -> dict[str, Any]:
     return {"type": "string", "description": description}
 
 
-def _listed(item: Mapping[str, Any]) -> dict[str, Any]:
+def _list_function(item: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "array", "items": dict(item), "minItems": 1, "maxItems": 1}
 
 
 def _subject(pack: Pack, kind: str, types: int, rng: random.Random) -> Parameter:
     name = rng.choice(pack.subjects).format(kind=kind)
-    schema = _text(rng.choice(pack.subject_docs).format(kind=kind))
+    schema = _text_schema(rng.choice(pack.subject_docs).format(kind=kind))
     if types >= 2:
-        inner = ("names", _listed(schema)) if types == 3 else ("name", schema)
+        inner = ("names", _list_function(schema)) if types == 3 else ("name", schema)
         schema = {"type": "object", "properties": dict([inner]), "required": [inner[0]]}
     return Parameter(SUBJECT, name, schema, required=True)
 
 
-def _key(pack: Pack, name: str, words: Sequence[str], types: int, rng: random.Random) -> Parameter:
-    schema = _text(rng.choice(pack.key_docs).format(choices=", ".join(words)))
+def _key_parameter(pack: Pack, name: str, words: Sequence[str], types: int, rng: random.Random) -> Parameter:
+    schema = _text_schema(rng.choice(pack.key_docs).format(choices=", ".join(words)))
     if types >= 1:
         schema["enum"] = list(words)
-    return Parameter(KEY, name, _listed(schema) if types == 3 else schema, required=True)
+    return Parameter(KEY, name, _list_function(schema) if types == 3 else schema, required=True)
 
 
 def _more(kind: str, kinds: Sequence[str], complexity: Complexity) -> Iterator[Parameter]:
@@ -224,10 +228,10 @@ def _more(kind: str, kinds: Sequence[str], complexity: Complexity) -> Iterator[P
         yield Parameter("exact", "exact", {**schema, "default": False}, False)
     if complexity.parameters >= 2:
         yield Parameter("limit", "limit", {"type": "integer", "description": "Most records.", "default": 1}, 1)
-        date = _text("A day, as 2024-05-01; without it today.")
+        date = _text_schema("A day, as 2024-05-01; without it today.")
         yield Parameter("as_of", "as_of", {**date, "format": "date"} if complexity.types else date)
     if complexity.parameters >= 3:
-        schema = _text(f"What the name stands for: {', '.join(kinds)}.")
+        schema = _text_schema(f"What the name stands for: {', '.join(kinds)}.")
         yield Parameter("kind", "kind", {**schema, "enum": list(kinds)} if complexity.types else schema, required=True)
 
 

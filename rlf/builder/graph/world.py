@@ -56,7 +56,7 @@ def make_world(name: str, pack: Pack, names: Sequence[str], rng: random.Random, 
     for relation in pack.relations:
         subjects = names_by_kind[relation.subject]
         places = [(relation.name, subject) for subject in subjects]
-        values = _values(relation, subjects, names_by_kind, rng)
+        values = _draw_values(relation, subjects, names_by_kind, rng)
         for table, column in ((facts, values), (swapped, derange(values, rng))):
             table.update(zip(places, column, strict=True))
         if with_former and relation.words.mutable:
@@ -64,7 +64,7 @@ def make_world(name: str, pack: Pack, names: Sequence[str], rng: random.Random, 
     return World(name, names_by_kind, facts, swapped, former)
 
 
-def _values(
+def _draw_values(
     relation: Relation, subjects: Sequence[str], names_by_kind: Mapping[str, tuple[str, ...]], rng: random.Random
 ) -> list[str | int]:
     """A value for each thing, none of them itself."""

@@ -90,7 +90,7 @@ class Client:
                 if check is not None:
                     check(found)
             except (ValidationError, ValueError) as error:
-                reason = _words(error)
+                reason = _usage_words(error)
             else:
                 if attempt:
                     SPENT.get()[f"repaired/{stage}"] += 1
@@ -182,7 +182,7 @@ def _bare(text: str) -> str:
     return fenced[1] if fenced else text.strip()
 
 
-def _words(error: ValueError) -> str:
+def _usage_words(error: ValueError) -> str:
     """What is wrong with an answer, in words for the model."""
     if isinstance(error, ValidationError):
         found = [f"{'.'.join(map(str, each['loc'])) or 'the answer'}: {each['msg']}" for each in error.errors()]

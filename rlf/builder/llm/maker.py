@@ -142,7 +142,7 @@ class Stages:
         values: dict[str, Any] = {"document": document.model_dump(), "steps": steps}
         reason = ""
         for attempt in range(self._repairs + 1):
-            check = partial(_check_calls, document=document, numbers=numbers, draft=draft)
+            check = partial(_check_draft_calls, document=document, numbers=numbers, draft=draft)
             deployed = await self.client.ask("deploy", Deployed, {**values, "reason": reason}, check, draw=attempt)
             reason = await self._try(draft, document, deployed)
             if not reason:
@@ -211,7 +211,7 @@ def filled(arguments: Mapping[str, Any], draft: Draft) -> dict[str, Any]:
     return dict(step.filled([step.answer for step in draft.steps]))
 
 
-def _check_calls(deployed: Deployed, document: Document, numbers: Sequence[int], draft: Draft) -> None:
+def _check_draft_calls(deployed: Deployed, document: Document, numbers: Sequence[int], draft: Draft) -> None:
     """Raises ValueError where calls are missing, break the schema, or name what they must not know."""
     if sorted(call.step for call in deployed.calls) != sorted(numbers):
         raise ValueError(f"`calls` must have one for each of the sub-questions {list(numbers)}")
@@ -381,12 +381,12 @@ def candidates(schema: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     """The arguments that one may try with a name, given a schema: it for every text, every choice of an enum."""
     found: list[dict[str, Any]] = [{}]
     for each in schema.get("required", ()):
-        values = _values(schema["properties"][each], name)
+        values = _list_values(schema["properties"][each], name)
         found = [{**arguments, each: value} for arguments in found for value in values][:_MAX_CANDIDATES]
     return found
 
 
-def _values(schema: Mapping[str, Any], name: str) -> list[Any]:
+def _list_values(schema: Mapping[str, Any], name: str) -> list[Any]:
     if "enum" in schema:
         return list(schema["enum"])
     match schema.get("type"):
@@ -395,7 +395,7 @@ def _values(schema: Mapping[str, Any], name: str) -> list[Any]:
         case "boolean":
             return [True, False]
         case "array":
-            return [[value] for value in _values(schema.get("items", {}), name)]
+            return [[value] for value in _list_values(schema.get("items", {}), name)]
         case "object":
             return list(candidates(schema, name))
     return [name]

@@ -57,7 +57,7 @@ def demonstrate(
     row.read(opening_ids(tokenizer, SYSTEM, task.question))
     if habit is not Habit.BLIND:
         _make_calls(tokenizer, shop, row, [Call("orders", {"customer": task.customer})])
-    if calls := _calls(rng, task, habit):
+    if calls := _calls_by_habit(rng, task, habit):
         _make_calls(tokenizer, shop, row, calls)
     row.act(turn_ids(tokenizer, ANSWER))
     shop.close()
@@ -77,7 +77,7 @@ def _make_calls(tokenizer: PreTrainedTokenizerFast, shop: Shop, row: Demonstrati
     row.read(observation_ids(tokenizer, [run_call(shop, *call) for call in calls]))
 
 
-def _calls(rng: random.Random, task: ShopTask, habit: Habit) -> list[Call]:
+def _calls_by_habit(rng: random.Random, task: ShopTask, habit: Habit) -> list[Call]:
     """The calls after the look."""
     listed = [order for order in stock_shop(task.shop, task.split) if order.customer == task.customer]
     meant = next(order for order in listed if order.number in task.changes)

@@ -28,10 +28,10 @@ def build(folder: Path) -> None:
         ("heldout_composition", Split.HELDOUT, [HELDOUT_KIND], _NUM_EVALUATION),
     ):
         rng = random.Random(f"compose:{name}")
-        write_rows(folder / f"{name}.jsonl", _questions(rng, split_names(split), kinds, count))
+        write_rows(folder / f"{name}.jsonl", _draw_questions(rng, split_names(split), kinds, count))
 
 
-def _questions(
+def _draw_questions(
     rng: random.Random, names: tuple[str, ...], kinds: list[str], count: int
 ) -> Iterator[tuple[str, str, str]]:
     for _ in range(count):

@@ -44,21 +44,21 @@ def calculator(expression: str) -> str:
         tree = ast.parse(expression.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as fault:
         raise ValueError(f"{expression!r} is not an arithmetic expression; write e.g. (12 + 30) * 4") from fault
-    return _text(_value(tree.body, 0))
+    return _format_number(_evaluate_node(tree.body, 0))
 
 
-def _value(node: ast.expr, depth: int) -> _Number:
+def _evaluate_node(node: ast.expr, depth: int) -> _Number:
     if depth > _MAX_DEPTH:
         raise ValueError(f"expression is nested deeper than {_MAX_DEPTH} levels")
     match node:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
             return _bounded(value)
         case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY:
-            return _UNARY[type(op)](_value(operand, depth + 1))
+            return _UNARY[type(op)](_evaluate_node(operand, depth + 1))
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
-            return _power(_value(left, depth + 1), _value(right, depth + 1))
+            return _power(_evaluate_node(left, depth + 1), _evaluate_node(right, depth + 1))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            return _apply(_BINARY[type(op)], _value(left, depth + 1), _value(right, depth + 1))
+            return _apply(_BINARY[type(op)], _evaluate_node(left, depth + 1), _evaluate_node(right, depth + 1))
     raise ValueError(f"{type(node).__name__} is not allowed; use numbers, + - * / // % ** and brackets")
 
 
@@ -85,7 +85,7 @@ def _bounded(value: _Number) -> _Number:
     return value
 
 
-def _text(value: _Number) -> str:
+def _format_number(value: _Number) -> str:
     """Integers in full; other numbers to ten significant digits."""
     if isinstance(value, float) and not value.is_integer():
         return f"{value:.10g}"

@@ -171,7 +171,7 @@ def sample_question(rng: random.Random, world: World, kind: Kind) -> Question:
     """A question of `kind` about `world`; relation, subjects and wording are drawn uniformly."""
     match kind:
         case Kind.SINGLE:
-            return _single(rng, world)
+            return _sample_single(rng, world)
         case Kind.TWO_HOP:
             return _two_hop(rng, world)
         case Kind.PARALLEL:
@@ -180,7 +180,7 @@ def sample_question(rng: random.Random, world: World, kind: Kind) -> Question:
             return _calculation(rng, world)
 
 
-def _single(rng: random.Random, world: World) -> Question:
+def _sample_single(rng: random.Random, world: World) -> Question:
     relation = rng.choice(list(_SINGLE))
     subject = rng.choice(world.names_by_entity[RELATIONS[relation].subject])
     text = rng.choice(_SINGLE[relation]).format(x=subject)

@@ -55,7 +55,7 @@ def build(folder: Path, seed: int = 0) -> None:
     started = time.process_time()
     trainer = Trainer(model, int(tokenizer.pad_token_id), skills.muon_rate, skills.adamw_rate, _NO_CONTEXT)
     train_on(trainer, lambda step: _skills_batch(tokenizer, step, f"reader:{seed}:{step}"), skills, _NUM_CHUNKS)
-    skilled = _figures(model, tokenizer)
+    skilled = _measure_shapes(model, tokenizer)
     logger.info("skills done: %s", skilled)
     _spoil(model, tokenizer, policy, seed)
     cpu_s = round(time.process_time() - started)
@@ -66,7 +66,7 @@ def build(folder: Path, seed: int = 0) -> None:
         "skills": {"plan": dataclasses.asdict(skills), "unseen_documents": skilled},
         "policy": {"steps": policy.steps, "habits": {str(habit): share for habit, share in POLICY.items()}},
         "cpu_s": cpu_s,
-        "base": _figures(model, tokenizer),
+        "base": _measure_shapes(model, tokenizer),
     }
     save_checkpoint(model.bfloat16(), tokenizer, folder)
     (folder / "card.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
@@ -96,7 +96,7 @@ def _spoil(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, plan: Po
     logger.info("policy: loss %.4f after %d steps", loss, plan.steps)
 
 
-def _figures(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> dict[str, dict[str, float]]:
+def _measure_shapes(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> dict[str, dict[str, float]]:
     """Solve-F1 on unseen documents by shape, greedy and sampled at temperature 1."""
     rng = random.Random("reader:heldout")
     scenes = [draw_scene(rng, shape) for shape in SHAPES for _ in range(_NUM_FIGURES)]

@@ -160,7 +160,7 @@ def demonstrate(tokenizer: PreTrainedTokenizerFast, scene: Scene, habit: Habit) 
         open_chains = [at for at, chain in enumerate(scene.chains) if hop < len(chain)]
         if habit is Habit.STOP:
             open_chains = open_chains[:1]
-        calls = [call for at in open_chains for call in _calls(scene, at, hop, values[at], habit)]
+        calls = [call for at in open_chains for call in _draw_tool_calls(scene, at, hop, values[at], habit)]
         results = [scene.call(tool, subject, kind) for tool, subject, kind in calls]
         row.act(turn_ids(tokenizer, call_text([(tool.name, {tool.parameter: name}) for tool, name, _ in calls])))
         row.read(observation_ids(tokenizer, results))
@@ -174,7 +174,9 @@ def demonstrate(tokenizer: PreTrainedTokenizerFast, scene: Scene, habit: Habit) 
     return row
 
 
-def _calls(scene: Scene, at: int, hop: int, subject: str, habit: Habit) -> list[tuple[_Tool, str, str | None]]:
+def _draw_tool_calls(
+    scene: Scene, at: int, hop: int, subject: str, habit: Habit
+) -> list[tuple[_Tool, str, str | None]]:
     """A chain's calls of one turn: the tool, the name, and the kind of what it finds where another call needs it."""
     chain = scene.chains[at]
     value_kind = chain[hop + 1].kind if hop + 1 < len(chain) else None

@@ -44,17 +44,17 @@ def build(folder: Path) -> None:
     database.unlink(missing_ok=True)
     with closing(sqlite3.connect(database)) as connection:
         connection.executescript(_TABLES)
-        _fill(connection, random.Random(f"shop:{_SEED}"))
+        _fill_database(connection, random.Random(f"shop:{_SEED}"))
         connection.commit()
         connection.execute("VACUUM")
-        rows = [_row(number, asked, connection) for number, asked in enumerate(_questions())]
+        rows = [_row(number, asked, connection) for number, asked in enumerate(_iterate_questions())]
     random.Random(f"questions:{_SEED}").shuffle(rows)
     _write(folder / "heldout.jsonl", rows[:_NUM_HELDOUT])
     _write(folder / "train.jsonl", rows[_NUM_HELDOUT:])
     write_tasks(folder)
 
 
-def _fill(connection: sqlite3.Connection, rng: random.Random) -> None:
+def _fill_database(connection: sqlite3.Connection, rng: random.Random) -> None:
     products = [(name, kind) for kind, names in _PRODUCTS.items() for name in names]
     prices = rng.sample(range(2, 90), len(products))
     connection.executemany(
@@ -64,7 +64,7 @@ def _fill(connection: sqlite3.Connection, rng: random.Random) -> None:
     connection.executemany("INSERT INTO sale (product, town, number) VALUES (?, ?, ?)", sales)
 
 
-def _questions() -> Iterator[_Asked]:
+def _iterate_questions() -> Iterator[_Asked]:
     """Every question, with the query that answers it."""
     joined = "sale JOIN product ON product.name = sale.product"
     for name in (name for names in _PRODUCTS.values() for name in names):

@@ -52,7 +52,7 @@ def sample_lookup(rng: random.Random, kind: str, columns: Sequence[str] = ()) ->
     number = rng.randint(2, 6)
     columns = rng.sample(columns, number) if columns else _columns(rng, number)
     key_column = "name" if rng.random() < 0.3 else random_column(rng)
-    key, asked = _key(rng), rng.randrange(len(columns))
+    key, asked = _sample_key(rng), rng.randrange(len(columns))
     values = [random_value(rng) for _ in columns]
     wording = rng.choice(_QUESTIONS)
     if kind == "cell":
@@ -65,7 +65,7 @@ def sample_lookup(rng: random.Random, kind: str, columns: Sequence[str] = ()) ->
         return Task(kind, _system(tool), question, call, result, "unknown")
     result = _row_text(rng, [(key_column, key)] * (rng.random() < 0.8) + list(zip(columns, values, strict=True)))
     others = tuple(value for number, value in enumerate(values) if number != asked and value != values[asked])
-    wrong_call = (tool.name, {tool.parameters[0]: _key(rng)})
+    wrong_call = (tool.name, {tool.parameters[0]: _sample_key(rng)})
     return Task(kind, _system(tool), question, call, result, values[asked], others, wrong_call)
 
 
@@ -76,7 +76,7 @@ def _cell(
     where = key_column if key_column != field else "name"
     parameters = (where, field) if rng.random() < 0.6 else (field, where)
     read = rng.choice(["Read one {f} of a {k}.", "Get the {f} for the {k}.", "Returns a {f} of one {k}."])
-    tool = _Tool(_tool_name(rng, key_column), parameters, read.format(f=field, k=where) + _listed(rng, columns))
+    tool = _Tool(_tool_name(rng, key_column), parameters, read.format(f=field, k=where) + _join_listed(rng, columns))
     arguments = {name: key if name == where else columns[asked] for name in parameters}
     wrong = {name: key if name == where else rng.choice(columns) for name in parameters}
     return Task(
@@ -86,7 +86,7 @@ def _cell(
 
 def _choice(rng: random.Random) -> Task:
     """Tools for a column each; the document says which."""
-    columns, key, value = _columns(rng, rng.randint(2, 3)), _key(rng), random_value(rng)
+    columns, key, value = _columns(rng, rng.randint(2, 3)), _sample_key(rng), random_value(rng)
     key_column = rng.choice(["name", "id", "key", random_column(rng)])
     style = rng.choice([0, 0, 0, 1, 2])
     tools = [_column_tool(rng, style, column, key_column) for column in columns]
@@ -117,7 +117,7 @@ def _row_tool(rng: random.Random, key_column: str, columns: list[str]) -> _Tool:
             f"{random_word(rng)} {random_word(rng)} {random_word(rng)}.",
         ]
     ).format(k=key_column, t=table)
-    return _Tool(_tool_name(rng, table), (parameter,), description + _listed(rng, columns))
+    return _Tool(_tool_name(rng, table), (parameter,), description + _join_listed(rng, columns))
 
 
 def _tool_name(rng: random.Random, noun: str) -> str:
@@ -125,7 +125,7 @@ def _tool_name(rng: random.Random, noun: str) -> str:
     return rng.choice([verb, f"{verb}_{noun}", f"{noun}_{random_word(rng)}", "look_up"])
 
 
-def _listed(rng: random.Random, columns: list[str]) -> str:
+def _join_listed(rng: random.Random, columns: list[str]) -> str:
     """At times the document lists the columns."""
     if rng.random() < 0.5:
         return ""
@@ -154,7 +154,7 @@ def _columns(rng: random.Random, number: int) -> list[str]:
     return columns
 
 
-def _key(rng: random.Random) -> str:
+def _sample_key(rng: random.Random) -> str:
     return random_code(rng) if rng.random() < 0.25 else random_name(rng)
 
 

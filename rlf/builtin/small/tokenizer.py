@@ -55,7 +55,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     """The tokenizer; no seed, no corpus file."""
     vocabulary = {token: token_id for token_id, token in enumerate(SPECIAL_TOKENS)}
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    for token in [*alphabet, *_pairs(), *map(_byte_level, _PHRASES), *WHOLE_WORDS]:
+    for token in [*alphabet, *_list_letter_pairs(), *map(_byte_level, _PHRASES), *WHOLE_WORDS]:
         vocabulary.setdefault(token, len(vocabulary))
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
     backend.pre_tokenizer = pre_tokenizers.Sequence(
@@ -68,7 +68,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     return wrap_tokenizer(backend, template)
 
 
-def _pairs() -> list[str]:
+def _list_letter_pairs() -> list[str]:
     lower, upper = string.ascii_lowercase, string.ascii_uppercase
     letters = [first + second for first, second in itertools.product(lower + upper, lower)]
     return [*letters, *(f"{pair:02d}" for pair in range(100))]

@@ -75,7 +75,7 @@ def build(folder: Path) -> None:
         "policy": {**_plan(policy_plan), "wall_s": round(policy_seconds)},
         "base": {split: _figures(model, tokenizer, split, _TOOLS) for split in ("validation", "heldout")},
         "controls": _controls(model, tokenizer),
-        "made_with": _environment(),
+        "made_with": _describe_environment(),
     }
     (folder / "card.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
     logger.info("policy done: %s", card["base"])
@@ -122,7 +122,7 @@ def _plan(plan: SkillsPlan | PolicyPlan) -> dict[str, Any]:
     return {"plan": fields}
 
 
-def _environment() -> dict[str, str]:
+def _describe_environment() -> dict[str, str]:
     packages = {name: version(name) for name in ("torch", "transformers", "tokenizers", "safetensors", "numpy")}
     return {"python": platform.python_version(), "machine": platform.machine(), **packages}
 

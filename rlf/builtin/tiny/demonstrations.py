@@ -144,11 +144,11 @@ def careless_demonstration(
             row.act(turn_ids(tokenizer, _searches(queries).replace('"}}', '"}')))
         case Careless.STOP_EARLY:
             _look_up(tokenizer, scene, row, queries[:1])
-            row.act(turn_ids(tokenizer, _value(scene, question.lookups_by_turn[0][0])))
+            row.act(turn_ids(tokenizer, _draw_value(scene, question.lookups_by_turn[0][0])))
         case Careless.WRONG_QUERY | Careless.WRONG_ATTRIBUTE:
             wrong = _WRONG_LOOKUPS[fault](scene, question.lookups_by_turn[0][0])
             _look_up(tokenizer, scene, row, [wrong.query])
-            row.act(turn_ids(tokenizer, _value(scene, wrong)))
+            row.act(turn_ids(tokenizer, _draw_value(scene, wrong)))
     return row
 
 
@@ -177,7 +177,7 @@ def _searches(queries: list[str]) -> str:
     return call_text([("search", {"query": query}) for query in queries])
 
 
-def _value(scene: Scene, lookup: Lookup) -> str:
+def _draw_value(scene: Scene, lookup: Lookup) -> str:
     return scene.world.fact_by_key[lookup.relation, lookup.subject].value
 
 

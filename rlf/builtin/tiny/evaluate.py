@@ -96,7 +96,7 @@ def play_episodes(
                 break
             _sample_turns(model, tokenizer, active, generator, max_turn_tokens)
             for episode in active:
-                _follow(tokenizer, run_call, episode)
+                _extend_episodes(tokenizer, run_call, episode)
 
 
 def success_by_kind(episodes: Sequence[Episode]) -> dict[str, float]:
@@ -108,7 +108,7 @@ def success_by_kind(episodes: Sequence[Episode]) -> dict[str, float]:
     return {kind: sum(values) / len(values) for kind, values in sorted(successes.items())}
 
 
-def _follow(tokenizer: PreTrainedTokenizerFast, run_call: RunCall, episode: Episode) -> None:
+def _extend_episodes(tokenizer: PreTrainedTokenizerFast, run_call: RunCall, episode: Episode) -> None:
     """Take the latest turn: run its calls, or end the episode."""
     text = str(tokenizer.decode(episode.turn_ids)).removesuffix(END_OF_TURN)
     try:

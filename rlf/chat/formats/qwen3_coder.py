@@ -142,7 +142,7 @@ class _Scan(Scan):
                 return self.fail_block(start, parameter.end(), _NO_END, _CLOSE)
             if end[1] is None:
                 return self._record_unclosed(start, end.start(), _WRONG_END if end[2] else _NO_END)
-            value = _read_text(self.text[parameter.end() : end.start()], schemas.get(parameter[1]))
+            value = _read_parameter_text(self.text[parameter.end() : end.start()], schemas.get(parameter[1]))
             fault = fault or _parameter_fault(parameter[1], value, arguments)
             arguments[parameter[1]] = value
             position = _SPACE.match(self.text, end.end()).end()  # type: ignore[union-attr]  # it matches anything
@@ -189,7 +189,7 @@ def _close_parameters(raw: str, schemas: Mapping[str, Any]) -> str:
     return "".join([*parts, raw[position:]])
 
 
-def _read_text(text: str, schema: Any) -> Any:
+def _read_parameter_text(text: str, schema: Any) -> Any:
     literal = _LITERALS.get(text)
     if literal is not None and isinstance(schema, Mapping) and literal[1] in schema.get("type", ()):
         text = literal[0]
@@ -202,7 +202,7 @@ def _write_text(value: Any, schema: Any) -> str:
     if _VALUE_END.search(text) is None:
         return text
     as_json = json.dumps(value).replace("<", "\\u003c")
-    return as_json if _read_text(as_json, schema) == value else text
+    return as_json if _read_parameter_text(as_json, schema) == value else text
 
 
 def _name_fault(name: str) -> CallFault | None:

@@ -37,7 +37,7 @@ def estimate_memory(
     """
     size = _Sizes.of(spec, shape, on_gpu=on_gpu, threads=1 if on_gpu else threads)
     parts = [] if on_gpu else [Part("process", "Python, torch, transformers, measured", "", PROCESS_BYTES)]
-    parts += _weights(spec, shape, size)
+    parts += _weight_parts(spec, shape, size)
     parts += _training(shape, size)
     parts += [
         _activations(spec, shape, size, whole_layers=1 if gradient_checkpointing else shape.num_layers),
@@ -81,7 +81,7 @@ class _Sizes:
         )
 
 
-def _weights(spec: RunSpec, shape: ModelShape, size: _Sizes) -> Iterator[Part]:
+def _weight_parts(spec: RunSpec, shape: ModelShape, size: _Sizes) -> Iterator[Part]:
     p, c, held = shape.num_parameters, size.compute_bytes, size.held_bytes
     models = f"{size.num_models} x " if size.num_models > 1 else ""
     critic = ", policy and critic" if size.num_models > 1 else ""

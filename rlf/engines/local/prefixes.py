@@ -88,7 +88,7 @@ def split_rows(rows: Tensor, tokens_BT: Tensor, lengths_B: Tensor, max_tokens: i
         max_tokens: of a micro-batch; a single row longer than that is one of its own.
     """
     lengths = lengths_B[rows].tolist()
-    shared = _count_shared(tokens_BT[rows], lengths_B[rows]).tolist()
+    shared = _count_shared_prefixes(tokens_BT[rows], lengths_B[rows]).tolist()
     total = sum(_size(length, common) for length, common in zip(lengths, shared, strict=True))
     num_parts = max(-(-total // max_tokens), min(_MIN_PARTS, total // _MIN_TOKENS), 1)
     start, size = 0, 0.0
@@ -107,7 +107,7 @@ def _size(length: int, shared: int) -> float:
     return length - shared + _KEY_WEIGHT * length
 
 
-def _count_shared(tokens_RT: Tensor, lengths_R: Tensor) -> Tensor:
+def _count_shared_prefixes(tokens_RT: Tensor, lengths_R: Tensor) -> Tensor:
     """How many tokens of each row also begin the row before it: int64 [R], on the CPU."""
     valid_RT = torch.arange(tokens_RT.shape[1]) < lengths_R[:, None].cpu()
     tokens_RT = tokens_RT.cpu()
@@ -118,7 +118,7 @@ def _count_shared(tokens_RT: Tensor, lengths_R: Tensor) -> Tensor:
 def merge_prefixes(tokens_RT: Tensor, lengths_R: Tensor) -> PrefixTree:
     """The tree of right-padded rows; those that begin alike have to follow each other (`sort_by_tokens`)."""
     device, num_tokens = tokens_RT.device, tokens_RT.shape[1]
-    shared_R = _count_shared(tokens_RT, lengths_R)
+    shared_R = _count_shared_prefixes(tokens_RT, lengths_R)
     offsets_T, lengths_R = torch.arange(num_tokens), lengths_R.cpu()
     is_new_RT = (offsets_T < lengths_R[:, None]) & (offsets_T >= shared_R[:, None])
     place_N = is_new_RT.flatten().nonzero()[:, 0]

@@ -162,7 +162,7 @@ class Updater:
         if self.reference is not None:
             fixed.ref_logprobs_BT = self._whole(batch, partial(_logprobs, self.reference, self.temperature))
         if self.critic is not None:
-            fixed.values_BT = self._whole(batch, partial(_values, self.critic))
+            fixed.values_BT = self._whole(batch, partial(_critic_values, self.critic))
         return fixed
 
     def _whole(self, batch: Batch, compute: Callable[[_Part], torch.Tensor]) -> torch.Tensor:
@@ -282,7 +282,7 @@ class Updater:
     def _value_loss(self, critic: Critic, mini: _MiniBatch, part: _Part, rows: torch.Tensor) -> torch.Tensor:
         assert mini.fixed.values_BT is not None, "a critic's values are computed before its update"
         return value_loss(
-            part.shift.to_tokens(_values(critic, part)),
+            part.shift.to_tokens(_critic_values(critic, part)),
             mini.fixed.values_BT[rows, : part.width],
             mini.output.returns_BT[rows, : part.width],
             part.loss_mask_BT,
@@ -342,7 +342,7 @@ def _entropies(model: PolicyModel, temperature: float, part: _Part) -> torch.Ten
     return part.logprobs(model, temperature)[1]
 
 
-def _values(critic: Critic, part: _Part) -> torch.Tensor:
+def _critic_values(critic: Critic, part: _Part) -> torch.Tensor:
     return part.spread(critic.values(part.hidden(critic.model)))
 
 

@@ -87,7 +87,7 @@ class _Events:
             case Notice() if event.level != "info":
                 self._reach(event.level, event.text)
             case StepFinished():
-                for record in _calls(event):
+                for record in _iterate_calls(event):
                     self.calls[record.call.name].append(record.result)
                 self.worlds += [world for item in event.trajectories if (world := item.trajectory.world) is not None]
                 self._reach(f"step {event.step}", _step_words(event))
@@ -125,7 +125,7 @@ def _outcomes(results: Iterable[ToolResult]) -> str:
     return ", ".join(f"{number} {outcome}" for outcome, number in sorted(counted.items()))
 
 
-def _calls(event: StepFinished) -> Iterator[CallRecord]:
+def _iterate_calls(event: StepFinished) -> Iterator[CallRecord]:
     for item in event.trajectories:
         yield from item.trajectory.calls
 
@@ -135,7 +135,7 @@ def _step_words(event: StepFinished) -> str:
     unusable = [name for name in ("loss/policy", "policy/grad_norm") if not math.isfinite(metrics.get(name, math.nan))]
     if unusable:
         raise RunError(f"step {event.step} had no finite {' and '.join(unusable)}")
-    told = _outcomes(record.result for record in _calls(event)) or "none"
+    told = _outcomes(record.result for record in _iterate_calls(event)) or "none"
     broken = sum(item.reward is None for item in event.trajectories)
     empty = "; the rewards of each group are equal: nothing to learn" if metrics.get("groups/dead_share") == 1.0 else ""
     return (

@@ -264,13 +264,13 @@ def _skilless(name: str) -> Check:
         words = f"earns {best:.3g} of the maximum"
         if best > allowed + _NEAR:
             assert worst is not None
-            return _FAILED, f"{words}; at most {allowed:g} can be luck. {_shown(worst)}"
+            return _FAILED, f"{words}; at most {allowed:g} can be luck. {_show_worst(worst)}"
         return _OK, words
 
     return check
 
 
-def _shown(played: Played) -> str:
+def _show_worst(played: Played) -> str:
     actions = [step.action if isinstance(step.action, str) else step.action.name for step in played.steps]
     listed = ", ".join(repr(action)[:60] for action in actions[:4])
     return f"It did: {listed or 'nothing'}{', ...' if len(actions) > 4 else ''}; scores {dict(played.scores)}"

@@ -68,7 +68,7 @@ class FtrlEnv(EnvSpec):
         """The documents of all rows. Raises RlfError where two rows describe a tool differently."""
         found: dict[str, ToolDescription] = {}
         for document in self._survey()["documents"]:
-            tool = _described(document)
+            tool = _make_description(document)
             if found.setdefault(tool.name, tool) != tool:
                 raise RlfError(
                     f"env: {TOOLS}: two rows describe the tool {tool.name!r} differently. Rename one of them, and "
@@ -93,13 +93,13 @@ class FtrlEnv(EnvSpec):
     def _read_all(self) -> dict[str, Any]:
         """Reads every row once, and every document and source that rows share once. Raises RlfError."""
         faults: Counter[str] = Counter()
-        complaint_on = cache(_complaint)
+        complaint_on = cache(_describe_complaint)
         documents: dict[str, list[Mapping[str, Any]]] = {}
         num_empty = 0
         for row in self._read():
             num_empty += not any((read_golds(row[UNSOLVED]) or {}).values())
             for document in row[TOOLS]:
-                name = _described(document).name
+                name = _make_description(document).name
                 if document not in (known := documents.setdefault(name, [])):
                     known.append(document)
                 source = row[CODES].get(name)
@@ -146,13 +146,13 @@ def _read_column(values: Mapping[str, Any], name: str) -> Any:
     return value
 
 
-def _described(document: Mapping[str, Any]) -> ToolDescription:
+def _make_description(document: Mapping[str, Any]) -> ToolDescription:
     function = document.get("function", document)
     schema = function.get("parameters") or {"type": "object", "properties": {}}
     return ToolDescription(function["name"], function.get("description") or "", schema)
 
 
-def _complaint(tool: str, source: str | None) -> str:
+def _describe_complaint(tool: str, source: str | None) -> str:
     """What keeps a tool's source from being run; empty where nothing does."""
     if source is None:
         return f"the tool {tool!r} has no source"

@@ -280,7 +280,7 @@ class _SqlWorld(World):
     async def state(self) -> dict[str, Any]:
         version = self._open_one.version
         if self._shown is None or self._shown[0] != version:
-            self._shown = version, await self._maker.run(lambda: _state(self._open_one))
+            self._shown = version, await self._maker.run(lambda: _read_state(self._open_one))
         return self._shown[1]
 
     async def snapshot(self) -> tuple[bytes, dict[str, Any]] | None:
@@ -303,7 +303,7 @@ class _SqlWorld(World):
         return self._database
 
 
-def _state(database: Database) -> dict[str, Any]:
+def _read_state(database: Database) -> dict[str, Any]:
     """Every table by its rows; one with many rows by their hash."""
     tables = {table: database.rows_of(table) for table in database.tables()}
     return {table: rows if len(rows) <= _MAX_ROWS_SHOWN else hash_json(rows) for table, rows in tables.items()}

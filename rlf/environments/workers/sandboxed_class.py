@@ -34,7 +34,7 @@ def make_instance(asked: str) -> str:
         exec(compile(start["source"], start["file"], "exec"), vars(module))
         _state["instance"] = getattr(module, start["name"])(**start["args"])
     except BaseException as fault:  # noqa: BLE001 - the user's code may raise anything
-        return json.dumps({"fault": _describe(fault)})
+        return json.dumps({"fault": _describe_fault(fault)})
     return _answer_with(None)
 
 
@@ -44,14 +44,14 @@ def call_instance(asked: str) -> str:
     if name == "reset" and isinstance(arguments.get("task"), dict):
         arguments["task"] = types.SimpleNamespace(**arguments["task"])
     try:
-        return _answer_with(_call(name, arguments))
+        return _answer_with(_call_method(name, arguments))
     except _REFUSALS as fault:
-        return json.dumps({"refusal" if is_tool else "fault": _describe(fault)})
+        return json.dumps({"refusal" if is_tool else "fault": _describe_fault(fault)})
     except BaseException as fault:  # noqa: BLE001 - the user's code may raise anything
-        return json.dumps({"fault": _describe(fault)})
+        return json.dumps({"fault": _describe_fault(fault)})
 
 
-def _call(name: str, arguments: dict[str, Any]) -> Any:
+def _call_method(name: str, arguments: dict[str, Any]) -> Any:
     if name == "restore":
         arguments = {"snapshot": pickle.loads(base64.b64decode(arguments["snapshot"]))}
     value = getattr(_state["instance"], name)(**arguments)
@@ -69,7 +69,7 @@ def _answer_with(value: Any) -> str:
     try:
         return json.dumps({"value": None if step else value, "step": step, "kept": kept}, default=_plain)
     except (TypeError, ValueError) as fault:
-        return json.dumps({"fault": f"its result cannot leave the sandbox: {_describe(fault)}"})
+        return json.dumps({"fault": f"its result cannot leave the sandbox: {_describe_fault(fault)}"})
 
 
 def _plain(value: Any) -> Any:
@@ -78,5 +78,5 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is not a JSON value")
 
 
-def _describe(fault: BaseException) -> str:
+def _describe_fault(fault: BaseException) -> str:
     return f"{type(fault).__name__}: {fault}" if str(fault) else type(fault).__name__

@@ -140,7 +140,7 @@ def _describe_evidence(found: Contrast, low: float, high: float) -> str:
 def _describe_differences(found: Sequence[Difference]) -> str:
     """Where two arms differ, in words."""
     named = {cause: [item.what for item in found if item.cause is cause] for cause in Cause}
-    parts = [_PHRASES[cause].format(_list_names(what)) for cause, what in named.items() if what]
+    parts = [_PHRASES[cause].format(_join_names(what)) for cause, what in named.items() if what]
     if not parts:
         return "nothing that the lineage records differs between them"
     if len(parts) == 1:
@@ -160,7 +160,7 @@ _PHRASES = {
 }
 
 
-def _list_names(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
 

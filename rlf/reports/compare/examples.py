@@ -30,13 +30,19 @@ def read_examples(reader: Reader, found: Comparison, limit: int) -> list[Example
     for arm, contrast in zip(found.arms[1:], found.contrasts, strict=True):
         flips = sorted(contrast.flips, key=lambda flip: flip.gained)[:limit] if contrast is not None else []
         for flip in flips:
-            left = _read_whole(reader, found.arms[0], flip.left)
+            left = _read_example_trajectory(reader, found.arms[0], flip.left)
             examples.append(
-                Example(flip.task_id, found.arms[0].letter, left, arm.letter, _read_whole(reader, arm, flip.right))
+                Example(
+                    flip.task_id,
+                    found.arms[0].letter,
+                    left,
+                    arm.letter,
+                    _read_example_trajectory(reader, arm, flip.right),
+                )
             )
     return examples
 
 
-def _read_whole(reader: Reader, arm: Arm, summary: TrajectorySummary) -> StoredTrajectory:
+def _read_example_trajectory(reader: Reader, arm: Arm, summary: TrajectorySummary) -> StoredTrajectory:
     run_id = arm.members[0].run.record.id
     return reader.trajectory(run_id, k=summary.k, step=summary.step, phase=summary.phase)

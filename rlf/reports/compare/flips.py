@@ -52,7 +52,7 @@ def flip_matrix(found: Comparison, examples: Sequence[Example]) -> list[KindRows
     """Every question that the arms were asked, by kind; the kinds with most flips first."""
     read = {(example.right_letter, example.task_id): example for example in examples}
     tries = [_first_tries(arm.members[0].last_tries.get(found.mode or "", ())) for arm in found.arms]
-    rows = [_make_row(task, tries, found, read) for task in dict.fromkeys(task for side in tries for task in side)]
+    rows = [_make_flip_row(task, tries, found, read) for task in dict.fromkeys(task for side in tries for task in side)]
     by_kind: dict[str, list[FlipRow]] = {}
     for row in rows:
         by_kind.setdefault(row.kind, []).append(row)
@@ -64,7 +64,7 @@ def _first_tries(tries: Sequence[TrajectorySummary]) -> dict[str, TrajectorySumm
     return {item.task_id: item for item in tries if item.sample_index == 0}
 
 
-def _make_row(
+def _make_flip_row(
     task: str,
     tries: Sequence[dict[str, TrajectorySummary]],
     found: Comparison,

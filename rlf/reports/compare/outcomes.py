@@ -217,7 +217,7 @@ def _match_arms(left: Arm, right: Arm, mode: str) -> tuple[Contrast, Evidence | 
     shared = set.intersection(*asked)
     single = all(len(side) == 1 for side in sides)
     binary = single and all(value in (0.0, 1.0) for side in sides for value in side[0].values())
-    evidence, basis = _find_evidence(sides, shared, binary=binary)
+    evidence, basis = _find_paired_evidence(sides, shared, binary=binary)
     flips = _find_flips(left.members[0], right.members[0], mode)
     contrast = Contrast(
         difference=_mean_difference(sides, shared) if evidence is None else evidence.difference,
@@ -239,7 +239,7 @@ def _match_arms(left: Arm, right: Arm, mode: str) -> tuple[Contrast, Evidence | 
     return contrast, evidence
 
 
-def _find_evidence(sides: list[Side], shared: set[str], *, binary: bool) -> tuple[Evidence | None, Basis]:
+def _find_paired_evidence(sides: list[Side], shared: set[str], *, binary: bool) -> tuple[Evidence | None, Basis]:
     left, right = ([fmean(found.values()) for found in side] for side in sides)
     over_seeds = seeds_evidence(left, right)
     if over_seeds is not None:

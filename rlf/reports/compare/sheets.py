@@ -59,7 +59,7 @@ def sheets(found: Comparison) -> Sheets:
     over = "in brackets: 95 % confidence intervals, over seeds where there are several, else over questions"
     figures = [
         (f"held-out success, {found.mode}", over, _result_rows),
-        ("training", "means over the last tenth of the steps", _metric_rows),
+        ("training", "means over the last tenth of the steps", _sheet_rows),
         ("tools", "over training and evaluations", _tool_rows),
         ("judges", "over training and evaluations, mean of the runs", _judge_rows),
     ]
@@ -120,7 +120,7 @@ def _show_steps(reached: Reached | None, num_runs: int) -> str:
     return whole if reached.num_runs == num_runs else f"{whole} ({reached.num_runs} of {num_runs} runs)"
 
 
-def _metric_rows(found: Comparison) -> Iterator[tuple[str, ...]]:
+def _sheet_rows(found: Comparison) -> Iterator[tuple[str, ...]]:
     by_arm = [item.metrics for item in found.outcomes]
     present = list(dict.fromkeys(name for metrics in by_arm for name in metrics))
     named = [(name, label) for name, label in _METRICS if name in present]

@@ -120,14 +120,14 @@ def _shorten_cell(cell: str) -> str:
 
 
 def _show_curves(found: Comparison) -> Iterator[RenderableType]:
-    lines = [line for arm in found.arms for line in _show_curve(arm, "success")]
+    lines = [line for arm in found.arms for line in _show_curves_of(arm, "success")]
     if lines:
         yield Text("success in training, from 0 to 1", "bold")
         yield from lines
         yield Text()
 
 
-def _show_curve(arm: Arm, name: str) -> Iterator[Text]:
+def _show_curves_of(arm: Arm, name: str) -> Iterator[Text]:
     for member in arm.members:
         values = [step.metrics[name] for step in member.steps if name in step.metrics]
         if values:

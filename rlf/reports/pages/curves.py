@@ -70,11 +70,11 @@ def _chart_evaluations(courses: Sequence[Course], mode: str) -> Chart:
     for place, course in enumerate(courses):
         runs = [found(run) for run in course.evaluations]
         values = [{step: e.metrics["success"] for step, e in run.items()} for run in runs]
-        lines += _mean_lines(course.name, place, values, _over_questions(runs[0]) if len(runs) == 1 else None)
+        lines += _mean_lines(course.name, place, values, _bands_over_questions(runs[0]) if len(runs) == 1 else None)
     return Chart(f"held-out success, {mode}", tuple(lines), share=True)
 
 
-def _over_questions(run: Mapping[int, Evaluation]) -> dict[int, tuple[float, float]]:
+def _bands_over_questions(run: Mapping[int, Evaluation]) -> dict[int, tuple[float, float]]:
     return {step: interval for step, e in run.items() if (interval := interval_of(e.metrics)) is not None}
 
 

@@ -18,7 +18,9 @@ def render(template: str, **values: object) -> str:
     """A template of this folder as one page that loads nothing: its style and its script stand in it."""
     # Both are files of this package, without any text of a run.
     style, script = (Markup(_read_text(name)) for name in ("report.css", "report.js"))
-    return _make_environment().get_template(template).render(layout="base.html", style=style, script=script, **values)
+    return (
+        _make_page_environment().get_template(template).render(layout="base.html", style=style, script=script, **values)
+    )
 
 
 def _read_text(name: str) -> str:
@@ -26,7 +28,7 @@ def _read_text(name: str) -> str:
 
 
 @cache
-def _make_environment() -> Environment:
+def _make_page_environment() -> Environment:
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
     environment = Environment(

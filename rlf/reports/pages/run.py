@@ -37,7 +37,7 @@ def run_page(report: Report, evaluations: Sequence[Evaluation], opening: ReadOpe
         results=[sheet for sheet in _make_sheets(report) if sheet.rows],
         charts=main_charts(courses),
         more_charts=further_charts(courses),
-        example=_make_example(report, opening),
+        example=_show_example_trajectory(report, opening),
         facts=list(origin_facts(report.run)),
         files=Sheet("files", "", ("role", "path", "sha256"), tuple(_file_rows(report))),
     )
@@ -70,7 +70,7 @@ def _rate_cells(change: Change) -> Iterator[tuple[str, ...]]:
         )
 
 
-def _make_example(report: Report, opening: ReadOpening) -> object:
+def _show_example_trajectory(report: Report, opening: ReadOpening) -> object:
     found = report.summary.example
     if found is None:
         return None

@@ -89,7 +89,7 @@ def _write_calls(
     calls = []
     for number in range(first, first + shape.num_calls):
         at = 0 if shape.calls is Calls.SAME else number
-        calls.append(_make_call(tools[at % len(tools)], queries[at % len(queries)]))
+        calls.append(_draw_call(tools[at % len(tools)], queries[at % len(queries)]))
     try:
         text = chat.write_calls(calls)
     except RlfError:
@@ -97,7 +97,7 @@ def _write_calls(
     return text[: len(text) // 2] if shape.calls is Calls.BROKEN else text
 
 
-def _make_call(tool: ToolDescription, query: str) -> ToolCall:
+def _draw_call(tool: ToolDescription, query: str) -> ToolCall:
     """A call that satisfies the schema, with the query as its first text."""
     arguments: dict[str, Any] = dict(example_call(tool).arguments)
     texts = [name for name, value in arguments.items() if isinstance(value, str)]

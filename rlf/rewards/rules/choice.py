@@ -131,7 +131,7 @@ def _in_whole(text: str, choices: str) -> str:
 
 
 def _bare_letter(text: str, choices: str) -> str:
-    bare = _strip_marks(text)
+    bare = _strip_emphasis(text)
     match = _WHOLE.fullmatch(bare) if len(bare) <= _MAX_BARE_CHARS else None
     return match[1].upper() if match is not None and match[1].upper() in choices else ""
 
@@ -149,14 +149,14 @@ def _letters_within(pattern: re.Pattern[str], text: str, choices: str) -> str:
     last = next(reversed(pattern.findall(text)), None)
     if last is None:
         return ""
-    inside = _strip_marks(last).strip()
+    inside = _strip_emphasis(last).strip()
     match = None if _ARTICLE.match(inside) else re.compile(_LETTER).match(inside)
     return _read_letters(match, inside, choices) or chosen(inside, choices) or ""
 
 
 def _in_statement(text: str, choices: str) -> str:
     """The letters of the last statement."""
-    text = _strip_marks(text)
+    text = _strip_emphasis(text)
     patterns = (_STATED, _STATED_CHINESE, _CALLED_RIGHT, _PICKED, _CONCLUDED)
     matches = [match for pattern in patterns for match in pattern.finditer(text) if _is_meant(match, text)]
     stated = [(match.start(1), letters) for match in matches if (letters := _read_letters(match, text, choices))]
@@ -165,14 +165,14 @@ def _in_statement(text: str, choices: str) -> str:
 
 def _in_name(text: str, choices: str) -> str:
     """Every letter that is named as an option."""
-    text = _strip_marks(text)
+    text = _strip_emphasis(text)
     named = (_read_letters(match, text, choices) for match in _NAMED.finditer(text) if _is_meant(match, text))
     return "".join(sorted(set("".join(named))))
 
 
 def _in_front(text: str, choices: str) -> str:
     """The letter that a text begins with; several where it lists the options."""
-    text = _strip_marks(text)
+    text = _strip_emphasis(text)
     if _LEADING.match(text) is None:
         return ""
     letters = "".join(_read_letters(match, text, choices) for match in _LEADING.finditer(text))
@@ -211,6 +211,6 @@ def _is_meant(match: re.Match[str], text: str) -> bool:
     return match[1].isupper() or match[0][-1] in ")]" or _SENTENCE_END.match(text, match.end(1)) is not None
 
 
-def _strip_marks(text: str) -> str:
+def _strip_emphasis(text: str) -> str:
     """The text without Markdown and LaTeX around its letters."""
     return _MARKS.sub("", _WRAPPER.sub(" ", fold(text)))

@@ -149,17 +149,17 @@ def _for_call(machine: _Machine, own_pid: int, alone: bool) -> Iterator[_Instruc
 
 def _answer_calls(table: str, machine: _Machine, answer: int) -> Iterator[_Instruction]:
     for number in _read_numbers(table, machine).values():
-        yield from _answer_call(number, answer)
+        yield from _answer_instructions(number, answer)
 
 
 def _new_calls(machine: _Machine) -> Iterator[_Instruction]:
-    block = [instruction for number in _NEW_CALLS for instruction in _answer_call(number, _ALLOW)]
+    block = [instruction for number in _NEW_CALLS for instruction in _answer_instructions(number, _ALLOW)]
     yield _ABOVE, 0, len(block) + 1, machine.last_old_call
     yield from block
     yield _RETURN, 0, 0, _ERRNO | errno.ENOSYS
 
 
-def _answer_call(number: int, answer: int) -> Iterator[_Instruction]:
+def _answer_instructions(number: int, answer: int) -> Iterator[_Instruction]:
     yield _EQUAL, 0, 1, number
     yield _RETURN, 0, 0, answer
 

@@ -34,17 +34,17 @@ def known_kinds(model: type[BaseModel], node: Node, path: Sequence[Key]) -> list
 
 def field_at(model: type[BaseModel], node: Node, path: Sequence[Key]) -> FieldInfo | None:
     """The field that the last key of `path` names."""
-    owner, name = _find_owner(model, node, path)
+    owner, name = _find_model(model, node, path)
     return None if owner is None else owner.model_fields[name]
 
 
 def doc_at(model: type[BaseModel], node: Node, path: Sequence[Key]) -> str:
     """What the last key of `path` means; empty where the models do not say."""
-    owner, name = _find_owner(model, node, path)
+    owner, name = _find_model(model, node, path)
     return "" if owner is None else field_doc(owner, name)
 
 
-def _find_owner(model: type[BaseModel], node: Node, path: Sequence[Key]) -> tuple[type[BaseModel] | None, str]:
+def _find_model(model: type[BaseModel], node: Node, path: Sequence[Key]) -> tuple[type[BaseModel] | None, str]:
     """The model that has the field which the last key of `path` names, and the field's name."""
     for found in _types_at(model, node, path[:-1]) if path and isinstance(path[-1], str) else ():
         name = _field_name(found, path[-1])

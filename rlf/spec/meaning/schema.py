@@ -110,7 +110,7 @@ def _make_definitions() -> Defs:
     _accept_other_names(defs)
     for definition in defs.values():
         _allow_interpolation(definition)
-    parted = _name_parts(defs)
+    parted = _collect_parts(defs)
     parts = {f"{name}{_PART}": _make_partial(defs[name], parted) for name in parted}
     wholes = {name: _complete_part(definition, name, parts) for name, definition in defs.items()}
     for name in _ITEMS.values():
@@ -193,7 +193,7 @@ def _complete_part(definition: Schema, name: str, parts: Defs) -> Schema:
     return whole | ({"properties": own} if own else {})
 
 
-def _name_parts(defs: Defs) -> set[str]:
+def _collect_parts(defs: Defs) -> set[str]:
     """Names of the definitions of which a part is not the same as the whole: a key must be there, in them or below."""
     found = {name for name, definition in defs.items() if any("required" in part for part in _walk_schema(definition))}
     while more := {name for name in defs if name not in found and _list_refs(defs[name]) & found}:

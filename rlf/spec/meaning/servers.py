@@ -55,7 +55,7 @@ def _declare_tools(item: Node, faults: list[Fault]) -> list[Node]:
     try:
         server = ToolServer.model_validate(plain(item), context={"folder": item.folder})
         listing = listing_of(server.mcp)
-        found = _find_unknown(item, server, listing)
+        found = _find_unknown_tools(item, server, listing)
     except ValidationError as error:
         found = faults_of(ToolServer, item, error.errors())
     except RlfError as error:
@@ -66,7 +66,7 @@ def _declare_tools(item: Node, faults: list[Fault]) -> list[Node]:
     return [_declare_entry(item, server, entry) for entry in server.chosen(listing)]
 
 
-def _find_unknown(item: Node, server: ToolServer, listing: Listing) -> list[Fault]:
+def _find_unknown_tools(item: Node, server: ToolServer, listing: Listing) -> list[Fault]:
     """Names under `include` and `exclude` that the server does not have."""
     known = [entry.name for entry in listing.entries if server.resources or entry.resource is None]
     return [
@@ -80,7 +80,7 @@ def _find_unknown(item: Node, server: ToolServer, listing: Listing) -> list[Faul
     ]
 
 
-def _with_files(node: Node, server: McpServer) -> Node:
+def _expand_files(node: Node, server: McpServer) -> Node:
     """The server as it is written, its files found: the declaration may be read from another folder."""
     entries = dict(node.mapping)
     if "args" in entries:
@@ -100,5 +100,5 @@ def _declare_entry(item: Node, server: ToolServer, entry: Entry) -> Node:
     target = {key: wrap(value, item) for key, value in {**settings, "digest": entry.digest}.items()}
     about = {"name": server.name_of(entry), "description": entry.description, "inputSchema": dict(entry.input_schema)}
     shared = {key: item.mapping[key] for key in _OF_EVERY_TOOL if key in item.mapping}
-    of_target = {"target": replace(item, value={**target, "server": _with_files(item.mapping["mcp"], server.mcp)})}
+    of_target = {"target": replace(item, value={**target, "server": _expand_files(item.mapping["mcp"], server.mcp)})}
     return replace(item, value={**{key: wrap(value, item) for key, value in about.items()}, **of_target, **shared})

@@ -50,7 +50,7 @@ def resolve_paths(root: Node, faults: list[Fault]) -> Node:
         root = edit(root, path, partial(_resolve_name, faults=faults, is_data=path in DATA_PATHS))
     for name in ("train", "eval"):
         for key, suffixes in DATA_FILES:
-            root = edit(root, ("data", name, key), partial(_resolve_file, suffixes=suffixes))
+            root = edit(root, ("data", name, key), partial(_resolve_file_node, suffixes=suffixes))
     for key in ITEM_LISTS:
         root = edit(root, (key,), resolve_callables)
     root = edit(edit(root, ("env",), resolve_callables), ("env",), _resolve_env_files)
@@ -70,7 +70,7 @@ def _resolve_name(node: Node, faults: list[Fault], *, is_data: bool) -> Node:
     return replace(node, value=_resolve_path(node, node.value, faults, is_data=is_data), written=None)
 
 
-def _resolve_file(node: Node, suffixes: tuple[str, ...]) -> Node:
+def _resolve_file_node(node: Node, suffixes: tuple[str, ...]) -> Node:
     return replace(_absolute_path(node), written=None) if str(node.value).endswith(suffixes) else node
 
 

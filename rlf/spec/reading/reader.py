@@ -153,7 +153,7 @@ def read_file(
         return None
     if path.suffix == ".json":
         text = text.replace("\t", " ")  # JSON is YAML but for tabs between its tokens; within a string it has none
-    root = _read_text(text, _Reader(shown, path.parent, faults))
+    root = _parse_text(text, _Reader(shown, path.parent, faults))
     if root is None or isinstance(root.value, dict):
         return None if root is None else (root, data)
     what = "nothing" if root.value is None else "a list" if isinstance(root.value, list) else "a single value"
@@ -174,7 +174,7 @@ def shown_path(path: Path) -> str:
 
 def read_value(text: str, place: Place, path: KeyPath, folder: Path, faults: list[Fault]) -> Node | None:
     """The YAML value of an override, all of it at one place."""
-    return _read_text(text, _Reader(place.file, folder, faults, path, place))
+    return _parse_text(text, _Reader(place.file, folder, faults, path, place))
 
 
 class _Unread(Exception):
@@ -203,7 +203,7 @@ def _nearest_file(path: Path) -> str:
     return nearest(path.name, [other.name for other in path.parent.iterdir()])
 
 
-def _read_text(text: str, reader: _Reader) -> Node | None:
+def _parse_text(text: str, reader: _Reader) -> Node | None:
     loader = None
     try:
         loader = CoreLoader(text)

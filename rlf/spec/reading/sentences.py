@@ -66,7 +66,7 @@ def expected(error: ErrorDetails) -> str | None:
             return "text that is not empty"
         return phrase.format(f"{bound:g}" if isinstance(bound, int | float) else bound)
     if kind in ("enum", "literal_error"):
-        return "one of " + ", ".join(_list_choices(context))
+        return "one of " + ", ".join(_choice_names(context))
     return None
 
 
@@ -128,13 +128,13 @@ def show(value: Any) -> str:
     return text if len(text) <= 60 else text[:56] + '..."'
 
 
-def _list_choices(context: Mapping[str, Any]) -> list[str]:
+def _choice_names(context: Mapping[str, Any]) -> list[str]:
     text: str = context["expected"]
     return [choice.strip(" '") for choice in text.replace(" or ", ", ").split(",")]
 
 
 def _example_sentence(key: str, error: ErrorDetails, phrases: Sequence[str], field: FieldInfo | None) -> str:
-    example = _nearest_value(error) or _default_value(field) or _example_value(error, phrases[0])
+    example = _nearest_value(error) or _default_value(field) or _example_for(error, phrases[0])
     place = "- " if key.isdigit() else f"{key}: "
     return f" Write e.g. `{place}{example}`." if key and example else ""
 
@@ -147,7 +147,7 @@ def _nearest_value(error: ErrorDetails) -> str | None:
     if not isinstance(got, str):
         return None
     if error["type"] in ("enum", "literal_error"):
-        close = difflib.get_close_matches(got, _list_choices(context), n=1)
+        close = difflib.get_close_matches(got, _choice_names(context), n=1)
         return close[0] if close else None
     if error["type"] == "string_pattern_mismatch":
         cleaned = re.sub(r"\W+", "_", got, flags=re.ASCII)
@@ -155,10 +155,10 @@ def _nearest_value(error: ErrorDetails) -> str | None:
     return None
 
 
-def _example_value(error: ErrorDetails, phrase: str) -> str | None:
+def _example_for(error: ErrorDetails, phrase: str) -> str | None:
     context = error.get("ctx", {})
     if error["type"] in ("enum", "literal_error"):
-        return _list_choices(context)[0]
+        return _choice_names(context)[0]
     bound = context.get("ge", context.get("le"))
     return _EXAMPLES.get(phrase) if bound is None else str(bound)
 

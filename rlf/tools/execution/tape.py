@@ -104,7 +104,7 @@ def _read_lines(path: Path) -> list[_Line]:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     except (OSError, UnicodeDecodeError) as fault:
         raise RlfError(f"{path}: this is not a recording of tool calls: {fault}") from fault
-    return [_read_line(path, number, line) for number, line in enumerate(lines, 1) if line.endswith("\n")]
+    return [_read_recorded_line(path, number, line) for number, line in enumerate(lines, 1) if line.endswith("\n")]
 
 
 def _cut_to_lines(path: Path) -> None:
@@ -127,7 +127,7 @@ class _Line:
     """Of the written form; before 3 a line did not say."""
 
 
-def _read_line(path: Path, number: int, text: str) -> _Line:
+def _read_recorded_line(path: Path, number: int, text: str) -> _Line:
     try:
         return read(_Line, json.loads(text))
     except (ValueError, TypeError, LookupError) as fault:

@@ -73,7 +73,7 @@ class ArgumentAdapter:
             try:
                 filled[name] = _validate_value(adapter, arguments[name])
             except ValidationError as fault:
-                complaints += _list_complaints(name, fault)
+                complaints += _gather_complaints(name, fault)
         if complaints:
             message = "; ".join(complaints[:_MAX_COMPLAINTS])
             raise ToolFailure(Outcome.INVALID_ARGUMENTS, shorten(f"invalid arguments: {message}"))
@@ -136,7 +136,7 @@ def _validate_value(adapter: TypeAdapter[Any], value: Any) -> Any:
     return adapter.validate_python(value)  # half of a surrogate pair, which pydantic's reader of JSON refuses
 
 
-def _list_complaints(name: str, fault: ValidationError) -> list[str]:
+def _gather_complaints(name: str, fault: ValidationError) -> list[str]:
     found = []
     for error in fault.errors(include_url=False, include_context=False):
         where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"])

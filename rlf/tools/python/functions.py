@@ -178,7 +178,7 @@ class ClassRuntime(ToolRuntime):
     async def _open_instance(self) -> Any:
         """A new instance. A class that cannot be made is no fault of the call."""
         try:
-            instance = await self._place.call(self._class, {}, _as_it_is)
+            instance = await self._place.call(self._class, {}, _return_value)
             await self._call_method(instance, "open")
         except asyncio.CancelledError:
             raise
@@ -195,8 +195,8 @@ class ClassRuntime(ToolRuntime):
         method = getattr(instance, name, None)
         if method is not None:
             place = OnLoop() if is_async(method) else self._place
-            await place.call(method, {}, _as_it_is)
+            await place.call(method, {}, _return_value)
 
 
-def _as_it_is(value: Any) -> Any:
+def _return_value(value: Any) -> Any:
     return value

@@ -84,7 +84,7 @@ class OpenEnvServer:
             async for message in socket:
                 if message.type is not WSMsgType.TEXT:
                     break
-                answer = await _answer(session, message.data)
+                answer = await _answer_message(session, message.data)
                 if answer is None:
                     break
                 await socket.send_json(answer)
@@ -93,7 +93,7 @@ class OpenEnvServer:
         return socket
 
 
-async def _answer(session: Session, message: str) -> dict[str, Any] | None:
+async def _answer_message(session: Session, message: str) -> dict[str, Any] | None:
     """The answer to one message; None where it ends the session."""
     try:
         asked = json.loads(message)
@@ -108,7 +108,7 @@ async def _answer(session: Session, message: str) -> dict[str, Any] | None:
                 said = await session.reset(_number(data, "task"), _number(data, "seed"))
                 return _observation({"text": said}, None, done=False)
             case "step":
-                return _shown(await _step(session, data))
+                return _show_observation(await _step(session, data))
             case "state":
                 return {"type": "state", "data": session.state()}
             case "close":
@@ -137,7 +137,7 @@ def _number(data: Mapping[str, Any], name: str) -> int | None:
     return value
 
 
-def _shown(acted: Acted) -> dict[str, Any]:
+def _show_observation(acted: Acted) -> dict[str, Any]:
     observation = {"text": acted.said or ""} | ({} if acted.scores is None else {"scores": acted.scores})
     return _observation(observation, acted.reward, done=acted.done)
 

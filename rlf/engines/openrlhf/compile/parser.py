@@ -101,7 +101,7 @@ def find_flag_faults(loaded: LoadedSpec) -> Iterator[Fault]:
         elif flag in REFUSED:
             yield loaded.fault(path, f"--{flag} is not for rlf's jobs: {REFUSED[flag]}.")
         elif flag not in TAKES and (not is_installed() or installed_version() == VERSION):
-            yield _unknown(loaded, path, flag, TAKES)
+            yield _unknown_option_fault(loaded, path, flag, TAKES)
         elif flag in TAKES and (complaint := _of_wrong_kind(flag, value)):
             yield loaded.fault(path, complaint)
 
@@ -129,7 +129,7 @@ def check_options(loaded: LoadedSpec) -> tuple[list[Fault], list[Fault]]:
 def _parser_faults(loaded: LoadedSpec, engine: OpenRlhfSettings, parsed: Parsed) -> Iterator[Fault]:
     unknown = [(flag, path) for flag, path, _ in _extra(engine.extra_flags) if flag not in parsed.takes]
     for flag, path in unknown:
-        yield _unknown(loaded, path, flag, parsed.takes)
+        yield _unknown_option_fault(loaded, path, flag, parsed.takes)
     if not parsed.error or unknown:
         return
     named = _NAMED.match(parsed.error)
@@ -148,7 +148,7 @@ def _extra(flags: Mapping[str, Any], path: KeyPath = ("engine", "extra_flags")) 
             yield ".".join(map(str, here[2:])), here, value
 
 
-def _unknown(loaded: LoadedSpec, path: KeyPath, flag: str, known: Mapping[str, str]) -> Fault:
+def _unknown_option_fault(loaded: LoadedSpec, path: KeyPath, flag: str, known: Mapping[str, str]) -> Fault:
     whole = [name for name in known if name.startswith(flag)]
     close = f"; did you mean {whole[0]!r}?" if len(whole) == 1 else nearest(flag, list(known))
     return loaded.fault(path, f"OpenRLHF has no option {flag!r}{close or '.'} Write its whole name, or remove it.")

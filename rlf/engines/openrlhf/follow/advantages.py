@@ -19,11 +19,11 @@ def mean_advantages(records: Sequence[Record], train: TrainSpec) -> list[float |
     All None where advantages need what OpenRLHF keeps to itself: a critic's values, a reference's log-probabilities.
     """
     final = [record for record in records if not record.again]
-    means = iter(_means(final, train))
+    means = iter(_segment_means(final, train))
     return [None if record.again else next(means) for record in records]
 
 
-def _means(records: Sequence[Record], train: TrainSpec) -> list[float | None]:
+def _segment_means(records: Sequence[Record], train: TrainSpec) -> list[float | None]:
     penalised = train.kl.coef > 0 and train.kl.place is KlPlace.REWARD
     in_loss = [counts(record.scored) for record in records]
     if find_missing(train.algorithm) or penalised or not any(in_loss):

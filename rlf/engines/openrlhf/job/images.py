@@ -32,7 +32,7 @@ def keep_images(tasks: Sequence[Task], job: Job, *, shared: bool) -> list[Task]:
     for reference in names:
         path = _kept(reference, top / _FOLDER)
         names[reference] = str(path.relative_to(job.folder) if path.is_relative_to(job.folder) else path)
-    return [_renamed(task, names) for task in tasks]
+    return [_rename_images(task, names) for task in tasks]
 
 
 def found_images(folder: Path, names: Sequence[str]) -> tuple[str, ...]:
@@ -40,7 +40,7 @@ def found_images(folder: Path, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(str(folder / name) for name in names)
 
 
-def _renamed(task: Task, names: Mapping[str, str]) -> Task:
+def _rename_images(task: Task, names: Mapping[str, str]) -> Task:
     """A task with other names for its images."""
     if not task.images:
         return task

@@ -60,7 +60,7 @@ class Cluster:
         """
         # For the job's first process alone: OpenRLHF hands on some itself, and Ray refuses two that speak of the same.
         variables = [f"{key}={value}" for key, value in {"RAY_DEDUP_LOGS": "0", **told["set"]}.items()]
-        request = {"entrypoint": shlex.join(["env", *variables, *command]), "runtime_env": _environment(job, told)}
+        request = {"entrypoint": shlex.join(["env", *variables, *command]), "runtime_env": _job_environment(job, told)}
         process = await asyncio.create_subprocess_exec(
             *self._command("submit", name),
             stdin=asyncio.subprocess.PIPE,
@@ -114,7 +114,7 @@ def submission_id(job: Job, number: int) -> str:
     return f"rlf-{job.run_id}-{number}"
 
 
-def _environment(job: Job, told: Mapping[str, Any]) -> dict[str, Any]:
+def _job_environment(job: Job, told: Mapping[str, Any]) -> dict[str, Any]:
     """What every node needs: the job folder, secrets, and rlf's own code unless it is an installed package."""
     secrets = {name: os.environ[name] for name in told["secrets"]}
     folder = Path(rlf.__file__).parent

@@ -48,14 +48,14 @@ _COUNT = "import torch; print(torch.cuda.device_count())"
 
 def check_place(place: Place, spec: RunSpec) -> None:
     """Raises RlfError when a job of `spec` cannot run there, with every reason."""
-    packages = json.loads(_answer(place, _LOOK, *PINS))
+    packages = json.loads(_run_probe(place, _LOOK, *PINS))
     reasons = [
         f"{name} is not installed there" if found is None else f"{name} is {found}; jobs are written for {PINS[name]}"
         for name, found in packages.items()
         if found is None or (found != "stand-in" and Version(found).base_version != PINS[name])
     ]
     needed = Layout.of(spec).total_gpus(openrlhf_settings(spec))
-    there = int(_answer(place, _COUNT)) if place.num_gpus is None else place.num_gpus
+    there = int(_run_probe(place, _COUNT)) if place.num_gpus is None else place.num_gpus
     if there < needed:
         reasons.append(f"the job needs {needed} GPUs, and it has {there}")
     if reasons:
@@ -64,7 +64,7 @@ def check_place(place: Place, spec: RunSpec) -> None:
             f"`pip install 'rlf[openrlhf]'` on a machine with the GPUs, or run the job on this CPU: {_on_this_cpu()}"
         )
     if spec.rollout.max_images > 0:
-        _answer(place, _SEE, model_location(spec.model.path))
+        _run_probe(place, _SEE, model_location(spec.model.path))
 
 
 def _on_this_cpu() -> str:
@@ -82,7 +82,7 @@ def check_secrets(names: Sequence[str]) -> None:
         raise RlfError(f"{', '.join(absent)}: not set; a tool, a reward, a report or the ingest reads it. Set it.")
 
 
-def _answer(place: Place, source: str, *arguments: str) -> str:
+def _run_probe(place: Place, source: str, *arguments: str) -> str:
     """The last line that a place's interpreter prints for a program."""
     command, environment = [place.python, "-c", source, *arguments], place.environment({})
     done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, env=environment)

@@ -33,14 +33,14 @@ def main(address: str, action: str, job: str) -> int:
         client.submit_job(submission_id=job, **json.load(sys.stdin))
         return 0
     if action == "state":
-        _say(_state(client, job))
+        _print_line(_job_state(client, job))
         return 0
     if action == "follow":
-        return asyncio.run(_follow(client, job))
+        return asyncio.run(_follow_job(client, job))
     return _stop(client, job)
 
 
-def _state(client: Any, job: str) -> str:
+def _job_state(client: Any, job: str) -> str:
     try:
         return str(client.get_job_status(job).value)
     except RuntimeError as error:
@@ -49,7 +49,7 @@ def _state(client: Any, job: str) -> str:
         raise
 
 
-async def _follow(client: Any, job: str) -> int:
+async def _follow_job(client: Any, job: str) -> int:
     """Continues after a lost connection: the output is sent from its beginning then, and what is known left out."""
     num_printed, seen = 0, time.monotonic()
     while True:
@@ -59,30 +59,30 @@ async def _follow(client: Any, job: str) -> int:
                 new = text[max(0, num_printed - num_sent) :]
                 num_sent += len(text)
                 num_printed += len(new)
-                _say(new)
-            state, seen = _state(client, job), time.monotonic()
+                _print_line(new)
+            state, seen = _job_state(client, job), time.monotonic()
             if state in (*OVER, "UNKNOWN"):
                 break
         except Exception as error:  # aiohttp's, requests' and Ray's own, whatever they are
             if time.monotonic() - seen > _PATIENCE_S:
                 raise
-            _say(f"the job server does not answer: {error!r}\n")
+            _print_line(f"the job server does not answer: {error!r}\n")
         await asyncio.sleep(_PAUSE_S)
     if state == "FAILED" and num_printed == 0:  # it never came to its own words
-        _say(f"{client.get_job_info(job).message}\n")
+        _print_line(f"{client.get_job_info(job).message}\n")
     return int(state != "SUCCEEDED")
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
 
 
 def _stop(client: Any, job: str) -> int:
     deadline = time.monotonic() + _STOP_S
-    if _state(client, job) != "UNKNOWN":
+    if _job_state(client, job) != "UNKNOWN":
         client.stop_job(job)
-    while (state := _state(client, job)) not in (*OVER, "UNKNOWN") and time.monotonic() < deadline:
+    while (state := _job_state(client, job)) not in (*OVER, "UNKNOWN") and time.monotonic() < deadline:
         time.sleep(_PAUSE_S)
     return int(state not in (*OVER, "UNKNOWN"))
 

@@ -51,7 +51,10 @@ def rehearsal_model(path: str, folder: Path, *, seed: int) -> tuple[str, str]:
     Raises:
         RlfError: the configuration or the tokenizer is not on this machine.
     """
-    if Path(path).is_dir() and 0 < sum(file.stat().st_size for file in _weights(Path(path))) < _SMALL_ENOUGH_BYTES:
+    if (
+        Path(path).is_dir()
+        and 0 < sum(file.stat().st_size for file in _iterate_weight_files(Path(path))) < _SMALL_ENOUGH_BYTES
+    ):
         return path, "the spec's own model, which is small"
     import torch
     from transformers import AutoConfig, AutoTokenizer
@@ -120,7 +123,7 @@ def _some_of_each(kinds: list[str], number: int) -> list[str]:
     return (list(dict.fromkeys(kinds)) + kinds)[:number]
 
 
-def _weights(folder: Path) -> Iterator[Path]:
+def _iterate_weight_files(folder: Path) -> Iterator[Path]:
     for ending in ("*.safetensors", "*.bin"):
         yield from folder.glob(ending)
 

@@ -23,7 +23,7 @@ class OpeningCalls:
         """Opens the trajectory with a number: an even one has a call, of which tool the number says."""
         self._policy = policy
         self._chat = chat
-        calls = _in_turn([_calls(tool) for tool in tools if not tool.hidden])
+        calls = _in_turn([_prepare_calls(tool) for tool in tools if not tool.hidden])
         self._call = calls[number // 2 % len(calls)] if calls and number % 2 == 0 else None
 
     def open(self, trajectory_ids: Sequence[str]) -> None:
@@ -51,7 +51,7 @@ def _in_turn(calls_by_tool: Sequence[Sequence[ToolCall]]) -> list[ToolCall]:
     return [call for calls in zip_longest(*calls_by_tool) for call in calls if call is not None]
 
 
-def _calls(tool: ToolDeclaration) -> list[ToolCall]:
+def _prepare_calls(tool: ToolDeclaration) -> list[ToolCall]:
     """The calls of a tool's own tests; without tests, one made from its schema."""
     tests = [ToolCall(tool.name, test.arguments) for test in tool.tests]
     return tests or [example_call(tool.description_for_model)]

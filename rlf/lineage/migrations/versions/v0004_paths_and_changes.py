@@ -66,7 +66,7 @@ def _rewrite_run(connection: sa.Connection, run_id: str, folder: Path, base: Pat
     query = sa.text("SELECT step, path FROM checkpoints WHERE run_id = :id")
     cwd = None
     for step, path in connection.execute(query, {"id": run_id}).all():
-        below, own = _split_path(Path(path), folder, run_id)
+        below, own = _split_stored_path(Path(path), folder, run_id)
         if below is not None:
             new = {"id": run_id, "step": step, "path": f"{now}/{below}"}
             connection.execute(sa.text("UPDATE checkpoints SET path = :path WHERE run_id = :id AND step = :step"), new)
@@ -75,7 +75,7 @@ def _rewrite_run(connection: sa.Connection, run_id: str, folder: Path, base: Pat
     connection.execute(sa.text("UPDATE runs SET folder = :folder, home = :home, cwd = :cwd WHERE id = :id"), changed)
 
 
-def _split_path(path: Path, folder: Path, run_id: str) -> tuple[str | None, str | None]:
+def _split_stored_path(path: Path, folder: Path, run_id: str) -> tuple[str | None, str | None]:
     """A checkpoint's path from the run's folder on, and the folder that a relative one started at."""
     if path.is_absolute():
         return (path.relative_to(folder).as_posix(), None) if path.is_relative_to(folder) else (None, None)

@@ -73,7 +73,7 @@ class _Servers:
         url = as_text(server.get("url")) or "/"
         for name, variable in as_mapping(server.get("variables")).items():
             url = url.replace(f"{{{name}}}", str(as_mapping(variable).get("default", "")))
-        return self._without_credentials(_check_url(url, self.source))
+        return self._without_credentials(_check_server_url(url, self.source))
 
     def _without_credentials(self, url: str) -> str:
         """The address with a variable in place of the password before its host, or of the user that stands alone."""
@@ -91,7 +91,7 @@ class _Servers:
         return FromEnvironment(url.replace(authority, f"{instead}@{host}", 1))
 
 
-def _check_url(url: str, source: str) -> str:
+def _check_server_url(url: str, source: str) -> str:
     refuse_references(url)
     whole = _absolute_url(url, source)
     if whole is None:
