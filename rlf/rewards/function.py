@@ -246,10 +246,10 @@ class _Asking:
         if least is None:
             least = self.bounds[gate.term][1] if gate.at_most is None else -math.inf
         if other.value < least:
-            return _Said(None, ScoreState.GATED, f"not computed: {gate.term!r} is {other.value:g},  below {least:g}")
+            return _Said(None, ScoreState.GATED, f"not computed: {gate.term!r} is {other.value:g}, below {least:g}")
         if gate.at_most is not None and other.value > gate.at_most:
             return _Said(
-                None, ScoreState.GATED, f"not computed: {gate.term!r} is {other.value:g},  above {gate.at_most:g}"
+                None, ScoreState.GATED, f"not computed: {gate.term!r} is {other.value:g}, above {gate.at_most:g}"
             )
         return None
 

@@ -116,4 +116,4 @@ def test_no_checkpoint_is_read_outside_of_its_run(runs, tmp_path_factory):
 def test_a_manifest_names_files_of_its_own_checkpoint_alone(runs):
     manifest = weights(runs, 8).with_name("manifest.json")
     manifest.write_text(json.dumps({"../step-000006/weights.safetensors": hash_path(weights(runs, 6))}))
-    assert "no file of the checkpoint" in str(find_damage(manifest.parent))
+    assert "not a file of the checkpoint" in str(find_damage(manifest.parent))

@@ -83,7 +83,7 @@ def test_each_term_is_recorded_with_value_weight_state_and_reason(recorded: Any)
     scores = {(k, score.term): score for k, each in enumerate(stored) for score in each.scored.scores}
     assert [scores[k, "base"].value for k in range(4)] == [0.1, 0.125, 0.25, 0.3]
     assert [scores[k, "base"].weight for k in range(4)] == [0.0, 2.0, 2.0, 2.0]
-    assert scores[0, "base"].reason == "lost, since 'must' is required"
+    assert scores[0, "base"].reason == "set to 0, since 'must' is required"
     assert [scores[k, "late"].state for k in range(4)] == [ScoreState.GATED] * 2 + [ScoreState.SCORED] * 2
     assert scores[1, "late"].reason == "not asked: 'base' is 0.25, below 0.5"
     assert (scores[2, "late"].value, scores[2, "late"].weight) == (0.5, 0.5)

@@ -215,7 +215,7 @@ def test_an_endpoint_that_dies_stops_the_build_which_then_continues_without_aski
     model.dies_after = 10
     with serving(model) as url:
         chosen = settings(url, tmp_path / "out", count=3, build={"concurrency": 1})
-        with pytest.raises(RunError, match="asks nothing twice"):
+        with pytest.raises(RunError, match="repeats no request"):
             build_world(chosen, silent)
         model.dies_after = None
         before = len(model.requests)

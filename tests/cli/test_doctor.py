@@ -85,7 +85,7 @@ def test_a_check_that_the_machines_limits_end_is_a_finding_with_its_cause(monkey
     monkeypatch.setattr("rlf.api.doctor.findings.CHECKS", (_memory,))
     (found,) = examine(tmp_path).findings
     assert (found.name, found.status) == ("memory", Status.FAIL)
-    assert found.found == f"this check failed:  {'[Errno 24] ' * isinstance(error, OSError)}{why}"
+    assert found.found == f"this check failed: {'[Errno 24] ' * isinstance(error, OSError)}{why}"
 
 
 def test_a_home_that_cannot_be_written_is_seen(monkeypatch, tmp_path):

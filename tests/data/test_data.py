@@ -74,7 +74,7 @@ def test_a_hugging_face_dataset_that_cannot_be_had_is_reported(monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", lambda *_, **__: None)
     assert load_faulty("org/set") == (
-        "org/set: ConnectionError: no way there. Expected a Hugging Face dataset with a split 'train'; "
+        "org/set: ConnectionError: no way there. Expected a Hugging Face dataset with a split 'train'. "
         "For a file, write its path."
     )
 

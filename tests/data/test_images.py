@@ -87,7 +87,7 @@ def test_a_hugging_face_dataset_gives_the_files_of_its_image_columns(tmp_path):
         ({"prompt": "<image><image>", "images": ["a.png"]}, "1 images and 2 <image>"),
         ({"prompt": "<image>", "images": "b.png"}, "b.png: the image cannot be read: No such file"),
         ({"prompt": "<image>", "images": "rows.jsonl"}, "rows.jsonl is not a PNG, JPEG, GIF or WebP file"),
-        ({"prompt": "<image>", "images": "https://example.com/a.png"}, "cannot be repeated"),
+        ({"prompt": "<image>", "images": "https://example.com/a.png"}, "could not be repeated"),
         ({"prompt": "<image>", "images": "data:image/png;base64,AAAA"}, "no PNG, JPEG, GIF or WebP file"),
         ({"prompt": "<image>", "images": "data:image/png,AAAA"}, "not in base64"),
         ({"prompt": "<image>", "images": 7}, "got '7'; expected a path"),

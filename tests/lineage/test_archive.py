@@ -78,7 +78,7 @@ def test_an_archive_that_is_cut_off_between_two_runs_is_refused(source, tmp_path
 def test_an_archive_that_lost_or_gained_a_row_is_refused(archive):
     for statement, words in (
         ("DELETE FROM trajectories WHERE id = 1", "table trajectories has 7 rows of 8"),
-        ("UPDATE steps SET metrics = '{}'", "table steps has other contents"),
+        ("UPDATE steps SET metrics = '{}'", "contents of table steps changed"),
         ("UPDATE rlf_archive SET manifest = 'no JSON'", "its manifest is not JSON"),
     ):
         with sqlite3.connect(archive) as database:
@@ -106,7 +106,7 @@ def test_an_old_archive_without_a_manifest_is_taken_with_a_warning(archive, warn
     with sqlite3.connect(archive) as database:
         database.execute("DROP TABLE rlf_archive")
     assert runs_of(archive) == list(RUNS)
-    assert "whether it is complete is not known" in warnings.text
+    assert "Whether it is complete is not known" in warnings.text
 
 
 def test_an_archive_of_an_older_schema_is_migrated_in_a_copy(tmp_path, warnings):

@@ -132,7 +132,7 @@ def test_a_foreign_database_in_wal_mode_gets_no_tables(tmp_path):
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("CREATE TABLE songs (name TEXT)")
     database.close()
-    with pytest.raises(RlfError, match="another program's"):
+    with pytest.raises(RlfError, match="belongs to another program"):
         open_store(path)
     with sqlite3.connect(path) as database:
         assert database.execute("SELECT name FROM sqlite_master").fetchall() == [("songs",)]

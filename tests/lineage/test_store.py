@@ -115,7 +115,7 @@ def test_an_unknown_database_is_the_users_fault_and_keeps_its_password_secret():
     with pytest.raises(RlfError, match="no driver for this database") as caught:
         open_store("nosuch://user:hunter22@host/name")
     assert "hunter22" not in str(caught.value)
-    with pytest.raises(RlfError, match="is no SQLAlchemy URL"):
+    with pytest.raises(RlfError, match="is not a SQLAlchemy URL"):
         open_store("://")
 
 

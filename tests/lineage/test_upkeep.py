@@ -127,7 +127,7 @@ def test_a_run_is_copied_whole_and_once(store, ended, tmp_path):
 def test_another_state_of_a_run_is_not_mixed_in(store, ended, tmp_path):
     with open_store(tmp_path / "other.db") as other:
         start_run(other, run_record(ended))
-        with pytest.raises(RlfError, match="another state of it, at step 0 and not 6"):
+        with pytest.raises(RlfError, match="another state of it, at step 0 instead of 6"):
             copy_run(store, other, ended)
 
 

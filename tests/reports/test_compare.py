@@ -111,7 +111,7 @@ def test_commas_join_the_seeds_of_an_arm(swept: Reader) -> None:
     [
         (["20260102-030400-fast"], "one arm; expected two or more"),
         (["20260102-030400-fast", "20260102-030400-fast"], "named twice"),
-        (["20260102-030400-fast,20260102-030400-swee", "20260102-030401-fast"], "many arms already"),
+        (["20260102-030400-fast,20260102-030400-swee", "20260102-030401-fast"], "an arm for each setting"),
         (["20260102-030400-fast", ","], "expected a run's id"),
     ],
 )

@@ -58,7 +58,7 @@ def test_a_gated_term_adds_nothing_until_its_gate_opens(
 def test_a_closed_gate_says_why_and_is_no_zero(trajectory: Any) -> None:
     scored = score(trajectory("Rome", "Paris"), term("exact_match"), term("length", when={"term": "exact_match"}))
     said = by_name(scored)["length"]
-    assert (said.value, said.weight, said.reason) == (None, 0.0, "not asked: 'exact_match' is 0, below 1")
+    assert (said.value, said.weight, said.reason) == (None, 0.0, "not computed: 'exact_match' is 0, below 1")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_required_term_that_falls_short_takes_every_gain_and_leaves_every_loss
     assert scored.reward == pytest.approx(-0.3)
     said = by_name(scored)
     assert said["exact_match"].weight == 0.0
-    assert said["exact_match"].reason == "right; lost, since 'tool_format' is required"
+    assert said["exact_match"].reason == "right; set to 0, since 'tool_format' is required"
     assert scored.reward == pytest.approx(sum(each.weight * each.value for each in scored.scores if each.value))
     assert scored.success == 1.0
 

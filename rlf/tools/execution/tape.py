@@ -103,7 +103,7 @@ def _read_lines(path: Path) -> list[_Line]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     except (OSError, UnicodeDecodeError) as fault:
-        raise RlfError(f"{path}: this is not a recording of tool calls: {fault}") from fault
+        raise RlfError(f"{path}: cannot be read as a recording of tool calls: {fault}") from fault
     return [_read_recorded_line(path, number, line) for number, line in enumerate(lines, 1) if line.endswith("\n")]
 
 

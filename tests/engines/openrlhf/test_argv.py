@@ -352,7 +352,7 @@ def test_in_an_asynchronous_mode_trained_models_share_gpus_and_vllm_has_its_own(
         (("+engine.colocate=trained",), "engine.colocate", "puts vLLM there too"),
         (("+engine.muon={}", "+engine.zero_stage=3"), "engine.zero_stage", "refuses Muon"),
         (("+engine.muon={}", "+engine.offload_optimizer=true"), "engine.offload_optimizer", "on the GPU alone"),
-        (("+engine.ema=0.99", LORA), "engine.ema", "adapters are no part"),
+        (("+engine.ema=0.99", LORA), "engine.ema", "which do not include adapters"),
     ],
 )
 def test_what_openrlhf_or_deepspeed_refuses_is_a_fault_with_their_reason(overrides, place, words, load):

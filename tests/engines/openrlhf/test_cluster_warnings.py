@@ -30,7 +30,7 @@ def list_warnings(*overrides):
         (
             "{kind: mcp, server: {url: 'http://127.0.0.2/mcp'}, tool: t}",
             "server.url",
-            "got 127.0.0.2, which on every node",
+            "got 127.0.0.2, which means another machine",
         ),
         (
             "{kind: mcp, server: {command: bash}, tool: t}",
