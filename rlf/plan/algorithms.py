@@ -28,7 +28,7 @@ def find_algorithm_faults(loaded: LoadedSpec) -> Iterator[Fault]:
 def _best_of_k_has_subsets(loaded: LoadedSpec) -> Iterator[Fault]:
     estimator, num = loaded.spec.train.algorithm, loaded.spec.rollout.num_generations
     if isinstance(estimator, PassAtK) and estimator.k >= num > 1:
-        message = f"got {estimator.k} of {num} generations; there is only one subset of k, so that every advantage is "
+        message = f"got {estimator.k} of {num} generations; there is only one subset of k, so every advantage is "
         yield loaded.fault(("train", "algorithm", "k"), f"{message}0. Write at most {num - 1}, or more generations.")
 
 
@@ -50,10 +50,12 @@ def _prefix_rows_are_alone(loaded: LoadedSpec) -> Iterator[Fault]:
     if not loaded.spec.rollout.prefix_rows:
         return
     if loaded.spec.rollout.has_stragglers:
-        message = "got true with oversample or deadline_s, whose groups play whole trajectories. Remove one of them."
+        message = "got true with oversample or deadline_s, whose groups need whole trajectories. Remove one of them."
         yield loaded.fault(("rollout", "prefix_rows"), message)
     if loaded.spec.train.algorithm.needs_greedy:
-        message = "got prefix rows; the greedy rollout of this algorithm is a whole one. Write another algorithm."
+        message = (
+            "got prefix rows; the greedy rollout of this algorithm plays a whole trajectory. Write another algorithm."
+        )
         yield loaded.fault(("train", "algorithm"), message)
 
 
@@ -63,7 +65,7 @@ def _reference_can_follow(loaded: LoadedSpec) -> Iterator[Fault]:
     if kl.sync_every is None:
         return
     if kl.coef == 0:
-        message = f"got {kl.sync_every}; train.kl.coef is 0, so that there is no reference. Remove it, or write a coef."
+        message = f"got {kl.sync_every}; train.kl.coef is 0, so there is no reference. Remove it, or write a coef."
         yield loaded.fault(path, message)
     if loaded.spec.model.lora is not None:
         message = f"got {kl.sync_every} with model.lora; the reference has no adapters. Remove it, or lora."
@@ -75,7 +77,7 @@ def _sampler_is_read(loaded: LoadedSpec) -> Iterator[Fault]:
     loss = loaded.spec.train.loss
     if loaded.spec.train.observations_in_loss and loss.reads_sampler:
         key = "probability_mask" if loss.probability_mask is not None else "correction"
-        message = "got it with observations_in_loss; the sampler has no probabilities of observations. Remove it."
+        message = "got it with observations_in_loss; the sampler gives no probabilities of observations. Remove it."
         yield loaded.fault(("train", "loss", key), message)
 
 
@@ -101,8 +103,8 @@ def _single_rollouts_are_mixed(loaded: LoadedSpec) -> Iterator[Fault]:
     if filtering is not None and loaded.spec.rollout.num_generations == 1:
         yield loaded.fault(
             ("train", "dynamic_filtering"),
-            "rollout.num_generations is 1; a group of one is kept only where its reward lies between "
-            f"{filtering.low:g} and {filtering.high:g}, so that of rewards 0 and 1 none is. Remove it, or write more "
+            "rollout.num_generations is 1; a group of one is kept only if its reward lies between "
+            f"{filtering.low:g} and {filtering.high:g}, so that none with reward 0 or 1 is kept. Remove it, or write more "
             "generations.",
         )
 

@@ -41,10 +41,10 @@ def _unread_by_loss(spec: RunSpec) -> Iterator[Unread]:
     loss, parent = spec.train.loss, ("train", "loss")
     gates = ("mode", "gating", "threshold")
     if loss.correction.level == "off":
-        why = "level is off, so that nothing is corrected. Write `level: token`, or remove it."
+        why = "level is off, so nothing is corrected. Write `level: token`, or remove it."
         yield Unread((*parent, "correction"), gates, why)
     if loss.sampler_is_old:
-        why = f"gspo with level {loss.correction.level} puts the sampler in the place of the old policy and reads "
+        why = f"gspo with level {loss.correction.level} uses the sampler as the old policy and reads "
         fix = "nothing else. Write `level: seq_product` to weigh the loss, or remove it."
         yield Unread((*parent, "correction"), gates, f"{why}{fix}")
     if loss.kind in (PolicyLossKind.SAPO, PolicyLossKind.GPG):

@@ -98,7 +98,7 @@ def read_frames(data: bytes, *, as_arrays: bool = False) -> Iterator[tuple[Line,
             1, in a fifth of the time and memory of lists.
 
     Raises:
-        ValueError: a frame is not what was written.
+        ValueError: a frame differs from what was written.
     """
     start = 0
     while start + _HEAD.size <= len(data):
@@ -108,7 +108,7 @@ def read_frames(data: bytes, *, as_arrays: bool = False) -> Iterator[tuple[Line,
             return
         payload = memoryview(data)[body:end]
         if zlib.crc32(payload) != checksum:
-            raise ValueError("its checksum is another")
+            raise ValueError("its checksum differs")
         yield _read_payload((zlib.decompress if payload[0] == _ZLIB else zstandard.decompress)(payload), as_arrays), end
         start = end
 
