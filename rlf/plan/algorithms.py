@@ -104,8 +104,8 @@ def _single_rollouts_are_mixed(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(
             ("train", "dynamic_filtering"),
             "rollout.num_generations is 1; a group of one is kept only if its reward lies between "
-            f"{filtering.low:g} and {filtering.high:g}, so that none with reward 0 or 1 is kept. Remove it, or write more "
-            "generations.",
+            f"{filtering.low:g} and {filtering.high:g}, so that none with reward 0 or 1 is kept. Remove it, or write "
+            "more generations.",
         )
 
 

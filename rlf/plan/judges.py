@@ -32,7 +32,7 @@ def find_judge_warnings(loaded: LoadedSpec) -> Iterator[Fault]:
             yield loaded.fault(
                 ("rewards", position, "compare"),
                 f"{' and '.join(kinds)} evaluations have one rollout per question, so the term has nothing to "
-                f"compare and they report {lost}. Put another term first and write `unscorable: drop_term` here; or "
+                f"compare, and they report {lost}. Put another term first and write `unscorable: drop_term` here; or "
                 "write `eval: {num_samples: 4, greedy: false}`.",
             )
 

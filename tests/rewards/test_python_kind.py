@@ -176,7 +176,7 @@ def test_a_loop_without_end_is_ended(own: Any) -> None:
 
 
 def test_a_coroutine_that_blocks_is_refused_before_anything_runs(own: Any) -> None:
-    with pytest.raises(RlfError, match=r"is `async def` and calls time\.sleep, which holds up every trajectory"):
+    with pytest.raises(RlfError, match=r"is `async def` and calls time\.sleep, which blocks every trajectory"):
         own("sleeps").prepare()
 
 

@@ -82,7 +82,7 @@ class PythonTool(ToolKind):
             return [f"{self.callable} is `async def`, which runs on the event loop; write `isolation: auto`"]
         blocking = blocking_calls(function) if is_async(function) and self.isolation is not Isolation.PROCESS else []
         if blocking:
-            message = f"{self.callable} is `async def` and calls {', '.join(blocking)}, which holds up every trajectory"
+            message = f"{self.callable} is `async def` and calls {', '.join(blocking)}, which blocks every trajectory"
             return [f"{message} while it waits; await an asynchronous function, or write `def`"]
         if self.isolation is Isolation.PROCESS and self.callable.startswith("__main__:"):
             return [f"{self.callable} is in the main program, which no other process can import; name a module"]

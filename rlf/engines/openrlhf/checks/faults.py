@@ -272,7 +272,7 @@ def _batches_divide(loaded: LoadedSpec) -> Iterator[Fault]:
     yield loaded.fault(
         ("train", "prompts_per_step"),
         f"got {train.prompts_per_step} x {each} trajectories{updates}; the {layout.batch} of one update must divide "
-        f"evenly over {layout.num_ranks} parts (engine.actor{ring}). Write e.g. `prompts_per_step: {fitting}`.",
+        f"evenly among {layout.num_ranks} parts (engine.actor{ring}). Write e.g. `prompts_per_step: {fitting}`.",
     )
 
 
