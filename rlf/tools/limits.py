@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from pydantic import Field
 
 from rlf.core.models import StrictModel
 
 MAX_ABANDONED = 64
 """Calls of one tool that may be left behind, still running, before it is quarantined: refused at once."""
+
+
+class LimitScope(StrEnum):
+    """Whose calls count together: for `max_concurrency`, `rate`, the breaker, and a cache of `scope: run`."""
+
+    PROCESS = "process"
+    """Those of one process that samples. The local engine has one; an OpenRLHF job one for each of vLLM's copies."""
+    JOB = "job"
+    """Those of the whole run: one process of an OpenRLHF job opens the tool and runs the calls of all others."""
 
 
 class RateSpec(StrictModel):
@@ -35,6 +46,7 @@ class BreakerSpec(StrictModel):
 class Limits(StrictModel):
     """Limits of one tool, set by its declaration alone: no argument of a call can change them."""
 
+    scope: LimitScope = LimitScope.PROCESS
     timeout_s: float = Field(default=10.0, gt=0, allow_inf_nan=False)
     """Time from permit to result, retries and pauses included; waiting for the permit is not counted."""
     max_concurrency: int = Field(default=64, ge=1)

@@ -21,6 +21,7 @@ from rlf.rollout.rollout import Limits
 from rlf.tools.execution.executor import Executor
 from rlf.tools.execution.tape import Replay
 from rlf.types.policy import Policy, Sampling
+from rlf.types.tool import ToolInvoker
 from rlf.types.trajectory import FailureClass
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ class Traffic:
     """Where results come from in place of the tools."""
     meter: Meter = field(default_factory=Meter)
     """Counts what tools and judges cost, as they do."""
+    elsewhere: ToolInvoker | None = None
+    """Runs the calls of tools with `limits.scope: job`; None: this process."""
 
 
 def build_harness(
@@ -130,6 +133,7 @@ def build_harness(
         record=traffic.record,
         replay=traffic.replay,
         meter=traffic.meter,
+        elsewhere=traffic.elsewhere,
     )
     return Harness(
         chat=chat,

@@ -32,6 +32,7 @@ from rlf.tools.execution.open_tool import OpenTool, Surroundings, refusal
 from rlf.tools.execution.tape import AnsweredCall, Replay, TapeWriter, arguments_text
 from rlf.tools.failure import MAX_NAME_CHARS, shorten
 from rlf.tools.kind import CallOrigin, ToolRuntime
+from rlf.tools.limits import LimitScope
 from rlf.types import Outcome, ToolCall, ToolDescription, ToolInvoker, ToolResult
 
 logger = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class Executor:
         record: Path | None = None,
         replay: Replay | None = None,
         meter: Meter | None = None,
+        elsewhere: ToolInvoker | None = None,
     ) -> None:
         """Takes the tools and what they share; nothing is opened yet.
 
@@ -63,6 +65,7 @@ class Executor:
             record: file that every call and its result are appended to.
             replay: where results come from in place of the tools, which then are not even opened.
             meter: counts what every call spends, as it does.
+            elsewhere: runs the calls of tools with `limits.scope: job`, which are not opened here.
         """
         repeated = [name for name, count in Counter(d.name for d in declarations).items() if count > 1]
         if repeated:
@@ -73,6 +76,9 @@ class Executor:
             seed=seed, count_tokens=count_tokens, redact=own.after(redact), notify=notify, meter=meter
         )
         self._max_concurrency = max_concurrency
+        self._elsewhere = elsewhere
+        self._there = {d.name: d.hidden for d in declarations if elsewhere and d.limits.scope is LimitScope.JOB}
+        """The tools that are opened elsewhere, and whether the model does not see them."""
         self._tools: dict[str, OpenTool] = {}
         self._shown: dict[str, OpenTool] = {}
         """The tools that the model sees."""
@@ -102,16 +108,17 @@ class Executor:
         """Opens every tool. Raises RlfError with every tool that does not fit its schema."""
         if self._replay is not None:
             return self
-        for declaration in self._declarations:
+        here = [declaration for declaration in self._declarations if declaration.name not in self._there]
+        for declaration in here:
             await declaration.target.prepare()
-        refuse_misfits(self._declarations)
+        refuse_misfits(here)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._disk.close)
             if self._record is not None:
                 self._tape = TapeWriter(self._record)
                 stack.callback(self._tape.close)
-            around = replace(self._around, gate=self._shared_gate())
-            for declaration in self._declarations:
+            around = replace(self._around, gate=self._shared_gate(here))
+            for declaration in here:
                 source_hash = declaration.source_hash
                 runtime = await self._open_runtime(declaration)
                 tool = OpenTool(declaration, runtime, source_hash, around)
@@ -131,10 +138,10 @@ class Executor:
         except RlfError as fault:
             raise RlfError(self._around.redact(str(fault))) from None  # what it came from may hold secrets
 
-    def _shared_gate(self) -> Gate | None:
+    def _shared_gate(self, here: Sequence[ToolDeclaration]) -> Gate | None:
         """Permits over all tools, where the spec or the machine has fewer than the tools together."""
-        alone = [one.limits.max_concurrency for one in self._declarations if not one.target.shares_permits]
-        shared = [one.limits.max_concurrency for one in self._declarations if one.target.shares_permits]
+        alone = [one.limits.max_concurrency for one in here if not one.target.shares_permits]
+        shared = [one.limits.max_concurrency for one in here if one.target.shares_permits]
         wanted = sum(alone) + max(shared, default=0)
         if self._max_concurrency is not None:
             wanted = min(wanted, self._max_concurrency)
@@ -159,13 +166,13 @@ class Executor:
         Raises:
             ReplayMiss: the recording that is played back lacks the call.
         """
-        return self._run_call(self._shown.get(call.name), call, CallOrigin(trajectory_id))
+        return self._run_call(self._find_tool(call.name), call, CallOrigin(trajectory_id))
 
     def invoke_inside(self, call: ToolCall, origin: CallOrigin) -> Coroutine[Any, Any, ToolResult]:
         """Runs one call of an agent's model, as `invoke` does."""
-        return self._run_call(self._shown.get(call.name), call, origin)
+        return self._run_call(self._find_tool(call.name), call, origin)
 
-    async def _run_call(self, tool: OpenTool | None, call: ToolCall, origin: CallOrigin) -> ToolResult:
+    async def _run_call(self, tool: OpenTool | ToolInvoker | None, call: ToolCall, origin: CallOrigin) -> ToolResult:
         trajectory_id = origin.trajectory_id
         self._counts["calls"] += 1
         if self._replay is not None:
@@ -190,10 +197,20 @@ class Executor:
         """Gives back what tools hold for a trajectory that is over."""
         for tool in self._tools.values():
             await tool.end_trajectory(trajectory_id)
+        if self._there and self._elsewhere is not None:
+            await self._elsewhere.end_trajectory(trajectory_id)
 
-    async def _answer_call(self, tool: OpenTool | None, call: ToolCall, origin: CallOrigin) -> ToolResult:
+    def _find_tool(self, name: str, *, also_hidden: bool = False) -> OpenTool | ToolInvoker | None:
+        """What runs the calls of a tool; None where it is not to be called."""
+        if name in self._there:
+            return self._elsewhere if also_hidden or not self._there[name] else None
+        return (self._tools if also_hidden else self._shown).get(name)
+
+    async def _answer_call(self, tool: OpenTool | ToolInvoker | None, call: ToolCall, origin: CallOrigin) -> ToolResult:
         if tool is None:
             return self._refuse_unknown(call.name)
+        if not isinstance(tool, OpenTool):
+            return await tool.invoke(call, trajectory_id=origin.trajectory_id)
         complaint = tool.arguments.complaint(call.arguments)
         if complaint is None:
             return await self._through_cache(tool, call.arguments, origin)
@@ -225,7 +242,7 @@ class Executor:
         return await self._cache.get(key, lambda: tool.run(arguments, origin))
 
     def _refuse_unknown(self, name: str) -> ToolResult:
-        known, name = list(self._shown), shorten(name, MAX_NAME_CHARS)
+        known, name = [one.name for one in self.descriptions], shorten(name, MAX_NAME_CHARS)
         text = f"no tool {name!r}{nearest(name, known)} (known: {', '.join(known) or 'none'})"
         return refusal(Outcome.UNKNOWN_TOOL, text)
 
@@ -253,7 +270,8 @@ class _EveryTool:
         return tuple(declaration.description_for_model for declaration in self._executor._declarations)
 
     async def invoke(self, call: ToolCall, *, trajectory_id: str) -> ToolResult:
-        return await self._executor._run_call(self._executor._tools.get(call.name), call, CallOrigin(trajectory_id))
+        tool = self._executor._find_tool(call.name, also_hidden=True)
+        return await self._executor._run_call(tool, call, CallOrigin(trajectory_id))
 
     async def end_trajectory(self, trajectory_id: str) -> None:
         await self._executor.end_trajectory(trajectory_id)

@@ -38,6 +38,20 @@ async def every_other(**_arguments):
     return "Rinten was born in Fentes."
 
 
+num_counted = num_now = most_at_once = 0
+"""Calls of `counted` so far, those under way, and the most that were."""
+
+
+async def counted(query: str) -> str:
+    """Counts how many of its calls are under way."""
+    global num_counted, num_now, most_at_once
+    num_counted, num_now = num_counted + 1, num_now + 1
+    most_at_once = max(most_at_once, num_now)
+    await asyncio.sleep(0.01)
+    num_now -= 1
+    return query
+
+
 def waits(query: str) -> str:
     """Blocks, which no thread with an event loop may."""
     try:

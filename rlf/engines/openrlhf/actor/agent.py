@@ -28,6 +28,7 @@ from rlf.engines.openrlhf.actor.evaluation import Ahead
 from rlf.engines.openrlhf.actor.groups import Group, StepCount, Tally
 from rlf.engines.openrlhf.actor.policy import EnginePolicy, SamplesTokens
 from rlf.engines.openrlhf.actor.response import StandIn, evaluation_response, stand_in_response, training_response
+from rlf.engines.openrlhf.actor.shared_tools import find_shared_tools
 from rlf.engines.openrlhf.job.attempt import read_attempt
 from rlf.engines.openrlhf.job.dataset import Purpose, Row, read_label
 from rlf.engines.openrlhf.job.folder import Job
@@ -76,7 +77,8 @@ class Agent:
         """
         job = Job(folder, folder)
         self._folder = folder
-        self._spec = (plan := plan_from_json(job.plan.read_text())).spec
+        self._plan_text = job.plan.read_text()
+        self._spec = (plan := plan_from_json(self._plan_text)).spec
         self._secrets = mentioned(item.text for item in plan.interpolated)
         self._evaluation = job.evaluation
         self._attempt = read_attempt(job)
@@ -265,7 +267,8 @@ class Agent:
         def notify(level: str, text: str) -> None:
             spool.tell(Notice(level, text, {}))
 
-        traffic = Traffic(Redactor(os.environ, self._secrets).text)
+        elsewhere = find_shared_tools(spec, self._plan_text, self._secrets)
+        traffic = Traffic(Redactor(os.environ, self._secrets).text, elsewhere=elsewhere)
         harness = build_harness(spec, getattr(tokenizer, "tokenizer", tokenizer), notify, traffic)
         if spec.rollout.max_images > 0:
             harness.chat.see(Vision(tokenizer))
