@@ -60,7 +60,7 @@ def _show_description(shown: DescribedWorld) -> Any:
 def test_world(
     arguments: SpecArguments, num_tasks: NumTasks = 8, tolerance: Tolerance = 0.2, as_json: AsJson = False
 ) -> None:
-    """Try a world: reset, gold, no-op, determinism, two at once, snapshot, scores' range, deadlines, close.
+    """Try a world: reset, gold, steps, no-op, determinism, two at once, snapshot, scores' range, deadlines, close.
 
     Exit code 3 when a point fails.
     """

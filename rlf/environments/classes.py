@@ -7,7 +7,7 @@ attribute `reward`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MethodType
 from typing import Any
 
@@ -53,14 +53,14 @@ def describe_methods(made_by: type[Any], called: str, chosen: tuple[str, ...] | 
                 f"{called} has no method {name!r} that can be a tool{nearest(name, known)} "
                 f"(known: {', '.join(known) or 'none'}). Write one of these."
             )
-    return [_describe(getattr(made_by, name), made_by, f"{called}.{name}") for name in chosen or known]
+    return [_describe(name, made_by, f"{called}.{name}") for name in chosen or known]
 
 
-def _describe(method: Callable[..., Any], made_by: type[Any], called: str) -> ToolDescription:
-    described = describe_function(MethodType(method, made_by), called)
+def _describe(name: str, made_by: type[Any], called: str) -> ToolDescription:
+    described = describe_function(MethodType(getattr(made_by, name), made_by), called)
     if not described.description:
         raise RlfError(f"{called} has no docstring, which the model reads. Write one, or rename it with a leading `_`.")
-    return ToolDescription(method.__name__, described.description, described.input_schema)
+    return ToolDescription(name, described.description, described.input_schema)
 
 
 def reset_arguments(reset: Callable[..., Any], task: Task, seed: int) -> dict[str, Any]:
@@ -104,7 +104,17 @@ def to_scores(value: Any, instance: Any) -> dict[str, float]:
 
 
 def to_actions(value: Any) -> tuple[ToolCall | str, ...] | None:
-    """What solves a task, from texts and mappings with `name` and `arguments`; None where it is not known."""
+    """What solves a task, from texts and calls; None where it is not known. Raises TypeError for anything else."""
     if value is None:
         return None
-    return tuple(one if isinstance(one, str) else ToolCall(one["name"], one.get("arguments", {})) for one in value)
+    if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+        raise TypeError(f"got {value!r:.80}; expected a list of answers and of calls with `name` and `arguments`")
+    return tuple(map(_to_action, value))
+
+
+def _to_action(value: Any) -> ToolCall | str:
+    if isinstance(value, str | ToolCall):
+        return value
+    if isinstance(value, Mapping) and isinstance(value.get("name"), str):
+        return ToolCall(value["name"], value.get("arguments") or {})
+    raise TypeError(f"got {value!r:.80}; expected an answer as text, or a call with `name` and `arguments`")

@@ -7,7 +7,6 @@ the world and the phase. A world that failed once is asked for nothing more than
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
@@ -23,10 +22,8 @@ from rlf.tools.failure import ToolFailure, describe
 from rlf.tools.results import clean, to_output
 from rlf.types import Outcome, Phase, StateChange, Task, ToolCall, ToolOutput, WorldFailure, WorldRecord, WorldStep
 
-logger = logging.getLogger(__name__)
-
 T = TypeVar("T")
-_CLOSE_S = 5.0
+CLOSE_S = 5.0
 """Time that a world has to close."""
 
 
@@ -45,7 +42,7 @@ class WorldEpisode:
         detached: Detached,
         timers: Timers,
         redact: Callable[[str], str],
-        forget: Callable[[WorldEpisode], object],
+        forget: Callable[[WorldEpisode, str | None], object],
     ) -> None:
         """Takes what the worlds of a run share.
 
@@ -53,7 +50,7 @@ class WorldEpisode:
             speaks: whether it may answer turns that call nothing.
             permits: one for each world that there may be.
             redact: strikes secrets out of what the world says.
-            forget: called with the episode when it is closed.
+            forget: called with the episode when it is closed, and with what went wrong then.
         """
         self._spec, self._task, self._seed, self._maker = spec, task, seed, maker
         self._permits, self._detached, self._timers = permits, detached, timers
@@ -162,20 +159,20 @@ class WorldEpisode:
         return await self._within(Phase.SCORE, self._open_world().gold(), self._spec.limits.score_s)
 
     async def close(self) -> None:
-        """Closes the world within a time of its own; what goes wrong there is logged."""
+        """Closes the world within a time of its own."""
         if self._begun is not None:
             self._begun.cancel()
             await asyncio.wait([self._begun])
             if not self._begun.cancelled():
                 self._begun.exception()  # of a reset that nobody asked for
-        world, self._world = self._world, None
+        (world, self._world), words = (self._world, None), None
         try:
             if world is not None:
-                fault = await self._detached.fault_of(world.close(), _CLOSE_S, f"world {self._spec.kind}")
+                fault = await self._detached.fault_of(world.close(), CLOSE_S, f"world {self._spec.kind}")
                 if fault is not None:
-                    logger.warning("world %s: %s: %s", self._spec.kind, Phase.CLOSE, self._redact(describe(fault)))
+                    words = self._redact(describe_late(fault, CLOSE_S))
         finally:
-            self._forget(self)
+            self._forget(self, words)
             if self._has_permit:
                 self._has_permit = False
                 self._permits.release()
@@ -248,6 +245,13 @@ class WorldEpisode:
     def _failure(self, phase: Phase, reason: str) -> WorldFailure:
         self._failed = self._failed or phase
         return WorldFailure(self._spec.kind, phase, self._redact(reason))
+
+
+def describe_late(fault: BaseException, limit_s: float) -> str:
+    """What went wrong with work that had so much time."""
+    if isinstance(fault, TimeoutError):
+        return f"no end within {limit_s:g} s"
+    return fault.text if isinstance(fault, ToolFailure) else describe(fault)
 
 
 class _Raised:

@@ -12,13 +12,14 @@ import pickle
 import random
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from rlf.core import RlfError
 from rlf.core.callables import load_callable, load_module
 from rlf.environments.world import Step
+from rlf.tools.failure import describe
 from rlf.types import Task
 
 _LOCK = threading.Lock()
@@ -199,8 +200,15 @@ def freeze(*values: Any) -> bytes | None:
 class PlayedGame:
     """One game as a class of a world: messages to it are its actions. Its random numbers are its own."""
 
-    def __init__(self, make: str, args: Mapping[str, Any]) -> None:
+    def __init__(self, make: str, args: Mapping[str, Any], raises: Collection[str] = (), reward: float = 0.0) -> None:
+        """Takes the game's name and what it is made with.
+
+        Args:
+            raises: names of the exceptions that are about the action, which ends the episode then.
+            reward: of such an action.
+        """
         self._make = find_game(make, args)
+        self._raises, self._reward = frozenset(raises), reward
         self._random = OwnRandom()
         self._game: Game | None = None
         self._rewards: list[float] = []
@@ -216,11 +224,19 @@ class PlayedGame:
     def reply(self, text: str) -> Step:
         """Plays one action."""
         with self._random.held():
-            played = self._played.step(text)
+            played = self._step(text)
         self._num_actions += 1
         if played.reward is not None:
             self._rewards.append(played.reward)
         return Step(played.said, played.reward, played.done)
+
+    def _step(self, text: str) -> Played:
+        try:
+            return self._played.step(text)
+        except Exception as fault:
+            if self._raises.isdisjoint(known.__name__ for known in type(fault).__mro__):
+                raise
+            return Played(f"invalid action: {describe(fault)}", self._reward, done=True)
 
     def score(self) -> dict[str, float]:
         """The sum of the rewards, and the number of actions."""

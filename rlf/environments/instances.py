@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from types import MethodType
 from typing import Any, Protocol
@@ -9,6 +10,7 @@ from typing import Any, Protocol
 from rlf.core.callables import is_async
 from rlf.environments.classes import DONE, LIFE, REFUSALS, reset_arguments, to_actions, to_scores
 from rlf.environments.world import Step, World
+from rlf.tools.execution.detached import CancelledItself
 from rlf.tools.failure import ToolFailure, describe
 from rlf.tools.python.arguments import ArgumentAdapter
 from rlf.tools.python.threads import ThreadPool
@@ -166,9 +168,7 @@ class OwnProcess:
         """Nothing: the instance is this process's to collect."""
 
     async def _run(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
-        """What a plain function returns, and raises what it raises."""
-        if self._threads is None:
-            return function(**arguments)
+        """What a plain function returns, and raises what it raises: a cancellation that nobody asked for as a fault."""
 
         def work() -> tuple[Any, BaseException | None]:
             try:
@@ -176,7 +176,9 @@ class OwnProcess:
             except BaseException as fault:  # noqa: BLE001 - a thread must outlive SystemExit
                 return None, fault
 
-        value, fault = await self._threads.run(work)
+        value, fault = work() if self._threads is None else await self._threads.run(work)
+        if isinstance(fault, asyncio.CancelledError):
+            raise CancelledItself from fault
         if fault is not None:
             raise fault
         return value

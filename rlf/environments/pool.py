@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
@@ -53,6 +54,7 @@ class WorldPool:
         """Those of the episodes that no trajectory has asked for yet."""
         self._closing: set[asyncio.Task[None]] = set()
         """Close episodes that gave way."""
+        self._close_faults: Counter[str] = Counter()
         self._permits = asyncio.Semaphore(spec.limits.max_concurrency)
         self._stack = AsyncExitStack()
         self._maker: WorldMaker | None = None
@@ -74,6 +76,9 @@ class WorldPool:
         await self._close_prepared()
         for episode in list(self._episodes.values()):
             await episode.close()
+        for fault, times in self._close_faults.items():
+            if times > 1:
+                logger.warning("world %s: close: %s: %d times in all", self.spec.kind, fault, times)
         await self._detached.close()
         await self._stack.aclose()
 
@@ -114,9 +119,13 @@ class WorldPool:
             closing.add_done_callback(self._closing.discard)
         self._prepared = {}
 
-    def _forget(self, trajectory_id: str, episode: WorldEpisode) -> None:
+    def _forget(self, trajectory_id: str, episode: WorldEpisode, fault: str | None) -> None:
         if self._episodes.get(trajectory_id) is episode:
             del self._episodes[trajectory_id]
+        if fault is not None:
+            self._close_faults[fault] += 1
+            if self._close_faults[fault] == 1:
+                logger.warning("world %s: close: %s", self.spec.kind, fault)
 
     def _open(self, trajectory_id: str, task: Task) -> WorldEpisode:
         assert self._maker is not None, "the pool is not entered"

@@ -34,7 +34,7 @@ class WorldFailure(Exception):
 
     def __init__(self, world: str, phase: Phase, reason: str) -> None:
         super().__init__(f"world {world}: {phase}: {reason}")
-        self.phase = phase
+        self.phase, self.reason = phase, reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,13 +31,13 @@ FAULTS = {
 }
 
 
-def examine(name, checks=ATTACKS, **keys):
+def examine(name, checks=ATTACKS, tasks=TASKS, **keys):
     """The page of a class in `vaults.py`."""
     env = EnvSpec.model_validate({"kind": "python", "callable": f"{VAULTS}:{name}"} | keys)
     ranges = Ranges({"opened": (0.0, 1.0)}, {})
 
     async def go():
-        async with open_bench(env, TASKS, seed=0) as bench:
+        async with open_bench(env, tasks, seed=0) as bench:
             return await examine_world(bench, ranges, checks, tolerance=0.2, seen=lambda _: None)
 
     return asyncio.run(go())
@@ -56,6 +56,25 @@ def test_a_sound_world_raises_no_alarm():
 def test_one_fault_of_a_world_is_found_by_its_name_alone(world):
     page = examine(world)
     assert [verdict.name for verdict in page.failed] == [FAULTS[world]], page.failed
+
+
+BREAKS = {
+    "Unmade": {"reset": "reset: RuntimeError: out of order", "close": "to be made: RuntimeError"},
+    "Unclosed": {"close": "without a reset: RuntimeError: out of order"},
+    "Unsolved": {"gold": "its gold: RuntimeError: out of order"},
+    "Misspelt": {"gold": "its gold: TypeError: got 'open'; expected a list"},
+    "Unforked": {"snapshot": "restore: RuntimeError: out of order"},
+    "Ended": {"snapshot": "snapshot: SystemExit: 3"},
+    "Brittle": {"steps": "world python: step: CancelledItself. It did: "},
+}
+
+
+@pytest.mark.parametrize("world", BREAKS)
+def test_whatever_a_world_raises_is_a_verdict(world):
+    failed = {verdict.name: verdict.words for verdict in examine(world, TRIALS, tasks=TASKS[:1]).failed}
+    for name, words in BREAKS[world].items():
+        assert words in failed.get(name, ""), failed
+    assert failed.keys() == BREAKS[world].keys() | ({"snapshot"} if world == "Unmade" else set())
 
 
 def test_the_hash_of_a_page_is_that_of_its_verdicts():

@@ -32,6 +32,19 @@ def test_games_that_draw_from_shared_random_numbers_do_not_disturb_each_other(pl
     assert len(words) == 4 and all(one == words[0] for one in words)
 
 
+def test_words_that_make_a_game_raise_are_its_own_failure_unless_the_spec_names_what_it_raises(played):
+    env = {"kind": "text", "make": f"{PACKAGE}:Number"}
+    ((failed,), _) = played(env, [f"one{STOP}"], max_turns=3)
+    assert failed.stop is StopReason.INFRA_FAILURE and "world text: reply: ValueError" in failed.error
+    ((ended,), _) = played({**env, "invalid": {"raises": ["ValueError"], "reward": -1}}, [f"one{STOP}"], max_turns=3)
+    assert ended.stop is StopReason.ENV_DONE and ended.world.scores == {"score": -1.0, "turns": 1.0}
+    assert ended.turns[0].world.reply.startswith("invalid action: ValueError: invalid literal")
+    ((other,), _) = played({**env, "invalid": {"raises": ["KeyError"]}}, [f"one{STOP}"], max_turns=3)
+    assert other.stop is StopReason.INFRA_FAILURE
+    all_of_them = EnvSpec.model_validate({**env, "invalid": {"raises": ["Exception"]}})
+    assert "which every failure of the game is" in all_of_them.static_complaints()[0]
+
+
 def test_what_cannot_be_played_is_a_fault_before_the_run():
     misfit = EnvSpec.model_validate({"kind": "text", "make": f"{PACKAGE}:Number-v0", "args": {"most": 0}})
     assert "cannot be reset: ValueError" in misfit.complaints()[0]

@@ -1,5 +1,6 @@
 """A sound world, and worlds that differ from it by one fault each, named by the class."""
 
+import asyncio
 import random
 from itertools import pairwise
 from typing import ClassVar
@@ -148,3 +149,43 @@ class ForkedShort(Forked):
     def restore(self, snapshot):
         super().restore(snapshot)
         self.code = "?"
+
+
+def broken(self, *_, **__):
+    raise RuntimeError("out of order")
+
+
+class Unmade(Vault):
+    __init__ = broken
+
+
+class Unclosed(Vault):
+    close = broken
+
+
+class Unsolved(Vault):
+    gold = broken
+
+
+class Misspelt(Vault):
+    def gold(self):
+        return "open"
+
+
+class Unforked(Forked):
+    restore = broken
+
+
+class Ended(Forked):
+    def snapshot(self):
+        raise SystemExit(3)
+
+
+class Brittle(Vault):
+    """Fails at places that it does not know, instead of refusing them."""
+
+    def look(self, place: str) -> str:
+        """Looks at a place: `desk` or `shelf`."""
+        if place not in ("desk", "shelf"):
+            raise asyncio.CancelledError
+        return super().look(place)

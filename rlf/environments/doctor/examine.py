@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from rlf.core.hashing import hash_json
 from rlf.environments.doctor.panel import panel
-from rlf.environments.doctor.playing import Action, Bench, Played, Policy, first_difference, follow
+from rlf.environments.doctor.playing import Action, Bench, GoldFault, Played, Policy, first_difference, follow
 from rlf.environments.doctor.verdicts import Page, Ranges, Sign, Verdict
-from rlf.environments.kind import WorldMaker
+from rlf.environments.episode import CLOSE_S, describe_late
+from rlf.environments.kind import EnvLimits, WorldMaker
 from rlf.environments.world import World
-from rlf.tools.failure import ToolFailure, describe
-from rlf.types import Task
+from rlf.tools.execution.detached import Detached
+from rlf.tools.failure import ToolFailure
+from rlf.types import Outcome, Task
 
-_CLOSE_S = 5.0
+T = TypeVar("T")
 _NEAR = 1e-9
 _LATE_SHARE = 0.5
 _OK, _FAILED, _UNKNOWN = Sign.OK, Sign.FAILED, Sign.UNKNOWN
@@ -33,6 +35,8 @@ class Subject:
     tolerance: float
     """Share of the reward that a policy without skill may earn by luck, on average over the tasks."""
     golds: list[tuple[Action, ...] | None] = field(default_factory=list)
+    gold_fault: str | None = None
+    """What is wrong with the first solution that cannot be played."""
     failed: set[str] = field(default_factory=set)
     """Points that failed so far."""
 
@@ -110,6 +114,8 @@ async def _isolation(subject: Subject) -> tuple[Sign, str]:
 
 async def _gold(subject: Subject) -> tuple[Sign, str]:
     """What is known to solve a task earns the maximum."""
+    if subject.gold_fault is not None:
+        return _FAILED, subject.gold_fault
     known = [(task, gold) for task, gold in zip(subject.tasks, subject.golds, strict=True) if gold is not None]
     if not known:
         return _UNKNOWN, "no solution is known; write a method `gold()`, or a column `gold` in the rows"
@@ -119,9 +125,25 @@ async def _gold(subject: Subject) -> tuple[Sign, str]:
         if played.failure is not None:
             return _FAILED, f"task {task.id}: {played.failure}"
         if (value := subject.value(played)) < 1 - _NEAR:
-            return _FAILED, f"task {task.id}: gold earns {value:.3g} of the maximum, with {dict(played.scores)}"
+            words = f"task {task.id}: gold earns {value:.3g} of the maximum, with {dict(played.scores)}"
+            for step in played.steps:
+                if step.outcome not in (None, Outcome.OK):
+                    return _FAILED, f"{words}; {_name(step.action)} -> {step.outcome}: {step.said}"
+            return _FAILED, words
         values.append(value)
     return _OK, f"{len(values)} of {len(values)} golds earn the maximum"
+
+
+async def _steps(subject: Subject) -> tuple[Sign, str]:
+    """No call that the tools' schemas allow, and no answer, makes a world fail: a policy could hide behind that."""
+    if "reset" in subject.failed:
+        return _UNKNOWN, "worlds do not begin; see reset"
+    for name in ("spam", "empty answers"):
+        for task in subject.tasks:
+            played = await subject.bench.play(task, subject.skilless[name][0])
+            if played.failure is not None:
+                return _FAILED, f"{played.failure}. {_show_worst(played)}"
+    return _OK, "every tool with sample arguments, then senseless and empty answers"
 
 
 async def _range(subject: Subject) -> tuple[Sign, str]:
@@ -158,55 +180,70 @@ async def _deadlines(subject: Subject) -> tuple[Sign, str]:
 
 async def _close(subject: Subject) -> tuple[Sign, str]:
     """A world closes, also one that was never reset."""
+    detached, reset_s = Detached(), subject.bench.spec.limits.reset_s
     async with subject.bench.spec.open() as maker:
         for is_reset in (False, True):
-            world = await maker.make()
-            try:
-                if is_reset:
-                    await asyncio.wait_for(world.reset(subject.tasks[0], 0), subject.bench.spec.limits.reset_s)
-                await asyncio.wait_for(world.close(), _CLOSE_S)
-            except BaseException as fault:
-                if isinstance(fault, asyncio.CancelledError):
-                    raise
-                return _FAILED, f"{'after' if is_reset else 'without'} a reset: {describe(fault)}"
+            world = await _ask(maker.make(), reset_s, "to be made")
+            if is_reset:
+                await detached.fault_of(world.reset(subject.tasks[0], 0), reset_s, "reset")
+            if (fault := await detached.fault_of(world.close(), CLOSE_S, "close")) is not None:
+                return _FAILED, f"{'after' if is_reset else 'without'} a reset: {describe_late(fault, CLOSE_S)}"
     return _OK, "with and without a reset"
+
+
+class _Unfit(Exception):
+    """What a world does in place of what it was asked, in words."""
+
+
+async def _ask(work: Coroutine[Any, Any, T], limit_s: float, what: str) -> T:
+    """What a world gives outside of an episode. Raises _Unfit for what it raises, and where time is up."""
+    found: list[T] = []
+
+    async def keep() -> None:
+        found.append(await work)
+
+    fault = await Detached().fault_of(keep(), limit_s, f"world: {what}")
+    if fault is not None:
+        raise _Unfit(f"{what}: {describe_late(fault, limit_s)}") from fault
+    return found[0]
+
+
+@asynccontextmanager
+async def _made(maker: WorldMaker, limits: EnvLimits) -> AsyncIterator[World]:
+    """A world outside of an episode, which is closed however it closes."""
+    world = await _ask(maker.make(), limits.reset_s, "to be made")
+    try:
+        yield world
+    finally:
+        await Detached().fault_of(world.close(), CLOSE_S, "world: close")
 
 
 async def _snapshot(subject: Subject) -> tuple[Sign, str]:
     """A fork, taken before each action of a solution, continues as the world that it was taken from."""
-    actions = subject.golds[0] or ()
-    async with subject.bench.spec.open() as maker:
-        world = await maker.make()
-        try:
-            await world.reset(subject.tasks[0], 0)
-            for at in range(len(actions) + 1):
-                taken = await world.snapshot()
-                if taken is None:
-                    return _UNKNOWN, "it has no snapshots; forks repeat the calls instead"
-                if difference := await _compare_fork(maker, taken, world, actions[at : at + 1]):
+    actions, limits = subject.golds[0] or (), subject.bench.spec.limits
+    async with subject.bench.spec.open() as maker, _made(maker, limits) as world:
+        await _ask(world.reset(subject.tasks[0], 0), limits.reset_s, "reset")
+        for at in range(len(actions) + 1):
+            taken = await _ask(world.snapshot(), limits.step_s, "snapshot")
+            if taken is None:
+                return _UNKNOWN, "it has no snapshots; forks repeat the calls instead"
+            async with _made(maker, limits) as twin:
+                await _ask(twin.restore(taken), limits.reset_s, "restore")
+                if difference := await _compare(world, twin, actions[at : at + 1], limits):
                     return _FAILED, f"a fork after {at} actions: {difference}"
-        except Exception as fault:  # noqa: BLE001 - whatever it raises is what is wrong
-            return _FAILED, describe(fault)
-        finally:
-            await world.close()
     return _OK, f"{len(actions) + 1} forks have the same state, results and scores"
 
 
-async def _compare_fork(maker: WorldMaker, taken: Any, world: World, actions: Sequence[Action]) -> str:
-    """Restores a fork, plays in both, and says what differs; empty where nothing does."""
-    twin = await maker.make()
-    try:
-        await twin.restore(taken)
-        for name in ("state",) if actions else ("state", "score"):  # a world is scored once
-            one, other = await getattr(world, name)(), await getattr(twin, name)()
-            if one != other:
-                return f"its {name} differs: {one!r:.80}, then {other!r:.80}"
-        for action in actions:
-            one, other = [await _act(each, action) for each in (twin, world)]
-            if one != other:
-                return f"the next action gave {other!r:.80} and in the fork {one!r:.80}"
-    finally:
-        await twin.close()
+async def _compare(world: World, twin: World, actions: Sequence[Action], limits: EnvLimits) -> str:
+    """Plays in both, and says what differs; empty where nothing does."""
+    for name in ("state",) if actions else ("state", "score"):  # a world is scored once
+        one, other = [await _ask(getattr(each, name)(), limits.score_s, name) for each in (world, twin)]
+        if one != other:
+            return f"its {name} differs: {one!r:.80}, then {other!r:.80}"
+    for action in actions:
+        one, other = [await _ask(_act(each, action), limits.step_s, _name(action)) for each in (twin, world)]
+        if one != other:
+            return f"the next action gave {other!r:.80} and in the fork {one!r:.80}"
     return ""
 
 
@@ -270,8 +307,12 @@ def _skilless(name: str) -> Check:
     return check
 
 
+def _name(action: Action) -> str:
+    return action if isinstance(action, str) else action.name
+
+
 def _show_worst(played: Played) -> str:
-    actions = [step.action if isinstance(step.action, str) else step.action.name for step in played.steps]
+    actions = [_name(step.action) for step in played.steps]
     listed = ", ".join(repr(action)[:60] for action in actions[:4])
     return f"It did: {listed or 'nothing'}{', ...' if len(actions) > 4 else ''}; scores {dict(played.scores)}"
 
@@ -279,6 +320,7 @@ def _show_worst(played: Played) -> str:
 TRIALS: Mapping[str, Check] = {
     "reset": _reset,
     "gold": _gold,
+    "steps": _steps,
     "no-op": _skilless("no-op"),
     "determinism": _determinism,
     "isolation": _isolation,
@@ -304,10 +346,19 @@ async def examine_world(
     bench: Bench, ranges: Ranges, checks: Mapping[str, Check], *, tolerance: float, seen: Callable[[Verdict], object]
 ) -> Page:
     """Looks at every point. Args: seen: takes each verdict as it is found."""
-    subject = Subject(bench, ranges, tolerance, [await bench.gold(task) for task in bench.tasks])
+    subject = Subject(bench, ranges, tolerance)
+    for task in bench.tasks:
+        try:
+            subject.golds.append(await bench.gold(task))
+        except GoldFault as fault:
+            subject.golds.append(None)
+            subject.gold_fault = subject.gold_fault or str(fault)
     verdicts = []
     for name, check in checks.items():
-        sign, words = await check(subject)
+        try:
+            sign, words = await check(subject)
+        except _Unfit as fault:
+            sign, words = _FAILED, str(fault)
         if sign is _FAILED:
             subject.failed.add(name)
         verdicts.append(Verdict(name, sign, words))

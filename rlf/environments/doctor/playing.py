@@ -72,7 +72,8 @@ class Playing:
         self._seconds: dict[str, float] = {}
         self._steps: list[Happened] = []
         self._scene: Scene | None = None
-        self._failure: str | None = None
+        self.failure: str | None = None
+        """What failed first."""
         self._is_over = False
 
     async def begin(self) -> None:
@@ -83,7 +84,7 @@ class Playing:
 
     async def step(self) -> bool:
         """Plays the policy's next action; False when the episode is over."""
-        if self._failure is not None or self._is_over or len(self._steps) >= self._bench.max_actions:
+        if self.failure is not None or self._is_over or len(self._steps) >= self._bench.max_actions:
             return False
         assert self._scene is not None, "a step before the reset"
         chosen = self._policy(replace(self._scene, past=tuple(self._steps)))
@@ -95,10 +96,11 @@ class Playing:
             result = await self._timed("step", self._bench.executor.invoke(action, trajectory_id=self.id))
             said, outcome = result.text, result.outcome
             if result.outcome.is_infrastructure:
-                self._failure = self._failure or result.text
+                self.failure = self.failure or result.text
         elif self.episode.speaks:
             await self._timed("step", self.episode.reply(action))
-        if self._failure is not None:
+        if self.failure is not None:
+            self._steps.append(Happened(action, None, outcome, None, (), False))
             return False
         step = self.episode.take_step()
         said = step.reply if step.reply is not None else said
@@ -109,23 +111,27 @@ class Playing:
 
     async def end(self) -> Played:
         """Scores and closes the world."""
-        if self._failure is None:
+        if self.failure is None:
             await self._timed("score", self.episode.score())
         record = self.episode.record
         await self.episode.close()
         await self._bench.executor.end_trajectory(self.id)
         scores = tuple(sorted(record.scores.items()))
         steps = tuple(self._steps)
-        return Played(record.observation, record.first_state, steps, scores, self._failure, self._seconds)
+        return Played(record.observation, record.first_state, steps, scores, self.failure, self._seconds)
 
     async def _timed(self, phase: str, work: Any) -> Any:
         started = perf_counter()
         try:
             return await work
         except WorldFailure as failure:
-            self._failure = str(failure)
+            self.failure = str(failure)
         finally:
             self._seconds[phase] = max(self._seconds.get(phase, 0.0), perf_counter() - started)
+
+
+class GoldFault(Exception):
+    """What is given as the solution of a task is none."""
 
 
 class Bench:
@@ -166,15 +172,24 @@ class Bench:
         return played
 
     async def gold(self, task: Task) -> tuple[Action, ...] | None:
-        """What solves a task: the row's column `gold`, else what the world says; None where neither is known."""
-        if task.columns.get("gold") is not None:
-            return to_actions(task.columns["gold"])
+        """What solves a task: the row's column `gold`, else what the world says; None where neither is known.
+
+        Raises:
+            GoldFault: something is given, and it cannot be played.
+        """
+        try:
+            if task.columns.get("gold") is not None:
+                return to_actions(task.columns["gold"])
+            return await self._ask_gold(task)
+        except (TypeError, WorldFailure) as fault:
+            words = fault.reason if isinstance(fault, WorldFailure) else fault
+            raise GoldFault(f"task {task.id}: its gold: {words}") from fault
+
+    async def _ask_gold(self, task: Task) -> tuple[Action, ...] | None:
         playing = Playing(self, task, lambda _: None)
         try:
             await playing.begin()
-            actions = await playing.episode.gold()
-        except WorldFailure:
-            return None
+            actions = None if playing.failure else await playing.episode.gold()
         finally:
             await playing.episode.close()
         return None if actions is None else tuple(actions)

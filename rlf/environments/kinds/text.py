@@ -7,7 +7,10 @@ from contextlib import asynccontextmanager
 from importlib import metadata
 from typing import Any, Literal, Self
 
+from pydantic import Field
+
 from rlf.core.hashing import hash_json
+from rlf.core.models import StrictModel
 from rlf.environments.games import OwnRandom, PlayedGame, find_game, package_of
 from rlf.environments.instances import ClassMaker, OwnProcess
 from rlf.environments.kind import EnvSpec, WorldMaker
@@ -15,6 +18,15 @@ from rlf.environments.processes import ClassProcesses
 from rlf.tools.failure import describe
 from rlf.tools.limits import MAX_ABANDONED
 from rlf.tools.python.threads import ThreadPool
+
+
+class InvalidActions(StrictModel):
+    """What a game raises about an action, which then ends the episode. Whatever else it raises is its own failure."""
+
+    raises: tuple[str, ...] = Field(min_length=1)
+    """Names of exceptions, or of one of their bases, e.g. `[ValueError]`."""
+    reward: float = Field(0.0, allow_inf_nan=False)
+    """Of the invalid action."""
 
 
 class TextEnv(EnvSpec):
@@ -31,6 +43,9 @@ class TextEnv(EnvSpec):
     """`package:id`, or `path/file.py:name` relative to the file that says so."""
     args: Mapping[str, Any] = {}
     """What games are made with, by name."""
+    invalid: InvalidActions | None = None
+    """For games that raise where an action is invalid: which exceptions, and what such an action earns. None: whatever
+    a game raises is its own failure, and a policy whose words make it raise is not trained on them."""
     isolation: Literal["auto", "thread", "process"] = "auto"
     """`process`: each game in a process of its own; `auto`: there where the engine plays in processes of a job, which
     a game that ends its process would end, else on threads. On threads games play one after the other, as each has
@@ -49,6 +64,8 @@ class TextEnv(EnvSpec):
     def static_complaints(self) -> list[str]:
         """A name of another form."""
         package, _, name = self.make.rpartition(":")
+        if self.invalid is not None and {"Exception", "BaseException"} & {*self.invalid.raises}:
+            return ["invalid.raises: got Exception, which every failure of the game is; name the invalid action's own"]
         if package and name:
             return []
         return [f"make: got {self.make!r}; expected `package:id`, e.g. `textarena:GuessTheNumber-v0`"]
@@ -69,7 +86,9 @@ class TextEnv(EnvSpec):
         """The name, and the version of the package where it is installed as one."""
         package = self.make.partition(":")[0].partition(".")[0]
         installed = metadata.packages_distributions().get(package, ())
-        return hash_json([self.make, dict(self.args), [f"{name} {metadata.version(name)}" for name in installed]])
+        invalid = [] if self.invalid is None else [self.invalid.model_dump(mode="json")]
+        versions = [f"{name} {metadata.version(name)}" for name in installed]
+        return hash_json([self.make, dict(self.args), *invalid, versions])
 
     def contained(self) -> Self:
         """Games in processes, unless the spec says where."""
@@ -78,7 +97,7 @@ class TextEnv(EnvSpec):
     @asynccontextmanager
     async def open(self) -> AsyncIterator[WorldMaker]:
         """Imports the package; its games share a pool of threads, or the process that theirs are forked from."""
-        args = {"make": self.make, "args": dict(self.args)}
+        args = {"make": self.make, "args": dict(self.args)} | (self.invalid.model_dump() if self.invalid else {})
         find_game(self.make, self.args)
         if self.isolation == "process":
             name = f"{PlayedGame.__module__}:{PlayedGame.__name__}"

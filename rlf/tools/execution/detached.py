@@ -74,7 +74,9 @@ class Detached:
             raise CancelledItself
         return task.result()
 
-    async def fault_of(self, coroutine: Coroutine[Any, Any, None], timeout_s: float, name: str) -> BaseException | None:
+    async def fault_of(
+        self, coroutine: Coroutine[Any, Any, object], timeout_s: float, name: str
+    ) -> BaseException | None:
         """What a coroutine raises, a late end too; None where it ends well and in time."""
         try:
             return await self.run(_guard_coroutine(coroutine), timeout_s, name)
@@ -103,7 +105,7 @@ class Detached:
             task.exception()
 
 
-async def _guard_coroutine(coroutine: Coroutine[Any, Any, None]) -> BaseException | None:
+async def _guard_coroutine(coroutine: Coroutine[Any, Any, object]) -> BaseException | None:
     """Lets nothing but a cancellation out: SystemExit on a task would stop the loop itself."""
     try:
         await coroutine
