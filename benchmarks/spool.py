@@ -28,7 +28,7 @@ from rlf.core.redact import Redactor  # noqa: E402
 from rlf.engines.openrlhf.follow.advantages import mean_advantages  # noqa: E402
 from rlf.engines.openrlhf.job.dataset import Purpose  # noqa: E402
 from rlf.engines.openrlhf.spool.frames import Record, to_frame  # noqa: E402
-from rlf.engines.openrlhf.spool.pool import cut, read_packed  # noqa: E402
+from rlf.engines.openrlhf.spool.pool import cut, pack, read_span  # noqa: E402
 from rlf.lineage import Recorder, open_store, start_run  # noqa: E402
 from rlf.lineage.encoded import encode_whole  # noqa: E402
 from rlf.spec.models import TrainSpec  # noqa: E402
@@ -89,13 +89,13 @@ def measure(num: int, rounds: int) -> tuple[dict[str, float], float]:
         path = folder / "agent.spool"
         path.write_bytes(b"".join(to_frame(one, redactor) for one in records))
         spans = cut(path, 0, path.stat().st_size)
-        read = partial(read_packed, encode=partial(encode_whole, redactor=redactor))
-        packed = [read(span) for span in spans]
+        encode = partial(encode_whole, redactor=redactor)
+        packed = [pack(read_span(span, encode)) for span in spans]
         light = [record for part in packed for record in pickle.loads(part)]
         scored = [record.scored for record in light]
         parts = {
             "an agent: record to frame": cpu_ms(lambda: [to_frame(one, redactor) for one in records], num, rounds),
-            "a reader: frame to rows": cpu_ms(lambda: [read(span) for span in spans], num, rounds),
+            "a reader: frame to rows": cpu_ms(lambda: [pack(read_span(span, encode)) for span in spans], num, rounds),
             "driver: takes records": cpu_ms(lambda: [pickle.loads(part) for part in packed], num, rounds),
             "driver: metrics": cpu_ms(lambda: step_metrics(scored, scored, num_groups=1, own={}), num, rounds),
             "driver: advantages": cpu_ms(lambda: mean_advantages(light, train), num, rounds),

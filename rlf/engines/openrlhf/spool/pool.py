@@ -1,26 +1,28 @@
 """Processes that read spool files, so that the one that follows a job and writes its lineage only takes what they made.
 
 A record becomes what the lineage stores of it where it is read: decompressing, checking and compressing again are nine
-tenths of the work. Little is read in this process; the processes start when more has come at once than one core reads
-in a moment. Reading waits for the lineage, which holds 16 events at most; agents wait for neither: records lie on disk.
+tenths of the work. Little is read in this process; the others start when more has come at once than one core reads in a
+moment. Each gets orders on its stdin and ends with it, so that none outlives this process, and Ctrl-C does not reach
+it. Reading waits for the lineage, which holds 16 events at most; agents wait for neither: records lie on disk.
 """
 
 from __future__ import annotations
 
 import io
+import math
 import os
 import pickle
-import threading
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from itertools import pairwise
-from multiprocessing import get_context, parent_process
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, BinaryIO
 
 from rlf.core.errors import RunError
 from rlf.engines.openrlhf.spool.frames import SUFFIX, Line, Record, cut_frames, from_line, read_frames
@@ -33,6 +35,7 @@ _HERE_BYTES = 4 * 2**20
 """Read at once in this process: some 400 trajectories of 2,000 tokens."""
 _SPAN_BYTES = 2**20
 _MAX_PROCESSES = 8
+_COMMAND = "import sys; from rlf.engines.openrlhf.spool.pool import answer_orders; answer_orders()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,15 @@ class SpoolPool:
         """
         self._encode = encode
         self._num = num_processes or max(1, min(_MAX_PROCESSES, (os.cpu_count() or 1) - 2))
-        self._processes: ProcessPoolExecutor | None = None
+        self._threads: ThreadPoolExecutor | None = None
+        """One for each process, which waits for it."""
+        self._processes = list[subprocess.Popen[bytes]]()
+        self._free = SimpleQueue[subprocess.Popen[bytes]]()
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the processes that read."""
+        return [process.pid for process in self._processes]
 
     def read(self, spans: Sequence[Span]) -> Iterator[tuple[Span, list[Line]]]:
         """The records of each span, in their order.
@@ -64,22 +75,88 @@ class SpoolPool:
         Raises:
             RunError: a record is damaged or of another version, or a process was killed.
         """
-        if self._processes is None and sum(span.end - span.start for span in spans) < _HERE_BYTES:
+        size = sum(span.end - span.start for span in spans)
+        if self._threads is None and size < _HERE_BYTES:
             yield from ((span, read_span(span, self._encode)) for span in spans)
-            return
-        if self._processes is None:
-            context = get_context("spawn")
-            self._processes = ProcessPoolExecutor(self._num, context, initializer=_end_with_parent)
-        found = self._processes.map(read_packed, spans, [self._encode] * len(spans))
-        try:
-            yield from ((span, pickle.loads(packed)) for span, packed in zip(spans, found, strict=True))
-        except BrokenProcessPool as error:
-            raise RunError("a process that reads trajectories was killed; continue with `rlf resume`.") from error
+        elif spans:
+            together = math.ceil(len(spans) / max(self._num, size // _SPAN_BYTES))  # files grow by little at a time
+            orders = [spans[start : start + together] for start in range(0, len(spans), together)]
+            for order, answer in zip(orders, self._start().map(self._ask, orders), strict=True):
+                yield from zip(order, answer, strict=True)
 
     def close(self) -> None:
         """Ends the processes."""
-        if self._processes is not None:
-            self._processes.shutdown(cancel_futures=True)
+        for process in self._processes:
+            process.kill()
+            process.communicate()
+        if self._threads is not None:
+            self._threads.shutdown(cancel_futures=True)
+
+    def _start(self) -> ThreadPoolExecutor:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self._num, "rlf-spool-readers")
+            environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+            for _ in range(self._num):
+                process = subprocess.Popen(
+                    [sys.executable, "-c", _COMMAND],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    env=environment,
+                    start_new_session=True,
+                )
+                self._processes.append(process)
+                self._free.put(process)
+                _send(process, self._encode)
+        return self._threads
+
+    def _ask(self, order: Sequence[Span]) -> list[list[Line]]:
+        process = self._free.get()
+        try:
+            _send(process, order)
+            assert process.stdout is not None, "a process without stdout"
+            answer: list[list[Line]] | RunError = pickle.load(process.stdout)
+        except (EOFError, OSError, pickle.UnpicklingError) as error:
+            raise RunError("a process that reads trajectories was killed; continue with `rlf resume`.") from error
+        finally:
+            self._free.put(process)
+        if isinstance(answer, RunError):
+            raise answer
+        return answer
+
+
+def _send(process: subprocess.Popen[bytes], message: object) -> None:
+    assert process.stdin is not None, "a process without stdin"
+    pickle.dump(message, process.stdin)
+    process.stdin.flush()
+
+
+def answer_orders() -> None:
+    """Reads what each order on stdin names, until that is closed."""
+    orders, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing else is an answer
+    encode: Encode | None = pickle.load(orders)
+    while (order := _next_order(orders)) is not None:
+        try:
+            answer = pack([read_span(span, encode) for span in order])
+        except RunError as error:
+            answer = pickle.dumps(error)
+        answers.write(answer)
+        answers.flush()
+
+
+def _next_order(orders: BinaryIO) -> Sequence[Span] | None:
+    try:
+        order: Sequence[Span] = pickle.load(orders)
+    except EOFError:
+        return None
+    return order
+
+
+def pack(answer: object) -> bytes:
+    """Records in few bytes that are quick to read."""
+    packed = io.BytesIO()
+    _Pickler(packed, 5).dump(answer)
+    return packed.getvalue()
 
 
 def cut(path: Path, start: int, end: int) -> list[Span]:
@@ -118,25 +195,6 @@ def _read_lines(data: bytes) -> Iterator[tuple[Line, int]]:
     while end := data.find(b"\n", start) + 1:
         yield from_line(data[start:end]), end
         start = end
-
-
-def _end_with_parent() -> None:
-    """Ends this process with the one that started it, also when that is killed."""
-
-    def wait() -> None:
-        parent = parent_process()
-        assert parent is not None, "a reading process without a parent"
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
-def read_packed(span: Span, encode: Encode | None) -> bytes:
-    """`read_span` for another process, in few bytes that are quick to read."""
-    packed = io.BytesIO()
-    _Pickler(packed, 5).dump(read_span(span, encode))
-    return packed.getvalue()
 
 
 class _Pickler(pickle.Pickler):

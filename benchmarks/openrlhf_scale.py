@@ -1,0 +1,159 @@
+"""A cluster scaled down: agents in processes of their own write trajectories, and a driver takes them into a lineage.
+
+Each process stands for agents of one node: it writes a step's trajectories of 2,100 tokens as fast as it can, with two
+calls and log-probabilities. The driver follows them as `rlf run` does: files that it sees, or bytes that the agents
+send over HTTP (`--http`); processes read, metrics and advantages are computed, rows are written, files are removed.
+What each part takes a trajectory, in CPU time, gives the rate at which it limits 64 nodes x 8 agents with 4,096
+trajectories a step.
+
+    python benchmarks/openrlhf_scale.py [--http] [--nodes 4] [--agents 8] [--trajectories 512] [--steps 3]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.spool import made  # noqa: E402
+from rlf.engines.openrlhf.follow.ingest import Ingest  # noqa: E402
+from rlf.engines.openrlhf.follow.receive import receiving  # noqa: E402
+from rlf.engines.openrlhf.job.attempt import Attempt, new_attempt  # noqa: E402
+from rlf.engines.openrlhf.job.folder import Job  # noqa: E402
+from rlf.engines.openrlhf.settings import INGEST_TOKEN, IngestSpec  # noqa: E402
+from rlf.engines.openrlhf.spool import pool as pool_module  # noqa: E402
+from rlf.engines.openrlhf.spool.pool import SpoolPool  # noqa: E402
+from rlf.engines.openrlhf.spool.records import SpoolWriter  # noqa: E402
+from rlf.engines.openrlhf.spool.send import Sender  # noqa: E402
+from rlf.lineage import Recorder, open_store, start_run  # noqa: E402
+from rlf.lineage.encoded import encode_whole  # noqa: E402
+from rlf.plan import compile as compile_plan  # noqa: E402
+from rlf.spec import load_spec  # noqa: E402
+from tests.lineage.builders import run_record  # noqa: E402
+
+GROUP = 8
+NODES, AGENTS, STEP = 64, 512, 4_096
+INGEST = IngestSpec(host="127.0.0.1", port=8791)
+
+
+def node(folder: Path, number: int, options: argparse.Namespace) -> None:
+    """One process of agents: a step is written when its word comes on stdin, and said to be on disk on stdout."""
+    job = Job(folder, folder)
+    attempt = Attempt.model_validate_json((folder / "attempt.json").read_text())
+    share = options.trajectories // options.nodes
+    records = [made(number * share + at) for at in range(share)]
+
+    async def run() -> None:
+        sender = partial(Sender, INGEST, attempt, job.certificate) if options.http else None
+        writers = [SpoolWriter(Path(attempt.spool), sender=sender) for _ in range(options.agents)]
+        started = time.process_time()
+        for line in iter(sys.stdin.readline, ""):
+            step = int(line)
+            mine = [replace(record, step=step, row=step * 10_000 + record.row) for record in records]
+            await asyncio.gather(*(writers[at // GROUP % len(writers)].append(one) for at, one in enumerate(mine)))
+            print(time.process_time() - started, flush=True)
+        for writer in writers:
+            await writer.close()
+
+    asyncio.run(run())
+
+
+async def follow(folder: Path, options: argparse.Namespace) -> dict[str, float]:
+    """Follows the nodes through all steps; CPU seconds of each part."""
+    job, num_groups = Job(folder, folder), options.trajectories // GROUP
+    keys = ["engine.kind=openrlhf", f"train.prompts_per_step={num_groups}", f"rollout.num_generations={GROUP}"]
+    spec = compile_plan(load_spec([ROOT / "specs" / "search.yaml"], keys)).spec
+    if options.http:
+        spec = spec.model_copy(update={"engine": spec.engine.model_copy(update={"ingest": INGEST})})
+    attempt = new_attempt(job, 1, first_step=1)
+    (folder / "attempt.json").write_text(attempt.model_dump_json())
+    job.log(1).parent.mkdir(parents=True)
+    job.log(1).touch()
+    command = [sys.executable, __file__, *sys.argv[1:], "--folder", str(folder), "--number"]
+    nodes = [start(command, number) for number in range(options.nodes)]
+    run, totals = run_record(), list[tuple[float, float, float, float]]()
+    pool_module._HERE_BYTES = 0  # so few trajectories would be read by the driver
+    async with AsyncExitStack() as stack:
+        store = stack.enter_context(open_store(folder / "rlf.db"))
+        recorder = stack.enter_context(Recorder(store, run.id))
+        start_run(store, run)
+        pool = SpoolPool(partial(encode_whole, redactor=store.redactor), options.readers)
+        stack.callback(pool.close)
+        ingest = Ingest(spec, job, attempt, emit=recorder, pool=pool)
+        if options.http:
+            await stack.enter_async_context(receiving(INGEST, job))
+        for step in range(1, options.steps + 2):  # the first one warms up
+            for one in nodes:
+                assert one.stdin is not None, "a node without stdin"
+                one.stdin.write(f"{step}\n")
+                one.stdin.flush()
+            waiting = asyncio.gather(*(asyncio.to_thread(one.stdout.readline) for one in nodes if one.stdout))
+            while not waiting.done():
+                await asyncio.wait([waiting], timeout=0.25)
+                await asyncio.to_thread(ingest.poll)
+            with job.log(1).open("a") as log:
+                log.write(f"Global step {step}: {{'policy_loss': 0.0}}\n")
+            while ingest.step < step:
+                await asyncio.to_thread(ingest.poll)
+            await asyncio.to_thread(ingest.drop_recorded, recorder.flush)
+            recorder.flush()
+            agents_s = sum(float(line) for line in waiting.result())
+            totals.append((agents_s, sum(map(cpu_s, pool.pids)), time.process_time(), time.perf_counter()))
+    for one in nodes:
+        one.communicate()
+    left = await asyncio.to_thread(lambda: sum(file.stat().st_size for file in folder.rglob("*.spool")))
+    spent = [last - first for first, last in zip(totals[0], totals[-1], strict=True)]
+    return dict(zip(("agents", "readers", "driver", "wall"), spent, strict=True)) | {"left_mb": left / 1e6}
+
+
+def start(command: list[str], number: int) -> subprocess.Popen[str]:
+    """One process of agents."""
+    return subprocess.Popen([*command, str(number)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def cpu_s(pid: int) -> float:
+    """CPU seconds of a process so far."""
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--http", action="store_true")
+    for name, default in (("nodes", 4), ("agents", 8), ("trajectories", 512), ("steps", 3), ("readers", 1)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--number", type=int, default=0)
+    options = parser.parse_args()
+    os.environ.setdefault(INGEST_TOKEN, "of-the-benchmark")
+    if options.folder is not None:
+        return node(options.folder, options.number, options)
+    import torch
+
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as name:
+        found = asyncio.run(follow(Path(name), options))
+    num = options.trajectories * options.steps
+    how = "over HTTP" if options.http else "through files"
+    print(f"{options.nodes} processes with {options.agents} agents each, {options.steps} steps, {how}")
+    print(f"{num:,} trajectories in {found['wall']:.1f} s; {found['left_mb']:.1f} MB of records left")
+    print(f"{'part':<12}{'CPU ms':>8}{'of a core/s':>13}{'at full size, trajectories/s':>32}")
+    for part, cores in (("agents", AGENTS), ("readers", 6), ("driver", 1)):
+        ms = found[part] * 1000 / num
+        print(f"{part:<12}{ms:>8.3f}{1000 / ms:>13,.0f}{cores * 1000 / ms:>26,.0f} on {cores} cores")
+    return None
+
+
+if __name__ == "__main__":
+    main()
