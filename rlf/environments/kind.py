@@ -12,7 +12,7 @@ from typing import ClassVar, Protocol, Self
 
 from pydantic import Field, PrivateAttr
 
-from rlf.core import Registry
+from rlf.core import Registry, RlfError
 from rlf.core.kinds import Kind
 from rlf.core.meter import Meter
 from rlf.core.models import StrictModel
@@ -62,7 +62,7 @@ class EnvSpec(Kind, ABC, allow_inf_nan=False):
     them with their hashes, and `rlf resume` reports an edit."""
     keep_state: bool = False
     """Whether the lineage keeps the final state whole, where the world shows one; hashes it always has."""
-    _described: tuple[ToolDescription, ...] | None = PrivateAttr(default=None)
+    _described: tuple[ToolDescription, ...] | RlfError | None = PrivateAttr(default=None)
     _meter: Meter = PrivateAttr(default_factory=Meter)
 
     @property
@@ -87,8 +87,14 @@ class EnvSpec(Kind, ABC, allow_inf_nan=False):
     @property
     def tools(self) -> tuple[ToolDescription, ...]:
         """The world's tools as the model sees them. Raises RlfError where it cannot be known."""
+        if isinstance(self._described, RlfError):
+            raise self._described
         if self._described is None:
-            self._described = tuple(self.describe_tools())
+            try:
+                self._described = tuple(self.describe_tools())
+            except RlfError as fault:  # looking may take many seconds, and several checks ask
+                self._described = fault
+                raise
         return self._described
 
     def describe_tools(self) -> Sequence[ToolDescription]:

@@ -128,9 +128,9 @@ def test_a_class_that_is_no_world_is_a_fault_with_every_reason(project):
     assert "has neither a method `score` nor an attribute `reward`" in text
 
 
-def test_a_tool_without_a_docstring_is_a_fault(project):
+def test_a_tool_without_a_docstring_is_one_fault(project):
     (project / "library.py").write_text(WORLD.replace('"""Find passages', '# """Find passages'))
-    assert "search has no docstring, which the model reads" in faults_of(project, SPEC)
+    assert faults_of(project, SPEC).count("search has no docstring, which the model reads") == 1
 
 
 def test_a_column_that_the_reset_needs_and_rows_lack_is_a_fault(project):

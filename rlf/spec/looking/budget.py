@@ -29,6 +29,7 @@ MEASURED: tuple[KeyPath, ...] = (
     ("model", "path"),
     ("chat",),
     ("tools",),
+    ("env",),
     ("rewards", "[]"),
     ("rollout", "max_total_tokens"),
 )
@@ -140,6 +141,8 @@ def check_budget(loaded: LoadedSpec, tasks: Sequence[Task]) -> tuple[list[Fault]
     With the sizes, where they could be measured.
     """
     budget = loaded.spec.rollout.max_total_tokens
+    if not _has_known_tools(loaded.spec):
+        return [], None
     try:
         sizes = measure_prompts(loaded.spec, tasks)
     except RlfError as error:
@@ -151,6 +154,14 @@ def check_budget(loaded: LoadedSpec, tasks: Sequence[Task]) -> tuple[list[Fault]
         f"{sizes.turn_words} {sizes.turn} more. Write at least {sizes.least}, better the length of a whole trajectory."
     )
     return [loaded.fault(("rollout", "max_total_tokens"), message)], sizes
+
+
+def _has_known_tools(spec: RunSpec) -> bool:
+    """Whether it is known what the model sees; a world that cannot say is reported where worlds are looked at."""
+    try:
+        return spec.shown_tools is not None
+    except RlfError:
+        return False
 
 
 def _shortest_turn(chat: ChatFormat, tools: Sequence[ToolDescription]) -> tuple[int, str]:
