@@ -1,50 +1,117 @@
 """Times of every GET of `rlf web` over a generated lineage: `python -m benchmarks.web [--runs 1000] [--calls 1000000]`.
 
 One run is recorded, and its rows are copied. Each address is asked once to warm up and then `--repeats` times; what is
-printed is wall time in the process of the server, median and 95th percentile, and CPU time for each request.
+printed is time in the process of the server: wall time and CPU time, median and 95th percentile. An address that does
+not answer 200 ends the benchmark. With `--browser`, Chromium opens the main pages: how long their content takes.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
+import os
 import re
+import shutil
 import sqlite3
+import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import replace
+from contextlib import closing, contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median, quantiles
+from typing import Any
 
+import uvicorn
 from fastapi.routing import APIRoute
 from starlette.testclient import TestClient
 
-from rlf.lineage import Recorder, open_store, start_run
+from rlf.api.jobs import PAGES
+from rlf.api.specs.plans import check_spec
+from rlf.lineage import Recorder, RunRecord, open_store, start_run
+from rlf.lineage.process import process_of
+from rlf.plan import plan_to_json
 from rlf.types import StepFinished
 from rlf.web.app import create_app
 from rlf.web.settings import WebSettings
 from tests.reports.synthetic import events, run_record, scored
 
+_ROOT = Path(__file__).parents[1]
+_BROWSER = _ROOT / ".venv" / "browser"
 _ORIGIN = "http://127.0.0.1:8642"
+_LIMIT_MS = 100.0
 _NUM_STEPS, _PER_STEP = 10, 16
 _OF_TRAJECTORY = ("payloads", "tool_calls", "scores", "parse_failures")
 _OF_RUN = ("files", "steps", "evaluations", "checkpoints", "events", "collections", "tool_totals")
-_SKIPPED = ("/events", "/schema", "/doctor", "/tools", "/rewards", "/worlds", "/data", "/prompt", "/static")
-"""A stream, and what is asked in a fork of its own: `rlf.api.fresh`."""
+_SPEC, _NUM_NAMES = "specs/search.yaml", 5
+_RUN, _OTHER, _SWEEP = run_record().id, "copy-00005", "20260102-000000-5eeb"
+_MEMBERS = range(1, 7)
+_JOB = "20260102-030405-0b0b"
+_FILLED = {"run": _RUN, "name": _RUN, "phase": "train", "step": "5", "k": "3", "task": "heldout-0003", "job": _JOB}
+_FILLED |= {"role": "spec", "which": "train", "path": _SPEC, "spec": _SPEC, "file": "search.yaml"}
+_KEY = "spec=run 0&key=train.learning_rate"
+_ASKED = {
+    "/keys": f"?{_KEY}",
+    "/api/v1/keys": f"?{_KEY}",
+    "/api/v1/compare/question": f"?task=heldout-0003&arm={_RUN}&arm={_OTHER}",
+}
+_STREAM, _EXAMINES = "/api/v1/events", "/api/v1/doctor"
+"""A stream has no end; the machine is examined anew each time."""
+_FURTHER = (
+    *(
+        f"/api/v1/runs/{_RUN}/t?{query}"
+        for query in ("sort=reward", "sort=advantage", "succeeded=false", "tool=search&outcome=failed", "text=Zuller")
+    ),
+    "/api/v1/runs?q=success > 0.5&sort=success",
+    "/runs?q=success > 0.5&sort=success",
+    f"/runs?after={_OTHER}&only=rows",
+    f"/api/v1/compare?arm={_RUN}&arm={_OTHER}",
+    f"/compare?a={_RUN}&a={_OTHER}",
+    f"/compare?a={_SWEEP}",
+    f"/runs/{_SWEEP}",
+    f"/rewards?run={_RUN}",
+    f"/runs/{_RUN}/t/train/5/3?view=tokens",
+    f"/runs/{_RUN}/t?text=Zuller",
+)
+_SHOWN = {
+    "runs": "/runs",
+    "run": f"/runs/{_RUN}",
+    "trajectories": f"/runs/{_RUN}/t",
+    "trajectory": f"/runs/{_RUN}/t/train/5/3",
+    "tokens": f"/runs/{_RUN}/t/train/5/3?view=tokens",
+    "compare": f"/compare?a={_RUN}&a={_OTHER}",
+    "choose": "/compare",
+    "spec": f"/specs/{_SPEC}",
+    "tool": "/tools/search.yaml",
+    "rewards": f"/rewards?run={_RUN}",
+    "data": f"/data/train/{_SPEC}",
+    "jobs": "/jobs",
+}
 
 
-def make_lineage(path: Path, num_runs: int, num_calls: int) -> None:
-    """Records one run and copies its rows."""
+def make_project(folder: Path) -> None:
+    """Makes a project with the shipped specs, tools and rewards, and a job that has ended."""
+    for name in ("specs", "tool_specs", "reward_specs"):
+        shutil.copytree(_ROOT / name, folder / name)
+    job = folder / "runs" / ".jobs" / _JOB
+    job.mkdir(parents=True)
+    about = {"action": "run", "command": f"rlf run {_SPEC}", "started": time.time()}
+    (job / "job.json").write_text(json.dumps(about | {"process": asdict(process_of(os.getpid()))}))
+    (job / "exit_code").write_text("0")
+    (job / PAGES).mkdir()
+    (job / PAGES / "index.html").write_text("a run")
+
+
+def make_lineage(path: Path, spec: Path, num_runs: int, num_calls: int) -> None:
+    """Records one run and a sweep, and copies the run's rows."""
+    plan = json.loads(plan_to_json(check_spec([spec], []).plan))
     with open_store(path) as store:
-        start_run(store, run_record())
-        with Recorder(store, run_record().id) as recorder:
-            for event in events(num_steps=_NUM_STEPS, eval_every=5, num_questions=32):
-                if isinstance(event, StepFinished):
-                    tries = [scored(number, succeeds=number % 3 > 0) for number in range(_PER_STEP)]
-                    event = replace(event, trajectories=tries, advantages=[0.1 * k for k in range(_PER_STEP)])
-                recorder(event)
+        _record(store, replace(run_record(), name="run 0", plan=plan))
+        members = [{"overrides": [f"seed={seed}"], "plan_hash": f"member {seed}"} for seed in _MEMBERS]
+        start_run(store, replace(run_record(_SWEEP), name="sweep", engine="sweep", plan={"members": members}))
     with closing(sqlite3.connect(path)) as connection:
         columns = {
             table: [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
@@ -63,22 +130,31 @@ def make_lineage(path: Path, num_runs: int, num_calls: int) -> None:
         connection.commit()
 
 
+def _record(store: Any, record: RunRecord) -> None:
+    start_run(store, record)
+    with Recorder(store, record.id) as recorder:
+        for event in events(num_steps=_NUM_STEPS, eval_every=5, num_questions=32):
+            if isinstance(event, StepFinished):
+                tries = [scored(number, succeeds=number % 3 > 0) for number in range(_PER_STEP)]
+                event = replace(event, trajectories=tries, advantages=[0.1 * k for k in range(_PER_STEP)])
+            recorder(event)
+
+
 def _copy(connection: sqlite3.Connection, columns: dict[str, list[str]], number: int, offset: int) -> None:
-    run_id = run_record().id
     own = {"run_id": f"'copy-{number:05d}'"}
-    _insert(
-        connection,
-        "runs",
-        columns["runs"],
-        {"id": own["run_id"], "started": f"started - {number}", "name": f"'run {number % 20}'"},
-        f"id = '{run_id}'",
-    )
+    changed = {"id": own["run_id"], "started": f"started - {number}", "name": f"'run {number % _NUM_NAMES}'"}
+    changed["seed"] = str(number)
+    rate = 1e-4 * (1 + number % 7)
+    changed["plan"] = f"json_set(plan, '$.spec.seed', {number}, '$.spec.train.learning_rate', {rate})"
+    if number in _MEMBERS:
+        changed |= {"parent_id": f"'{_SWEEP}'", "plan_hash": f"'member {number}'"}
+    _insert(connection, "runs", columns["runs"], changed, f"id = '{_RUN}'")
     for table in _OF_RUN:
         names = [name for name in columns[table] if not (table == "events" and name == "id")]
-        _insert(connection, table, names, own, f"run_id = '{run_id}'")
+        _insert(connection, table, names, own, f"run_id = '{_RUN}'")
     shifted = {"id": f"id + {offset}"} | own
-    _insert(connection, "trajectories", columns["trajectories"], shifted, f"run_id = '{run_id}'")
-    first, last = connection.execute("SELECT min(id), max(id) FROM trajectories WHERE run_id = ?", (run_id,)).fetchone()
+    _insert(connection, "trajectories", columns["trajectories"], shifted, f"run_id = '{_RUN}'")
+    first, last = connection.execute("SELECT min(id), max(id) FROM trajectories WHERE run_id = ?", (_RUN,)).fetchone()
     for table in _OF_TRAJECTORY:
         here = f"trajectory_ref BETWEEN {first} AND {last}"
         _insert(connection, table, columns[table], {"trajectory_ref": f"trajectory_ref + {offset}"}, here)
@@ -93,31 +169,27 @@ def _insert(
 
 def addresses(app: object) -> Iterator[str]:
     """Every GET, its parameters filled in, and the lists with what they can be asked."""
-    run = run_record().id
-    filled = {"run": run, "name": run, "phase": "train", "step": "5", "k": "3", "task": "heldout-0003", "job": "none"}
 
     def walk(routes: list[object]) -> Iterator[str]:
         for route in routes:
             if isinstance(route, APIRoute) and "GET" in route.methods:
-                yield re.sub(r"{(\w+)(:path)?}", lambda match: filled.get(match[1], "none"), route.path)
+                yield route.path
             elif hasattr(route, "original_router"):
                 yield from walk(route.original_router.routes)
 
     for path in walk(app.routes):  # type: ignore[attr-defined]
-        if not any(part in path for part in _SKIPPED) and not path.startswith(f"/api/v1/runs/{run}/why"):
-            yield path
-    for query in (
-        "sort=reward",
-        "sort=advantage",
-        "succeeded=false",
-        "tool=search&outcome=failed",
-        "task=heldout-0003",
-    ):
-        yield f"/api/v1/runs/{run}/t?{query}"
-    yield "/api/v1/runs?q=success > 0.5&sort=success"
-    yield "/api/v1/keys?spec=run 1&key=seed"
-    yield f"/api/v1/compare?arm={run}&arm=copy-00001"
-    yield f"/compare?a={run}&a=copy-00001"
+        if path not in (_STREAM, _EXAMINES):
+            yield _fill_in(path) + _ASKED.get(path, "")
+    yield from _FURTHER
+
+
+def _fill_in(path: str) -> str:
+    known = dict(_FILLED)
+    if path.startswith("/api/v1/sweeps"):
+        known["run"] = _SWEEP
+    if path.startswith("/api/v1/tools"):
+        known["name"] = "search"
+    return re.sub(r"{(\w+)(:path)?}", lambda match: known[match[1]], path)
 
 
 def main() -> None:
@@ -126,31 +198,94 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--calls", type=int, default=1_000_000)
     parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--only", default="", help="addresses that contain this")
+    parser.add_argument("--browser", action="store_true")
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        runs_folder = Path(folder) / "runs"
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "project"
+        folder.mkdir()
+        file = folder / "runs" / "rlf.db"
+        make_project(folder)
         made = time.process_time()
-        make_lineage(runs_folder / "rlf.db", asked.runs, asked.calls)
-        print(
-            f"made in {time.process_time() - made:.1f} s of CPU: {(runs_folder / 'rlf.db').stat().st_size / 1e6:.0f} MB"
-        )
-        app = create_app(WebSettings(Path(folder), runs_folder, port=8642))
+        make_lineage(file, folder / _SPEC, asked.runs, asked.calls)
+        print(f"made in {time.process_time() - made:.1f} s of CPU: {file.stat().st_size / 1e6:.0f} MB")
+        settings = WebSettings(folder, folder / "runs", port=8642)
+        if asked.browser:
+            print(json.dumps(_open_pages(settings, asked.repeats)))
+            return
+        app = create_app(settings)
+        gc.collect()
+        gc.freeze()  # as `rlf web` does
         with TestClient(app, base_url=_ORIGIN, raise_server_exceptions=False) as client:
-            worst = max(_measure(client, path, asked.repeats) for path in addresses(app))
-        print(json.dumps({"p95_ms": worst[0], "address": worst[1]}))
+            paths = [path for path in addresses(app) if asked.only in path]
+            rows = [(*_measure(client, path, asked.repeats), path) for path in paths]
+        over = [path for _, cpu, path in rows if cpu > _LIMIT_MS]
+        wall, _, slowest = max(rows)
+        cpu, dearest = max((cpu, path) for _, cpu, path in rows)
+        print(json.dumps({"p95_ms": wall, "at": slowest, "p95_cpu_ms": cpu, "of": dearest, "over": over}))
 
 
-def _measure(client: TestClient, path: str, repeats: int) -> tuple[float, str]:
-    status, size = client.get(path).status_code, len(client.get(path).content)
-    times, cpu = [], time.process_time()
+def _measure(client: TestClient, path: str, repeats: int) -> tuple[float, float]:
+    """The 95th percentiles of an address's times in milliseconds: wall and CPU."""
+    for _ in range(2):
+        answer = client.get(path)
+        if answer.status_code != 200:
+            raise SystemExit(f"{path}: {answer.status_code} {answer.text[:500]}")
+    walls, cpus = list[float](), list[float]()
     for _ in range(repeats):
-        begun = time.perf_counter()
+        begun = time.perf_counter(), time.process_time()
         client.get(path)
-        times.append(1000 * (time.perf_counter() - begun))
-    cpu_ms = 1000 * (time.process_time() - cpu) / repeats
-    p95 = quantiles(times, n=20)[-1]
-    print(f"{p95:8.1f} ms p95 {median(times):8.1f} median {cpu_ms:8.1f} CPU {size:9,} B {status} {path}", flush=True)
-    return (p95, path) if status == 200 else (0.0, path)
+        walls.append(1000 * (time.perf_counter() - begun[0]))
+        cpus.append(1000 * (time.process_time() - begun[1]))
+    wall, cpu = quantiles(walls, n=20)[-1], quantiles(cpus, n=20)[-1]
+    print(
+        f"{wall:8.1f} ms p95 {median(walls):8.1f} median, CPU {cpu:8.1f} p95 {median(cpus):8.1f} median "
+        f"{len(answer.content):9,} B {path}",
+        flush=True,
+    )
+    return round(wall, 1), round(cpu, 1)
+
+
+def _open_pages(settings: WebSettings, repeats: int) -> dict[str, float]:
+    """How long the content of the main pages takes in Chromium, in milliseconds: the median of all, and the worst."""
+    sys.path += map(str, _BROWSER.glob("lib/python3.*/site-packages"))
+    from playwright.sync_api import sync_playwright  # type: ignore[import-not-found]  # of .venv/browser
+
+    every = list[float]()
+    with _serving(settings) as address, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page()
+        for name, path in _SHOWN.items():
+            times = [_paint_ms(page, address + path) for _ in range(repeats + 1)][1:]
+            every += times
+            print(f"{median(times):8.1f} ms median {max(times):8.1f} worst {name}", flush=True)
+        browser.close()
+    return {"median_ms": round(median(every), 1), "p95_ms": round(quantiles(every, n=20)[-1], 1)}
+
+
+def _paint_ms(page: Any, address: str) -> float:
+    """From the click to the first paint with content, which has the page's figures: they come with the HTML."""
+    page.goto(address)
+    page.wait_for_function("() => performance.getEntriesByName('first-contentful-paint').length")
+    return float(page.evaluate("() => performance.getEntriesByName('first-contentful-paint')[0].startTime"))
+
+
+@contextmanager
+def _serving(settings: WebSettings) -> Iterator[str]:
+    """A server of the page in a thread, and its address."""
+    app = create_app(settings)
+    server = uvicorn.Server(uvicorn.Config(app, port=settings.port, log_level="error"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        thread.join(0.02)
+    try:
+        yield f"http://127.0.0.1:{settings.port}"
+    finally:
+        app.state.site.end()
+        server.should_exit = server.force_exit = True
+        thread.join(10)
+        app.state.site.close()
 
 
 if __name__ == "__main__":

@@ -1,17 +1,20 @@
 """A live run with eight tabs, its server killed and restarted: `python -m benchmarks.web_live PROJECT SPEC`.
 
 Needs what `make .venv/browser/ready` installs. Prints a line each minute with the step that each tab shows, the memory
-of the server and of the first tab, and at the end whether a step was lost, doubled or stuck in any tab.
+of the server, and of the first tab after garbage is collected its memory, nodes and listeners; at the end whether a
+step was lost, doubled or stuck in any tab, or in the stream of events of a client that reconnects as browsers do.
 """
 
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from pathlib import Path
@@ -61,6 +64,43 @@ def resident_mb(pid: int) -> float:
     return pages * 4096 / 1e6
 
 
+class Stream(threading.Thread):
+    """Reads the events of a run, from behind the last one after the server was gone."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(daemon=True)
+        self._address = f"http://127.0.0.1:{_PORT}/api/v1/events?runs={run_id}"
+        self.steps = list[int]()
+        self.num_connections = 0
+
+    def run(self) -> None:
+        """Until the process ends."""
+        last = ""
+        while True:
+            try:
+                headers = {"Last-Event-ID": last} if last else {}
+                with urllib.request.urlopen(urllib.request.Request(self._address, headers=headers)) as answer:
+                    self.num_connections += 1
+                    event = {}
+                    for line in answer:
+                        name, _, text = line.decode().strip().partition(": ")
+                        event[name] = text
+                        if not name and event.get("event") == "run":
+                            self.steps += [step["step"] for step in json.loads(event["data"])["steps"]]
+                        if not name:
+                            last, event = event.get("id", last), {}
+            except (OSError, http.client.HTTPException):
+                time.sleep(1)
+
+
+def weigh(session: Any) -> str:
+    """What a tab holds once garbage is collected."""
+    session.send("HeapProfiler.collectGarbage")
+    found = {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}
+    heap = found["JSHeapUsedSize"] / 1e6
+    return f"{heap:.2f} MB, {found['Nodes']:.0f} nodes, {found['JSEventListeners']:.0f} listeners"
+
+
 def steps_of(page: Any) -> list[int]:
     """The steps in the table below the first curve of a tab."""
     page.evaluate("() => document.querySelectorAll('#curves details').forEach(one => { one.open = true })")
@@ -87,6 +127,10 @@ def main() -> None:
         context = browser.new_context()
         context.set_default_timeout(120_000)
         tabs = [context.new_page() for _ in range(_TABS)]
+        stream = Stream(run_id)
+        stream.start()
+        session = context.new_cdp_session(tabs[0])
+        session.send("Performance.enable")
         for tab in tabs:
             tab.goto(f"http://127.0.0.1:{_PORT}/runs/{run_id}")
             tab.evaluate("() => { window.kept = true }")
@@ -98,10 +142,9 @@ def main() -> None:
                 server = serve(asked.project)
             tabs[0].wait_for_timeout(60_000)
             shown = [tab.locator("#live").get_attribute("data-step") for tab in tabs]
-            heap = tabs[0].evaluate("() => performance.memory.usedJSHeapSize / 1e6")
             now = tabs[0].locator("#now").inner_text() if tabs[0].locator("#now").count() else ""
             print(f"{minute} min: steps {','.join(map(str, shown))}, server {resident_mb(server.pid):.0f} MB, ", end="")
-            print(f"tab {heap:.1f} MB, now: {now}", flush=True)
+            print(f"tab {weigh(session)}, now: {now}", flush=True)
         ask("POST", f"/api/v1/runs/{run_id}/stop", {"force": False})
         for tab in tabs:
             tab.locator("#live[data-status='interrupted'], #live[data-status='finished']").wait_for(state="attached")
@@ -113,6 +156,8 @@ def main() -> None:
             found = steps_of(tab)
             state = "as the lineage" if found == wanted else f"differs: {found[:3]}..{found[-3:]}"
             print(f"tab {number}: {len(found)} steps, {state}; kept {tab.evaluate('() => window.kept === true')}")
+        state = "as the lineage" if stream.steps == wanted else f"differs: {stream.steps[-5:]}"
+        print(f"stream: {len(stream.steps)} steps over {stream.num_connections} connections, {state}")
         browser.close()
     server.send_signal(signal.SIGINT)
     server.wait()

@@ -22,9 +22,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from rlf.core.errors import NotFoundError, RlfError, RunError
+from rlf.core.errors import CheckError, NotFoundError, RlfError, RunError
 from rlf.lineage.process import Process, is_gone, is_visible, process_of, send_signal
 
+PAGES = "pages"
+"""The folder of what an export writes, in that of its job."""
 _FOLDER = ".jobs"
 _SHELL = 'trap : INT TERM; "$@" >"$0/stdout" 2>"$0/stderr"; code=$?; echo $code >"$0/exit_code"'
 """Runs a command to its end, whatever signals come, and writes down how it ended."""
@@ -62,7 +64,7 @@ class Job:
     address: str | None
     """Of the page that it serves, as soon as it does."""
     result: Any
-    """The data of its last JSON line where it has ended well; else None."""
+    """The data of its last JSON line where it has ended well, or a check has failed; else None."""
     tail: str
     """The end of its messages."""
 
@@ -77,22 +79,24 @@ class Jobs:
         self._max_running = max_running
         self._starting = threading.Lock()
 
-    def start(self, action: str, words: Sequence[str], *, records: bool = True) -> Job:
+    def start(self, action: str, words: Sequence[str], *, records: bool = True, writes: str = "") -> Job:
         """Starts `rlf WORDS --json` in a session of its own. Raises RunError where too many run.
 
         Args:
             records: whether the command takes `--runs`.
+            writes: the name of a folder in the job's own that the command makes: its last word.
         """
         with self._starting:
             num_running = sum(job.state is JobState.RUNNING for job in self.list())
             if num_running >= self._max_running:
                 raise RunError(f"{num_running} jobs are running, which is the limit. Wait for one, or stop it.")
-            return self._start_job(action, words, records=records)
+            return self._start_job(action, words, records=records, writes=writes)
 
-    def _start_job(self, action: str, words: Sequence[str], *, records: bool) -> Job:
+    def _start_job(self, action: str, words: Sequence[str], *, records: bool, writes: str) -> Job:
         job_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
         folder = self._folder / job_id
         folder.mkdir(parents=True)
+        words = [*words, str(folder / writes)] if writes else words
         command = [sys.executable, "-m", "rlf", *words, "--json"]
         command += ["--runs", str(self._runs_folder)] if records else []
         child = subprocess.Popen(
@@ -118,6 +122,13 @@ class Jobs:
     def get(self, job_id: str) -> Job:
         """One job. Raises NotFoundError where there is none."""
         return _read_job(self._find_folder(job_id))[0]
+
+    def pages(self, job_id: str) -> Path:
+        """The pages that an export has written. Raises NotFoundError where there are none."""
+        folder = self._find_folder(job_id) / PAGES
+        if self.get(job_id).state is not JobState.DONE or not folder.is_dir():
+            raise NotFoundError(f"job {job_id}: has written no pages.")
+        return folder
 
     def stop(self, job_id: str) -> Job:
         """Interrupts a job as Ctrl-C does."""
@@ -163,7 +174,7 @@ def _read_job(folder: Path) -> tuple[Job, Process]:
             exit_code=code,
             run_id=_read_first(folder / "stdout", "run_id"),
             address=_read_first(folder / "stdout", "address"),
-            result=_read_result(folder / "stdout") if state is JobState.DONE else None,
+            result=_read_result(folder / "stdout") if code in (0, CheckError.exit_code) else None,
             tail=_read_tail(folder / "stderr"),
         ),
         process,
@@ -181,7 +192,7 @@ def _read_first(file: Path, key: str) -> str | None:
 
 
 def _read_result(file: Path) -> Any:
-    with suppress(OSError, ValueError, IndexError):
+    with suppress(OSError, ValueError, LookupError):
         return json.loads(file.read_bytes().splitlines()[-1])["data"]
     return None
 

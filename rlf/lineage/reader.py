@@ -88,6 +88,12 @@ class Reader:
         with self.store.read() as connection:
             return self._read_runs(connection, newest_first)
 
+    def plans(self, run_ids: Collection[str]) -> dict[str, str]:
+        """The plans of runs as JSON, by id."""
+        columns = tables.runs.c
+        rows = self._fetch_all(select(columns.id, columns.plan).where(_IS_WHOLE, columns.id.in_(run_ids)))
+        return {row.id: row.plan for row in rows}
+
     def get_run(self, name: str) -> Run:
         """The run whose id is `name` or alone begins with it, or the newest for `latest`.
 
@@ -96,6 +102,8 @@ class Reader:
         """
         ids = tables.runs.c.id
         with self.store.read() as connection:
+            if found := self._read_runs(connection, select(tables.runs).where(_IS_WHOLE, ids == name)):
+                return found[0]
             newest = select(ids).where(_IS_WHOLE).order_by(tables.runs.c.started.desc(), ids.desc())
             run_id = _match_name(name, list(connection.execute(newest).scalars()))
             return self._read_runs(connection, select(tables.runs).where(ids == run_id))[0]
@@ -114,6 +122,7 @@ class Reader:
         self,
         parent_id: str | None = None,
         run_id: str | None = None,
+        name: str | None = None,
         after: str | None = None,
         limit: int | None = None,
     ) -> list[RunLine]:
@@ -122,20 +131,25 @@ class Reader:
         Args:
             parent_id: those of a parent alone.
             run_id: one alone.
+            name: those of a spec's name alone.
             after: those behind a run in this order.
             limit: so many of them.
         """
         table = tables.runs
         skipped = {"plan", "host", "packages", "command", "folder", "home", "cwd", "code_version", "patch_sha256"}
-        columns = (column for column in table.c if column.name not in skipped)
-        query = select(*columns).where(_IS_WHOLE).order_by(table.c.started.desc(), table.c.id.desc())
-        for name, asked in (("parent_id", parent_id), ("id", run_id)):
-            query = query if asked is None else query.where(table.c[name] == asked)
+        query = (
+            select(*(one for one in table.c if one.name not in skipped))
+            .where(_IS_WHOLE)
+            .order_by(table.c.started.desc(), table.c.id.desc())
+        )
+        for column, asked in (("parent_id", parent_id), ("id", run_id), ("name", name)):
+            query = query if asked is None else query.where(table.c[column] == asked)
         if after is not None:
             last = select(table.c.started, table.c.id).where(table.c.id == after)
             query = query.where(tuple_(table.c.started, table.c.id) < last.scalar_subquery())
         query = query.limit(limit)
-        return [run_line(row, self.store.lease_folder) for row in self._fetch_all(query)]
+        lease_folder = self.store.lease_folder
+        return [run_line(row, lease_folder) for row in self._fetch_all(query)]
 
     def owner(self, run_id: str) -> Process | None:
         """The process that runs a run; None where none does."""
@@ -145,9 +159,10 @@ class Reader:
             return None
         return value(Process, row)
 
-    def steps(self, run_id: str, after_s: float | None = None) -> list[Step]:
-        """Training steps in order; with `after_s`, those that finished after that moment."""
+    def steps(self, run_id: str, after_s: float | None = None, stride: int = 1) -> list[Step]:
+        """Training steps in order; with `after_s`, those that finished after that moment; every `stride`-th of them."""
         query = _select_of_run(tables.steps, run_id).order_by(tables.steps.c.step)
+        query = query if stride == 1 else query.where(tables.steps.c.step % stride == 0)
         rows = self._fetch_all(query if after_s is None else query.where(tables.steps.c.finished > after_s))
         return [Step(row.step, metrics(row.metrics), row.finished) for row in rows]
 
@@ -340,6 +355,17 @@ class Reader:
                 connection, _trajectory_row(connection, run_id, summary.k, summary.step, summary.phase)
             )
 
+    def wholes(self, run_id: str, heads: Sequence[TrajectorySummary]) -> list[StoredTrajectory | None]:
+        """The same of several, in their order."""
+        table = tables.trajectories
+        key = tuple_(table.c.phase, table.c.step, table.c.k)
+        places = [(head.phase, head.step, head.k) for head in heads]
+        with self.store.read() as connection:
+            rows = connection.execute(select(table).where(table.c.run_id == run_id, key.in_(places))).all()
+            stored = zip(rows, _read_wholes(connection, rows), strict=True)
+            found = {(row.phase, row.step, row.k): one for row, one in stored}
+        return [found.get(place) for place in places]
+
     def calls(
         self, run_id: str, wanted: TrajectoryFilter, *, tool: str | None, outcomes: Collection[Outcome], limit: int
     ) -> list[FoundCall]:
@@ -430,8 +456,13 @@ def _select_of_run(table: Table, run_id: str) -> Select[Any]:
     return select(table).where(table.c.run_id == run_id)
 
 
-def _select_parts(table: Table, ref: int) -> Select[Any]:
-    return select(table).where(table.c.trajectory_ref == ref).order_by(*table.primary_key)
+def _read_parts(connection: Connection, table: Table, refs: Sequence[int]) -> dict[int, list[AnyRow]]:
+    """What a table has of trajectories, by their numbers."""
+    found: dict[int, list[AnyRow]] = {ref: [] for ref in refs}
+    query = select(table).where(table.c.trajectory_ref.in_(refs)).order_by(*table.primary_key)
+    for row in connection.execute(query):
+        found[row.trajectory_ref].append(row)
+    return found
 
 
 def _match_name(name: str, ids: list[str]) -> str:
@@ -542,16 +573,24 @@ def is_readable(connection: Connection, ref: int) -> bool:
 
 
 def _read_whole_trajectory(connection: Connection, row: AnyRow) -> StoredTrajectory | None:
-    payload = connection.execute(_select_parts(tables.payloads, row.id)).first()
-    if payload is None:
-        return None
-    scores, calls, failures = (
-        connection.execute(_select_parts(table, row.id)).all()
-        for table in (tables.scores, tables.tool_calls, tables.parse_failures)
+    return _read_wholes(connection, [row])[0]
+
+
+def _read_wholes(connection: Connection, rows: Sequence[AnyRow]) -> list[StoredTrajectory | None]:
+    """Trajectories with all that hangs on them; None for one that was thinned."""
+    refs = [row.id for row in rows]
+    payloads, scores, calls, failures = (
+        _read_parts(connection, table, refs)
+        for table in (tables.payloads, tables.scores, tables.tool_calls, tables.parse_failures)
     )
-    return stored_trajectory(
-        row, payload.data, scores, calls, failures, read_blobs(connection, blob_names([row], calls))
-    )
+    kept = [row for row in rows if payloads[row.id]]
+    blobs = read_blobs(connection, blob_names(kept, [call for row in kept for call in calls[row.id]]))
+    return [
+        stored_trajectory(row, payloads[row.id][0].data, scores[row.id], calls[row.id], failures[row.id], blobs)
+        if payloads[row.id]
+        else None
+        for row in rows
+    ]
 
 
 def _what_there_is(connection: Connection, run_id: str, k: int, step: int | None, phase: str) -> str:

@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -51,8 +52,12 @@ def value(kind: type[T], row: AnyRow, **known: Any) -> T:
 
 
 def _pick_columns(kind: Any, row: AnyRow, **known: Any) -> dict[str, Any]:
-    names = (field.name for field in fields(kind) if field.name not in known)
-    return {name: getattr(row, name) for name in names} | known
+    return {name: getattr(row, name) for name in _field_names(kind) if name not in known} | known
+
+
+@cache
+def _field_names(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
 
 
 def run(row: AnyRow, files: tuple[FileRecord, ...], folder: str, lease_folder: Path | None) -> Run:

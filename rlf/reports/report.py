@@ -15,6 +15,7 @@ from rich.text import Text
 from rlf.core.hashing import short
 from rlf.core.plain_json import Jsonable
 from rlf.reports import judges
+from rlf.reports.change import read_changes
 from rlf.reports.costs import costs_table
 from rlf.reports.judges import JudgeTotals, judge_totals
 from rlf.reports.opening import ReadOpening, no_opening
@@ -22,8 +23,8 @@ from rlf.reports.overview import STATUS_STYLES, elapsed_s
 from rlf.reports.quantities import decimal, duration, latency, percent, visible
 from rlf.reports.sheets import plain_table
 from rlf.reports.sparkline import sparkline
-from rlf.reports.summary import Summary, change_view, example_parts, read_summary
-from rlf.reports.verdict import Verdict, read_verdict, verdict_text
+from rlf.reports.summary import Summary, change_view, example_parts, summarize
+from rlf.reports.verdict import Verdict, judge_record, verdict_text
 
 if TYPE_CHECKING:
     from rlf.lineage.reader import Reader
@@ -57,9 +58,10 @@ class Report(Jsonable):
 
 def read_report(reader: Reader, run_id: str) -> Report:
     """Reads a run from the lineage."""
-    steps, costs = reader.steps(run_id), reader.costs(run_id)
+    run, steps, events = reader.get_run(run_id), reader.steps(run_id), reader.events(run_id)
+    costs, rates = reader.costs(run_id), read_changes(reader, run_id)
     return Report(
-        run=reader.get_run(run_id),
+        run=run,
         steps=steps,
         tools=reader.tool_call_summary(run_id),
         judges=judge_totals(steps, reader.evaluations(run_id)),
@@ -67,10 +69,10 @@ def read_report(reader: Reader, run_id: str) -> Report:
         cost_usd=sum(cost.cost_usd for cost in costs),
         checkpoints=reader.checkpoints(run_id),
         changes=reader.changes(run_id),
-        events=reader.events(run_id),
+        events=events,
         notes=reader.notes(run_id),
-        summary=read_summary(reader, run_id),
-        verdict=read_verdict(reader, run_id),
+        summary=summarize(reader, run_id, rates),
+        verdict=judge_record(run, steps, rates, events),
     )
 
 

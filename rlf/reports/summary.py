@@ -48,7 +48,11 @@ class Summary:
 
 def read_summary(reader: Reader, run_id: str) -> Summary:
     """Reads a run's summary from the lineage."""
-    changes = read_changes(reader, run_id)
+    return summarize(reader, run_id, read_changes(reader, run_id))
+
+
+def summarize(reader: Reader, run_id: str, changes: tuple[Change, ...]) -> Summary:
+    """The summary of a run whose changes are read already."""
     pair = gained_pair(changes)
     return Summary(run_id, changes, None if pair is None else read_example(reader, run_id, pair))
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from rlf.lineage.reader import Reader
-    from rlf.lineage.records import Run
+    from rlf.lineage.records import Run, RunLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +58,20 @@ def is_sweep(run: Run) -> bool:
 def read_sweep(reader: Reader, run_id: str) -> SweepReport:
     """Reads a sweep and its members from the lineage."""
     sweep = reader.get_run(run_id)
-    members = [run for run in reversed(reader.list_runs()) if run.record.parent_id == sweep.record.id]
-    run_by_hash = {run.record.plan_hash: run for run in members}
+    members = reversed(reader.run_lines(parent_id=sweep.record.id))
+    run_by_hash = {line.plan_hash: line for line in members}
     planned = sweep.record.plan["members"]
     rows = [_make_member_row(reader, tuple(item["overrides"]), run_by_hash.get(item["plan_hash"])) for item in planned]
     return SweepReport(sweep.record.id, sweep.record.name, sweep.status, sweep.error, tuple(rows))
 
 
-def _make_member_row(reader: Reader, overrides: tuple[str, ...], run: Run | None) -> SweepRow:
+def _make_member_row(reader: Reader, overrides: tuple[str, ...], run: RunLine | None) -> SweepRow:
     if run is None:
         return SweepRow(overrides, None, None, 0, None, None)
-    evaluations = reader.evaluations(run.record.id)
+    evaluations = reader.evaluations(run.id)
     sampled = [found.metrics.get("success") for found in evaluations if found.mode == "sampled"]
     before, after = (sampled[0], sampled[-1]) if sampled else (None, None)
-    return SweepRow(overrides, run.record.id, run.status, run.last_step, before, after)
+    return SweepRow(overrides, run.id, run.status, run.last_step, before, after)
 
 
 def sweep_view(report: SweepReport) -> RenderableType:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rlf.lineage.reader import Reader
 
 _MAX_QUESTION = 60
+_BATCH = 64
 _HEAT = ("green", "yellow", "dark_orange", "red", "bold red")
 _HEAT_EDGES = (0.9, 0.5, 0.1, 0.01)
 """Probabilities: a token at least as likely as the first is green, one less likely than the last bold red."""
@@ -55,15 +56,22 @@ def find(
         heads = list(islice(dropwhile(lambda head: (head.phase, head.step, head.k) != after, heads), 1, None))
     if text is not None:
         heads = reader.with_words(run_id, list(heads), text)
-    found = []
-    for summary in heads:
-        stored = reader.whole(run_id, summary)
-        if text is not None and (stored is None or text.lower() not in all_text(stored).lower()):
-            continue
-        found.append(Match(summary, _read_question(stored)))
-        if len(found) == limit:
-            break
-    return found
+    matches = (
+        Match(summary, _read_question(stored))
+        for summary, stored in _read_some(reader, run_id, list(heads), limit)
+        if text is None or (stored is not None and text.lower() in all_text(stored).lower())
+    )
+    return list(islice(matches, limit))
+
+
+def _read_some(
+    reader: Reader, run_id: str, heads: Sequence[TrajectorySummary], number: int
+) -> Iterator[tuple[TrajectorySummary, StoredTrajectory | None]]:
+    """Each with its whole trajectory, of which a number is read at once."""
+    number = max(1, min(number, _BATCH))
+    for start in range(0, len(heads), number):
+        some = heads[start : start + number]
+        yield from zip(some, reader.wholes(run_id, some), strict=True)
 
 
 def find_flipped(reader: Reader, run_id: str, limit: int) -> list[Match]:

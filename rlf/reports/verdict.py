@@ -18,7 +18,7 @@ from rlf.rollout.signal import Signal, step_signal
 
 if TYPE_CHECKING:
     from rlf.lineage.reader import Reader
-    from rlf.lineage.records import LoggedEvent, Step
+    from rlf.lineage.records import LoggedEvent, Run, Step
 
 
 class VerdictKind(StrEnum):
@@ -52,9 +52,15 @@ class Verdict:
 
 def read_verdict(reader: Reader, run_id: str) -> Verdict:
     """The verdict on a run as far as the lineage has it."""
-    spec = reader.get_run(run_id).record.plan.get("spec", {})
-    found = judge_run(reader.steps(run_id), read_changes(reader, run_id), by_group=compares_groups(spec))
-    cause = _likely_cause(reader.events(run_id)) if found.kind is VerdictKind.NO_SIGNAL else ""
+    return judge_record(
+        reader.get_run(run_id), reader.steps(run_id), read_changes(reader, run_id), reader.events(run_id)
+    )
+
+
+def judge_record(run: Run, steps: Sequence[Step], changes: Sequence[Change], events: Sequence[LoggedEvent]) -> Verdict:
+    """The verdict on a run from what the lineage has of it."""
+    found = judge_run(steps, changes, by_group=compares_groups(run.record.plan.get("spec", {})))
+    cause = _likely_cause(events) if found.kind is VerdictKind.NO_SIGNAL else ""
     return replace(found, reason=f"{found.reason}; likely: {cause}") if cause else found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import socket
 from collections.abc import Callable
 from types import FrameType
@@ -45,4 +46,6 @@ def serve_page(settings: WebSettings, announce: Callable[[str], None]) -> None:
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         token = f"/?token={settings.token}" if settings.token else "/"
         announce(f"http://{host}:{settings.port}{token}")
+        gc.collect()
+        gc.freeze()  # what is imported stays: to look through it again takes as long as an answer
         _Server(config, guarded.state.site).run(sockets=[listener])

@@ -6,9 +6,9 @@ import json
 import os
 import shlex
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +31,7 @@ from rlf.web.settings import WebSettings
 
 API = "/api/v1"
 _MAX_OPENINGS = 16
+_MAX_KEPT = 5_000
 _HERE = Path(__file__).parent
 _SHARED = _HERE.parent / "reports" / "pages"
 """Templates and style of the reports, which are parts of pages too."""
@@ -48,6 +49,7 @@ _FILTERS = (
     "p_value",
 )
 _Handler = TypeVar("_Handler", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 class Site:
@@ -61,7 +63,7 @@ class Site:
         self.runs_folder = settings.runs_folder
         self.files = ProjectFiles(settings.project)
         self.jobs = Jobs(settings.runs_folder, settings.project)
-        self.fresh = FreshProcesses(settings.project)
+        self.fresh = FreshProcesses(settings.project, settings.runs_folder)
         self.is_ending = False
         self._lock = threading.Lock()
         self._opened: _Opened | None = None
@@ -103,6 +105,17 @@ class Site:
                 self._openings[run_id] = Openings(self._opened.reader.get_run(run_id))
             return self._openings[run_id]
 
+    def keep(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What was made of the lineage under a key, which names all that it depends on; within `reader`."""
+        opened = self._opened
+        kept: dict[Hashable, T] = {} if opened is None else opened.kept
+        found = kept.get(key)
+        if found is None:
+            while len(kept) >= _MAX_KEPT:
+                kept.pop(next(iter(kept)), None)
+            found = kept[key] = make()
+        return found
+
     @property
     def has_lineage(self) -> bool:
         """Whether there is a run yet, or was one."""
@@ -143,6 +156,8 @@ class _Opened:
     """Which file it is."""
     num_users: int = 0
     """Requests that read it now."""
+    kept: dict[Hashable, Any] = field(default_factory=dict)
+    """What was made of it."""
 
     def close_unused(self) -> None:
         """Closes it, unless somebody reads it."""

@@ -50,8 +50,13 @@ def test_the_same_trajectories_are_found_with_and_without_the_index(reader, text
 def test_what_the_index_leaves_out_is_not_decoded(reader, monkeypatch):
     places(reader, "novbyl")
     read = []
-    whole = Reader.whole
-    monkeypatch.setattr(Reader, "whole", lambda self, run_id, head: read.append(head.k) or whole(self, run_id, head))
+    wholes = Reader.wholes
+
+    def note(self, run_id, heads):
+        read.extend(head.k for head in heads)
+        return wholes(self, run_id, heads)
+
+    monkeypatch.setattr(Reader, "wholes", note)
     assert places(reader, "founded") == [0] == read
 
 

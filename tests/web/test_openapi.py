@@ -26,7 +26,13 @@ _FILLED |= {"task": "heldout-0000"}
 _OTHER = "20260102-030406-abce"
 _ARMS = f"arm={run_record().id}&arm={_OTHER}"
 _ASKED = {"/api/v1/compare": f"?{_ARMS}", "/api/v1/compare/question": f"?task=heldout-0000&{_ARMS}"}
-_MISSING = {"/api/v1/keys", "/api/v1/jobs/{job}", "/api/v1/sweeps/{run}", "/api/v1/runs/{run}/why/{step}/{k}"}
+_MISSING = {
+    "/api/v1/keys",
+    "/api/v1/jobs/{job}",
+    "/api/v1/jobs/{job}/pages",
+    "/api/v1/sweeps/{run}",
+    "/api/v1/runs/{run}/why/{step}/{k}",
+}
 """Of what there is none here: answered by an error."""
 
 
@@ -35,6 +41,8 @@ class _Here:
 
     def call(self, task, *, deadline_s=0, **asked):
         return as_json(TASKS[task](**asked))
+
+    read = call
 
     def close(self):
         pass

@@ -54,6 +54,8 @@ class _Nothing:
     def call(self, task, **asked):
         return None
 
+    read = call
+
     def close(self):
         pass
 

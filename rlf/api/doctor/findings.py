@@ -193,7 +193,7 @@ def _check_lineage(file: Path, found: str) -> Finding:
     from rlf.lineage.reader import Reader
 
     with open_lineage(file.parent) as store:
-        num_runs = len(Reader(store).list_runs())
+        num_runs = Reader(store).num_runs()
     with sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True) as connection:
         (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
     connection.close()

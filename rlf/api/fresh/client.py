@@ -9,8 +9,10 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +21,27 @@ from rlf.core.errors import CheckError, Fault, NotFoundError, Place, RlfError, R
 logger = logging.getLogger(__name__)
 
 _KINDS = {kind.__name__: kind for kind in (RunError, CheckError, NotFoundError)}
+_KEEP_S, _MAX_KEPT, _MAX_FILES = 60.0, 128, 5_000
 _GRACE_S = 2.0
 """Time for which an answer is awaited after the deadline of the fork itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """An answer, and when and over which files it was given."""
+
+    state: frozenset[tuple[str, int, int]] | None
+    at_s: float
+    answer: Any
 
 
 class FreshProcesses:
     """Gives tasks to forks that start in a project's folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, runs_folder: Path) -> None:
         self._folder = folder
+        self._runs_folder = runs_folder
+        self._kept: dict[str, _Kept] = {}
         self._lock = threading.Lock()
         self._zygote: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -52,6 +66,36 @@ class FreshProcesses:
         if not answer:
             raise RunError(f"{task}: no answer within {deadline_s} s, or its process ended; the server's log says why.")
         return _read(json.loads(answer))
+
+    def read(self, task: str, *, deadline_s: int = 30, **arguments: Any) -> Any:
+        """As `call`, of a task that changes nothing: its answer is kept while no file of the project changes.
+
+        What lies outside of the project may change without a sign: no answer is kept for longer than a minute.
+        """
+        key, state = json.dumps([task, arguments], sort_keys=True), self._look()
+        kept = self._kept.get(key)
+        if kept is not None and kept.state == state and state is not None and time.monotonic() - kept.at_s < _KEEP_S:
+            return kept.answer
+        answer = self.call(task, deadline_s=deadline_s, **arguments)
+        while len(self._kept) >= _MAX_KEPT:
+            self._kept.pop(next(iter(self._kept)), None)
+        self._kept[key] = _Kept(state, time.monotonic(), answer)
+        return answer
+
+    def _look(self) -> frozenset[tuple[str, int, int]] | None:
+        """The files of the project by name, time and size; None where they are too many to look at."""
+        found, folders = set[tuple[str, int, int]](), [self._folder]
+        while folders and len(found) < _MAX_FILES:
+            with suppress(OSError), os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        if not entry.name.startswith((".", "__pycache__")) and Path(entry.path) != self._runs_folder:
+                            folders.append(Path(entry.path))
+                        continue
+                    with suppress(OSError):
+                        about = entry.stat()
+                        found.add((entry.path, about.st_mtime_ns, about.st_size))
+        return frozenset(found) if len(found) < _MAX_FILES else None
 
     def end_calls(self) -> None:
         """Lets every call return at once, with an error."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +20,18 @@ __all__ = [
     "KeyRuns",
     "KeyValue",
     "PlanChange",
+    "PlanValues",
     "find_changes",
     "last_run",
     "plan_leaves",
     "read_key",
+    "read_plans",
     "varied_keys",
 ]
 _MAX_RUNS = 200
 """Newest runs of a spec that are compared."""
+_MAX_PLANS = 1_000
+"""Plans whose values are kept, by their text."""
 _NOT_TRAINED = frozenset({EVALUATION, SWEEP})
 _FREE = frozenset({"seed", "name"})
 """Keys that two runs may differ in, and still be taken for a pair of another key."""
@@ -80,6 +86,23 @@ def plan_leaves(run: Run) -> dict[str, Any]:
     return leaves(run.record.plan.get("spec", {}))
 
 
+@dataclass(frozen=True, slots=True)
+class PlanValues:
+    """The values of a plan by key, and each as text, for values are compared and some cannot be hashed."""
+
+    values: dict[str, Any]
+    texts: dict[str, str]
+    items: frozenset[tuple[str, str]]
+    """The texts of what is set."""
+
+
+@lru_cache(_MAX_PLANS)
+def _read_leaves(plan: str) -> PlanValues:
+    values = leaves(json.loads(plan).get("spec", {}))
+    texts = {key: repr(value) for key, value in values.items()}
+    return PlanValues(values, texts, frozenset((key, texts[key]) for key, value in values.items() if value is not None))
+
+
 def find_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[PlanChange, ...]:
     """Keys whose values differ, in the order of the first plan."""
     keys = dict.fromkeys([*before, *now])
@@ -93,54 +116,62 @@ def last_run(runs_folder: Path, spec: str) -> Run | None:
     if not (runs_folder / "rlf.db").is_file():
         return None
     with open_reader(runs_folder) as reader:
-        return next(iter(_runs(reader, spec, 1)), None)
+        return next(iter(reader.list_runs(_find_runs(reader, spec, 1))), None)
 
 
-def varied_keys(reader: Reader, spec: str) -> dict[str, int]:
-    """Keys that runs of a spec have several values of, with the number of these."""
+def varied_keys(plans: Mapping[str, PlanValues]) -> dict[str, int]:
+    """Keys that runs have several values of, with the number of these."""
     seen: dict[str, set[str]] = {}
-    plans = [plan_leaves(run) for run in _runs(reader, spec)]
-    for plan in plans:
-        for key, value in plan.items():
-            seen.setdefault(key, set()).add(repr(value))
+    for plan in plans.values():
+        for key, text in plan.texts.items():
+            seen.setdefault(key, set()).add(text)
     return {key: len(values) for key, values in seen.items() if len(values) > 1}
 
 
-def read_key(reader: Reader, spec: str, key: str) -> KeyRuns:
+def read_key(reader: Reader, plans: Mapping[str, PlanValues], spec: str, key: str) -> KeyRuns:
     """What a key did. Raises RlfError where no run of the spec has it."""
-    runs = _runs(reader, spec)
-    plans = {run.record.id: plan_leaves(run) for run in runs}
-    known = list(dict.fromkeys(name for plan in plans.values() for name in plan))
+    known = list(dict.fromkeys(name for plan in plans.values() for name in plan.values))
     if key not in known:
         raise RlfError(f"key: got {key[:80]!r}; no run of {spec[:80]!r} has it{nearest(key, known)}.")
     found = reader.latest_evaluations(list(plans))
     success = {run_id: one.metrics["success"] for run_id, one in found.items() if "success" in one.metrics}
     by_value: dict[str, list[str]] = {}
     for run_id, plan in plans.items():
-        by_value.setdefault(repr(plan.get(key)), []).append(run_id)
+        by_value.setdefault(plan.texts.get(key, ""), []).append(run_id)
     values = [
-        KeyValue(plans[ids[0]].get(key), tuple(ids), _mean_of_known([success[one] for one in ids if one in success]))
+        KeyValue(
+            plans[ids[0]].values.get(key), tuple(ids), _mean_of_known([success[one] for one in ids if one in success])
+        )
         for ids in by_value.values()
     ]
     return KeyRuns(spec, key, tuple(values), tuple(_find_pairs(plans, success, key)))
 
 
-def _find_pairs(plans: Mapping[str, Mapping[str, Any]], success: Mapping[str, float], key: str) -> list[KeyPair]:
+def _find_pairs(plans: Mapping[str, PlanValues], success: Mapping[str, float], key: str) -> list[KeyPair]:
     """Each run beside the newest earlier one that differs in this key alone."""
-    ids, pairs = [one for one in plans if one in success], list[KeyPair]()
-    for at, now in enumerate(ids):
-        for before in ids[at + 1 :]:
-            differing = {change.key for change in find_changes(plans[before], plans[now])}
-            if key in differing and differing - _FREE <= {key}:
-                values = plans[before].get(key), plans[now].get(key)
-                pairs.append(KeyPair(before, now, *values, success[before], success[now]))
-                break
-    return pairs
+    alike: dict[frozenset[tuple[str, str]], list[str]] = {}
+    pairs = list[KeyPair]()
+    for now in reversed([one for one in plans if one in success]):
+        plan = plans[now]
+        others = alike.setdefault(plan.items - {(free, plan.texts.get(free, "")) for free in (key, *_FREE)}, [])
+        before = next((one for one in reversed(others) if plans[one].values.get(key) != plan.values.get(key)), None)
+        if before is not None:
+            values = plans[before].values.get(key), plan.values.get(key)
+            pairs.append(KeyPair(before, now, *values, success[before], success[now]))
+        others.append(now)
+    return pairs[::-1]
 
 
-def _runs(reader: Reader, spec: str, limit: int = _MAX_RUNS) -> list[Run]:
-    ids = [line.id for line in reader.run_lines() if line.name == spec and line.engine not in _NOT_TRAINED]
-    return reader.list_runs(ids[:limit])
+def _find_runs(reader: Reader, spec: str, limit: int) -> list[str]:
+    ids = [line.id for line in reader.run_lines(name=spec) if line.engine not in _NOT_TRAINED]
+    return ids[:limit]
+
+
+def read_plans(reader: Reader, spec: str) -> dict[str, PlanValues]:
+    """The newest runs of a spec with their plans, newest first."""
+    ids = _find_runs(reader, spec, _MAX_RUNS)
+    texts = reader.plans(ids)
+    return {run_id: _read_leaves(texts[run_id]) for run_id in ids if run_id in texts}
 
 
 def _mean_of_known(values: Sequence[float]) -> float | None:

@@ -231,7 +231,8 @@ def read_answers(
     if not found:
         raise RlfError(f"run {run.id}: no answer to {task_id!r} there. The list of its trajectories names the tasks.")
     chosen = [one for one in found if step is not None or one.sample_index == 0][:_MAX_SIDES]
-    read = [(one, stored) for one in chosen if (stored := reader.whole(run.id, one)) is not None]
+    whole = zip(chosen, reader.wholes(run.id, chosen), strict=True)
+    read = [(one, stored) for one, stored in whole if stored is not None]
     opened = openings(run.id)
     sides = [side(place_of(one), stored, opened(stored.scored.trajectory)) for one, stored in read]
     messages = read[0][1].scored.trajectory.task.messages if read else ()

@@ -122,7 +122,7 @@ def _sample_std(rewards: Sequence[float], mean: float) -> float | None:
 def _read_step(reader: Reader, run_id: str, step: int) -> list[StoredTrajectory]:
     """The trajectories of a training step that are kept whole."""
     heads = reader.trajectories(run_id, TrajectoryFilter(phase=TRAIN, step=step))
-    return [stored for head in heads if (stored := reader.whole(run_id, head)) is not None]
+    return [stored for stored in reader.wholes(run_id, heads) if stored is not None]
 
 
 def _recompute_advantage(

@@ -34,7 +34,8 @@ def _read_latencies(targets: Mapping[str, Any], runs_folder: Path, url: str | No
     found: dict[str, Latency] = {}
     with open_lineage(runs_folder, url=url) as store:
         reader = Reader(store)
-        for run in reader.list_runs()[:_MAX_RUNS]:
+        newest = [line.id for line in reader.run_lines(limit=_MAX_RUNS)]
+        for run in reader.list_runs(newest):
             declared = run.record.plan.get("spec", {}).get("tools", [])
             same = {tool["name"] for tool in declared if tool["target"] == targets.get(tool["name"])} - found.keys()
             for tool in reader.tool_call_summary(run.record.id) if same else ():

@@ -213,7 +213,8 @@ def _step_time(plan: Plan, runs_folder: Path) -> StepTime | None:
     from rlf.api.lineage import open_reader  # loads the database's library
 
     with open_reader(runs_folder) as reader:
-        runs = [run for run in reader.list_runs() if run.record.plan_hash == plan.plan_hash]
+        same = [line.id for line in reader.run_lines() if line.plan_hash == plan.plan_hash]
+        runs = reader.list_runs(same)
         steps = {run.record.id: [step.metrics for step in reader.steps(run.record.id)] for run in runs}
     times = [metrics["time/step_s"] for of_run in steps.values() for metrics in of_run if "time/step_s" in metrics]
     if not times:

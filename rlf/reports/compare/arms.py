@@ -109,7 +109,8 @@ def _find_groups(reader: Reader, name: str) -> list[tuple[str, list[Run]]]:
 
 
 def _sweep_groups(reader: Reader, sweep: Run) -> list[tuple[str, list[Run]]]:
-    run_by_hash = {run.record.plan_hash: run for run in reader.list_runs() if run.record.parent_id == sweep.record.id}
+    members = [line.id for line in reader.run_lines(parent_id=sweep.record.id)]
+    run_by_hash = {run.record.plan_hash: run for run in reader.list_runs(members)}
     groups: dict[str, list[Run]] = {}
     for planned in sweep.record.plan["members"]:
         run = run_by_hash.get(planned["plan_hash"])

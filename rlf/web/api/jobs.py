@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import Annotated
+from zipfile import ZIP_DEFLATED, ZipFile
 
-from fastapi import Body
+from fastapi import Body, Response
 
-from rlf.api.jobs import Job, checked_words
+from rlf.api.jobs import PAGES, Job, checked_words
 from rlf.api.running.stopping import Stopped, stop_run
 from rlf.web.site import Area, Site
 
@@ -27,6 +29,16 @@ def routes(site: Site) -> Area:
         """One of them, with its result as soon as it has one."""
         return site.jobs.get(job)
 
+    @area.router.get("/jobs/{job}/pages", operation_id="download_pages", response_class=Response)
+    def download_pages(job: str) -> Response:
+        """The pages that an export has written, as one archive."""
+        archive, folder = BytesIO(), site.jobs.pages(job)
+        with ZipFile(archive, "w", ZIP_DEFLATED, compresslevel=1) as file:
+            for path in sorted(folder.rglob("*")):
+                file.write(path, path.relative_to(folder))
+        named = {"Content-Disposition": f'attachment; filename="{job}.zip"'}
+        return Response(archive.getvalue(), media_type="application/zip", headers=named)
+
     @area.act("DELETE", "/jobs/{job}")
     def stop_job(job: str) -> Job:
         """Interrupts a job as Ctrl-C does."""
@@ -44,6 +56,13 @@ def routes(site: Site) -> Area:
         with site.reader() as reader:
             run_id = reader.get_run(run).record.id
         return site.jobs.start("resume", ["resume", run_id, *(["--accept-changes"] if accept_changes else [])])
+
+    @area.act("POST", "/runs/{run}/export", status=202)
+    def export(run: str) -> Job:
+        """Writes a run as pages to share, as a job whose `pages` are the archive."""
+        with site.reader() as reader:
+            run_id = reader.get_run(run).record.id
+        return site.jobs.start("export", ["web", "export", run_id], writes=PAGES)
 
     @area.act("POST", "/runs/{run}/fork", status=202)
     def fork(

@@ -33,14 +33,14 @@ def _add_tools(area: Area, site: Site) -> None:
     def list_tools() -> Any:
         """Every tool file's tools as the model is shown them, or the file's faults."""
         files = site.files.names("tool_specs")
-        return site.fresh.call("list_tools", files=files) if files else []
+        return site.fresh.read("list_tools", files=files) if files else []
 
     @area.read("/tools/{file}/{name}", task="show_tool")
     def show_tool(file: str, name: str, spec: str = "") -> Any:
         """A tool; with a spec its prompt as that spec's model reads it, token by token."""
         if spec:
             site.files.path(spec)
-        return site.fresh.call("show_tool", file=_tool(site, file), name=name, spec=spec or None, deadline_s=_SLOW_S)
+        return site.fresh.read("show_tool", file=_tool(site, file), name=name, spec=spec or None, deadline_s=_SLOW_S)
 
     @area.act("POST", "/tools/{file}/call", task="call_tool")
     def call_tool(
@@ -64,7 +64,7 @@ def _add_rewards(area: Area, site: Site) -> None:
     def list_rewards() -> Any:
         """The terms of every reward file."""
         files = site.files.names("reward_specs")
-        return site.fresh.call("list_rewards", files=files) if files else []
+        return site.fresh.read("list_rewards", files=files) if files else []
 
     @area.act("POST", "/rewards/test", task="try_rewards")
     def try_rewards(files: Annotated[list[str], Body(embed=True, max_length=50)]) -> Any:
@@ -112,7 +112,7 @@ def _add_worlds(area: Area, site: Site) -> None:
     @area.read("/worlds", task="list_worlds")
     def list_worlds() -> Any:
         """Kinds of worlds, and the specs that have one."""
-        return site.fresh.call("list_worlds")
+        return site.fresh.read("list_worlds")
 
     @area.act("POST", "/worlds/play", task="play_world")
     def play_world(
@@ -141,7 +141,7 @@ def _add_data(area: Area, site: Site) -> None:
     ) -> Any:
         """Rows of a spec's data as tasks, their lengths, and the rows that repeat or are in both sets."""
         site.files.path(spec)
-        return site.fresh.call(
+        return site.fresh.read(
             "show_data", spec=spec, overrides=[], which=which, begin=begin, limit=limit, deadline_s=_SLOW_S
         )
 
@@ -149,7 +149,7 @@ def _add_data(area: Area, site: Site) -> None:
     def show_prompt(spec: str) -> Any:
         """The first question of a spec as its model reads it, token by token."""
         site.files.path(spec)
-        return site.fresh.call("show_prompt", spec=spec, overrides=[], deadline_s=_SLOW_S)
+        return site.fresh.read("show_prompt", spec=spec, overrides=[], deadline_s=_SLOW_S)
 
 
 def _add_machine(area: Area, site: Site) -> None:
@@ -171,6 +171,11 @@ def _add_machine(area: Area, site: Site) -> None:
         if name not in projects_beside(site.settings.project):
             raise NotFoundError(f"project {name!r}: there is no such project beside this one.")
         return site.jobs.start("web", ["web", str(folder), "--port", "0"], records=False)
+
+    @area.act("POST", "/projects/here", status=201)
+    def fill_project(template: Annotated[str, Body(embed=True)] = "python") -> Project:
+        """Makes this folder a project from a template; it must be empty."""
+        return new_project(site.settings.project, template)
 
     @area.act("POST", "/projects", status=201)
     def make_project(name: Place, template: Annotated[str, Body()] = "python") -> Project:

@@ -8,7 +8,7 @@ from fastapi import Body, Query
 
 from rlf.api.runs import marks
 from rlf.api.runs.graph import Graph, read_graph
-from rlf.api.runs.keys import KeyRuns, read_key
+from rlf.api.runs.keys import KeyRuns, read_key, read_plans
 from rlf.api.runs.marks import Noted, Tagged
 from rlf.api.runs.view import Curves, RunView, read_curves, read_run
 from rlf.core.errors import RlfError
@@ -58,7 +58,7 @@ def routes(site: Site) -> Area:
     def show_key(spec: Named, key: Named) -> KeyRuns:
         """Results of a spec's runs with other values of a key, and pairs of runs that differ in that key alone."""
         with site.reader() as reader:
-            return read_key(reader, spec, key)
+            return read_key(reader, read_plans(reader, spec), spec, key)
 
     @area.read("/runs/{run}/graph")
     def show_graph(run: str, step: int | None = None) -> Graph:

@@ -21,6 +21,7 @@ _COMMANDS = {"run": ["run"], "sweep": ["run", "-m"], "rehearse": ["rehearse"]}
 def routes(site: Site) -> Area:
     """The routes of the area."""
     area = Area(site, "specs")
+    schemas: dict[str, dict[str, Any]] = {}
 
     @area.read("/specs")
     def list_specs() -> tuple[ProjectFile, ...]:
@@ -35,8 +36,9 @@ def routes(site: Site) -> Area:
     @area.read("/schema/{role}")
     def show_schema(role: Literal["spec", "tool", "reward"]) -> dict[str, Any]:
         """The JSON Schema of a kind of file, kinds of installed plugins included."""
-        found: dict[str, Any] = json.loads(schema_text(role))
-        return found
+        if role not in schemas:
+            schemas[role] = json.loads(schema_text(role))
+        return schemas[role]
 
     @area.act("PUT", "/specs/{path:path}")
     def save_spec(

@@ -115,7 +115,7 @@ def routes(site: Site) -> Area:
         """Why a training trajectory has its advantage: scores, weights, group and tokens, against what is stored."""
         with site.reader() as reader:
             run_id = reader.get_run(run).record.id
-        return site.fresh.call(
+        return site.fresh.read(
             "explain_advantage", run=run_id, runs=str(site.runs_folder), step=step, k=k, deadline_s=_WHY_S
         )
 

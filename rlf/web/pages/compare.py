@@ -18,7 +18,7 @@ from rlf.reports.compare.arms import read_arms
 from rlf.reports.compare.comparison import Comparison
 from rlf.reports.compare.examples import read_examples
 from rlf.reports.compare.page import courses_of, page_values
-from rlf.reports.overview import read_overviews
+from rlf.reports.overview import page_overviews
 from rlf.reports.pages.curves import further_curves, main_curves
 from rlf.reports.seeds import seeds_values
 from rlf.reports.sweep import SeedReport
@@ -44,7 +44,7 @@ def show_comparison(
                 return _compared(request, reader, names, mode or None)
             except RlfError as error:
                 fault = str(error) if len(names) > 1 else ""
-        offered = read_overviews(reader)[:_NUM_OFFERED]
+        offered = page_overviews(reader, None, None, None, _NUM_OFFERED).runs
     return page(request, "choose.html", "Compare", place="compare", chosen=names, offered=offered, fault=fault)
 
 

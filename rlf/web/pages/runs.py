@@ -13,8 +13,9 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from rlf.api.lineage import Reader
 from rlf.api.running.now import now_words
 from rlf.api.runs import graph
-from rlf.api.runs.keys import plan_leaves, read_key, varied_keys
-from rlf.api.runs.trace import TRAIN, Run, find, wanted_trajectories
+from rlf.api.runs.keys import plan_leaves, read_key, read_plans, varied_keys
+from rlf.api.runs.trace import TRAIN, Run
+from rlf.api.runs.trajectories import TrajectoryFilter, TrajectoryOrder
 from rlf.core.errors import RlfError
 from rlf.reports import costs, judges
 from rlf.reports.overview import NAMES, Overview, OverviewPage, elapsed_s, page_overviews
@@ -24,11 +25,14 @@ from rlf.reports.sheets import Sheet
 from rlf.reports.summary import difference_words, rate_rows
 from rlf.reports.sweep import is_sweep, read_sweep
 from rlf.web.pages.render import lineage, page, site_of
+from rlf.web.site import Site
 
 router = APIRouter(include_in_schema=False)
 
 _PER_PAGE = 50
 _NUM_NEWEST = 6
+_MAX_POINTS = 36
+"""Of a small curve, of twice as many at most."""
 _NUM_NOTICES = 8
 _HEALTH = {
     "groups/dead_share": "dead groups",
@@ -75,7 +79,7 @@ def show_runs(request: Request, q: str = "", sort: str = "", after: str = "", on
         try:
             with lineage(request) as reader:
                 found = page_overviews(reader, q or None, sort or None, after or None, _PER_PAGE)
-                rows = _run_rows(reader, found.runs)
+                rows = _run_rows(site_of(request), reader, found.runs)
         except RlfError as error:
             fault = str(error)
     values = {"rows": rows, "found": found, "q": q, "sort": sort, "fault": fault, "names": NAMES}
@@ -83,16 +87,27 @@ def show_runs(request: Request, q: str = "", sort: str = "", after: str = "", on
     return page(request, template, "Runs", place="runs", **values)
 
 
-def _run_rows(reader: Reader, shown: Sequence[Overview]) -> list[RunRow]:
-    runs = {run.record.id: run for run in reader.list_runs([item.run_id for item in shown])}
-    return [_run_row(reader, item, runs[item.run_id]) for item in shown if item.run_id in runs]
+def _run_rows(site: Site, reader: Reader, shown: Sequence[Overview]) -> list[RunRow]:
+    return [_run_row(site, reader, item) for item in shown]
 
 
-def _run_row(reader: Reader, item: Overview, run: Run) -> RunRow:
-    steps = reader.steps(item.run_id) if item.step else []
-    training = tuple(step.metrics["success"] for step in steps if "success" in step.metrics)
+def _run_row(site: Site, reader: Reader, item: Overview) -> RunRow:
+    """A line; what needs the plan and the steps is read again when the run has moved on."""
+    key = ("row", item.run_id, item.step, item.status, item.finished)
+    differs, planned, training = site.keep(key, lambda: _read_course(reader, item))
     taken = elapsed_s(item.started, item.finished, item.status, item.idle_s)
-    return RunRow(item, overrides_of(run), taken, training, num_steps(run))
+    return RunRow(item, differs, taken, training, planned)
+
+
+def _read_course(reader: Reader, item: Overview) -> tuple[str, int | None, tuple[float, ...]]:
+    """Overrides, steps of the plan, and success of some training steps."""
+    run = reader.get_run(item.run_id)
+    steps = reader.steps(item.run_id, stride=max(1, item.step // _MAX_POINTS)) if item.step else []
+    return (
+        overrides_of(run),
+        num_steps(run),
+        tuple(step.metrics["success"] for step in steps if "success" in step.metrics),
+    )
 
 
 def overrides_of(run: Run) -> str:
@@ -115,8 +130,9 @@ def show_run(request: Request, name: str) -> HTMLResponse:
         report = read_report(reader, run_id)
         evaluations = reader.evaluations(run_id)
         newest_step = report.steps[-1].step if report.steps else None
-        wanted = wanted_trajectories(phase=TRAIN, step=newest_step, best_first=True, limit=_NUM_NEWEST)
-        newest = find(reader, run_id, wanted, None, _NUM_NEWEST) if newest_step is not None else []
+        wanted = TrajectoryFilter(phase=TRAIN, step=newest_step)
+        best = (wanted, TrajectoryOrder.BEST, None, _NUM_NEWEST)
+        newest = reader.page(run_id, *best) if newest_step is not None else []
         tags = reader.tags().get(run_id, ())
         children = reader.run_lines(parent_id=run_id)
         sweep = read_sweep(reader, run_id) if is_sweep(report.run) else None
@@ -185,7 +201,7 @@ def show_plan(request: Request, name: str) -> HTMLResponse:
 def show_keys(request: Request, spec: str, key: str = "") -> HTMLResponse:
     """Results of a spec's runs with other values of a key; without one the keys that have several values."""
     with lineage(request) as reader:
-        varied = varied_keys(reader, spec)
-        found = read_key(reader, spec, key) if key else None
-    values = {"spec": spec, "varied": varied, "found": found}
+        plans = read_plans(reader, spec)
+        found = read_key(reader, plans, spec, key) if key else None
+    values = {"spec": spec, "varied": varied_keys(plans), "found": found}
     return page(request, "keys.html", f"{key or 'keys'} · {spec}", place="runs", **values)

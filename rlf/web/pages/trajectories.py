@@ -235,7 +235,7 @@ def show_advantage(request: Request, name: str, step: int, k: int) -> HTMLRespon
         run = reader.get_run(name)
     if is_part(request):
         about = {"run": run.record.id, "runs": str(site.runs_folder), "step": step, "k": k}
-        found = site.fresh.call("explain_advantage", deadline_s=_WHY_S, **about)
+        found = site.fresh.read("explain_advantage", deadline_s=_WHY_S, **about)
     place = f"/runs/{run.record.id}/t/{TRAIN}/{step}/{k}"
     return page(request, "why.html", f"advantage of {TRAIN} {step} · {k}", place="runs", run=run, found=found, at=place)
 

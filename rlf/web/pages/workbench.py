@@ -22,7 +22,7 @@ _NUM_RUNS = 30
 def show_tools(request: Request, file: str = "", tool: str = "", spec: str = "") -> HTMLResponse:
     """Every tool, and one of them with a form to call it and the prompt as a spec's model reads it."""
     site, files = site_of(request), site_of(request).files.names("tool_specs")
-    declared = site.fresh.call("list_tools", files=files) if files else []
+    declared = site.fresh.read("list_tools", files=files) if files else []
     path = f"tool_specs/{file}"
     mine = [one for one in declared if one["file"] == path]
     chosen = next((one for one in mine if one["tool"] and tool in ("", one["tool"]["name"])), mine[0] if mine else None)
@@ -31,7 +31,7 @@ def show_tools(request: Request, file: str = "", tool: str = "", spec: str = "")
         site.files.path(spec)
         try:
             name = chosen["tool"]["name"]
-            shown = site.fresh.call("show_tool", file=path, name=name, spec=spec, deadline_s=_SLOW_S)
+            shown = site.fresh.read("show_tool", file=path, name=name, spec=spec, deadline_s=_SLOW_S)
         except RlfError as error:
             fault = str(error)
     values = {"declared": declared, "chosen": chosen, "specs": site_of(request).files.names("specs"), "spec": spec}
@@ -45,7 +45,7 @@ def show_worlds(request: Request, spec: str = "", task: int = 0) -> HTMLResponse
     site = site_of(request)
     if spec:
         site.files.path(spec)
-    found = [(kind["kind"], file) for kind in site.fresh.call("list_worlds") for file in kind["files"]]
+    found = [(kind["kind"], file) for kind in site.fresh.read("list_worlds") for file in kind["files"]]
     values = {"worlds": found, "spec": spec, "task": max(0, task)}
     return page(request, "worlds.html", spec or "Worlds", place="worlds", **values)
 
@@ -57,19 +57,20 @@ def show_rewards(request: Request, run: str = "", phase: str = "train", step: in
     terms: list[dict[str, Any]] = []
     for name in files:
         try:
-            terms += site.fresh.call("list_rewards", files=[name])
+            terms += site.fresh.read("list_rewards", files=[name])
         except RlfError as error:
             fault += f"{error}\n"
     chosen, weights = None, list[tuple[str, float]]()
     runs: list[Any] = []
     if site.has_lineage:
         with lineage(request) as reader:
-            runs = [one for one in reader.list_runs() if one.last_step][:_NUM_RUNS]
+            runs = [line for line in reader.run_lines(limit=4 * _NUM_RUNS) if line.last_step][:_NUM_RUNS]
             chosen = reader.get_run(run) if run else None
     if chosen is not None:
         declared = chosen.record.plan.get("spec", {}).get("rewards", ())
         weights = [(term["name"], float(term.get("weight") or 0.0)) for term in declared]
     values = {"terms": terms, "fault": fault, "runs": runs, "run": chosen, "weights": weights}
+    values["specs"] = site.files.names("specs")
     return page(request, "rewards.html", "Rewards", place="rewards", phase=phase, step=step, **values)
 
 
@@ -84,8 +85,8 @@ def show_data(
         site.files.path(spec)
         asked: dict[str, Any] = {"spec": spec, "overrides": [], "deadline_s": _SLOW_S}
         try:
-            found = site.fresh.call("show_data", which=which, begin=max(0, begin), limit=_PER_PAGE, **asked)
-            prompt = site.fresh.call("show_prompt", **asked) if not begin else None
+            found = site.fresh.read("show_data", which=which, begin=max(0, begin), limit=_PER_PAGE, **asked)
+            prompt = site.fresh.read("show_prompt", **asked) if not begin else None
         except RlfError as error:
             fault = str(error)
     about = {"which": which, "spec": spec, "begin": begin, "per_page": _PER_PAGE}
@@ -112,5 +113,6 @@ def show_machine(request: Request) -> HTMLResponse:
 def show_projects(request: Request) -> HTMLResponse:
     """This project, and a form that makes another one beside it."""
     folder = site_of(request).settings.project
-    values = {"beside": [name for name in projects_beside(folder) if name != folder.name], "templates": templates()}
+    beside = [name for name in projects_beside(folder) if name != folder.name]
+    values = {"beside": beside, "templates": templates(), "is_empty": not any(folder.iterdir())}
     return page(request, "projects.html", "Projects", place="projects", **values)

@@ -59,10 +59,13 @@ export async function follow(answer, words) {
   if (words) toast(words);
   let job = answer;
   if (!job?.action) { dispatchEvent(new Event("rlf:changed")); return; }
-  for (let tries = 0; !job.run_id && !job.address && job.state === "running" && tries < 120; tries++) {
+  const writes = job.action === "export";
+  for (let tries = 0; (writes || !job.run_id && !job.address) && job.state === "running" && tries < 120; tries++) {
     await new Promise(done => setTimeout(done, 400));
     job = await read(`/api/v1/jobs/${job.id}`);
   }
+  if (writes && job.state === "done") { location = `/api/v1/jobs/${job.id}/pages`; toast("the pages are in your downloads"); return; }
+  if (writes) job.run_id = null;
   location = job.address ? job.address : job.run_id ? `/runs/${job.run_id}` : `/jobs#job-${job.id}`;
 }
 
@@ -88,9 +91,15 @@ document.addEventListener("submit", event => {
     if (fields.note.trim()) await post(`/api/v1/runs/${data.tag}/notes`, {text: fields.note.trim()});
     location.reload();
   });
+  if ("make" in data) done(async () => {
+    const text = fields.copy ? (await read(`/api/v1/specs/${fields.copy}`)).text : "";
+    const path = `${fields.folder}/${fields.name.replace(/\.ya?ml$/, "")}.yaml`;
+    await request("PUT", `/api/v1/specs/${path}`, {text}).catch(error => { throw error.status === 412 ? new Error(`${path} is there already`) : error; });
+    location = `/specs/${path}`;
+  });
   if (data.json) done(async () => {
     const answer = await post(data.json, fields);
-    if ("again" in data) location.reload(); else await follow(answer, data.words);
+    if (data.to) location = data.to; else if ("again" in data) location.reload(); else await follow(answer, data.words);
   });
 });
 
@@ -137,7 +146,7 @@ document.addEventListener("keydown", event => {
 // --- islands, loaded where a page has them; drawn again where a part of it is replaced ---
 const ISLANDS = [
   ["script.curves", "./chart.js"], ["[data-live]", "./live.js"], ["#editor", "./editor.js"],
-  [".tokens", "./tokens.js"], ["[data-play]", "./play.js"], ["[data-form]", "./forms.js"], ["[data-weights]", "./forms.js"], ["[data-report]", "./report.js"],
+  [".tokens", "./tokens.js"], ["[data-play]", "./play.js"], ["[data-form], [data-weights], [data-try]", "./forms.js"], ["[data-report]", "./report.js"],
 ];
 async function wake() {
   showChosen();

@@ -1,7 +1,7 @@
 // Curves with bands by uPlot, each with its table; values come as JSON in the page.
 import uPlot from "./vendor/uplot.js";
 
-const DASHES = [[], [7, 3], [2, 3], [9, 3, 2, 3]], drawn = new WeakMap();
+const DASHES = [[], [7, 3], [2, 3], [9, 3, 2, 3]], drawn = new WeakMap(), shown = new WeakMap();
 // A custom property that holds light-dark() is read back as such: a probe tells the colour it is.
 function resolve(name) {
   const probe = document.createElement("i");
@@ -22,7 +22,7 @@ function align(chart) {
   for (const line of chart.lines) {
     const stroke = resolve(`probe-${line.colour % 8}`), at = new Map(line.points), low = new Map(line.band.map(([x, y]) => [x, y])), high = new Map(line.band.map(([x, , y]) => [x, y]));
     columns.push(xs.map(x => at.get(x) ?? null));
-    series.push({label: line.name || chart.title, stroke, width: 1.75, dash: DASHES[line.colour % 4], spanGaps: true, points: {show: xs.length < 30, size: 4, fill: stroke}, value: (_, value) => words(value, chart.share)});
+    series.push({label: line.name || chart.title, stroke, width: 1.75, dash: DASHES[line.colour % 4], spanGaps: true, points: {show: self => self.data[0].length < 30, size: 4, fill: stroke}, value: (_, value) => words(value, chart.share)});
     if (line.band.length > 1) {
       const edge = {show: true, stroke: "transparent", width: 0, points: {show: false}, spanGaps: true, label: ""};
       columns.push(xs.map(x => high.get(x) ?? null), xs.map(x => low.get(x) ?? null));
@@ -33,46 +33,56 @@ function align(chart) {
   return {columns, series, bands};
 }
 
-function table(chart) {
+function table() {
   const details = document.createElement("details"), made = document.createElement("table"), summary = document.createElement("summary");
+  let chart = null;
   summary.textContent = "table";
-  details.append(summary);
-  details.addEventListener("toggle", () => {
-    if (!details.open || made.rows.length) return;
-    const head = made.createTHead().insertRow();
-    for (const word of ["step", ...chart.lines.map(line => line.name || chart.title)]) {
-      const cell = document.createElement("th");
-      cell.scope = "col";
-      cell.textContent = word;
-      head.append(cell);
-    }
-    const body = made.createTBody(), {columns, series} = align(chart);
+  details.append(summary, made);
+  function fill() {
+    made.replaceChildren();
+    if (!details.open) return;
+    const head = made.createTHead().insertRow(), body = made.createTBody(), {columns, series} = align(chart);
+    for (const word of ["step", ...chart.lines.map(line => line.name || chart.title)]) head.append(Object.assign(document.createElement("th"), {scope: "col", textContent: word}));
     columns[0].forEach((x, place) => {
       const row = body.insertRow();
       row.insertCell().textContent = x;
       series.forEach((one, index) => { if (index && one.label) row.insertCell().textContent = words(columns[index][place], chart.share); });
     });
-    details.append(made);
-  });
-  return details;
+  }
+  details.addEventListener("toggle", fill);
+  return [details, now => { chart = now; fill(); }];
 }
 
-function draw(target, charts) {
-  target.replaceChildren();
-  for (const chart of charts) {
-    const figure = document.createElement("figure"), caption = document.createElement("figcaption"), last = document.createElement("span"), place = document.createElement("div");
-    figure.className = "plot";
-    caption.textContent = chart.title;
-    last.className = "figure";
-    const end = () => chart.lines.map(line => `${line.name ? line.name + " " : ""}${words(line.points.at(-1)[1], chart.share)}`).join("   ");
+// A chart in its place: what it shows can change, and it is destroyed with its listeners.
+function figure(target, first) {
+  const figure = document.createElement("figure"), caption = document.createElement("figcaption"), last = document.createElement("span"), place = document.createElement("div");
+  const [details, fill] = table();
+  let chart = first;
+  figure.className = "plot";
+  caption.textContent = chart.title;
+  last.className = "figure";
+  caption.append(last);
+  place.setAttribute("role", "img");
+  figure.append(caption, place, details);
+  target.append(figure);
+  const end = () => chart.lines.map(line => `${line.name ? line.name + " " : ""}${words(line.points.at(-1)[1], chart.share)}`).join("   ");
+  const drawn = plot(place, chart, last, end);
+  function show(now) {
+    chart = now;
     last.textContent = end();
-    caption.append(last);
-    place.setAttribute("role", "img");
     place.setAttribute("aria-label", `${chart.title}: ${end()}`);
-    figure.append(caption, place, table(chart));
-    target.append(figure);
-    plot(place, chart, last, end);
+    fill(chart);
   }
+  show(chart);
+  return {update: now => { show(now); drawn.setData(align(now).columns); }, remove: () => { drawn.destroy(); figure.remove(); }};
+}
+
+const shapeOf = charts => JSON.stringify(charts.map(chart => [chart.title, chart.share, chart.lines.map(line => [line.name, line.colour, line.band.length > 1])]));
+function draw(target, charts, force) {
+  const before = shown.get(target), shape = shapeOf(charts);
+  if (before?.shape === shape && !force) { charts.forEach((chart, at) => before.figures[at].update(chart)); return; }
+  before?.figures.forEach(one => one.remove());
+  shown.set(target, {shape, figures: charts.map(chart => figure(target, chart))});
 }
 
 function plot(place, chart, readout, end) {
@@ -85,11 +95,13 @@ function plot(place, chart, readout, end) {
     axes: [{...axis, size: 24, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000]}, {...axis, size: 44, values: (_, ticks) => ticks.map(tick => chart.share ? `${Math.round(100 * tick)} %` : words(tick, false))}],
     hooks: {setCursor: [self => {
       const at = self.cursor.idx;
-      readout.textContent = at == null ? end() : `step ${columns[0][at]}: ` + series.map((one, index) => index && one.label ? `${chart.lines.length > 1 ? one.label + " " : ""}${words(columns[index][at], chart.share)}` : "").filter(Boolean).join("   ");
+      readout.textContent = at == null ? end() : `step ${self.data[0][at]}: ` + series.map((one, index) => index && one.label ? `${chart.lines.length > 1 ? one.label + " " : ""}${words(self.data[index][at], chart.share)}` : "").filter(Boolean).join("   ");
     }]},
   };
   const made = new uPlot(options, columns, place);
-  new ResizeObserver(() => place.clientWidth && made.setSize({width: place.clientWidth, height: 150})).observe(place);
+  const observer = new ResizeObserver(() => place.clientWidth && made.setSize({width: place.clientWidth, height: 150}));
+  observer.observe(place);
+  return {setData: data => made.setData(data), destroy: () => { observer.disconnect(); made.destroy(); }};
 }
 
 export function wake(force = false) {
@@ -101,7 +113,7 @@ export function wake(force = false) {
     drawn.set(target, data.textContent);
     const charts = JSON.parse(data.textContent), section = target.closest("section");
     if (charts.length && section) section.hidden = false;
-    draw(target, charts);
+    draw(target, charts, force);
   }
 }
 addEventListener("rlf:theme", () => wake(true));

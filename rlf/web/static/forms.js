@@ -8,6 +8,7 @@ const decimal = value => value == null ? "–" : value.toFixed(3).replace("-", "
 
 export function wake() {
   for (const form of document.querySelectorAll("[data-form]")) if (!woken.has(form)) { woken.add(form); openTool(form); }
+  for (const button of document.querySelectorAll("[data-try]")) if (!woken.has(button)) { woken.add(button); openTrials(button); }
   for (const form of document.querySelectorAll("[data-weights]")) if (!woken.has(form)) { woken.add(form); openWeights(form); }
 }
 
@@ -86,22 +87,40 @@ function openWeights(form) {
   });
 }
 
+// Each term on what it was tried on: its value, why, and what does not hold.
+function openTrials(button) {
+  button.addEventListener("click", async () => {
+    const place = document.getElementById("tried");
+    place.textContent = "trying…";
+    button.disabled = true;
+    try {
+      const found = await post("/api/v1/rewards/test", {files: JSON.parse(button.dataset.try)});
+      const state = one => make("span", one.ok === null ? "nothing to try" : one.ok ? "ok" : "failed", `status ${one.ok === null ? "" : one.ok ? "ok" : "fail"}`);
+      place.replaceChildren(tableOf("rewards tried", [["term"], ["on"], ["value", "figure"], ["holds"], ["why"]], found.map(one => [one.term, one.what, decimal(one.value), state(one), [...one.shortfalls, one.reason].join("; ")])));
+    } catch (error) { place.textContent = ""; toast(error.message, true); } finally { button.disabled = false; }
+  });
+}
+
+function tableOf(label, columns, rows) {
+  const scroll = make("div", undefined, "scroll"), table = make("table", undefined, "list"), head = table.createTHead().insertRow(), body = table.createTBody();
+  for (const [word, style] of columns) head.append(Object.assign(make("th", word, style), {scope: "col"}));
+  for (const cells of rows) {
+    const row = body.insertRow();
+    cells.forEach((cell, at) => { const made = row.insertCell(); made.append(cell); made.className = columns[at][1] || ""; });
+  }
+  scroll.tabIndex = 0;
+  scroll.setAttribute("role", "region");
+  scroll.setAttribute("aria-label", label);
+  scroll.append(table);
+  return scroll;
+}
+
 // Who changes place: the trajectories whose advantage changes most come first.
 function showMoves(found) {
   const moved = found.trajectories.map(one => ({...one, by: Math.abs((one.after.advantage ?? 0) - (one.before.advantage ?? 0))})).sort((a, b) => b.by - a.by);
   const flipped = moved.filter(one => (one.before.advantage ?? 0) * (one.after.advantage ?? 0) < 0).length, changed = moved.filter(one => one.change).length;
   const words = make("p", `${changed} of ${moved.length} rewards change, ${flipped} advantages change their sign.${found.no_advantages ? ` ${found.no_advantages}` : ""}`);
-  const table = make("table", undefined, "list"), head = table.createTHead().insertRow(), body = table.createTBody();
-  for (const word of ["task", "reward", "after", "advantage", "after"]) { const cell = make("th", word, word === "task" ? "" : "figure"); cell.scope = "col"; head.append(cell); }
-  for (const one of moved.slice(0, 100)) {
-    const row = body.insertRow();
-    row.insertCell().textContent = one.task;
-    for (const value of [one.before.reward, one.after.reward, one.before.advantage, one.after.advantage]) Object.assign(row.insertCell(), {textContent: decimal(value), className: "figure"});
-  }
-  const scroll = make("div", undefined, "scroll");
-  scroll.tabIndex = 0;
-  scroll.setAttribute("role", "region");
-  scroll.setAttribute("aria-label", "trajectories scored again");
-  scroll.append(table);
-  return [words, scroll];
+  const columns = ["task", "reward", "after", "advantage", "after"].map((word, at) => [word, at ? "figure" : ""]);
+  const figures = one => [one.before.reward, one.after.reward, one.before.advantage, one.after.advantage].map(decimal);
+  return [words, tableOf("trajectories scored again", columns, moved.slice(0, 100).map(one => [one.task, ...figures(one)]))];
 }
