@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse
 
 from rlf.api.lineage import Reader
@@ -109,9 +109,16 @@ def show_trajectories(request: Request, name: str, asked: Wanted, after: str = "
 
 @router.get("/runs/{name}/t/{phase}/{step}/{k}")
 def show_trajectory(
-    request: Request, name: str, phase: str, step: int, k: int, view: str = "turns", colour: str = "probability"
+    request: Request,
+    name: str,
+    phase: str,
+    step: int,
+    k: int,
+    view: str = "turns",
+    colour: str = "probability",
+    begin: Annotated[int, Query(ge=0)] = 0,
 ) -> HTMLResponse:
-    """One trajectory as turns, tokens or time, with its scores and its group."""
+    """One trajectory as turns, tokens or time, with its scores and its group; tokens from one of them on."""
     # Not declared as a parameter: `phase` and `step` of the list would be those of the path.
     given: dict[str, Any] = {name: text for name, text in request.query_params.items() if name in Asked.__slots__}
     asked = Asked(**given)
@@ -121,7 +128,11 @@ def show_trajectory(
         run = reader.get_run(found.run.id)
         branches = find_branches(reader, run.record.id, place)
         certificate = _certificate(reader, run.record.id) if view == "tokens" else None
-        read = read_tokens(reader, run.record.id, place, site.openings, 0, _MAX_TOKENS) if view == "tokens" else None
+        read = (
+            read_tokens(reader, run.record.id, place, site.openings, begin, begin + _MAX_TOKENS)
+            if view == "tokens"
+            else None
+        )
     trajectory = found.stored.scored.trajectory
     rewards = [member.reward for member in found.group if member.reward is not None]
     system = next((message.content for message in trajectory.task.messages if message.role == "system"), "")
@@ -142,6 +153,8 @@ def show_trajectory(
         "tokens": []
         if read is None
         else [(token, _style(token, trajectory, found.stored.summary.advantage, colour)) for token in read.tokens],
+        "begin": begin,
+        "per_page": _MAX_TOKENS,
         "branches": branches,
         "certificate": certificate,
         "lanes": _lanes(trajectory) if view == "time" else [],

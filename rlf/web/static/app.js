@@ -153,4 +153,12 @@ async function wake() {
   for (const [selector, module] of ISLANDS) if ($(selector)) (await import(module)).wake?.();
 }
 document.addEventListener("htmx:afterSettle", wake);
+// A part that cannot be had says why; one that is gone is not asked for again.
+document.addEventListener("htmx:responseError", event => {
+  const {xhr, elt} = event.detail, page = new DOMParser().parseFromString(xhr.responseText, "text/html");
+  const words = page.querySelector(".fault pre")?.textContent || `${xhr.status} ${xhr.statusText}`;
+  elt.querySelector("[role=status]")?.replaceChildren(words);
+  toast(words, true);
+  if (xhr.status === 404) delete elt.dataset.live;
+});
 wake();

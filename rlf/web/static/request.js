@@ -1,6 +1,9 @@
+async function reach(address, options) {
+  try { return await fetch(address, options); } catch { throw new Error("the server does not answer: is `rlf web` still running?"); }
+}
 // Requests that change something: JSON, with the header that a form of another site cannot send.
 export async function request(method, address, body, headers = {}) {
-  const answer = await fetch(address, {
+  const answer = await reach(address, {
     method, headers: {"Content-Type": "application/json", "X-RLF": "1", ...headers},
     body: body === undefined ? undefined : JSON.stringify(body),
   });
@@ -15,7 +18,7 @@ export async function request(method, address, body, headers = {}) {
 }
 export const post = async (address, body) => (await request("POST", address, body)).value;
 export const read = async address => {
-  const answer = await fetch(address);
+  const answer = await reach(address);
   if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
   return answer.json();
 };
