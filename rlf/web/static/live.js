@@ -2,17 +2,29 @@
 const CHANNEL = "rlf-live", STREAM = "/api/v1/events", QUIET_MS = 3000, POLL_MS = 2000;
 const channel = "BroadcastChannel" in self ? new BroadcastChannel(CHANNEL) : null;
 const LEAST_MS = 1000;
-let started = false, last = Date.now(), pending = 0, refreshed = 0;
+let started = false, last = Date.now(), pending = 0, refreshed = 0, asked = 0, again = false;
 
-// At most once a second, and not in a hidden tab, which catches up when it is shown.
+// At most once a second, and not in a hidden tab, which catches up when it is shown. What happens while an answer is on
+// its way may not be in it, so that it is asked for once more.
 function refresh() {
   if (pending || document.hidden) return;
+  again = asked > 0;
+  if (again) return;
   pending = setTimeout(() => {
     pending = 0;
     refreshed = Date.now();
     for (const part of document.querySelectorAll("[data-live]")) htmx.trigger(part, "live");
   }, Math.max(150, refreshed + LEAST_MS - Date.now()));
 }
+
+document.addEventListener("htmx:beforeRequest", ({detail: {elt, xhr}}) => {
+  if (!elt.dataset.live) return;
+  asked++;
+  xhr.addEventListener("loadend", () => {
+    asked--;
+    if (again && !asked) refresh();
+  });
+});
 
 function receive(message) {
   if (message.kind === "lost") { connected(false); return; }
@@ -64,6 +76,7 @@ export function wake() {
   if (started) return;
   started = true;
   hold();
+  refresh();  // what has happened since the page was written
   addEventListener("rlf:changed", refresh);
   document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
   setInterval(() => { if (Date.now() - last > 20000) connected(false); }, QUIET_MS);
