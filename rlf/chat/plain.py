@@ -1,6 +1,6 @@
 """What the formats without tags of a model's own share: prompts without tools, neutral results, the one tool they call.
 
-How such a format is used is told to the model by the spec's own prompt and system text; nothing is added to it here.
+The spec's own prompt and system text explain to the model how to use such a format; nothing is added here.
 """
 
 from __future__ import annotations

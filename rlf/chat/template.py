@@ -62,13 +62,13 @@ _Tools = list[dict[str, Any]]
 """Tools in the OpenAI form."""
 
 
-class _Picture(Enum):
+class _ImagePlace(Enum):
     """Place of an image: the token that the template writes for one."""
 
     HERE = "here"
 
 
-_Skeleton = tuple[tuple[int, ...] | _Slot | _Picture, ...]
+_Skeleton = tuple[tuple[int, ...] | _Slot | _ImagePlace, ...]
 
 
 class TemplateRenderer:
@@ -182,12 +182,12 @@ class TemplateRenderer:
         for piece in skeleton:
             if isinstance(piece, _Slot):
                 tokens += encode_data(self._tokenizer, piece.take(contents[piece.index]))
-            elif isinstance(piece, _Picture):
+            elif isinstance(piece, _ImagePlace):
                 assert self.vision is not None, "a place for an image without what reads it"
                 # Side by side OpenRLHF and vLLM take two for one.
                 side_by_side = tokens[-1:] == [self.vision.placeholder]
                 tokens += encode_template(self._tokenizer, _APART) if side_by_side else []
-                tokens += self.vision.picture(next(left)).tokens
+                tokens += self.vision.prepare_image(next(left)).tokens
             else:
                 tokens += piece
         return tokens
@@ -265,14 +265,14 @@ class TemplateRenderer:
                 f"the model's chat template shows the contents {found} of the messages; expected {slots}, each once, "
                 "in order and unchanged. Use a model whose template keeps every message, or drop those it loses."
             )
-        skeleton: list[tuple[int, ...] | _Slot | _Picture] = []
+        skeleton: list[tuple[int, ...] | _Slot | _ImagePlace] = []
         for place, part in enumerate(parts):
             if place % 4 == 0 and part:
                 skeleton += self._split_images(encode_template(self._tokenizer, part, first=first and not place))
             elif place % 4 == 2:
                 left, right = parts[place - 1], parts[place + 1]
                 skeleton.append(_Slot(int(part), left is None, right is None, bool(left) and left[0] == "\\"))
-        found_images = skeleton.count(_Picture.HERE)
+        found_images = skeleton.count(_ImagePlace.HERE)
         if found_images != num_images:
             raise RlfError(
                 f"model.path: the model's chat template writes places for {found_images} of {num_images} images; "
@@ -281,13 +281,13 @@ class TemplateRenderer:
             )
         return tuple(skeleton)
 
-    def _split_images(self, tokens: list[int]) -> Iterator[tuple[int, ...] | _Picture]:
+    def _split_images(self, tokens: list[int]) -> Iterator[tuple[int, ...] | _ImagePlace]:
         """Template text with the places of images apart."""
         start = 0
         for place, token in enumerate(tokens):
             if self.vision is not None and token == self.vision.placeholder:
                 yield tuple(tokens[start:place])
-                yield _Picture.HERE
+                yield _ImagePlace.HERE
                 start = place + 1
         yield tuple(tokens[start:])
 

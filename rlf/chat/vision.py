@@ -35,7 +35,7 @@ _OF_THE_TEXT = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_t
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class PreparedImage:
     """One image, ready for sampling and training."""
 
     tokens: tuple[int, ...]
@@ -65,7 +65,7 @@ class Vision:
         self.never_sampled = _never_sampled(processor)
         """Tokens that a policy that sees may not sample, since the model would look for an image behind them."""
         self._thread = ThreadPoolExecutor(1, "rlf-vision")
-        self.picture = lru_cache(MAX_KEPT)(self._process_image)
+        self.prepare_image = lru_cache(MAX_KEPT)(self._process_image)
         """The image behind a reference. Raises RlfError where it cannot be read."""
         self._process_image(_PROBE)
 
@@ -73,7 +73,7 @@ class Vision:
         """Makes images ready off the event loop. Raises RlfError for one that cannot be read."""
         loop = asyncio.get_running_loop()
         for reference in references:
-            await loop.run_in_executor(self._thread, self.picture, reference)
+            await loop.run_in_executor(self._thread, self.prepare_image, reference)
 
     def tensors(self, references: Sequence[str]) -> dict[str, torch.Tensor] | None:
         """What training takes of the images of a trajectory; None without any."""
@@ -81,7 +81,7 @@ class Vision:
 
         if not references:
             return None
-        each = [self.picture(reference).tensors for reference in references]
+        each = [self.prepare_image(reference).tensors for reference in references]
         return {name: torch.cat([tensors[name] for tensors in each]) for name in each[0]}
 
     def collapsed(self, tokens: Sequence[int]) -> list[int]:
@@ -89,7 +89,7 @@ class Vision:
         before = (None, *tokens)
         return [token for last, token in zip(before, tokens, strict=False) if not last == token == self.placeholder]
 
-    def _process_image(self, reference: str) -> Picture:
+    def _process_image(self, reference: str) -> PreparedImage:
         from PIL import Image as Pillow
 
         shown = shown_reference(reference)
@@ -105,7 +105,7 @@ class Vision:
                 f"model.path: next to {text!r} the model's processor makes other tokens of an image; OpenRLHF and vLLM "
                 "count the images of a trajectory by that token alone. Use e.g. a model of the Qwen-VL family."
             )
-        return Picture(tokens, image, {name: value for name, value in made.items() if name not in _OF_THE_TEXT})
+        return PreparedImage(tokens, image, {name: value for name, value in made.items() if name not in _OF_THE_TEXT})
 
 
 def _never_sampled(processor: Any) -> tuple[int, ...]:

@@ -102,10 +102,10 @@ class _Screen:
 
     def show(self, shown: Shown) -> None:
         """Prints more words, a call, or its result."""
-        from rlf.api.chat.speakers import Called, Corrected, Returned, Said
+        from rlf.api.chat.speakers import Called, Corrected, Returned, SpokenText
 
         match shown:
-            case Said():
+            case SpokenText():
                 self._write_text(shown.text)
             case Called():
                 arguments = ", ".join(f"{key}={value!r}" for key, value in shown.call.arguments.items())

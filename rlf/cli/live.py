@@ -85,8 +85,8 @@ class LiveView:
         """Draws the present state; returns the seconds it took."""
         now_s = time.monotonic()
         width = max(1, self._console.width - _ECHO_WIDTH)
-        picture = board(self._info, self._progress, now_s, now_s - self._started_s, width)
-        self._live.update(Constrain(picture, width), refresh=True)
+        frame = board(self._info, self._progress, now_s, now_s - self._started_s, width)
+        self._live.update(Constrain(frame, width), refresh=True)
         return time.monotonic() - now_s
 
 

@@ -71,15 +71,15 @@ def secret_parameters(url: str) -> list[tuple[str, str]]:
 class Redactor:
     """Strikes secrets out of text and JSON."""
 
-    def __init__(self, environment: Mapping[str, str], also: Collection[str] = (), said: Any = None) -> None:
+    def __init__(self, environment: Mapping[str, str], also: Collection[str] = (), declared: Any = None) -> None:
         """Takes for secrets the variables whose names say so, and further ones.
 
         Args:
             also: names of further variables.
-            said: declarations as JSON values, whose headers, variables and addresses hold secrets.
+            declared: declarations as JSON values, whose headers, variables and addresses hold secrets.
         """
         named = {value for name, value in environment.items() if name in also or SECRET_NAME.search(name)}
-        secrets = {value for value in named | set(_find_declared(said, environment)) if _can_be_struck(value)}
+        secrets = {value for value in named | set(_find_declared(declared, environment)) if _can_be_struck(value)}
         secrets |= {plain for secret in secrets for plain in _decode_secret(secret)}
         self._forms = sorted({form for secret in secrets for form in _secret_forms(secret)}, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, self._forms))) if self._forms else None
@@ -150,7 +150,7 @@ def _find_declared(declared: Any, environment: Mapping[str, str], under: str = "
     from the environment to any place that is sent.
 
     Args:
-        under: the nearest key of `_SENT` that `said` stands under.
+        under: the nearest key of `_SENT` that `declared` stands under.
     """
     if isinstance(declared, Mapping):
         for key, value in declared.items():

@@ -16,7 +16,7 @@ _HEADER_BYTES = 65_536
 """Read of a file to know what it is; the whole where that is not enough, as of JPEGs with large previews."""
 
 
-def with_images(messages: Sequence[Message], pictures: Any, folder: Path) -> tuple[Message, ...]:
+def with_images(messages: Sequence[Message], cell: Any, folder: Path) -> tuple[Message, ...]:
     """A row's messages with its images in the places of the marks in user messages.
 
     Args:
@@ -27,7 +27,7 @@ def with_images(messages: Sequence[Message], pictures: Any, folder: Path) -> tup
     Raises:
         ValueError: one is missing or no image, or there is not one for each mark.
     """
-    listed = pictures if isinstance(pictures, list | tuple) else [] if pictures is None else [pictures]
+    listed = cell if isinstance(cell, list | tuple) else [] if cell is None else [cell]
     references = [_make_reference(item, folder) for item in listed]
     marks = sum(message.content.count(IMAGE_MARK) for message in messages if message.role == "user")
     if not references:

@@ -147,8 +147,8 @@ class _Maker:
     def _with_images(self, messages: tuple[Message, ...], row: Row) -> tuple[Message, ...]:
         if self.images is None:
             return messages
-        pictures = self._read_cell(self.images, row)
-        return self._try_column(self.images, row, lambda: with_images(messages, pictures, self.folder)) or messages
+        references = self._read_cell(self.images, row)
+        return self._try_column(self.images, row, lambda: with_images(messages, references, self.folder)) or messages
 
     def _read_tools(self, listed: Any, row: Row) -> tuple[str, ...] | None:
         if listed is None:

@@ -233,7 +233,7 @@ async def open_pool(specs: Sequence[EndpointSpec]) -> EndpointPool:
             logger.warning("endpoint %s; requests go to the others", line)
         return pool
     await pool.close()
-    redact = Redactor(os.environ, said=[spec.model_dump(mode="json") for spec in specs]).text
+    redact = Redactor(os.environ, declared=[spec.model_dump(mode="json") for spec in specs]).text
     if refused:
         raise RlfError(redact(f"an endpoint refused the key: {'; '.join(found)}. Set it to one that is accepted."))
     raise RlfError(redact(f"no endpoint can be used: {'; '.join(found)}. Start the server, or correct `url`."))

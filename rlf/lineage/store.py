@@ -89,9 +89,9 @@ class Store:
         self._engine = engine
         self._writer = engine.execution_options(**{_WRITES: True})
 
-    def hide(self, names: Collection[str], said: Any = None) -> None:
+    def hide(self, names: Collection[str], declared: Any = None) -> None:
         """Strikes more out of what is stored from now on: values of variables, and what declarations hold."""
-        self.redactor = Redactor(os.environ, names, said)
+        self.redactor = Redactor(os.environ, names, declared)
 
     def relative(self, path: str | Path) -> str:
         """A path as it is stored: from the database's folder on where it lies below that, else absolute."""

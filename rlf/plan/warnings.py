@@ -217,7 +217,7 @@ def _rewards_form(term: Term) -> bool:
     return term.kind == "rule" and not term.needs_answer and term.when is None
 
 
-def _turns_are_told_apart(subject: Subject) -> Iterator[Fault]:
+def _check_turn_credit(subject: Subject) -> Iterator[Fault]:
     spec = subject.loaded.spec
     by_turn = [position for position, term in enumerate(spec.rewards) if term.stage is Stage.TURN]
     name = subject.loaded.value(("train", "algorithm", "kind"))
@@ -273,7 +273,7 @@ CHECKS: tuple[Callable[[Subject], Iterator[Fault]], ...] = (
     _groups_are_large,
     _temperature_is_one,
     _answers_outweigh_shape,
-    _turns_are_told_apart,
+    _check_turn_credit,
     _settings_are_read,
     _algorithm_is_read_one_way,
     _engine_does_otherwise,

@@ -48,8 +48,8 @@ class Calibration:
 
 def compare_with_labels(term: JudgeTerm, judged: Sequence[Judged], threshold: float) -> Calibration:
     """What the labels say of a judge whose items have verdicts, some of them at least."""
-    scored = [each for each in judged if each.said.value is not None]
-    values = [each.said.value or 0.0 for each in scored]
+    scored = [each for each in judged if each.judgement.value is not None]
+    values = [each.judgement.value or 0.0 for each in scored]
     labels = [each.item.label for each in scored]
     judged_as, labelled_as = ([_class_of(term, each, threshold) for each in side] for side in (values, labels))
     classes = list(zip(judged_as, labelled_as, strict=True))
@@ -61,7 +61,7 @@ def compare_with_labels(term: JudgeTerm, judged: Sequence[Judged], threshold: fl
     return Calibration(
         term=term.name,
         num_items=len(judged),
-        failures=[each.said.reason for each in judged if each.said.value is None],
+        failures=[each.judgement.reason for each in judged if each.judgement.value is None],
         accuracy=Estimate(None, None) if term.compares_groups else accuracy(classes),
         kappa=Estimate(None, None) if term.compares_groups else kappa(classes),
         spearman=spearman(values, labels),
@@ -69,8 +69,8 @@ def compare_with_labels(term: JudgeTerm, judged: Sequence[Judged], threshold: fl
         position_bias=position_bias([each.orders for each in scored if each.orders is not None]),
         self_preference=self_preference(residuals[True], residuals[False]),
         num_own=len(residuals[True]),
-        cost_usd=fmean(each.said.usage.cost_usd for each in judged),
-        num_tokens=fmean(each.said.usage.num_tokens for each in judged),
+        cost_usd=fmean(each.judgement.usage.cost_usd for each in judged),
+        num_tokens=fmean(each.judgement.usage.num_tokens for each in judged),
         elapsed_s=fmean(each.elapsed_s for each in judged),
     )
 

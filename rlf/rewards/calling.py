@@ -38,7 +38,7 @@ class TookTooLong(Exception):
 class OwnFunction:
     """`async def` runs on the event loop, any number at once; anything else on a thread, one call at a time.
 
-    A call that is not over in time is left behind. Its thread is told to end, which stops whatever runs Python; what
+    A call that is not over in time is left behind. Its thread is asked to end, which stops whatever runs Python; what
     waits in C ends when it wakes.
     """
 

@@ -23,7 +23,7 @@ class NothingToCompare(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ComparedSide:
     """One side of a comparison."""
 
     text: str
@@ -33,29 +33,29 @@ class Told:
     """Whether there is more than this."""
 
 
-def told_by(result: ToolResult) -> Told:
+def read_result(result: ToolResult) -> ComparedSide:
     """A tool's result: its structured content, else its text read as JSON."""
     text = result.text if result.original is None else result.original
     value = result.structured
     cut_rows = isinstance(value, Mapping) and value.get("truncated") is True
     is_cut = result.truncated and result.original is None and value is None
-    return Told(text, _parse_or_text(text) if value is None else value, is_cut or cut_rows)
+    return ComparedSide(text, _parse_or_text(text) if value is None else value, is_cut or cut_rows)
 
 
-def told_in(value: Any) -> Told:
+def read_expected(value: Any) -> ComparedSide:
     """What a dataset says; text is read as JSON where it is some."""
     if isinstance(value, str):
-        return Told(value, _parse_or_text(value))
-    return Told(json.dumps(value, ensure_ascii=False, default=str), value)
+        return ComparedSide(value, _parse_or_text(value))
+    return ComparedSide(json.dumps(value, ensure_ascii=False, default=str), value)
 
 
-def equal(got: Told, expected: Told, tolerance: float | None) -> tuple[float, str]:
+def equal(got: ComparedSide, expected: ComparedSide, tolerance: float | None) -> tuple[float, str]:
     """Whether both texts are the same, white space at the ends aside."""
     one, other = got.text.strip(), expected.text.strip()
     return float(one == other), _describe_pair(one, other)
 
 
-def numeric(got: Told, expected: Told, tolerance: float | None) -> tuple[float, str]:
+def numeric(got: ComparedSide, expected: ComparedSide, tolerance: float | None) -> tuple[float, str]:
     """|got - expected| <= tolerance * max(1, |expected|) for the last number of each text."""
     one, other = last_number(got.text), last_number(expected.text)
     if other is None:
@@ -65,7 +65,7 @@ def numeric(got: Told, expected: Told, tolerance: float | None) -> tuple[float, 
     return float(_is_near(one, other, tolerance)), f"got {one:g}; expected {other:g}"
 
 
-def rows_set(got: Told, expected: Told, tolerance: float | None) -> tuple[float, str]:
+def rows_set(got: ComparedSide, expected: ComparedSide, tolerance: float | None) -> tuple[float, str]:
     """Whether the same rows occur, in any order, any number of times."""
     found, wanted = _both_rows(got, expected)
     if found is None or got.is_cut:
@@ -75,17 +75,17 @@ def rows_set(got: Told, expected: Told, tolerance: float | None) -> tuple[float,
     return _about_rows(common == len(set(found)) and not missing, found, wanted, common)
 
 
-def rows_multiset(got: Told, expected: Told, tolerance: float | None) -> tuple[float, str]:
+def rows_multiset(got: ComparedSide, expected: ComparedSide, tolerance: float | None) -> tuple[float, str]:
     """Whether the same rows occur equally often, in any order."""
     return _pair_values(got, expected, tolerance, rows.num_paired)
 
 
-def rows_ordered(got: Told, expected: Told, tolerance: float | None) -> tuple[float, str]:
+def rows_ordered(got: ComparedSide, expected: ComparedSide, tolerance: float | None) -> tuple[float, str]:
     """Whether the rows are the same, one after the other."""
     return _pair_values(got, expected, tolerance, rows.num_in_place)
 
 
-def json_subset(got: Told, expected: Told, tolerance: float | None) -> tuple[float, str]:
+def json_subset(got: ComparedSide, expected: ComparedSide, tolerance: float | None) -> tuple[float, str]:
     """Whether every key and value that is expected is there; lists must be of one length."""
     if expected.value is None:
         raise NothingToCompare(f"{expected.text[:_MAX_SHOWN_CHARS]!r} is no JSON")
@@ -94,15 +94,15 @@ def json_subset(got: Told, expected: Told, tolerance: float | None) -> tuple[flo
 
 
 _FUNCTIONS = (equal, numeric, rows_set, rows_multiset, rows_ordered, json_subset)
-COMPARISONS: Mapping[str, Callable[[Told, Told, float | None], tuple[float, str]]] = {
+COMPARISONS: Mapping[str, Callable[[ComparedSide, ComparedSide, float | None], tuple[float, str]]] = {
     function.__name__: function for function in _FUNCTIONS
 }
 """By the words of `compare`."""
 
 
 def _pair_values(
-    got: Told,
-    expected: Told,
+    got: ComparedSide,
+    expected: ComparedSide,
     tolerance: float | None,
     count: Callable[[Sequence[rows.Row], Sequence[rows.Row], float | None], int],
 ) -> tuple[float, str]:
@@ -113,7 +113,7 @@ def _pair_values(
     return _about_rows(common == len(found) == len(wanted), found, wanted, common)
 
 
-def _both_rows(got: Told, expected: Told) -> tuple[list[rows.Row] | None, list[rows.Row]]:
+def _both_rows(got: ComparedSide, expected: ComparedSide) -> tuple[list[rows.Row] | None, list[rows.Row]]:
     """The rows of both sides. Raises NothingToCompare where those that are expected are not known."""
     wanted = rows.as_rows(expected.value)
     if wanted is None or expected.is_cut:
@@ -124,7 +124,7 @@ def _both_rows(got: Told, expected: Told) -> tuple[list[rows.Row] | None, list[r
     return rows.as_rows(got.value), wanted
 
 
-def _without_rows(got: Told, found: Sequence[rows.Row] | None, wanted: Sequence[rows.Row]) -> tuple[float, str]:
+def _without_rows(got: ComparedSide, found: Sequence[rows.Row] | None, wanted: Sequence[rows.Row]) -> tuple[float, str]:
     if found is None:
         return 0.0, f"no rows in {got.text[:_MAX_SHOWN_CHARS]!r}"
     return 0.0, f"more than {len(found)} rows; expected {len(wanted)}"

@@ -132,7 +132,7 @@ class RewardFunction:
             raise failures.exceptions[0] from failures
         return [task.result() for task in scoring]
 
-    async def _ask_terms(self, trajectory: Trajectory, step: int, group_size: int) -> Mapping[str, _Said]:
+    async def _ask_terms(self, trajectory: Trajectory, step: int, group_size: int) -> Mapping[str, _TermResult]:
         """What each term says. Rules answer here and now, the others in tasks of their own."""
         assert self._scorers, "score outside `async with`"
         asking = _Asking(trajectory, step, group_size, self._bounds)
@@ -145,7 +145,7 @@ class RewardFunction:
                 later.append((term, scorer))
         if later:
             await asking.ask_later(later)
-        return asking.said
+        return asking.results
 
 
 def weighted_sum(scores: Sequence[Score]) -> float | None:
@@ -159,7 +159,7 @@ def weighted_sum(scores: Sequence[Score]) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _TermResult:
     """Result of a term, before scale and clip."""
 
     value: float | None
@@ -180,7 +180,7 @@ class _Asking:
         self.step = step
         self.group_size = group_size
         self.bounds = bounds
-        self.said: dict[str, _Said] = {}
+        self.results: dict[str, _TermResult] = {}
 
     def ask_rule(self, term: Term, rule: Rule) -> None:
         """Asks a rule whose terms have all answered."""
@@ -191,7 +191,7 @@ class _Asking:
                 result = self._check_verdict(term, rule.verdict(self.trajectory, self._make_scoring(term)))
             except (Exception, SystemExit) as fault:  # noqa: BLE001 - a rule may be anybody's code
                 result = _make_fault_result(fault)
-        self.said[term.name] = replace(result, elapsed_s=perf_counter() - started)
+        self.results[term.name] = replace(result, elapsed_s=perf_counter() - started)
 
     async def ask_later(self, terms: Sequence[tuple[Term, Scorer]]) -> None:
         """Asks terms side by side, each when those it reads have answered. Raises RunError."""
@@ -223,63 +223,65 @@ class _Asking:
                 raise
             except (Exception, SystemExit) as fault:  # noqa: BLE001 - a term may be anybody's code
                 result = _make_fault_result(fault)
-        self.said[term.name] = replace(result, elapsed_s=perf_counter() - started)
+        self.results[term.name] = replace(result, elapsed_s=perf_counter() - started)
 
     def _make_scoring(self, term: Term) -> Scoring:
-        return Scoring(self.step, {name: self.said[name].value for name in term.reads}, self.group_size)
+        return Scoring(self.step, {name: self.results[name].value for name in term.reads}, self.group_size)
 
-    def _why_unasked(self, term: Term) -> _Said | None:
+    def _why_unasked(self, term: Term) -> _TermResult | None:
         """Why the term is not to be asked; None when it is."""
         closed = None if term.when is None else self._why_closed(term.when)
         if closed is None and term.needs_answer and not golds(self.trajectory.task.answer):
-            return _Said(None, ScoreState.UNSCORABLE, f"task {self.trajectory.task.id} has no gold answer")
+            return _TermResult(None, ScoreState.UNSCORABLE, f"task {self.trajectory.task.id} has no gold answer")
         return closed
 
-    def _why_closed(self, gate: Gate) -> _Said | None:
+    def _why_closed(self, gate: Gate) -> _TermResult | None:
         """What a term behind the gate says in place of a value; None when the gate is open."""
-        other = self.said[gate.term]
+        other = self.results[gate.term]
         if other.state is ScoreState.GATED:
-            return _Said(None, ScoreState.GATED, f"not computed: neither was {gate.term!r}")
+            return _TermResult(None, ScoreState.GATED, f"not computed: neither was {gate.term!r}")
         if other.value is None:
-            return _Said(None, ScoreState.UNSCORABLE, f"its gate cannot be decided: {gate.term!r} has no value")
+            return _TermResult(None, ScoreState.UNSCORABLE, f"its gate cannot be decided: {gate.term!r} has no value")
         least = gate.at_least
         if least is None:
             least = self.bounds[gate.term][1] if gate.at_most is None else -math.inf
         if other.value < least:
-            return _Said(None, ScoreState.GATED, f"not computed: {gate.term!r} is {other.value:g}, below {least:g}")
+            return _TermResult(
+                None, ScoreState.GATED, f"not computed: {gate.term!r} is {other.value:g}, below {least:g}"
+            )
         if gate.at_most is not None and other.value > gate.at_most:
-            return _Said(
+            return _TermResult(
                 None, ScoreState.GATED, f"not computed: {gate.term!r} is {other.value:g}, above {gate.at_most:g}"
             )
         return None
 
-    def _check_verdict(self, term: Term, verdict: Verdict) -> _Said:
+    def _check_verdict(self, term: Term, verdict: Verdict) -> _TermResult:
         """A verdict that keeps the term's promises, or its fault."""
         value, reason, turn_values, usage = verdict
         low, high = self.bounds[term.name]
         if term.stage is Stage.TURN and turn_values is not None:
             if len(turn_values) != len(self.trajectory.turns):
                 words = f"{len(turn_values)} values for {len(self.trajectory.turns)} turns"
-                return _Said(None, ScoreState.FAULT, words)
+                return _TermResult(None, ScoreState.FAULT, words)
             given = [each for each in turn_values if each is not None]
             outside = [each for each in given if not low <= each <= high]
             value = outside[0] if outside else fmean(given) if given else 0.0
         else:
             turn_values = None
         if value is None:
-            return _Said(None, ScoreState.UNSCORABLE, reason, usage=usage)
+            return _TermResult(None, ScoreState.UNSCORABLE, reason, usage=usage)
         if not math.isfinite(value):
-            return _Said(None, ScoreState.FAULT, f"{value} is not a finite number")
+            return _TermResult(None, ScoreState.FAULT, f"{value} is not a finite number")
         if not low <= value <= high:
-            return _Said(None, ScoreState.FAULT, f"{value:g} is outside the term's range [{low:g}, {high:g}]")
-        return _Said(value, ScoreState.SCORED, reason, turn_values=turn_values, usage=usage)
+            return _TermResult(None, ScoreState.FAULT, f"{value:g} is outside the term's range [{low:g}, {high:g}]")
+        return _TermResult(value, ScoreState.SCORED, reason, turn_values=turn_values, usage=usage)
 
 
-def _make_fault_result(error: BaseException) -> _Said:
-    return _Said(None, ScoreState.FAULT, f"{type(error).__name__}: {error}"[:_MAX_REASON_CHARS])
+def _make_fault_result(error: BaseException) -> _TermResult:
+    return _TermResult(None, ScoreState.FAULT, f"{type(error).__name__}: {error}"[:_MAX_REASON_CHARS])
 
 
-def _make_score(term: Term, result: _Said, step: int) -> Score:
+def _make_score(term: Term, result: _TermResult, step: int) -> Score:
     """A term's result as it counts."""
     weight = term.weight_at(step)
     if result.value is None:
@@ -301,7 +303,7 @@ def _make_score(term: Term, result: _Said, step: int) -> Score:
     return Score(term.name, value, weight, result.reason, result.elapsed_s, result.state, turn_values, result.usage)
 
 
-def _falls_short(term: Term, result: _Said) -> bool:
+def _falls_short(term: Term, result: _TermResult) -> bool:
     return term.threshold is not None and result.value is not None and result.value < term.threshold
 
 

@@ -14,7 +14,7 @@ from rlf.core.timers import within
 from rlf.endpoints.template import FilledValue, TemplateFault
 from rlf.rewards.answers import golds
 from rlf.rewards.calling import OwnFunction, TookTooLong
-from rlf.rewards.comparisons import COMPARISONS, NO_ROWS, NothingToCompare, Told, told_by, told_in
+from rlf.rewards.comparisons import COMPARISONS, NO_ROWS, ComparedSide, NothingToCompare, read_expected, read_result
 from rlf.rewards.term import RewardContext, Scoring, Verdict
 from rlf.types import Outcome, Task, ToolCall, ToolResult, Trajectory
 
@@ -91,7 +91,7 @@ class Verifier:
         got = await self._run_produced(trajectory)
         compare, tolerance = COMPARISONS[self._compare], self._tolerance
         try:
-            results = [compare(told_by(got), each, tolerance) for each in expected]
+            results = [compare(read_result(got), each, tolerance) for each in expected]
         except NothingToCompare as why:
             raise _CannotSay(f"what is expected: {why}") from why
         except RecursionError as fault:
@@ -107,11 +107,11 @@ class Verifier:
             self._context.notify("warning", f"{words}. Leave such tasks out of the data. Reported once.")
         self._has_warned = True
 
-    async def _find_expected(self, task: Task) -> list[Told]:
+    async def _find_expected(self, task: Task) -> list[ComparedSide]:
         expectation = await self._read_expectation(task)
         if isinstance(expectation, ToolResult):
-            return [told_by(expectation)]
-        return [told_in(gold) for gold in expectation] if self._column is None else [told_in(expectation)]
+            return [read_result(expectation)]
+        return [read_expected(gold) for gold in expectation] if self._column is None else [read_expected(expectation)]
 
     async def _read_expectation(self, task: Task) -> Any:
         """The column's value, the gold's result, or every gold answer. Raises _CannotSay."""
@@ -187,7 +187,7 @@ class Verifier:
         """The share of the tests that pass, each in a call of its own."""
         tests = await self._read_expectation(trajectory.task)
         if isinstance(tests, str):
-            listed = told_in(tests)
+            listed = read_expected(tests)
             tests = listed.value if isinstance(listed.value, list) else [tests]
         if not isinstance(tests, Sequence) or not tests:
             raise _CannotSay(f"task {trajectory.task.id} has no list of tests")
@@ -223,7 +223,7 @@ class Verifier:
 
 def _is_cut(result: ToolResult) -> bool:
     """Whether text is missing; missing rows are reported with the rows."""
-    return result.structured is None and told_by(result).is_cut
+    return result.structured is None and read_result(result).is_cut
 
 
 def gold_arguments(templates: FilledValue, task: Task) -> dict[str, Any]:

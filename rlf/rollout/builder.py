@@ -2,7 +2,7 @@
 
 Tokens enter by `act` where the policy sampled them, by `observe` else, and whole in a prefix that is kept. Nothing is
 ever decoded and encoded again, so each turn's prompt extends the one before it token for token. A fork begins a new
-stretch, whose first tokens are its context; the stretches stand one after the other.
+segment, whose first tokens are its context; the stretches stand one after the other.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class TokenRecord:
         return len(self.tokens)
 
     @property
-    def stretch(self) -> list[int]:
+    def segment(self) -> list[int]:
         """The tokens that the policy sees: since the last fork."""
         return self.tokens[self.forks[-1] :] if self.forks else self.tokens
 
     @property
-    def stretch_size(self) -> int:
+    def segment_size(self) -> int:
         """How many they are."""
         return len(self.tokens) - (self.forks[-1] if self.forks else 0)
 

@@ -168,7 +168,7 @@ class TextPlay:
         if watch is not None:
             watch.begin()
         try:
-            said = await self._player.pool.chat(
+            completion = await self._player.pool.chat(
                 self.messages,
                 Caller(self._player.timeout_s, self._meter, watch=None if watch is None else watch.grow),
                 sampling=self._sampling,
@@ -177,24 +177,24 @@ class TextPlay:
         except EndpointFailure as failure:
             return self._fail(failure, time.perf_counter() - started)
         if watch is not None:
-            watch.grow(said.text, is_over=True)
-        said, failures = await self._read(said)
-        turn = Turn(0, 0, 0, _show_completion(said), failures=failures, sample_s=time.perf_counter() - started)
+            watch.grow(completion.text, is_over=True)
+        completion, failures = await self._read(completion)
+        turn = Turn(0, 0, 0, _show_completion(completion), failures=failures, sample_s=time.perf_counter() - started)
         self.turns.append(turn)
-        if failures and not said.calls:
-            return self._correct(said, failures)
-        if not said.calls:
-            if said.is_truncated:
+        if failures and not completion.calls:
+            return self._correct(completion, failures)
+        if not completion.calls:
+            if completion.is_truncated:
                 return StopReason.LENGTH
-            self._answer = said.text.strip()
-            self.messages.append(said.message())
+            self._answer = completion.text.strip()
+            self.messages.append(completion.message())
             if self.world is None:
                 return StopReason.ANSWERED
-            return await self._answer_in_world(self.world, self._stop_when_full(said))
+            return await self._answer_in_world(self.world, self._stop_when_full(completion))
         if self._is_last_turn and self.world is None:
-            self.turns[-1] = replace(turn, calls=tuple(CallRecord(_call(call), _NOT_RUN) for call in said.calls))
+            self.turns[-1] = replace(turn, calls=tuple(CallRecord(_call(call), _NOT_RUN) for call in completion.calls))
             return StopReason.MAX_TURNS
-        stop = await self._act_on(said, turn)
+        stop = await self._act_on(completion, turn)
         if self.world is None or stop is StopReason.INFRA_FAILURE:
             return stop
         step = self.world.take_step()
@@ -218,20 +218,20 @@ class TextPlay:
         self.messages.append({"role": "user", "content": step.reply})
         return StopReason.MAX_TURNS if self._is_last_turn else full
 
-    def _stop_when_full(self, said: Completion) -> StopReason | None:
+    def _stop_when_full(self, completion: Completion) -> StopReason | None:
         """Why no further turn can be sampled, where the tokens are used up."""
-        used = said.usage.prompt_tokens + said.usage.completion_tokens
+        used = completion.usage.prompt_tokens + completion.usage.completion_tokens
         return StopReason.LENGTH if used >= self._limits.max_total_tokens else None
 
-    async def _read(self, said: Completion) -> tuple[Completion, tuple[ParseFailure, ...]]:
+    async def _read(self, completion: Completion) -> tuple[Completion, tuple[ParseFailure, ...]]:
         """A completion with the calls that it writes as text, and those that could not be read."""
-        if not self._tools or not self._player.text_calls.looks_like_calls(said):
-            return said, ()
-        found = await asyncio.to_thread(self._player.text_calls.read, said)
+        if not self._tools or not self._player.text_calls.looks_like_calls(completion):
+            return completion, ()
+        found = await asyncio.to_thread(self._player.text_calls.read, completion)
         calls = tuple(RequestedCall("", call.name, json.dumps(dict(call.arguments))) for call in found.calls)
-        return replace(said, calls=calls), found.failures
+        return replace(completion, calls=calls), found.failures
 
-    def _correct(self, said: Completion, failures: Sequence[ParseFailure]) -> StopReason | None:
+    def _correct(self, completion: Completion, failures: Sequence[ParseFailure]) -> StopReason | None:
         """Answers a turn that cannot be read with what was wrong, as often as the limits let."""
         self._num_failed_turns += 1
         if self._num_failed_turns > self._limits.max_parse_failures:
@@ -241,7 +241,7 @@ class TextPlay:
         words = "\n".join(failure.message for failure in failures)
         if self._player.watch is not None:
             self._player.watch.correct(failures[0].raw, words)
-        self.messages += [said.message(), {"role": "user", "content": words}]
+        self.messages += [completion.message(), {"role": "user", "content": words}]
         return None
 
     def _fail(self, failure: EndpointFailure, sample_s: float) -> StopReason:
@@ -255,16 +255,16 @@ class TextPlay:
         self.turns.append(Turn(0, 0, 0, "", failures=(found,), sample_s=sample_s))
         return StopReason.LENGTH if truncated else StopReason.PARSE_FAILURE
 
-    async def _act_on(self, said: Completion, turn: Turn) -> StopReason | None:
+    async def _act_on(self, completion: Completion, turn: Turn) -> StopReason | None:
         started = time.perf_counter()
-        calls = [replace(call, id=call.id or f"call_{len(self.turns)}_{n}") for n, call in enumerate(said.calls)]
+        calls = [replace(call, id=call.id or f"call_{len(self.turns)}_{n}") for n, call in enumerate(completion.calls)]
         records = await self._run_all(calls)
         self.turns[-1] = replace(turn, calls=tuple(records), tools_s=time.perf_counter() - started)
         for record in records:
             if record.result.outcome.is_infrastructure:
                 self._error = f"tool {record.call.name!r}: {record.result.outcome}: {record.result.text}"
                 return StopReason.INFRA_FAILURE
-        self.messages.append(replace(said, calls=tuple(calls)).message())
+        self.messages.append(replace(completion, calls=tuple(calls)).message())
         for call, record in zip(calls, records, strict=True):
             self.messages.append({"role": "tool", "tool_call_id": call.id, "content": record.result.text})
         images = [image for record in records for image in record.result.images][: self._limits.max_images]
@@ -272,7 +272,7 @@ class TextPlay:
             self.messages.append(
                 {"role": "user", "content": [text_part("The images of the results:"), *map(image_part, images)]}
             )
-        return self._stop_when_full(said)
+        return self._stop_when_full(completion)
 
     async def _run_all(self, calls: Sequence[RequestedCall]) -> list[CallRecord]:
         """The results in order: the world's own calls one after the other, the others side by side."""
@@ -325,9 +325,11 @@ def _image(reference: str) -> Image:
     return Image(file.data, file.mime_type)
 
 
-def _show_completion(said: Completion) -> str:
+def _show_completion(completion: Completion) -> str:
     """A turn's text, with what a reasoning model thought."""
-    return f"<think>\n{said.reasoning}\n</think>\n\n{said.text}" if said.reasoning else said.text
+    return (
+        f"<think>\n{completion.reasoning}\n</think>\n\n{completion.text}" if completion.reasoning else completion.text
+    )
 
 
 def _arguments(call: RequestedCall) -> Mapping[str, Any] | None:

@@ -64,7 +64,7 @@ class Certificate:
 class _Turn:
     """One scripted turn and what it must be read as."""
 
-    said: str
+    text: str
     """Its calls or its answer, without the stop token."""
     thinking: str = ""
     calls: tuple[ToolCall, ...] = ()
@@ -80,7 +80,7 @@ class _Speaker:
     replies: list[str]
     speaks: bool = True
     record: WorldRecord = field(default_factory=lambda: WorldRecord("certificate"))
-    said: str | None = None
+    text: str | None = None
 
     def open(self, trajectory_id: str, task: Task) -> _Speaker:
         return self
@@ -92,11 +92,11 @@ class _Speaker:
         """Says nothing first."""
 
     async def reply(self, text: str) -> None:
-        self.said = self.replies.pop(0) if self.replies else None
+        self.text = self.replies.pop(0) if self.replies else None
 
     def take_step(self) -> WorldStep:
-        said, self.said = self.said, None
-        return WorldStep(reply=said)
+        text, self.text = self.text, None
+        return WorldStep(reply=text)
 
     async def score(self) -> None:
         """Has no scores."""
@@ -168,7 +168,7 @@ def certify(
     for played in conversations:
         _check(chat, played)
     if not chat.by_name:
-        _check_tools_are_told(chat, plain, tools)
+        _check_tools_are_shown(chat, plain, tools)
     for played in (attacked, *conversations[3:]):
         _check_data(chat, tools, played)
     compared = () if chat.by_name else (plain, attacked, *conversations[3:])
@@ -259,16 +259,16 @@ def _hostile_texts(chat: ChatFormat, tools: Sequence[ToolDescription]) -> Iterat
 
 
 def _answer_turn(chat: ChatFormat) -> _Turn:
-    said = "It is Vell: 中 42."
-    return _Turn(chat.write_answer(said), answer=said)
+    text = "It is Vell: 中 42."
+    return _Turn(chat.write_answer(text), answer=text)
 
 
 def _write_turn(chat: ChatFormat, turn: _Turn) -> str:
     """The text of a turn, with the marks of thinking that its place asks for."""
     opening, closing = chat.thinking_marks
     if turn.thinking:
-        return f"{'' if chat.begins_thinking else opening}{turn.thinking}{closing}{turn.said}"
-    return f"{closing if chat.begins_thinking else ''}{turn.said}"
+        return f"{'' if chat.begins_thinking else opening}{turn.thinking}{closing}{turn.text}"
+    return f"{closing if chat.begins_thinking else ''}{turn.text}"
 
 
 def _has_thinking(chat: ChatFormat) -> bool:
@@ -384,7 +384,7 @@ def _check_readings(chat: ChatFormat, played: _Played) -> None:
         raise CheckError(f"chat: the answer is {trajectory.answer!r}; expected {played.script[-1].answer!r}")
 
 
-def _check_tools_are_told(chat: ChatFormat, played: _Played, tools: Sequence[ToolDescription]) -> None:
+def _check_tools_are_shown(chat: ChatFormat, played: _Played, tools: Sequence[ToolDescription]) -> None:
     prompt = chat.decode(played.policy.requests[0].tokens)
     missing = [tool.name for tool in tools if tool.name not in prompt]
     if missing:

@@ -210,7 +210,7 @@ class _Play:
             return StopReason.LENGTH
         started = time.perf_counter()
         start = len(self.record)
-        self.chat = self.setting.chat.after(self.record.stretch)
+        self.chat = self.setting.chat.after(self.record.segment)
         sample = await self._sample_turn(budget, fresh=fresh)
         self.record.act(sample.tokens, sample.logprobs)
         text = self.chat.decode(sample.tokens)
@@ -311,18 +311,18 @@ class _Play:
         if not self.setting.handling.forks or not self.turns:
             return False
         tokens = self.record.tokens
-        said = [(tokens[turn.start : turn.end], tokens[turn.end : turn.observation_end]) for turn in self.turns]
-        context = without_thinking(self.setting.chat, tokens[: self.turns[0].start], said)
-        if context == self.record.stretch:
+        sampled = [(tokens[turn.start : turn.end], tokens[turn.end : turn.observation_end]) for turn in self.turns]
+        context = without_thinking(self.setting.chat, tokens[: self.turns[0].start], sampled)
+        if context == self.record.segment:
             return False
         self.record.fork(context)
         return True
 
     async def _sample_turn(self, max_tokens: int, *, fresh: bool) -> Sample:
         """Samples to the end of a turn: past the end of a call's tag where that stands inside a string or thinking."""
-        sample = await self._sample(self.record.stretch, max_tokens, fresh=fresh)
+        sample = await self._sample(self.record.segment, max_tokens, fresh=fresh)
         while self._is_inside(sample) and len(sample.tokens) < max_tokens:
-            context = [*self.record.stretch, *sample.tokens]
+            context = [*self.record.segment, *sample.tokens]
             more = await self._sample(context, max_tokens - len(sample.tokens))
             sample = Sample(sample.tokens + more.tokens, sample.logprobs + more.logprobs, more.finish)
         return sample
@@ -350,7 +350,7 @@ class _Play:
         return sample
 
     def _token_budget(self) -> int:
-        left = self.limits.max_total_tokens - self.record.stretch_size
+        left = self.limits.max_total_tokens - self.record.segment_size
         return left if self.limits.max_new_tokens is None else min(left, self.limits.max_new_tokens)
 
     async def _invoke(self, records: list[CallRecord]) -> None:
@@ -384,9 +384,9 @@ class _Play:
         try:
             records[place] = CallRecord(call, await self._call(call))
         except asyncio.CancelledError as cancelled:
-            told = [said for said in cancelled.args if isinstance(said, ToolResult)]
+            interrupted = [each for each in cancelled.args if isinstance(each, ToolResult)]
             waited_s = time.perf_counter() - started
-            records[place] = CallRecord(call, told[0] if told else replace(_WAITED, queue_s=waited_s))
+            records[place] = CallRecord(call, interrupted[0] if interrupted else replace(_WAITED, queue_s=waited_s))
             raise
 
     async def _call(self, call: ToolCall) -> ToolResult:
@@ -426,7 +426,7 @@ class _Play:
 
     def _feed(self, observation: Sequence[int]) -> StopReason | None:
         """Puts an observation down where it leaves room for another turn."""
-        if self.record.stretch_size + len(observation) >= self.limits.max_total_tokens:
+        if self.record.segment_size + len(observation) >= self.limits.max_total_tokens:
             return StopReason.LENGTH
         self.record.observe(observation)
         return None

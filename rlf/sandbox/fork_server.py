@@ -23,7 +23,7 @@ _START_TIMEOUT_S = 60.0
 """Imports of large packages on a busy machine take their time."""
 _CLOSE_TIMEOUT_S = 5.0
 _MAX_PACKET = 1 << 16
-_SAID_CHARS = 300
+_LAST_CHARS = 300
 
 
 class ServerGone(Exception):
@@ -174,4 +174,4 @@ async def _send_settings(
     if not ready:
         log.seek(0)
         last = log.read().decode(errors="replace").strip().rpartition("\n")[2]
-        raise LevelUnavailable(launch.level, f"its server does not start: {last[-_SAID_CHARS:] or 'it says nothing'}")
+        raise LevelUnavailable(launch.level, f"its server does not start: {last[-_LAST_CHARS:] or 'it says nothing'}")

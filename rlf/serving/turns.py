@@ -63,7 +63,7 @@ class TurnReader:
         self._opening = opening
         self._name = name
         self._stops = stops
-        self._said = self._thought = ""
+        self._answer_text = self._thought = ""
         """What was shown."""
         self._reads_text: bool | None = None
         """Whether the turn is plain text so far; None: it was not looked at yet."""
@@ -75,7 +75,7 @@ class TurnReader:
     @property
     def text(self) -> str:
         """What was shown so far, without what was thought."""
-        return self._said
+        return self._answer_text
 
     def advance(self, sampled: str) -> Piece:
         """What an unfinished turn says so far."""
@@ -84,7 +84,7 @@ class TurnReader:
             return self._grow_piece(text.strip() if self._chat else text, "")
         if self._is_held or self._chat.by_name:
             return Piece()
-        start = max(0, len(self._said) - _LOOK_BACK)  # a call that begins in what was shown long ago was no call
+        start = max(0, len(self._answer_text) - _LOOK_BACK)  # a call that begins in what was shown long ago was no call
         place = self._chat.find_call(text, start)
         found = _OBJECT.search(text, start) if self._calls else None
         if found is not None:
@@ -119,9 +119,9 @@ class TurnReader:
 
     def _grow_piece(self, text: str, reasoning: str) -> Piece:
         """What is new; what was shown otherwise stays as it was shown."""
-        answer = text[len(self._said) :] if text.startswith(self._said) else ""
+        answer = text[len(self._answer_text) :] if text.startswith(self._answer_text) else ""
         thought = reasoning[len(self._thought) :] if reasoning.startswith(self._thought) else ""
-        self._said += answer
+        self._answer_text += answer
         self._thought += thought
         return Piece(answer, thought)
 

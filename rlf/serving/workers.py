@@ -21,7 +21,7 @@ from rlf.core.visitors import ALLOWED_HOSTS, own_names
 _SUPERVISED = (sys.executable, "-m", "rlf.core.supervise")
 _POLL_S = 0.2
 _END_S = 15.0
-_MAX_SAID_CHARS = 600
+_MAX_OUTPUT_CHARS = 600
 _LOG_PREFIX = re.compile(r"^\(\w+ pid=\d+\) (?:[A-Z]+ \S+ \S+ \[\S+\] ?)?", re.MULTILINE)
 """What each of vLLM's processes puts before its lines."""
 _ERROR = re.compile(r"^(?:[\w.]+(?:Error|Exception)|\S+: error): .*(?:\n[ \t]+\S.*){0,2}", re.MULTILINE)
@@ -139,7 +139,7 @@ class Worker:
         last, first = output.rpartition("\n")[2], _ERROR.search(output)
         if first is not None and last not in first[0]:
             last = f"{first[0]}\n{last}"
-        return last[:_MAX_SAID_CHARS] if last else "it printed nothing"
+        return last[:_MAX_OUTPUT_CHARS] if last else "it printed nothing"
 
 
 async def _wait_for_first(*waiting: asyncio.Future[Any]) -> None:

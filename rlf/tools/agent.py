@@ -111,7 +111,7 @@ class _Run:
                 self._record_turn(reply, done)
         raise ToolFailure(Outcome.TOOL_ERROR, f"the agent had no answer after {max_turns} turns")
 
-    async def _ask_model(self, messages: Sequence[Mapping[str, Any]], *, is_last: bool) -> _Said:
+    async def _ask_model(self, messages: Sequence[Mapping[str, Any]], *, is_last: bool) -> _Message:
         """What the model says next."""
         context, meter = self._context, Meter(self._context.meter)
         self._num_turns += 1
@@ -129,7 +129,7 @@ class _Run:
         calls, failures = await self._parse_calls(completion)
         first = (self._num_turns, context.call_id)
         named = [replace(call, id=_short_id(*first, place)) for place, call in enumerate(calls)]
-        return _Said(completion, named, failures, meter.usage)
+        return _Message(completion, named, failures, meter.usage)
 
     async def _parse_calls(self, completion: Completion) -> tuple[Sequence[RequestedCall], Sequence[ParseFailure]]:
         """The calls of a turn, in whatever form, and those that could not be read."""
@@ -155,7 +155,7 @@ class _Run:
         finally:
             self._limit.reschedule(None if when is None else when + loop.time() - began)
 
-    async def _answer_calls(self, reply: _Said, done: list[InnerCall]) -> list[dict[str, Any]]:
+    async def _answer_calls(self, reply: _Message, done: list[InnerCall]) -> list[dict[str, Any]]:
         """One message per call. Those within the limit run side by side; one that broke breaks the whole."""
         max_calls = self._agent.max_calls
         room = max_calls - self._num_calls
@@ -190,7 +190,7 @@ class _Run:
         done.append(InnerCall(call.id, made, result))
         return result
 
-    def _record_turn(self, reply: _Said, done: Sequence[InnerCall]) -> None:
+    def _record_turn(self, reply: _Message, done: Sequence[InnerCall]) -> None:
         place = {call.id: at for at, call in enumerate(reply.calls)}
         turn = InnerTurn(
             reply.completion.text,
@@ -205,7 +205,7 @@ class _Run:
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _Message:
     """One turn of the model, its calls under names of their own."""
 
     completion: Completion

@@ -108,14 +108,14 @@ class ToolTest(StrictModel):
     expect: Expectation
 
 
-def _may_be_told_by_the_target(schema: dict[str, Any]) -> None:
+def _make_inferred_keys_optional(schema: dict[str, Any]) -> None:
     schema["required"] = [name for name in schema["required"] if name not in ("description", "inputSchema")]
 
 
 class ToolDeclaration(StrictModel):
     """One tool, declared once for training, evaluation, rewards and use by hand."""
 
-    model_config = ConfigDict(json_schema_extra=_may_be_told_by_the_target)
+    model_config = ConfigDict(json_schema_extra=_make_inferred_keys_optional)
 
     name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")
     """What the model calls it."""
@@ -144,13 +144,13 @@ class ToolDeclaration(StrictModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _told_by_the_target(cls, data: Any, info: ValidationInfo) -> Any:
+    def _infer_from_target(cls, data: Any, info: ValidationInfo) -> Any:
         """Fills in what the file leaves to the target: the description and inputSchema of a Python function."""
         if not isinstance(data, Mapping) or "target" not in data or data.keys() >= {"description", "inputSchema"}:
             return data
         try:
             target = ToolKind.model_validate(data["target"], context=info.context)
-        except ValidationError:  # told again, with its place, when the field is validated
+        except ValidationError:  # reported again, with its place, when the field is validated
             return data
         try:
             found = target.described()

@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rlf.api.chat.session import Session, save
-from rlf.api.chat.speakers import Called, Corrected, Returned, Said
+from rlf.api.chat.speakers import Called, Corrected, Returned, SpokenText
 from rlf.api.lineage import open_reader
 from rlf.api.targets import endpoint_of, open_target
 from rlf.cli.main import app
@@ -73,8 +73,8 @@ def test_words_calls_and_results_are_shown_as_they_come():
     with talking("builtin:tiny", greedy=True) as (session, _, shown):
         trajectory = session.run(session.conversation.say(QUESTION))
     kinds = [type(item) for item in shown]
-    assert kinds.index(Called) < kinds.index(Returned) < len(kinds) - 1 - kinds[::-1].index(Said)
-    assert "".join(item.text for item in shown if isinstance(item, Said)) == trajectory.answer
+    assert kinds.index(Called) < kinds.index(Returned) < len(kinds) - 1 - kinds[::-1].index(SpokenText)
+    assert "".join(item.text for item in shown if isinstance(item, SpokenText)) == trajectory.answer
     assert "Lomtol" in next(item.record.result.text for item in shown if isinstance(item, Returned))
 
 
@@ -160,7 +160,7 @@ def test_what_a_model_behind_a_server_says_is_shown_as_it_comes():
     with serving_a_model() as url, talking(None, endpoint=endpoint_of(url, "tiny"), greedy=True) as (session, _, shown):
         session.conversation.system = "Say"
         trajectory = session.run(session.conversation.say("On which river does Lomtol lie?"))
-    pieces = [item.text for item in shown if isinstance(item, Said)]
+    pieces = [item.text for item in shown if isinstance(item, SpokenText)]
     assert trajectory.answer and "".join(pieces).strip().endswith(trajectory.answer) and len(pieces) > 1
     assert sum(isinstance(item, Called) for item in shown) == sum(len(turn.calls) for turn in trajectory.turns)
 
@@ -212,7 +212,7 @@ def test_images_go_by_their_paths_to_models_that_see(tmp_path):
 
     with a_server(seeing) as (url, _), talking(None, endpoint=endpoint_of(url, "big")) as (session, _, shown):
         trajectory = session.run(session.conversation.say("What is it?", [str(tmp_path / "pixel.png")]))
-    assert trajectory.answer == "['image_url', 'text']" and isinstance(shown[-1], Said)
+    assert trajectory.answer == "['image_url', 'text']" and isinstance(shown[-1], SpokenText)
     with talking("builtin:tiny") as (session, _, _shown), pytest.raises(RlfError, match="takes text only"):
         session.run(session.conversation.say("What is it?", [str(tmp_path / "pixel.png")]))
 

@@ -105,7 +105,7 @@ def test_what_declarations_hold_in_addresses_and_queries_is_struck() -> None:
         {"target": {"kind": "http", "url": "https://host/a?x=1&key=sk%2Dfirst-0001#end"}},
         {"target": {"kind": "http", "url": "https://host/a", "query": {"api_key": "sk-second-0002"}}},
     ]
-    redactor = Redactor({}, said=said)
+    redactor = Redactor({}, declared=said)
     text = "sk-first-0001 sk%2Dfirst-0001 sk-second-0002 x=1"
     assert redactor.text(text) == f"{REDACTED} {REDACTED} {REDACTED} x=1"
 
@@ -185,7 +185,7 @@ def test_a_literal_header_of_an_imported_server_becomes_a_variable() -> None:
 
 def test_a_key_in_a_body_is_struck_and_a_plain_field_named_key_is_not() -> None:
     body = {"api_key": KEY, "key": "temperature", "nested": [{"password": "hunter2hunter2"}], "token": "{{ token }}"}
-    redactor = Redactor({}, said=[{"target": {"kind": "http", "body": body}}])
+    redactor = Redactor({}, declared=[{"target": {"kind": "http", "body": body}}])
     assert redactor.text(f"{KEY} temperature hunter2hunter2 {{{{ token }}}}") == (
         f"{REDACTED} temperature {REDACTED} {{{{ token }}}}"
     )

@@ -141,13 +141,13 @@ def test_a_picture_is_read_once_for_all_who_show_it(chat, folder, monkeypatch):
     assert reads == [red]
 
 
-@pytest.mark.parametrize(("data", "said"), [(b"no picture", "no PNG"), (None, "cannot be read")])
+@pytest.mark.parametrize(("data", "said"), [(b"no prepare_image", "no PNG"), (None, "cannot be read")])
 def test_a_picture_that_cannot_be_read_is_named(chat, tmp_path, data, said):
     path = tmp_path / "x.png"
     if data is not None:
         path.write_bytes(data)
     with pytest.raises(RlfError, match=said) as caught:
-        chat.vision.picture(str(path))
+        chat.vision.prepare_image(str(path))
     assert "x.png" in str(caught.value)
 
 
@@ -155,7 +155,7 @@ def test_a_picture_that_is_cut_short_is_refused_by_name(chat, folder, tmp_path):
     path = tmp_path / "cut.png"
     path.write_bytes((folder / "red.png").read_bytes()[:60])
     with pytest.raises(RlfError, match=r"cut\.png: the model's processor cannot take"):
-        chat.vision.picture(str(path))
+        chat.vision.prepare_image(str(path))
 
 
 def _read(reference):

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from rlf.api.rewards.scoring import load_rewards, try_rewards
 from rlf.rewards import RewardContext, RewardFunction, Term, TrajectoryFacts
 from rlf.rewards import rows as rows_module
-from rlf.rewards.comparisons import NO_ROWS, told_in
+from rlf.rewards.comparisons import NO_ROWS, read_expected
 from rlf.sandbox import LevelChoice
 from rlf.sandbox.spec import SandboxSpec
 from rlf.spec import load_spec
@@ -381,7 +381,7 @@ def test_a_term_that_cannot_apply_is_refused(keys: dict[str, Any], words: str) -
 
 @pytest.mark.parametrize("value", ["[1", "nan", "[" * 100_000, "9" * 5000])
 def test_text_that_is_no_json_is_reported_as_text(value: str) -> None:
-    assert told_in(value).text == value
+    assert read_expected(value).text == value
 
 
 UNSAFE = SandboxSpec(level=LevelChoice.PROCESS, allow_unsafe=True)

@@ -132,7 +132,7 @@ def test_words_like_keys_and_authors_in_a_query_are_no_secrets() -> None:
         "body": {"keywords": "football"},
     }
     text = "Shakespeare played football: application/json"
-    assert Redactor({"SHELL": "zsh-5.9-x86"}, said=said).text(text) == text
+    assert Redactor({"SHELL": "zsh-5.9-x86"}, declared=said).text(text) == text
 
 
 PRINTING = """

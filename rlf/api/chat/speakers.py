@@ -20,7 +20,7 @@ from rlf.types.policy import Finish, Host, Sample, SampleRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class SpokenText:
     """More of what the model says, without the calls."""
 
     text: str
@@ -48,7 +48,7 @@ class Corrected:
     correction: str
 
 
-Shown = Said | Called | Returned | Corrected
+Shown = SpokenText | Called | Returned | Corrected
 Show = Callable[[Shown], None]
 
 
@@ -158,7 +158,7 @@ class ShownTurn:
         """Shows what is new of a turn."""
         text = visible_part(text, self.find_call(text), is_over=is_over)
         if len(text) > self._num_shown:
-            self.show(Said(text[self._num_shown :]))
+            self.show(SpokenText(text[self._num_shown :]))
             self._num_shown = len(text)
 
     def correct(self, written: str, correction: str) -> None:

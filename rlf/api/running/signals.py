@@ -51,7 +51,7 @@ class SignalWatch:
         self._kinds: tuple[CauseKind, ...] | None = None
         """Causes that were named last."""
         self._evaluated = False
-        self._told_schedule = False
+        self._reported_schedule = False
 
     def after_evaluation(self, event: EvaluationFinished) -> Notice | None:
         """The diagnosis of the first mode of the evaluation before the first step."""
@@ -119,9 +119,9 @@ class SignalWatch:
     def _schedule_notices(self, event: StepFinished) -> list[Notice]:
         """Once: that sampling stood still for tools that `schedule: logical` waits for."""
         lost_s, generate_s = event.metrics.get("time/schedule_s", 0.0), event.metrics.get("time/generate_s", 0.0)
-        if self._told_schedule or not generate_s or lost_s < _SCHEDULE_SHARE * generate_s:
+        if self._reported_schedule or not generate_s or lost_s < _SCHEDULE_SHARE * generate_s:
             return []
-        self._told_schedule = True
+        self._reported_schedule = True
         share, slowest = lost_s / generate_s, _slowest_tool(event.trajectories)
         text = (
             f"step {event.step}: {100 * share:.0f} % of the time of the rollouts ({lost_s:.2f} of {generate_s:.2f} s) "

@@ -92,8 +92,8 @@ class DeepseekFormat(ChatFormat):
         """Rendered by the model's own template, with the tools in the system message if it says nothing of them."""
         if self._tells_tools or not tools:
             return self._renderer.prompt(messages, tools)
-        is_told = bool(messages) and messages[0].role == "system"
-        system, rest = (messages[0].content + "\n\n", messages[1:]) if is_told else ("", messages)
+        has_system = bool(messages) and messages[0].role == "system"
+        system, rest = (messages[0].content + "\n\n", messages[1:]) if has_system else ("", messages)
         return self._renderer.prompt([Message("system", system + self._describe_tools(tools)), *rest], ())
 
     def _make_scan(self, text: str, truncated: bool) -> _Scan:

@@ -135,11 +135,11 @@ def _step_words(event: StepFinished) -> str:
     unusable = [name for name in ("loss/policy", "policy/grad_norm") if not math.isfinite(metrics.get(name, math.nan))]
     if unusable:
         raise RunError(f"step {event.step} had no finite {' and '.join(unusable)}")
-    told = _outcomes(record.result for record in _iterate_calls(event)) or "none"
+    outcomes = _outcomes(record.result for record in _iterate_calls(event)) or "none"
     broken = sum(item.reward is None for item in event.trajectories)
     empty = "; the rewards of each group are equal: nothing to learn" if metrics.get("groups/dead_share") == 1.0 else ""
     return (
-        f"{len(event.trajectories)} trajectories, tool calls: {told}; unscorable: {broken}; "
+        f"{len(event.trajectories)} trajectories, tool calls: {outcomes}; unscorable: {broken}; "
         f"loss {metrics['loss/policy']:.3g}, gradient {metrics['policy/grad_norm']:.3g}{empty}"
     )
 

@@ -237,22 +237,22 @@ class OpenRlhfRun:
         self._reach("parts")
 
     async def _launch(self, ingest: Ingest, number: int) -> None:
-        told = json.loads(self.job.env.read_text())
-        check_secrets(told["secrets"])
+        job_env = json.loads(self.job.env.read_text())
+        check_secrets(job_env["secrets"])
         options: list[str] = json.loads(self.job.argv.read_text())
         started = self._on_cluster if self._cluster is not None else self._on_this_machine
-        async with started(number, options, told) as process:
+        async with started(number, options, job_env) as process:
             logger.info("job %s: attempt %d started", self.job.folder, number)
             await self._follow(process, ingest, self.job.log(number))
 
     @asynccontextmanager
     async def _on_cluster(
-        self, number: int, options: list[str], told: dict[str, Any]
+        self, number: int, options: list[str], job_env: dict[str, Any]
     ) -> AsyncIterator[asyncio.subprocess.Process]:
         assert self._cluster is not None, "a cluster without an address"
         name = submission_id(self.job, number)
         if not self._goes_on:
-            await self._cluster.submit(name, self.job, [*ENTRY, *options], told)
+            await self._cluster.submit(name, self.job, [*ENTRY, *options], job_env)
         done = "continues" if self._goes_on else "is submitted"
         self._emit(Notice("info", f"job {name} {done} on {self._cluster.address}", {"job": name}))
         log = self.job.log(number)
@@ -264,9 +264,9 @@ class OpenRlhfRun:
         assert self._cluster is not None, "a cluster without an address"
         name = f"{submission_id(self.job, read_attempt(self.job).number)}-nodes-{secrets.token_hex(2)}"
         log = self.job.folder / "logs" / f"{name}.log"
-        told = json.loads(self.job.env.read_text())
-        check_secrets(told["secrets"])
-        await self._cluster.submit(name, self.job, COMMAND, told)
+        job_env = json.loads(self.job.env.read_text())
+        check_secrets(job_env["secrets"])
+        await self._cluster.submit(name, self.job, COMMAND, job_env)
         async with self._cluster.followed(name, log) as process:
             await process.wait()
         return read_answer(LogReader(log).read())
@@ -278,9 +278,9 @@ class OpenRlhfRun:
 
     @asynccontextmanager
     async def _on_this_machine(
-        self, number: int, options: list[str], told: dict[str, Any]
+        self, number: int, options: list[str], job_env: dict[str, Any]
     ) -> AsyncIterator[asyncio.subprocess.Process]:
-        environment = self._place.environment(told["set"] | LOOPBACK_ONLY)
+        environment = self._place.environment(job_env["set"] | LOOPBACK_ONLY)
         command = [self._place.python, "-m", "openrlhf.cli.train_ppo_ray", *options]
         log, folder = self.job.log(number), self.job.folder
         ray_log = log.with_name(f"ray-{number}.log")

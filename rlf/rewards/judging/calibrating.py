@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from rlf.rewards.judging.labels import Labelled
-from rlf.rewards.judging.scorer import Comparison, JudgeScorer, Said
+from rlf.rewards.judging.scorer import Comparison, Judgement, JudgeScorer
 from rlf.rewards.judging.settings import Compare
 from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.rewards.term import Scoring
@@ -20,7 +20,7 @@ class Judged:
     """One item with both verdicts."""
 
     item: Labelled
-    said: Said
+    judgement: Judgement
     elapsed_s: float
     orders: tuple[float, float] | None = None
     """Of a pair: value of the answer at first place, straight and swapped."""
@@ -39,10 +39,12 @@ async def judge_all(scorer: JudgeScorer, term: JudgeTerm, items: Sequence[Labell
             orders: tuple[float, float] | None = None
             if term.compares_groups:
                 verdict = await scorer.score(item.trajectory, Scoring(1, {}, sizes[item.trajectory.task.id]))
-                result = Said.of(verdict)
+                result = Judgement.of(verdict)
             elif term.compare is Compare.PAIRWISE:
                 both = await scorer.compare_with_gold(item.trajectory)
-                result, orders = (both.said, _values_by_order(both)) if isinstance(both, Comparison) else (both, None)
+                result, orders = (
+                    (both.judgement, _values_by_order(both)) if isinstance(both, Comparison) else (both, None)
+                )
             else:
                 result = await scorer.judge_alone(item.trajectory)
             return Judged(item, result, perf_counter() - started, orders)

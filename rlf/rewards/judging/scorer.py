@@ -37,7 +37,7 @@ _MAX_REASON_CHARS = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Judgement:
     """What the judges say of something: the value, or why there is none."""
 
     value: float | None
@@ -45,7 +45,7 @@ class Said:
     usage: ScoreUsage
 
     @classmethod
-    def of(cls, verdict: Verdict) -> Said:
+    def of(cls, verdict: Verdict) -> Judgement:
         """What a verdict says."""
         return cls(verdict.value, verdict.reason, verdict.usage or ScoreUsage())
 
@@ -118,20 +118,20 @@ class JudgeScorer:
         if self._judging.compares_groups:
             self._gathering.leave((scoring.step, trajectory.task.id), scoring.group_size)
 
-    async def judge_alone(self, trajectory: Trajectory, *, fresh: bool = False) -> Said:
+    async def judge_alone(self, trajectory: Trajectory, *, fresh: bool = False) -> Judgement:
         """What judges say of a trajectory by itself, or beside its gold."""
         if not (trajectory.answer or "").strip():
-            return Said(0.0, _NO_ANSWER, ScoreUsage())
+            return Judgement(0.0, _NO_ANSWER, ScoreUsage())
         if self._judging.compare is Compare.POINTWISE:
             return await self._score_pointwise(trajectory, fresh=fresh)
         compared = await self.compare_with_gold(trajectory, fresh=fresh)
-        return compared.said if isinstance(compared, Comparison) else compared
+        return compared.judgement if isinstance(compared, Comparison) else compared
 
-    async def compare_with_gold(self, trajectory: Trajectory, *, fresh: bool = False) -> Comparison | Said:
+    async def compare_with_gold(self, trajectory: Trajectory, *, fresh: bool = False) -> Comparison | Judgement:
         """Both orders of a trajectory's answer and its gold; why not, where there is none."""
         task = task_values(trajectory.task, self._judging.criteria)
         if task["gold"] is None:
-            return Said(None, f"task {trajectory.task.id} has no gold answer to compare with", ScoreUsage())
+            return Judgement(None, f"task {trajectory.task.id} has no gold answer to compare with", ScoreUsage())
         gold = gold_values(task["gold"])
         return await self._compare_pair(task, candidate_values(trajectory), gold, fresh=fresh)
 
@@ -140,7 +140,7 @@ class JudgeScorer:
             return await self._gathering.join((scoring.step, trajectory.task.id), scoring.group_size, trajectory)
         return (await self.judge_alone(trajectory)).verdict()
 
-    async def _score_pointwise(self, trajectory: Trajectory, *, fresh: bool) -> Said:
+    async def _score_pointwise(self, trajectory: Trajectory, *, fresh: bool) -> Judgement:
         judging = self._judging
         low, high = judging.range
         task = task_values(trajectory.task, judging.criteria)
@@ -163,25 +163,25 @@ class JudgeScorer:
         )
         return self._weigh_criteria([self._combine_votes(votes) for votes in parts])
 
-    def _weigh_criteria(self, parts: Sequence[Said]) -> Said:
+    def _weigh_criteria(self, parts: Sequence[Judgement]) -> Judgement:
         """The criteria's values as one."""
         usage = sum((part.usage for part in parts), ScoreUsage())
         missing = next((part for part in parts if part.value is None), None)
         if missing is not None:
-            return Said(None, missing.reason, usage)
+            return Judgement(None, missing.reason, usage)
         weights = [criterion.weight for criterion in self._judging.criteria] or [1.0]
         value = sum(w * (part.value or 0.0) for w, part in zip(weights, parts, strict=True)) / sum(weights)
-        return Said(value, "; ".join(part.reason for part in parts), usage)
+        return Judgement(value, "; ".join(part.reason for part in parts), usage)
 
-    def _combine_votes(self, votes: Votes[tuple[float, str]]) -> Said:
+    def _combine_votes(self, votes: Votes[tuple[float, str]]) -> Judgement:
         """The votes as one value within 0 and 1."""
         if not votes.are_enough:
             num = len(votes.values) + len(votes.failures)
-            return Said(None, f"{len(votes.failures)} of {num} verdicts failed: {votes.failures[0]}", votes.usage)
+            return Judgement(None, f"{len(votes.failures)} of {num} verdicts failed: {votes.failures[0]}", votes.usage)
         values = [value for value, _ in votes.values]
         value = median(values) if self._judging.combine is Combine.MEDIAN else fmean(values)
         reasons = " | ".join(reason for _, reason in votes.values if reason)
-        return Said(min(max(value, 0.0), 1.0), reasons, votes.usage)
+        return Judgement(min(max(value, 0.0), 1.0), reasons, votes.usage)
 
     def _read_scores(self, reply: Reply) -> tuple[float, str]:
         """The value, weighted over criteria, and the judge's reason."""
@@ -219,7 +219,7 @@ class JudgeScorer:
     ) -> Comparison:
         """Which of two candidates is better, asked in both orders."""
 
-        async def ask(first: Mapping[str, Any], second: Mapping[str, Any]) -> Said:
+        async def ask(first: Mapping[str, Any], second: Mapping[str, Any]) -> Judgement:
             question = self._make_question({**task, "first": first, "second": second}, names=["winner"])
             votes = await self._panel.vote(lambda _: question, lambda reply, _: self._read_winner(reply), fresh=fresh)
             return self._combine_votes(votes)
@@ -245,16 +245,16 @@ class JudgeScorer:
             return {each.id: Verdict(None, "there is no other rollout of the task to compare with") for each in members}
         members = sorted(members, key=lambda each: each.sample_index)  # order of arrival is chance
         answered = [each for each in members if (each.answer or "").strip()]
-        results = {each.id: Said(0.0, _NO_ANSWER, ScoreUsage()) for each in members}
+        results = {each.id: Judgement(0.0, _NO_ANSWER, ScoreUsage()) for each in members}
         if len(answered) == 1:
-            results[answered[0].id] = Said(1.0, "the only one of its group with an answer", ScoreUsage())
+            results[answered[0].id] = Judgement(1.0, "the only one of its group with an answer", ScoreUsage())
         elif answered and self._judging.compare is Compare.GROUP:
             results |= await self._rank_group(answered, len(members))
         elif answered:
             results |= await self._play_tournament(answered, len(members))
         return {id_: each.verdict() for id_, each in results.items()}
 
-    async def _play_tournament(self, answered: Sequence[Trajectory], num: int) -> Mapping[str, Said]:
+    async def _play_tournament(self, answered: Sequence[Trajectory], num: int) -> Mapping[str, Judgement]:
         """Each against each; those without an answer are beaten without a question."""
         task = task_values(answered[0].task, self._judging.criteria)
         views = [candidate_values(each) for each in answered]
@@ -264,15 +264,15 @@ class JudgeScorer:
         usages = [ScoreUsage()] * len(answered)
         failures: list[str] = [""] * len(answered)
         for (i, j), result in zip(pairs, results, strict=True):
-            pair_result = result.said
-            usages[i] += pair_result.usage  # a pair's cost is told once
+            pair_result = result.judgement
+            usages[i] += pair_result.usage  # a pair's cost is counted once
             if pair_result.value is None:
                 failures[i] = failures[j] = pair_result.reason
             else:
                 won[i].append(pair_result.value)
                 won[j].append(1 - pair_result.value)
         return {
-            each.id: Said(
+            each.id: Judgement(
                 fmean(won[at]) if won[at] and not failures[at] else None,
                 failures[at] or f"{sum(won[at]):g} of {num - 1} comparisons won",
                 usages[at],
@@ -280,7 +280,7 @@ class JudgeScorer:
             for at, each in enumerate(answered)
         }
 
-    async def _rank_group(self, answered: Sequence[Trajectory], num: int) -> Mapping[str, Said]:
+    async def _rank_group(self, answered: Sequence[Trajectory], num: int) -> Mapping[str, Judgement]:
         """All at once, shown in another order for each vote."""
         task, count = task_values(answered[0].task, self._judging.criteria), len(answered)
         views = [candidate_values(each) for each in answered]
@@ -294,12 +294,12 @@ class JudgeScorer:
 
         votes = await self._panel.vote(ask, lambda reply, number: self._read_places(reply, orders[number]))
         if not votes.are_enough:
-            results = [Said(None, f"the ranking failed: {votes.failures[0]}", ScoreUsage())] * count
+            results = [Judgement(None, f"the ranking failed: {votes.failures[0]}", ScoreUsage())] * count
         else:
             combine = median if self._judging.combine is Combine.MEDIAN else fmean
             places = [combine([vote[at] for vote in votes.values]) for at in range(count)]
-            results = [Said((num - 1 - p) / (num - 1), f"place {p + 1:g} of {num}", ScoreUsage()) for p in places]
-        results[0] = replace(results[0], usage=votes.usage)  # what a group took is told once
+            results = [Judgement((num - 1 - p) / (num - 1), f"place {p + 1:g} of {num}", ScoreUsage()) for p in places]
+        results[0] = replace(results[0], usage=votes.usage)  # what a group took is counted once
         return {each.id: one for each, one in zip(answered, results, strict=True)}
 
     def _read_places(self, reply: Reply, order: Sequence[int]) -> list[float]:
@@ -333,19 +333,19 @@ class JudgeScorer:
 class Comparison:
     """Two candidates, in both orders."""
 
-    straight: Said
+    straight: Judgement
     """Value of the candidate at first place: the one asked about."""
-    swapped: Said
+    swapped: Judgement
     """Value of the candidate at first place: the other one."""
 
     @property
-    def said(self) -> Said:
+    def judgement(self) -> Judgement:
         """The one asked about: mean over both orders, so that a liking for a place cancels out."""
         usage = self.straight.usage + self.swapped.usage
         if self.straight.value is None or self.swapped.value is None:
-            return Said(None, self.straight.reason if self.straight.value is None else self.swapped.reason, usage)
+            return Judgement(None, self.straight.reason if self.straight.value is None else self.swapped.reason, usage)
         value = (self.straight.value + 1 - self.swapped.value) / 2
-        return Said(value, f"{value:g} of 1 against the other; {self.straight.reason}".removesuffix("; "), usage)
+        return Judgement(value, f"{value:g} of 1 against the other; {self.straight.reason}".removesuffix("; "), usage)
 
 
 def _reply_schema(compare: Compare, names: Sequence[str], bounds: tuple[float, float]) -> dict[str, Any]:

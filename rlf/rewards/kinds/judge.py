@@ -168,7 +168,7 @@ class JudgeTerm(Term):
 
     @field_validator("sentinels")
     @classmethod
-    def _sentinels_can_be_told(cls, sentinels: Sentinels | None, info: ValidationInfo) -> Sentinels | None:
+    def _check_sentinels(cls, sentinels: Sentinels | None, info: ValidationInfo) -> Sentinels | None:
         if sentinels is None or not {"compare", "against", "unscorable"} <= info.data.keys():
             return sentinels
         if is_about_groups(info.data["compare"], info.data["against"]):

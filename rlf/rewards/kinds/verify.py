@@ -18,7 +18,7 @@ from rlf.core.definitions import find_definition
 from rlf.core.models import StrictModel
 from rlf.endpoints.template import FilledValue, TemplateFault
 from rlf.rewards.calling import check_function
-from rlf.rewards.comparisons import told_in
+from rlf.rewards.comparisons import read_expected
 from rlf.rewards.rows import as_rows
 from rlf.rewards.term import RewardContext, Scorer, Term
 from rlf.types import Task
@@ -178,7 +178,7 @@ class VerifyTerm(Term):
         if not self.may_expect_no_rows:
             return False
         expected = task.answer if self.expected is None else task.columns.get(self.expected.column or "")
-        return as_rows(told_in(expected).value) == []
+        return as_rows(read_expected(expected).value) == []
 
     def prepare(self) -> None:
         """Imports the function that compares."""

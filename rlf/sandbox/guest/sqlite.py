@@ -19,7 +19,7 @@ _MAX_SQL_BYTES = 1_000_000
 def query(path: str, sql: str, max_rows: int, max_bytes: int) -> dict[str, Any]:
     """Runs one statement.
 
-    Returns `outcome`, and `columns`, `rows` and `truncated`, or `error`. Blobs are told as their size.
+    Returns `outcome`, and `columns`, `rows` and `truncated`, or `error`. Blobs are described as their size.
     """
     place = f"file:{quote(path)}?mode=ro&immutable=1"
     refusals: list[str] = []

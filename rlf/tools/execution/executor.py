@@ -71,7 +71,7 @@ class Executor:
         if repeated:
             raise RlfError(f"tools: {repeated[0]!r} is declared twice; give each tool a name of its own")
         self._declarations = tuple(declarations)
-        own = Redactor(os.environ, said=[declaration.model_dump(mode="json") for declaration in declarations])
+        own = Redactor(os.environ, declared=[declaration.model_dump(mode="json") for declaration in declarations])
         self._around = Surroundings(
             seed=seed, count_tokens=count_tokens, redact=own.after(redact), notify=notify, meter=meter
         )

@@ -92,7 +92,7 @@ class McpServer(StrictModel):
     @property
     def redactor(self) -> Redactor:
         """Removes the server's secrets from its output."""
-        return Redactor(os.environ, said=self.model_dump(mode="json"))
+        return Redactor(os.environ, declared=self.model_dump(mode="json"))
 
     @property
     def shown(self) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from rlf.chat.tokenizer import load_tokenizer
 from rlf.core import RunError
-from rlf.engines.openrlhf.actor.groups import Group, Tally, as_told, filler
+from rlf.engines.openrlhf.actor.groups import Group, Tally, filler, round_reward
 from rlf.engines.openrlhf.actor.policy import EnginePolicy, SamplerError
 from rlf.engines.openrlhf.job.dataset import Purpose
 from rlf.engines.openrlhf.spool.frames import Record
@@ -327,15 +327,15 @@ def test_an_output_that_is_no_turn_is_an_error_of_the_sampler():
 
 
 def test_rewards_are_reported_on_a_grid_whose_sums_are_exact():
-    assert as_told(0.1) == round(0.1 * 2**14) / 2**14
-    assert as_told(0.5) == 0.5
+    assert round_reward(0.1) == round(0.1 * 2**14) / 2**14
+    assert round_reward(0.5) == 0.5
     assert filler([]) == 0.0
     assert filler([0.25, 0.5]) == 0.375
 
 
 def test_a_group_keeps_openrlhfs_own_rule_of_filtering():
     scores = [[0.0] * 4, [1.0] * 4, [0.0, 1.0, 0.0, 0.0], [0.1] * 4, [0.7] * 3 + [0.2], [1.0, 1.0, 1.0, 1.1]]
-    groups = [[as_told(score) for score in group] for group in scores]
+    groups = [[round_reward(score) for score in group] for group in scores]
     ours = [is_kept(scores, FilterSpec(low=0.1, high=1.0)) for scores in groups]
     assert ours == reference_filter(groups, 0.1, 1.0)
 

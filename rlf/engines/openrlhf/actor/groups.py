@@ -21,7 +21,7 @@ from rlf.types.score import Scored
 _GRID = 2**14
 
 
-def as_told(reward: float) -> float:
+def round_reward(reward: float) -> float:
     """A reward as OpenRLHF gets it: rounded to the nearest multiple of 2^-14.
 
     Its group mean of equal float32 rewards such as 0.1 is off by a rounding, which `group_norm` divides by a standard
@@ -33,7 +33,7 @@ def as_told(reward: float) -> float:
 
 def filler(rewards: Sequence[float]) -> float:
     """OpenRLHF's reward of a trajectory that does not count: the mean of its group's others; 0 without others."""
-    return as_told(fmean(rewards)) if rewards else 0.0
+    return round_reward(fmean(rewards)) if rewards else 0.0
 
 
 class Group:
@@ -57,7 +57,7 @@ class Group:
         self._num_left += 1
         if scored is not None and counts(scored):
             assert scored.reward is not None, "a trajectory that counts has a reward"
-            self._rewards.append(as_told(scored.reward))
+            self._rewards.append(round_reward(scored.reward))
         if self._num_left == self._size:
             self._over.set()
         return self._num_left == self._size

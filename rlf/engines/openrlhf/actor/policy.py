@@ -73,7 +73,7 @@ class EnginePolicy:
             seed=derive_seed(request.seed, request.num_sampled) if self._seeded else None,
             **self._without_marks(),
         )
-        output = await self._engine.generate(list(request.tokens), params, await self._pictures(request))
+        output = await self._engine.generate(list(request.tokens), params, await self._load_images(request))
         if output is None or not output.outputs:
             raise SamplerError(f"the sampler gave no output for trajectory {request.trajectory_id}")
         return self._read(output.outputs[0], request)
@@ -82,12 +82,12 @@ class EnginePolicy:
         """Keeps a policy that sees from sampling tokens behind which vLLM and the trainer look for an image."""
         return {} if self.vision is None else {"logit_bias": dict.fromkeys(self.vision.never_sampled, -100.0)}
 
-    async def _pictures(self, request: SampleRequest) -> dict[str, Any] | None:
+    async def _load_images(self, request: SampleRequest) -> dict[str, Any] | None:
         if not request.images:
             return None
         assert self.vision is not None, f"trajectory {request.trajectory_id} has images and nothing reads them"
         await self.vision.prepare(request.images)
-        return {"image": [self.vision.picture(reference).image for reference in request.images]}
+        return {"image": [self.vision.prepare_image(reference).image for reference in request.images]}
 
     def _read(self, completion: Any, request: SampleRequest) -> Sample:
         tokens = [int(token) for token in completion.token_ids]

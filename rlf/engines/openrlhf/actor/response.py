@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlf.chat.vision import Vision
-from rlf.engines.openrlhf.actor.groups import Group, as_told
+from rlf.engines.openrlhf.actor.groups import Group, round_reward
 from rlf.rewards.function import RewardFunction
 from rlf.training.counting import counts
 from rlf.types.score import Scored
@@ -57,7 +57,7 @@ def training_response(scored: Scored, reward: RewardFunction, params: Any, visio
     trajectory = scored.trajectory
     assert scored.reward is not None and counts(scored), f"{trajectory.id} does not count"
     tensors = None if vision is None else vision.tensors(trajectory.images)
-    return _response(scored, as_told(scored.reward), reward, params) | {"mm_train_inputs": tensors}
+    return _response(scored, round_reward(scored.reward), reward, params) | {"mm_train_inputs": tensors}
 
 
 def stand_in_response(

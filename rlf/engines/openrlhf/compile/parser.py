@@ -122,8 +122,8 @@ def check_options(loaded: LoadedSpec) -> tuple[list[Fault], list[Fault]]:
     if installed_version() != VERSION:
         message = f"OpenRLHF {installed_version()} is installed; rlf is made for {VERSION}. Install that."
         counted.append(loaded.fault(("engine", "kind"), message))
-    told = [loaded.fault(("engine", "kind"), f"OpenRLHF says: {line}") for line in parsed.said]
-    return list(_parser_faults(loaded, engine, parsed)), [*counted, *told]
+    stated = [loaded.fault(("engine", "kind"), f"OpenRLHF says: {line}") for line in parsed.said]
+    return list(_parser_faults(loaded, engine, parsed)), [*counted, *stated]
 
 
 def _parser_faults(loaded: LoadedSpec, engine: OpenRlhfSettings, parsed: Parsed) -> Iterator[Fault]:

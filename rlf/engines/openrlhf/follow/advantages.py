@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from rlf.algo.estimator import AdvantageInput
-from rlf.engines.openrlhf.actor.groups import as_told, filler
+from rlf.engines.openrlhf.actor.groups import filler, round_reward
 from rlf.engines.openrlhf.spool.frames import Record
 from rlf.spec.models import KlPlace, TrainSpec
 from rlf.training.advantages import find_missing, recompute_advantages
@@ -52,9 +52,9 @@ def _reported_rewards(records: Sequence[Record]) -> list[float]:
     rewards: defaultdict[int, list[float]] = defaultdict(list)
     for record in records:
         if counts(record.scored) and record.scored.reward is not None:
-            rewards[record.row].append(as_told(record.scored.reward))
+            rewards[record.row].append(round_reward(record.scored.reward))
     return [
-        as_told(record.scored.reward)
+        round_reward(record.scored.reward)
         if counts(record.scored) and record.scored.reward is not None
         else filler(rewards[record.row])
         for record in records

@@ -1,6 +1,6 @@
 """From what a job leaves behind to the events of a run: the agents' spool and OpenRLHF's output, read as they grow.
 
-A step is told once OpenRLHF says that it is over and every trajectory of it is in the spool. On a disk that is seen
+A step is reported once OpenRLHF says that it is over and every trajectory of it is in the spool. On a disk that is seen
 from here that is so by then, for each was on disk before OpenRLHF had it; copies that come over HTTP may be late.
 Everything follows from the files alone, so that a driver that died is caught up with by reading them again; the lineage
 takes a step or an evaluation that it has already in place of the old one. Files of steps that it has are removed.
@@ -51,8 +51,8 @@ class Ingest:
 
         Args:
             pool: what reads the records; None: this process.
-            after: the last step that the lineage has; what is older is not told again.
-            until: the step of the checkpoint that is gone back to; what is newer is not told. None: all of it is.
+            after: the last step that the lineage has; older ones are not reported again.
+            until: the step of the checkpoint that is gone back to; newer ones are not reported. None: all of it is.
         """
         self._spec = spec
         self._job = job
@@ -187,13 +187,13 @@ class Ingest:
         event = StepFinished(line.step, metrics, scored, advantages, encoded)
         self._emit_event(event, line.step)
 
-    def _metrics(self, told: Mapping[str, float], records: Sequence[Record]) -> dict[str, float]:
+    def _metrics(self, reported: Mapping[str, float], records: Sequence[Record]) -> dict[str, float]:
         no_reference = self._spec.train.kl.coef == 0  # OpenRLHF prints 0 then
         return step_metrics(
             [record.scored for record in records],
             [record.scored for record in records if not record.again],
             num_groups=self._spec.train.prompts_per_step,
-            own={name: value for name, value in told.items() if not (no_reference and name == "policy/kl_ref")},
+            own={name: value for name, value in reported.items() if not (no_reference and name == "policy/kl_ref")},
         )
 
     def _tell_first_evaluation(self) -> None:

@@ -95,8 +95,8 @@ def find_error(lines: Iterable[str]) -> str | None:
     own = [words for name, words in found if name in _OURS]
     if own:
         return own[-1]
-    told = [f"{name}: {words}" for name, words in found if not name.endswith(_WRAPPERS)]
-    return told[-1] if told else _find_death(lines)
+    failures = [f"{name}: {words}" for name, words in found if not name.endswith(_WRAPPERS)]
+    return failures[-1] if failures else _find_death(lines)
 
 
 def _find_death(lines: Iterable[str]) -> str | None:

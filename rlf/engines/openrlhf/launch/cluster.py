@@ -49,18 +49,21 @@ class Cluster:
             raise RunError(f"{self.address}: the job server does not answer within {_STATE_S:g} s") from error
         return _last_line(done.stdout)
 
-    async def submit(self, name: str, job: Job, command: Sequence[str], told: Mapping[str, Any]) -> None:
+    async def submit(self, name: str, job: Job, command: Sequence[str], job_env: Mapping[str, Any]) -> None:
         """Hands a command over, to be run in a copy of the job folder.
 
         Args:
-            told: what env.json holds.
+            job_env: what env.json holds.
 
         Raises:
             RunError: the server does not take it.
         """
         # For the job's first process alone: OpenRLHF hands on some itself, and Ray refuses two that speak of the same.
-        variables = [f"{key}={value}" for key, value in {"RAY_DEDUP_LOGS": "0", **told["set"]}.items()]
-        request = {"entrypoint": shlex.join(["env", *variables, *command]), "runtime_env": _job_environment(job, told)}
+        variables = [f"{key}={value}" for key, value in {"RAY_DEDUP_LOGS": "0", **job_env["set"]}.items()]
+        request = {
+            "entrypoint": shlex.join(["env", *variables, *command]),
+            "runtime_env": _job_environment(job, job_env),
+        }
         process = await asyncio.create_subprocess_exec(
             *self._command("submit", name),
             stdin=asyncio.subprocess.PIPE,
@@ -114,9 +117,9 @@ def submission_id(job: Job, number: int) -> str:
     return f"rlf-{job.run_id}-{number}"
 
 
-def _job_environment(job: Job, told: Mapping[str, Any]) -> dict[str, Any]:
+def _job_environment(job: Job, job_env: Mapping[str, Any]) -> dict[str, Any]:
     """What every node needs: the job folder, secrets, and rlf's own code unless it is an installed package."""
-    secrets = {name: os.environ[name] for name in told["secrets"]}
+    secrets = {name: os.environ[name] for name in job_env["secrets"]}
     folder = Path(rlf.__file__).parent
     shipped = [] if folder.parent.name.endswith("-packages") else [str(folder)]
     return {

@@ -73,7 +73,7 @@ class RehearsalEnvironment:
         return _marker(self.folder, "base").is_file() and (not vllm or _marker(self.folder, "vllm").is_file())
 
     @property
-    def takes_pictures(self) -> bool:
+    def takes_images(self) -> bool:
         """Whether processors of images and videos load in it; without, models of text can be rehearsed."""
         return _marker(self.folder, "images").is_file()
 
@@ -99,13 +99,13 @@ class RehearsalEnvironment:
         with _locked(self.folder.with_suffix(".lock")):
             if not self.is_ready(vllm=False):
                 self._make_base(tell)
-            if not self.takes_pictures:
-                self._add_pictures(tell)
+            if not self.takes_images:
+                self._add_torchvision(tell)
             if vllm and not self.is_ready(vllm=True):
                 tell(f"installing {VLLM}: 2.5 GB; a minute where they are cached, else as long as the download takes")
                 self._pip("install", VLLM)
                 self._pip("uninstall", "-y", *BROKEN_BY_VLLM)
-                self._add_pictures(tell)
+                self._add_torchvision(tell)
                 self._run([str(self.python), "-c", "import vllm"], {})
                 _marker(self.folder, "vllm").touch()
             self.command.write_text(f'#!/bin/sh\nexec {shlex.quote(str(self.python))} -m rlf "$@"\n')
@@ -125,7 +125,7 @@ class RehearsalEnvironment:
         self._pip("install", "--no-deps", OPENRLHF)
         _marker(self.folder, "base").touch()
 
-    def _add_pictures(self, tell: Callable[[str], None]) -> None:
+    def _add_torchvision(self, tell: Callable[[str], None]) -> None:
         """Text needs no torchvision, and bears none that is broken: without it there is an environment for text."""
         try:
             self._install_torchvision()

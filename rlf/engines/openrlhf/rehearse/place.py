@@ -57,7 +57,7 @@ class CpuPlace:
                 f"`rlf rehearse --setup{option}`; this needs a network."
             )
         folder = folder_on_disk(spec.model.path)
-        if folder is not None and "vision_config" in read_config(folder) and not environment.takes_pictures:
+        if folder is not None and "vision_config" in read_config(folder) and not environment.takes_images:
             raise RlfError(
                 f"model.path: {spec.model.path!r} sees, and {environment.folder} has no {TORCHVISION}, which could "
                 f"not be installed. Run `rlf rehearse --setup` where it can be had; {environment.log} has pip's words."

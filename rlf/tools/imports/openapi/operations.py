@@ -42,7 +42,7 @@ def read_operations(document: Any, *, base_url: str | None = None, source: str =
         )
     found = Imported()
     operations = list(_read_operations(document, found.left_out))
-    security = Security(document, [operation.said for operation in operations])
+    security = Security(document, [operation.fields for operation in operations])
     title = as_text(as_mapping(document.get("info")).get("title"))
     servers = _Servers(base_url, source, title)
     for operation in operations:
@@ -131,7 +131,7 @@ class _Operation:
     item: Json
 
     @property
-    def said(self) -> Json:
+    def fields(self) -> Json:
         return as_mapping(self.item[self.method])
 
     @property
@@ -141,19 +141,19 @@ class _Operation:
     def tool(self, security: Security, servers: _Servers) -> Json:
         """The declaration."""
         arguments, schemas = Arguments(), Schemas(self.document)
-        parameters = read_parameters(self.document, schemas, self.item.get("parameters"), self.said.get("parameters"))
-        credentials = security.credentials(self.said)
-        address = servers.address(self.said.get("servers"), self.item.get("servers"), self.document.get("servers"))
+        parameters = read_parameters(self.document, schemas, self.item.get("parameters"), self.fields.get("parameters"))
+        credentials = security.credentials(self.fields)
+        address = servers.address(self.fields.get("servers"), self.item.get("servers"), self.document.get("servers"))
         url = type(address)(address + path_template(self.path, parameters, arguments))
         target: Json = {"kind": "http", "url": url, "method": self.method.upper()}
         query, encoding = query_templates(parameters, arguments, credentials.query)
         headers = constant_headers([one for one in parameters if one.name not in credentials.headers])
         if self.method in _WITH_BODY:
-            body = read_body(self.document, schemas, self.said.get("requestBody"), arguments)
+            body = read_body(self.document, schemas, self.fields.get("requestBody"), arguments)
             headers |= body.headers
             encoding = _merge_encodings(encoding, query, body.target)
             target |= body.target or ({} if self.method == "delete" else {"body": {}, "body_required": False})
-        elif as_mapping(follow(self.document, self.said.get("requestBody"))).get("required"):
+        elif as_mapping(follow(self.document, self.fields.get("requestBody"))).get("required"):
             raise LeftOut(f"a {self.method.upper()} request with a body cannot be sent")
         target |= {"query": {**query, **credentials.query}, "encoding": encoding}
         target |= {"headers": {**headers, **credentials.headers}}
@@ -166,10 +166,10 @@ class _Operation:
         return {**about, "target": kept, **({"idempotent": True} if self.method in _REPEATABLE else {})}
 
     def _tool_name(self) -> str:
-        return tool_name(as_text(self.said.get("operationId")) or f"{self.method}_{self.path}")
+        return tool_name(as_text(self.fields.get("operationId")) or f"{self.method}_{self.path}")
 
     def _describe_operation(self) -> str:
-        summary, description = (as_text(self.said.get(key)).strip() for key in ("summary", "description"))
+        summary, description = (as_text(self.fields.get(key)).strip() for key in ("summary", "description"))
         if _normalize_text(summary) in _normalize_text(description):
             return description or self.shown
         if _normalize_text(description) in _normalize_text(summary):

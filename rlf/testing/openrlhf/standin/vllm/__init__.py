@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from vllm.pictures import PictureReader
+from vllm.image_reader import ImageReader
 from vllm.sampling import LogitsReader, SamplingParams
 
 __version__ = "0.29.0"
@@ -74,7 +74,7 @@ class AsyncLLMEngine:
         sees = hasattr(AutoConfig.from_pretrained(args.model), "vision_config")
         auto: Any = AutoModelForImageTextToText if sees else AutoModelForCausalLM
         self._model = auto.from_pretrained(args.model, dtype=dtype, attn_implementation="eager").eval()
-        self._pictures = PictureReader(args.model) if "limit_mm_per_prompt" in vars(args) else None
+        self._image_reader = ImageReader(args.model) if "limit_mm_per_prompt" in vars(args) else None
         self._reader = LogitsReader(int(args.seed))
         self._worker = _worker(args, self._model, dtype)
         self._turn = asyncio.Lock()
@@ -90,10 +90,10 @@ class AsyncLLMEngine:
     async def generate(self, prompt: Mapping[str, Any], params: SamplingParams, request_id: str) -> AsyncIterator[Any]:
         """Yields the whole continuation, once."""
         tokens, inputs = list(prompt["prompt_token_ids"]), {}
-        if pictures := (prompt.get("multi_modal_data") or {}).get("image"):
-            if self._pictures is None:
+        if images := (prompt.get("multi_modal_data") or {}).get("image"):
+            if self._image_reader is None:
                 raise ValueError("At most 0 image(s) may be provided in one prompt.")
-            tokens, inputs = self._pictures.read(tokens, pictures)
+            tokens, inputs = self._image_reader.read(tokens, images)
         room = self._max_model_len - len(tokens)
         if room <= 0:
             raise ValueError(f"a prompt of {len(tokens)} tokens; max_model_len is {self._max_model_len}")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 
-class PictureReader:
+class ImageReader:
     """The processor of one model."""
 
     def __init__(self, model: str) -> None:
@@ -17,7 +17,7 @@ class PictureReader:
         self._token_id = int(self._processor.image_token_id)
         self._mark = getattr(self._processor, "boi_token", None) or self._processor.image_token
 
-    def read(self, tokens: Sequence[int], pictures: Sequence[Any]) -> tuple[list[int], dict[str, Any]]:
+    def read(self, tokens: Sequence[int], images: Sequence[Any]) -> tuple[list[int], dict[str, Any]]:
         """The tokens that the model sees, and its other inputs.
 
         Args:
@@ -28,9 +28,9 @@ class PictureReader:
         """
         import torch
 
-        if (marks := tokens.count(self._token_id)) != len(pictures):
-            raise ValueError(f"a prompt with {marks} placeholders of images has {len(pictures)} images")
-        read = [self._processor(text=[self._mark], images=[picture], return_tensors="pt") for picture in pictures]
+        if (marks := tokens.count(self._token_id)) != len(images):
+            raise ValueError(f"a prompt with {marks} placeholders of images has {len(images)} images")
+        read = [self._processor(text=[self._mark], images=[image], return_tensors="pt") for image in images]
         lengths = iter([int((inputs["input_ids"] == self._token_id).sum()) for inputs in read])
         seen = [copy for token in tokens for copy in [token] * (next(lengths) if token == self._token_id else 1)]
         types = (torch.tensor([seen]) == self._token_id).to(torch.int32)
