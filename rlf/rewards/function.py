@@ -66,6 +66,8 @@ class RewardFunction:
         self._scorers: dict[str, Scorer] = {}
         self._stack = AsyncExitStack()
         self._state: dict[str, dict[str, Any]] = {}
+        self._opened_at = perf_counter()
+        self._num_scored = 0
 
     def state(self) -> dict[str, dict[str, Any]]:
         """What terms have counted, by name, as JSON has it; after the reward is closed, what they had then."""
@@ -80,12 +82,13 @@ class RewardFunction:
         """Opens every term. Raises RlfError."""
         async with AsyncExitStack() as stack:
             for term in self.terms:
+                logger.info("reward term %s begins: %s", term.name, type(term).__name__)
                 scorer = await stack.enter_async_context(term.open(self._context))
-                logger.info("reward term %s opened", term.name)
                 if isinstance(scorer, StatefulScorer) and term.name in self._state:
                     scorer.restore(self._state[term.name])
                 self._scorers[term.name] = scorer
             self._stack = stack.pop_all()
+        self._opened_at, self._num_scored = perf_counter(), 0
         return self
 
     async def __aexit__(
@@ -95,7 +98,8 @@ class RewardFunction:
         self._state = self.state()
         self._scorers.clear()
         await self._stack.aclose()
-        logger.info("reward terms closed: %d", len(self.terms))
+        names, took_s = ", ".join(term.name for term in self.terms), perf_counter() - self._opened_at
+        logger.info("reward terms done: %s, %d trajectories scored, %.1f s", names, self._num_scored, took_s)
 
     async def score(self, trajectory: Trajectory, *, step: int, group_size: int = 1) -> Scored:
         """Every term's score and the reward; an unscorable trajectory has neither.
@@ -113,6 +117,7 @@ class RewardFunction:
                     scorer.leave(trajectory, Scoring(step, {}, group_size))
             return Scored(trajectory, scores=(), reward=None, success=None)
         results = await self._ask_terms(trajectory, step, group_size)
+        self._num_scored += 1
         scores = [_make_score(term, results[term.name], step) for term in self.terms]
         failed = next((term.name for term in self.terms if _falls_short(term, results[term.name])), None)
         if failed is not None:

@@ -69,6 +69,8 @@ class CheckpointSaved:
     """Hash of the checkpoint's manifest."""
     kept: tuple[int, ...] | None = None
     """Steps whose checkpoints stay, this one among them; None where that is not known."""
+    save_s: float = 0.0
+    """Seconds that writing it took; 0 where another process wrote it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,6 @@ async def calibrate(term: JudgeTerm, labels: Path, *, seed: int, threshold: floa
     async with Executor((), seed=seed) as tools, term.open(RewardContext(tools.for_rewards, seed, tell)) as scorer:
         assert isinstance(scorer, JudgeScorer), f"a judge opens {type(scorer).__name__}"
         judged = await judge_all(scorer, term, items)
-    if all(each.said.value is None for each in judged):
+    if all(each.judgement.value is None for each in judged):
         raise RlfError(f"no item of {len(items)} could be judged: {judged[0].judgement.reason}. Check the judge.")
     return compare_with_labels(term, judged, threshold)

@@ -81,7 +81,7 @@ def log_done(event: RunEvent) -> None:
             name = f"evaluation after step {event.step}"
             logger.info("%s done: %s, %d trajectories, %.1f s", name, event.mode, num_played, seconds)
         case CheckpointSaved():
-            logger.info("checkpoint of step %d done: %s", event.step, event.path)
+            logger.info("checkpoint of step %d done: %s, %.1f s", event.step, event.path, event.save_s)
 
 
 class HealthStop(RunError):

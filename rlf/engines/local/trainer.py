@@ -206,10 +206,11 @@ class Trainer:
         self._flush()  # fails where another process owns the run, and with it the folder
         state = self._reward.state() if self._ahead is None else self._reward_state
         behind = self._sampler.model if self._pipeline is not None and self._pipeline.at_steps else None
+        started = time.perf_counter()
         with stage(f"checkpoint {self.progress.step}"):
             path, digest = save_checkpoint(self._folder, self._updater, self.progress, state, behind)
         kept = kept_steps(self._folder, self._checkpoint.keep, self.progress)
-        self._emit(CheckpointSaved(self.progress.step, str(path), digest, kept))
+        self._emit(CheckpointSaved(self.progress.step, str(path), digest, kept, time.perf_counter() - started))
         self._flush()
         prune_checkpoints(self._folder, kept)
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from time import perf_counter
 from typing import IO
 
 from rlf.core import RunError
 from rlf.endpoints import EndpointSpec
 from rlf.rewards.judging.settings import Serve
+
+logger = logging.getLogger(__name__)
 
 _SUPERVISED = (sys.executable, "-m", "rlf.core.supervise")
 """Runs a command, and ends it with all that it started on request or when this process is gone."""
@@ -28,13 +32,19 @@ async def served(serve: Serve) -> AsyncIterator[Mapping[str, Sequence[EndpointSp
     Raises:
         RunError: the servers do not start.
     """
+    started = perf_counter()
+    logger.info("judge server of %s begins: %d processes", serve.model, serve.num)
     with tempfile.TemporaryFile() as log:
         process = await _start_server(serve, log)
         try:
             urls = await _read_urls(process, serve, log)
+            logger.info(
+                "judge server of %s is ready after %.1f s: %s", serve.model, perf_counter() - started, ", ".join(urls)
+            )
             yield {serve.model: [EndpointSpec(url=url, model=serve.model) for url in urls]}
         finally:
             await _end_servers(process)
+            logger.info("judge server of %s done: %.1f s", serve.model, perf_counter() - started)
 
 
 def command_of(serve: Serve) -> list[str]:
