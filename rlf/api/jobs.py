@@ -30,7 +30,9 @@ PAGES = "pages"
 _FOLDER = ".jobs"
 _SHELL = 'trap : INT TERM; "$@" >"$0/stdout" 2>"$0/stderr"; code=$?; echo $code >"$0/exit_code"'
 """Runs a command to its end, whatever signals come, and writes down how it ended."""
+# An override is passed on as one word of a command line: it must not begin with `-`, or it would be an option.
 _OVERRIDE = re.compile("(?!-)(~|[^=\\0\ud800-\udfff]*=)[^\\0\ud800-\udfff]*")
+# The form of `new_run_id` with hex digits; names of files are made from it, so nothing else is accepted.
 _JOB_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")
 _TAIL_BYTES = 4_000
 _HEAD_BYTES = 20_000

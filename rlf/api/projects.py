@@ -16,6 +16,7 @@ from rlf.spec.meaning.schema import write_schemas
 _TEMPLATES = Path(__file__).parents[1] / "builtin" / "templates"
 _COMMON = "common"
 """The folder of what every template has."""
+# A run's name too: no leading dot, which would hide the folder, and no character that a shell or URL escapes.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 

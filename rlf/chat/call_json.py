@@ -19,6 +19,7 @@ MAX_DEPTH = 64
 
 FORM = '{"name": ..., "arguments": {...}}'
 _KEYS = frozenset({"name", "arguments"})
+# Searched only where the JSON decoder has stopped, so a comma inside a string cannot match.
 _TRAILING_COMMA = re.compile(r",\s*[}\]]")
 
 

@@ -39,6 +39,7 @@ _END_FENCE = re.compile(r"\s*```")
 _TOKEN = re.compile(
     r"""(?P<double>"(?:[^"\\]|\\.)*+")|(?P<single>'(?:[^'\\]|\\.)*+')|(?P<comma>,(?=\s*[}\]]))|[^"',]++|.""", re.DOTALL
 )
+# JSON allows no raw control characters in strings; models write line breaks there.
 _CONTROL = re.compile(r"[\x00-\x1f]")
 # What may follow a string in JSON. An apostrophe within text has something else behind it.
 _AFTER_STRING = re.compile(r"\s*[,:}\]]")

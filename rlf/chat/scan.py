@@ -118,6 +118,7 @@ class Scan(ABC):
         while tag := tags.next(position):
             self._add_prose(position, tag.start())
             mark = tag[1]
+            # Order matters: a mark between backticks is prose, and thinking hides every other mark.
             if self._is_mentioned(tag):
                 self._add_prose(tag.start(), tag.end(1))
                 position = tag.end(1)
@@ -140,12 +141,14 @@ class Scan(ABC):
         self.quotes.read(self.text[start:end])
 
     def _is_mentioned(self, tag: re.Match[str]) -> bool:
+        # One character to each side: the backticks of a mention.
         return tag.start() > 0 and MENTION.match(self.text, tag.start() - 1, tag.end(1) + 1) is not None
 
     def _read_unquoted(self, tag: re.Match[str]) -> int:
         """Reads what a mark begins; calls of it that are quoted are not run."""
         num_found = len(self.found)
         end = self.read(tag)
+        # A broken call may have swallowed the end of the fence that it stands in.
         if len(self.found) > num_found and isinstance(self.found[-1][1], ParseFailure):
             self.quotes.read_failed(self.text[tag.start() : end])
         place = self.quotes.place(self.text, tag.start(), end)
@@ -228,6 +231,7 @@ class Scan(ABC):
 
     def _turn_into_thinking(self, start: int, end: int) -> int:
         """A `</think>` that nothing opened: the text since the last thinking block is thinking, not answer."""
+        # Templates that open thinking in the prompt leave its opening tag out of the turn.
         begin, num_found, num_prose, num_answers = self.kept
         del self.found[num_found:]
         del self.prose[num_prose:]
@@ -248,12 +252,14 @@ class Scan(ABC):
         answer = None
         rehearsed_only = all(isinstance(i, ParseFailure) and i.kind is FailureClass.IN_THINKING for _, i in self.found)
         tail, end = self.prose[-1]
+        # At the token limit the text after the last mark is no answer: more of it would have come.
         if self.truncated and (rehearsed_only or self.text[tail:end].strip()):
             self.cut(FailureClass.TRUNCATED, tail)
         elif rehearsed_only and (said := self.said()):
             answer = said
         elif not self.found:
             self.fail(FailureClass.EMPTY, 0, len(self.text), structural=True)
+        # Failures that `finish` adds come last, whatever their place.
         self.found.sort(key=lambda placed: placed[0])
         return Parsed(tuple([item for _, item in self.found]), answer, "\n".join(filter(None, self.thoughts)))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rlf.core.errors import RlfError
 
+# At most 128 characters: with the suffixes of its files a name stays below the 255 bytes of file systems.
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 

@@ -25,6 +25,7 @@ _RESOLVERS = (
     ),
     (MERGE, r"<<", "<"),
 )
+# JSON may escape half of a surrogate pair; UTF-8 cannot encode it.
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 

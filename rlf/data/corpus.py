@@ -30,6 +30,7 @@ _SUFFIX = ".bm25"
 _FORMAT = "1"
 _MMAP_BYTES: Final = 1 << 40
 _BUILD_CACHE_KIB: Final = 400_000
+# Only words are quoted into the FTS5 query: its own operators (AND, NEAR, *) must stay text.
 _WORD = re.compile(r"\w+")
 _TABLE = (
     "CREATE VIRTUAL TABLE passages USING fts5(id UNINDEXED, contents, tokenize='porter unicode61 remove_diacritics 2')"

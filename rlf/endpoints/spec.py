@@ -18,6 +18,7 @@ from rlf.endpoints.credentials import describe_credentials
 from rlf.endpoints.usage import Reported, Usage
 
 _URL = re.compile(r"https?://[^/\s]+(/\S*)?")
+# `user:password@` of an address, which logs and messages must not show.
 _USER = re.compile(r"//[^/@]*@")
 
 

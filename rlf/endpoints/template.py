@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import jinja2
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+# A text that is one `{{ expression }}` keeps the value's type; any text around it makes it a string.
 _EXPRESSION = re.compile(r"\s*\{\{-?(.*?)-?\}\}\s*", re.DOTALL)
 
 

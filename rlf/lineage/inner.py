@@ -13,6 +13,7 @@ from rlf.lineage.blobs import Blobs
 from rlf.types import InnerTurn
 from rlf.types.written import find_results, write
 
+# The stored JSON names contents by hash, and is searched without being decoded.
 _NAMED = re.compile(r'"sha256:([0-9a-f]{64})"')
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rlf.lineage.records import StoredTrajectory, TrajectorySummary
 
+# Words as FTS5's unicode61 tokenizer cuts them: `_` separates, unlike in `\w`.
 _WORD = re.compile(r"[^\W_]+")
 _BATCH = 200
 _MAX_TERMS = 500

@@ -20,6 +20,7 @@ _LATER: dict[str, dict[str, Any]] = {
     "train": {"staleness": 0},
 }
 """Keys that came after plans had hashes, with their defaults."""
+# In the plan's hash a file counts by its content: where the project lies must not change it.
 _FILE_CALLABLE = re.compile(r"(?P<file>.+\.py):(?P<name>[^:]+)")
 
 

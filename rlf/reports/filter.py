@@ -18,6 +18,7 @@ Facts = Mapping[str, Any]
 Test = Callable[[Facts], Any]
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+# `7d` is not Python: it is rewritten to seconds before the filter is parsed. Quoted text stays as it is.
 _SPAN = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)([smhdw])\b")
 _QUOTED = re.compile(r"(\"[^\"]*\"|'[^']*')")
 _MAX_CHARS = 1000

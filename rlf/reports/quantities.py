@@ -9,6 +9,7 @@ MISSING = "–"
 """What stands where there is no number."""
 
 _LARGE = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+# Control and bidirectional characters: text of a model could move the cursor or reverse a line of a terminal.
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 

@@ -28,6 +28,7 @@ _IS_FORMULA = re.compile(r"(?=.*[A-Za-z]).*[\w)\]}]\s*(?:[-+*/^=(]).*[\w)\]}!]|[
 _QUANTITY = re.compile(r"[-+]?[\d.]+\s+[A-Za-z]\s?/\s?[A-Za-z](?:\^?\d)?|\(\d{1,3}(?:,\d{3})+\)")
 """A number with a unit, or with commas between groups of digits: 5 m/s, (1,000)."""
 _ROOT = re.compile(r"\u221a\s?(\d+(?:\.\d+)?|[A-Za-z])")
+# Superscript digits are separate characters; math-verify reads only `^`.
 _RAISED = re.compile("(?<=[\\w)])[\u207b\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+")
 _AS_TYPED = str.maketrans("\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b", "0123456789-")
 

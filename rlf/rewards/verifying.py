@@ -18,6 +18,7 @@ from rlf.rewards.comparisons import COMPARISONS, NO_ROWS, ComparedSide, NothingT
 from rlf.rewards.term import RewardContext, Scoring, Verdict
 from rlf.types import Outcome, Task, ToolCall, ToolResult, Trajectory
 
+# The last fenced block is the program; the language after the fence is not checked.
 _BLOCK = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
 _MAX_REASON_CHARS = 200
 

@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 _START_TIMEOUT_S = 60.0
 """Imports of large packages on a busy machine take their time."""
 _CLOSE_TIMEOUT_S = 5.0
+# SOCK_SEQPACKET keeps message borders; a longer packet would be cut silently.
 _MAX_PACKET = 1 << 16
 _LAST_CHARS = 300
 

@@ -19,6 +19,7 @@ from rlf.sandbox.spec import Level, SandboxLimits
 from rlf.sandbox.warm import WarmServer
 
 _DRIVER = ("sqlalchemy", "psycopg", "psycopg-binary")
+# Its processes mostly wait for the database.
 _CALLS_PER_CORE = 8
 _TELLING_S = 1.0
 """Time beyond the database's own to report that its time was up."""

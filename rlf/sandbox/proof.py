@@ -12,6 +12,7 @@ from rlf.sandbox.launch import LevelUnavailable
 from rlf.sandbox.spec import Level, SandboxLimits
 from rlf.sandbox.verdict import judge
 
+# Low, so that the probe of the process limit needs few forks.
 _PROCESSES = 4
 _LIMITS = SandboxLimits(wall_s=20, cpu_s=10, memory_mb=64, processes=_PROCESSES, disk_mb=1)
 

@@ -27,6 +27,7 @@ from rlf.sandbox.sessions import Sessions
 from rlf.sandbox.spec import Level, SandboxLimits, SandboxSpec
 from rlf.sandbox.warm import candidates, strongest
 
+# Programs compute; more per core would only stretch each beyond its time limit.
 _CALLS_PER_CORE = 4
 _MIN_CALLS = 8
 """Calls that run at once: more than cores, so that hung ones do not hold up the rest."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+# SentencePiece writes a byte that is no character as `<0x0A>`.
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 

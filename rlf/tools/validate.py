@@ -152,6 +152,7 @@ def _coerce_boolean(text: str) -> Any:
 
 
 _MAX_DIGITS = 100
+# Python's float() would also take `1_000`, `inf` and `nan`, which JSON does not have.
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?")
 _READERS: Mapping[str, Callable[[str], Any]] = {
     "integer": _coerce_number,

@@ -17,6 +17,7 @@ from rlf.lineage.marks import remove_run
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import Run
 
+# A folder is renamed to this before it is deleted, so that a killed removal can be recognised.
 _REMOVED = re.compile(r"\.(?P<run_id>[^.].*)\.removed")
 _NEW_RUN_ID = re.compile(r"\d{8}-\d{6}-[a-z0-9]{4}")
 

@@ -39,6 +39,7 @@ __all__ = [
     "report_plan",
 ]
 
+# GB is 10^9 and GiB 2^30 bytes; without a unit a number would be ambiguous and is refused later.
 _SIZE = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?)\s*(?P<unit>GiB|GB|MiB|MB)?", re.IGNORECASE)
 _UNITS = {"gib": 2**30, "gb": 10**9, "mib": 2**20, "mb": 10**6}
 

@@ -24,6 +24,7 @@ from rlf.tools.imports.names import unique_name
 Json = dict[str, Any]
 
 _MAX_SHOWN = 120
+# Options in a command's arguments, e.g. `--token X` or `--token=X`, whose values may be secrets.
 _OPTION = re.compile(r"(-{1,2}[\w.-]+)(=|\s+)(\S+)")
 
 

@@ -14,6 +14,7 @@ from rlf.builder.shape import Shape
 from rlf.builder.task import Join, Scenario, Value
 from rlf.tools.validate import compile_schema
 
+# `{2}` in a sub-question stands for the answer of sub-question 2.
 _PLACEHOLDER = re.compile(r"\{(\d+)\}")
 _WORD = re.compile(r"\w+")
 

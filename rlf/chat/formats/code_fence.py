@@ -34,6 +34,7 @@ _GRAMMAR = Grammar(
         bad_arguments=f"The block holds no code. Write {_FORM}.",
     ),
 )
+# Words that models write after a fence whose code they mean to run: reported, since nothing would answer such a call.
 _LOOKS = re.compile(_NEARLY, re.IGNORECASE)
 
 

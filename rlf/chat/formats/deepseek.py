@@ -32,6 +32,7 @@ _SPACE = re.compile(r"\s*")
 _FENCED_HEAD = re.compile(rf"[^<\n]*{_SEP}([^<\n]*)\n```json\n\s*")
 # V3.1: the name, the separator, and JSON at once.
 _BARE_HEAD = re.compile(rf"([^<\n]*){_SEP}\s*(?=[{{\[])")
+# Models write the closing token with or without line breaks before it; JSON ends in a fence up to R1.
 _FENCED_END = re.compile(rf"\s*```\s*{_CLOSE}")
 _BARE_END = re.compile(rf"\s*{_CLOSE}")
 _BRACKET = bracket_pattern("<｜tool▁calls?▁(?:begin|end)｜>")

@@ -30,6 +30,7 @@ _FORM = f"{_OPEN}name, then <arg_key>key</arg_key> and <arg_value>value</arg_val
 
 # A name is a name only where arguments or the end follow: other text behind <tool_call> is no call.
 _NAME = re.compile(r"([\w.\-/:]+)[ \t\r\n]*(?=<arg_key>|</tool_call>)")
+# A key holds no `<`: otherwise a missing closing tag would join two arguments into one.
 _KEY = re.compile(r"<arg_key>([^<]*)</arg_key>[ \t\r\n]*<arg_value>")
 # A value may hold `</arg_value>` itself; it ends where the next key or the end of the call follows.
 _VALUE_END = re.compile(r"</arg_value>[ \t\r\n]*(?=<arg_key>|</tool_call>)")

@@ -36,7 +36,9 @@ _HEADER = re.compile(
     r"(?: to=(?P<then>[^\s<]+))?[ \t]*(?:<\|constrain\|>)?[ \t]*\w*[ \t]*<\|message\|>"
 )
 _TAG = re.compile(f"({_HEADER.pattern})")
+# Harmony names a recipient `functions.NAME`; other recipients are built-in tools that rlf does not have.
 _RECIPIENT = re.compile(r"functions\.([\w.\-/]+)")
+# A message ends at a special token, or where the next message begins if the model left the token out.
 _ENDS = re.compile(r"<\|(?:end|return|call)\|>|(?=<\|start\|>)")
 _CALL_CLOSING = re.compile(r"[ \t\r\n]*<\|call\|>")
 _BRACKETS = bracket_pattern(r"<\|(?:start|end|return|call|message|channel)\|>")

@@ -30,6 +30,7 @@ _FORM = f"{_BEGIN}{_CALL}functions.NAME:0{_ARGUMENTS}{{...}}{_CALL_END}{_END}"
 _ID = re.compile(
     rf"[ \t\r\n]*((?:functions\.)?((?!functions\.)[\w.\-/]+):\d+)[ \t\r\n]*{re.escape(_ARGUMENTS)}[ \t\r\n]*"
 )
+# Tells an id without a name (MISSING_NAME) from any other broken id (BAD_CALL).
 _NAMELESS = re.compile(rf"[ \t\r\n]*(?:functions\.)?(?::\d+)?[ \t\r\n]*(?:{re.escape(_ARGUMENTS)}|\{{)")
 _CALL_CLOSING = re.compile(rf"[ \t\r\n]*{re.escape(_CALL_END)}")
 _MARK = r"<\|tool_calls_section_(?:begin|end)\|>|<\|tool_call_(?:begin|end)\|>"

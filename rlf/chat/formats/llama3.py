@@ -26,6 +26,7 @@ _PYTHON = "<|python_tag|>"
 # `brave_search.call(query=...)`: how Llama 3.1 writes calls of its own tools behind <|python_tag|>.
 _BUILTIN = re.compile(r"([A-Za-z_]\w*)\.call\(\s*")
 _KEYWORD = re.compile(r"([A-Za-z_]\w*)\s*=\s*")
+# After a value either the next argument or the end of the call; anything else is not a literal.
 _NEXT_KEYWORD = re.compile(r"\s*(,\s*|\))")
 _THINKING = re.compile(r"</?think>")
 _ARGUMENTS = re.compile(r'"(?:parameters|arguments)"\s*:')

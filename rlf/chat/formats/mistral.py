@@ -24,7 +24,9 @@ from rlf.types import FailureClass, ToolCall
 
 _CALLS, _ARGS = "[TOOL_CALLS]", "[ARGS]"
 _THINK, _END_THINK = "[THINK]", "[/THINK]"
+# Later templates write `name[CALL_ID]id[ARGS]{...}`; the look-ahead leaves the brace to the JSON decoder.
 _NAMED = re.compile(r"([^\[\]{}\s\"'`]*)\s*(?:\[CALL_ID\]\s*([^\[\]{}\s]*)\s*)?(?:\[ARGS\]\s*)?(?=\{)")
+# Mistral's template refuses an id that is not nine letters or digits.
 _ID = re.compile(r"[A-Za-z0-9]{9}")
 _AFTER = re.compile(r"\s*[\]}),\"'`]")
 _NEXT_MARK = re.compile(r"\[TOOL_CALLS\]|</?think>|\[/?THINK\]")

@@ -27,6 +27,7 @@ from rlf.types import FailureClass, RepairKind, ToolCall
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _FUNCTION = re.compile(r"<function=([^>\n]*)>\s*")
+# The template adds one line break after the tag; further ones belong to the value.
 _PARAMETER = re.compile(r"<parameter=([^>\n]*)>\n?")
 # Group 1 is the end of a value; anything else inside a value shows that it was not closed, group 2 by a wrong tag.
 _VALUE_END = re.compile(
@@ -37,6 +38,7 @@ _SPACE = re.compile(r"\s*")
 _QUOTES = "\"'`“”"
 # Opening and closing tags in the order of the text: an opening one before a closing one shows a missing end.
 _PARAMETER_TAG = re.compile(r"<parameter=([^>\n]*)>|</parameter>|</function>")
+# Both tags: after the last parameter nothing else may come before the end of the block.
 _END = re.compile(r"</function>\s*</tool_call>")
 # </function> with something in it, such as </function=search>: the call still ends there.
 _NEARLY_END = re.compile(r"</function[^<>\n]*>\s*</tool_call>")

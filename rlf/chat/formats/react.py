@@ -30,6 +30,7 @@ _FORM = 'Action: name\nAction Input: {"argument": "value"}'
 
 RESULT_LABELS = re.compile(rf"(^[ \t]*(?:{_LABELS})[ \t]*(?=:)|<(?=/?think>))()", re.MULTILINE | re.IGNORECASE)
 """The labels that a line of a result may not begin with as they are, and the tags of thinking."""
+# Labels count only at the beginning of a line: in running text `Action:` is prose.
 _LABEL = re.compile(rf"^[ \t]*(?:{_LABELS})[ \t]*:|</?think>", re.MULTILINE)
 # The input is on the next line with its own label; without it there is no call.
 _NAME = re.compile(r"[ \t]*([\w.\-/]+)[ \t\r]*\n\s*Action Input[ \t]*:[ \t]*")

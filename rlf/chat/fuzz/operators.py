@@ -14,6 +14,7 @@ from random import Random
 
 Mutate = Callable[["Sample", Random], str]
 
+# The marks of all formats at once: tags, bracketed words, fences and labels. Length limits keep prose out.
 _OPENING = re.compile(r"<[^<>\n/]{1,40}>|\[[A-Z_]{3,}\]|```\w*|\b(?:Action|Action Input):")
 _CLOSING = re.compile(r"</[^<>\n]{1,40}>|<\|[^<>\n]*(?:end|call)\|>|<｜[^<>\n]*end｜>|```(?!\w)")
 _MARK = re.compile(rf"{_OPENING.pattern}|{_CLOSING.pattern}")

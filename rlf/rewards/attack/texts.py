@@ -23,6 +23,7 @@ _NUM_FREQUENT = 8
 _READING = (Choice, Collection, Math, Numeric)
 """Rules that read the answer out of a text."""
 _WHOLE_NUMBER = re.compile(r"[-+]?(?:\d[\d,]*)?\.?\d+")
+# A number and a unit of at most 12 characters; longer words are prose.
 _WITH_UNIT = re.compile(r"([-+]?[\d.,]+)(\s?)([^\W\d_][^\s]{0,11}|%)")
 _UNITS = ("kg", "m", "s")
 

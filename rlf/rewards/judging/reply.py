@@ -16,6 +16,7 @@ from rlf.endpoints import TokenLogprob
 
 _FENCED = re.compile(r"```(?:json)?\s*\n(.*?)\n?```", re.DOTALL)
 _THOUGHT = "</think>"
+# Nine digits at most: a judge that writes endless digits gives no score instead of a huge one.
 _NUMBER = re.compile(r"\s*[+-]?\d{1,9}(?:\.\d{1,9})?\s*")
 _WHOLE = re.compile(r"\s*\d{1,3}\s*")
 _SHOWN = 80

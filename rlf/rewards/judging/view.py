@@ -13,6 +13,7 @@ from rlf.rewards.judging.fence import Authored
 from rlf.rewards.judging.settings import Criterion
 from rlf.types import CallRecord, Image, Task, Trajectory
 
+# A sampled turn keeps its stop token, which could end a message in the judge's own template too.
 _TURN_END = re.compile(r"(?:<\|[\w-]+\|>|</s>|<eos>|<end_of_turn>)\s*$")
 
 

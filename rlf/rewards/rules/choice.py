@@ -26,6 +26,7 @@ _WRAPPER = re.compile(
     r"\\(?:text|textbf|textit|textrm|texttt|mathrm|mathbf|mathit|mathsf|bf|rm)(?![a-z])|\\[()\[\],;! ]"
 )
 """LaTeX around a letter, which says nothing."""
+# What Markdown and LaTeX leave around a letter, as in `**B**` or `$B$`, is not part of the answer.
 _MARKS = re.compile(r"[*`$_{}]")
 # One letter, perhaps in brackets or quotes. What follows tells it from a word (`A-level`, `B.5`, `I'm`).
 _LETTER = r"[(\[\"']{0,3}([A-Za-z])(?![A-Za-z0-9]|['.\-][A-Za-z]|\.\d)[)\]\"']{0,3}"
@@ -76,6 +77,7 @@ _FOLLOWING = (
 """What may follow a letter that is chosen, and no article."""
 _ARTICLE = re.compile(rf"[AI] (?!(?:{_FOLLOWING})\b)[a-z]")
 """A letter that is a word of the sentence: "A river", "I think"."""
+# `Is it B?` chooses nothing: letters before a question mark do not count.
 _QUESTION = re.compile(r"[)\]\"']{0,3}\s{0,3}\?")
 _SENTENCE_END = re.compile(r"[)\]\"']{0,3}\s{0,3}(?:[.!]|\n|$)")
 

@@ -22,6 +22,7 @@ _WEAK = re.compile(r",|\band\b", re.IGNORECASE)
 _ANY = re.compile(r"[,;\n]|\band\b", re.IGNORECASE)
 _MARKER = re.compile(r"^[ \t]*(?:[-*\u2022]|\(?\d{1,3}[.)])[ \t]+", re.MULTILINE)
 """What the lines of a list begin with."""
+# The gold is compared by its items, so a fence or `\boxed{}` around the whole list is removed first.
 _WRAPPED = re.compile(r"```(?:json)?\s([^`]+)```|\$?\\boxed\{([^{}]+)\}\$?", re.IGNORECASE)
 _AND = re.compile(r"\s*and\b", re.IGNORECASE)
 

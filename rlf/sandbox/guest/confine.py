@@ -15,9 +15,11 @@ WORK = "/work"
 _EMPTY = "/empty"
 _INSIDE = 1000
 """User and group of sandboxed code as it sees them itself."""
+# Empty files cost inodes and no bytes, so their number needs a limit of its own.
 _FILES_PER_MIB = 64
 _MIN_FILES = 1024
 _OPEN_FILES = 128
+# Linux' default; an unlimited stack would let deep recursion eat the memory limit before Python notices.
 _STACK_BYTES = 8 << 20
 
 

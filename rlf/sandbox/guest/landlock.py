@@ -17,6 +17,7 @@ from .kernel import checked, libc
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 # LANDLOCK_CREATE_RULESET_VERSION and LANDLOCK_RULE_PATH_BENEATH of linux/landlock.h.
 _ABI_QUERY = 1
+# LANDLOCK_RULE_PATH_BENEATH.
 _PATH_BENEATH = 1
 
 # LANDLOCK_ACCESS_FS_*: one bit for each right, in the order of the header.

@@ -116,6 +116,7 @@ def _pack_instructions(instructions: Iterator[_Instruction]) -> bytes:
 
 def _for_server(machine: _Machine, alone: bool) -> Iterator[_Instruction]:
     named = _read_numbers(_LOOKED_AT, machine)
+    # The architecture first: a 32-bit call (int 0x80) has other numbers, and would pass as something else.
     yield _LOAD, 0, 0, _ARCH
     yield _EQUAL, 1, 0, machine.audit_arch
     yield _RETURN, 0, 0, _KILL_PROCESS
@@ -127,6 +128,7 @@ def _for_server(machine: _Machine, alone: bool) -> Iterator[_Instruction]:
         yield from _answer_calls(_IGNORED_ALONE, machine, _ERRNO)
         yield from _answer_by_argument(named["fcntl"], 1, [(_EQUAL, value) for value in _SET_OWNER], _REFUSE, _ALLOW)
     yield from _answer_by_argument(named["ioctl"], 1, [(_EQUAL, value) for value in _IOCTLS], _REFUSE, _ALLOW)
+    # pid 0 is the caller: limits of other processes are out of reach.
     yield from _answer_by_argument(named["prlimit64"], 0, [(_EQUAL, 0)], _ALLOW, _REFUSE)
     yield _RETURN, 0, 0, _ALLOW
 
@@ -136,6 +138,8 @@ def _for_call(machine: _Machine, own_pid: int, alone: bool) -> Iterator[_Instruc
     yield _LOAD, 0, 0, _NUMBER
     yield from _answer_calls(_DENIED_LAST, machine, _REFUSE)
     yield from _without_pointer(named["prlimit64"], 2)
+    # Without a pid namespace other processes are visible: only the process itself may get signals, and only threads
+    # may be made. With one the kernel hides the others, and new namespaces are all that is left to refuse.
     if alone:
         yield from _answer_calls(_DENIED_LAST_ALONE, machine, _REFUSE)
         for name, signal_at in (("kill", 1), ("tgkill", 2), ("rt_sigqueueinfo", 1), ("rt_tgsigqueueinfo", 2)):
@@ -154,8 +158,10 @@ def _answer_calls(table: str, machine: _Machine, answer: int) -> Iterator[_Instr
 
 def _new_calls(machine: _Machine) -> Iterator[_Instruction]:
     block = [instruction for number in _NEW_CALLS for instruction in _answer_instructions(number, _ALLOW)]
+    # Jumps are counted in instructions that are skipped: those of the block and its final return.
     yield _ABOVE, 0, len(block) + 1, machine.last_old_call
     yield from block
+    # ENOSYS and not EPERM: C libraries then fall back to the older call.
     yield _RETURN, 0, 0, _ERRNO | errno.ENOSYS
 
 
@@ -168,6 +174,7 @@ def _answer_by_argument(
     number: int, argument: int, tests: list[tuple[int, int]], answer: int, otherwise: int
 ) -> Iterator[_Instruction]:
     """`answer` to a call whose argument (its low 32 bits) passes any test, `otherwise` to the rest of its calls."""
+    # The kernel reads these arguments as int, so bits above 32 do not count there either.
     yield _EQUAL, 0, 2 * len(tests) + 2, number
     yield _LOAD, 0, 0, _ARGUMENTS + 8 * argument
     for operation, operand in tests:

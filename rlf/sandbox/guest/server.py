@@ -31,7 +31,9 @@ from .kernel import die_with_parent, fork_into_namespaces
 from .program import DESCRIPTOR
 
 _MAX_PACKET = 1 << 16
+# Memory of several processes is summed this often: the kernel limits each process only by itself.
 _TICK_S = 0.05
+# Foreign code yields the processor to the run that waits for it.
 _NICE = 10
 _COMMON = """
 array ast base64 bisect collections copy csv dataclasses datetime decimal encodings.ascii encodings.latin_1 enum
@@ -41,6 +43,7 @@ subprocess textwrap threading time typing unicodedata
 """Modules of the standard library that programs often need, imported once."""
 _STARTED_WITH = 4
 """Descriptors that come with `start`; the last one where a program and its test are connected."""
+# 0 to 2 are stdin, stdout and stderr.
 _CHANNEL = 3
 _MAX_DESCRIPTOR = 1 << 20
 

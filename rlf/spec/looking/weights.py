@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
+# safetensors' own limit for a header.
 _MAX_HEADER_BYTES = 100_000_000
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
 """Keys of `config.json` by which models say how many positions they have."""

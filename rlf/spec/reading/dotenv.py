@@ -20,6 +20,7 @@ _LINE = re.compile(r"(?:export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*=\s*(?P<va
 # Single quotes hold text as it is, double quotes have escapes; a comment may follow either.
 _QUOTED = re.compile(r"""(?:'(?P<plain>[^']*)'|"(?P<escaped>(?:[^"\\]|\\.)*)")\s*(?:#.*)?""")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
+# Only the name: a default after a comma does not change which variable is read.
 _MENTION = re.compile(r"\$\{\s*oc\.env:\s*([A-Za-z_][A-Za-z0-9_]*)")
 
 _taken: dict[str, str] = {}

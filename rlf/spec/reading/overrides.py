@@ -14,6 +14,7 @@ from rlf.spec.reading.nodes import OVERRIDE, Key, KeyPath, Node, dotted, find, m
 from rlf.spec.reading.reader import read_value
 from rlf.spec.reading.sentences import show
 
+# The path ends at the first `=`, since values may hold more of them; DOTALL, since values may have line breaks.
 _FORM = re.compile(r"(?P<sign>[+~]?)(?P<path>[^=]*)(?:=(?P<value>.*))?", re.DOTALL)
 _PLACE = Place(OVERRIDE)
 

@@ -38,9 +38,11 @@ JUDGE_FILES = (("sentinels", "file"), ("cache", "file"), ("serve", "model"))
 """Keys of a judge that name a file or may name a folder."""
 _SMALL_BYTES = 1_000_000
 _NUM_SAMPLES = 32
+# Samples of large files: hashing a model of many gigabytes at every start would take minutes.
 _SAMPLE_BYTES = 16_384
 _MAX_ID_PARTS = 2
 """Of the Hub: OWNER/NAME."""
+# A suffix begins with a letter: `org/name-2.5` is the id of a dataset and no file.
 _SUFFIX = re.compile(r"\.[A-Za-z]\w{0,9}")
 
 

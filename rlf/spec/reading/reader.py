@@ -17,7 +17,9 @@ from rlf.core.yaml_text import BOOL, FLOAT, INT, MERGE, NULL, STR, TAG, CoreLoad
 from rlf.spec.reading.nodes import KeyPath, Node, Scalar, dotted
 
 MAX_BYTES = 1_000_000
+# Aliases can make a small file grow exponentially ("billion laughs"): nodes are counted after they are expanded.
 MAX_NODES = 50_000
+# Well below Python's recursion limit, which YAML's composer and the walks over nodes would hit.
 MAX_DEPTH = 60
 
 

@@ -14,6 +14,7 @@ from rlf.core.errors import RlfError
 
 Json = dict[str, Any]
 
+# Backslashes before `${` count in OmegaConf: each has to be doubled when the text is escaped.
 _REFERENCE = re.compile(r"(\\*)\$\{")
 _VARIABLE = re.compile(r"(?<!\\)\$\{oc\.env:([A-Za-z_]\w*)(?:,'(?:[^'\\]|\\.)*')?\}")
 

@@ -13,6 +13,7 @@ from rlf.tools.imports.names import variable_name
 
 _OPTION = re.compile(r"(-{0,2}[A-Za-z][\w.-]*)=(.+)", re.DOTALL)
 _FLAG = re.compile(r"-{1,2}[A-Za-z][\w-]*")
+# Switches and numbers are no secrets, even under a name such as `token_limit`.
 _PLAIN = re.compile(r"\s*(true|false|yes|no|on|off|-?[\d.]*)\s*", re.IGNORECASE)
 
 

@@ -27,6 +27,7 @@ from rlf.types import ToolOutput
 
 _SQLITE = "sqlite:///"
 _SCHEME = re.compile(r"[a-z][a-z0-9+]*://")
+# SQLAlchemy's name with its driver is accepted, since people copy it from RLF_DB.
 _POSTGRES = re.compile(r"postgresql(\+psycopg)?://")
 
 

@@ -15,6 +15,7 @@ import mcp_types as mcp
 from rlf.tools.failure import ToolFailure
 from rlf.types import Image, Outcome, ToolOutput
 
+# RFC 6570: an operator, then names separated by commas.
 _VARIABLE = re.compile(r"\{([+#./;?&]?)([^{}]+)\}")
 
 

@@ -39,6 +39,7 @@ _EDGE_BYTES: Final = 200
 _BUFFERED_MESSAGES: Final = 64
 _GRACE_S: Final = 0.5
 """Time to end after stdin closed, and again after SIGTERM."""
+# Read from the bytes, so that a message that is too long can still be answered as the failure of its call.
 _ID = re.compile(rb'"id"\s*:\s*(\d+)')
 
 Inbound = MemoryObjectSendStream[SessionMessage | Exception]

@@ -14,6 +14,7 @@ from pydantic_core import from_json
 _METHODS: Final = (b"notifications/message", b"notifications/progress")
 _MAX_EVENT_BYTES: Final = 8_000
 """A longer event is passed on as it comes: it is no line of a log."""
+# Server-sent events end with an empty line, and all three kinds of line breaks are allowed.
 _EVENT_END: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _MAX_END_BYTES: Final = 4
 _DATA: Final = re.compile(rb"^data:(.*)$", re.MULTILINE)

@@ -21,8 +21,11 @@ from rlf.core.errors import RlfError, RunError
 from rlf.core.plain_json import as_json
 from rlf.web.site import Area, Site
 
+# SQLite has no notification: the page reads what is new this often.
 POLL_S = 0.5
+# Below the 30 to 60 s after which proxies cut a silent connection.
 HEARTBEAT_S = 15.0
+# Each stream holds a connection of the browser and a reader of the lineage.
 _MAX_STREAMS = 32
 
 

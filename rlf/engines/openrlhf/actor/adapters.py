@@ -19,6 +19,7 @@ WORKER = "rlf.engines.openrlhf.actor.worker.MergingWorker"
 SCALE = "rlf_lora_scale"
 """Key of vLLM's `additional_config`, which every worker has, whatever process or node it is on."""
 _PREFIX = "base_model.model."
+# PEFT's names: OpenRLHF 0.11.2 sends these and vLLM knows only the module's own name.
 _PART = re.compile(r"(?P<module>.+)\.(?P<part>base_layer|lora_A\.default|lora_B\.default)\.weight")
 _BESIDE = ".base_layer."
 """In the name of what a module with an adapter has beside its weight, such as a bias: it has no adapter."""

@@ -13,9 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+# OpenRLHF reports a step only by this line of its log; the dictionary is Python's repr, not JSON.
 _STEP = re.compile(r"Global step (\d+): (\{.*\})")
+# Two wordings: the first of the synchronous trainer, the second of the asynchronous one (0.11.2).
 _EVALUATION = re.compile(r"(?:Evaluation completed in \S+, global_step|Eval at step) (\d+)(?:, eval_metrics)?:")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+# Ray prefixes lines of actors with `(Name pid=1)`; the exception's class comes after that.
 _ERROR = re.compile(r"^(?:\([^)]*\) )?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit)): ?(.*)$")
 _DIED = re.compile(r"^(?:\([^)]*\) )?\s*class_name: (\w+)$")
 _SAMPLER = "RolloutRayActor"
