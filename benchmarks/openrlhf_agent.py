@@ -3,9 +3,10 @@
 Both play the same two turns (a call of the built-in search tool, an answer) with a sampler that answers at once. What
 is measured is everything but vLLM: prompt, parsing, call, reward, response, and on rlf's side limits, retries and the
 record of the trajectory. OpenRLHF's side is its MultiTurnAgentExecutor with the shortest agent for the same task.
-Results of the tool come from a cache on both sides. Batches alternate in one process; the figures are their medians.
+Results of the tool come from a cache on both sides, or are waited for: 0.05 to 0.2 s, by the question. Batches of 128
+trajectories alternate in one process; the figures are medians, of CPU time and by the clock.
 
-    python benchmarks/openrlhf_agent.py [BATCHES]
+    python benchmarks/openrlhf_agent.py [BATCHES] [--slow]
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import asyncio
 import functools
 import importlib
 import importlib.util
+import itertools
 import json
 import re
 import statistics
@@ -69,7 +71,16 @@ def load_executor() -> Any:
     return importlib.import_module("openrlhf.utils.agent")
 
 
-def shortest_agent(agents: Any) -> Any:
+_delays = itertools.count()
+
+
+async def slow_search(query: str) -> str:
+    """A passage of the encyclopedia, after a while."""
+    await asyncio.sleep(0.05 + 0.15 * (next(_delays) % 16) / 15)
+    return search(query)
+
+
+def shortest_agent(agents: Any, *, slow: bool) -> Any:
     """OpenRLHF's executor with an agent that searches, answers and compares, and does nothing else."""
 
     cached_search = functools.cache(search)
@@ -84,7 +95,8 @@ def shortest_agent(agents: Any) -> Any:
             if called is None:
                 value = float(text.removesuffix("<|im_end|>").strip().lower() == "fentes")
                 return {"rewards": torch.tensor(value), "environment_feedback": "", "done": True}
-            found = cached_search(**json.loads(called[1])["arguments"])
+            arguments = json.loads(called[1])["arguments"]
+            found = await slow_search(**arguments) if slow else cached_search(**arguments)
             feedback = (
                 f"\n<|im_start|>user\n<tool_response>\n{found}\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
             )
@@ -93,23 +105,31 @@ def shortest_agent(agents: Any) -> Any:
     return agents.MultiTurnAgentExecutor(Search)
 
 
-async def cpu_ms(play: Callable[[int], Awaitable[Any]]) -> float:
-    """CPU milliseconds a trajectory, of one batch of `ROWS` groups played at once."""
-    started = time.process_time()
+async def measure_batch(play: Callable[[int], Awaitable[Any]]) -> tuple[float, float]:
+    """Milliseconds a trajectory, of CPU and by the clock, of one batch of `ROWS` groups played at once."""
+    cpu, wall = time.process_time(), time.perf_counter()
     await asyncio.gather(*(play(row) for row in range(ROWS) for _ in range(SAMPLES)))
-    return (time.process_time() - started) * 1000 / (ROWS * SAMPLES)
+    num = ROWS * SAMPLES
+    return (time.process_time() - cpu) * 1000 / num, (time.perf_counter() - wall) * 1000 / num
 
 
-async def measure(num_batches: int, folder: Path) -> None:
+SLOW = (
+    "tools=[{name: search, description: Finds passages., inputSchema: {type: object, properties: {query: "
+    "{type: string}}, required: [query]}, target: {kind: python, callable: 'benchmarks.openrlhf_agent:slow_search'}, "
+    "limits: {max_concurrency: 512}}]"
+)
+
+
+async def measure(num_batches: int, folder: Path, *, slow: bool) -> None:
     """Plays batches of both in turn and prints what they took."""
     tokenizer = load_tokenizer(TINY)
 
     def load(*overrides: str) -> Any:
         return load_spec([ROOT / "specs/search.yaml"], ["engine.kind=openrlhf", *overrides])
 
-    job = new_job(load, folder, f"rollout.num_generations={SAMPLES}")
+    job = new_job(load, folder, f"rollout.num_generations={SAMPLES}", *([SLOW] if slow else []))
     prompt = "<|im_start|>user\nWhere was Rinten born?<|im_end|>\n<|im_start|>assistant\n"
-    theirs = shortest_agent(load_executor())
+    theirs = shortest_agent(load_executor(), slow=slow)
     labels = [label(row) for row in range(ROWS)]
     async with opened(job) as agent:
         params, engine, their_engine = Params(logprobs=None), InstantEngine(tokenizer), InstantEngine(tokenizer)
@@ -124,18 +144,23 @@ async def measure(num_batches: int, folder: Path) -> None:
         responses = await asyncio.gather(peer(0), *(ours(0) for _ in range(SAMPLES)))
         assert [response["reward"] for response in responses] == [1.0] * (SAMPLES + 1)
         assert {len(response["action_ranges"]) for response in responses} == {2}
-        figures: dict[str, list[float]] = {"rlf": [], "OpenRLHF": []}
+        figures: dict[str, list[tuple[float, float]]] = {"rlf": [], "OpenRLHF": []}
         for number in range(num_batches + 1):
             for name, play in (("rlf", ours), ("OpenRLHF", peer)):
-                took = await cpu_ms(play)
+                took = await measure_batch(play)
                 if number:
                     figures[name].append(took)
-    medians = {name: statistics.median(values) for name, values in figures.items()}
-    for name, values in figures.items():
-        print(f"{name:>9}: {medians[name]:.3f} ms of CPU a trajectory ({min(values):.3f} to {max(values):.3f})")
-    print(f"    ratio: {medians['rlf'] / medians['OpenRLHF']:.2f}")
+    for place, what in enumerate(("of CPU", "by the clock")):
+        columns = {name: [took[place] for took in values] for name, values in figures.items()}
+        for name, values in columns.items():
+            median = statistics.median(values)
+            print(f"{name:>9}: {median:.3f} ms {what} a trajectory ({min(values):.3f} to {max(values):.3f})")
+        ratio = statistics.median(columns["rlf"]) / statistics.median(columns["OpenRLHF"])
+        pairs = [one / other for one, other in zip(*columns.values(), strict=True)]
+        print(f"    ratio: {ratio:.2f}, of pairs {statistics.median(pairs):.2f}")
 
 
 if __name__ == "__main__":
+    numbers = [int(word) for word in sys.argv[1:] if word.isdecimal()]
     with tempfile.TemporaryDirectory() as name:
-        asyncio.run(measure(int(sys.argv[1]) if len(sys.argv) > 1 else 15, Path(name)))
+        asyncio.run(measure(numbers[0] if numbers else 15, Path(name), slow="--slow" in sys.argv))

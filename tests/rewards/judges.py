@@ -20,6 +20,8 @@ class Judge:
     def __init__(self, say: Saying) -> None:
         self.say = say
         self.asked: list[Mapping[str, Any]] = []
+        self.keys: list[str | None] = []
+        """`Authorization` of each."""
         handler = type("Handler", (_Handler,), {"judge": self})
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.server.daemon_threads = True
@@ -65,6 +67,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.judge.asked.append(body)
+        self.judge.keys.append(self.headers["Authorization"])
         said = self.judge.say(body)
         if isinstance(said, Mapping) and "status" in said:
             self._send(said["status"], {"error": {"message": "broken on purpose"}})
