@@ -84,7 +84,7 @@ def list_runs(
         print_envelope("runs list", overviews)
     elif overviews:
         console = stdout_console()
-        fitting = shown if columns is not None else fitting_columns(overviews, shown, console.width)
+        fitting = dict.fromkeys(shown) if columns else fitting_columns(overviews, shown, console.width)
         console.print(overview_table(overviews, fitting))
     else:
         print("no run matches." if every else "no runs yet. Start one with `rlf run SPEC`.")

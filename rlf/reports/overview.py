@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -158,6 +158,7 @@ def _filter_facts(item: Overview) -> dict[str, Any]:
 _HEADERS = {"run_id": "run", "spec": "name", "success": "held-out"}
 """Of columns that are not headed by their name."""
 _GIVE_WAY = ("tags", "parent", "seed", "time", "step", "engine", "success", "status", "spec")
+_WRAPPING = ("parent", "tags")
 _PADDING = 2
 _NUMBERS = ("step", "seed", "time", "success", "started")
 
@@ -183,31 +184,37 @@ def shown_columns(overviews: Sequence[Overview], wanted: str | None) -> list[str
     return named
 
 
-def fitting_columns(overviews: Sequence[Overview], columns: Sequence[str], width: int) -> list[str]:
-    """The columns that fit the screen: the least informative are left out first; ids always stay."""
-    kept = list(columns)
+def fitting_columns(overviews: Sequence[Overview], columns: Sequence[str], width: int) -> dict[str, int | None]:
+    """The columns that fit the screen: the least informative are left out first; ids always stay.
+
+    Returns their widths; None for those that wrap, and where the screen is too narrow for the last one.
+    """
+    widths = {name: _column_width(overviews, name) for name in columns}
     for name in _GIVE_WAY:
-        if sum(_column_width(overviews, column) + _PADDING for column in kept) <= width:
-            break
-        kept = [column for column in kept if column != name]
-    return kept
+        if sum(needed + _PADDING for needed in widths.values()) <= width:
+            return {column: None if column in _WRAPPING else needed for column, needed in widths.items()}
+        widths.pop(name, None)
+    return dict.fromkeys(widths)
 
 
 def _column_width(overviews: Sequence[Overview], column: str) -> int:
-    if column in ("parent", "tags"):  # which wrap
+    if column in _WRAPPING:
         return len(column)
     return max(len(_HEADERS.get(column, column)), *(_make_cell(item, column).cell_len for item in overviews))
 
 
-def overview_table(overviews: Sequence[Overview], columns: Sequence[str]) -> Table:
-    """Renders overviews as a table; on a narrow screen parents and tags give way."""
+def overview_table(overviews: Sequence[Overview], columns: Mapping[str, int | None]) -> Table:
+    """Renders overviews as a table; on a narrow screen parents and tags give way.
+
+    Args:
+        columns: with their widths; of None rich measures every cell, which takes a third of its time.
+    """
     table = Table(box=None, padding=(0, _PADDING, 0, 0), header_style="dim")
-    for name in columns:
+    for name, width in columns.items():
         justify: Literal["right", "left"] = "right" if name in _NUMBERS else "left"
-        gives_way = name in ("parent", "tags")
         overflow: Literal["fold", "ellipsis"] = "fold" if name == "run_id" else "ellipsis"  # a cut id names no run
-        no_wrap = not gives_way and name != "run_id"
-        table.add_column(_HEADERS.get(name, name), justify=justify, no_wrap=no_wrap, overflow=overflow)
+        no_wrap = name not in (*_WRAPPING, "run_id")
+        table.add_column(_HEADERS.get(name, name), justify=justify, no_wrap=no_wrap, overflow=overflow, width=width)
     for item in overviews:
         table.add_row(*(_make_cell(item, name) for name in columns))
     return table

@@ -190,6 +190,11 @@ class Term(Kind, ABC, allow_inf_nan=False):
         return self.bounds[1] if self.required is True else self.required
 
     @property
+    def compares_groups(self) -> bool:
+        """Whether the rollouts of a task are compared with each other, so that each waits for all."""
+        return False
+
+    @property
     def peak_weight(self) -> float:
         """The largest size that the weight has in a run."""
         weight = self.weight

@@ -92,9 +92,11 @@ async def collect(
 
 
 def _phase(rollouts: Sequence[Rollout]) -> str:
-    """`train`, or the mode of an evaluation, as the ids have it."""
-    first, *others = rollouts[0].id.split("/") if rollouts else ["nothing"]
-    return others[0] if first == "eval" and others else first
+    """`train`, or the modes of an evaluation, as the ids have it."""
+    if not rollouts:
+        return "nothing"
+    heads = [rollout.id.split("/", 2) for rollout in rollouts]
+    return " and ".join(dict.fromkeys(head[1] if head[0] == "eval" and head[1:] else head[0] for head in heads))
 
 
 class Halt:

@@ -5,22 +5,24 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
 from rlf.reports.statistics import pass_at_k, wilson_interval
 from rlf.rollout.collect import Halt, Player, collect
+from rlf.rollout.loop import Setting
 from rlf.rollout.metrics import rollout_metrics
 from rlf.rollout.rollout import Rollout
 from rlf.spec.models import EvalSpec
 from rlf.training.counting import counts, find_cause
 from rlf.training.harness import Harness
-from rlf.training.rollouts import evaluation_rollout
+from rlf.training.rollouts import evaluation_rollout, mode_of
 from rlf.types.events import EvaluationFinished, EventSink, Interrupted, Notice
 from rlf.types.policy import Policy, Sampling
 from rlf.types.score import Scored
 from rlf.types.task import Task
+from rlf.types.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
 
@@ -46,20 +48,56 @@ async def evaluate(
         step: updates that the policy has seen.
         max_usd: what tools and judges may cost in each mode, which ends early when that is spent.
     """
-    successes = []
-    for mode in modes_of(harness, settings):
+    successes: list[float | None] = []
+    modes = modes_of(harness, settings)
+    for together in [modes] if _may_be_together(harness, max_usd) else [[mode] for mode in modes]:
         rollouts = [
-            evaluation_rollout(task, mode.name, at, seed, step) for task in tasks for at in range(mode.num_samples)
+            evaluation_rollout(task, mode.name, at, seed, step)
+            for task in tasks
+            for mode in together
+            for at in range(mode.num_samples)
         ]
-        logger.info("evaluation after step %d begins: %s, %d rollouts", step, mode.name, len(rollouts))
+        names = " and ".join(mode.name for mode in together)
+        logger.info("evaluation after step %d begins: %s, %d rollouts", step, names, len(rollouts))
         started = time.perf_counter()
-        player = harness.setting(policy, mode.sampling)
-        scored = await play_mode(player, harness, rollouts, mode, step=step, emit=emit, max_usd=max_usd)
-        found = finish_mode(scored, mode, step=step, emit=emit)
-        metrics = {**found.metrics, "time/total_s": time.perf_counter() - started}
-        emit(replace(found, metrics=metrics))
-        successes.append(metrics.get("success"))
+        player = _Modes({mode.name: harness.setting(policy, mode.sampling) for mode in together})
+        scored = await play_mode(player, harness, rollouts, names, step=step, emit=emit, max_usd=max_usd)
+        taken_s = time.perf_counter() - started
+        for mode in together:
+            own = [item for item in scored if mode_of(item.trajectory.id) == mode.name]
+            found = finish_mode(own, mode, step=step, emit=emit)
+            metrics = {**found.metrics, "time/total_s": taken_s}
+            emit(replace(found, metrics=metrics))
+            successes.append(metrics.get("success"))
     return successes[0]
+
+
+def _may_be_together(harness: Harness, max_usd: float | None) -> bool:
+    """Whether all modes may be one collection, in which what their rollouts of a question begin with is computed once.
+
+    Not where each mode has a budget, and not where rollouts of a task are compared, which are those of one mode.
+    """
+    return max_usd is None and not any(term.compares_groups for term in harness.reward.terms)
+
+
+@dataclass(frozen=True, slots=True)
+class _Modes:
+    """Plays rollouts of several modes at once."""
+
+    settings: Mapping[str, Setting]
+    """By the mode's name."""
+
+    def open(self, trajectory_ids: Sequence[str]) -> None:
+        """Announces trajectories to the policy, which is the same in all modes."""
+        next(iter(self.settings.values())).open(trajectory_ids)
+
+    async def play(self, rollout: Rollout, *, cut_off: Callable[[Trajectory], None] | None = None) -> Trajectory:
+        """Plays one trajectory as its mode has it."""
+        return await self.settings[mode_of(rollout.id)].play(rollout, cut_off=cut_off)
+
+    def release(self, trajectory_id: str) -> None:
+        """Ends a trajectory. Safe to call twice."""
+        self.settings[mode_of(trajectory_id)].release(trajectory_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +121,17 @@ async def play_mode(
     player: Player,
     harness: Harness,
     rollouts: Sequence[Rollout],
-    mode: Mode,
+    mode: str,
     *,
     step: int,
     emit: EventSink,
     max_usd: float | None,
     on_scored: Callable[[Scored], None] | None = None,
 ) -> list[Scored]:
-    """Plays rollouts of one mode: all of them, or those that are over when `max_usd` is spent.
+    """Plays rollouts of a mode, or of several: all of them, or those that are over when `max_usd` is spent.
 
     Args:
+        mode: its name, for notices.
         on_scored: takes each trajectory as soon as it is scored.
     """
     halt = Halt()
@@ -107,7 +146,7 @@ async def play_mode(
             on_scored=on_scored,
         )
     if halt.is_called:
-        what = f"evaluation after step {step}, {mode.name}: limits.max_usd_per_evaluation ({max_usd:g}) is spent"
+        what = f"evaluation after step {step}, {mode}: limits.max_usd_per_evaluation ({max_usd:g}) is spent"
         text = f"{what}; it ends with {len(scored)} of {len(rollouts)} trajectories"
         emit(Notice("warning", text, {"step": step, "num_done": len(scored), "num_planned": len(rollouts)}))
     return scored

@@ -81,3 +81,8 @@ def evaluation_rollout(task: Task, mode: str, sample: int, seed: int, step: int 
     return Rollout(
         f"eval/{mode}/{place}{task.id}/{sample}", task, sample, derive_seed(seed, "eval", mode, task.id, sample)
     )
+
+
+def mode_of(evaluation_id: str) -> str:
+    """The mode of an evaluation's rollout."""
+    return evaluation_id.split("/", 2)[1]

@@ -123,7 +123,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("time/experience_s", "seconds", "Its log-probabilities, values and advantages, under OpenRLHF."),
     Metric("time/update_s", "seconds", "Its update."),
     Metric("time/sync_s", "seconds", "Copying the new weights to the sampler, under OpenRLHF."),
-    Metric("time/total_s", "seconds", "A whole evaluation."),
+    Metric("time/total_s", "seconds", "A whole evaluation; of modes played together, of both."),
     Metric("throughput/generate_tokens_per_s", "tokens per second", "Sampled tokens over the time of the rollouts."),
     Metric("throughput/update_tokens_per_s", "tokens per second", "Trained trajectories' tokens over the update's."),
     Metric("memory/peak_bytes", "bytes", "Largest resident size of the process so far."),

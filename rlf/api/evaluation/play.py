@@ -187,7 +187,7 @@ class _Playing:
             self.player,
             self.harness,
             batch,
-            self.mode,
+            self.mode.name,
             step=step,
             emit=self.emit,
             max_usd=None if max_usd is None else max_usd - spent_usd,

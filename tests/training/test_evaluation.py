@@ -1,0 +1,79 @@
+"""What an evaluation plays together, and which trajectories are no part of its figures."""
+
+import asyncio
+from contextlib import nullcontext
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from rlf.rewards import TrajectoryFacts
+from rlf.spec.models import EvalSpec
+from rlf.training import evaluation
+from rlf.training.rollouts import mode_of
+from rlf.types import EvaluationFinished, Notice, Scored, Task
+
+CALL = {"name": "search", "result": "unreachable", "outcome": "unreachable"}
+
+
+def scored(reward, id_="eval/sampled/4/q/0", **facts):
+    trajectory = TrajectoryFacts.model_validate({"gold": "x", **facts}).trajectory()
+    return Scored(replace(trajectory, id=id_), scores=(), reward=reward, success=reward)
+
+
+def harness(*terms):
+    return SimpleNamespace(
+        evaluation=None,
+        greedy=None,
+        reward=SimpleNamespace(terms=terms),
+        setting=lambda *each: None,
+        meter=SimpleNamespace(bounded=lambda *each: nullcontext()),
+    )
+
+
+@pytest.mark.parametrize("num_broken", [0, 2])
+def test_an_evaluation_in_which_a_tool_was_down_names_it_and_the_number(monkeypatch, num_broken):
+    broken = [scored(None, turns=[{"text": "t", "calls": [CALL]}], stop="infra_failure") for _ in range(num_broken)]
+
+    async def collect(*args, **kwargs):
+        return [scored(1.0, answer="x"), *broken]
+
+    monkeypatch.setattr(evaluation, "collect", collect)
+    events = []
+    spec = EvalSpec.model_validate({"greedy": False})
+    success = asyncio.run(evaluation.evaluate(None, harness(), [], spec, seed=0, step=4, emit=events.append))
+    notices = [event for event in events if isinstance(event, Notice)]
+    assert success == 1.0
+    assert len(notices) == bool(num_broken)
+    if num_broken:
+        assert "evaluation after step 4, sampled: 2 of 3 trajectories have no value" in notices[0].text
+        assert "tool 'search' broke 2 of them" in notices[0].text
+
+
+@pytest.mark.parametrize(
+    ("terms", "max_usd", "collections"),
+    [
+        ([], None, [["sampled/a", "greedy/a", "sampled/b", "greedy/b"]]),
+        ([SimpleNamespace(compares_groups=True)], None, [["sampled/a", "sampled/b"], ["greedy/a", "greedy/b"]]),
+        ([], 1.0, [["sampled/a", "sampled/b"], ["greedy/a", "greedy/b"]]),
+    ],
+    ids=["plain", "groups are compared", "a budget for each mode"],
+)
+def test_both_modes_of_a_question_are_played_side_by_side_unless_each_stands_for_itself(
+    monkeypatch, terms, max_usd, collections
+):
+    played, events = [], []
+
+    async def collect(rollouts, *args, **kwargs):
+        played.append([f"{mode_of(rollout.id)}/{rollout.task.id}" for rollout in rollouts])
+        return [scored(float(mode_of(rollout.id) == "greedy"), rollout.id, answer="x") for rollout in rollouts]
+
+    monkeypatch.setattr(evaluation, "collect", collect)
+    tasks = [Task(id=name, messages=()) for name in "ab"]
+    evaluating = evaluation.evaluate(
+        None, harness(*terms), tasks, EvalSpec(), seed=0, step=4, emit=events.append, max_usd=max_usd
+    )
+    assert asyncio.run(evaluating) == 0.0
+    assert played == collections
+    found = [(event.mode, event.metrics["success"]) for event in events if isinstance(event, EvaluationFinished)]
+    assert found == [("sampled", 0.0), ("greedy", 1.0)]
