@@ -239,6 +239,10 @@ def _make_failure(fault: Exception, sent: bool, request: HttpRequest, deadline_s
     Args:
         sent: whether something of the request may have been delivered.
     """
+    if isinstance(fault, aiohttp.ClientConnectorCertificateError):
+        why = getattr(fault.certificate_error, "verify_message", "") or "it cannot be verified"
+        text = f"its certificate is not trusted: {why}. SSL_CERT_FILE names a file with those that are"
+        return EndpointFailure(Outcome.UNREACHABLE, text)
     cause = fault.os_error if isinstance(fault, aiohttp.ClientConnectorError) else fault
     is_late = isinstance(fault, TimeoutError)
     if isinstance(cause, Blocked):
