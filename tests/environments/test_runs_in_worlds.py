@@ -141,7 +141,7 @@ def test_a_column_that_the_reset_needs_and_rows_lack_is_a_fault(project):
 
 def test_a_tool_of_the_worlds_name_is_a_fault(project):
     changed = SPEC.replace("tools: []", f"tools: [{ROOT / 'tool_specs' / 'search.yaml'}]")
-    assert "got 'search', the name of a tool of the world" in faults_of(project, changed)
+    assert "got 'search', a tool of the world has this name" in faults_of(project, changed)
 
 
 def test_plans_without_a_world_keep_their_hash():
