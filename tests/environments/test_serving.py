@@ -1,5 +1,6 @@
 """`rlf env serve`: a spec's world for OpenEnv's own client and validator, for MCP clients, and for rlf's own kinds."""
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -9,6 +10,8 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from mcp import ClientSession
+from mcp.client.streamable_http import streamable_http_client
 
 from rlf.types import Message, Task
 
@@ -112,6 +115,17 @@ def test_the_served_worlds_are_imported_as_the_yaml_of_a_world(url, tmp_path):
     assert f"url: {url}" in done.text and (tmp_path / "world.yaml").read_text() == done.text
 
 
+async def call_ended_world(address):
+    """What a world that was ended answers to a call, and after its next reset."""
+    async with streamable_http_client(address) as (reader, writer), ClientSession(reader, writer) as session:
+        await session.initialize()
+        await session.call_tool("end_world", {"world": "w"})
+        look = {"place": "desk", "world": "w"}
+        late = await session.call_tool("look", look)
+        await session.call_tool("reset_state", {"task": 0, "world": "w"})
+        return [result.content[0].text for result in (late, await session.call_tool("look", look))]
+
+
 def test_the_world_over_mcp_on_http_has_one_episode_for_each_key(played, spec):
     command = [sys.executable, "-m", "rlf", "env", "serve", str(spec), "--mcp", "http", "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as served:
@@ -128,8 +142,10 @@ def test_the_world_over_mcp_on_http_has_one_episode_for_each_key(played, spec):
             task = Task("t", (Message("user", "Go."),), columns={"number": 2})
             script = [call("open", code="CORAL9") + STOP, f"Done.{STOP}"]
             (opened, idle), _ = played(env, script, [f"Done.{STOP}"], task=task)
+            late = asyncio.run(call_ended_world(address))
         finally:
             served.terminate()
             served.wait(20)
+    assert late == ["world 'w' has ended; call reset_state to begin it again", "A note: AMBER7"]
     assert opened.error is idle.error is None, (opened.error, idle.error)
     assert (opened.world.scores, idle.world.scores) == ({"opened": 1.0}, {"opened": 0.0})

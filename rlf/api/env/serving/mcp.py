@@ -1,7 +1,8 @@
 """A world behind MCP: its tools, and `reset_state`, `get_score`, `save_state`, `end_world` for those who train in it.
 
 Every tool takes `world`, a name of the client's choice: worlds of different names share nothing, and a name that is new
-has a world of the first task until it is reset.
+has a world of the first task until it is reset. One that was ended begins again with `reset_state` alone: a late call
+must not step a world that nobody asked for.
 """
 
 from __future__ import annotations
@@ -42,6 +43,17 @@ LIFECYCLE: dict[str, tuple[str, dict[str, Any]]] = {
 def world_server(bench: Bench, ranges: Ranges, name: str) -> Server[dict[str, Any]]:
     """A server of the world's tools and of its lifecycle."""
     sessions: dict[str, Session] = {}
+    ended: set[str] = set()
+    most = bench.spec.limits.max_concurrency
+
+    def find_session(world: str, tool: str) -> Session:
+        """The session of a name, which may be new. Raises RuntimeError."""
+        if world in ended and tool != "reset_state":
+            raise RuntimeError(f"world {world!r} has ended; call reset_state to begin it again")
+        if world not in sessions and len(sessions) >= most:
+            raise RuntimeError(f"{most} worlds are open, the most by limits.max_concurrency; end one by end_world")
+        ended.discard(world)
+        return sessions.setdefault(world, Session(bench, ranges))
 
     async def list_tools(context: Any, params: PaginatedRequestParams | None) -> ListToolsResult:
         named = {one.name: (one.description, dict(one.input_schema)) for one in bench.executor.descriptions}
@@ -56,12 +68,13 @@ def world_server(bench: Bench, ranges: Ranges, name: str) -> Server[dict[str, An
     async def call_tool(context: Any, params: CallToolRequestParams) -> CallToolResult:
         arguments = dict(params.arguments or {})
         world = str(arguments.pop(_WORLD, ""))
-        session = sessions.setdefault(world, Session(bench, ranges))
         try:
             if params.name == "end_world":
-                await sessions.pop(world).close()
+                ended.add(world)
+                if world in sessions:
+                    await sessions.pop(world).close()
                 return _make_result({"worlds": len(sessions)})
-            return await _called(session, params.name, arguments)
+            return await _called(find_session(world, params.name), params.name, arguments)
         except (WorldFailure, RuntimeError, ValueError) as failure:
             return CallToolResult(content=[TextContent(type="text", text=str(failure))], is_error=True)
 
