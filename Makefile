@@ -45,7 +45,7 @@ lint: .venv/installed-dev  ## Style, types, and the direction of imports.
 	$(BIN)/lint-imports
 
 # Data first: what is shipped as questions is what the models are measured on.
-EMBEDDED := encyclopedia shop programs rooms bisect compose tiny small reader clerk games
+EMBEDDED := encyclopedia shop programs rooms bisect compose tiny small reader clerk games prober
 embedded: .venv/installed  ## Makes the built-in worlds and models again from their seeds.
 	for part in $(EMBEDDED); do $(BIN)/python -m rlf.builtin.$$part.build || exit; done
 

@@ -1,7 +1,7 @@
 """Every algorithm on the three tasks where something has to be found: how much is learned, how soon, and how surely.
 
 Run: `python benchmarks/learning.py [--quick] [--runs runs/learning] [--workers 2] [--table]`. Each setting is a sweep
-of rlf's over seeds; started again, the command continues what is unfinished. `--quick` is four settings, three seeds
+of rlf's over seeds; started again, the command continues what is unfinished. `--quick` is three settings, three seeds
 and half of the steps; `--table` prints what is there without running anything. The curve is the success of each
 step's own rollouts, on questions that come once in many steps; `after` is the held-out success after the last step.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rlf.lineage.records import Run
 
 ROOT = Path(__file__).parents[1]
-STEPS_BY_TASK = {"rooms": 50, "bisect": 120, "compose": 60}
+STEPS_BY_TASK = {"rooms": 50, "bisect": 80, "compose": 60}
 NUM_SEEDS, QUICK_SEEDS = 5, 3
 HALF = 0.5
 WINDOW = 3
@@ -47,10 +47,10 @@ def name_settings() -> dict[str, tuple[str, ...]]:
     }
 
 
-QUICK = ("grpo", "reinforce_baseline", "grpo, rate 3e-4")
+QUICK = ("grpo", "reinforce_baseline")
 """Settings of the quick mode."""
 TURNS = "turn credit"
-"""rooms_turns.yaml as it is: what outcomes alone are held against."""
+"""rooms_turns.yaml and bisect_turns.yaml as they are: what outcomes alone are held against."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Unit:
 
     def command(self, runs: Path) -> list[str]:
         """What starts it."""
-        spec = "rooms_turns" if self.setting == TURNS else self.task
+        spec = f"{self.task}_turns" if self.setting == TURNS else self.task
         own = () if self.setting == TURNS else name_settings()[self.setting]
         fixed = (
             f"train.steps={self.steps}",
@@ -85,7 +85,8 @@ class Unit:
 def list_units(*, quick: bool, seeds: int | None, only: Sequence[str]) -> list[Unit]:
     """Every unit whose `task, setting` is in `only`, or all; the quick mode has fewer and shorter ones."""
     names = QUICK if quick else tuple(name_settings())
-    pairs = [(task, name) for name in names for task in STEPS_BY_TASK] + [("rooms", TURNS)]
+    pairs = [(task, name) for name in names for task in STEPS_BY_TASK]
+    pairs += [("rooms", TURNS), ("bisect", TURNS)]
     num_seeds = seeds or (QUICK_SEEDS if quick else NUM_SEEDS)
     units = [Unit(task, name, num_seeds, STEPS_BY_TASK[task] // (2 if quick else 1)) for task, name in pairs]
     return [unit for unit in units if not only or f"{unit.task}, {unit.setting}" in only]

@@ -28,7 +28,7 @@ _SPLITS_BY_GAME = {
 _GAMES = {
     f"{game}/{split}": f"{game}/data/{split}.jsonl" for game, splits in _SPLITS_BY_GAME.items() for split in splits
 }
-_MODELS = {name: f"{name}/checkpoint" for name in ("clerk", "games", "guesser", "reader", "small", "tiny")}
+_MODELS = {name: f"{name}/checkpoint" for name in ("clerk", "games", "guesser", "prober", "reader", "small", "tiny")}
 _PATHS = {**_FILES, **_QUESTIONS, **_ORDERS, **_GAMES, **_MODELS, "shop/database": "shop/data/shop.sqlite"}
 
 

@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from rlf.builtin.games import CHECKPOINT
 from rlf.builtin.games.goal import reached
 from rlf.builtin.games.tokenizer import build_tokenizer
 from rlf.builtin.names import builtin_path
+from rlf.builtin.prober import CHECKPOINT as PROBER
 from rlf.builtin.rooms import demonstrations as room_demonstrations
 from rlf.builtin.rooms.build import build as build_rooms
 from rlf.builtin.rooms.vault import CLOSED, COLOURS, chance, plan_vault
@@ -136,6 +138,19 @@ def test_probes_run_out() -> None:
     assert [box("Bednox", 0).text for _ in range(5)] == [f"{HIGHER}0"] * 4 + ["no probes left"]
 
 
+def test_a_probe_is_worth_more_the_nearer_it_is_to_the_middle_of_what_is_possible() -> None:
+    elsewhere, box = (row["question"].split()[1] for row in rows("bisect/train")[6:8])
+    hidden, asked = hidden_number(box), rows("bisect/train")[7]
+    assert 12 < hidden < 24, hidden
+    probes = [{"box": elsewhere, "number": 32}, *({"box": box, "number": number} for number in (0, 24, 24, 12))]
+    earned = bisect.halvings(played(asked, bisect.Box(), *probes))
+    # Of 63 numbers 24 leaves 23 at the least, where 32 would leave 31; of 1 to 23 12 leaves 11, which is all one can.
+    assert earned == [0.0, 0.0, 24 / 32, 0.0, 1.0]
+    found = played(asked, bisect.Box(), *[{"box": box, "number": hidden}] * 2)
+    assert bisect.halvings(found) == [hidden / 32, 0.0]
+    assert bisect.halvings(replace(found, turns=(*found.turns, Turn(0, 0, 0, "")))) == [hidden / 32, 0.0, 1.0]
+
+
 def test_a_lying_box_misleads_bisection() -> None:
     found = [bisect_box(bisect.BoxLying(), row["question"].split()[1])[0] for row in rows("bisect/heldout")]
     assert sum(text.startswith("found") for text in found) / len(found) < 0.1
@@ -207,6 +222,30 @@ def test_demonstrations_of_the_shipped_habits_seldom_succeed() -> None:
 
     assert share(box_demonstrations, "nothing") < 0.07
     assert share(room_demonstrations, "closed") < 0.07
+
+
+def test_a_drill_shows_any_probes_and_teaches_those_where_the_number_may_be() -> None:
+    tokenizer, rng, num_left = build_tokenizer(), random.Random(0), []
+    for box in split_names(Split.TRAIN)[:40]:
+        row = box_demonstrations.drill(tokenizer, rng, box)
+        taught = tokenizer.decode([token for token, acts in zip(row.token_ids, row.is_action, strict=True) if acts])
+        numbers = [int(number) for number in re.findall(r'"number": (\d+)', tokenizer.decode(row.token_ids))]
+        first = len(numbers) - taught.count('"number"')
+        hidden = hidden_number(box)
+        for place, number in enumerate(numbers[first:], start=first):
+            low = max((one + 1 for one in numbers[:place] if one < hidden), default=1)
+            high = min((one - 1 for one in numbers[:place] if one > hidden), default=NUM_NUMBERS)
+            assert low <= number <= high
+            num_left.append(high - low + 1)
+    assert min(num_left) == 1
+    assert max(num_left) > NUM_NUMBERS // 2
+
+
+def test_the_prober_is_small_and_poor() -> None:
+    card = json.loads((PROBER / "card.json").read_text())
+    assert sum(path.stat().st_size for path in PROBER.iterdir()) < 1_000_000
+    assert 0.0 < card["base"]["sampled"] <= 0.05
+    assert card["habits"]["shares"] == {str(habit): share for habit, share in box_demonstrations.POLICY.items()}
 
 
 def test_random_probes_reach_every_number() -> None:

@@ -4,5 +4,6 @@ A policy that probes at random finds one box in twenty: how to probe has to be e
 """
 
 from rlf.builtin.bisect.box import Box, BoxFour, BoxLying, BoxWide
+from rlf.builtin.bisect.credit import halvings
 
-__all__ = ["Box", "BoxFour", "BoxLying", "BoxWide"]
+__all__ = ["Box", "BoxFour", "BoxLying", "BoxWide", "halvings"]

@@ -43,17 +43,35 @@ class Box:
 
     def __init__(self) -> None:
         self._num_done = 0
+        self._bounds_by_box: dict[str, tuple[int, int]] = {}
 
     def __call__(self, box: str, number: int) -> ToolOutput:
-        """Says where the hidden number is (`higher than 20`), what the box holds, or that no probe is left."""
+        """Says where the hidden number is (`higher than 20`), what the box holds, or that no probe is left.
+
+        The structured result has how well the probe halves the numbers that were possible: 1 in their middle, less
+        towards their ends, 0 outside of them.
+        """
         if self._num_done == self.num_probes:
             return ToolOutput(SPENT, structured={"is_goal": False})
         self._num_done += 1
         hidden = hidden_number(box, self.num_numbers)
+        halving = self._narrow(box, number, hidden)
         if number == hidden:
-            return ToolOutput(prize(box), structured={"is_goal": True})
+            return ToolOutput(prize(box), structured={"is_goal": True, "halving": halving})
         text = f"{self._direction(is_higher=hidden > number)}{number}"
-        return ToolOutput(text, structured={"is_goal": False})
+        return ToolOutput(text, structured={"is_goal": False, "halving": halving})
+
+    def _narrow(self, box: str, number: int, hidden: int) -> float:
+        """Keeps the numbers that are still possible, none once it is found; returns how well the probe halves them."""
+        low, high = self._bounds_by_box.get(box, (1, self.num_numbers))
+        num_less, num_more = number - low, high - number
+        halving = max(0.0, (min(num_less, num_more) + 1) / max(1, (high - low + 2) // 2))
+        if number <= hidden:
+            low = max(low, number + 1)
+        if number >= hidden:
+            high = min(high, max(number - 1, hidden))
+        self._bounds_by_box[box] = low, high
+        return halving
 
     def _direction(self, *, is_higher: bool) -> str:
         return HIGHER if is_higher else LOWER

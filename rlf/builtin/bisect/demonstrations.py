@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 
 from transformers import PreTrainedTokenizerFast
 
-from rlf.builtin.bisect.box import FOUND, HIGHER, LOWER, NUM_NUMBERS, NUM_PROBES, SPENT, Box, question
+from rlf.builtin.bisect.box import FOUND, HIGHER, LOWER, NUM_NUMBERS, NUM_PROBES, SPENT, Box, hidden_number, question
 from rlf.builtin.tiny.demonstrations import Demonstration
 from rlf.builtin.tiny.layout import call_text, observation_ids, opening_ids, turn_ids
 
-__all__ = ["PHRASES", "POLICY", "Habit", "demonstrate"]
+__all__ = ["PHRASES", "POLICY", "Habit", "demonstrate", "drill"]
 
 PHRASES = (
     "Tools: probe",
@@ -44,19 +44,45 @@ POLICY: dict[Habit, float] = {Habit.INSIDE: 0.33, Habit.ANYWHERE: 0.17, Habit.GI
 """How often the shipped policy follows each habit, drawn again for each probe."""
 
 
+_NEAR = (1, 2, 4, 8, 16)
+"""How far from the hidden number a drill's given probes may be."""
+
+
 def demonstrate(
     tokenizer: PreTrainedTokenizerFast, rng: random.Random, box: str, draw_habit: Callable[[], Habit]
 ) -> Demonstration:
     """Probes of a box by the habits drawn, six unless one finds the number or gives up, and the prize or "nothing"."""
+    return _probe(tokenizer, rng, box, [], draw_habit)
+
+
+def drill(tokenizer: PreTrainedTokenizerFast, rng: random.Random, box: str) -> Demonstration:
+    """Probes at random where the number may be, after some that are only read and leave few such numbers."""
+    hidden = hidden_number(box)
+    given = [hidden + rng.choice((-1, 1)) * rng.randint(1, rng.choice(_NEAR)) for _ in range(rng.randint(1, 5))]
+    return _probe(tokenizer, rng, box, [min(max(number, 1), NUM_NUMBERS) for number in given], lambda: Habit.INSIDE)
+
+
+def _probe(
+    tokenizer: PreTrainedTokenizerFast,
+    rng: random.Random,
+    box: str,
+    given: Sequence[int],
+    draw_habit: Callable[[], Habit],
+) -> Demonstration:
     tool, row = Box(), Demonstration()
     row.read(opening_ids(tokenizer, "Tools: probe", question(box)))
     low, high, answer = 1, NUM_NUMBERS, "nothing"
-    for _ in range(NUM_PROBES):
-        habit = draw_habit()
+    for turn in range(NUM_PROBES):
+        is_given = turn < len(given)
+        habit = None if is_given else draw_habit()
         if habit is Habit.GIVE_UP:
             break
-        number = rng.randint(low, high) if habit is Habit.INSIDE else rng.randint(1, NUM_NUMBERS)
-        row.act(turn_ids(tokenizer, call_text([("probe", {"box": box, "number": number})])))
+        if is_given:
+            number = given[turn]
+        else:
+            number = rng.randint(low, high) if habit is Habit.INSIDE else rng.randint(1, NUM_NUMBERS)
+        write = row.read if is_given else row.act
+        write(turn_ids(tokenizer, call_text([("probe", {"box": box, "number": number})])))
         text = tool(box, number).text
         row.read(observation_ids(tokenizer, [text]))
         if text.startswith(FOUND):

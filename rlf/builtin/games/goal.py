@@ -1,10 +1,10 @@
-"""The outcome of rooms and bisect: whether the tool showed the treasure that was asked for."""
+"""What rooms and bisect reward: whether the tool showed the treasure that was asked for, and credit turn by turn."""
 
 from __future__ import annotations
 
-from rlf.types import Trajectory
+from rlf.types import CallRecord, Trajectory
 
-__all__ = ["reached"]
+__all__ = ["credit_turns", "reached"]
 
 
 def reached(trajectory: Trajectory) -> float:
@@ -16,3 +16,20 @@ def reached(trajectory: Trajectory) -> float:
     return float(
         any(result.structured.get("is_goal") is True and result.text == trajectory.task.answer for result in results)
     )
+
+
+def credit_turns(trajectory: Trajectory, *, subject: str, key: str) -> list[float | None]:
+    """What the results of each turn have under `key`, the least of them; None for a turn without any.
+
+    A call is worth 0 where its argument `subject` is not the name that the question begins with, as its second word.
+    """
+    asked = trajectory.task.messages[-1].content.split()[1]
+    credits_by_turn = ([_credit(record, asked, subject, key) for record in turn.calls] for turn in trajectory.turns)
+    return [min((value for value in values if value is not None), default=None) for values in credits_by_turn]
+
+
+def _credit(record: CallRecord, asked: str, subject: str, key: str) -> float | None:
+    result = record.result.structured
+    if not isinstance(result, dict) or key not in result:
+        return None
+    return float(result[key]) if record.call.arguments[subject] == asked else 0.0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rlf.types import CallRecord, Trajectory
+from rlf.builtin.games.goal import credit_turns
+from rlf.types import Trajectory
 
 __all__ = ["right_doors"]
 
@@ -12,13 +13,4 @@ def right_doors(trajectory: Trajectory) -> list[float | None]:
 
     A door of another vault than the question's is wrong.
     """
-    question = trajectory.task.messages[-1].content
-    credits_by_turn = ([_credit(record, question) for record in turn.calls] for turn in trajectory.turns)
-    return [min((value for value in values if value is not None), default=None) for values in credits_by_turn]
-
-
-def _credit(record: CallRecord, question: str) -> float | None:
-    result = record.result.structured
-    if not isinstance(result, dict) or "is_right" not in result:
-        return None
-    return float(result["is_right"] and question.startswith(f"Vault {record.call.arguments['vault']} has "))
+    return credit_turns(trajectory, subject="vault", key="is_right")

@@ -1,0 +1,10 @@
+"""The model behind `builtin:prober`: it keeps what a box's answers allow, probes there at random, and mostly gives up.
+
+`checkpoint/` holds the shipped files; `python -m rlf.builtin.prober.build` makes them again from nothing.
+"""
+
+from pathlib import Path
+
+__all__ = ["CHECKPOINT"]
+
+CHECKPOINT = Path(__file__).parent / "checkpoint"
