@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Insert
 
 _MANY = 32
-"""Rows from which on compiling a statement anew costs less than SQLAlchemy's work for each row."""
+"""Rows from which on compiling a statement again costs less than SQLAlchemy's work for each row."""
 _BATCH = 500
 """Fewer than the objects after which Python looks for garbage, among all that there is at last."""
 

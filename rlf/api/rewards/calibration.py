@@ -40,5 +40,5 @@ async def calibrate(term: JudgeTerm, labels: Path, *, seed: int, threshold: floa
         assert isinstance(scorer, JudgeScorer), f"a judge opens {type(scorer).__name__}"
         judged = await judge_all(scorer, term, items)
     if all(each.judgement.value is None for each in judged):
-        raise RlfError(f"no item of {len(items)} could be judged: {judged[0].judgement.reason}. Check the judge.")
+        raise RlfError(f"none of {len(items)} items could be judged: {judged[0].judgement.reason}. Check the judge.")
     return compare_with_labels(term, judged, threshold)
