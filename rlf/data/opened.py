@@ -10,6 +10,7 @@ from typing import Any, TypeVar, overload
 from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.core.hashing import hash_json
 from rlf.core.remember import read_note, remember, stamp_file
+from rlf.data.mixture import mixture_files
 from rlf.data.tasks import dataset_hash, load_tasks
 from rlf.types import Task
 
@@ -91,11 +92,13 @@ def _stamp_files(source: Mapping[str, Any]) -> list[Any] | None:
     """What all files of a dataset are known by; None where that is not known, or not worth it."""
     name = source["path"]
     path = builtin_path(name.removeprefix(BUILTIN)) if name.startswith(BUILTIN) else Path(name)
-    least = 0 if path.suffix == ".parquet" else MIN_BYTES  # the reader of parquet takes longer to load than small files
+    # The reader of parquet takes longer to load than small files. A mixture is small, and what it lists is not.
+    least = 0 if path.suffix in (".parquet", ".yaml") else MIN_BYTES
     if source["images"] is not None or not path.is_absolute() or stamp_file(path, least) is None:
         return None
     named = [Path(value) for key in ("template", "system", "examples") if isinstance(value := source[key], str)]
-    stamps = [stamp_file(file) for file in (path, *(file for file in named if _is_file(file)))]
+    mixed = list(map(Path, mixture_files(name)))
+    stamps = [stamp_file(file) for file in (path, *mixed, *(file for file in named if _is_file(file)))]
     return None if None in stamps else stamps
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.core import Place, nearest
 from rlf.data.files import read_csv, read_json, read_jsonl
+from rlf.data.mixture import SUFFIX, mix_rows
 from rlf.data.rows import Row, fail, shown_name
 from rlf.data.tables import read_hub, read_parquet
 
@@ -30,6 +31,9 @@ def read_rows(path: str, config: str | None, split: str, limit: int | None) -> l
     limit = None if limit is None else min(limit, sys.maxsize)
     file = builtin_path(path.removeprefix(BUILTIN)) if path.startswith(BUILTIN) else Path(path)
     shown = shown_name(path)
+    if path.endswith(SUFFIX):
+        _check_is_file(file, shown)
+        return list(islice(mix_rows(file, shown, read_rows), limit))
     if file.suffix in READERS:
         _check_is_file(file, shown)
         try:

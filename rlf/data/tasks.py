@@ -45,7 +45,7 @@ def load_tasks(
     """The tasks of a dataset, in its order. A column may be dotted: `extra_info.index`.
 
     Args:
-        path: `builtin:NAME`, a .jsonl, .json, .csv or .parquet file, or a Hugging Face dataset id.
+        path: `builtin:NAME`, a .jsonl, .json, .csv, .parquet or .mix.yaml file, or a Hugging Face dataset id.
         config: configuration of a Hugging Face dataset.
         split: split of a Hugging Face dataset.
         prompt: column with the question, or with a list of {role, content} messages.

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.core import Fault, RlfError, hash_bytes, hash_json, hash_path
 from rlf.core.remember import MIN_BYTES, remember, stamp_file
+from rlf.data.mixture import mixture_files
 from rlf.data.source import READERS
 from rlf.data.template import TEMPLATE_SUFFIXES
 from rlf.environments.kind import ENV_KINDS, EnvSpec
@@ -170,7 +171,7 @@ def local_inputs(spec: RunSpec) -> list[InputFile]:
     declarations = spec.model_dump(mode="json", include={"tools", "rewards", "env"})
     named = [("code", str(path)) for path in project_code(declarations)]
     named += [("code", argument) for tool in spec.tools for argument in _server_files(tool)]
-    named += [("data", source.path) for source in sources]
+    named += [("data", path) for source in sources for path in (source.path, *mixture_files(source.path))]
     beside = [getattr(source, key) for source in sources for key, _ in DATA_FILES]
     named += [("data", text) for text in beside if isinstance(text, str)]
     named += [("data", t.sentinels.file) for t in spec.rewards if isinstance(t, JudgeTerm) and t.sentinels is not None]

@@ -39,7 +39,7 @@ REFUSED = {
     "data.apply_chat_template": "the agent renders prompts, token by token. Write chat",
     "data.input_template": "the agent renders prompts, token by token. Write data.train.template",
     "data.image_key": "rows name their images in the task. Write data.train.images",
-    "data.prompt_probs": "there is one dataset",
+    "data.prompt_probs": "rlf writes the dataset. Write weights in a .mix.yaml file, and it as data.train.path",
     "data.prompt_split": "rlf writes the dataset. Write data.train.split",
     "data.max_samples": "rlf writes as many rows as there are to draw. Write train.steps",
     "eval.split": "rlf writes the dataset. Write data.eval.split",
