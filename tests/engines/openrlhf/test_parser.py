@@ -111,6 +111,23 @@ def test_what_openrlhf_says_of_the_options_is_a_warning(load):
     ]
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("rollout.vllm_generate_batch_size: 64", "which step takes a group sampled ahead"),
+        ("reward.remote_url: 'http://host'", "Write a reward term"),
+        ("reward.model_name_or_path: org/judge", "Write a reward term"),
+        ("ds.load_in_4bit: true", "takes none of 4 bits"),
+        ("data.prompt_probs: '0.7,0.3'", ".mix.yaml"),
+        ("ckpt.best_metric_key: reward", "no checkpoints beside those that `checkpoint` names"),
+    ],
+)
+def test_what_users_of_openrlhf_ask_for_and_a_job_cannot_have_is_a_fault_with_its_reason(option, words, load):
+    faults = list(find_flag_faults(load(f"+engine.extra_flags={{{option}}}")))
+    assert [fault.path for fault in faults] == [f"engine.extra_flags.{option.partition(':')[0]}"]
+    assert words in faults[0].message
+
+
 def test_a_penalty_on_length_is_reported_to_count_tool_output(load):
     _, warnings = check_options(load("+engine.extra_flags.reward.stop_properly_penalty_coef=0.5"))
     assert "counts tool output" in warnings[0].message

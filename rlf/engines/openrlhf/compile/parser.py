@@ -95,8 +95,9 @@ def find_flag_faults(loaded: LoadedSpec) -> Iterator[Fault]:
     emitted = {option.flag: option for option in OPTIONS}
     for flag, path, value in _extra(openrlhf_settings(loaded.spec).extra_flags):
         if flag in emitted:
-            keys = emitted[flag].keys.split()
-            fix = f", from {keys[0]}. Write that instead." if keys else ". Remove it."
+            keys, note = emitted[flag].keys.split(), emitted[flag].note
+            why = f": {note}" if note else ""
+            fix = f", from {keys[0]}. Write that instead." if keys else f"{why}. Remove it."
             yield loaded.fault(path, f"rlf writes --{flag} itself{fix}")
         elif flag in REFUSED:
             yield loaded.fault(path, f"--{flag} is not for rlf's jobs: {REFUSED[flag]}.")
