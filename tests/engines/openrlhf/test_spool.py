@@ -290,6 +290,14 @@ def test_records_are_the_same_from_other_processes_with_what_the_lineage_stores_
     pool = SpoolPool(encode, num_processes=1)
     with closing(pool), patch("rlf.engines.openrlhf.spool.pool._HERE_BYTES", 0):
         there = SpoolReader(tmp_path, pool).read()
+        damaged = tmp_path / "damaged"
+        damaged.mkdir()
+        (damaged / "a.spool").write_bytes(to_frame(items[0], Redactor({}))[:-1] + b"x")
+        with pytest.raises(RunError, match=r"a\.spool: the record that begins at byte 0 cannot be read"):
+            SpoolReader(damaged, pool).read()
+        os.kill(pool.pids[0], signal.SIGKILL)
+        with pytest.raises(RunError, match="was killed"):
+            SpoolReader(tmp_path, pool).read()
     assert len(here) == 41
     assert [getattr(line, "encoded", None) for line in there] == [getattr(line, "encoded", None) for line in here]
     assert there == here
