@@ -77,6 +77,11 @@ class WorldEpisode:
         """What is to be kept of it so far."""
         return replace(self._kept, failed=self._failed, world_s=self._world_s)
 
+    @property
+    def state(self) -> Any:
+        """The world's state after the last step, as JSON values; None where it shows none."""
+        return self._state
+
     def owns(self, tool: str) -> bool:
         """Whether a tool is the world's."""
         return tool in self._names

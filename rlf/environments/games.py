@@ -190,11 +190,13 @@ class OwnRandom:
 
 
 def freeze(*values: Any) -> bytes | None:
-    """Values by pickle; None where one cannot be."""
+    """Values by pickle; None where one cannot be, or does not come back: wrappers that forward attributes recurse."""
     try:
-        return pickle.dumps(values)
-    except (pickle.PicklingError, TypeError, AttributeError):
+        frozen = pickle.dumps(values)
+        pickle.loads(frozen)
+    except (pickle.PicklingError, TypeError, AttributeError, RecursionError):
         return None
+    return frozen
 
 
 class PlayedGame:

@@ -105,6 +105,8 @@ def test_the_same_world_over_mcp_has_lifecycle_tools_for_the_trainer(played, spe
     (trajectory, idle), _ = played(env, turns, [f"Done.{STOP}"], task=task)
     assert trajectory.error is None, trajectory.error
     assert [record.result.text for record in trajectory.calls] == ["A note: CORAL9", "It is open."]
+    assert trajectory.turns[1].world.changes[0].difference == "state.opened: false -> true"
+    assert trajectory.world.first_state == idle.world.first_state
     assert (trajectory.world.scores, idle.world.scores) == ({"opened": 1.0}, {"opened": 0.0})
 
 

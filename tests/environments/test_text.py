@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from rlf.environments import EnvSpec
-from rlf.types import StopReason
+from rlf.environments.games import PlayedGame
+from rlf.types import StopReason, Task
 
 from .conftest import STOP
 
@@ -43,6 +44,13 @@ def test_words_that_make_a_game_raise_are_its_own_failure_unless_the_spec_names_
     assert other.stop is StopReason.INFRA_FAILURE
     all_of_them = EnvSpec.model_validate({**env, "invalid": {"raises": ["Exception"]}})
     assert "which every failure of the game is" in all_of_them.static_complaints()[0]
+
+
+def test_a_game_that_pickle_does_not_bring_back_has_no_snapshots():
+    games = {name: PlayedGame(f"{PACKAGE}:{name}", {}) for name in ("Number", "Wrapped")}
+    for game in games.values():
+        game.reset(Task("t", ()), 0)
+    assert games["Number"].snapshot() is not None and games["Wrapped"].snapshot() is None
 
 
 def test_what_cannot_be_played_is_a_fault_before_the_run():

@@ -35,7 +35,7 @@ LIFECYCLE: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "get_score": ("Score the present state.", {"type": "object", "properties": {}}),
     "end_world": ("Close the world.", {"type": "object", "properties": {}}),
-    "save_state": ("Show the state of the session.", {"type": "object", "properties": {}}),
+    "save_state": ("Show the task and the state of the world.", {"type": "object", "properties": {}}),
 }
 """Tools that no policy should see, with description and schema."""
 
@@ -90,7 +90,7 @@ async def _called(session: Session, name: str, arguments: dict[str, Any]) -> Cal
     if name == "reset_state":
         return _make_result({"text": await session.reset(arguments.get("task"), arguments.get("seed"))})
     if name == "save_state":
-        return _make_result(session.state())
+        return _make_result(session.world_state())
     if session.task is None:
         await session.reset(0)
     if name == "get_score":

@@ -95,6 +95,11 @@ class Session:
             await episode.close()
             await self._bench.executor.end_trajectory(self._id)
 
+    def world_state(self) -> dict[str, Any]:
+        """The task, and the state that the world shows after its last step."""
+        task = None if self.task is None else self.task.id
+        return {"task": task, "state": None if self._episode is None else self._episode.state}
+
     def state(self) -> dict[str, Any]:
         """State of the session."""
         return {
