@@ -349,9 +349,9 @@ def test_in_an_asynchronous_mode_trained_models_share_gpus_and_vllm_has_its_own(
 @pytest.mark.parametrize(
     ("overrides", "place", "words"),
     [
-        (("+engine.colocate=trained",), "engine.colocate", "puts vLLM there too"),
+        (("+engine.colocate=trained",), "engine.colocate", "places vLLM there too"),
         (("+engine.muon={}", "+engine.zero_stage=3"), "engine.zero_stage", "refuses Muon"),
-        (("+engine.muon={}", "+engine.offload_optimizer=true"), "engine.offload_optimizer", "on the GPU alone"),
+        (("+engine.muon={}", "+engine.offload_optimizer=true"), "engine.offload_optimizer", "only on the GPU"),
         (("+engine.ema=0.99", LORA), "engine.ema", "which do not include adapters"),
     ],
 )
