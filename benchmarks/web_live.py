@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 _PORT, _TABS = 8751, 8
+_PATIENCE = 3000
+"""Tenths of a second until a server answers, on a machine with other work."""
 _BROWSER = Path(__file__).parents[1] / ".venv" / "browser"
 
 
@@ -28,13 +30,14 @@ def serve(project: Path) -> subprocess.Popen[bytes]:
     """A server of a project, once it answers."""
     command = [sys.executable, "-m", "rlf", "web", str(project), "--port", str(_PORT), "--token", ""]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    for _ in range(600):
+    for _ in range(_PATIENCE):
         try:
             ask("GET", "/api/v1/jobs")
         except OSError:
             time.sleep(0.1)
         else:
             return server
+    server.kill()
     raise SystemExit("the server does not answer")
 
 

@@ -119,7 +119,7 @@ def walk(hand: Mouse, page: Any, project: Path, address: str) -> None:
     hand.fill(page.get_by_label("Name"), "mine")
     hand.press(page.get_by_role("button", name="Make"))
     page.wait_for_url(re.compile("tool_specs/mine.yaml"))
-    _edit(hand, page, project / "tool_specs/mine.yaml", ("name: search", "name: mine"))
+    _edit(hand, page, project / "tool_specs/mine.yaml", {"name: search": "name: mine", "timeout_s: 2": "timeout_s: 30"})
     hand.go("Tools", "t")
     hand.press(page.get_by_role("navigation", name="tools").get_by_role("link", name=re.compile("^mine")))
     hand.fill(page.locator("[data-fields] input"), "Where was Bednox born?")
@@ -184,12 +184,15 @@ def walk(hand: Mouse, page: Any, project: Path, address: str) -> None:
         _note("pages exported", f"{len(archive.namelist())} files, {'index.html' in archive.namelist()}")
 
 
-def _edit(hand: Mouse, page: Any, file: Path, change: tuple[str, str]) -> None:
-    """Replaces the whole text of the editor by one with a change, and saves."""
+def _edit(hand: Mouse, page: Any, file: Path, changes: dict[str, str]) -> None:
+    """Replaces the whole text of the editor by one with changes, and saves."""
+    text = file.read_text()
+    for old, new in changes.items():
+        text = text.replace(old, new)
     editor = page.locator(".cm-content")
     hand.end_of_editor(editor)
     page.keyboard.press("Control+a")
-    page.keyboard.insert_text(file.read_text().replace(*change))
+    page.keyboard.insert_text(text)
     page.locator("#checked.ok").wait_for()
     hand.save()
     page.locator("#saved", has_text=re.compile("^saved$")).wait_for()
@@ -239,7 +242,7 @@ def main() -> None:
 
 
 def _wait_for(address: str) -> None:
-    for _ in range(600):
+    for _ in range(3000):
         try:
             urllib.request.urlopen(f"{address}/static/icon.svg").close()
         except OSError:

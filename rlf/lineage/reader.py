@@ -360,10 +360,13 @@ class Reader:
         table = tables.trajectories
         key = tuple_(table.c.phase, table.c.step, table.c.k)
         places = [(head.phase, head.step, head.k) for head in heads]
+        found: dict[tuple[str, int, int], StoredTrajectory | None] = {}
         with self.store.read() as connection:
-            rows = connection.execute(select(table).where(table.c.run_id == run_id, key.in_(places))).all()
-            stored = zip(rows, _read_wholes(connection, rows), strict=True)
-            found = {(row.phase, row.step, row.k): one for row, one in stored}
+            for start in range(0, len(places), _FEW):
+                here = key.in_(places[start : start + _FEW])
+                rows = connection.execute(select(table).where(table.c.run_id == run_id, here)).all()
+                stored = zip(rows, _read_wholes(connection, rows), strict=True)
+                found |= {(row.phase, row.step, row.k): one for row, one in stored}
         return [found.get(place) for place in places]
 
     def calls(

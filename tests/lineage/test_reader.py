@@ -85,6 +85,23 @@ def test_trajectories_are_filtered(store, run_id, reader):
     assert found(limit=2) == everything[:2]
 
 
+def test_several_trajectories_are_read_as_each_of_them_is(store, run_id, reader, monkeypatch):
+    with Recorder(store, run_id) as recorder:
+        recorder(StepFinished(1, {}, [scored(number) for number in range(3)], [0.0] * 3))
+        recorder(EvaluationFinished(1, "greedy", {}, [scored(8)]))
+    heads = reader.trajectories(run_id)[::-1]
+    monkeypatch.setattr("rlf.lineage.reader._FEW", 2)
+    assert reader.wholes(run_id, heads) == [reader.whole(run_id, head) for head in heads]
+    assert reader.wholes(run_id, [replace(heads[0], k=9), heads[0]]) == [None, reader.whole(run_id, heads[0])]
+
+
+def test_some_steps_of_a_long_run_are_read(store, run_id, reader):
+    with Recorder(store, run_id) as recorder:
+        for step in range(1, 8):
+            recorder(StepFinished(step, {"success": 0.5}, (), ()))
+    assert [one.step for one in reader.steps(run_id, stride=3)] == [3, 6]
+
+
 def test_a_trajectory_is_that_of_the_latest_step_unless_one_is_named(store, run_id, reader):
     with Recorder(store, run_id) as recorder:
         recorder(StepFinished(1, {}, [scored(1)], [0.0]))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
+from io import BytesIO
+from zipfile import ZipFile
 
 import pytest
 
-from rlf.api.jobs import Jobs, JobState
+from rlf.api.jobs import PAGES, Jobs, JobState
 from rlf.core.errors import NotFoundError, RlfError, RunError
 from rlf.lineage.process import current_process, is_gone, process_of, send_signal
 
@@ -42,6 +46,20 @@ def test_no_more_jobs_run_than_may(tmp_path):
     jobs = Jobs(tmp_path / "runs", tmp_path, max_running=0)
     with pytest.raises(RunError, match="which is the limit"):
         jobs.start("run", ["--version"])
+
+
+def test_the_pages_of_an_export_are_one_archive_once_it_is_done(clients, tmp_path):
+    client, folder = clients(runs_folder=tmp_path), tmp_path / ".jobs" / "20260102-030405-0b0b"
+    (folder / PAGES / "t").mkdir(parents=True)
+    (folder / PAGES / "t" / "train-1-0.html").write_text("a trajectory")
+    process = asdict(process_of(os.getpid()))
+    about = {"action": "export", "command": "rlf web export x", "started": 0.0, "process": process}
+    (folder / "job.json").write_text(json.dumps(about))
+    asked = f"/api/v1/jobs/{folder.name}/pages"
+    assert client.get(asked).status_code == 404
+    (folder / "exit_code").write_text("0")
+    with ZipFile(BytesIO(client.get(asked).content)) as archive:
+        assert archive.read("t/train-1-0.html") == b"a trajectory"
 
 
 @pytest.mark.parametrize("name", ["../x", "..", ".", "none", "a/b", "", "\0", "x" * 300])

@@ -35,6 +35,28 @@ def test_every_view_of_a_run_stands_in_the_navigation(client):
         assert f'<a href="{run}{path}" aria-current="page">' in page.text
 
 
+def test_what_could_not_be_scored_is_hatched_and_says_why(client):
+    text = client.get(f"/runs/{run_record().id}/t/train/1/1").text
+    assert "mark unscorable" in text and "unscorable: no host" in text
+
+
+def test_tokens_of_a_long_trajectory_come_in_windows(client, monkeypatch):
+    monkeypatch.setattr("rlf.web.pages.trajectories._MAX_TOKENS", 8)
+    text = client.get(f"/runs/{run_record().id}/t/train/1/0?view=tokens&begin=8").text
+    assert re.findall(r'data-i="(\d+)"', text) == [str(place) for place in range(8, 16)]
+    assert "begin=16" in text
+
+
+def test_an_empty_folder_becomes_a_project(clients, tmp_path):
+    (tmp_path / "mine").mkdir()
+    client = clients(project=tmp_path / "mine")
+    assert "/api/v1/projects/here" in client.get("/projects").text
+    made = client.post("/api/v1/projects/here", json={"template": "search"})
+    assert made.status_code == 201 and (tmp_path / "mine/specs/mine.yaml").is_file()
+    assert "/api/v1/projects/here" not in client.get("/projects").text
+    assert client.post("/api/v1/projects/here", json={"template": "search"}).status_code == 422
+
+
 def test_a_list_of_trajectories_keeps_what_was_asked_on_the_way_to_one(client):
     page = client.get(f"/runs/{run_record().id}/t?phase=sampled&sort=reward")
     assert "?phase=sampled&amp;sort=reward" in page.text

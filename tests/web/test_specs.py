@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rlf.api.fresh.client import FreshProcesses
 from rlf.api.specs.files import ProjectFiles, StaleError
 from rlf.core.errors import RunError
 
@@ -173,6 +174,20 @@ def checking(tmp_path_factory):
     with TestClient(create_app(WebSettings(folder, folder / "runs", port=8642)), base_url=ORIGIN) as client:
         client.headers |= {"Origin": ORIGIN, "X-RLF": "1"}
         yield client, folder
+
+
+def test_an_answer_is_kept_until_a_file_of_the_project_changes(tmp_path, monkeypatch):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools/mine.py").write_text("one")
+    fresh, asked = FreshProcesses(tmp_path, tmp_path / "runs"), list[str]()
+    monkeypatch.setattr(fresh, "call", lambda task, **_: asked.append(task) or len(asked))
+    assert [fresh.read("list_tools", files=[]), fresh.read("list_tools", files=[])] == [1, 1]
+    (tmp_path / "runs/rlf.db").write_text("a run")
+    assert fresh.read("list_tools", files=[]) == 1
+    (tmp_path / "tools/mine.py").write_text("other")
+    assert fresh.read("list_tools", files=[]) == 2
+    assert fresh.read("list_tools", files=["a"]) == 3
 
 
 def test_a_text_that_is_not_saved_is_checked_with_the_places_of_its_faults(checking):
