@@ -36,6 +36,7 @@ def serve_page(settings: WebSettings, announce: Callable[[str], None]) -> None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((settings.host, settings.port))
+            listener.listen()  # of two that are bound one may listen
         except OSError as error:
             raise RunError(
                 f"--port: {settings.host} port {settings.port} cannot be used: {error.strerror}. Name another one."

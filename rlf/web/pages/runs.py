@@ -29,7 +29,7 @@ from rlf.web.site import Site
 
 router = APIRouter(include_in_schema=False)
 
-_PER_PAGE = 50
+_PER_PAGE, _MAX_ROWS = 50, 500
 _NUM_NEWEST = 6
 _MAX_POINTS = 36
 """Of a small curve, of twice as many at most."""
@@ -67,22 +67,26 @@ def show_start() -> RedirectResponse:
 
 
 @router.get("/runs")
-def show_runs(request: Request, q: str = "", sort: str = "", after: str = "", only: str = "") -> HTMLResponse:
+def show_runs(
+    request: Request, q: str = "", sort: str = "", after: str = "", only: str = "", rows: int = 0
+) -> HTMLResponse:
     """Runs that a filter wants, 50 at a time.
 
     Args:
         after: the run behind which the next ones are wanted.
         only: `rows`: without the page around them.
+        rows: how many are shown already.
     """
-    fault, rows, found = "", list[RunRow](), OverviewPage((), 0, 0, None)
+    fault, shown, found = "", list[RunRow](), OverviewPage((), 0, 0, None)
+    limit = max(_PER_PAGE, min(rows, _MAX_ROWS))
     if site_of(request).has_lineage:
         try:
             with lineage(request) as reader:
-                found = page_overviews(reader, q or None, sort or None, after or None, _PER_PAGE)
-                rows = _run_rows(site_of(request), reader, found.runs)
+                found = page_overviews(reader, q or None, sort or None, after or None, limit)
+                shown = _run_rows(site_of(request), reader, found.runs)
         except RlfError as error:
             fault = str(error)
-    values = {"rows": rows, "found": found, "q": q, "sort": sort, "fault": fault, "names": NAMES}
+    values = {"rows": shown, "found": found, "q": q, "sort": sort, "fault": fault, "names": NAMES}
     template = "runs_rows.html" if only == "rows" else "runs.html"
     return page(request, template, "Runs", place="runs", **values)
 

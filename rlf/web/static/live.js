@@ -17,6 +17,10 @@ function refresh() {
   }, Math.max(150, refreshed + LEAST_MS - Date.now()));
 }
 
+// A list that is drawn again stays as long as it is.
+document.addEventListener("htmx:configRequest", ({detail: {elt, parameters}}) => {
+  if (elt.dataset.live === "runs") parameters.rows = elt.querySelectorAll("tbody tr[id]").length;
+});
 document.addEventListener("htmx:beforeRequest", ({detail: {elt, xhr}}) => {
   if (!elt.dataset.live) return;
   asked++;

@@ -100,6 +100,9 @@ def test_a_long_list_comes_by_scrolling_each_run_once_and_its_filter_survives_a_
             page.locator(f"tr[id='run-{119 - number:03d}']").wait_for(state="attached")
         ids = page.locator(".runs tbody tr").evaluate_all("rows => rows.map(row => row.id)")
         assert ids == [f"run-{number:03d}" for number in range(119, -1, -1)]
+        with page.expect_response(re.compile("rows=120")):
+            page.evaluate("() => { dispatchEvent(new Event('rlf:changed')) }")
+        assert page.locator(".runs tbody tr").count() == 120
         page.locator("[data-filter]").fill("seed > 116")
         page.keyboard.press("Enter")
         page.wait_for_url(re.compile("seed"))
