@@ -19,7 +19,7 @@ function open(place) {
   const readOnly = document.body.dataset.readOnly === "yes" || narrow;
   let etag = place.dataset.etag, saved = field.value, timer = 0, number = 0, root = null;
   const address = `/api/v1/specs/${path.split("/").map(encodeURIComponent).join("/")}`;
-  const schema = read(`/api/v1/schema/${role}`).then(found => { root = found; }, () => {});
+  read(`/api/v1/schema/${role}`).then(found => { root = found; }, () => {});
 
   const text = () => view.state.doc.toString();
   const overrides = () => ($("overrides")?.value.match(/(?:[^\s"']|"[^"]*"|'[^']*')+/g) || []);
@@ -169,7 +169,7 @@ function open(place) {
     } catch (error) { toast(error.message, true); } finally { button.disabled = false; }
   });
   addEventListener("beforeunload", event => { if (text() !== saved) event.preventDefault(); });
-  schema.then(check);
+  check();
 }
 
 // The plan in figures: work, memory, time, what evaluations can show, and the values that were set.
