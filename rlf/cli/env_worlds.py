@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from rich.text import Text
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, split_arguments
 from rlf.cli.envelope import print_result
 from rlf.cli.output import facts_table, plain_table
+from rlf.core import nearest
 from rlf.core.errors import CheckError, RlfError
 from rlf.reports.quantities import visible
 
@@ -124,6 +126,9 @@ def _refuse_unsound(page: Page) -> None:
         raise CheckError(f"the world is not ready for training; these checks failed: {names}.")
 
 
+_HOW_TO_PLAY = "TOOL name=value or TOOL {JSON} calls, other lines are answers, an empty line ends, /undo takes back"
+
+
 def play_world(
     arguments: SpecArguments,
     task: Annotated[int, typer.Option("--task", metavar="N", min=0, help="Which task of the training data.")] = 0,
@@ -133,7 +138,7 @@ def play_world(
     """Play a world in the terminal: you are the policy.
 
     A line `TOOL {JSON}` or `TOOL name=value ...` is a call, any other one is what you say; an empty line or the end of
-    the input ends the episode; `/undo` takes the last action back.
+    the input ends the episode; `/undo` takes the last action back, `/help` repeats this.
     """
     import asyncio
 
@@ -165,6 +170,9 @@ def play_world(
                 num_shown -= 1
                 tell("  taken back")
                 raise worlds.Undone
+            if line.startswith("/"):
+                tell(f"  {'there is nothing to take back' if line == '/undo' else _HOW_TO_PLAY}")
+                continue
             try:
                 return _read_action(line, scene) if line else None
             except ValueError as fault:
@@ -180,12 +188,12 @@ def play_world(
 
 def _opening_lines(scene: Scene, prompt: str | None) -> list[str]:
     if prompt is not None:
-        return [prompt]
+        return [prompt, _HOW_TO_PLAY]
     lines = [message.content for message in scene.task.messages] + ([scene.observation] if scene.observation else [])
     for tool in scene.tools:
         names = ", ".join(tool.input_schema.get("properties") or ())
         lines.append(f"  {tool.name}({names}): {tool.description}")
-    return lines
+    return [*lines, _HOW_TO_PLAY]
 
 
 def _show_happened(step: Happened) -> list[str]:
@@ -205,6 +213,9 @@ def _read_action(line: str, scene: Scene) -> Action:
 
     name, _, rest = line.partition(" ")
     tool = next((tool for tool in scene.tools if tool.name == name), None)
+    if tool is None and re.match(r"\s*(\{|\w+=)", rest):
+        known = [tool.name for tool in scene.tools]
+        raise ValueError(f"there is no tool {name!r}{nearest(name, known)} (known: {', '.join(known) or 'none'})")
     if tool is None:
         return line
     if rest.lstrip().startswith("{"):

@@ -64,6 +64,13 @@ def test_a_person_plays_a_world_line_by_line(run):
     assert "2 actions; scores: opened 1" in done.output
 
 
+def test_a_misspelt_line_of_a_person_ends_no_episode(run):
+    done = run("play", "world.yaml", given="/undo\n/help\nlok place=desk\nlook place=desk\n\n")
+    assert "there is nothing to take back" in done.output and "an empty line ends" in done.output
+    assert "there is no tool 'lok'; did you mean 'look'?" in done.output
+    assert "1 actions; scores: opened 0" in done.output
+
+
 def test_an_action_of_a_person_is_taken_back(run):
     given = 'open {"code": "WRONG"}\nlook place=desk\n/undo\n/undo\nlook place=shelf\n\n'
     done = run("play", "world.yaml", given=given)
