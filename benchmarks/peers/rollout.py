@@ -1,10 +1,11 @@
 """Rollouts of the embedded model: rlf's sampler beside transformers' `generate` with a barrier per turn.
 
 Both play the same questions with the same tools, sampling settings and limits; the two take turns in one process and
-the medians are printed with their ratio. The baseline generates a whole left-padded batch until its last row stops,
-runs every tool call, and feeds the whole conversation again for the next turn, as simple loops do.
+the medians are printed with their ratio. The baseline generates a whole left-padded batch until its last row stops and
+runs every tool call. It keeps keys and values over turns, drops rows that are over, and appends results on the right;
+with --feed-again it feeds the whole conversation for each turn, as simple loops do.
 
-    python benchmarks/peers/rollout.py [--model runs/ID/model] [--trajectories 128] [--rounds 5] [--tool-latency 0.0]
+    python benchmarks/peers/rollout.py --model runs/ID/model [--trajectories 128] [--rounds 5] [--tool-latency 0.0]
 """
 
 from __future__ import annotations
@@ -77,55 +78,90 @@ async def play_rlf(harness, tools, sampler, rollouts):
     )
 
 
-async def play_barrier(harness, tools, model, rollouts, pad_id):
+async def play_barrier(harness, tools, model, rollouts, pad_id, *, feeds_again):
     chat, limits = harness.chat, harness.limits
     started, cpu_s = time.perf_counter(), time.process_time()
     rows = [chat.prompt(r.task.messages, tools.descriptions) for r in rollouts]
     active, num_sampled, right = list(range(len(rows))), 0, 0
+    batch = Padded(pad_id, [rows[i] for i in active])
     for turn in range(limits.max_turns):
-        new = generate(model, [rows[i] for i in active], limits, chat, pad_id)
+        new = batch.generate(model, limits, chat)
         results = []
-        for i, tokens in zip(active, new, strict=True):
+        for place, (i, tokens) in enumerate(zip(active, new, strict=True)):
             rows[i] = rows[i] + tokens
             num_sampled += len(tokens)
             parsed = chat.parse(chat.decode(tokens), truncated=tokens[-1] not in chat.stop_token_ids)
             if parsed.answer is not None:
                 right += parsed.answer.strip().lower() == str(rollouts[i].task.answer).strip().lower()
             elif turn + 1 < limits.max_turns and tokens[-1] in chat.stop_token_ids:
-                results.append((i, parsed))
-        calls = [tools.invoke(call, trajectory_id=str(i)) for i, parsed in results for call in parsed.calls]
+                results.append((place, i, parsed))
+        calls = [tools.invoke(call, trajectory_id=str(i)) for _, i, parsed in results for call in parsed.calls]
         replies = iter(await asyncio.gather(*calls))  # the barrier: everyone waits for the slowest call
-        active = []
-        for i, parsed in results:
+        places, active, observations = [], [], []
+        for place, i, parsed in results:
             texts = [next(replies).text if hasattr(item, "arguments") else item.message for item in parsed.observed]
             observation = chat.observation(texts, closed=True)
             if len(rows[i]) + len(observation) < limits.max_total_tokens:
                 rows[i] = rows[i] + observation
+                places.append(place)
                 active.append(i)
+                observations.append(observation)
         if not active:
             break
+        if feeds_again:
+            batch = Padded(pad_id, [rows[i] for i in active])
+        else:
+            batch.extend(places, observations)
     return Played(time.perf_counter() - started, time.process_time() - cpu_s, num_sampled, right / len(rollouts))
 
 
-def generate(model, rows, limits, chat, pad_id):
-    width = max(map(len, rows))
-    tokens = torch.full((len(rows), width), pad_id)
-    mask = torch.zeros_like(tokens)
-    for row, ids in enumerate(rows):
-        tokens[row, width - len(ids) :] = torch.tensor(ids)
-        mask[row, width - len(ids) :] = 1
-    out = model.generate(
-        tokens,
-        attention_mask=mask,
-        do_sample=True,
-        temperature=1.0,
-        top_k=0,
-        top_p=1.0,
-        max_new_tokens=max(1, limits.max_total_tokens - width),
-        eos_token_id=list(chat.stop_token_ids),
-        pad_token_id=pad_id,
-    )
-    return [until_stop(ids.tolist(), chat.stop_token_ids) for ids in out[:, width:]]
+class Padded:
+    """Conversations of a batch with holes of padding, and the keys and values of what was fed of them."""
+
+    def __init__(self, pad_id, rows):
+        self.pad_id, self.cache = pad_id, None
+        self.tokens = self.mask = torch.zeros((len(rows), 0), dtype=torch.long)
+        self.append(rows)
+
+    def append(self, rows):
+        """Appends tokens, padded on their left."""
+        width = max(map(len, rows))
+        tokens = torch.full((len(rows), width), self.pad_id)
+        mask = torch.zeros_like(tokens)
+        for row, ids in enumerate(rows):
+            tokens[row, width - len(ids) :] = torch.tensor(ids)
+            mask[row, width - len(ids) :] = 1
+        self.tokens, self.mask = torch.cat([self.tokens, tokens], 1), torch.cat([self.mask, mask], 1)
+
+    def extend(self, places, observations):
+        """Keeps some rows, and appends to each."""
+        kept = torch.tensor(places)
+        self.tokens, self.mask = self.tokens[kept], self.mask[kept]
+        self.cache.batch_select_indices(kept)
+        self.append(observations)
+
+    def generate(self, model, limits, chat):
+        """Samples a turn of every row."""
+        width = self.tokens.shape[1]
+        out = model.generate(
+            self.tokens,
+            attention_mask=self.mask,
+            past_key_values=self.cache,
+            return_dict_in_generate=True,
+            do_sample=True,
+            temperature=1.0,
+            top_k=0,
+            top_p=1.0,
+            max_new_tokens=max(1, limits.max_total_tokens - int(self.mask.sum(1).max())),
+            eos_token_id=list(chat.stop_token_ids),
+            pad_token_id=self.pad_id,
+        )
+        new = [until_stop(ids.tolist(), chat.stop_token_ids) for ids in out.sequences[:, width:]]
+        self.tokens, self.cache = out.sequences, out.past_key_values
+        lengths = torch.tensor([len(ids) for ids in new])
+        sampled = torch.arange(out.sequences.shape[1] - width) < lengths[:, None]
+        self.mask = torch.cat([self.mask, sampled.long()], 1)
+        return new
 
 
 def until_stop(ids, stops):
@@ -163,7 +199,9 @@ async def main(arguments):
                 one = await play_rlf(harness, tools, sampler, rollouts)
             torch.set_num_threads(arguments.cores)
             torch.manual_seed(round_)
-            other = await play_barrier(harness, tools, theirs, rollouts, tokenizer.pad_token_id)
+            other = await play_barrier(
+                harness, tools, theirs, rollouts, tokenizer.pad_token_id, feeds_again=arguments.feed_again
+            )
             if round_:  # the first round warms both up
                 played["rlf"].append(one)
                 played["barrier"].append(other)
@@ -191,4 +229,5 @@ if __name__ == "__main__":
     parser.add_argument("--tool-latency", type=float, default=0.0, help="seconds added to each tool call")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="threads of the baseline")
     parser.add_argument("--model", help="a folder with trained weights; without: the untrained built-in model")
+    parser.add_argument("--feed-again", action="store_true", help="the baseline keeps no keys over turns")
     asyncio.run(main(parser.parse_args()))
