@@ -10,7 +10,6 @@ place of a thread, which is in its favour. The sides take turns in one process.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import importlib.util
 import io
@@ -25,7 +24,7 @@ from statistics import median
 from rlf.builtin.names import builtin_path
 from rlf.chat.format import open_format
 from rlf.chat.tokenizer import load_tokenizer
-from rlf.rewards import Rule, Term, TrajectoryFacts
+from rlf.rewards import Term, TrajectoryFacts
 from rlf.types import ToolCall, ToolDescription
 
 SCHEMA = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
@@ -43,6 +42,10 @@ OFF_FORMAT = {
     "second call malformed": f"<tool_call>{GOOD}</tool_call><tool_call>{GOOD[:-1]}</tool_call>",
     "rehearsed while thinking": f"<think><tool_call>{GOOD}</tool_call></think>The answer is Vell.",
 }
+
+
+NOWHERE = io.StringIO()
+NUM_CALLS = 500
 
 
 class Inline:
@@ -68,16 +71,16 @@ def load_verl(folder: Path, path: str):
     return module
 
 
-def cost_us(work, number):
-    """CPU microseconds of each of so many calls."""
+def cost_us(work):
+    """CPU microseconds of a call."""
     started = time.process_time()
-    for _ in range(number):
+    for _ in range(NUM_CALLS):
         work()
-    return 1e6 * (time.process_time() - started) / number
+    return 1e6 * (time.process_time() - started) / NUM_CALLS
 
 
 def compare(name, ours, theirs, rounds):
-    pairs = [(cost_us(ours, 500), cost_us(theirs, 500)) for _ in range(rounds + 1)][1:]
+    pairs = [(cost_us(ours), cost_us(theirs)) for _ in range(rounds + 1)][1:]
     ratios = sorted(own / other for own, other in pairs)
     own, other = (median(side) for side in zip(*pairs, strict=True))
     spread = f"{median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
@@ -94,8 +97,8 @@ def run_now(coroutine):
 
 
 def main(arguments):
-    logging.disable(logging.ERROR)
-    tokenizer = load_tokenizer(str(builtin_path("builtin:tiny")))
+    logging.disable(logging.ERROR)  # verl logs what it cannot read
+    tokenizer = load_tokenizer(str(builtin_path("tiny")))
     chat = open_format("hermes", tokenizer, [TOOL])
     verl = load_verl(arguments.verl, "experimental/agent_loop/tool_parser.py").HermesToolParser(tokenizer)
     call = f"I look for it. {chat.write_call(ToolCall('search', {'query': 'the town on the river Orr'}))}"
@@ -120,30 +123,30 @@ def main(arguments):
 
 
 def rewards(verl, rounds):
-    """Exact match of answers to golds with articles, case and punctuation."""
+    """Exact match with articles, case and punctuation: answers that differ, eight of each question."""
     rule = Term.model_validate({"kind": "rule", "name": "right", "rule": "exact_match"})
-    golds = ["the town of Vell", "Vell"]
-    for name, answer, value in (("reward of a right answer", "Town of Vell.", 1.0), ("of a wrong one", "Bednox", 0.0)):
-        facts = {"gold": golds, "answer": answer, "turns": [{"text": answer, "num_tokens": 8}]}
-        trajectory = TrajectoryFacts.model_validate(facts).trajectory("t", task_id="q")
-        text = f"<answer>{answer}</answer>"
+    for name, answer, value in (
+        ("reward of a right answer", "Town of Vell {}.", 1.0),
+        ("of a wrong one", "Orr {}", 0.0),
+    ):
+        cases = []
+        for number in range(NUM_CALLS * (rounds + 1) + 1):
+            said, golds = answer.format(number), [f"the town of Vell {number}", f"Vell {number // 8}"]
+            facts = {"gold": golds, "answer": said, "turns": [{"text": said, "num_tokens": 8}]}
+            trajectory = TrajectoryFacts.model_validate(facts).trajectory("t", task_id="q")
+            cases.append((trajectory, f"<answer>{said}</answer>", {"target": golds}))
+        mine, other = iter(cases), iter(cases)
 
-        def theirs(text=text):
-            return verl.compute_score(text, {"target": golds})
+        def ours(mine=mine):
+            return rule.judge(next(mine)[0]).value
 
-        def ours(trajectory=trajectory):
-            return rule.judge(trajectory)
+        def theirs(other=other):
+            _, text, gold = next(other)
+            with contextlib.redirect_stdout(NOWHERE):  # it prints one in 64
+                return verl.compute_score(text, gold)
 
-        with contextlib.redirect_stdout(io.StringIO()):  # it prints one in 64
-            assert theirs() == value
-            printed = io.StringIO()
-        assert ours() in (value, (value, "")) or ours()[0] == value
-        with contextlib.redirect_stdout(printed):
-            pairs = [(cost_us(ours, 500), cost_us(theirs, 500)) for _ in range(rounds)]
-        ratios = sorted(own / other for own, other in pairs)
-        own, other = (median(side) for side in zip(*pairs, strict=True))
-        spread = f"{median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
-        print(f"{name:24} rlf {own:7.1f} us  verl {other:7.1f} us  rlf / verl {spread}")
+        assert ours() == theirs() == value
+        compare(name, ours, theirs, rounds)
 
 
 if __name__ == "__main__":
