@@ -104,13 +104,15 @@ def _normalize_text(text: str) -> str:
     text = _EMPHASIS.sub(r"\2", text if bullet is None else text[bullet.end() :])
     text = _THOUSANDS.sub(lambda number: number[1].replace(",", ""), text)
     text = _BETWEEN.sub(r"\1 ", _HYPHEN.sub(" ", _LONG_DASH.sub("-", text)))
-    chunks = [chunk for chunk in text.casefold().split() if _strip_punctuation(chunk)]
-    start = next((at for at, chunk in enumerate(chunks[:-1]) if chunk.lstrip(_OPENING) not in _LEADING), -1)
-    return " ".join(map(_strip_punctuation, chunks[start:]))
+    words = [(chunk, word) for chunk in text.casefold().split() if (word := _strip_punctuation(chunk))]
+    start = next((at for at, (chunk, _) in enumerate(words[:-1]) if chunk.lstrip(_OPENING) not in _LEADING), -1)
+    return " ".join(word for _, word in words[start:])
 
 
 def _strip_punctuation(chunk: str) -> str:
     """A word without the punctuation around it; brackets that belong to the word stay: f(x)."""
+    if chunk.isalnum():
+        return chunk
     if _ABBREVIATION.fullmatch(chunk):
         return chunk.replace(".", "")
     for _ in range(_MAX_LAYERS):
