@@ -13,7 +13,7 @@ import typer
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, split_arguments
 from rlf.cli.envelope import print_envelope, print_result
 from rlf.cli.foreign import NoImport, announced
-from rlf.core.errors import SpecError
+from rlf.core.errors import RlfError, SpecError
 
 if TYPE_CHECKING:
     from rlf.api.specs.plans import Checked
@@ -63,8 +63,13 @@ def check(
 def _summarize_check(checked: Checked) -> str:
     plan, spec = checked.plan, checked.plan.spec
     size = f"{_count_noun(spec.train.steps, 'step')} of {plan.num_trajectories_per_step} trajectories"
-    numbers = [_count_noun(len(spec.tools), "tool"), _count_noun(len(spec.rewards), "reward term")]
-    return ", ".join([spec.name, *numbers, size, f"plan {plan.plan_hash[:12]}"])
+    try:
+        num_tools = len(spec.tool_names)
+    except RlfError:  # a world whose tools only running it shows
+        num_tools = len(spec.tools)
+    world = [] if spec.env is None else [f"{spec.env.kind} world"]
+    numbers = [_count_noun(num_tools, "tool"), _count_noun(len(spec.rewards), "reward term")]
+    return ", ".join([spec.name, *world, *numbers, size, f"plan {plan.plan_hash[:12]}"])
 
 
 def _count_noun(number: int, noun: str) -> str:

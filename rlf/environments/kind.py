@@ -13,6 +13,7 @@ from typing import ClassVar, Protocol, Self
 from pydantic import Field, PrivateAttr
 
 from rlf.core import Registry, RlfError
+from rlf.core.foreign import NotRun
 from rlf.core.kinds import Kind
 from rlf.core.meter import Meter
 from rlf.core.models import StrictModel
@@ -92,6 +93,8 @@ class EnvSpec(Kind, ABC, allow_inf_nan=False):
         if self._described is None:
             try:
                 self._described = tuple(self.describe_tools())
+            except NotRun:
+                raise
             except RlfError as fault:  # looking may take many seconds, and several checks ask
                 self._described = fault
                 raise

@@ -7,8 +7,10 @@ import shlex
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import rlf
+from rlf.cli.main import app
 from rlf.environments import EnvSpec
 from rlf.spec import load_spec
 from rlf.types import Message, Task
@@ -38,9 +40,12 @@ def test_every_block_is_a_file_or_commands():
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_of_the_guide_is_right(command):
-    program, verb, file = shlex.split(command)
-    assert (program, verb) == ("rlf", "check")
-    assert not rlf.check(file).faults
+    program, *verb, file = shlex.split(command)
+    assert program == "rlf" and tuple(verb) in {("check",), ("run",), ("env", "test"), ("env", "attack")}
+    if verb[0] == "env":
+        assert CliRunner().invoke(app, [*verb, file]).exit_code == 0
+    else:
+        assert not rlf.check(file).faults
 
 
 def env_of(file) -> EnvSpec:
