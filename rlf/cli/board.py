@@ -99,7 +99,7 @@ def _list_lines(progress: Progress, curve_width: int) -> Iterator[tuple[str, Ren
     for label, content in (
         ("terms", _term_parts(metrics)),
         ("tools", _tool_parts(metrics)),
-        ("parsing", _parsing_parts(metrics)),
+        ("parsing", Parts((), alarms=_show_counts(metrics, "tools/parse_failure/"))),
         ("rollouts", _rollout_parts(metrics)),
         ("speed", _show_speed(metrics)),
         ("policy", _policy_parts(metrics)),
@@ -141,10 +141,6 @@ def _tool_parts(metrics: Mapping[str, float]) -> Parts:
     outcomes = _show_counts(metrics, "tools/outcome/")
     fine = [outcome for outcome in outcomes if outcome.startswith("ok ")]
     return Parts([*parts, *fine], alarms=[outcome for outcome in outcomes if outcome not in fine])
-
-
-def _parsing_parts(metrics: Mapping[str, float]) -> Parts:
-    return Parts((), alarms=_show_counts(metrics, "tools/parse_failure/"))
 
 
 def _rollout_parts(metrics: Mapping[str, float]) -> Parts:

@@ -33,10 +33,10 @@ def published(target: Path) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         for path in [*temporary.rglob("*"), temporary]:
-            _sync_path(path)
+            sync_path(path)
         check_free(target)
         temporary.rename(target)
-        _sync_path(target.parent)
+        sync_path(target.parent)
     except PermissionError as error:
         raise RunError(f"{target}: cannot be written: {error.strerror}. Name a path in a folder that can.") from error
     finally:
@@ -67,7 +67,8 @@ def _remove_path(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _sync_path(path: Path) -> None:
+def sync_path(path: Path) -> None:
+    """Waits until a file or folder is on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -54,7 +54,7 @@ def wait_while_busy(database: sqlite3.Connection, action: Callable[[], object], 
                 if not _is_busy(error) or waited_s > patience_s:
                     raise
             if reported is None and waited_s > _REPORT_S:
-                reported = _report_wait(_file_of(database), patience_s)
+                reported = _report_wait(str(database.execute("PRAGMA database_list").fetchone()[2]), patience_s)
             time.sleep(_PAUSE_S)
         if reported is not None:
             logger.warning("%s: free again after %.0f s", reported, time.monotonic() - started)
@@ -80,7 +80,3 @@ def _is_busy(error: Exception) -> bool:
     if not isinstance(error, sqlite3.OperationalError):
         return False
     return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-
-def _file_of(database: sqlite3.Connection) -> str:
-    return str(database.execute("PRAGMA database_list").fetchone()[2])

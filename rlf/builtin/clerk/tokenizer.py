@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from rlf.builtin.encyclopedia.world import ENDS, STARTS
 from rlf.builtin.shop.world import PRODUCTS
-from rlf.builtin.tiny.tokenizer import SPECIAL_TOKENS, wrap_tokenizer
+from rlf.builtin.tiny.tokenizer import SPECIAL_TOKENS, byte_level, wrap_tokenizer
 
 __all__ = ["SYSTEM", "build_tokenizer"]
 
@@ -34,7 +34,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     numbers = [*map(str, range(10)), *(f"{pair:02d}" for pair in range(100))]
     vocabulary = {token: token_id for token_id, token in enumerate(SPECIAL_TOKENS)}
-    for token in [*alphabet, *numbers, *STARTS, *ENDS, *map(_byte_level, _PHRASES)]:
+    for token in [*alphabet, *numbers, *STARTS, *ENDS, *map(byte_level, _PHRASES)]:
         vocabulary.setdefault(token, len(vocabulary))
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
     piece = "|".join([*map(re.escape, sorted(_PHRASES, key=len, reverse=True)), _REST])
@@ -46,7 +46,3 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     )
     template = files("rlf.builtin.tiny").joinpath("chat_template.jinja").read_text(encoding="utf-8")
     return wrap_tokenizer(backend, template)
-
-
-def _byte_level(text: str) -> str:
-    return "".join(piece for piece, _ in pre_tokenizers.ByteLevel(False, use_regex=False).pre_tokenize_str(text))

@@ -13,7 +13,7 @@ from rlf.builtin.bisect import demonstrations as bisect
 from rlf.builtin.compose import demonstrations as compose
 from rlf.builtin.encyclopedia.world import ENDS, STARTS
 from rlf.builtin.rooms import demonstrations as rooms
-from rlf.builtin.tiny.tokenizer import END_OF_TEXT, END_OF_TURN, SPECIAL_TOKENS
+from rlf.builtin.tiny.tokenizer import END_OF_TEXT, END_OF_TURN, SPECIAL_TOKENS, byte_level
 
 __all__ = ["build_tokenizer"]
 
@@ -28,7 +28,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     numbers = [*map(str, range(10)), *(f"{pair:02d}" for pair in range(100))]
     vocabulary = {token: token_id for token_id, token in enumerate(SPECIAL_TOKENS)}
-    for token in [*alphabet, *numbers, *STARTS, *ENDS, *map(_byte_level, phrases)]:
+    for token in [*alphabet, *numbers, *STARTS, *ENDS, *map(byte_level, phrases)]:
         vocabulary.setdefault(token, len(vocabulary))
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
     longest_first = sorted(phrases, key=len, reverse=True)
@@ -50,7 +50,3 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
         clean_up_tokenization_spaces=False,
         chat_template=files("rlf.builtin.tiny").joinpath("chat_template.jinja").read_text(encoding="utf-8"),
     )
-
-
-def _byte_level(text: str) -> str:
-    return "".join(piece for piece, _ in pre_tokenizers.ByteLevel(False, use_regex=False).pre_tokenize_str(text))

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 
 from rlf.builtin.tiny.demonstrations import Demonstration
 from rlf.builtin.tiny.layout import message_ids, turn_ids
-from rlf.builtin.tiny.tokenizer import SPECIAL_TOKENS, wrap_tokenizer
+from rlf.builtin.tiny.tokenizer import SPECIAL_TOKENS, byte_level, wrap_tokenizer
 
 __all__ = [
     "GAME",
@@ -80,7 +80,7 @@ def build_tokenizer(wording: Wording) -> PreTrainedTokenizerFast:
     numbers = [*map(str, range(10)), *(f"{pair:02d}" for pair in range(100))]
     words = [piece for text in (PROMPT, wording.opening, *wording.hints.values()) for piece in re.findall(_PIECE, text)]
     vocabulary = {token: token_id for token_id, token in enumerate(SPECIAL_TOKENS)}
-    for token in [*alphabet, *numbers, *map(_byte_level, [*_CHAT, *words])]:
+    for token in [*alphabet, *numbers, *map(byte_level, [*_CHAT, *words])]:
         vocabulary.setdefault(token, len(vocabulary))
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
     backend.pre_tokenizer = pre_tokenizers.Sequence(
@@ -114,7 +114,3 @@ def draw_guess(rng: random.Random, hidden: int, guesses: list[int], habit: Habit
     low = max((guess for guess in guesses if guess < hidden and habit is Habit.INSIDE), default=0)
     high = min((guess for guess in guesses if guess > hidden and habit is Habit.INSIDE), default=NUM_NUMBERS + 1)
     return rng.choice([number for number in range(low + 1, high) if number not in guesses])
-
-
-def _byte_level(text: str) -> str:
-    return "".join(piece for piece, _ in pre_tokenizers.ByteLevel(False, use_regex=False).pre_tokenize_str(text))

@@ -16,7 +16,7 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers  # type: ignore[
 from transformers import PreTrainedTokenizerFast
 
 from rlf.builtin.small.words import COLUMNS, TABLES
-from rlf.builtin.tiny.tokenizer import SPECIAL_TOKENS, wrap_tokenizer
+from rlf.builtin.tiny.tokenizer import SPECIAL_TOKENS, byte_level, wrap_tokenizer
 
 __all__ = ["WHOLE_WORDS", "build_tokenizer"]
 
@@ -55,7 +55,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     """The tokenizer; no seed, no corpus file."""
     vocabulary = {token: token_id for token_id, token in enumerate(SPECIAL_TOKENS)}
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    for token in [*alphabet, *_list_letter_pairs(), *map(_byte_level, _PHRASES), *WHOLE_WORDS]:
+    for token in [*alphabet, *_list_letter_pairs(), *map(byte_level, _PHRASES), *WHOLE_WORDS]:
         vocabulary.setdefault(token, len(vocabulary))
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
     backend.pre_tokenizer = pre_tokenizers.Sequence(
@@ -72,7 +72,3 @@ def _list_letter_pairs() -> list[str]:
     lower, upper = string.ascii_lowercase, string.ascii_uppercase
     letters = [first + second for first, second in itertools.product(lower + upper, lower)]
     return [*letters, *(f"{pair:02d}" for pair in range(100))]
-
-
-def _byte_level(text: str) -> str:
-    return "".join(piece for piece, _ in pre_tokenizers.ByteLevel(False, use_regex=False).pre_tokenize_str(text))

@@ -116,10 +116,11 @@ def _template_texts() -> list[str]:
 def _phrases() -> list[str]:
     """The pieces of the template texts in byte-level letters, in order of first use."""
     pieces = itertools.chain.from_iterable(re.findall(_PIECE, text) for text in _template_texts())
-    return list(dict.fromkeys(_byte_level(piece) for piece in pieces))
+    return list(dict.fromkeys(byte_level(piece) for piece in pieces))
 
 
-def _byte_level(text: str) -> str:
+def byte_level(text: str) -> str:
+    """The text as a byte-level tokenizer spells it in its vocabulary."""
     return "".join(piece for piece, _ in pre_tokenizers.ByteLevel(False, use_regex=False).pre_tokenize_str(text))
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import json
 import math
-import os
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from safetensors.torch import load_file, save_file
 
 from rlf.core.errors import RunError
 from rlf.core.hashing import hash_path
+from rlf.core.publish import sync_path
 from rlf.engines.local.manifest import MANIFEST
 from rlf.engines.local.model import PolicyModel
 from rlf.engines.local.update import Updater
@@ -121,10 +121,10 @@ def publish_folder(target: Path, write: Callable[[Path], None]) -> None:
         manifest = {p.relative_to(temporary).as_posix(): hash_path(p) for p in files}
         (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1))
         for path in [*files, temporary / MANIFEST, temporary]:
-            _sync(path)
+            sync_path(path)
         shutil.rmtree(target, ignore_errors=True)
         temporary.rename(target)
-        _sync(target.parent)
+        sync_path(target.parent)
 
 
 def read_progress(checkpoint: Path) -> Progress:
@@ -200,14 +200,6 @@ def _trainer_state(updater: Updater) -> dict[str, Any]:
     if updater.reference is not None and updater.train.kl.sync_every is not None:
         state["reference"] = updater.reference.full.state_dict()
     return state
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextmanager

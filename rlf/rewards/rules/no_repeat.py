@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.sample import Sample
 from rlf.rewards.term import Verdict
-from rlf.types import ToolCall, Trajectory
+from rlf.types import Trajectory
 
 
 class NoRepeat(Rule):
@@ -46,12 +46,8 @@ def _list_new_calls(trajectory: Trajectory) -> list[list[bool]]:
     for turn in trajectory.turns:
         news = []
         for record in turn.calls:
-            key = _call_key(record.call)
+            key = json.dumps([record.call.name, record.call.arguments], sort_keys=True, default=repr)
             news.append(key not in seen)
             seen.add(key)
         turns.append(news)
     return turns
-
-
-def _call_key(call: ToolCall) -> str:
-    return json.dumps([call.name, call.arguments], sort_keys=True, default=repr)

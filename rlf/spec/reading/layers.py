@@ -166,17 +166,13 @@ def _by_name(base: Sequence[Node], over: Sequence[Node]) -> list[Node]:
             items.append(item)
             continue
         at = names.index(name)
-        items[at] = item if _is_file(item) else merge(items[at], item)
+        items[at] = item if item.path == () else merge(items[at], item)
     return items
 
 
 def _item_name(item: Node) -> str | None:
     name = item.get("name")
     return name.value if name is not None and isinstance(name.value, str) else None
-
-
-def _is_file(item: Node) -> bool:
-    return item.path == ()
 
 
 def bare_kind(node: Node) -> Node:
