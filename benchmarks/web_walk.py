@@ -90,6 +90,7 @@ class Keys(Mouse):
 
     def go(self, name: str, key: str) -> None:
         """Presses `g` and the key of a place."""
+        self.page.keyboard.press("Escape")
         self.page.keyboard.press("g")
         self.page.keyboard.press(key)
 

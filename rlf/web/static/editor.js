@@ -41,7 +41,10 @@ function open(place) {
       show(found);
       if (found.ok && role === "spec") plan(mine);
     } catch (error) {
-      if (mine === number) $("checked").textContent = error.message;
+      if (mine !== number) return;
+      $("checked").textContent = "not checked";
+      $("checked").className = "status fail";
+      $("faults").replaceChildren(Object.assign(document.createElement("li"), {textContent: error.message}));
     }
   }
 
@@ -151,6 +154,7 @@ function open(place) {
       cm.keymap.of([
         {key: "Mod-Enter", run: () => { clearTimeout(timer); check(); return true; }}, {key: "Mod-s", preventDefault: true, run: () => { if (!readOnly) save(); return true; }},
         ...cm.completionKeymap, ...cm.lintKeymap, ...cm.searchKeymap, ...cm.historyKeymap, ...cm.foldKeymap, ...cm.defaultKeymap,
+        {key: "Escape", run: editor => { editor.contentDOM.blur(); return true; }},
       ]),
     ],
   });
