@@ -146,7 +146,7 @@ def walk(hand: Mouse, page: Any, project: Path, address: str) -> None:
     page.locator("#saved", has_text=re.compile("^saved$")).wait_for()
     _note("a fault shown, fixed and saved", "lineage: {}" in (project / "specs" / spec).read_text())
 
-    first = _start(hand, page, ["train.steps=12", "eval=null", *_SETTINGS])
+    first = _start(hand, page, ["train.steps=40", *_SETTINGS])
     page.wait_for_function("() => Number(document.getElementById('live').dataset.step) >= 1")
     hand.press(page.get_by_role("button", name="Stop"))
     page.locator("#live[data-status=interrupted]").wait_for(state="attached")

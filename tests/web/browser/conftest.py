@@ -151,8 +151,9 @@ def visit(chromium, server: SimpleNamespace) -> Iterator[Callable[..., object]]:
 
 
 def _note(message, faults: list[str]) -> None:
-    """Errors of the console; a save that is refused and a server that is gone are there too, where tests make them."""
-    expected = ("status of 412", "ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_EMPTY_RESPONSE")
+    """Errors of the console; refused saves, reads of other origins and servers that are gone are there where made."""
+    gone = ("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_EMPTY_RESPONSE", "htmx:sendError")
+    expected = ("status of 412", "ERR_BLOCKED_BY_RESPONSE", *gone)
     if message.type == "error" and not any(words in message.text for words in expected):
         faults.append(message.text)
 

@@ -38,7 +38,8 @@ def test_the_matrix_has_every_question_of_each_arm_and_a_mark_opens_both_answers
     assert opened.locator(".turn.first").count() == 1
     address = page.url
     page.reload()
-    assert page.url == address and page.locator("details.flip[open] .pair").is_visible()
+    page.locator("details.flip[open] .pair").wait_for()
+    assert page.url == address
 
 
 def test_a_function_that_was_edited_on_disk_is_checked_as_it_is_now(visit, project):
@@ -95,9 +96,10 @@ def test_a_long_list_comes_by_scrolling_each_run_once_and_its_filter_survives_a_
             start_run(store, replace(run_record(f"run-{number:03d}"), seed=number, started=1e9 + number))
     with serving(project, tmp_path / "runs") as port:
         page = visit(f"http://127.0.0.1:{port}/runs")
-        for number in (100, 119):
-            page.locator("tr.more").scroll_into_view_if_needed()
-            page.locator(f"tr[id='run-{119 - number:03d}']").wait_for(state="attached")
+        page.wait_for_function(
+            "() => { document.querySelector('tr.more')?.scrollIntoView();"
+            " return document.querySelectorAll('.runs tbody tr[id]').length === 120 }"
+        )
         ids = page.locator(".runs tbody tr").evaluate_all("rows => rows.map(row => row.id)")
         assert ids == [f"run-{number:03d}" for number in range(119, -1, -1)]
         with page.expect_response(re.compile("rows=120")):
@@ -120,5 +122,6 @@ def test_a_page_of_another_origin_reads_and_starts_nothing(visit, server, projec
         answer = page.evaluate(
             f"() => fetch('{server.address}/api/v1/jobs', {options}).then(it => it.type + it.status, () => 'refused')"
         )
+        page.close()
     assert answer in ("refused", "opaque0")
     assert not list(Path(project / "runs").glob(".jobs/*/job.json"))
