@@ -35,7 +35,7 @@ def branch_trajectory(
     """Play a trajectory again from one of its turns, several times, by the model of its run.
 
     The turns before are kept token by token, and their calls are made again; with `--observation` the last kept call
-    returns another text. What comes of it is an evaluation of its own.
+    returns another text. The result is an evaluation of its own.
     """
     from rlf.api.evaluation.branches import BranchPoint, play_branches
 

@@ -25,7 +25,7 @@ class _Console(Console):
 
 
 def stdout_console() -> Console:
-    """A console on stdout as wide as the terminal; wider in a pipe, where nobody's screen sets a width.
+    """A console on stdout as wide as the terminal; wider in a pipe, where no screen sets a width.
 
     Text is shown as it is: what a model or a tool wrote must not be taken for markup.
     """

@@ -38,7 +38,7 @@ class Definition(NamedTuple):
 
 
 class _AnyDefault:
-    """A default that is an expression: equal to whatever it is compared with, since nobody knows it."""
+    """A default that is an expression: equal to whatever it is compared with, since its value is unknown."""
 
     def __eq__(self, other: object) -> bool:
         return True

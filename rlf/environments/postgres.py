@@ -106,7 +106,7 @@ class PostgresSeed:
                     self._drop(name)
 
     def close(self) -> None:
-        """Drops what threads that nobody waits for have made, and ends the shared connection."""
+        """Drops the results of abandoned threads, and ends the shared connection."""
         with self._lock:
             for name in list(self._names):
                 self._drop(name)

@@ -11,7 +11,7 @@ ReadOpening = Callable[[Trajectory], str]
 
 
 def no_opening(_: Trajectory) -> str:
-    """For views of trajectories whose tokenizer nobody named."""
+    """For views of trajectories without a named tokenizer."""
     return ""
 
 

@@ -49,7 +49,7 @@ class Verifier:
         timeout_s: float,
         max_concurrency: int,
     ) -> None:
-        """Takes the term's name, the tool and the templates of its arguments, and what its results are held against.
+        """Takes the term's name, the tool and the templates of its arguments, and what its results are compared with.
 
         Args:
             gold_templates: arguments with which the tool says what is expected.

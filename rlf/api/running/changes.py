@@ -102,7 +102,7 @@ def change_notices(changes: Sequence[InputChange], step: int) -> Iterator[Notice
 
 
 def refuse_changes(run_id: str, changes: Sequence[InputChange], step: int, *, accepts: bool) -> None:
-    """Raises InputsChanged where a run would use changes that nobody accepted. Args: step: where it would continue."""
+    """Raises InputsChanged where a run would use unaccepted changes. Args: step: where it would continue."""
     if any(change.used for change in changes) and not accepts:
         raise InputsChanged(run_id, changes, step)
 
@@ -127,7 +127,7 @@ def _describe_changes(changes: Sequence[InputChange]) -> str:
 
 
 class InputsChanged(RlfError):
-    """Inputs of a run changed, and nobody accepted that."""
+    """Inputs of a run changed, and the change was not accepted."""
 
     def __init__(self, run_id: str, changes: Sequence[InputChange], step: int) -> None:
         self.changes = tuple(changes)

@@ -322,7 +322,7 @@ class LlmMaker:
         return await self._drafts.pop(number)
 
     def _proven(self, number: int, draft: Draft, functions: Sequence[Function], figures: Figures) -> Task:
-        """The task, held against what every task must withstand, with the deployed functions in the sandbox."""
+        """The task, proven with the deployed functions in the sandbox."""
         by_name = {function.document.name: function for function in functions}
         bench = Bench(lambda tool, arguments: self._runner.run(self._stages.call(by_name[tool], arguments)))
         task = self._task(number, draft, functions)

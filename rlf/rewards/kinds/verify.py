@@ -107,7 +107,7 @@ class VerifyTerm(Term):
     `result`), `code` (the last fenced block of what was sampled), `question`, `gold`, `columns`; with `tests_passed`
     also `test`."""
     expected: Expected | None = None
-    """What it is held against; None: the task's gold answers, any of them."""
+    """What it is compared with; None: the task's gold answers, any of them."""
     compare: Compare = Compare.EQUAL
     tolerance: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """How far numbers may lie apart, of `numeric`, `json_subset` and rows: relative to numbers beyond 1, absolute

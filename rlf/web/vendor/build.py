@@ -1,4 +1,4 @@
-"""Makes the browser code that others wrote: installs it as the lock file says, bundles it, and lists what came of it.
+"""Makes the browser code that others wrote: installs it as the lock file says, bundles it, and lists the result.
 
 `make vendor` runs it, which needs npm. The result is committed, so that an install of rlf builds nothing.
 """

@@ -4,7 +4,7 @@ Counted is what DeepSpeed and vLLM allocate by the layout, with the longest batc
 trained models are those of DeepSpeed's own estimator, or more. Not counted are CUDA contexts and graphs, NCCL's
 buffers, vLLM's activations, fragmentation; in the machine's memory Ray's object store, what loading takes for a moment,
 page-locked copies, tools and reward models: leave a tenth of the GPU free, and half of the machine. No figure here was
-held against a GPU.
+compared with a GPU.
 """
 
 from __future__ import annotations

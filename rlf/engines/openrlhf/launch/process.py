@@ -99,7 +99,7 @@ def _owned(folder: Path) -> Iterator[None]:
 
 
 def remove_leftovers() -> None:
-    """Removes this user's folders of Ray whose owners died before they could: those whose locks nobody holds.
+    """Removes this user's folders of Ray whose owners died before they could: those whose locks are free.
 
     One without a lock, which is made right after it, was left half-removed.
     """
