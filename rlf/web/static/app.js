@@ -150,6 +150,7 @@ const ISLANDS = [
 ];
 async function wake() {
   showChosen();
+  document.activeElement?.closest(".list tbody tr")?.classList.add("at");  // of a list that was drawn again
   for (const [selector, module] of ISLANDS) if ($(selector)) (await import(module)).wake?.();
 }
 document.addEventListener("htmx:afterSettle", wake);
