@@ -297,7 +297,7 @@ class _Endpoint:
     async def _send_request(
         self, path: str, body: Mapping[str, Any], read: Reader[T], limit_s: float, caller: Caller
     ) -> T:
-        """One request. It is counted whatever comes of it, and its cost as soon as an answer names one."""
+        """One request. It is counted whatever its outcome, and its cost as soon as an answer names one."""
         stream = None if caller.watch is None else StreamedChat(caller.watch)
         data = json.dumps({"model": self.spec.model, **body, **(ASKED if stream is not None else {})}).encode()
         watch = None if stream is None else stream.feed

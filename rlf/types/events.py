@@ -51,7 +51,7 @@ class EvaluationFinished:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """A stop or a failure cut a collection off: no step and no evaluation comes of it, and a resume repeats it."""
+    """A stop or a failure cut a collection off: it makes no step and no evaluation, and a resume repeats it."""
 
     step: int
     """The step that it was for, from 1; of an evaluation, the updates before it."""

@@ -86,7 +86,7 @@ def routes(site: Site) -> Area:
         samples: Annotated[int, Body(ge=1, le=256)] = 8,
         observation: Annotated[str | None, Body(max_length=100_000)] = None,
     ) -> Job:
-        """Plays a trajectory again from one of its turns, as a job; what comes of it is an evaluation of its own."""
+        """Plays a trajectory again from one of its turns, as a job; the result is an evaluation of its own."""
         with site.reader() as reader:
             found = reader.trajectory(reader.get_run(run).record.id, k=k, step=step, phase=phase).summary
             run_id = reader.get_run(run).record.id
