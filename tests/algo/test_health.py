@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from rlf.algo.health import READINGS, Action, Guard, HealthConfig, Watch
-from rlf.types import StepFinished, StopReason
+from rlf.types import FailureClass, ParseFailure, StepFinished, StopReason
 
 from ..reports.synthetic import scored
 
@@ -102,6 +102,15 @@ def test_the_trajectories_that_show_it_are_named() -> None:
     assert alarm.trajectories == (1, 3)
     (alarm,) = watch(entropy={"below": 2.0, "steps": 1}).after(step(1, items))
     assert alarm.trajectories == (1, 3, 0, 2)  # lowest reward first
+
+
+def test_turns_that_cannot_be_parsed_are_counted_by_trajectory() -> None:
+    whole = scored(1, succeeds=False)
+    failure = ParseFailure(FailureClass.BAD_JSON, "no JSON", "{", 0, structural=False)
+    turn = replace(whole.trajectory.turns[0], failures=(failure,) * 3)
+    broken = replace(whole, trajectory=replace(whole.trajectory, turns=(turn,)))
+    (alarm,) = watch(parse_failures={"above": 1.0, "steps": 1}).after(step(1, [scored(0, succeeds=True), broken]))
+    assert (alarm.text, alarm.trajectories) == ("parse_failures is 1.5, above 1 since step 1", (1,))
 
 
 @pytest.mark.parametrize("bad", [{}, {"above": 1, "below": 2}, {"above": 1, "steps": 0}, {"over": 1}])

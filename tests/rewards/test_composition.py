@@ -284,6 +284,18 @@ def test_terms_that_do_not_hang_together_are_refused_by_name() -> None:
         RewardFunction([term("length", when={"term": "right"})], CONTEXT)
 
 
+def test_terms_that_wait_for_each_other_are_refused_by_their_circle() -> None:
+    gated = [says("a", when={"term": "b", "at_least": 1}), says("b", when={"term": "a", "at_least": 1})]
+    with pytest.raises(RlfError, match=r"in a circle: (a -> b -> a|b -> a -> b)\."):
+        RewardFunction(gated, CONTEXT)
+
+
+def test_an_unknown_term_is_answered_with_the_others() -> None:
+    terms = [says("calls"), says("turns", when={"term": "cals", "at_least": 1})]
+    with pytest.raises(RlfError, match=r"unknown term 'cals'.*'calls'.*\(known: calls\)"):
+        RewardFunction(terms, CONTEXT)
+
+
 def test_behind_a_closed_gate_no_gold_is_needed(trajectory: Any) -> None:
     scored = score(trajectory("x"), says("calls"), term("exact_match", when={"term": "calls", "at_least": 1}))
     assert (scored.reward, by_name(scored)["exact_match"].state) == (0.0, ScoreState.GATED)

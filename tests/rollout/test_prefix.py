@@ -194,4 +194,5 @@ def test_pictures_of_a_prefix_are_those_that_it_showed(go_on, chat):
     whole, asked = go_on(SCRIPT, tools=Painter(), chat=seeing, max_images=3)
     again, policy = go_on(SCRIPT[2:], Prefix(whole, 2), Painter(), seeing, max_images=3)
     assert len(whole.images) == 3 and again.images == whole.images
+    assert [len(request.images) for request in asked.requests] == [0, 2, 2, 3]
     assert policy.requests == asked.requests[2:]

@@ -173,7 +173,7 @@ def test_counters_say_how_calls_ended(declare: Any) -> None:
         echo = declare("echo", cache={"scope": "run"}, limits={"max_output_chars": 100})
         tools = [declare("flaky", idempotent=True, limits={"retries": 2}), echo]
         async with Executor(tools) as executor:
-            for name, arguments in [("flaky", {"query": ""}), ("echo", {"query": "a"}), ("echo", {"query": "a"})]:
+            for name, arguments in [("flaky", {"query": ""}), *[("echo", {"query": "a"})] * 3]:
                 await executor.invoke(ToolCall(name, arguments), trajectory_id="t")
             await executor.invoke(ToolCall("echo", {"query": "a" * 200}), trajectory_id="t")
             await executor.invoke(ToolCall("echo", {}), trajectory_id="t")
@@ -181,17 +181,31 @@ def test_counters_say_how_calls_ended(declare: Any) -> None:
             return dict(executor.counters)
 
     assert asyncio.run(main()) == {
-        "calls": 6,
-        "ok": 4,
+        "calls": 7,
+        "ok": 5,
         "invalid_arguments": 1,
         "unknown_tool": 1,
-        "cached": 1,
+        "cached": 2,
         "truncated": 1,
         "retries": 2,
         "coerced": 0,
         "loop_blocked": 0,
         "abandoned": 0,
     }
+
+
+def test_calls_that_are_cancelled_are_counted(declare: Any) -> None:
+    async def main() -> dict[str, int]:
+        async with Executor([declare("hang")]) as executor:
+            call = ToolCall("hang", {"query": ""})
+            calls = [asyncio.create_task(executor.invoke(call, trajectory_id="t")) for _ in range(2)]
+            await asyncio.sleep(0)
+            for task in calls:
+                task.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+            return dict(executor.counters)
+
+    assert asyncio.run(main())["cancelled"] == 2
 
 
 def test_tools_opened_before_a_failure_are_closed(declare: Any, monkeypatch: pytest.MonkeyPatch) -> None:

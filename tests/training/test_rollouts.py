@@ -8,8 +8,15 @@ from dataclasses import replace
 import torch
 
 from rlf.core.seeds import derive_seed
-from rlf.training.rollouts import draw_tasks, evaluation_rollout, greedy_rollouts, opening_rollouts, training_rollout
-from rlf.types import Task
+from rlf.training.rollouts import (
+    draw_prefix,
+    draw_tasks,
+    evaluation_rollout,
+    greedy_rollouts,
+    opening_rollouts,
+    training_rollout,
+)
+from rlf.types import Task, Turn
 
 from .trajectories import scored
 
@@ -85,3 +92,11 @@ def test_each_task_is_opened_once_and_anew_in_a_later_pass() -> None:
     opened = opening_rollouts(rollouts, 0)
     assert [each.task.id for each in opened] == [each.task.id for each in rollouts[::2]]
     assert len({each.seed for each in opened}) == len({each.id for each in opened} - {r.id for r in rollouts}) == 10
+
+
+def test_each_state_of_a_trajectory_is_drawn_about_as_often_and_follows_from_the_seed() -> None:
+    turns = [Turn(start, start + 1, start + 1 + (start < 3), "") for start in (1, 3)]
+    whole = replace(scored("a", 1.0).trajectory, turns=tuple(turns))
+    kept = [draw_prefix(whole, seed).num_turns for seed in range(200)]
+    assert kept == [draw_prefix(whole, seed).num_turns for seed in range(200)]
+    assert kept.count(0) + kept.count(1) == 200 and 70 < kept.count(1) < 130
