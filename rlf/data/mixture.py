@@ -1,8 +1,8 @@
 """Several datasets as one, by weights: a `.mix.yaml` file that lists them.
 
 Rows are dealt out so that after each of them the shares are as near to the weights as they can be, each dataset in its
-own order, until the next row would be of one that has no more: so no row comes twice, as with OpenRLHF's
-`prompt_probs`.
+own order, until the next row would be of one that has no more: no row comes twice. Departure from OpenRLHF's
+`prompt_probs`, which continues until all are exhausted and repeats rows.
 """
 
 from __future__ import annotations
