@@ -8,7 +8,7 @@ import signal
 import sys
 
 _OBJECTS = 20_000
-"""New objects after which Python looks for garbage in cycles; with its default of 700, loading takes a tenth longer."""
+"""New objects after which Python looks for cycles of garbage; with its own 700, loading takes a twentieth longer."""
 
 
 def main() -> None:
