@@ -194,11 +194,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--table", action="store_true")
-    parser.add_argument("--seeds", type=int, help="how many; 5, or 3 of the quick mode")
+    parser.add_argument("--seeds", type=int, help="how many, 2 or more; 5, or 3 of the quick mode")
     parser.add_argument("--only", action="append", default=[], metavar="TASK, SETTING", help="may be repeated")
     parser.add_argument("--runs", type=Path, default=Path("runs/learning"))
     parser.add_argument("--workers", type=int, default=2)
     asked = parser.parse_args()
+    if asked.seeds == 1:
+        parser.error("--seeds 1: a sweep needs two or more")
     units, runs = list_units(quick=asked.quick, seeds=asked.seeds, only=asked.only), asked.runs.resolve()
     if not asked.table:
         with ThreadPoolExecutor(asked.workers) as workers:
