@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,7 +78,9 @@ def test_moving_a_weight_changes_rewards_and_advantages_as_the_command_does(visi
     page.locator("#rescored table").wait_for()
     monkeypatch.chdir(project)
     name = slider.get_attribute("name")
-    found = rescore(None, (), {name: 0.5}, record.id, str(project / "runs"), "train", None)
+    asked = (None, (), {name: 0.5}, record.id, str(project / "runs"), "train", None)
+    with ThreadPoolExecutor(1) as pool:  # Playwright has an event loop in this thread
+        found = pool.submit(rescore, *asked).result()
     cells = page.locator("#rescored tbody tr").evaluate_all(
         "rows => rows.map(row => [...row.cells].map(c => c.innerText))"
     )
