@@ -176,8 +176,7 @@ def test_columns_that_json_lacks_are_hashed_too(tmp_path):
         (
             "a.txt",
             "x",
-            "this is not a data file; expected one that ends in .jsonl, .json, .csv, .parquet. Name such a file, or "
-            "convert this one.",
+            "this is not a data file; expected one that ends in .jsonl, .json, .csv, .parquet. Convert it.",
         ),
     ],
 )

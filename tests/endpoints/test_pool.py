@@ -151,7 +151,7 @@ def test_a_completion_is_never_silently_empty(message: dict[str, Any], said: str
     [
         ("", "length", "truncated_answers", "token limit cut its answer, before it wrote anything"),
         ("<think>long", "length", "truncated_answers", "cut its answer while it was thinking"),
-        ("half of it", "content_filter", "filtered_answers", "content filter withheld"),
+        ("half of it", "content_filter", "filtered_answers", "content filter blocked"),
         ("", "stop", "empty_answers", "answer is empty"),
     ],
 )

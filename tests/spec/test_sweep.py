@@ -77,7 +77,7 @@ def test_there_are_as_many_members_as_the_product_of_the_values(axes):
 
 def test_a_sweep_that_would_never_end_is_refused():
     values = ",".join(map(str, range(100)))
-    with pytest.raises(RlfError, match="the sweep has 10000 members; at most 1000 are run"):
+    with pytest.raises(RlfError, match="the sweep has 10000 members; at most 1000 are allowed"):
         members_of([f"a={values}", f"b={values}"], None, commas=True)
 
 

@@ -72,7 +72,7 @@ def test_an_async_function_on_a_thread_is_refused(declare: Any) -> None:
     [
         ("no_such_module:f", "no_such_module.*Install the package"),
         ("json:JSONDecoderr", "did you mean 'JSONDecoder'"),
-        ("json:__name__", "is a str, no callable"),
+        ("json:__name__", "is a str, which cannot be called"),
         ("no/such/file.py:f", "no file"),
     ],
 )
