@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Annotated, Any, Literal
 
 from fastapi import Body, Header
@@ -22,6 +23,7 @@ def routes(site: Site) -> Area:
     """The routes of the area."""
     area = Area(site, "specs")
     schemas: dict[str, dict[str, Any]] = {}
+    making = threading.Lock()
 
     @area.read("/specs")
     def list_specs() -> tuple[ProjectFile, ...]:
@@ -36,8 +38,9 @@ def routes(site: Site) -> Area:
     @area.read("/schema/{role}")
     def show_schema(role: Literal["spec", "tool", "reward"]) -> dict[str, Any]:
         """The JSON Schema of a kind of file, kinds of installed plugins included."""
-        if role not in schemas:
-            schemas[role] = json.loads(schema_text(role))
+        with making:  # once: Python 3.11 cannot parse in several threads at a time
+            if role not in schemas:
+                schemas[role] = json.loads(schema_text(role))
         return schemas[role]
 
     @area.act("PUT", "/specs/{path:path}")
