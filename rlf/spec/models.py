@@ -68,8 +68,8 @@ class DataSource(Section):
     """One dataset and the names of its columns."""
 
     path: str
-    """`builtin:NAME/SPLIT`, a .jsonl, .json, .csv or .parquet file, a .mix.yaml file that lists several datasets with
-    weights, or a Hugging Face dataset id."""
+    """`builtin:NAME/SPLIT`, a .jsonl, .json, .csv, .parquet or .mix.yaml file, or a Hugging Face dataset id.
+    A .mix.yaml file lists several datasets with weights."""
     config: str | None = None
     """Configuration of a Hugging Face dataset; None takes its default one."""
     split: str = "train"

@@ -16,9 +16,9 @@ class LimitScope(StrEnum):
     """Whose calls count together: for `max_concurrency`, `rate`, the breaker, and a cache of `scope: run`."""
 
     PROCESS = "process"
-    """Those of one process that samples. The local engine has one; an OpenRLHF job one for each of vLLM's copies."""
+    """Those of one process that samples; a job on a cluster has one for each copy of the model."""
     JOB = "job"
-    """Those of the whole run: one process of an OpenRLHF job opens the tool and runs the calls of all others."""
+    """Those of the whole run: one process of a job on a cluster opens the tool and runs the calls of all others."""
 
 
 class RateSpec(StrictModel):

@@ -205,5 +205,5 @@ def test_gspo_is_weighed_by_truncated_sequences_as_trl_does(mode: str, weight: f
 
 
 def test_a_threshold_that_nothing_passes_is_refused() -> None:
-    with pytest.raises(ValueError, match="nothing passes"):
+    with pytest.raises(ValueError, match="excludes every token"):
         OffPolicyCorrection(level="token", threshold=(-5, -1))

@@ -85,7 +85,7 @@ def test_each_term_is_recorded_with_value_weight_state_and_reason(recorded: Any)
     assert [scores[k, "base"].weight for k in range(4)] == [0.0, 2.0, 2.0, 2.0]
     assert scores[0, "base"].reason == "set to 0, since 'must' is required"
     assert [scores[k, "late"].state for k in range(4)] == [ScoreState.GATED] * 2 + [ScoreState.SCORED] * 2
-    assert scores[1, "late"].reason == "not asked: 'base' is 0.25, below 0.5"
+    assert scores[1, "late"].reason == "not computed: 'base' is 0.25, below 0.5"
     assert (scores[2, "late"].value, scores[2, "late"].weight) == (0.5, 0.5)
     nan = scores[1, "broken"]
     assert (nan.value, nan.weight, nan.state, nan.reason) == (None, 0.0, ScoreState.FAULT, "nan is not a finite number")

@@ -228,7 +228,7 @@ def test_every_command_of_a_conversation_answers(trained, tmp_path, monkeypatch)
         "/retry",
         "calculator",
         "the conversation is still empty",
-        "there is no /nothing",
+        "there is no command /nothing",
         "none.png",
         "reward",
         "saved:",

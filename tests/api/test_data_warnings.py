@@ -45,7 +45,7 @@ def test_repeated_questions_with_different_golds_are_counted(tmp_path):
         (
             "a.jsonl",
             '{"prompt": "q"}\n{"prompt": "q", "a": "a", "a": "b"}\nno json\n{"a": 1, "a": 2, "b": {"c": 1, "c": 1}}\n',
-            "a.jsonl:2:1: keys are written more than once: 'a' in 2 objects, 'c' in 1 object, the first here",
+            "a.jsonl:2:1: some keys are written more than once: 'a' in 2 objects, 'c' in 1 object, the first one here",
         ),
         (
             "a.json",
@@ -64,5 +64,5 @@ def test_columns_and_keys_given_twice_are_a_fault_that_counts_them_all(tmp_path,
 def test_the_start_of_a_run_reports_what_its_evaluations_can_show():
     checked = check_spec([SPEC], ["eval.limit=64"])
     (notice,) = power_notices(checked)
-    assert notice.text.startswith("evaluations: 64 questions show a difference of 12.1 points with a chance of 80 %")
+    assert notice.text.startswith("evaluations: 64 questions show a difference of 12.1 points with 80 % power")
     assert power_notices(check_spec([SPEC], ["~data.eval", "~eval"])) == []

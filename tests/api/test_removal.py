@@ -130,7 +130,7 @@ def test_a_removal_that_is_killed_before_its_commit_is_undone_by_gc(runs, monkey
         remove(runs)
     with open_lineage(runs) as store:
         reader = Reader(store)
-        assert any("was cut off" in fault for fault in verify(reader, runs).faults)
+        assert any("was interrupted" in fault for fault in verify(reader, runs).faults)
         assert [left.restored for left in finish_removals(reader, runs)] == [True]
         assert verify(reader, runs).faults == () and (runs / RUN / "file").exists()
 
@@ -147,7 +147,7 @@ def test_a_removal_that_is_killed_after_its_commit_is_finished_by_gc(runs, monke
             remove(runs)
     with open_lineage(runs) as store:
         reader = Reader(store)
-        assert any("was cut off" in fault for fault in verify(reader, runs).faults)
+        assert any("was interrupted" in fault for fault in verify(reader, runs).faults)
         assert [left.restored for left in finish_removals(reader, runs)] == [False]
         assert verify(reader, runs).faults == ()
     assert not any(RUN in path.name for path in runs.iterdir())

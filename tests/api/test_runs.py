@@ -240,7 +240,7 @@ def test_a_run_told_to_terminate_ends_as_by_ctrl_c(whole, tmp_path):
 
 def run_and_be_killed_in_a_checkpoint(moment, *arguments):
     """A run that is killed in the middle of its checkpoint of step 4."""
-    plain_sync, plain_rename = checkpoint._sync, Path.rename
+    plain_sync, plain_rename = checkpoint.sync_path, Path.rename
 
     def sync(path):
         if "000004" in str(path) and path.name == "weights.safetensors":
@@ -255,7 +255,7 @@ def run_and_be_killed_in_a_checkpoint(moment, *arguments):
         return done
 
     if moment == "half of a file":
-        checkpoint._sync = sync
+        checkpoint.sync_path = sync
     else:
         Path.rename = rename
     call_rlf(*arguments)

@@ -142,7 +142,7 @@ def test_time_that_the_schedule_took_is_reported_once_with_its_share():
 
     assert step(1, 0.1) == []
     (notice,) = step(2, 0.5)
-    assert notice.text.startswith("step 2: 25 % of the time of the rollouts (0.50 of 2.00 s) went to")
+    assert notice.text.startswith("step 2: 25 % of the time of the rollouts (0.50 of 2.00 s) was lost to")
     assert step(3, 0.5) == []
 
 

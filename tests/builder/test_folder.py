@@ -95,7 +95,7 @@ def test_a_build_that_was_killed_continues_and_writes_the_same_bytes(tmp_path, m
 
 def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(RlfError, match="holds something else"):
+    with pytest.raises(RlfError, match="holds other files"):
         build_world(settings(tmp_path), silent)
 
 

@@ -98,7 +98,7 @@ def test_no_import_starts_no_mcp_server(rlf, strange, monkeypatch):
     server = f"{{command: {sys.executable}, args: ['-c', \"open('ran', 'w')\"]}}"
     (strange / "spec.yaml").write_text(SPEC.replace("tools: [tool.yaml]", f"tools: [{{mcp: {server}}}]"))
     result = rlf("check", "spec.yaml", "--no-import")
-    assert "tools[0].mcp: this needs to start the MCP server" in result.stderr
+    assert "tools[0].mcp: this check must start the MCP server" in result.stderr
     assert not (strange / "ran").exists()
     assert "about to start the MCP server" in rlf("check", "spec.yaml").stderr
 

@@ -38,8 +38,8 @@ def test_a_note_is_shown_with_the_run(recorded: Rlf) -> None:
 
 def test_a_run_moves_to_another_folder(recorded: Rlf) -> None:
     assert recorded("runs", "export", "latest", "-o", "one.db").exit_code == 0
-    assert recorded("runs", "import", "one.db", "--runs", "elsewhere").stdout.startswith("1 run taken over, 0 were")
-    assert recorded("runs", "import", "one.db", "--runs", "elsewhere").stdout.startswith("0 runs taken over, 1 were")
+    assert recorded("runs", "import", "one.db", "--runs", "elsewhere").stdout.startswith("1 run imported, 0 were")
+    assert recorded("runs", "import", "one.db", "--runs", "elsewhere").stdout.startswith("0 runs imported, 1 were")
     assert RUN in recorded("runs", "list", "--runs", "elsewhere").stdout
     assert recorded("runs", "export", "latest", "-o", "one.db").exit_code == 2
 

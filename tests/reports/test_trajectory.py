@@ -55,9 +55,9 @@ def test_what_broke_is_reported_and_unscorable_is_no_zero() -> None:
 
 
 def test_a_term_that_was_not_asked_is_distinguished_from_one_that_could_not_say() -> None:
-    gated = Score("brief", None, 0.0, "not asked: 'right' is 0, below 1", state=ScoreState.GATED)
+    gated = Score("brief", None, 0.0, "not computed: 'right' is 0, below 1", state=ScoreState.GATED)
     text = rendered(trajectory_view(replace(scored(0, succeeds=False), scores=(gated,))))
-    assert "brief  gated × 0  not asked: 'right' is 0, below 1" in text
+    assert "brief  gated × 0  not computed: 'right' is 0, below 1" in text
 
 
 def test_a_result_that_never_reached_the_model_is_not_shown_as_an_observation() -> None:

@@ -46,5 +46,5 @@ def test_the_worked_example_comes_out_as_told() -> None:
 
 
 def test_every_rule_is_in_the_table() -> None:
-    rules = GUIDE.text[GUIDE.text.index("## Rules") : GUIDE.text.index("## A function")]
+    rules = GUIDE.text[GUIDE.text.index("## Rules") : GUIDE.text.index("## Your own function")]
     assert sorted(re.findall(r"^\| `(\w+)` \|", rules, re.MULTILINE)) == RULES.names()

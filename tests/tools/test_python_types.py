@@ -290,7 +290,7 @@ def test_made_up_arguments_keep_bounds(schema: dict[str, Any]) -> None:
         ),
         ("take_named_tuple", {"type": "object"}, None),
         ("default_date", {"type": "string", "default": "2020-01-01"}, None),
-        ("default_date", {"type": "string", "default": "2020-01-02"}, "takes '2020-01-01'"),
+        ("default_date", {"type": "string", "default": "2020-01-02"}, "the function has '2020-01-01'"),
         ("default_field", {"type": "integer"}, None),
         ("default_within", {"type": "string"}, None),
         ("positional", {"type": "integer"}, None),

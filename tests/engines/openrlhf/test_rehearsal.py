@@ -235,5 +235,5 @@ def test_a_rehearsal_is_of_openrlhf_jobs_alone():
 
 def test_without_its_environment_a_rehearsal_says_how_to_make_it(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(RlfError, match=r"not there yet\. Make it once with `rlf rehearse --setup --vllm`"):
+    with pytest.raises(RlfError, match=r"does not exist yet\. Make it once with `rlf rehearse --setup --vllm`"):
         rehearse([ROOT / "specs" / "search_openrlhf.yaml"], [], vllm=True, tell=print)
