@@ -2,7 +2,8 @@
 
 One run is recorded, and its rows are copied. Each address is asked once to warm up and then `--repeats` times; what is
 printed is time in the process of the server: wall time and CPU time, median and 95th percentile. An address that does
-not answer 200 ends the benchmark. With `--browser`, Chromium opens the main pages: how long their content takes.
+not answer 200 ends the benchmark. With `--browser`, Chromium opens the main pages, each when all that the one before
+asked for has been answered: how long their content takes.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ _ROOT = Path(__file__).parents[1]
 _BROWSER = _ROOT / ".venv" / "browser"
 _ORIGIN = "http://127.0.0.1:8642"
 _LIMIT_MS = 100.0
+_PAUSE_MS = 500
 _NUM_STEPS, _PER_STEP = 10, 16
 _OF_TRAJECTORY = ("payloads", "tool_calls", "scores", "parse_failures")
 _OF_RUN = ("files", "steps", "evaluations", "checkpoints", "events", "collections", "tool_totals")
@@ -211,7 +213,7 @@ def main() -> None:
         print(f"made in {time.process_time() - made:.1f} s of CPU: {file.stat().st_size / 1e6:.0f} MB")
         settings = WebSettings(folder, folder / "runs", port=8642)
         if asked.browser:
-            print(json.dumps(_open_pages(settings, asked.repeats)))
+            print(json.dumps(_open_pages(settings, asked.repeats, asked.only)))
             return
         app = create_app(settings)
         gc.collect()
@@ -246,7 +248,7 @@ def _measure(client: TestClient, path: str, repeats: int) -> tuple[float, float]
     return round(wall, 1), round(cpu, 1)
 
 
-def _open_pages(settings: WebSettings, repeats: int) -> dict[str, float]:
+def _open_pages(settings: WebSettings, repeats: int, only: str) -> dict[str, float]:
     """How long the content of the main pages takes in Chromium, in milliseconds: the median of all, and the worst."""
     sys.path += map(str, _BROWSER.glob("lib/python3.*/site-packages"))
     from playwright.sync_api import sync_playwright  # type: ignore[import-not-found]  # of .venv/browser
@@ -255,19 +257,33 @@ def _open_pages(settings: WebSettings, repeats: int) -> dict[str, float]:
     with _serving(settings) as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page()
-        for name, path in _SHOWN.items():
-            times = [_paint_ms(page, address + path) for _ in range(repeats + 1)][1:]
+        waiting = _requests_of(page)
+        for name, path in ((name, path) for name, path in _SHOWN.items() if only in path):
+            times = [_paint_ms(page, address + path, waiting) for _ in range(repeats + 1)][1:]
             every += times
             print(f"{median(times):8.1f} ms median {max(times):8.1f} worst {name}", flush=True)
         browser.close()
     return {"median_ms": round(median(every), 1), "p95_ms": round(quantiles(every, n=20)[-1], 1)}
 
 
-def _paint_ms(page: Any, address: str) -> float:
+def _requests_of(page: Any) -> set[Any]:
+    """The requests of a page that are not answered yet, but for the stream, which has no end."""
+    waiting = set[Any]()
+    page.on("request", lambda request: _STREAM in request.url or waiting.add(request))
+    for ended in ("requestfinished", "requestfailed"):
+        page.on(ended, waiting.discard)
+    return waiting
+
+
+def _paint_ms(page: Any, address: str, waiting: set[Any]) -> float:
     """From the click to the first paint with content, which has the page's figures: they come with the HTML."""
     page.goto(address)
     page.wait_for_function("() => performance.getEntriesByName('first-contentful-paint').length")
-    return float(page.evaluate("() => performance.getEntriesByName('first-contentful-paint')[0].startTime"))
+    found = float(page.evaluate("() => performance.getEntriesByName('first-contentful-paint')[0].startTime"))
+    page.wait_for_timeout(_PAUSE_MS)  # scripts ask once they have woken
+    while waiting:
+        page.wait_for_timeout(_PAUSE_MS)
+    return found
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import pytest
 from rlf.api.fresh.client import FreshProcesses
 from rlf.api.specs.files import ProjectFiles, StaleError
 from rlf.core.errors import RunError
+from rlf.spec.meaning.schema import schema_of
 
 ROOT = Path(__file__).parents[2]
 SPEC = f"extends: {ROOT}/specs/search_no_tool.yaml\nname: small\n"
@@ -188,6 +189,17 @@ def test_an_answer_is_kept_until_a_file_of_the_project_changes(tmp_path, monkeyp
     (tmp_path / "tools/mine.py").write_text("other")
     assert fresh.read("list_tools", files=[]) == 2
     assert fresh.read("list_tools", files=["a"]) == 3
+
+
+@pytest.mark.parametrize("role", ["spec", "tool", "reward"])
+def test_threads_that_ask_at_a_time_get_the_schema_that_is_made_once(checking, role, monkeypatch):
+    client, _ = checking
+    fresh, made = client.app.state.site.fresh, list[str]()
+    call = fresh.call
+    monkeypatch.setattr(fresh, "call", lambda *args, **named: made.append(role) or call(*args, **named))
+    with ThreadPoolExecutor(4) as threads:
+        answers = list(threads.map(lambda _: client.get(f"/api/v1/schema/{role}").json(), range(4)))
+    assert made == [role] and answers == [schema_of(role)] * 4
 
 
 def test_a_text_that_is_not_saved_is_checked_with_the_places_of_its_faults(checking):

@@ -270,6 +270,13 @@ def play_world(spec: str, number: int, actions: Sequence[str | dict[str, Any]]) 
     return play_actions(spec, number, actions)
 
 
+def make_schema(role: str) -> dict[str, Any]:
+    """`rlf schema`: a second of work, for it reads the source of every kind."""
+    from rlf.spec.meaning.schema import schema_of
+
+    return schema_of(role)
+
+
 def examine(runs: str) -> Examination:
     """`rlf doctor`."""
     from rlf.api.doctor.findings import examine
@@ -293,6 +300,7 @@ TASKS: dict[str, Callable[..., Any]] = {
         explain_advantage,
         list_worlds,
         play_world,
+        make_schema,
         examine,
     )
 }

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from typing import Annotated, Any, Literal
 
 from fastapi import Body, Header
 
 from rlf.api.jobs import Job, checked_words
-from rlf.api.output_schema import schema_text
 from rlf.api.specs.files import FileText, ProjectFile
 from rlf.core.errors import NotFoundError
 from rlf.web.site import Area, Site
@@ -38,9 +36,9 @@ def routes(site: Site) -> Area:
     @area.read("/schema/{role}")
     def show_schema(role: Literal["spec", "tool", "reward"]) -> dict[str, Any]:
         """The JSON Schema of a kind of file, kinds of installed plugins included."""
-        with making:  # once: Python 3.11 cannot parse in several threads at a time
+        with making:
             if role not in schemas:
-                schemas[role] = json.loads(schema_text(role))
+                schemas[role] = site.fresh.call("make_schema", role=role)
         return schemas[role]
 
     @area.act("PUT", "/specs/{path:path}")

@@ -109,7 +109,7 @@ export function wake(force = false) {
     const target = document.getElementById(data.dataset.for);
     if (!target || (!force && drawn.get(target) === data.textContent)) continue;
     const folded = target.closest("details");
-    if (folded && !folded.open) { folded.addEventListener("toggle", () => wake(), {once: true}); continue; }
+    if (folded && !folded.open) { folded.ontoggle = () => wake(); continue; }  // one, however often the values change
     drawn.set(target, data.textContent);
     const charts = JSON.parse(data.textContent), section = target.closest("section");
     if (charts.length && section) section.hidden = false;

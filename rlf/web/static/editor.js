@@ -17,9 +17,8 @@ export function wake() {
 function open(place) {
   const {path, role} = place.dataset, field = place.querySelector("textarea"), narrow = matchMedia("(max-width: 760px)").matches;
   const readOnly = document.body.dataset.readOnly === "yes" || narrow;
-  let etag = place.dataset.etag, saved = field.value, timer = 0, number = 0, root = null;
+  let etag = place.dataset.etag, saved = field.value, timer = 0, number = 0, schema = null;
   const address = `/api/v1/specs/${path.split("/").map(encodeURIComponent).join("/")}`;
-  read(`/api/v1/schema/${role}`).then(found => { root = found; }, () => {});
 
   const text = () => view.state.doc.toString();
   const overrides = () => ($("overrides")?.value.match(/(?:[^\s"']|"[^"]*"|'[^']*')+/g) || []);
@@ -127,14 +126,16 @@ function open(place) {
     }
   }
 
-  function complete(context) {
-    if (!root) return null;
+  const readSchema = () => (schema ??= read(`/api/v1/schema/${role}`).catch(() => { schema = null; }));
+
+  async function complete(context) {
     const row = context.state.doc.lineAt(context.pos), before = row.text.slice(0, context.pos - row.from);
     const lines = context.state.doc.toString().split("\n"), word = before.match(/[\w.-]*$/)[0];
     const value = before.match(/(?:^|[{,]|- )\s*([\w.-]+):\s+[\w.-]*$/);
     const path = pathAt(lines, row.number - 1, before.length - (word.length && before.trim() === word ? word.length : 0));
     if (!word && !context.explicit && !value) return null;
-    const from = context.pos - word.length;
+    const from = context.pos - word.length, root = await readSchema();
+    if (!root) return null;
     if (value) return {from, options: valuesOf(schemasAt(root, [...path, value[1]])).map(label => ({label, type: "enum"})), validFor: /^[\w.-]*$/};
     const present = new Set(lines.filter((line, at) => at !== row.number - 1 && line.match(/^ */)[0].length === row.text.match(/^ */)[0].length).map(line => line.match(/^\s*(?:- )?([\w.-]+):/)?.[1]));
     return {from, options: [...keysOf(schemasAt(root, path))].filter(([key]) => !present.has(key)).map(([label, detail]) => ({label, type: "property", info: detail, apply: `${label}: `})), validFor: /^[\w.-]*$/};
@@ -159,6 +160,7 @@ function open(place) {
     ],
   });
   field.replaceWith(view.dom);
+  if (!readOnly) view.contentDOM.addEventListener("focus", readSchema, {once: true});
   $("save")?.addEventListener("click", () => save());
   $("overrides")?.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(check, CHECK_MS); });
   $("start-form")?.addEventListener("submit", async event => {

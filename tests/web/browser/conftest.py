@@ -138,7 +138,7 @@ def visit(chromium, server: SimpleNamespace) -> Iterator[Callable[..., object]]:
             context.add_init_script(path=AXE)
         context.route("**/*", lambda route: _let_through(route, server.address, faults))
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(60_000)
         page.on("console", lambda message: _note(message, faults))
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.goto(path if path.startswith("http") else server.address + path)
