@@ -148,7 +148,7 @@ class Jobs:
 
 
 def checked_words(files: Sequence[str], overrides: Sequence[str]) -> list[str]:
-    """Files and overrides as words of a command. Raises RlfError for one that would be an option."""
+    """Files and overrides as arguments of a command. Raises RlfError for one that would be an option."""
     for override in overrides:
         if not _OVERRIDE.fullmatch(override):
             raise RlfError(f"override: got {override[:80]!r}; expected e.g. `train.steps=20` or `~eval`.")

@@ -51,7 +51,7 @@ def open_reader(runs_folder: Path) -> Iterator[Reader]:
 
 @contextmanager
 def blaming_damage(store: Store) -> Iterator[None]:
-    """Raises RunError in place of what a damaged lineage causes."""
+    """Raises RunError instead of the errors of a damaged lineage."""
     try:
         yield
     except (RlfError, OSError):

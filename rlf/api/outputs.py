@@ -64,7 +64,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class SchemaFiles:
-    """Schemas that were written."""
+    """Files of written schemas."""
 
     files: tuple[Path, ...]
 

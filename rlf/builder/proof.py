@@ -24,7 +24,7 @@ POLICIES = ("gold", "null", "random", "spam")
 
 
 class Unproven(Exception):
-    """Why a task is not written, in words that say nothing of the task, so that they can be counted."""
+    """Why a task is not written, in words that do not depend on the task, so that they can be counted."""
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Bench:
     _made: dict[tuple[str, str], Finding] = field(default_factory=dict)
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> Finding:
-        """What a call finds; nothing where it fails."""
+        """The values that a call finds; none where it fails."""
         key = tool, repr(arguments)
         found = self._made.get(key)
         if found is None:
@@ -55,7 +55,7 @@ def score(findings: Sequence[Finding], golds: Golds, total: int) -> Solved:
 
 
 def play_gold(task: Task, bench: Bench) -> list[Finding]:
-    """What the gold calls find, in order, each with the values found before it.
+    """Plays the gold calls in order, each with the values found before it.
 
     Raises:
         Unproven: a call does not find its gold.

@@ -1,4 +1,4 @@
-"""What the parts of a build have taken: names of tools, and questions."""
+"""The names of tools and questions that the parts of a build use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Register:
         self._questions.update(normalize(task.question) for task in part.tasks)
 
     def admitted(self, part: Part) -> Part:
-        """The part under names that are free; without its tasks where one asks what another part asks."""
+        """The part with unused names, without tasks whose question another part has."""
         if any(normalize(task.question) in self._questions for task in part.tasks):
             dropped = {**part.dropped, "duplicate: the question is there already": len(part.tasks)}
             return Part(part.name, (), (), {}, {}, dropped, spent=part.spent)

@@ -1,4 +1,4 @@
-"""The build file: who builds what, and where it goes."""
+"""The build file: the builder, what it builds, and where."""
 
 from __future__ import annotations
 

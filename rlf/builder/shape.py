@@ -1,4 +1,4 @@
-"""What a build file asks for, of each kind of builder: shapes, lengths, dials, noise, bounds and the split."""
+"""The settings of every kind of builder: shapes, lengths, dials, noise, bounds and the split."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Split(Section):
 
 
 class Shape(Section):
-    """What is built, by each kind of builder."""
+    """Settings of what is built, for each kind of builder."""
 
     scenarios: Mapping[Scenario, Share] = dict.fromkeys(Scenario, 0.25)
     """Share of each shape of task."""

@@ -28,7 +28,7 @@ class Scenario(StrEnum):
 
 
 class Join(StrEnum):
-    """What the answer makes of the values at the ends of the graph."""
+    """How the answer combines the values at the ends of the graph."""
 
     VALUE = "value"
     """The value itself."""

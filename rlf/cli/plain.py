@@ -34,12 +34,12 @@ class PlainView:
         return self
 
     def __call__(self, event: RunEvent) -> None:
-        """Prints one line for a step, an evaluation, a notice or the end."""
+        """Prints one line with the time for a step, an evaluation, a notice or the end."""
         now_s = time.monotonic()
         self._progress = self._progress.after(event, now_s)
         line = event_line(event, self._progress.total_steps, self._progress.time_left_s(now_s))
         if line is not None:
-            self._print_line(line)
+            self._print_line(f"{time.strftime('%H:%M:%S')}  {line}")
 
     def close(self) -> None:
         """Does nothing."""

@@ -1,4 +1,4 @@
-"""What the commands ask of an engine, whichever it is; a spec and a plan ask `rlf.spec.engine` and `rlf.plan.engine`.
+"""The interface between commands and any engine; a spec and a plan use `rlf.spec.engine` and `rlf.plan.engine`.
 
 A folder of `rlf.engines` holds one `Engine` in its `__init__.py`, whose fields are the keys of `engine`. Importing that
 loads neither torch nor Ray: what runs is imported by the methods that run it.
@@ -99,7 +99,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One value of a spec that a place takes another for."""
+    """One value of a spec that a place replaces."""
 
     key: str
     value: Any
@@ -113,7 +113,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsed:
-    """What a rehearsal says beside its stages."""
+    """What a rehearsal reports beside its stages."""
 
     changes: tuple[Change, ...]
     """What was replaced, of the spec and for the machine."""
@@ -123,7 +123,7 @@ class Rehearsed:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How a spec runs at a place."""
+    """The changes that a spec needs at a place."""
 
     changes: tuple[Change, ...] = ()
     """What the spec has to change for it."""
@@ -150,10 +150,10 @@ class EngineRun(Protocol):
 
     @property
     def threads(self) -> int:
-        """CPU cores that the update uses; 0 where that is not the engine's to say."""
+        """CPU cores that the update uses; 0 where the engine does not decide it."""
 
     def go_back(self, start: Start, last_step: int) -> None:
-        """Puts the run where it is to continue.
+        """Restores the state from which the run continues.
 
         Args:
             last_step: the last step in the lineage.
@@ -168,7 +168,7 @@ class EngineRun(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HostSettings:
-    """How a model is held to be used."""
+    """How a model is loaded for use."""
 
     num_slots: int = 32
     """Conversations sampled at once; further open ones wait in their order."""
@@ -193,19 +193,19 @@ class Engine(PlannedEngine):
     """Whether a resumed run may continue from a newer state than the checkpoints in the lineage."""
 
     def look(self, loaded: LoadedSpec, train: Sequence[Task], evaluation: Sequence[Task]) -> Iterator[Fault]:
-        """The faults that only the model, the data and this machine show. Fetches and starts nothing."""
+        """Finds the faults that only the model, the data and this machine show. Fetches and starts nothing."""
         yield from ()
 
     def try_out(self, loaded: LoadedSpec) -> tuple[list[Fault], list[Fault]]:
-        """The faults and warnings of a spec without any other fault that take a process to find."""
+        """Finds the faults and warnings that need a process; called for a spec without other faults."""
         return [], []
 
     def fit_here(self, spec: RunSpec) -> Fit:
-        """What a spec has to change, and what is reported, where this process stands."""
+        """The changes that a spec needs to run in this process's environment, and what is reported."""
         return Fit()
 
     def fit_rehearsal(self, spec: RunSpec, *, vllm: bool) -> Fit:
-        """The same for the place of rehearsals.
+        """The same for the environment of rehearsals.
 
         Args:
             vllm: whether vLLM itself samples, and not its stand-in.
@@ -216,7 +216,7 @@ class Engine(PlannedEngine):
         raise NotImplementedError(f"engine {self.kind} lacks {Feature.REHEARSAL}")
 
     def rehearse(self, loaded: LoadedSpec, reach: Callable[[str, str], None], *, vllm: bool) -> Rehearsed:
-        """Runs a checked spec at that place for two small steps.
+        """Runs a checked spec there for two small steps.
 
         Args:
             reach: takes each stage that has worked: its name and words.
@@ -230,12 +230,12 @@ class Engine(PlannedEngine):
 
     @classmethod
     def make_rehearsals(cls, *, vllm: bool, tell: Callable[[str], None]) -> tuple[Path, Path]:
-        """Makes the place of rehearsals where it is missing; its folder, and the command that starts rlf in it."""
+        """Makes the environment of rehearsals if missing; returns its folder, and the command that starts rlf in it."""
         raise NotImplementedError(f"{cls} lacks {Feature.REHEARSAL}")
 
     @abstractmethod
     def open(self, opening: Opening) -> EngineRun:
-        """Builds a run, new or to be put where it continues. Writes nothing yet.
+        """Builds a run, new or to be continued. Writes nothing yet.
 
         Raises:
             RlfError: it cannot run here, or a part of it cannot be built.
@@ -246,7 +246,7 @@ class Engine(PlannedEngine):
         raise NotImplementedError(f"engine {self.kind} serves no model")
 
     def checkpoints_in(self, folder: Path) -> Path:
-        """The folder that no checkpoint of a run lies outside of. Args: folder: the run's."""
+        """The folder that holds all checkpoints of a run. Args: folder: the run's."""
         return folder
 
     def find_damage(self, checkpoint: Path, sha256: str) -> str | None:

@@ -1,4 +1,4 @@
-"""What a class of the user's own is as a world: which methods are tools, what its reset takes, what its scores are.
+"""A user's class as a world: which methods are tools, what its reset takes, what its scores are.
 
 Classes written for TRL's `environment_factory` are such classes: `reset(**columns)`, public methods as tools, and an
 attribute `reward`.
@@ -27,7 +27,7 @@ REFUSALS = (ValueError, TypeError, LookupError, ArithmeticError, PermissionError
 
 
 def tool_names(made_by: type[Any]) -> list[str]:
-    """Public methods of a class but those of its life, in the order of their definition."""
+    """Public methods of a class without its lifecycle methods, in the order of their definition."""
     names: dict[str, None] = {}
     for known in reversed(made_by.__mro__[:-1]):
         for name, member in vars(known).items():

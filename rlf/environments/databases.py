@@ -1,4 +1,4 @@
-"""Databases of worlds behind one face: a copy of a SQLite seed in memory here, PostgreSQL in `postgres.py`.
+"""Databases of worlds behind one interface: a copy of a SQLite seed in memory here, PostgreSQL in `postgres.py`.
 
 A database is used by one thread at a time; `interrupt` alone may come from another one.
 """
@@ -23,7 +23,7 @@ _STEPS_PER_LOOK = 10_000
 
 
 class Answer(NamedTuple):
-    """What a statement gave."""
+    """Result of a statement."""
 
     names: list[str]
     """Of the columns; none where it is no query."""
@@ -54,12 +54,12 @@ class Database(ABC):
         return sorted(found, key=lambda row: json.dumps(row, ensure_ascii=False))
 
     def serialize(self) -> bytes | None:
-        """The whole of it; None where only the statements bring it back."""
+        """The whole database; None if only its statements can restore it."""
         return None
 
     @abstractmethod
     def find_misfit(self, sql: str, names: list[str]) -> str | None:
-        """Why a statement that takes these names cannot be run; None where nothing is known against it."""
+        """Why a statement with these names cannot run; None if no reason is known."""
 
     @abstractmethod
     def interrupt(self) -> None:
@@ -67,18 +67,18 @@ class Database(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Gives it back."""
+        """Releases the database."""
 
 
 class Seed(Protocol):
-    """What databases of worlds begin as."""
+    """The initial content of worlds' databases."""
 
     def make(self) -> Database:
         """A database of its own."""
         ...
 
     def close(self) -> None:
-        """Gives back what all share."""
+        """Releases what all worlds share."""
         ...
 
 
@@ -109,7 +109,7 @@ class SqliteDatabase(Database):
         return self._connection.total_changes
 
     def execute(self, sql: str, values: Mapping[str, Any], limit_s: float | None = None) -> Answer:
-        """Runs one statement. SQLite itself gives up when time is over."""
+        """Runs one statement. SQLite itself stops at the deadline."""
         try:
             with _limit_statements(self._connection, limit_s):
                 cursor = self._connection.execute(sql, _bindable(values))

@@ -1,4 +1,4 @@
-"""The life of one world: made and reset, called, spoken to, scored, closed; each within its time.
+"""The life of one world: made, reset, called, answered, scored, closed; each within its time.
 
 What a world does is bounded by its deadlines whatever it does, and what it raises becomes a `WorldFailure` that names
 the world and the phase. A world that failed once is asked for nothing more than to close.
@@ -74,7 +74,7 @@ class WorldEpisode:
 
     @property
     def record(self) -> WorldRecord:
-        """What is to be kept of it so far."""
+        """The record of the world so far."""
         return replace(self._kept, failed=self._failed, world_s=self._world_s)
 
     @property
@@ -141,7 +141,7 @@ class WorldEpisode:
         return self._text(step.said)
 
     def take_step(self) -> WorldStep:
-        """What calls and the reply did since it was last asked."""
+        """The changes by calls and the reply since the last call of this method."""
         step = WorldStep(tuple(self._changes), self._reward, self._reply, self._is_over)
         self._changes, self._reward, self._reply, self._num_calls = [], None, None, 0
         return step
@@ -253,7 +253,7 @@ class WorldEpisode:
 
 
 def describe_late(fault: BaseException, limit_s: float) -> str:
-    """What went wrong with work that had so much time."""
+    """Describes a missed deadline."""
     if isinstance(fault, TimeoutError):
         return f"no end within {limit_s:g} s"
     return fault.text if isinstance(fault, ToolFailure) else describe(fault)

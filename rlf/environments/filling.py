@@ -1,4 +1,4 @@
-"""What a world's server is sent: texts with the names of a row's columns in braces, filled in."""
+"""Arguments for a world's server: texts in which a row's columns replace their names in braces."""
 
 from __future__ import annotations
 

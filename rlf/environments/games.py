@@ -1,4 +1,4 @@
-"""Text worlds of other packages behind one face: Gymnasium-like classes, TextArena's games, reasoning-gym's tasks.
+"""Text worlds of other packages behind one interface: Gymnasium-like classes, TextArena, reasoning-gym.
 
 `make: "package:id"` names one. TextArena draws from Python's own random numbers, which all its games share; each game
 here has a state of these of its own, so that what one game draws does not depend on the others.
@@ -27,7 +27,7 @@ _LOCK = threading.Lock()
 
 
 class Played(NamedTuple):
-    """What one action led to."""
+    """Result of one action."""
 
     said: str | None
     reward: float | None
@@ -39,7 +39,7 @@ class Game(ABC):
 
     @abstractmethod
     def reset(self, seed: int) -> str | None:
-        """Begins; the first observation."""
+        """Begins the game; returns the first observation."""
 
     @abstractmethod
     def step(self, action: str) -> Played:
@@ -50,7 +50,7 @@ class Game(ABC):
         return None
 
     def close(self) -> None:  # noqa: B027 - most games hold nothing
-        """Gives back what the game holds."""
+        """Releases what the game holds."""
 
 
 class _GymGame(Game):
@@ -141,7 +141,7 @@ def _split(make: str) -> tuple[str, str]:
 
 
 def find_game(make: str, args: Mapping[str, Any]) -> Callable[[], Game]:
-    """What makes games by a name `package:id`.
+    """Finds the factory of games for a name `package:id`.
 
     The package has `make(id)`, or `create_dataset` as reasoning-gym; else `id` is a class or function of its own.
 
@@ -217,7 +217,7 @@ class PlayedGame:
         self._num_actions = 0
 
     def reset(self, task: Task, seed: int) -> str | None:
-        """Makes the game and begins it; a row's column `seed` goes before the world's."""
+        """Makes the game and begins it; a row's column `seed` overrides the world's."""
         seed = int(task.columns.get("seed", seed)) % 2**32
         with self._random.held(seed):
             self._game = self._make()
@@ -250,7 +250,7 @@ class PlayedGame:
         return None if action is None else (action,)
 
     def snapshot(self) -> bytes | None:
-        """The game by pickle; None where it cannot be."""
+        """The game as pickle; None if it cannot be pickled."""
         return freeze(self._game, self._random, self._rewards, self._num_actions)
 
     def restore(self, snapshot: bytes) -> None:

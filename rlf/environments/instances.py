@@ -25,16 +25,16 @@ class Place(Protocol):
         """Whether any code of the class is awaited on the event loop, where it could swallow its cancellation."""
 
     async def make(self) -> Any:
-        """An instance, or what stands for it: its attributes are the instance's."""
+        """Makes an instance, or a stand-in with its attributes."""
 
     async def call(self, instance: Any, call: ToolCall) -> Any:
-        """What a tool's method returns. Raises what it raises, or a ToolFailure of the same sense."""
+        """Calls a tool's method. Raises its exception, or a ToolFailure with the same meaning."""
 
     async def live(self, instance: Any, name: str, **arguments: Any) -> Any:
-        """What a method of its life returns; None where the class has no such method."""
+        """Calls a lifecycle method; None where the class has no such method."""
 
     async def discard(self, instance: Any) -> None:
-        """Gives back what an instance holds, which is asked for nothing more."""
+        """Releases what an instance holds, after its last call."""
 
 
 class StandIn:
@@ -158,14 +158,14 @@ class OwnProcess:
         return await self._run(method, call.arguments)
 
     async def live(self, instance: Any, name: str, **arguments: Any) -> Any:
-        """What a method of its life returns; None where the class has no such method."""
+        """Calls a lifecycle method; None where the class has no such method."""
         method = getattr(instance, name, None)
         if method is None:
             return None
         return await (method(**arguments) if name in self._asynchronous else self._run(method, arguments))
 
     async def discard(self, instance: Any) -> None:
-        """Nothing: the instance is this process's to collect."""
+        """Does nothing: this process collects the instance."""
 
     async def _run(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
         """What a plain function returns, and raises what it raises: a cancellation that nobody asked for as a fault."""

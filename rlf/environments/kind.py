@@ -40,7 +40,7 @@ class EnvLimits(StrictModel):
 
 
 class WorldMaker(Protocol):
-    """What an open kind makes worlds with."""
+    """Makes the worlds of an open kind."""
 
     async def make(self) -> World:
         """A new world, which is then reset once. Counts as a part of the reset."""
@@ -48,7 +48,7 @@ class WorldMaker(Protocol):
 
 
 class EnvSpec(Kind, ABC, allow_inf_nan=False):
-    """The world that every trajectory has one of. Fields are its YAML keys; a mapping gives the class of its `kind`."""
+    """The world of every trajectory. Fields are its YAML keys; `kind` selects the class."""
 
     chosen_by: ClassVar[str] = "kind"
     FILES: ClassVar[tuple[str, ...]] = ()
@@ -101,15 +101,15 @@ class EnvSpec(Kind, ABC, allow_inf_nan=False):
         return self._described
 
     def describe_tools(self) -> Sequence[ToolDescription]:
-        """Looks what tools worlds have, which may take a while. Raises RlfError where it cannot be known."""
+        """Finds the tools of worlds, which may take a while. Raises RlfError if they cannot be known."""
         return ()
 
     def static_complaints(self) -> list[str]:
-        """What `complaints` can say without running code of others: nothing, where all of it runs some."""
+        """The part of `complaints` that runs no user code; empty where every check runs some."""
         return []
 
     def complaints(self) -> list[str]:
-        """What keeps worlds from being made, each a sentence without its full stop; empty when all is well.
+        """What prevents worlds, each a sentence without its full stop; empty when all is well.
 
         Raises:
             RlfError: the world cannot even be looked at.
@@ -117,7 +117,7 @@ class EnvSpec(Kind, ABC, allow_inf_nan=False):
         return []
 
     def missing_columns(self, columns: Collection[str]) -> list[str]:
-        """Columns that worlds need of every row, and that are not among those of a dataset."""
+        """Columns that worlds need in every row and that a dataset lacks."""
         return []
 
     @abstractmethod
@@ -125,12 +125,12 @@ class EnvSpec(Kind, ABC, allow_inf_nan=False):
         """sha256 of what decides how worlds behave, as far as it can be known."""
 
     def contained(self) -> Self:
-        """The same where no world can end this process, unless the spec asks for another place."""
+        """The same kind with worlds that cannot end this process, unless the spec names another place."""
         return self
 
     @abstractmethod
     def open(self) -> AbstractAsyncContextManager[WorldMaker]:
-        """Makes ready what all worlds of a run share; leaving the context gives it back. Raises RlfError."""
+        """Opens what all worlds of a run share, and releases it at the end of the context. Raises RlfError."""
 
 
 ENV_KINDS: Registry[EnvSpec] = Registry(

@@ -83,7 +83,7 @@ class WorldPool:
         await self._stack.aclose()
 
     def open(self, trajectory_id: str, task: Task) -> WorldEpisode:
-        """The world of a trajectory, which may be prepared.
+        """Opens the world of a trajectory, which may be prepared.
 
         One that is wanted now never waits for those that are prepared: where there may be no more worlds, these close.
         """
@@ -95,7 +95,7 @@ class WorldPool:
         return self._open(trajectory_id, task)
 
     async def prepare(self, wanted: Sequence[tuple[str, Task]]) -> None:
-        """Begins to reset worlds of trajectories to come, by their ids, so that these need not wait.
+        """Begins to reset worlds of coming trajectories, by their ids, so that these need not wait.
 
         At most half of the worlds that there may be, in the order given: the others are for whatever is played before.
         Those prepared earlier that nobody asked for are closed.
@@ -182,7 +182,7 @@ class WorldTool(ToolKind):
     _pool: WorldPool | None = PrivateAttr(default=None)
 
     def complaints(self, input_schema: Mapping[str, Any]) -> list[str]:
-        """Nothing: the world itself says what its tools take."""
+        """Finds nothing: the world itself describes its tools."""
         return []
 
     def source_hash(self) -> str:

@@ -29,7 +29,7 @@ _READ_BY_EXPLAIN = ("select", "insert", "update", "delete", "with", "values", "m
 
 
 class PostgresSeed:
-    """A server, and what the part of each world begins as. A `Seed`."""
+    """A server, and the initial content of each world's part. A `Seed`."""
 
     def __init__(self, server: str, script: Path | None, template: str | None, limit_s: float) -> None:
         """Connects, and drops what killed runs left.
@@ -170,7 +170,7 @@ class PostgresDatabase(Database):
             _driver(self._connection).cancel()
 
     def close(self) -> None:
-        """Drops what is the world's, and ends the connection."""
+        """Drops the world's part, and ends the connection."""
         with self._lock:
             _disconnect(self._connection)
         self._drop()

@@ -102,11 +102,11 @@ class ClassProcesses:
         return stand_in
 
     async def call(self, instance: Any, call: ToolCall) -> Any:
-        """What a tool's method returns. Raises ToolFailure."""
+        """Calls a tool's method. Raises ToolFailure."""
         return await self._ask(instance, f"call {call.name}", dict(call.arguments))
 
     async def live(self, instance: Any, name: str, **arguments: Any) -> Any:
-        """What a method of its life returns; None where the class has none, or the process no longer listens."""
+        """Calls a lifecycle method; None where the class has none, or the process no longer listens."""
         if not hasattr(instance, name) or (name == "close" and not instance.home.listens):
             return None
         return await self._ask(instance, name, arguments)

@@ -36,7 +36,7 @@ class Sessions:
         self._sandbox, self._wall_s = sandbox, wall_s
 
     async def ask(self, session: str, source: str) -> Any:
-        """What a cell's last expression is, a text of JSON. Raises ToolFailure where there is none."""
+        """The value of a cell's last expression, a text of JSON. Raises ToolFailure without one."""
         limits = self._sandbox.limits.model_copy(update={"wall_s": self._wall_s})
         execution = await self._sandbox.run(Request(source, limits=limits), session=session)
         if execution.outcome is not Outcome.OK:
@@ -90,11 +90,11 @@ class ClassSandbox:
         return stand_in
 
     async def call(self, instance: Any, call: ToolCall) -> Any:
-        """What a tool's method returns. Raises ToolFailure."""
+        """Calls a tool's method. Raises ToolFailure."""
         return await self._ask(instance, call.name, call.arguments, is_tool=True)
 
     async def live(self, instance: Any, name: str, **arguments: Any) -> Any:
-        """What a method of its life returns; None where the class has none."""
+        """Calls a lifecycle method; None where the class has none."""
         if not hasattr(instance, name):
             return None
         if isinstance(task := arguments.get("task"), Task):

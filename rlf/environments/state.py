@@ -15,7 +15,7 @@ _ABSENT = object()
 
 
 def plain_state(state: Any) -> Any:
-    """A state as JSON values alone. Raises TypeError or ValueError for one that JSON has no word for."""
+    """A state as JSON values. Raises TypeError or ValueError for a value that JSON cannot hold."""
     return json.loads(json_text(state))
 
 

@@ -15,7 +15,7 @@ from rlf.types import Task, ToolCall
 
 
 class Step(NamedTuple):
-    """What a call, or a turn without calls, led to."""
+    """Result of a call, or of a turn without calls."""
 
     said: Any
     """Of a call: text, a `ToolOutput`, or any value that JSON can write. Of a reply: text; None: nothing."""
@@ -35,7 +35,7 @@ class World(ABC):
 
     @abstractmethod
     async def reset(self, task: Task, seed: int) -> str | None:
-        """Brings the world to the first state of a task, once. What it says first; None: nothing.
+        """Brings the world to the first state of a task, once. Returns its first text, or None.
 
         Args:
             seed: the same for all trajectories of a task, so that their worlds begin equal.
@@ -69,12 +69,12 @@ class World(ABC):
         return None
 
     async def snapshot(self) -> Any:
-        """The world as a value that pickle takes; None where only repeating its calls brings it back."""
+        """The world as a value that pickle takes; None if only repeating its calls restores it."""
         return None
 
     async def restore(self, snapshot: Any) -> None:
-        """Brings a world that was just made to a `snapshot`, in place of `reset`."""
+        """Brings a new world to a `snapshot`, instead of `reset`."""
         raise NotImplementedError(f"{type(self).__name__} has no snapshots")
 
     async def close(self) -> None:  # noqa: B027 - most worlds hold nothing
-        """Gives back what the world holds, in whatever state it is; called once, also where it was never reset."""
+        """Releases what the world holds, in any state; called once, also without a reset."""

@@ -37,19 +37,19 @@ class Content:
 
 
 class Blobs:
-    """What rows refer to and is still to be written with them."""
+    """Contents that rows refer to and that are written with them."""
 
     def __init__(self) -> None:
         self.data_by_hash: dict[str, bytes | Content] = {}
 
     def keep(self, content: bytes) -> str:
-        """Takes a content; its name."""
+        """Adds a content; returns its name."""
         name = sha256(content).hexdigest()
         self.data_by_hash.setdefault(name, content)
         return name
 
     def keep_long(self, text: str) -> tuple[str, str | None]:
-        """A text for a row and the name of what was taken out of it: one of the two is empty."""
+        """A short text for its row, or the name of a long one; the other of the two is empty."""
         content = text.encode()
         return (text, None) if len(content) < MIN_BYTES else ("", self.keep(content))
 
@@ -100,7 +100,7 @@ def copy_blobs(reading: Connection, writing: Connection, names: Collection[str])
 
 
 def is_whole(name: str, data: bytes) -> bool:
-    """Whether a stored content is what its name says."""
+    """Whether a stored content has the hash of its name."""
     return _decompress_content(name, data) is not None
 
 

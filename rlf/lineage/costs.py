@@ -27,7 +27,7 @@ Spent = Mapping[tuple[str, str], Mapping[str, float]]
 
 
 def spent_by(trajectories: Sequence[Scored], redactor: Redactor, *, is_played: bool = False) -> Spent:
-    """What trajectories spent. A result that was played again, from a cache or a recording, has cost nothing.
+    """Cost of trajectories. A result from a cache or a recording costs nothing.
 
     Args:
         is_played: whether all results of tools come from a recording.
@@ -60,7 +60,7 @@ def unrecorded_before(connection: Connection, run_id: str) -> dict[str, float]:
 def keep_unrecorded(
     connection: Connection, run_id: str, before: Mapping[str, float], usage: Mapping[str, float]
 ) -> None:
-    """Puts what all processes of a run spent so far, and no trajectory has, in place of what was known of it."""
+    """Replaces the recorded cost of a run's requests that no trajectory has, over all its processes."""
     key, total = _read_unrecorded(run_id), Counter(dict(before))
     total.update(usage)
     connection.execute(delete(tables.costs).filter_by(**key))

@@ -14,7 +14,7 @@ from rlf.types import Scored
 
 @dataclass(frozen=True, slots=True)
 class EncodedTrajectory:
-    """Rows without what the place gives them, which the recorder adds: run, phase, step, k, the trajectory's number."""
+    """Rows without their place, which the recorder adds: run, phase, step, k, the trajectory's number."""
 
     head: Row
     """The trajectory's own row, without its advantage."""

@@ -108,7 +108,7 @@ def _index_nodes(graph: Graph) -> dict[tuple[str, str], str]:
 
 
 def read_graph(reader: Reader, run_id: str, step: int | None = None) -> Graph:
-    """The graph of a run; with a step also the trajectories, calls and scores that the step learnt from."""
+    """The graph of a run; with a step also the trajectories, calls and scores of its update."""
     run = reader.get_run(run_id)
     sources = list(_source_nodes(run))
     plan = Node("plan", run.record.plan_hash[:12], run.record.plan_hash, tuple(node.key for node in sources))

@@ -67,7 +67,7 @@ class Lease:
         self._clocks_s = time.time() - time.monotonic()
 
     def columns(self) -> dict[str, Any]:
-        """What the run's row says of its owner."""
+        """The owner in the run's row."""
         process = current_process()
         named = {"pid": process.pid, "node": process.node, "boot": process.boot, "pid_ticks": process.pid_ticks}
         return {**named, "owner": self.owner, "heartbeat": time.time()}
@@ -95,7 +95,7 @@ class Lease:
         connection.execute(update(tables.runs).where(tables.runs.c.id == self.run_id).values(heartbeat=time.time()))
 
     def count_jump(self, connection: Connection) -> None:
-        """Counts by how much the wall clock was set as time that the run did not take; it may be negative."""
+        """Records by how much the wall clock was changed, as time that the run did not take; it may be negative."""
         clocks_s = time.time() - time.monotonic()
         jump_s = clocks_s - self._clocks_s
         if abs(jump_s) < _JUMP_S:
@@ -107,7 +107,7 @@ class Lease:
         self._clocks_s = clocks_s
 
     def release(self) -> None:
-        """Gives the lock back; its file stays where the end of the run is not recorded, and shows that it was left."""
+        """Releases the lock. Its file stays if the end of the run is not recorded, as a sign of that."""
         if self._file is None:
             return
         assert self._path is not None, "a lock without a file"

@@ -24,7 +24,7 @@ def add_tags(store: Store, run_id: str, tags: tuple[str, ...]) -> None:
 
 
 def remove_tags(store: Store, run_id: str, tags: tuple[str, ...]) -> None:
-    """Takes tags off a run; those that it has not are no fault."""
+    """Takes tags off a run; unknown tags are ignored."""
     with store.write() as connection:
         connection.execute(delete(tables.tags).where(tables.tags.c.run_id == run_id, tables.tags.c.tag.in_(tags)))
 
@@ -37,7 +37,7 @@ def add_note(store: Store, run_id: str, text: str) -> None:
 
 
 def add_export(store: Store, run_id: str, export: Export) -> None:
-    """Writes down a model that was written for use outside; one at the same path is replaced."""
+    """Records an exported model; replaces a record with the same path."""
     table, path = tables.exports, store.redactor.text(store.relative(export.path))
     with store.write() as connection:
         connection.execute(delete(table).where(table.c.run_id == run_id, table.c.path == path))
@@ -52,7 +52,7 @@ def forget_checkpoints(store: Store, run_id: str, steps: Collection[int]) -> Non
 
 
 def remove_run(store: Store, run_id: str, *, last: Callable[[], None] | None = None) -> None:
-    """Deletes a run and all that hangs on it; what other runs say of it as their parent stays.
+    """Deletes a run and all that belongs to it; other runs keep it as the name of their parent.
 
     Args:
         last: what else the removal is, done before the rows are committed as deleted.

@@ -85,7 +85,7 @@ def _read_revision(connection: Connection) -> str | None:
 
 
 def foreign_words(place: str, names: Collection[str]) -> str:
-    """What to say of a database that is another program's."""
+    """The message for a database of another program."""
     return (
         f"{place}: the database belongs to another program: it holds {', '.join(sorted(names)[:3])} and no "
         f"{VERSION_TABLE}. "

@@ -44,7 +44,7 @@ def process_of(pid: int) -> Process:
 
 
 def send_signal(process: Process, number: int, *, to_session: bool = False) -> bool:
-    """Sends a signal to a process that is still the very one; false where it is gone. A reused pid gets none.
+    """Sends a signal to the same process; false if it is gone. A reused pid gets none.
 
     Args:
         to_session: whether all processes of the group that it leads get it.
@@ -73,7 +73,7 @@ def is_visible(process: Process) -> bool:
 
 
 def is_gone(process: Process) -> bool:
-    """Whether a visible process runs no more."""
+    """Whether a visible process no longer runs."""
     if not process.boot:
         return not _is_answering(process.pid)
     return _start_ticks(process.pid) != process.pid_ticks

@@ -191,7 +191,7 @@ class Reader:
             return {name: data.decode() for name, data in read_blobs(connection, names).items()}
 
     def exports(self, run_id: str) -> list[Export]:
-        """Models that were written for use outside, in order of step."""
+        """Exported models, in order of step."""
         table = tables.exports
         rows = self._fetch_all(_select_of_run(table, run_id).order_by(table.c.step, table.c.path))
         place = self.store.absolute
@@ -220,7 +220,7 @@ class Reader:
         return {row.run_id: _make_evaluation(row) for row in rows}
 
     def events(self, run_id: str, num_before: int = 0) -> list[LoggedEvent]:
-        """Notices in the order they were given, without the first `num_before`."""
+        """Notices in order, without the first `num_before`."""
         query = _select_of_run(tables.events, run_id).order_by(tables.events.c.id)
         rows = self._fetch_all(query.offset(num_before) if num_before else query)
         return [LoggedEvent(row.time, row.level, row.text, json.loads(row.data)) for row in rows]
@@ -315,7 +315,7 @@ class Reader:
         return {row.step: row.number for row in self._fetch_all(query.group_by(table.step))}
 
     def paid(self, run_id: str, phase: str, threshold: float, limit: int) -> list[Asked]:
-        """Those trajectories, the best paid and then the latest first."""
+        """Those trajectories, the highest reward first, then the latest."""
         table = tables.trajectories
         query = select(table).where(*_paid_conditions(run_id, phase, threshold))
         with self.store.read() as connection:
@@ -349,7 +349,7 @@ class Reader:
         return stored
 
     def whole(self, run_id: str, summary: TrajectorySummary) -> StoredTrajectory | None:
-        """A trajectory that is known by its summary, with all that hangs on it; None when it was thinned."""
+        """The whole trajectory of a summary; None when it was thinned."""
         with self.store.read() as connection:
             return _read_whole_trajectory(
                 connection, _trajectory_row(connection, run_id, summary.k, summary.step, summary.phase)

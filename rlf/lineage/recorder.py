@@ -85,7 +85,7 @@ class Recorder:
         self._pending.append(self._writer.submit(self._write_event, event, time.time()))
 
     def note_spending(self) -> None:
-        """Queues what was spent since the last write, so that it is on record if the process is killed."""
+        """Queues the cost since the last write, so that it is recorded even if the process is killed."""
         is_idle = self._failure is None and (not self._pending or self._pending[-1].done())
         if is_idle and self._unrecorded() != self._kept:
             self._pending.append(self._writer.submit(self._write_event, None, time.time()))
@@ -102,7 +102,7 @@ class Recorder:
         self._raise_failure()
 
     def fail(self, error: BaseException) -> None:
-        """Lets nothing more be written: every later call raises the error."""
+        """Stops all writing: every later call raises the error."""
         self._failure = self._failure or error
 
     def __enter__(self) -> Self:

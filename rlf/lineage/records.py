@@ -309,7 +309,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Pay:
-    """What the trajectories of a step that have a reward were paid."""
+    """Rewards of a step's trajectories that have one."""
 
     step: int
     reward: float
@@ -356,7 +356,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """A model that was written for use outside of rlf."""
+    """An exported model."""
 
     path: str
     kind: str

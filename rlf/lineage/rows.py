@@ -28,7 +28,7 @@ def _plain_number(value: float) -> float | str | None:
 
 
 def trajectory_row(scored: Scored, task_sha256: str, redactor: Redactor) -> Row:
-    """The trajectory's own row, but for where it hangs (run, phase, step, k) and its advantage."""
+    """The trajectory's own row without its place (run, phase, step, k) and its advantage."""
     trajectory, task = scored.trajectory, scored.trajectory.task
     return {
         "trajectory_id": redactor.text(trajectory.id),

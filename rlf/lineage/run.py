@@ -59,7 +59,7 @@ def _file_row(file: FileRecord, run_id: str, texts: Texts, blobs: Blobs, redacto
 
 
 def accept_changes(store: Store, run_id: str, changes: Sequence[Change], texts: Texts) -> None:
-    """Writes down that a run continues with changed inputs. One that was changed at the same step before is replaced.
+    """Records that a run continues with changed inputs. Replaces an earlier change at the same step.
 
     Args:
         texts: what is kept of the changed files.
@@ -80,7 +80,7 @@ def accept_changes(store: Store, run_id: str, changes: Sequence[Change], texts: 
 
 
 def begin_resume(store: Store, run_id: str, from_step: int, *, take_over: bool = False) -> None:
-    """Takes a run over from its checkpoint at `from_step`: later rows are deleted, for those steps are done again.
+    """Takes a run over from its checkpoint at `from_step`; deletes later rows, since those steps are repeated.
 
     Trajectories that a stop cut off stay. Why the run stopped becomes one of its events.
 

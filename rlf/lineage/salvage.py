@@ -38,7 +38,7 @@ _CLOSE = 2_000
 
 @dataclass(frozen=True, slots=True)
 class ReadTable:
-    """What of a table was readable."""
+    """Readable rows of a table."""
 
     table: str
     num_rows: int
@@ -51,7 +51,7 @@ class ReadTable:
 
 @dataclass(frozen=True, slots=True)
 class Salvage:
-    """What was saved of a damaged lineage."""
+    """Result of salvaging a damaged lineage."""
 
     source: Path
     target: Path

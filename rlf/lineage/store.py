@@ -90,7 +90,7 @@ class Store:
         self._writer = engine.execution_options(**{_WRITES: True})
 
     def hide(self, names: Collection[str], declared: Any = None) -> None:
-        """Strikes more out of what is stored from now on: values of variables, and what declarations hold."""
+        """Redacts more in what is stored from now on: values of variables, and secrets of declarations."""
         self.redactor = Redactor(os.environ, names, declared)
 
     def relative(self, path: str | Path) -> str:
@@ -143,7 +143,7 @@ class Store:
         self.leases[lease.run_id] = lease
 
     def let_go(self, run_id: str) -> None:
-        """Gives the lease of a run back, where this store has it."""
+        """Releases the lease of a run, if this store has it."""
         lease = self.leases.pop(run_id, None)
         if lease is not None:
             lease.release()
@@ -166,18 +166,18 @@ class Store:
             )
 
     def drop_index(self) -> None:
-        """Removes the index of words, which holds those of what was deleted; the next search makes it again."""
+        """Removes the index of words, which still has deleted texts; the next search makes it again."""
         if self.index_file is not None:
             self.index_file.unlink(missing_ok=True)
 
     def compact(self) -> None:
-        """Gives the room of what was deleted back to the disk, where the database keeps it in a file of its own."""
+        """Returns deleted space to the disk, if the database is a file of its own."""
         if self._engine.dialect.name == "sqlite":
             with _explain_failure(self.place), self._engine.connect() as connection:
                 connection.connection.dbapi_connection.execute("VACUUM")  # type: ignore[union-attr]  # it is open
 
     def close(self) -> None:
-        """Closes every connection and gives every lease back."""
+        """Closes every connection and releases every lease."""
         for run_id in list(self.leases):
             self.let_go(run_id)
         self._engine.dispose()

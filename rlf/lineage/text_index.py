@@ -44,7 +44,7 @@ class TextIndex:
         text: str,
         read: Callable[[TrajectorySummary], str | None],
     ) -> Iterator[TrajectorySummary]:
-        """The trajectories, in their order, that can have a text; all of them where no index can say so.
+        """The trajectories that can have a text, in their order; all of them without an index.
 
         Args:
             read: the whole text of one; None where it is not kept.

@@ -24,7 +24,7 @@ _PAUSE_S = 0.05
 
 
 def copy_run(source: Store, target: Store, run_id: str) -> bool:
-    """Copies one run with all that hangs on it; False where the target has it already.
+    """Copies one run with all that belongs to it; False where the target has it already.
 
     The target's lock is held for a batch at a time, so that what runs there can write in between; the run is shown once
     all of it is there. What a copy that was cut off has left is replaced. Checkpoints and exports stay where they are:

@@ -33,7 +33,7 @@ KEEP_FORM = "`last:N` steps, `every:N` steps, `failed` (success below 1, or unsc
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Which training trajectories keep their bulk: those that any of the rules names."""
+    """Rules for the training trajectories that keep their bulk: those that any rule names."""
 
     last: int = 0
     """The newest so many steps."""
@@ -61,7 +61,7 @@ def parse_keep(words: Sequence[str]) -> Keep:
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """What was taken away."""
+    """What was removed."""
 
     num_trajectories: int
     """That lost their bulk."""
@@ -109,7 +109,7 @@ def _conditions_of_thinned(connection: Connection, run_id: str, keep: Keep) -> I
 
 
 def drop_unnamed_blobs(store: Store) -> Freed:
-    """Deletes imports that were cut off and the contents that no row names any more.
+    """Deletes incomplete imports and the contents that no row names any more.
 
     The room goes back to the disk when nothing runs: to copy the file anew would keep a run's writer waiting for long.
     """

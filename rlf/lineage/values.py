@@ -47,7 +47,7 @@ AnyRow = Row[tuple[Any, ...]]
 
 
 def value(kind: type[T], row: AnyRow, **known: Any) -> T:
-    """A row as a value whose fields are named as its columns; `known` fields are given."""
+    """A row as a value with fields named as its columns; `known` has given fields."""
     return kind(**_pick_columns(kind, row, **known))
 
 
@@ -61,7 +61,7 @@ def _field_names(kind: Any) -> tuple[str, ...]:
 
 
 def run(row: AnyRow, files: tuple[FileRecord, ...], folder: str, lease_folder: Path | None) -> Run:
-    """A run whose folder is at `folder` now; one that says running while no process owns it was interrupted."""
+    """A run whose folder is at `folder` now. A running run that no process owns counts as interrupted."""
     status, gone = _read_status(row, lease_folder)
     kind = ParentKind(row.parent_kind) if row.parent_kind else None
     texts = {name: json.loads(getattr(row, name)) for name in ("plan", "host", "packages")}

@@ -1,4 +1,4 @@
-"""Figures and small drawings of templates, as words, paths and levels: pages hold no styles of their own."""
+"""Figures and small drawings of templates, as words, paths and levels; pages have no styles."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def ago(seconds: float) -> str:
 
 
 def image_source(reference: str) -> str:
-    """A `data:` URI of an image by its first bytes, whatever it calls itself; empty for what is no image in one."""
+    """A `data:` URI of an image, typed by its first bytes; empty for anything but an image."""
     if not reference.startswith("data:"):
         return ""
     try:

@@ -1,4 +1,4 @@
-"""What stands before every route: who is answered, what a write must bring, and the headers of every response."""
+"""The guard before every route: who may ask, what a write needs, and the headers of every response."""
 
 from __future__ import annotations
 

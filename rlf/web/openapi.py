@@ -1,4 +1,4 @@
-"""What each operation of `/api/v1` answers, as schemas from the types that its function returns."""
+"""Response schemas of each operation of `/api/v1`, from the types that its function returns."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Site:
 
     @contextmanager
     def reader(self) -> Iterator[Reader]:
-        """The lineage, opened at the first question, and again where its file was replaced. Raises RlfError without."""
+        """The lineage, opened at the first request and again when its file was replaced. Raises RlfError without."""
         opened = self._borrow()
         try:
             with blaming_damage(opened.reader.store):
@@ -96,7 +96,7 @@ class Site:
             return self._opened
 
     def openings(self, run_id: str) -> Openings:
-        """What reads the prompts and tokens of a run; a few are kept, for each loads a tokenizer."""
+        """The readers of a run's prompts and tokens; a few are kept, since each loads a tokenizer."""
         with self._lock:
             if run_id not in self._openings:
                 assert self._opened is not None, "openings are asked for within `reader`"
@@ -106,7 +106,7 @@ class Site:
             return self._openings[run_id]
 
     def keep(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What was made of the lineage under a key, which names all that it depends on; within `reader`."""
+        """Caches a value made from the lineage by a key that names all it depends on; call it within `reader`."""
         opened = self._opened
         kept: dict[Hashable, T] = {} if opened is None else opened.kept
         found = kept.get(key)
@@ -118,7 +118,7 @@ class Site:
 
     @property
     def has_lineage(self) -> bool:
-        """Whether there is a run yet, or was one."""
+        """Whether there is a lineage."""
         return "RLF_DB" in os.environ or (self.settings.runs_folder / "rlf.db").exists()
 
     def end(self) -> None:
@@ -160,7 +160,7 @@ class _Opened:
     """What was made of it."""
 
     def close_unused(self) -> None:
-        """Closes it, unless somebody reads it."""
+        """Closes the store, unless a request still reads it."""
         if self.num_users == 0:
             self.reader.store.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 import sys
 import threading
 import time
@@ -205,17 +206,17 @@ def test_log_lines_follow_stderr_into_the_view_and_back(monkeypatch: pytest.Monk
     assert "after it" in stderr.getvalue()
 
 
-def test_the_plain_view_prints_one_line_per_event_and_wraps_none() -> None:
+def test_the_plain_view_prints_one_line_with_its_time_per_event_and_wraps_none() -> None:
     console = pipe()
     view = PlainView(console).open(run_info())
     for event in events():
         view(event)
     lines = written(console).splitlines()
-    assert len([line for line in lines if line.startswith("step ")]) == 12
-    assert len([line for line in lines if line.startswith("eval after step ")]) == 8
+    assert len([line for line in lines if re.match(r"\d\d:\d\d:\d\d  step ", line)]) == 12
+    assert len([line for line in lines if re.match(r"\d\d:\d\d:\d\d  eval after step ", line)]) == 8
     assert "pass@4 80.0 %" not in written(console)
     assert any(line.endswith("left") for line in lines)
-    assert lines[-1] == "finished at step 12"
+    assert lines[-1][8:] == "  finished at step 12"
 
 
 def test_an_evaluation_line_has_kinds_and_pass_at_k() -> None:
@@ -223,7 +224,7 @@ def test_an_evaluation_line_has_kinds_and_pass_at_k() -> None:
     metrics = {"success": 0.6, "success/low": 0.5, "success/high": 0.7, "success/single": 0.9, "pass@4": 0.8}
     PlainView(console).open(run_info())(EvaluationFinished(3, "sampled", metrics, ()))
     line = written(console).splitlines()[-1]
-    assert line == "eval after step 3, sampled: success 60.0 % (50.0–70.0 %)  single 90.0 %  pass@4 80.0 %"
+    assert line[8:] == "  eval after step 3, sampled: success 60.0 % (50.0–70.0 %)  single 90.0 %  pass@4 80.0 %"
 
 
 def test_json_lines_are_valid_where_a_metric_is_not_finite(capsys: pytest.CaptureFixture[str]) -> None:

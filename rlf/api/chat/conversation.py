@@ -73,7 +73,7 @@ class Conversation:
         self.system, self._exchanges, self._is_stale = system, [], True
 
     async def score(self, gold: str | None) -> Scored:
-        """The conversation by the reward terms of the spec. Args: gold: the answer that terms may compare with."""
+        """Scores the conversation by the spec's reward terms. Args: gold: the answer that terms may compare with."""
         if self.trajectory is None:
             raise RlfError("the conversation is still empty.")
         trajectory = self.trajectory

@@ -1,4 +1,4 @@
-"""A conversation that is open: model and tools live on a thread of their own, so that a terminal may wait for words."""
+"""An open conversation: model and tools run on their own thread, so that a terminal may wait for input."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ async def _with_server(
 
 
 def save(scored: Scored, target: Target, runs_folder: Path, command: Sequence[str]) -> str:
-    """Keeps a conversation in the lineage, where `rlf trace` shows it; the id that it has there."""
+    """Saves a conversation in the lineage, where `rlf trace` shows it; returns its id there."""
     return save_played([scored], CHAT, target, runs_folder, command)
 
 
@@ -166,7 +166,7 @@ def save_played(
     command: Sequence[str],
     about: Mapping[str, Any] = MappingProxyType({}),
 ) -> str:
-    """Keeps trajectories of a target as an evaluation with one mode; its id.
+    """Saves trajectories of a target as an evaluation with one mode; returns its id.
 
     Args:
         about: further sections of the recorded plan.

@@ -1,4 +1,4 @@
-"""Who answers in a conversation: a model of this machine, token by token, or one behind a server, turn by turn.
+"""Models that answer in a conversation: one of this machine, token by token, or one behind a server, turn by turn.
 
 Both let the rollout loop's rules play what follows a user's message, so that calls, results and limits are as in
 training.
@@ -171,7 +171,7 @@ _HELD = 16
 
 
 def visible_part(text: str, call: int | None, *, is_over: bool) -> str:
-    """What of a turn's text is shown: neither its first call and what follows, nor half a character."""
+    """The part of a turn's text that is shown: up to its first call, and without half a character."""
     if call is not None:
         return text[:call].rstrip()
     if is_over:
@@ -245,7 +245,7 @@ class TokenSpeaker:
 
 @dataclass(frozen=True, slots=True)
 class TextSpeaker:
-    """A model behind a server: it is sent the messages so far."""
+    """A model behind a server: gets the messages so far."""
 
     player: TextPlayer
 

@@ -22,12 +22,12 @@ class SandboxAttacks:
 
     @property
     def ok(self) -> bool:
-        """Whether there were some, and all were contained."""
+        """Whether attacks ran, and all were contained."""
         return bool(self.attacks) and all(attack.contained for attack in self.attacks)
 
 
 def run_attacks(on_result: Callable[[AttackResult], None]) -> SandboxAttacks:
-    """Runs every attack at every level that is there and says that it stops it; reports each result as it comes."""
+    """Runs every attack at every available level that claims to stop it; reports each result as it comes."""
     return SandboxAttacks(tuple(asyncio.run(_run_levels(on_result))))
 
 

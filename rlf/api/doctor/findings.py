@@ -1,4 +1,4 @@
-"""Whether this machine can run rlf: each finding with what is there and, where something is wrong, what to do."""
+"""Checks of whether this machine can run rlf: each finding has the present state and, if it is wrong, the fix."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What was found of a machine."""
+    """All findings about a machine."""
 
     findings: tuple[Finding, ...]
     JSON_PROPERTIES: ClassVar = ("ok",)
 
     @property
     def ok(self) -> bool:
-        """Whether nothing keeps runs from working."""
+        """Whether runs can work here."""
         return all(finding.status is not Status.FAIL for finding in self.findings)
 
 
@@ -220,7 +220,7 @@ def _check_sandbox(_: Path) -> Iterator[Finding]:
 
 
 def sandbox_finding(reports: Sequence[LevelReport]) -> Finding:
-    """How model-written code would be contained, and what keeps it from being contained more strongly.
+    """How strongly model-written code would be contained, and what prevents stronger containment.
 
     `reports` come strongest first.
     """

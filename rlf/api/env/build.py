@@ -68,7 +68,7 @@ class ShownTask(Jsonable):
 
 @dataclass(frozen=True, slots=True)
 class ShownWorld(Jsonable):
-    """A world's certificate, and a task where one was asked for."""
+    """A world's certificate, and a task if one was requested."""
 
     folder: Path
     certificate: Certificate

@@ -41,7 +41,7 @@ class ImportedWorld(Jsonable):
 
 
 def import_world(kind: str, source: str, file: Path, *, force: bool = False) -> ImportedWorld:
-    """Writes the YAML of a world, once its kind has looked at it.
+    """Writes the YAML of a world after its kind has checked it.
 
     Args:
         kind: python, mcp, openenv or text.

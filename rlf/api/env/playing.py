@@ -1,4 +1,4 @@
-"""A world with a person as the policy, action by action: each look plays all actions so far in a new world."""
+"""A world with a person as the policy, action by action: each request plays all actions so far in a new world."""
 
 from __future__ import annotations
 

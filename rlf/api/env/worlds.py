@@ -157,7 +157,7 @@ def render_prompt(spec: RunSpec, task: Task, observation: str | None = None) -> 
 async def examine(
     spec: RunSpec, num_tasks: int, *, attack: bool, tolerance: float, seen: Callable[[Verdict], object] = bool
 ) -> Page:
-    """Tries a world's life, or attacks its rewards.
+    """Tests a world's lifecycle, or attacks its rewards.
 
     Args:
         tolerance: share of the reward that policies without skill may earn by luck.
@@ -230,7 +230,7 @@ def tasks_of(spec: RunSpec) -> Sequence[Task]:
 
 
 def score_ranges(spec: RunSpec) -> Ranges:
-    """Which scores count, within which bounds."""
+    """The scores that count, with their bounds."""
     terms = [term for term in spec.rewards if isinstance(term, EnvTerm)]
     scored = {term.score: term for term in terms if term.score is not None}
     steps = [term.bounds for term in terms if term.stage is Stage.TURN]
@@ -247,7 +247,7 @@ def keep_page(spec: RunSpec, page: Page, runs_folder: Path) -> Path:
 
 
 def page_notices(spec: RunSpec, runs_folder: Path) -> list[Notice]:
-    """The page of the last attack on a spec's world as it is now, as what is kept with a run; none without one."""
+    """The page of the last attack on a spec's present world, as a notice of a run; none without one."""
     if spec.env is None or not (runs_folder / _PAGES).is_dir():
         return []
     try:

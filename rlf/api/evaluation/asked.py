@@ -1,4 +1,4 @@
-"""What an evaluation is asked for, and what of that makes its numbers."""
+"""The options of an evaluation, and which of them decide its numbers."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ class Asked:
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing is asked but the target, so that an evaluation of the past is repeated."""
+        """Whether only the target is given, so that a recorded evaluation is repeated."""
         return self == Asked()
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What makes an evaluation's numbers, beside its spec and data: what the lineage keeps of it."""
+    """What decides an evaluation's numbers beside spec and data; the lineage keeps it."""
 
     target: str
     """As `Target.name`."""
@@ -96,5 +96,5 @@ class Trial:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What of it decides the results, beside spec and model."""
+        """The part that decides the results, beside spec and model."""
         return (self.modes, self.step, self.batch, self.endpoint)

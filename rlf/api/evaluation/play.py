@@ -1,4 +1,4 @@
-"""One evaluation played to its end: each mode in turn, what was played before left as it is."""
+"""Plays one evaluation to its end, mode by mode; rollouts that were played before stay as they are."""
 
 from __future__ import annotations
 

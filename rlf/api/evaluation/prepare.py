@@ -1,4 +1,4 @@
-"""From what an evaluation is asked for to all that it takes to play it: everything is checked before it begins."""
+"""Prepares an evaluation from its options; everything is checked before it begins."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Prepared:
 def prepare(
     name: str | None, asked: Asked, *, runs_folder: Path, endpoint: EndpointSpec | None = None
 ) -> Iterator[Prepared]:
-    """One target with what it is tried on.
+    """Prepares one target and its questions.
 
     Raises:
         RlfError: the target is no model, or nothing says what it is tried on.

@@ -56,7 +56,7 @@ Show = Callable[[Shown], None]
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """Evaluations that were made, one by target."""
+    """Evaluations that were made, one per target."""
 
     run_ids: tuple[str, ...]
     status: RunStatus

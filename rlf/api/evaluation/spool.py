@@ -47,7 +47,7 @@ class Spool:
             file.write("".join([*lines, json.dumps({"end": len(lines)}), "\n"]))
 
     def read(self, rollouts: Sequence[Rollout]) -> dict[str, Played]:
-        """What was played of these rollouts, by their ids."""
+        """Which of these rollouts were played, by their ids."""
         by_id = {rollout.id: rollout for rollout in rollouts}
         found: dict[str, Played] = {}
         for values in self._read_groups():

@@ -68,7 +68,7 @@ class FreshProcesses:
         return _read(json.loads(answer))
 
     def read(self, task: str, *, deadline_s: int = 30, **arguments: Any) -> Any:
-        """As `call`, of a task that changes nothing: its answer is kept while no file of the project changes.
+        """As `call`, for a task that changes nothing: its result is cached until a file of the project changes.
 
         What lies outside of the project may change without a sign: no answer is kept for longer than a minute.
         """

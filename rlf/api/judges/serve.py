@@ -43,7 +43,7 @@ class JudgeEndpoints:
 
 
 def judges_of(name: str, serve: Serve) -> list[Serve]:
-    """What to serve: a model as `serve` says, or the judges of a spec or reward file as their terms say.
+    """Lists what to serve: a model, or the judges of a spec or reward file with the options of their terms.
 
     Raises:
         RlfError: the spec has no judge with `serve`.

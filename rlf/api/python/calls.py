@@ -22,7 +22,7 @@ Overrides = Mapping[str, Any] | Sequence[str]
 
 @contextmanager
 def as_command() -> Iterator[None]:
-    """Runs its block as a command runs: callables are found in the current folder, and event loops can be started."""
+    """Runs its block as a command runs: callables of the current folder are found, and event loops can start."""
     import_from(Path.cwd())
     with own_loop():
         yield

@@ -78,7 +78,7 @@ class Run(Jsonable):
             return Rows(reader.checkpoints(self.id))
 
     def events(self) -> Rows[LoggedEvent]:
-        """What it reported: warnings, alarms, its verdict."""
+        """The run's notices: warnings, alarms, its verdict."""
         with open_reader(self.runs_folder) as reader:
             return Rows(reader.events(self.id))
 
@@ -271,7 +271,7 @@ def compare(
     threshold: float | None = None,
     runs_folder: AnyPath | None = None,
 ) -> Comparison | SeedReport:
-    """How runs differ, in what and by how much, and whether that is more than chance; a sweep by its settings.
+    """Compares runs: what differs, by how much, and whether that exceeds chance; a sweep by its settings.
 
     Args:
         runs: the first is the baseline; `"a,b,c"` joins the seeds of one arm.

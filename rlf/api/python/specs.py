@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CheckedMember:
-    """A member of a sweep that is right."""
+    """A sweep's member without faults."""
 
     name: str
     plan_hash: str
@@ -30,7 +30,7 @@ class CheckedMember:
 
 @dataclass(frozen=True, slots=True)
 class Check(Jsonable):
-    """Whether a spec is right, or every member of a sweep."""
+    """Faults and warnings of a spec, or of every member of a sweep."""
 
     faults: tuple[Fault, ...]
     """Everything that is wrong, each with its place; empty for a spec that can run."""
@@ -47,7 +47,7 @@ class Check(Jsonable):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there are no faults."""
         return not self.faults
 
     def raise_for_faults(self) -> None:

@@ -32,7 +32,7 @@ class Tool(Jsonable):
 
     @classmethod
     def of(cls, tool: ToolDeclaration, *more: Any) -> Self:
-        """A declaration as people see it; `more` are the fields of a class that adds some."""
+        """A declaration without credentials; `more` are the fields of a class that adds some."""
         facts = (tool.name, tool.description, tool.input_schema, tool.target.kind, tool.limits.timeout_s)
         return cls(*facts, len(tool.tests), tool, *more)
 
@@ -47,13 +47,13 @@ class Tool(Jsonable):
             return asyncio.run(trials.call_tool([self.declaration], self.name, made)).result
 
     def for_model(self) -> ToolDescription:
-        """What the model is shown of it."""
+        """The tool's description as the model sees it."""
         return self.declaration.description_for_model
 
 
 @dataclass(frozen=True, slots=True)
 class ListedTool(Tool):
-    """A tool with the file that was named for it."""
+    """A tool with the file that declares it."""
 
     file: Path
 

@@ -46,7 +46,7 @@ class World:
 
     @property
     def chat_name(self) -> str:
-        """The chat format that is played in."""
+        """The chat format of the episodes."""
         return type(self.harness.chat).__module__.rpartition(".")[2]
 
     @property
@@ -61,7 +61,7 @@ class World:
 
     @property
     def context(self) -> RewardContext:
-        """What reward terms open with."""
+        """What reward terms need to open."""
         return RewardContext(self.executor.for_rewards, self.spec.seed, tell)
 
     async def play(self, shapes: Sequence[Shape], terms: Sequence[Term]) -> list[list[Trajectory | None]]:

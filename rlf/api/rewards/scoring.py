@@ -195,7 +195,7 @@ class Rescored:
 
     @property
     def change(self) -> float | None:
-        """Of the reward; None where one of them is missing."""
+        """Change of the reward; None if one of them is missing."""
         if self.before.reward is None or self.after.reward is None:
             return None
         return self.after.reward - self.before.reward

@@ -46,7 +46,7 @@ class Budget:
                 self.meter.add(spent)
 
     def unrecorded(self) -> dict[str, float]:
-        """What was spent so far and no event's trajectories have."""
+        """Spending so far that no event's trajectories have."""
         found = {unit: self.meter.usage.get(unit, 0.0) - self.recorded.usage.get(unit, 0.0) for unit in _UNITS}
         return {unit: number for unit, number in found.items() if number > ROUNDING}
 
@@ -67,6 +67,6 @@ class Budget:
 
 
 def open_budget(plan: Plan, spent_usd: float = 0.0, max_usd: float | None = None, *, is_played: bool = False) -> Budget:
-    """What a plan's run may spend, or what a person says in its place."""
+    """What a run of a plan may spend, or the limit of the command line instead."""
     limit = plan.spec.limits.max_usd if max_usd is None else max_usd
     return Budget(limit, spent_usd, counts_events=Feature.RECORDED_CALLS in plan.spec.engine.LACKS, is_played=is_played)

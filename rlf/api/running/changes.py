@@ -36,7 +36,7 @@ _SHOWN_LINES = 12
 
 @dataclass(frozen=True, slots=True)
 class InputChange:
-    """One input of a run that is not what the run was made from."""
+    """One changed input of a run."""
 
     role: str
     """The role of a file, or `package`; `rlf` for rlf's own code."""
@@ -51,7 +51,7 @@ class InputChange:
 
     @property
     def used(self) -> bool:
-        """Whether a resumed run would use it: it reads specs, tool and reward files no more."""
+        """Whether a resumed run would use it: it no longer reads specs, tool and reward files."""
         return self.role not in YAML_ROLES
 
     @property

@@ -72,7 +72,7 @@ View = Callable[[RunInfo], EventSink]
 
 
 def drive(store: Store, plan: Plan, engine: EngineRun, sink: RunSink, info: RunInfo, view: View) -> RunOutcome:
-    """Runs an engine to its end, whatever that is, and writes the end down.
+    """Runs an engine to its end, however it ends, and records the end.
 
     Raises:
         HealthStop: a guard of the spec's `health` ended it.

@@ -26,7 +26,7 @@ _LONG_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Doing:
-    """A stage of a run's work that is under way."""
+    """A current stage of a run's work."""
 
     what: str
     """E.g. `train 3`: the trajectories of a step or evaluation; `update 3`, `checkpoint 3`."""
@@ -39,7 +39,7 @@ class Doing:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Calls of one tool, or requests to one model, that are waited for."""
+    """Pending calls of one tool, or pending requests to one model."""
 
     what: str
     """E.g. `tool search`."""
@@ -80,13 +80,13 @@ def look_now() -> Now:
 
 
 def now_words(runs_folder: Path, run_id: str) -> str:
-    """What a run does, as a sentence; empty where it does not say."""
+    """What a run does, as a sentence; empty if it does not report that."""
     now = read_now(runs_folder, run_id)
     return "" if now is None else now.words(time.time())
 
 
 def read_now(runs_folder: Path, run_id: str) -> Now | None:
-    """What a run does; None where it does not say."""
+    """What a run does; None if it does not report that."""
     try:
         found = json.loads((run_folder(runs_folder, run_id) / FILE).read_text(encoding="utf-8"))
         return Now(tuple(Doing(**one) for one in found["stages"]), tuple(Waiting(**one) for one in found["waits"]))

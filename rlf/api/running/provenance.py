@@ -111,7 +111,7 @@ def builtin_files(plan: Plan) -> list[FileRecord]:
 
 
 def hide_secrets(store: Store, plans: Sequence[Plan]) -> None:
-    """Strikes out of what is stored the variables that plans are filled in with, and secrets of their declarations."""
+    """Redacts in all stored text the variables that fill in plans, and the secrets of their declarations."""
     names = {name for plan in plans for name in mentioned(item.text for item in plan.interpolated)}
     store.hide(names, [declared(plan) for plan in plans])
 
@@ -163,7 +163,7 @@ def same_code(old: str, new: str) -> bool:
 
 
 def code_patch() -> str | None:
-    """What rlf's code differs by from its commit, as a patch; None where it does not or there is no checkout."""
+    """The difference of rlf's code from its commit, as a patch; None without one or without a checkout."""
     patch = _run_git("diff", "HEAD", "--", "rlf")
     return patch[:_MAX_PATCH_CHARS] if patch else None
 

@@ -19,7 +19,7 @@ _PLAYED = "replay.txt"
 
 
 def keep_replay(folder: Path, name: str) -> None:
-    """Names in a run's folder what its calls are answered from, so that a resume does the same."""
+    """Writes the recording that answers a run's calls into its folder, so that a resume uses it too."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _PLAYED).write_text(str(Path(name).absolute()) if Path(name).is_file() else name, encoding="utf-8")
 

@@ -30,7 +30,7 @@ _RESULTS = ("step", "evaluation")
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How a reproduction stands to its original."""
+    """How a reproduction compares with its original."""
 
     original: str
     reproduction: str
@@ -44,12 +44,12 @@ class Agreement:
 
     @property
     def inputs(self) -> list[NodeDifference]:
-        """What it was made from and that is not what the original was made from; the machine does not count."""
+        """Inputs that differ from those of the original; the machine does not count."""
         return [item for item in self.differences if item.kind not in (*_RESULTS, "host")]
 
 
 def reproduce(name: str, *, live: bool, runs_folder: Path, view: View, command: Sequence[str]) -> RunOutcome:
-    """Runs a run's plan again as a run of its own whose parent it is.
+    """Runs a run's plan again as a new run, a child of the first.
 
     Args:
         live: whether tools are called anew; else their recorded responses are played back.

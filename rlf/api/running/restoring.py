@@ -80,7 +80,7 @@ class Places:
         return moved != Path(os.path.normpath(file)) and os.path.exists(moved)  # noqa: PTH110 - Path.exists raises on long texts
 
     def file(self, role: str, path: str) -> Path | None:
-        """Where a recorded file is now; None for what is named and is no file of its own."""
+        """Where a recorded file is now; None for an input that is no file."""
         if role in _COMPUTED or path.startswith(BUILTIN):
             return None
         if role == "model" and not Path(path).is_absolute() and not (self.cwd / path).exists():

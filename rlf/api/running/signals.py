@@ -21,7 +21,7 @@ _SCHEDULE_SHARE = 0.1
 
 
 class SignalWatch:
-    """Looks at the first evaluation and at every step of a run, and says why nothing can be learned from one."""
+    """Checks the first evaluation and every step of a run, and reports why one holds nothing to learn from."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class SignalWatch:
         return self._make_notice(signal, event.trajectories, self._held_out, place, event.mode, 0)
 
     def after_step(self, event: StepFinished) -> tuple[list[Notice], Alarm | None]:
-        """The notices of a step, and the alarm that ends the run where that is wanted."""
+        """The notices of a step, and the alarm that ends the run if the spec asks for it."""
         notices = self._schedule_notices(event)
         signal = step_signal(event.metrics, by_group=self._by_group)
         is_solved = signal is Signal.NO_DIFFERENCE and event.metrics.get("success", 0.0) >= SOLVED

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """The run that another descends from."""
+    """The parent of a run."""
 
     run_id: str
     kind: ParentKind

@@ -77,7 +77,7 @@ class SweepOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Watcher:
-    """Who is shown a sweep."""
+    """What shows a sweep."""
 
     view: View
     """Called for each member, as for a run."""

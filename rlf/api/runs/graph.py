@@ -15,7 +15,7 @@ __all__ = ["Graph", "Node", "NodeDifference", "diff_runs", "read_graph", "whence
 
 
 def whence(reader: Reader, thing: str) -> list[Node]:
-    """A checkpoint, exported model or run, behind everything that made it."""
+    """A checkpoint, exported model or run, after everything that it was made from."""
     graph, key = _find_graph_node(reader, thing)
     return [*graph.ancestors(key), *([node] if (node := graph.node(key)) else [])]
 

@@ -129,7 +129,7 @@ def varied_keys(plans: Mapping[str, PlanValues]) -> dict[str, int]:
 
 
 def read_key(reader: Reader, plans: Mapping[str, PlanValues], spec: str, key: str) -> KeyRuns:
-    """What a key did. Raises RlfError where no run of the spec has it."""
+    """The results of a key's values. Raises RlfError if no run of the spec has the key."""
     known = list(dict.fromkeys(name for plan in plans.values() for name in plan.values))
     if key not in known:
         raise RlfError(f"key: got {key[:80]!r}; no run of {spec[:80]!r} has it{nearest(key, known)}.")

@@ -23,7 +23,7 @@ class Tagged:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """A run that has one more note."""
+    """A run with its new note."""
 
     run_id: str
     num_notes: int

@@ -42,7 +42,7 @@ class SavedModel:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the folder is a model as it stands: neither a checkpoint nor adapters alone."""
+        """Whether the folder is a complete model: neither a checkpoint nor only adapters."""
         return not self.is_checkpoint and not holds_adapters(self.path)
 
     def write(self, target: Path) -> None:

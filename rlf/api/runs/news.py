@@ -14,7 +14,7 @@ __all__ = ["Cursor", "RunLine", "RunNews", "changed_lines", "parse_cursors", "re
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far somebody has read one run."""
+    """How far a reader has read one run."""
 
     run_id: str
     step_s: float = 0.0

@@ -11,7 +11,7 @@ from rlf.reports.statistics import Interval, wilson_interval
 
 @dataclass(frozen=True, slots=True)
 class PaidStep:
-    """How reward and success went apart at a step."""
+    """How far reward and success differ at a step."""
 
     step: int
     reward: float
@@ -22,7 +22,7 @@ class PaidStep:
 
 @dataclass(frozen=True, slots=True)
 class PaidNotRight:
-    """Whether a run's policy is paid without being right."""
+    """Whether a run's policy earns reward for wrong answers."""
 
     run: RunLine
     threshold: float | None
@@ -37,7 +37,7 @@ class PaidNotRight:
 
 
 def find_paid(reader: Reader, name: str, limit: int) -> PaidNotRight:
-    """Training trajectories of a run that are paid at least as right ones are on average, and are not right."""
+    """Wrong training trajectories of a run with at least the mean reward of right ones."""
     run = reader.run_lines(run_id=reader.get_run(name).record.id)[0]
     totals = reader.pay(run.id, TRAIN)
     num_right = sum(total.num_right for total in totals)

@@ -16,7 +16,7 @@ _Key = tuple[str, int, float]
 
 @dataclass(frozen=True, slots=True)
 class Tailed:
-    """How a run stood when its events were no longer followed."""
+    """A run's state when its events were no longer followed."""
 
     run_id: str
     status: RunStatus

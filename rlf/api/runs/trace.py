@@ -33,7 +33,7 @@ _POLL_S = 0.5
 
 
 def wanted_trajectories(failure: str | None = None, **facts: Any) -> TrajectoryFilter:
-    """What the lineage is asked for. Raises RlfError for an unknown class of parse failure."""
+    """Makes the lineage's filter. Raises RlfError for an unknown class of parse failure."""
     known = [str(kind) for kind in FailureClass]
     if failure is not None and failure not in known:
         raise RlfError(f"--failure: unknown class {failure!r}{nearest(failure, known)} (known: {', '.join(known)}).")
@@ -43,7 +43,7 @@ def wanted_trajectories(failure: str | None = None, **facts: Any) -> TrajectoryF
 def find_calls(
     reader: Reader, run_id: str, wanted: TrajectoryFilter, tool: str | None, outcome: str | None, limit: int
 ) -> list[FoundCall]:
-    """Calls of a tool, or that ended so. Raises RlfError for a tool that was never called, or no outcome."""
+    """Calls of a tool, or with an outcome. Raises RlfError for a tool that was never called, or an unknown outcome."""
     outcomes = _parse_outcomes(outcome)
     called = [summary.name for summary in reader.tool_call_summary(run_id)]
     called += sorted(reader.names_inside(run_id) - set(called)) if tool is not None and tool not in called else []

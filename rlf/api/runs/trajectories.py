@@ -43,7 +43,7 @@ _MAX_WALKED = 500
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What a list of trajectories is asked for."""
+    """Which trajectories a list has."""
 
     wanted: TrajectoryFilter
     order: TrajectoryOrder = TrajectoryOrder.PLACE
@@ -66,7 +66,7 @@ class TrajectoryPage:
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryView:
-    """One trajectory with what stands around it."""
+    """One trajectory with its neighbours and its group."""
 
     run: RunLine
     stored: StoredTrajectory

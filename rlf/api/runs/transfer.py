@@ -36,7 +36,7 @@ class ExportedRuns:
 
 @dataclass(frozen=True, slots=True)
 class ImportedRuns:
-    """What was done with the runs that were asked for."""
+    """Runs that were imported, and runs that were there already."""
 
     imported: tuple[str, ...]
     """Ids of runs that are new here."""

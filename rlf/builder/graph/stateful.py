@@ -1,4 +1,4 @@
-"""What the functions of a world share where some of them change it: a database of each trajectory's own.
+"""Shared code of a world's functions where some change it: each trajectory has its own database.
 
 Deployed behind `runtime`, without the imports of it.
 """

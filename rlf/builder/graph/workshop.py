@@ -67,7 +67,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class WorldPlan:
-    """What one world is to hold."""
+    """The plan of one world."""
 
     name: str
     split: str

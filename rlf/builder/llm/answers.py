@@ -1,4 +1,4 @@
-"""What a language model answers at each stage, and what can be wrong with it before anything runs."""
+"""A language model's answers at each stage, and the checks before anything runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class DraftStep(Answer):
 
 
 class Draft(Answer):
-    """A question taken apart."""
+    """A decomposed question."""
 
     question: Annotated[str, Field(min_length=1)]
     steps: Annotated[tuple[DraftStep, ...], Field(min_length=1, max_length=40)]
@@ -61,7 +61,7 @@ class Draft(Answer):
 
 
 class Verdicts(Answer):
-    """What is right with a question taken apart."""
+    """Verdicts on a decomposed question."""
 
     dependency: Annotated[int, Field(ge=0, le=1)]
     atomic: Annotated[int, Field(ge=0, le=1)]
@@ -177,7 +177,7 @@ def check_document(document: Document, draft: Draft) -> None:
 
 
 def check_merge(merge: Merge, documents: Sequence[Document], draft: Draft) -> None:
-    """Raises ValueError where documents are lost, doubled, or no documents any more."""
+    """Raises ValueError if documents are lost, duplicated, or no longer documents."""
     replaced = sorted(number for tool in merge.tools for number in tool.replaces)
     if replaced != list(range(len(documents))):
         raise ValueError(f"each tool from 0 to {len(documents) - 1} must appear in one `replaces`; got {replaced}")

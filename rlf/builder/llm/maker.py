@@ -68,7 +68,7 @@ class Stages:
         self._sandbox, self._shape, self._repairs = sandbox, shape, repairs
 
     async def make(self, seed: str, scenario: Scenario, draw: int, spent: Counter[str]) -> tuple[Draft, list[Function]]:
-        """A question taken apart, and its tools, deployed; `spent` gets what it costs. Raises Unproven."""
+        """Makes a decomposed question and deploys its tools; `spent` gets the cost. Raises Unproven."""
         SPENT.set(spent)
         draft = await self._decompose(seed, scenario, draw)
         documents = await asyncio.gather(*(self._document(draft, number) for number in range(len(draft.steps))))
@@ -183,7 +183,7 @@ class Stages:
         return execution
 
     async def call(self, function: Function, arguments: Mapping[str, Any]) -> Any:
-        """What a call of a deployed function returns. Raises ValueError where it fails."""
+        """Calls a deployed function. Raises ValueError where it fails."""
         compile_schema(dict(function.document.parameters)).validate(dict(arguments))
         execution = await self._call(function.source, function.document.name, arguments)
         if execution.outcome is not Outcome.OK:
@@ -378,7 +378,7 @@ def _leaves(value: Any) -> Iterator[str]:
 
 
 def candidates(schema: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    """The arguments that one may try with a name, given a schema: it for every text, every choice of an enum."""
+    """Possible arguments of a schema for a name: the name for every text, and every choice of an enum."""
     found: list[dict[str, Any]] = [{}]
     for each in schema.get("required", ()):
         values = _list_values(schema["properties"][each], name)

@@ -58,7 +58,7 @@ class Local(Engine):
         return self.threads or min(_MAX_THREADS, usable_cores())
 
     def find_warnings(self, loaded: LoadedSpec) -> Iterator[Fault]:
-        """What a GPU does not read."""
+        """Warnings about keys that have no effect on a GPU."""
         if self.device == "cuda":
             yield from find_written(loaded, Unread(("engine",), ("threads",), "device is cuda. Remove it."))
 
@@ -94,13 +94,13 @@ class Local(Engine):
         )
 
     def load_host(self, path: str, settings: HostSettings = SERVED) -> tuple[Host, PreTrainedTokenizerBase]:
-        """On the GPU if there is one."""
+        """Loads the model, on the GPU if there is one."""
         from rlf.engines.local.host import load_host
 
         return load_host(path, settings, device=self.device)
 
     def find_damage(self, checkpoint: Path, sha256: str) -> str | None:
-        """What its manifest says."""
+        """What is wrong by the checkpoint's manifest."""
         from rlf.engines.local.manifest import find_damage
 
         return find_damage(checkpoint, sha256)

@@ -47,7 +47,7 @@ class KVCache:
             self._data[:, :, :had_slots, :, :had_tokens] = had
 
     def shrink(self) -> None:
-        """Gives back what was not reserved from the start; nothing that it holds is needed any more."""
+        """Frees what was not reserved from the start; its contents are no longer needed."""
         if self._data.shape[2] > self._reserved[0] or self._data.shape[4] > self._reserved[1]:
             self._data = self._zeros(0, 0)
 

@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or not there: written aside, hashed, synced, then renamed into place.
+"""Checkpoints, each complete or absent: written aside, hashed, synced, then renamed into place.
 
 A checkpoint holds the trainable weights, the optimisers and the counters. Every random number of a run derives from
 its seed and a counter, so there is no generator state to keep.
@@ -101,7 +101,7 @@ def kept_steps(folder: Path, keep: int, progress: Progress) -> tuple[int, ...]:
 
 
 def prune_checkpoints(folder: Path, kept: Collection[int]) -> None:
-    """Drops all but the kept ones; called once the lineage has the newest and says that the others are dropped."""
+    """Deletes all checkpoints but the kept ones; called once the lineage has recorded that."""
     for old in folder.glob("step-*"):
         if int(old.name.removeprefix("step-")) not in kept:
             shutil.rmtree(old)
@@ -178,7 +178,7 @@ def load_weights(checkpoint: Path, model: PolicyModel) -> None:
 
 
 def load_sampler_weights(checkpoint: Path, sampler: PolicyModel) -> bool:
-    """Puts the weights that were sampled with back in place; whether the checkpoint has some, an update behind."""
+    """Restores the weights of the sampler, one update behind; returns whether the checkpoint has them."""
     if not (checkpoint / SAMPLER).exists():
         return False
     parameters = dict(sampler.full.named_parameters())

@@ -146,7 +146,7 @@ class LocalEngine:
         return str(self._device)
 
     def go_back(self, start: Start, last_step: int) -> None:
-        """Puts the run where a checkpoint left it."""
+        """Restores the state of a checkpoint."""
         if start.checkpoint is not None:
             self._trainer.go_back(start.checkpoint)
 
@@ -166,4 +166,4 @@ class LocalEngine:
             self._workers.shutdown(wait=True)
 
     def leave_job(self) -> None:
-        """Nothing of it outlives this process."""
+        """Does nothing: no part of the run outlives this process."""

@@ -133,7 +133,7 @@ class PolicyHost:
         return await reply
 
     def release(self, trajectory_id: str) -> None:
-        """Ends a trajectory. Its slot goes to the next one; when none is open any more, all is as at the start."""
+        """Ends a trajectory. Its slot goes to the next one; after the last one the host is in its first state."""
         row = self._rows.get(trajectory_id)
         if row is None or row.released:
             return

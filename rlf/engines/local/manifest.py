@@ -1,4 +1,4 @@
-"""What a checkpoint's manifest says of its files, and what is wrong with them. No torch: `rlf runs verify` reads it."""
+"""A checkpoint's files compared with its manifest. No torch: `rlf runs verify` uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the local engine's process holds at its fullest: its own allocations, with the largest batch the budgets allow.
+"""The peak memory of the local engine's process: its own allocations with the largest batch that budgets allow.
 
 Pure: values in, formulas and sums out, before anything runs.
 """

@@ -1,4 +1,4 @@
-"""A micro-batch as a tree of prefixes: what several rows begin with is computed once.
+"""A micro-batch as a tree of prefixes: a common beginning of several rows is computed once.
 
 A hidden state depends on the tokens up to it alone, so rows that begin alike have the same states there: a group's
 prompt, and often its first turns. Every layer runs on each distinct prefix once, named by its last token, and sees no
@@ -28,7 +28,7 @@ _MASK_NUMEL = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Rows whose attention is computed together: the prefixes that are theirs first, seeing those on their way."""
+    """Rows whose attention is computed together: their own prefixes attend to those before them."""
 
     num_queries: int
     num_keys: int
@@ -79,7 +79,7 @@ def sort_by_tokens(rows: Tensor, tokens_BT: Tensor, lengths_B: Tensor) -> Tensor
 
 
 def split_rows(rows: Tensor, tokens_BT: Tensor, lengths_B: Tensor, max_tokens: int) -> Iterator[Tensor]:
-    """Splits sorted row numbers into micro-batches of similar size, where rows have least in common.
+    """Splits sorted row numbers into micro-batches of similar size, between rows that have least in common.
 
     A row counts its tokens that the row before it does not begin with, and a little for what it shares. The split
     follows from the rows alone, so that no number of threads changes it.

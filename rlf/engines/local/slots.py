@@ -49,7 +49,7 @@ class Row:
     released: bool = False
 
     def begin(self, request: SampleRequest, reply: asyncio.Future[Sample] | None, max_tokens: int) -> None:
-        """Takes the next turn. Its context must extend what is known, unless it is fresh."""
+        """Takes the next turn. Its context must extend the known tokens, unless it is fresh."""
         if request.fresh:
             self._forget(request.tokens)
         known = len(self.context)

@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 class Trainer:
-    """One run, from where its updater stands to its last step."""
+    """One run, from its updater's present step to its last step."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Trainer:
         """What terms had counted when the last step's collection was whole."""
 
     def go_back(self, checkpoint: Path) -> None:
-        """Puts everything where a checkpoint left it."""
+        """Restores the state of a checkpoint."""
         load_checkpoint(checkpoint, self._updater)
         self.progress = read_progress(checkpoint)
         self._reward_state = read_rewards(checkpoint)

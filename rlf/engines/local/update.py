@@ -54,7 +54,7 @@ class _Fixed:
     """bool: the tokens of highest entropy, over the whole batch."""
 
     def joined(self, whole: Batch) -> _Fixed:
-        """The same of whole trajectories, whose advantages know no segments."""
+        """The same for whole trajectories, whose advantages have no segments."""
         stretches, shape = whole.stretches, whole.tokens_BT.shape
         if stretches is None:
             return self

@@ -65,25 +65,25 @@ class OpenRlhf(OpenRlhfSettings):
     HAS_NEWER_STATE: ClassVar[bool] = True
 
     def find_faults(self, loaded: LoadedSpec) -> Iterator[Fault]:
-        """What OpenRLHF changes silently, refuses at its start or fails at after minutes."""
+        """Faults that OpenRLHF would change silently, refuse at its start or fail at after minutes."""
         from rlf.engines.openrlhf.checks.faults import find_openrlhf_faults
 
         return find_openrlhf_faults(loaded)
 
     def find_warnings(self, loaded: LoadedSpec) -> Iterator[Fault]:
-        """What OpenRLHF does otherwise than the local engine."""
+        """Warnings of what OpenRLHF does differently from the local engine."""
         from rlf.engines.openrlhf.checks.warnings import find_openrlhf_warnings
 
         return find_openrlhf_warnings(loaded, self)
 
     def look(self, loaded: LoadedSpec, train: Sequence[Task], evaluation: Sequence[Task]) -> Iterator[Fault]:
-        """Options that it does not know, weights that vLLM cannot cut or adapt, and rows that cannot travel as JSON."""
+        """Finds unknown options, weights that vLLM cannot split or adapt, and rows that JSON cannot hold."""
         from rlf.engines.openrlhf.checks.looked import find_looked_faults
 
         return find_looked_faults(loaded, {"train": train, "eval": evaluation})
 
     def try_out(self, loaded: LoadedSpec) -> tuple[list[Fault], list[Fault]]:
-        """What OpenRLHF's own parser says of the job's options."""
+        """Runs OpenRLHF's own parser over the job's options."""
         from rlf.engines.openrlhf.compile.parser import check_options
 
         return check_options(loaded)
@@ -91,7 +91,7 @@ class OpenRlhf(OpenRlhfSettings):
     def report(
         self, spec: RunSpec, shape: ModelShape | None, folder: Path, *, gpu_bytes: int | None, num_eval_rows: int
     ) -> EngineReport:
-        """Each kind of GPU of the job, and its options."""
+        """The memory of each kind of GPU of the job, and the job's options."""
         from rlf.engines.openrlhf.compile.argv import argv
         from rlf.engines.openrlhf.compile.memory import estimate_gpus, estimate_machine
         from rlf.engines.openrlhf.layout import Layout
@@ -120,7 +120,7 @@ class OpenRlhf(OpenRlhfSettings):
         )
 
     def fit_here(self, spec: RunSpec) -> Fit:
-        """This CPU for those who started rlf from the environment of rehearsals; else as it is."""
+        """This CPU if rlf runs in the environment of rehearsals; else the spec as it is."""
         from rlf.engines.openrlhf.rehearse.place import CpuPlace
 
         cpu = CpuPlace.here()
@@ -149,11 +149,11 @@ class OpenRlhf(OpenRlhfSettings):
         return environment.folder, environment.command
 
     def checkpoints_in(self, folder: Path) -> Path:
-        """Where DeepSpeed writes."""
+        """The folder of DeepSpeed's checkpoints."""
         return Job.of_run(folder, self.output).checkpoints
 
     def find_damage(self, checkpoint: Path, sha256: str) -> str | None:
-        """Whether every shard is there and reads back; nothing of shards on the disks of nodes."""
+        """What is wrong with the shards of a checkpoint; None for shards on the disks of nodes."""
         from rlf.engines.openrlhf.job.checkpoints import is_whole
 
         if self.ingest is not None:
@@ -163,7 +163,7 @@ class OpenRlhf(OpenRlhfSettings):
         return None if is_whole(checkpoint, sha256) else "a shard is missing or not what was written"
 
     def models_in(self, folder: Path, last_step: int) -> dict[int, Path]:
-        """Those of `hf_checkpoints`, and the final one."""
+        """The models of `hf_checkpoints`, and the final one."""
         from rlf.engines.openrlhf.job.checkpoints import saved_models
 
         return saved_models(Job.of_run(folder, self.output), last_step)

@@ -136,7 +136,7 @@ class OpenRlhfRun:
 
     @property
     def threads(self) -> int:
-        """OpenRLHF's own affair."""
+        """0: OpenRLHF decides it."""
         return 0
 
     def go_back(self, start: Start, last_step: int) -> None:
@@ -342,7 +342,7 @@ class _Patience:
         self._awaited, self._since = "", time.monotonic()
 
     def ends(self, awaited: str) -> bool:
-        """Whether that has been waited for too long, reported once."""
+        """Whether the wait is too long; reported once."""
         if awaited != self._awaited:
             self._awaited, self._since = awaited, time.monotonic()
         late = bool(awaited) and time.monotonic() - self._since > _LATE_S

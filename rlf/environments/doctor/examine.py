@@ -42,7 +42,7 @@ class Subject:
 
     @property
     def tasks(self) -> Sequence[Task]:
-        """What is played."""
+        """The tasks to play."""
         return self.bench.tasks
 
     def value(self, played: Played) -> float:

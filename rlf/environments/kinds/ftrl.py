@@ -82,7 +82,7 @@ class FtrlEnv(EnvSpec):
         return found
 
     def complaints(self) -> list[str]:
-        """Nothing more: no source runs before a trajectory."""
+        """Finds nothing more: no source runs before a trajectory."""
         return []
 
     def _survey(self) -> dict[str, Any]:

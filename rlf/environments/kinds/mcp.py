@@ -258,7 +258,7 @@ class _McpWorld(World):
 
 
 def value_of(output: ToolOutput) -> Any:
-    """What a tool gave as JSON: its structured result, or its text where that is JSON or a Python value."""
+    """A tool's result as JSON: its structured result, or its text if that is JSON or a Python value."""
     value = output.structured
     if isinstance(value, Mapping):
         return value["result"] if value.keys() == {"result"} else value

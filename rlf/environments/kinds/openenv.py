@@ -71,7 +71,7 @@ class OpenEnvEnv(EnvSpec):
         return [ToolDescription(self.tool, description, {"type": "object", **kept, "properties": properties})]
 
     def static_complaints(self) -> list[str]:
-        """A transport or an address without a session."""
+        """Finds a transport or an address without a session."""
         why = "plain HTTP holds no session: each `POST /step` steps a fresh world"
         if self.transport == "http":
             return [f"transport: got http; {why}. Remove it: rlf uses the server's `/ws`"]
@@ -193,7 +193,7 @@ class _OpenEnvWorld(World):
 
 
 def observed(observation: Any) -> str | None:
-    """What an observation says: its text where it is one, else all of it but the metadata, as JSON."""
+    """An observation as text: its own text, else all of it but the metadata, as JSON."""
     if observation is None or isinstance(observation, str):
         return observation
     if isinstance(observation, Mapping):

@@ -123,7 +123,7 @@ class PythonEnv(EnvSpec):
                 yield f"{said}, which blocks every trajectory; await an asynchronous function, or write `def`"
 
     def missing_columns(self, columns: Collection[str]) -> list[str]:
-        """Parameters of `reset` that have no default."""
+        """Finds parameters of `reset` without default."""
         return missing_columns(self._made_by, columns)
 
     def source_hash(self) -> str:

@@ -203,7 +203,7 @@ class _Maker:
         return _SqlWorld(self)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """What work gives, on a thread."""
+        """Runs work on a thread."""
         return await self._threads.run(work)
 
 

@@ -62,7 +62,7 @@ class TextEnv(EnvSpec):
         return ("score", "turns")
 
     def static_complaints(self) -> list[str]:
-        """A name of another form."""
+        """Finds a name of another form."""
         package, _, name = self.make.rpartition(":")
         if self.invalid is not None and {"Exception", "BaseException"} & {*self.invalid.raises}:
             return ["invalid.raises: got Exception, which every failure of the game is; name the invalid action's own"]

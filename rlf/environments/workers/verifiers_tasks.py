@@ -42,7 +42,7 @@ _USED = {
 
 @cache
 def package() -> SimpleNamespace:
-    """What is used of verifiers 0.4.0, by name; imported once, before worlds are forked."""
+    """The parts of verifiers 0.4.0 that are used, by name; imported once, before worlds are forked."""
     used = {name: getattr(import_module(module), name) for module, names in _USED.items() for name in names}
     return SimpleNamespace(**used)
 
@@ -275,7 +275,7 @@ async def serve_world(channel: socket.socket, world: TasksetWorld, length: Any) 
 
 
 async def answer(world: TasksetWorld, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """What a method gives, as `rlf.environments.instances.read_answer` reads it."""
+    """A method's result, as `rlf.environments.instances.read_answer` reads it."""
     kind, value = "value", None
     try:
         if name.startswith("call "):

@@ -1,4 +1,4 @@
-"""What runs: jobs that the page started, and runs that are stopped, resumed and forked."""
+"""Jobs that the page started; and stopping, resuming and forking of runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def routes(site: Site) -> Area:
 
     @area.read("/jobs/{job}")
     def show_job(job: str) -> Job:
-        """One of them, with its result as soon as it has one."""
+        """One job, with its result as soon as it has one."""
         return site.jobs.get(job)
 
     @area.router.get("/jobs/{job}/pages", operation_id="download_pages", response_class=Response)

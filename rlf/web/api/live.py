@@ -1,4 +1,4 @@
-"""The one stream of events: what is new in the runs that a browser looks at, and in the list of runs.
+"""The stream of events: news of the runs that a browser shows, and of the list of runs.
 
 Every tab of a browser shares one stream. Its `id` is a cursor, so that a browser that comes back misses nothing and
 gets nothing twice.
@@ -36,7 +36,7 @@ def routes(site: Site) -> Area:
 
     @area.read("/runs/{run}/now")
     def show_now(run: str) -> Now | None:
-        """What a running run does this second: its stages, and what it waits for; null where it does not say."""
+        """What a running run does now: its stages, and what it waits for; null if it does not report that."""
         with site.reader() as reader:
             return read_now(site.runs_folder, reader.get_run(run).record.id)
 
@@ -47,7 +47,7 @@ def routes(site: Site) -> Area:
         since: str = "",
         last_event_id: Annotated[str, Header()] = "",
     ) -> StreamingResponse:
-        """Server-sent events: `run` for each run that began, has a new step or ended, `now` for what one does now.
+        """Server-sent events: `run` when a run began, has a new step or ended, `now` for what a run does now.
 
         Of those that `runs` names by whole ids, with commas, it has all that is new; `since` is a page's cursor, where
         no event came before.
@@ -108,7 +108,7 @@ class _Look:
             return reader.run_lines()
 
     def next(self) -> list[str]:
-        """What is new since the last look."""
+        """The news since the last call."""
         if not self._site.has_lineage:
             return []
         lines = self._read_lines()

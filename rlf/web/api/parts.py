@@ -1,4 +1,4 @@
-"""Tools, rewards, data, projects and the machine: each asked in a fork of its own, or as a job where it takes long."""
+"""Tools, rewards, data, projects and the machine: each request runs in its own fork, or as a job if it is slow."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _add_rewards(area: Area, site: Site) -> None:
         weights: Annotated[dict[str, float], Body()] = {},  # noqa: B006
         overrides: Words = [],  # noqa: B006
     ) -> Any:
-        """Scores a step of a run again with other weights or another spec: who changes place, and whose advantage."""
+        """Scores a step of a run again with other weights or another spec: which ranks and advantages change."""
         with site.reader() as reader:
             run_id = reader.get_run(run).record.id
         if spec:
@@ -101,7 +101,7 @@ def _add_rewards(area: Area, site: Site) -> None:
 
     @area.act("POST", "/rewards/attack", status=202)
     def attack_rewards(spec: Place, overrides: Words = []) -> Job:  # noqa: B006
-        """Looks for answers that are paid and not right, as a job."""
+        """Looks for wrong answers that a reward pays, as a job."""
         site.files.path(spec)
         return site.jobs.start(
             "rewards attack", ["rewards", "attack", *checked_words([spec], overrides)], records=False
@@ -126,7 +126,7 @@ def _add_worlds(area: Area, site: Site) -> None:
 
     @area.act("POST", "/worlds/{action}", status=202)
     def examine_world(action: Literal["test", "attack"], spec: Annotated[str, Body(embed=True)]) -> Job:
-        """Tries a world's life, or attacks its rewards, as a job."""
+        """Tests a world's lifecycle, or attacks its rewards, as a job."""
         site.files.path(spec)
         return site.jobs.start(f"env {action}", ["env", action, spec], records=False)
 

@@ -41,7 +41,7 @@ def routes(site: Site) -> Area:
 
     @area.read("/runs/{run}/curves")
     def show_curves(run: str, names: str = "", points: Annotated[int, Query(ge=2, le=20_000)] = 2000) -> Curves:
-        """Metrics of a run's steps, those that are named with commas or all."""
+        """Metrics of a run's steps: all, or those in a list with commas."""
         with site.reader() as reader:
             return read_curves(reader, run, list(filter(None, names.split(","))), points)
 

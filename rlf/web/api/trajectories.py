@@ -39,7 +39,7 @@ def read_filter(
     outcome: str = "",
     failure: str = "",
 ) -> TrajectoryFilter:
-    """What a request asks of trajectories; `outcome=failed` is every outcome but ok."""
+    """Reads a request's filter of trajectories; `outcome=failed` is every outcome but ok."""
     if outcome not in {"", _FAILED, *Outcome}:
         raise RlfError(f"outcome: got {outcome[:80]!r}; expected {_FAILED}, {', '.join(Outcome)}.")
     outcomes = [one for one in Outcome if one == outcome or (outcome == _FAILED and one is not Outcome.OK)]
@@ -90,7 +90,7 @@ def routes(site: Site) -> Area:
         text: Text = "",
         flipped: bool = False,
     ) -> TrajectoryView:
-        """One trajectory turn by turn, between its neighbours of the list that the other parameters make."""
+        """One trajectory turn by turn, with its neighbours in the list of the other parameters."""
         wanted = read_filter(phase, None, "", None if failed is None else not failed, None, tool, "", failure)
         listed = Listed(wanted, text=text, flipped=flipped)
         is_filtered = failed is not None or bool(tool or failure or text or flipped)
@@ -121,7 +121,7 @@ def routes(site: Site) -> Area:
 
     @area.read("/runs/{run}/paid")
     def find_paid_trajectories(run: str, limit: Annotated[int, Query(ge=1, le=200)] = 50) -> PaidNotRight:
-        """Training trajectories that are paid as the right ones are, and are not right."""
+        """Wrong training trajectories with as much reward as right ones."""
         with site.reader() as reader:
             return find_paid(reader, run, limit)
 

@@ -13,7 +13,7 @@ from rlf.web.site import Site
 
 
 def page(request: Request, template: str, /, title: str, **values: Any) -> HTMLResponse:
-    """One page, or its content alone for htmx; `place` of the values names what the navigation marks."""
+    """One page, or only its content for htmx; `place` in the values is the entry that the navigation marks."""
     return site_of(request).page(request, template, title=title, **values)
 
 
@@ -29,5 +29,5 @@ def lineage(request: Request) -> AbstractContextManager[Reader]:
 
 
 def is_part(request: Request) -> bool:
-    """Whether htmx asks for the content of a page that stands already: what takes long is found for it alone."""
+    """Whether htmx asks only for the content of an open page: slow values are computed only then."""
     return "hx-request" in request.headers

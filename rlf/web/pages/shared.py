@@ -15,11 +15,11 @@ _FOLDER = Path(rlf.reports.pages.__file__).parent
 
 @router.get("/static/report.css")
 def send_style() -> FileResponse:
-    """The colours, tables and turns that reports and pages share."""
+    """Sends the style that reports and pages share."""
     return FileResponse(_FOLDER / "report.css")
 
 
 @router.get("/static/report.js")
 def send_script() -> FileResponse:
-    """What makes a report's charts and folds answer to keys."""
+    """Sends the script for a report's charts, folds and keys."""
     return FileResponse(_FOLDER / "report.js")

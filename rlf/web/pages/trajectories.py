@@ -45,7 +45,7 @@ _LABEL_WIDTH = 150
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a list of trajectories is asked for, as its address has it."""
+    """The query of a list of trajectories, as in its address."""
 
     phase: str = ""
     step: str = ""
@@ -59,7 +59,7 @@ class Asked:
 
     @property
     def query(self) -> str:
-        """The same as an address has it; empty where nothing is asked."""
+        """The query string of the address; empty without a filter."""
         named = {name: getattr(self, name) for name in self.__slots__}
         return urlencode({name: value for name, value in named.items() if value and value != TrajectoryOrder.PLACE})
 
@@ -255,7 +255,7 @@ def show_advantage(request: Request, name: str, step: int, k: int) -> HTMLRespon
 
 @router.get("/runs/{name}/paid")
 def show_paid(request: Request, name: str) -> HTMLResponse:
-    """Training trajectories that are paid as right ones are, and are not right."""
+    """Wrong training trajectories with as much reward as right ones."""
     with lineage(request) as reader:
         found = find_paid(reader, name, _PER_PAGE)
         run = reader.get_run(found.run.id)

@@ -1,4 +1,4 @@
-"""Tools, rewards, data, jobs, the machine and projects: what is declared and done, beside forms that try it."""
+"""Pages of tools, rewards, data, jobs, the machine and projects, with forms to try them."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class OpenEnvServer:
         self._bench, self._ranges, self._name = bench, ranges, name
 
     def routes(self) -> list[web.RouteDef]:
-        """All that it answers."""
+        """The server's routes."""
         fixed = {"/openapi.json": self._openapi(), "/health": {"status": "healthy"}, "/metadata": self._metadata()}
         routes = [web.get(path, _answering(value)) for path, value in (fixed | {"/schema": self._schema()}).items()]
         routes += [web.post("/reset", _refuse), web.post("/step", _refuse), web.get("/state", _refuse)]
@@ -162,7 +162,7 @@ async def _refuse(request: web.Request) -> web.Response:
 
 
 async def serve_app(app: web.Application, listener: Any, ended: asyncio.Event, tell: Callable[[str], None]) -> None:
-    """Serves until it is to end."""
+    """Serves until it is stopped."""
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=2)
     await runner.setup()
     try:

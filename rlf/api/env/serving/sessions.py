@@ -11,7 +11,7 @@ from rlf.types import Task, ToolCall, ToolDescription, ToolResult
 
 
 class Acted(NamedTuple):
-    """What one action led to."""
+    """Result of one action."""
 
     said: str | None
     result: ToolResult | None
@@ -35,11 +35,11 @@ class Session:
 
     @property
     def tools(self) -> Sequence[ToolDescription]:
-        """What can be called."""
+        """The tools of the world."""
         return self._bench.executor.descriptions
 
     async def reset(self, number: int | None = None, seed: int | None = None) -> str:
-        """Begins an episode; the question and the world's first words. Raises WorldFailure.
+        """Begins an episode; returns the question and the world's first text. Raises WorldFailure.
 
         Args:
             number: which task; None: the one that the seed picks, or the next one.

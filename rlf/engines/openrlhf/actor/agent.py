@@ -63,7 +63,7 @@ _MAX_BROKEN_IN_A_ROW = 64
 
 
 class Agent:
-    """What `AgentExecutor` of a job hands over to. One per actor."""
+    """The agent behind a job's `AgentExecutor`; one per actor."""
 
     def __init__(self, folder: Path, tally: Tally | None = None) -> None:
         """Reads the job's plan and builds nothing yet: tokenizer and sampler come with the first call.

@@ -1,4 +1,4 @@
-"""An evaluation of OpenRLHF's, all of it under way from the moment its first row is asked for.
+"""An evaluation of OpenRLHF, of which all rows start when the first one is requested.
 
 OpenRLHF hands evaluation rows over in batches of `prompts_per_step` with one sample each, and waits for the slowest of
 a batch before it hands the next one over: 1,024 rows are 64 waits in which vLLM runs nearly empty. No weight changes
@@ -15,7 +15,7 @@ from rlf.types.score import Scored
 
 
 class Ahead:
-    """Plays every row of an evaluation at once and hands each over when it is asked for."""
+    """Plays all rows of an evaluation at once and returns each on request."""
 
     def __init__(self, labels: Sequence[str], play: Callable[[str], Awaitable[Scored]]) -> None:
         """Takes the labels of all rows, and what plays one."""

@@ -53,7 +53,7 @@ class Group:
         return self._num_joined - 1
 
     def leave(self, scored: Scored | None) -> bool:
-        """Takes the outcome of one sample, None when it broke off; whether it was the last."""
+        """Records the outcome of one sample, None for one that broke; returns whether it was the last."""
         self._num_left += 1
         if scored is not None and counts(scored):
             assert scored.reward is not None, "a trajectory that counts has a reward"
@@ -73,7 +73,7 @@ class Group:
 
     @property
     def filler(self) -> float:
-        """The reward that OpenRLHF gets for those that do not count, once the group is over."""
+        """The reward that OpenRLHF gets for samples that do not count, once the group is complete."""
         return filler(self._rewards)
 
     @property
@@ -83,7 +83,7 @@ class Group:
 
 
 class Tally:
-    """What the agents of a job count together."""
+    """The shared counter of a job's agents."""
 
     def __init__(self) -> None:
         self._num_complete = 0

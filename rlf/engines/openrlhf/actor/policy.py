@@ -16,7 +16,7 @@ class SamplerError(Exception):
 
 
 class SamplesTokens(Protocol):
-    """What is called of OpenRLHF's rollout actor."""
+    """The part of OpenRLHF's rollout actor that the agent calls."""
 
     async def generate(self, prompt_token_ids: list[int], sampling_params: Any, multi_modal_data: Any = None) -> Any:
         """Returns vLLM's RequestOutput."""
@@ -49,10 +49,10 @@ class EnginePolicy:
         self._seeded = seeded
 
     def open(self, trajectory_ids: Sequence[str]) -> None:
-        """vLLM keeps prefixes by their content and needs no announcement."""
+        """Does nothing: vLLM caches prefixes by their content."""
 
     def release(self, trajectory_id: str) -> None:
-        """Holds nothing for a trajectory."""
+        """Does nothing: the engine holds nothing for a trajectory."""
 
     async def sample(self, request: SampleRequest) -> Sample:
         """Samples one turn. Raises SamplerError when the engine gives no usable output."""

@@ -33,7 +33,7 @@ from rlf.types.trajectory import StopReason, Trajectory
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """Tokens of which one was sampled: what OpenRLHF gets for a trajectory that is left out."""
+    """Tokens with one sampled token, which OpenRLHF gets for a trajectory that is left out."""
 
     tokens: Sequence[int]
     logprobs: Sequence[float]
@@ -53,7 +53,7 @@ class StandIn:
 
 
 def training_response(scored: Scored, reward: RewardFunction, params: Any, vision: Vision | None) -> dict[str, Any]:
-    """What a trajectory that counts is trained on with; its tokens are those that were sampled, bit for bit."""
+    """The response for a trajectory that counts; its tokens are those that were sampled, bit for bit."""
     trajectory = scored.trajectory
     assert scored.reward is not None and counts(scored), f"{trajectory.id} does not count"
     tensors = None if vision is None else vision.tensors(trajectory.images)
@@ -77,7 +77,7 @@ def stand_in_response(
 
 
 def evaluation_response(scored: Scored, reward: RewardFunction, params: Any) -> dict[str, Any]:
-    """What OpenRLHF's own evaluation metrics count; one without a reward counts as 0 there, and not in the lineage."""
+    """The response for an evaluation; without a reward it counts as 0 in OpenRLHF's metrics, not in the lineage."""
     return _response(scored, scored.reward or 0.0, reward, params)
 
 

@@ -61,7 +61,7 @@ class SharedTools:
         return await (await self._open()).invoke(call, trajectory_id=trajectory_id)
 
     async def end_trajectory(self, trajectory_id: str) -> None:
-        """Gives back what tools hold for a trajectory that is over."""
+        """Releases what tools hold for a finished trajectory."""
         await (await self._open()).end_trajectory(trajectory_id)
 
     async def close(self) -> None:
@@ -85,7 +85,7 @@ class RemoteTools:
         self._actor = actor
 
     async def invoke(self, call: ToolCall, *, trajectory_id: str) -> ToolResult:
-        """Runs one call there. Cancelled, it is cancelled there too."""
+        """Runs one call in the shared process. If it is cancelled here, it is cancelled there too."""
         reference = self._actor.invoke.remote(call, trajectory_id)
         try:
             result: ToolResult = await reference
@@ -98,7 +98,7 @@ class RemoteTools:
         return result
 
     async def end_trajectory(self, trajectory_id: str) -> None:
-        """Is not waited for: nothing comes back."""
+        """Ends a trajectory there, without waiting."""
         self._actor.end_trajectory.remote(trajectory_id)
 
 

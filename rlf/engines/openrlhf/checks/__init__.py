@@ -1,3 +1,3 @@
-"""What OpenRLHF cannot honour or does otherwise, and what can only be known by looking or by asking its parser."""
+"""Faults and warnings of OpenRLHF, from the spec, from model and data, and from its own parser."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""What a cluster's nodes may not find under the name that it has on the machine that runs `rlf`.
+"""Paths and addresses that a cluster's nodes may not find as the machine that runs `rlf` does.
 
 Tools and rewards run on the nodes, in the sampling actors. Whether a name is good there cannot be known here: these are
 warnings, each with what makes it good everywhere.
@@ -22,7 +22,7 @@ _SHARED = "Put it on a shared disk under this name"
 
 
 def find_cluster_warnings(loaded: LoadedSpec, address: str) -> Iterator[Fault]:
-    """What every node of a cluster must find for itself."""
+    """Warnings of what every node of a cluster must have itself."""
     if named_folder(loaded.spec.model.path) is not None:
         message = f"got {shown_path(Path(loaded.spec.model.path))}; every node of {address} must find it there. "
         yield loaded.fault(("model", "path"), f"{message}Put it on a shared disk, or write a Hugging Face id.")

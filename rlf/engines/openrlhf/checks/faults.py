@@ -1,4 +1,4 @@
-"""What OpenRLHF cannot honour, refused before anything runs: the reason, and what to write instead.
+"""Keys that OpenRLHF cannot follow, refused before anything runs: the reason, and what to write instead.
 
 Read in OpenRLHF 0.11.2: what its own start-up asserts, what it changes silently, and what ends a job after minutes.
 """

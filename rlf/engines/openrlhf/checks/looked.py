@@ -1,4 +1,4 @@
-"""What the model, the data and the names of options show before a job of OpenRLHF is written."""
+"""Faults in the model, the data and the names of options, found before a job of OpenRLHF is written."""
 
 from __future__ import annotations
 

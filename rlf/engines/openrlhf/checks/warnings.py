@@ -1,4 +1,4 @@
-"""What is legal under OpenRLHF and not what a reader of the spec may think."""
+"""Warnings of legal settings that OpenRLHF treats otherwise than a reader may expect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHORT_WARMUP = 10
 
 
 def find_openrlhf_warnings(loaded: LoadedSpec, engine: OpenRlhfSettings) -> Iterator[Fault]:
-    """What OpenRLHF does otherwise than the local engine, within what the spec allows."""
+    """Warnings of what OpenRLHF does differently from the local engine, within the spec."""
     spec, train = loaded.spec, loaded.spec.train
     if 1 < train.warmup_steps < SHORT_WARMUP:
         message = f"got {train.warmup_steps}; OpenRLHF's warm-up starts at rate 0, so that the first update changes "

@@ -34,7 +34,7 @@ Value = bool | str | int | float | Sequence[str | int | float] | None
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What options are made from."""
+    """The inputs of options."""
 
     spec: RunSpec
     engine: OpenRlhfSettings

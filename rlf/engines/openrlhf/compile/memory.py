@@ -1,4 +1,4 @@
-"""What each GPU and machine of an OpenRLHF job holds at its fullest: formulas and sums, before anything runs. Pure.
+"""The peak memory of each GPU and machine of an OpenRLHF job: formulas and sums, before anything runs. Pure.
 
 Counted is what DeepSpeed and vLLM allocate by the layout, with the longest batch the budgets allow; the states of
 trained models are those of DeepSpeed's own estimator, or more. Not counted are CUDA contexts and graphs, NCCL's

@@ -1,4 +1,4 @@
-"""The options of OpenRLHF 0.11.2 and what follows each: what rlf checks against where OpenRLHF is not installed.
+"""The options of OpenRLHF 0.11.2 with their arguments, for checks where OpenRLHF is not installed.
 
 A test holds it against the parser of the installed version.
 """

@@ -87,7 +87,7 @@ def _jsonable(value: Any) -> Any:
 
 
 def parse(options: list[str]) -> dict[str, Any]:
-    """What the parser makes of options: the arguments, or the error; what it says; and every option that it knows."""
+    """Parses options: the arguments or the error, the printed messages, and every known option."""
     known: dict[str, str] = {}
     said = io.StringIO()
     error, arguments = "", None

@@ -1,4 +1,4 @@
-"""Whether OpenRLHF takes the options of a plan: its own parser says where it is installed, rlf's list where not."""
+"""Whether OpenRLHF accepts the options of a plan, by its own parser if it is installed, else by rlf's list."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _COUNTED = ("reward.stop_properly_penalty_coef",)
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What OpenRLHF's parser says."""
+    """Result of OpenRLHF's parser."""
 
     error: str
     """Of the parser, or of what it asserts after; empty where there is none."""

@@ -1,3 +1,3 @@
-"""Spool and output become the events of a run, while it runs."""
+"""Turns spool and output into the events of a run while it runs."""
 
 __all__: list[str] = []

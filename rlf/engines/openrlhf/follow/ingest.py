@@ -1,4 +1,4 @@
-"""From what a job leaves behind to the events of a run: the agents' spool and OpenRLHF's output, read as they grow.
+"""Reads the agents' spool and OpenRLHF's output as they grow, and makes the events of a run from them.
 
 A step is reported once OpenRLHF says that it is over and every trajectory of it is in the spool. On a disk that is seen
 from here that is so by then, for each was on disk before OpenRLHF had it; copies that come over HTTP may be late.
@@ -112,7 +112,7 @@ class Ingest:
         return lines
 
     def drop_recorded(self, flush: Callable[[], None]) -> None:
-        """Removes the files of records that the lineage has.
+        """Removes the files whose records are in the lineage.
 
         Args:
             flush: returns when every event emitted so far is safe.
@@ -132,7 +132,7 @@ class Ingest:
 
     @property
     def awaits(self) -> str:
-        """What is over and waits for its trajectories, in words; empty where nothing does."""
+        """The step or evaluation that still waits for its trajectories, in words; empty without one."""
         match [*self._lines][:1]:
             case [StepLine(step)]:
                 return f"step {step}"
@@ -236,7 +236,7 @@ class Ingest:
                 self._growing[path] = sha256
 
     def tell_checkpoint(self, saved: CheckpointSaved) -> None:
-        """Reports one, unless it is reported already."""
+        """Reports a checkpoint once."""
         if Path(saved.path) not in self._checkpoints:
             self._checkpoints.add(Path(saved.path))
             self._emit(saved)

@@ -82,7 +82,7 @@ class LogReader:
 
 
 def parse_line(line: str) -> StepLine | EvaluationLine | None:
-    """What a line says of the run; None for all others."""
+    """The step or evaluation that a line reports; None for other lines."""
     if match := _STEP.search(line):
         found = _numbers(match[2])
         return StepLine(int(match[1]), {ours: found[theirs] for theirs, ours in METRICS.items() if theirs in found})
@@ -92,7 +92,7 @@ def parse_line(line: str) -> StepLine | EvaluationLine | None:
 
 
 def find_error(lines: Iterable[str]) -> str | None:
-    """The words of the error that ended a job: rlf's own before others, the innermost of a chain; None without one."""
+    """The error that ended a job, in words: rlf's own before others, the innermost of a chain; None without."""
     lines = list(lines)
     found = [(match[1], match[2].strip()) for line in lines if (match := _ERROR.match(line))]
     own = [words for name, words in found if name in _OURS]

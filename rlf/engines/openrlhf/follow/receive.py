@@ -78,7 +78,7 @@ class Receiver:
 
 
 def append_at(path: Path, offset: int, data: bytes) -> int:
-    """Adds what a file does not have yet of the bytes from an offset on, and syncs it; the size of the file then.
+    """Appends the bytes that a file does not have yet, and syncs it; returns the file's new size.
 
     Nothing is added when bytes between the file's end and the offset are missing.
     """

@@ -29,7 +29,7 @@ class Attempt(StrictModel):
 
 
 def read_attempt(job: Job) -> Attempt:
-    """The latest launch of a job; without one, since somebody starts it by hand, the first."""
+    """The latest launch of a job; the first one for a job that was started by hand."""
     file = job.folder / _FILE
     return Attempt.model_validate_json(file.read_text()) if file.is_file() else new_attempt(job, 1, first_step=1)
 

@@ -37,7 +37,7 @@ def whole_checkpoints(job: Job) -> list[Path]:
 
 
 def point_to(job: Job, checkpoint: Path | None) -> None:
-    """Lets DeepSpeed continue from a checkpoint: it may else look for one that was taken away.
+    """Makes DeepSpeed continue from a checkpoint, since it may otherwise look for one that was removed.
 
     None: from the start. What a stop left half-written is removed, since OpenRLHF takes its folder for a checkpoint.
     """

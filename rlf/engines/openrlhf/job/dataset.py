@@ -25,7 +25,7 @@ MAX_TRIED = 64
 
 
 class Purpose(StrEnum):
-    """What the trajectories of a row are for; also the row's `datasource`, by which OpenRLHF reports evaluations."""
+    """The purpose of a row's trajectories; also the row's `datasource`, by which OpenRLHF reports evaluations."""
 
     TRAIN = "train"
     """Trained on; sampled as `rollout` says."""
@@ -125,7 +125,7 @@ def read_label(label: str, folder: Path) -> Row:
 
 
 def find_row_fault(tasks: Sequence[Task]) -> str | None:
-    """Why rows cannot travel to the agent, from a few of them spread over the dataset; None where they can."""
+    """Why rows cannot be sent to the agent, from a few rows spread over the dataset; None if they can."""
     for task in tasks[:: max(1, len(tasks) // MAX_TRIED)]:
         try:
             write_row(Row(Purpose.TRAIN, 0, task))

@@ -69,7 +69,7 @@ class Job:
 
     @property
     def train(self) -> Path:
-        """Rows of the training set, in number those that the run draws."""
+        """Rows of the training set, as many as the run draws."""
         return self.folder / "data" / "train.jsonl"
 
     @property

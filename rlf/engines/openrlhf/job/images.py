@@ -16,7 +16,7 @@ _FOLDER = "images"
 
 
 def keep_images(tasks: Sequence[Task], job: Job, *, shared: bool) -> list[Task]:
-    """Copies the images of tasks to where every node finds them; the tasks with the copies' names.
+    """Copies the images of tasks to where every node finds them; returns the tasks with the copies' names.
 
     Args:
         shared: whether the nodes see `job.output`, where images then lie under their whole names. Else they lie in

@@ -16,7 +16,7 @@ _FILE = "place.json"
 
 
 class Place(StrictModel):
-    """One machine's means."""
+    """The Python, variables and resources of one machine."""
 
     python: str = sys.executable
     """The interpreter that has OpenRLHF and what it needs."""
@@ -48,5 +48,5 @@ def read_place(job: Job) -> Place | None:
 
 
 def write_place(job: Job, place: Place) -> None:
-    """Keeps where a job is started."""
+    """Saves where a job is started."""
     (job.folder / _FILE).write_text(place.model_dump_json(indent=1))

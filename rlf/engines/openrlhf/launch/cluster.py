@@ -50,7 +50,7 @@ class Cluster:
         return _last_line(done.stdout)
 
     async def submit(self, name: str, job: Job, command: Sequence[str], job_env: Mapping[str, Any]) -> None:
-        """Hands a command over, to be run in a copy of the job folder.
+        """Submits a command that runs in a copy of the job folder.
 
         Args:
             job_env: what env.json holds.

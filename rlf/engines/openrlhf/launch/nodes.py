@@ -1,4 +1,4 @@
-"""What is asked of a cluster's nodes once a job is over, where this machine does not see their disks.
+"""Collects records and checkpoints from a cluster's nodes after a job, if this machine does not see their disks.
 
 A Ray job of its own, which runs in the job folder: on every node, one after the other, records that nobody took before
 are sent, what a stop left half-written of a checkpoint is removed, and the checkpoints are told.
@@ -36,7 +36,7 @@ _ANSWER = "rlf-nodes: "
 
 
 def main() -> None:
-    """Asks every node, and prints what they say in one line."""
+    """Asks every node, and prints the answers in one line."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def settle(plan_text: str) -> list[tuple[int, str, str]]:
-    """Does what is to be done on this node; its checkpoints: step, path and hash."""
+    """Sends this node's remaining records; returns its checkpoints: step, path and hash."""
     ingest = openrlhf_settings(plan_from_json(plan_text).spec).ingest
     here = Job(Path.cwd(), Path.cwd())
     attempt = read_attempt(here)

@@ -1,4 +1,4 @@
-"""What is looked at before a job is started: packages, GPUs, and whether the agent can be imported."""
+"""Checks before a job starts: packages, GPUs, and whether the agent can be imported."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ LOOPBACK_ONLY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 async def supervised(
     command: Sequence[str], *, log: Path, environment: Mapping[str, str], folder: Path
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A process that is over, with all that it ever started, when the block is left, and when this process dies.
+    """A process that ends, with all that it started, at the end of the block, and when this process dies.
 
     Args:
         log: its output and errors are appended here.

@@ -1,4 +1,4 @@
-"""What rlf asks of a Ray cluster's job server: `python ray_job.py ADDRESS (submit|state|follow|stop) JOB`.
+"""Requests to a Ray cluster's job server: `python ray_job.py ADDRESS (submit|state|follow|stop) JOB`.
 
 Run by the interpreter that has Ray, which need not be the one that runs rlf; imports nothing else beside the standard
 library. Ray's own client knows the cluster's certificates, tokens and headers.

@@ -65,7 +65,7 @@ class RehearsalEnvironment:
 
     @property
     def log(self) -> Path:
-        """What its making printed."""
+        """The log of its set-up."""
         return self.folder / "setup.log"
 
     def is_ready(self, *, vllm: bool) -> bool:
