@@ -6,42 +6,50 @@ Calls of tools and requests to models say what they wait for; a collection of tr
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from time import monotonic
 
 logger = logging.getLogger(__name__)
 
 REPORT_S = 30.0
 """Time between two reports, and the least wait that is reported."""
-_numbers = itertools.count()
-_waits: dict[int, tuple[float, str]] = {}
+_waits: dict[int, _Wait] = {}
 
 
-@contextmanager
-def waiting_for(what: str) -> Iterator[None]:
+class _Wait:
+    """What is waited for, from `with` to its end; a class, since every call of a tool makes one."""
+
+    __slots__ = ("since", "what")
+
+    def __init__(self, what: str) -> None:
+        self.what, self.since = what, 0.0
+
+    def __enter__(self) -> None:
+        self.since = monotonic()
+        _waits[id(self)] = self
+
+    def __exit__(self, *_exc: object) -> None:
+        del _waits[id(self)]
+
+
+def waiting_for(what: str) -> _Wait:
     """Names what is waited for, e.g. `tool search (train/3/nq-7/0)`."""
-    number = next(_numbers)
-    _waits[number] = (monotonic(), what)
-    try:
-        yield
-    finally:
-        del _waits[number]
+    return _Wait(what)
 
 
 def open_waits() -> list[tuple[float, str]]:
     """Unix time at which each wait began, and what is waited for."""
     now, here = time.time(), monotonic()
-    return [(now - (here - since), what) for since, what in list(_waits.values())]
+    return [(now - (here - wait.since), wait.what) for wait in list(_waits.values())]
 
 
 def describe_waits(least_s: float) -> str | None:
     """Return a sentence about waits of at least so many seconds, the longest first; None without any."""
     now = monotonic()
-    long = sorted((since, what) for since, what in list(_waits.values()) if now - since >= least_s)
+    long = sorted((wait.since, wait.what) for wait in list(_waits.values()) if now - wait.since >= least_s)
     if not long:
         return None
     since, what = long[0]
