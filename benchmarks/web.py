@@ -2,8 +2,8 @@
 
 One run is recorded, and its rows are copied. Each address is asked once to warm up and then `--repeats` times; what is
 printed is time in the process of the server: wall time and CPU time, median and 95th percentile. An address that does
-not answer 200 ends the benchmark. With `--browser`, Chromium opens the main pages, each when all that the one before
-asked for has been answered: how long their content takes.
+not answer 200 ends the benchmark. With `--browser`, Chromium opens the main pages, each half a second after the one
+before, and after the check and the plan of a spec: how long their content takes.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ _BROWSER = _ROOT / ".venv" / "browser"
 _ORIGIN = "http://127.0.0.1:8642"
 _LIMIT_MS = 100.0
 _PAUSE_MS = 500
+_AT_REST = "() => !document.querySelector('#checked') || document.querySelector('#plan dl, #faults li')"
 _NUM_STEPS, _PER_STEP = 10, 16
 _OF_TRAJECTORY = ("payloads", "tool_calls", "scores", "parse_failures")
 _OF_RUN = ("files", "steps", "evaluations", "checkpoints", "events", "collections", "tool_totals")
@@ -257,32 +258,21 @@ def _open_pages(settings: WebSettings, repeats: int, only: str) -> dict[str, flo
     with _serving(settings) as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page()
-        waiting = _requests_of(page)
         for name, path in ((name, path) for name, path in _SHOWN.items() if only in path):
-            times = [_paint_ms(page, address + path, waiting) for _ in range(repeats + 1)][1:]
+            times = [_paint_ms(page, address + path) for _ in range(repeats + 1)][1:]
             every += times
             print(f"{median(times):8.1f} ms median {max(times):8.1f} worst {name}", flush=True)
         browser.close()
     return {"median_ms": round(median(every), 1), "p95_ms": round(quantiles(every, n=20)[-1], 1)}
 
 
-def _requests_of(page: Any) -> set[Any]:
-    """The requests of a page that are not answered yet, but for the stream, which has no end."""
-    waiting = set[Any]()
-    page.on("request", lambda request: _STREAM in request.url or waiting.add(request))
-    for ended in ("requestfinished", "requestfailed"):
-        page.on(ended, waiting.discard)
-    return waiting
-
-
-def _paint_ms(page: Any, address: str, waiting: set[Any]) -> float:
+def _paint_ms(page: Any, address: str) -> float:
     """From the click to the first paint with content, which has the page's figures: they come with the HTML."""
     page.goto(address)
     page.wait_for_function("() => performance.getEntriesByName('first-contentful-paint').length")
     found = float(page.evaluate("() => performance.getEntriesByName('first-contentful-paint')[0].startTime"))
-    page.wait_for_timeout(_PAUSE_MS)  # scripts ask once they have woken
-    while waiting:
-        page.wait_for_timeout(_PAUSE_MS)
+    page.wait_for_function(_AT_REST)
+    page.wait_for_timeout(_PAUSE_MS)
     return found
 
 

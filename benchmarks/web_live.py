@@ -21,7 +21,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-_PORT, _TABS = 8751, 8
+_PORT = 8751
 _PATIENCE = 3000
 """Tenths of a second until a server answers, on a machine with other work."""
 _BROWSER = Path(__file__).parents[1] / ".venv" / "browser"
@@ -120,6 +120,7 @@ def main() -> None:
     parser.add_argument("spec")
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("--minutes", type=int, default=10)
+    parser.add_argument("--tabs", type=int, default=8)
     asked = parser.parse_args()
     sys.path += map(str, _BROWSER.glob("lib/python3.*/site-packages"))
     from playwright.sync_api import sync_playwright  # type: ignore[import-not-found]  # of .venv/browser
@@ -130,7 +131,7 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         context = browser.new_context()
         context.set_default_timeout(120_000)
-        tabs = [context.new_page() for _ in range(_TABS)]
+        tabs = [context.new_page() for _ in range(asked.tabs)]
         stream = Stream(run_id)
         stream.start()
         session = context.new_cdp_session(tabs[0])
@@ -149,7 +150,8 @@ def main() -> None:
             now = tabs[0].locator("#now").inner_text() if tabs[0].locator("#now").count() else ""
             print(f"{minute} min: steps {','.join(map(str, shown))}, server {resident_mb(server.pid):.0f} MB, ", end="")
             print(f"tab {weigh(session)}, now: {now}", flush=True)
-        ask("POST", f"/api/v1/runs/{run_id}/stop", {"force": False})
+        if tabs[0].locator("#live").get_attribute("data-status") == "running":
+            ask("POST", f"/api/v1/runs/{run_id}/stop", {"force": False})
         for tab in tabs:
             tab.locator("#live[data-status='interrupted'], #live[data-status='finished']").wait_for(state="attached")
         curves = ask("GET", f"/api/v1/runs/{run_id}/curves?names=success")
