@@ -17,7 +17,7 @@ from rlf.types.events import RunStatus
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A run with what stands around it. One of `report`, `sweep` and `evaluated` is there, by what the run is."""
+    """A run with its details: one of `report`, `sweep` and `evaluated`, by the kind of run."""
 
     run: RunLine
     report: Report | None

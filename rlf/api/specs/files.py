@@ -21,7 +21,7 @@ _MAX_NAME_BYTES = 255
 
 
 class StaleError(RlfError):
-    """A file is no longer what its writer read."""
+    """A file changed after its writer read it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ class PlanDifference:
 
 
 def power_notices(checked: Checked) -> list[Notice]:
-    """What the evaluations of a run can show, which is known before it starts; nothing of a run without any."""
+    """The differences that a run's evaluations can show, known before it starts; none without evaluations."""
     work = estimate_work(checked.plan.spec, checked.num_train_rows, checked.num_eval_rows)
     if not work.num_evaluations:
         return []

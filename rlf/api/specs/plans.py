@@ -37,7 +37,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A spec in which nothing is wrong."""
+    """A spec without faults."""
 
     loaded: LoadedSpec
     plan: Plan

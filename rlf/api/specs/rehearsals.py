@@ -38,7 +38,7 @@ class Rehearsal:
 
 @dataclass(frozen=True, slots=True)
 class RehearsalPlace:
-    """Where rehearsals of an engine are run."""
+    """The place of an engine's rehearsals."""
 
     engine: str
     folder: Path
@@ -47,7 +47,7 @@ class RehearsalPlace:
 
 
 def setup(*, vllm: bool, tell: Callable[[str], None]) -> RehearsalPlace:
-    """Makes the place of rehearsals where it is missing. Raises RunError."""
+    """Makes the place of rehearsals if it is missing. Raises RunError."""
     name = engines_with(Feature.REHEARSAL)[0]
     engine = ENGINES.get(name)
     assert issubclass(engine, Engine), f"{engine} has no rehearsals"

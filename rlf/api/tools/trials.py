@@ -59,7 +59,7 @@ class ToolTrial(Jsonable):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether the tool has no fault."""
         return not self.shortfalls
 
 

@@ -48,7 +48,7 @@ Calls = tuple[Join, tuple[tuple[str, tuple[str, ...]], ...]]
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """The chains of a task and what is made of their ends."""
+    """The chains of a task, and how the answer combines their ends."""
 
     scenario: Scenario
     chains: tuple[Chain, ...]
@@ -56,7 +56,7 @@ class Graph:
 
     @property
     def calls(self) -> Calls:
-        """What it asks: equal for graphs that differ in words alone."""
+        """The graph without its words: equal for graphs that differ only in words."""
         return self.join, tuple((each.subject, tuple(one.name for one in each.relations)) for each in self.chains)
 
     def question(self, pack: Pack, rng: random.Random) -> str:
@@ -67,7 +67,7 @@ class Graph:
         return rng.choice(asks).format(p=phrases[0], a=listed)
 
     def fault(self, values: Sequence[Sequence[str | int]]) -> str | None:
-        """Why the graph makes no good task, given the values of its chains; None where it does."""
+        """Why the graph is no good task with these values of its chains; None if it is good."""
         calls = [
             (relation.name, subject)
             for chain, found in zip(self.chains, values, strict=True)
@@ -89,7 +89,7 @@ class Paths:
 
     @cached_property
     def by_kind(self) -> Mapping[str, tuple[Relation, ...]]:
-        """Relations by what they are of."""
+        """Relations by the kind of their subject."""
         return {kind: tuple(r for r in self.pack.relations if r.subject == kind) for kind in self.pack.kinds}
 
     @cached_property

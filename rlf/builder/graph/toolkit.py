@@ -63,7 +63,7 @@ class Function:
         return {"name": self.name, "description": self.description, "inputSchema": schema}
 
     def arguments(self, relation: str, subject: Any, other: Any = None) -> dict[str, Any]:
-        """Those of a call that finds the value of a relation: what is required, and nothing else."""
+        """The required arguments of a call that finds the value of a relation."""
         values = {SUBJECT: subject, KEY: self.words[relation], "kind": self.kind, "extra": "none"}
         values[OTHER] = subject if other is None else other
         return {each.name: _wrapped(each.schema, values[each.role]) for each in self.parameters if each.required}

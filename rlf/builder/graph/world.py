@@ -81,7 +81,7 @@ def _draw_values(
 
 
 def derange(values: Sequence[str | int], rng: random.Random) -> list[str | int]:
-    """The values at other places, none at one that held it. No value may stand at more than half of the places.
+    """Moves every value to a place with another value. No value may be at more than half of the places.
 
     In sorted order equal values stand side by side; half the length further each is past its own run.
     """
