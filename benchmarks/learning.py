@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -158,15 +159,17 @@ def read_unit(folder: Path) -> list[Curve]:
         return [curve for run in runs if (curve := read_curve(reader, run)) is not None]
 
 
-def write_interval(values: Sequence[float], digits: int = 2) -> str:
-    """The mean and Student's interval over seeds."""
+def write_interval(values: Sequence[float], digits: int = 2, most: float = 1.0) -> str:
+    """The mean and Student's interval over seeds, within what the values may be: 0 to `most`."""
     from rlf.reports.statistics import mean_interval
 
     if not values:
         return "-"
     interval = mean_interval(values)
     mean = f"{fmean(values):.{digits}f}"
-    return mean if interval is None else f"{mean} [{max(interval.low, 0):.{digits}f}, {interval.high:.{digits}f}]"
+    if interval is None:
+        return mean
+    return f"{mean} [{max(interval.low, 0):.{digits}f}, {min(interval.high, most):.{digits}f}]"
 
 
 def write_table(units: Sequence[Unit], runs: Path) -> str:
@@ -181,8 +184,8 @@ def write_table(units: Sequence[Unit], runs: Path) -> str:
     found.sort(key=lambda pair: (order[pair[0].task], -fmean(curve.area for curve in pair[1])))
     for unit, curves in found:
         reached = [curve for curve in curves if curve.steps_to_half is not None]
-        steps = write_interval([float(curve.steps_to_half or 0) for curve in reached], 0)
-        seconds = write_interval([curve.seconds_to_half or 0.0 for curve in reached], 0)
+        steps = write_interval([float(curve.steps_to_half or 0) for curve in reached], 0, unit.steps)
+        seconds = write_interval([curve.seconds_to_half or 0.0 for curve in reached], 0, inf)
         note = "" if len(reached) == len(curves) else f" ({len(reached)} of {len(curves)})"
         after = write_interval([curve.after for curve in curves if curve.after is not None])
         area = write_interval([curve.area for curve in curves])
