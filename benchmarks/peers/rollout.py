@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -227,7 +226,7 @@ if __name__ == "__main__":
     parser.add_argument("--trajectories", type=int, default=128, help="per round, a multiple of 8")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tool-latency", type=float, default=0.0, help="seconds added to each tool call")
-    parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="threads of the baseline")
+    parser.add_argument("--cores", type=int, default=1, help="threads of the baseline; small models are slower on two")
     parser.add_argument("--model", help="a folder with trained weights; without: the untrained built-in model")
     parser.add_argument("--feed-again", action="store_true", help="the baseline keeps no keys over turns")
     asyncio.run(main(parser.parse_args()))
