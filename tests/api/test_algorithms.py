@@ -5,6 +5,7 @@ import math
 import pytest
 
 from rlf.algo import ESTIMATORS
+from rlf.api.runs.why import explain_advantage
 from rlf.types import Notice, RunStatus, StepFinished
 from tests.api.test_runs import Watch, start
 
@@ -38,6 +39,19 @@ def test_every_estimator_trains(small, tmp_path, algorithm):
             _assert_groups_are_mixed(event)
         if algorithm == "remax":
             _assert_baselines_are_greedy(event)
+    _assert_advantages_are_explained(outcome.run_id, tmp_path, steps[0], algorithm)
+
+
+def _assert_advantages_are_explained(run_id, runs, event, algorithm):
+    """The arithmetic that a page shows ends in what was trained with, but for values that only the critic knew."""
+    trained = [k for k, advantage in enumerate(event.advantages) if advantage is not None]
+    for k in trained[:1] + trained[-1:]:
+        found = explain_advantage(run_id, runs, event.step, k)
+        assert found.stored == pytest.approx(event.advantages[k])
+        if algorithm == "gae":
+            assert found.agrees is None and "critic" in found.missing
+        else:
+            assert found.agrees, found
 
 
 def _assert_groups_are_mixed(event):

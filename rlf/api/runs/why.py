@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from rlf.lineage.records import TRAIN, StoredTrajectory, TrajectoryFilter
 from rlf.spec.models import TrainSpec
 from rlf.training.advantages import find_missing, mean_advantages
 from rlf.training.counting import counts
+from rlf.types.score import Scored
 
 TOLERANCE = 1e-6
 """Difference of what is stored and what is recomputed from which they do not agree."""
@@ -125,19 +126,42 @@ def _read_step(reader: Reader, run_id: str, step: int) -> list[StoredTrajectory]
     return [stored for stored in reader.wholes(run_id, heads) if stored is not None]
 
 
+def _greedy_rewards(stored: Sequence[StoredTrajectory]) -> dict[str, float]:
+    """Rewards of the greedy rollouts of a step, by the task's id."""
+    found = [one.scored for one in stored if _is_greedy(one.scored)]
+    return {one.trajectory.task.id: one.reward for one in found if one.reward is not None}
+
+
+def _is_greedy(scored: Scored) -> bool:
+    return scored.trajectory.id.endswith("/greedy")
+
+
+def _find_unused(scored: Scored, greedy: Mapping[str, float] | None) -> str | None:
+    """Why no loss includes a trajectory; None where one may."""
+    if greedy is not None and _is_greedy(scored):
+        return "it is its question's greedy rollout: the others are compared with it, and no loss includes it"
+    if not counts(scored):
+        return "it is unscorable: no group and no loss includes it"
+    if greedy is not None and scored.trajectory.task.id not in greedy:
+        return "its question's greedy rollout has no reward: no loss includes it"
+    return None
+
+
 def _recompute_advantage(
     stored: Sequence[StoredTrajectory], place: int, train: TrainSpec
 ) -> tuple[float | None, tuple[float | None, ...], str]:
     """Mean and tokens of a trajectory's advantages; or why there are none."""
     from rlf.training.batch import make_batch
 
-    missing = find_missing(train.algorithm)
+    greedy = _greedy_rewards(stored) if train.algorithm.needs_greedy else None
+    missing = find_missing(train.algorithm) if greedy is None else None
     if missing is not None:
         return None, (), missing
-    if not counts(stored[place].scored):
-        return None, (), "it is unscorable: no group and no loss includes it"
-    used = [one for one in stored if counts(one.scored)]
-    batch = make_batch([one.scored for one in used])
+    missing = _find_unused(stored[place].scored, greedy)
+    if missing is not None:
+        return None, (), missing
+    used = [one for one in stored if _find_unused(one.scored, greedy) is None]
+    batch = make_batch([one.scored for one in used], greedy_by_task=greedy)
     asked = batch.advantage_input(train.reward_clip)
     advantages_BT = train.algorithm.advantages(asked).advantages_BT
     row = next(at for at, one in enumerate(used) if one is stored[place])
