@@ -178,4 +178,4 @@ def test_a_slow_answer_is_kept_alive_by_comments() -> None:
         assert ": keep-alive\n\n" in text
         assert json.loads(text.split("data: ")[1].split("\n")[0])["object"] == "text_completion"
 
-    asking(story, keep_alive_s=0.001)
+    asking(story, keep_alive_s=1e-5)
