@@ -26,6 +26,7 @@ document.addEventListener("htmx:beforeRequest", ({detail: {elt, xhr}}) => {
   asked++;
   xhr.addEventListener("loadend", () => {
     asked--;
+    again ||= xhr.status >= 500;  // an answer that failed, as under load, is asked for again
     if (again && !asked) refresh();
   });
 });
