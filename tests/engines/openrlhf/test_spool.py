@@ -16,6 +16,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import pytest
@@ -25,6 +26,7 @@ from hypothesis import strategies as st
 from rlf.core import RunError
 from rlf.core.redact import Redactor
 from rlf.engines.openrlhf.job.dataset import Purpose
+from rlf.engines.openrlhf.spool import frames
 from rlf.engines.openrlhf.spool.frames import Record, read_frames, to_frame
 from rlf.engines.openrlhf.spool.pool import SpoolPool, cut, read_span
 from rlf.engines.openrlhf.spool.records import SpoolReader, SpoolWriter
@@ -194,7 +196,8 @@ def test_a_record_behind_a_write_that_failed_is_read(tmp_path, monkeypatch):
 
 
 def test_frames_of_zlib_are_read(monkeypatch):
-    monkeypatch.setattr("zstandard.compress", zlib.compress)
+    old_compressor = SimpleNamespace(compress=zlib.compress)
+    monkeypatch.setattr(frames, "_compressor", lambda: old_compressor)
     old = to_frame(record(), Redactor({}))
     assert old[8] == 0x78
     assert [line for line, _ in read_frames(old)] == [record()]
@@ -323,6 +326,25 @@ def test_spans_are_whole_frames_and_all_of_them(tmp_path):
         spans = cut(path, 0, path.stat().st_size)
     assert [line.sample for span in spans for line in read_span(span, None)] == list(range(9))
     assert 1 < len(spans) < 9
+
+
+def test_records_that_come_one_after_the_other_share_a_sync_and_the_first_waits_for_none(tmp_path, monkeypatch):
+    syncs = []
+    monkeypatch.setattr("rlf.engines.openrlhf.spool.records.os.fsync", syncs.append)
+    monkeypatch.setattr("rlf.engines.openrlhf.spool.records._PAUSE_S", 0.2)
+
+    async def run():
+        writer = SpoolWriter(tmp_path)
+        await asyncio.wait_for(writer.append(record(0)), timeout=0.15)
+        later = [asyncio.ensure_future(writer.append(record(number))) for number in (1, 2)]
+        await asyncio.sleep(0.01)
+        writer.tell(Notice("info", "three", {}))
+        await asyncio.gather(*later)
+        await writer.close()
+
+    asyncio.run(run())
+    assert len(syncs) == 2
+    assert len(SpoolReader(tmp_path).read()) == 4
 
 
 def test_a_file_goes_once_another_follows_it_and_its_steps_are_recorded(tmp_path, monkeypatch):

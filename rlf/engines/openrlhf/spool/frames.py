@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import threading
 import zlib
 from array import array
 from collections.abc import Iterator, Sequence
@@ -86,8 +87,19 @@ def to_frame(line: Line, redactor: Redactor) -> bytes:
 
 
 def _frame(text: str, numbers: Sequence[bytes]) -> bytes:
-    payload = zstandard.compress(b"\n".join((text.encode(), b"".join(numbers))), _LEVEL)
+    payload = _compressor().compress(b"\n".join((text.encode(), b"".join(numbers))))
     return _HEAD.pack(len(payload), zlib.crc32(payload)) + payload
+
+
+def _compressor() -> zstandard.ZstdCompressor:
+    """This thread's own: making one takes longer than compressing a record."""
+    if not hasattr(_of_thread, "compressor"):
+        _of_thread.compressor = zstandard.ZstdCompressor(level=_LEVEL)
+    found: zstandard.ZstdCompressor = _of_thread.compressor
+    return found
+
+
+_of_thread = threading.local()
 
 
 def read_frames(data: bytes, *, as_arrays: bool = False) -> Iterator[tuple[Line, int]]:

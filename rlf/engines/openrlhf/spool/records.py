@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 _FULL_BYTES = 512 * 1024
 """Size from which on a file is followed by another."""
+_PAUSE_S = 0.02
+"""Time between two writes, in which records gather: a sync costs more CPU than a record, and so does every switch
+between the event loop and the thread that writes.
+"""
 
 
 class SpoolWriter:
@@ -88,7 +92,9 @@ class SpoolWriter:
         return done
 
     async def close(self) -> None:
-        """Ends the writer and drops records that no call waits for."""
+        """Ends the writer once all is written."""
+        if self._writing is not None:
+            await self._writing
         if self._sender is not None:
             await self._sender.close()
         self._thread.shutdown()
@@ -112,6 +118,7 @@ class SpoolWriter:
                     done.set_result(self._size)
                 else:
                     done.set_exception(fault)
+            await asyncio.sleep(_PAUSE_S)
         self._writing = None
 
     def _write(self, lines: list[Line]) -> Exception | None:
