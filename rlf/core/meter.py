@@ -18,7 +18,7 @@ class Meter:
     def __init__(self, outer: Meter | None = None) -> None:
         self.usage: dict[str, float] = {}
         self._outer = outer
-        self._bounds: list[_Bound] = []
+        self._bounds: tuple[_Bound, ...] = ()
 
     def add(self, usage: Mapping[str, float]) -> None:
         """Counts what was used up just now."""
@@ -41,11 +41,11 @@ class Meter:
             yield
             return
         bound = _Bound(self.cost_usd + max_usd, stop)
-        self._bounds.append(bound)
+        self._bounds += (bound,)
         try:
             yield
         finally:
-            self._bounds.remove(bound)
+            self._bounds = tuple(one for one in self._bounds if one is not bound)
 
 
 class _Bound:

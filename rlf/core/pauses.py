@@ -23,7 +23,8 @@ class PauseClock:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._num_pauses = 0
+        self.num_pauses = 0
+        """Pauses noticed so far."""
         self._lost_s = 0.0
         self._mark_time()
 
@@ -37,13 +38,16 @@ class PauseClock:
 
     def now(self) -> float:
         """Seconds, without those of pauses."""
-        return self._notice_pause() - self._lost_s
+        now_s = time.monotonic()
+        if now_s - self._last_s > _PAUSE_S:
+            self._notice_pause()
+            now_s = time.monotonic()
+        return now_s - self._lost_s
 
-    @property
-    def num_pauses(self) -> int:
-        """Pauses so far: what took longer than it might, and spans one, was not slow by itself."""
+    def count_pauses(self) -> int:
+        """Pauses so far, the latest included: what took longer than it might, and spans one, was not slow by itself."""
         self._notice_pause()
-        return self._num_pauses
+        return self.num_pauses
 
     def _run_thread(self) -> None:
         while True:
@@ -55,15 +59,13 @@ class PauseClock:
     def _mark_time(self) -> None:
         self._last_s, self._cpu_s, self._asleep_s = time.monotonic(), time.process_time(), _asleep_s()
 
-    def _notice_pause(self) -> float:
-        """Notices a pause, whichever thread comes first after it. Returns the monotonic clock's time."""
-        now_s = time.monotonic()
+    def _notice_pause(self) -> None:
+        """Notices a pause, whichever thread comes first after it."""
         if self._thread is None:
-            return now_s
-        if now_s - self._last_s > _PAUSE_S or _asleep_s() - self._asleep_s > _PAUSE_S:
+            return
+        if time.monotonic() - self._last_s > _PAUSE_S or _asleep_s() - self._asleep_s > _PAUSE_S:
             with self._lock:
                 self._take_pause(time.monotonic())
-        return time.monotonic()
 
     def _take_pause(self, now_s: float) -> None:
         late_s = now_s - self._last_s
@@ -71,7 +73,7 @@ class PauseClock:
         if is_stopped:
             self._lost_s += late_s
         if is_stopped or _asleep_s() - self._asleep_s > _PAUSE_S:
-            self._num_pauses += 1
+            self.num_pauses += 1
         self._mark_time()
 
 

@@ -8,48 +8,61 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from time import monotonic
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Protocol
 
 logger = logging.getLogger(__name__)
 
 REPORT_S = 30.0
 """Time between two reports, and the least wait that is reported."""
-_waits: dict[int, _Wait] = {}
 
 
-class _Wait:
-    """What is waited for, from `with` to its end; a class, since every call of a tool makes one."""
+class Wait(Protocol):
+    """What is waited for."""
 
-    __slots__ = ("since", "what")
+    @property
+    def since(self) -> float:
+        """When it began, as `perf_counter` counts."""
 
-    def __init__(self, what: str) -> None:
-        self.what, self.since = what, 0.0
-
-    def __enter__(self) -> None:
-        self.since = monotonic()
-        _waits[id(self)] = self
-
-    def __exit__(self, *_exc: object) -> None:
-        del _waits[id(self)]
+    @property
+    def what(self) -> str:
+        """What it is, e.g. `tool search (train/3/nq-7/0)`; asked for by reports alone."""
 
 
-def waiting_for(what: str) -> _Wait:
-    """Names what is waited for, e.g. `tool search (train/3/nq-7/0)`."""
-    return _Wait(what)
+_waits: set[Wait] = set()
+begin_wait, end_wait = _waits.add, _waits.discard
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _NamedWait:
+    what: str
+    since: float
+
+
+@contextmanager
+def waiting_for(what: str) -> Iterator[None]:
+    """Names what is waited for in the block."""
+    wait = _NamedWait(what, perf_counter())
+    begin_wait(wait)
+    try:
+        yield
+    finally:
+        end_wait(wait)
 
 
 def open_waits() -> list[tuple[float, str]]:
     """Unix time at which each wait began, and what is waited for."""
-    now, here = time.time(), monotonic()
-    return [(now - (here - wait.since), wait.what) for wait in list(_waits.values())]
+    now, here = time.time(), perf_counter()
+    return [(now - (here - wait.since), wait.what) for wait in list(_waits)]
 
 
 def describe_waits(least_s: float) -> str | None:
     """Return a sentence about waits of at least so many seconds, the longest first; None without any."""
-    now = monotonic()
-    long = sorted((wait.since, wait.what) for wait in list(_waits.values()) if now - wait.since >= least_s)
+    now = perf_counter()
+    long = sorted((wait.since, wait.what) for wait in list(_waits) if now - wait.since >= least_s)
     if not long:
         return None
     since, what = long[0]

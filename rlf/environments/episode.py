@@ -13,7 +13,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any, TypeVar
 
-from rlf.core.timers import Timers
+from rlf.core.timers import Deadline, Timers
 from rlf.environments.kind import EnvSpec, WorldMaker
 from rlf.environments.state import describe_difference, hash_state, plain_state
 from rlf.environments.world import Step, World
@@ -242,7 +242,7 @@ class WorldEpisode:
             with self._timers.within(limit_s):
                 done = await _catch(work)
         else:
-            done = await self._detached.run(_catch(work), limit_s, f"world {self._spec.kind}")
+            done = await self._detached.run(_catch(work), Deadline(limit_s), f"world {self._spec.kind}")
         if isinstance(done, _Raised):
             raise done.fault
         return done

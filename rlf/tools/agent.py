@@ -150,7 +150,7 @@ class _Run:
         began = loop.time()
         self._limit.reschedule(None)
         try:
-            with self._context.hold.waiting():
+            with self._context.deadline.waiting():
                 yield
         finally:
             self._limit.reschedule(None if when is None else when + loop.time() - began)

@@ -9,17 +9,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any, ClassVar, Final, NamedTuple
 
 from rlf.core import Registry
 from rlf.core.kinds import Kind
 from rlf.core.meter import Meter
-from rlf.core.timers import Hold
+from rlf.core.timers import Deadline
 from rlf.tools.limits import Limits
 from rlf.types import InnerTurn, ToolOutput
 
 NO_METER: Final = Meter()
-NO_HOLD: Final = Hold()
+NO_DEADLINE: Final = Deadline(inf)
 
 
 class CallOrigin(NamedTuple):
@@ -51,8 +52,8 @@ class CallContext(NamedTuple):
     """Names the call among all of its run, those inside of agents' calls included."""
     meter: Meter = NO_METER
     """Takes what the call spends, as it does: counted also where the call fails or is cut off."""
-    hold: Hold = NO_HOLD
-    """Lets `deadline_s` stand still while the call waits its turn in a queue of the runtime's own."""
+    deadline: Deadline = NO_DEADLINE
+    """Stands still, `with deadline.waiting()`, while the call waits its turn in a queue of the runtime's own."""
     inner: list[InnerTurn] | None = None
     """Takes the turns of an agent as they end: recorded also where the call fails or is cut off."""
 

@@ -43,6 +43,8 @@ class Outcome(StrEnum):
     INFRA = "infra"
     """rlf's own machinery failed."""
 
+    __hash__ = str.__hash__  # every call is counted by its outcome; Enum's own is a function in Python
+
     @property
     def is_infrastructure(self) -> bool:
         """Whether the outcome says nothing about the policy, so that the trajectory is unscorable."""

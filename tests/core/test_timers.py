@@ -7,7 +7,7 @@ from time import monotonic
 
 import pytest
 
-from rlf.core.timers import Timer, Timers
+from rlf.core.timers import Deadline, Timers
 
 
 def test_a_block_that_takes_too_long_ends_in_a_timeout_and_others_go_on() -> None:
@@ -93,7 +93,7 @@ def test_a_task_can_go_on_after_its_limit() -> None:
     assert asyncio.run(main()) == 0
 
 
-def test_a_stopped_timer_does_not_ring() -> None:
+def test_a_stopped_deadline_does_not_ring() -> None:
     async def main() -> list[str]:
         timers, rung, kept_rang = Timers(), list[str](), asyncio.Event()
 
@@ -101,10 +101,9 @@ def test_a_stopped_timer_does_not_ring() -> None:
             rung.append("kept")
             kept_rang.set()
 
-        stopped = Timer(monotonic() + 0.02, lambda: rung.append("stopped"))
-        kept = Timer(monotonic() + 0.04, ring)
-        timers.start(stopped)
-        timers.start(kept)
+        stopped, kept = Deadline(0.02), Deadline(0.04)
+        timers.start(stopped, lambda: rung.append("stopped"))
+        timers.start(kept, ring)
         timers.stop(stopped)
         with timers.within(60):
             await kept_rang.wait()

@@ -12,8 +12,7 @@ from functools import partial
 from time import monotonic
 from typing import Any, Final, TypeVar
 
-from rlf.core.pauses import clock
-from rlf.core.timers import Hold, Timer, Timers
+from rlf.core.timers import Deadline, Timers
 
 T = TypeVar("T")
 
@@ -44,12 +43,11 @@ class Detached:
         latest = monotonic() - GRACE_S
         return sum(left_at < latest for left_at in self._left_at.values())
 
-    async def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float, name: str, hold: Hold | None = None) -> T:
+    async def run(self, coroutine: Coroutine[Any, Any, T], deadline: Deadline, name: str) -> T:
         """The coroutine's result.
 
         Args:
             name: the task's, which tells what runs when the loop is blocked.
-            hold: what may let the time stand still.
 
         Raises:
             TimeoutError: time is up; the coroutine was cancelled, and is left behind if it does not end.
@@ -58,16 +56,13 @@ class Detached:
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
         task = loop.create_task(_wake_after(coroutine, ended), name=name)
-        timer = Timer(clock.now() + timeout_s, partial(_wake_waiter, ended))
-        self._timers.start(timer)
-        if hold is not None:
-            hold.set(self._timers, timer)
+        self._timers.start(deadline, partial(_wake_waiter, ended))
         try:
             await ended
             if not task.done():
                 raise TimeoutError
         finally:
-            self._timers.stop(timer)
+            self._timers.stop(deadline)
             if not task.done():
                 self._leave_task(task)
         if task.cancelled():
@@ -79,7 +74,7 @@ class Detached:
     ) -> BaseException | None:
         """What a coroutine raises, a late end too; None where it ends well and in time."""
         try:
-            return await self.run(_guard_coroutine(coroutine), timeout_s, name)
+            return await self.run(_guard_coroutine(coroutine), Deadline(timeout_s), name)
         except (TimeoutError, CancelledItself) as late:
             return late
 

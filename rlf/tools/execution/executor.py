@@ -21,14 +21,14 @@ from typing import Any, Self
 from rlf.core import RlfError, nearest
 from rlf.core.meter import Meter
 from rlf.core.redact import Redactor
-from rlf.core.waits import waiting_for
+from rlf.core.waits import begin_wait, end_wait
 from rlf.tools.declaration import CacheScope, Coercion, ToolDeclaration
 from rlf.tools.execution.budget import CountTokens
 from rlf.tools.execution.cache import CacheKey, RunCache, canonical
 from rlf.tools.execution.disk_cache import DiskCache
 from rlf.tools.execution.gate import Gate, affordable_calls
 from rlf.tools.execution.monitor import LoopMonitor
-from rlf.tools.execution.open_tool import OpenTool, Surroundings, refusal
+from rlf.tools.execution.open_tool import Course, OpenTool, Surroundings, refusal
 from rlf.tools.execution.tape import AnsweredCall, Replay, TapeWriter, arguments_text
 from rlf.tools.failure import MAX_NAME_CHARS, shorten
 from rlf.tools.kind import CallOrigin, ToolRuntime
@@ -173,21 +173,23 @@ class Executor:
         return self._run_call(self._find_tool(call.name), call, origin)
 
     async def _run_call(self, tool: OpenTool | ToolInvoker | None, call: ToolCall, origin: CallOrigin) -> ToolResult:
-        trajectory_id = origin.trajectory_id
         self._counts["calls"] += 1
         if self._replay is not None:
-            result = self._replay.answer(self._identify_call(call, trajectory_id))
+            result = self._replay.answer(self._identify_call(call, origin.trajectory_id))
             self._count_result(result)
             return result
+        course = Course(call.name, origin)
+        begin_wait(course)
         try:
-            with waiting_for(f"tool {call.name} ({trajectory_id})"):
-                result = await self._answer_call(tool, call, origin)
+            result = await self._answer_call(tool, call, course)
         except asyncio.CancelledError:
             self._counts[Outcome.CANCELLED] += 1
             raise
+        finally:
+            end_wait(course)
         self._count_result(result)
         if self._tape is not None:
-            self._tape.add(self._identify_call(call, trajectory_id), result)
+            self._tape.add(self._identify_call(call, origin.trajectory_id), result)
         return result
 
     def _identify_call(self, call: ToolCall, trajectory_id: str) -> AnsweredCall:
@@ -206,40 +208,44 @@ class Executor:
             return self._elsewhere if also_hidden or not self._there[name] else None
         return (self._tools if also_hidden else self._shown).get(name)
 
-    async def _answer_call(self, tool: OpenTool | ToolInvoker | None, call: ToolCall, origin: CallOrigin) -> ToolResult:
+    def _answer_call(
+        self, tool: OpenTool | ToolInvoker | None, call: ToolCall, course: Course
+    ) -> Coroutine[Any, Any, ToolResult]:
         if tool is None:
-            return self._refuse_unknown(call.name)
+            return _answer_with(self._refuse_unknown(call.name))
         if not isinstance(tool, OpenTool):
-            return await tool.invoke(call, trajectory_id=origin.trajectory_id)
+            return tool.invoke(call, trajectory_id=course.origin.trajectory_id)
         complaint = tool.arguments.complaint(call.arguments)
         if complaint is None:
-            return await self._through_cache(tool, call.arguments, origin)
+            return self._through_cache(tool, call.arguments, course)
         is_coerced = tool.declaration.coerce is Coercion.SAFE
         arguments = tool.arguments.coerced(call.arguments) if is_coerced else None
         if arguments is not None:
-            return replace(await self._through_cache(tool, arguments, origin), coerced=True)
+            return _mark_coerced(self._through_cache(tool, arguments, course))
         text = f"invalid arguments for {call.name}: {self._around.redact(complaint)}"
-        return refusal(Outcome.INVALID_ARGUMENTS, text)
+        return _answer_with(refusal(Outcome.INVALID_ARGUMENTS, text))
 
-    async def _through_cache(self, tool: OpenTool, arguments: Mapping[str, Any], origin: CallOrigin) -> ToolResult:
+    def _through_cache(
+        self, tool: OpenTool, arguments: Mapping[str, Any], course: Course
+    ) -> Coroutine[Any, Any, ToolResult]:
         """The call, or the tool's earlier answer to it where the declaration lets one do."""
         text = canonical(arguments) if tool.is_cached else None
         if text is None:
-            return await tool.run(arguments, origin)
+            return tool.run(arguments, course)
         key = CacheKey(tool.declaration.name, tool.source_hash, text)
 
         async def from_disk() -> ToolResult:
             kept = await self._disk.get(key)
             if kept is not None:
                 return tool.shown_again(kept)
-            result = await tool.run(arguments, origin)
+            result = await tool.run(arguments, course)
             if result.outcome is Outcome.OK:
                 await self._disk.put(key, result)
             return result
 
         if tool.declaration.cache.scope is CacheScope.FOREVER:
-            return await self._cache.get(key, from_disk)
-        return await self._cache.get(key, lambda: tool.run(arguments, origin))
+            return self._cache.get(key, from_disk)
+        return self._cache.get(key, lambda: tool.run(arguments, course))
 
     def _refuse_unknown(self, name: str) -> ToolResult:
         known, name = [one.name for one in self.descriptions], shorten(name, MAX_NAME_CHARS)
@@ -257,6 +263,14 @@ class Executor:
             counts["truncated"] += 1
         if result.coerced:
             counts["coerced"] += 1
+
+
+async def _answer_with(result: ToolResult) -> ToolResult:
+    return result
+
+
+async def _mark_coerced(work: Coroutine[Any, Any, ToolResult]) -> ToolResult:
+    return replace(await work, coerced=True)
 
 
 class _EveryTool:

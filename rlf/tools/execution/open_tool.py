@@ -7,7 +7,7 @@ import copy
 import json
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from rlf.core import derive_seed
 from rlf.core.meter import Meter
 from rlf.core.pauses import clock
-from rlf.core.timers import Hold, Timers
+from rlf.core.timers import Deadline, Timers
 from rlf.tools.declaration import CacheScope, ToolDeclaration
 from rlf.tools.execution.breaker import FAILURES, Breaker
 from rlf.tools.execution.budget import Budget, CountTokens
@@ -64,17 +64,22 @@ class Ending(NamedTuple):
     """How long the tool's host asks to be left alone."""
 
 
-class _Course:
-    """One call in progress: its attempts so far, the time that was not its own, what it spends, an agent's turns."""
+class Course:
+    """One call in progress: its attempts so far, the time that was not its own, an agent's turns. A `Wait`."""
 
-    __slots__ = ("attempts", "call_id", "inner", "meter", "origin", "outside_s")
+    __slots__ = ("attempts", "call_id", "inner", "name", "origin", "outside_s", "since")
 
-    def __init__(self, origin: CallOrigin, call_id: str, meter: Meter | None) -> None:
-        self.origin, self.call_id, self.meter = origin, call_id, meter
+    def __init__(self, name: str, origin: CallOrigin) -> None:
+        self.name, self.origin, self.call_id, self.since = name, origin, "", perf_counter()
         self.attempts: list[Attempt] = []
         self.outside_s = 0.0
         """Time to get ready and in queues of the runtime's own."""
         self.inner: list[InnerTurn] = []
+
+    @property
+    def what(self) -> str:
+        """The call, for reports of what is waited for."""
+        return f"tool {self.name} ({self.origin.trajectory_id})"
 
     def usage(self) -> Mapping[str, float]:
         """What all attempts used up."""
@@ -103,6 +108,7 @@ class OpenTool:
         self._gate = Gate(declaration.target.concurrency(limits), _make_windows(limits.rate))
         self._breaker = None if limits.breaker is None else Breaker(limits.breaker)
         self._holds_trajectories = type(runtime).end_trajectory is not ToolRuntime.end_trajectory
+        self._gets_ready = type(runtime).make_ready is not ToolRuntime.make_ready
         self._detached = Detached()
         self._timers = Timers()
         self._task_name = f"{TASK_PREFIX}{declaration.name}"
@@ -116,19 +122,19 @@ class OpenTool:
         """Calls that were given up and whose work still runs."""
         return self._detached.num_abandoned + self.runtime.num_abandoned
 
-    async def run(self, arguments: Mapping[str, Any], origin: CallOrigin) -> ToolResult:
+    async def run(self, arguments: Mapping[str, Any], course: Course) -> ToolResult:
         """Runs one call with valid arguments to its end or its deadline, which counts from its permits."""
         asked = perf_counter()
         gate, shared = self._gate, self._around.gate
         if not gate.try_enter():
-            await gate.enter(origin.trajectory_id)
+            await gate.enter(course.origin.trajectory_id)
         try:
-            if shared is None or origin.depth:  # a call inside an agent's call must not wait for the agent's permit
-                return await self._call_with_permit(arguments, origin, asked)
+            if shared is None or course.origin.depth:  # a call inside an agent's must not wait for the agent's permit
+                return await self._call_with_permit(arguments, course, asked)
             if not shared.try_enter():
-                await shared.enter(origin.trajectory_id)
+                await shared.enter(course.origin.trajectory_id)
             try:
-                return await self._call_with_permit(arguments, origin, asked)
+                return await self._call_with_permit(arguments, course, asked)
             finally:
                 shared.leave()
         finally:
@@ -160,21 +166,24 @@ class OpenTool:
                 "tool %s: %d calls still hang and are left behind", self.declaration.name, self.num_abandoned
             )
 
-    async def _call_with_permit(self, arguments: Mapping[str, Any], origin: CallOrigin, asked: float) -> ToolResult:
+    async def _call_with_permit(self, arguments: Mapping[str, Any], course: Course, asked: float) -> ToolResult:
         refused = self._explain_refusal()
         if refused is not None:
             return refused
-        call_id = self._call_id(origin) if self.runtime.names_calls else ""
-        course = _Course(origin, call_id, origin.meter or self._around.meter)
+        if self.runtime.names_calls:
+            course.call_id = self._call_id(course.origin)
         started = perf_counter()
         try:
-            ending = await self._try_call(arguments, started, course)
+            ending = await self._run_attempt(arguments, self._timeout_s, course)
+            if ending.outcome is not Outcome.OK:
+                ending = await self._retry(ending, arguments, started, course)
         except asyncio.CancelledError:
             if self._breaker is not None:
                 self._breaker.forget()
             raise asyncio.CancelledError(self._make_result(_CUT_OFF, course, started - asked, started)) from None
-        self._note_ending(ending, started, course)
-        return self._make_result(ending, course, started - asked, started)
+        result = self._make_result(ending, course, started - asked, started)
+        self._note_ending(ending, started, result.usage)
+        return result
 
     def _call_id(self, origin: CallOrigin) -> str:
         """Unique among the calls of a run: those of a trajectory are counted by tool and agent's call."""
@@ -185,15 +194,17 @@ class OpenTool:
 
     def _explain_refusal(self) -> ToolResult | None:
         """Why no call may pass at the moment."""
-        name, num_abandoned = self.declaration.name, self.num_abandoned
+        num_abandoned = self.num_abandoned
         if num_abandoned >= MAX_ABANDONED:
-            return refusal(Outcome.CIRCUIT_OPEN, f"{name} is out of order: {num_abandoned} calls hang in it")
-        reason = None if self._breaker is None else self._breaker.refuses()
-        return None if reason is None else refusal(Outcome.CIRCUIT_OPEN, f"{name} is out of order: {reason}")
+            reason: str | None = f"{num_abandoned} calls hang in it"
+        else:
+            reason = None if self._breaker is None else self._breaker.refuses()
+        if reason is None:
+            return None
+        return refusal(Outcome.CIRCUIT_OPEN, f"{self.declaration.name} is out of order: {reason}")
 
-    def _note_ending(self, ending: Ending, started: float, course: _Course) -> None:
-        """Lets breaker and rate know how a call ended."""
-        usage = course.usage()
+    def _note_ending(self, ending: Ending, started: float, usage: Mapping[str, float]) -> None:
+        """Lets breaker and rate know how a call ended and what it used up."""
         if usage:
             self._gate.spend(usage.get("prompt_tokens", 0.0) + usage.get("completion_tokens", 0.0))
         if self._breaker is not None and self._breaker.note(ending.outcome, started):
@@ -203,72 +214,70 @@ class OpenTool:
             if self._around.notify is not None:
                 self._around.notify("warning", text)
 
-    async def _try_call(self, arguments: Mapping[str, Any], started: float, course: _Course) -> Ending:
-        """How the last attempt ended. Each is added to the course, also one that is cancelled."""
-        deadline, left_s, trajectory_id = started + self._timeout_s, self._timeout_s, course.origin.trajectory_id
-        while True:
-            meter, hold = Meter(course.meter), Hold()
-            try:
-                unready = await self._check_ready(trajectory_id)
-                took_s = perf_counter() - started
-                started, deadline, course.outside_s = started + took_s, deadline + took_s, course.outside_s + took_s
-                num_pauses = clock.num_pauses
-                context = self._make_context(left_s, course, meter, hold)
-                ending = unready or await self._run_attempt(arguments, context)
-            except asyncio.CancelledError:
-                course.attempts.append(Attempt(Outcome.CANCELLED, perf_counter() - started, None, meter.usage))
-                raise
-            finally:
-                started, deadline = started + hold.waited_s, deadline + hold.waited_s
-                course.outside_s += hold.waited_s
-            if ending.outcome is Outcome.TIMEOUT and clock.num_pauses > num_pauses:
+    async def _run_attempt(self, arguments: Mapping[str, Any], left_s: float, course: Course) -> Ending:
+        """How one attempt ends. It is added to the course, also where it is cancelled."""
+        started, deadline, meter = perf_counter(), Deadline(left_s), Meter(course.origin.meter or self._around.meter)
+        ending, num_pauses = _CUT_OFF, 0
+        try:
+            unready = await self._check_ready(deadline, course) if self._gets_ready else None
+            num_pauses = clock.num_pauses
+            ending = unready or await self._bound_work(arguments, left_s, deadline, meter, course)
+        except CancelledItself:
+            ending = Ending(Outcome.TOOL_ERROR, "the tool cancelled itself")
+        except TimeoutError:
+            logger.debug("tool %s: no result in time", self.declaration.name)
+            ending = Ending(Outcome.TIMEOUT, f"{self.declaration.name} gave no result within {self._timeout_s:g} s")
+        finally:
+            if ending.outcome is Outcome.TIMEOUT and clock.count_pauses() > num_pauses:
                 ending = Ending(Outcome.INFRA, f"{ending.text}; rlf was stopped or the machine asleep meanwhile")
-            if ending.outcome is Outcome.OK:
-                course.attempts.append(Attempt(Outcome.OK, perf_counter() - started, None, meter.usage))
-                return ending
-            words = self._around.redact(ending.text)
-            course.attempts.append(Attempt(ending.outcome, perf_counter() - started, words, meter.usage))
-            if ending.outcome not in _RETRIED or len(course.attempts) > self._num_retries:
-                return ending
-            pause_s = backoff_s(len(course.attempts), derive_seed(self._around.seed, trajectory_id))
+            run_s = perf_counter() - started - deadline.waited_s
+            has_error = ending.outcome is not Outcome.OK and ending is not _CUT_OFF
+            error = self._around.redact(ending.text) if has_error else None
+            course.attempts.append(Attempt(ending.outcome, run_s, error, meter.usage))
+            course.outside_s += deadline.waited_s
+        return ending
+
+    async def _retry(self, ending: Ending, arguments: Mapping[str, Any], started: float, course: Course) -> Ending:
+        """How the last of further attempts ended, after pauses, for which the call's time suffices."""
+        while ending.outcome in _RETRIED and (num_attempts := len(course.attempts)) <= self._num_retries:
+            pause_s = backoff_s(num_attempts, derive_seed(self._around.seed, course.origin.trajectory_id))
             pause_s = max(pause_s, ending.retry_after_s)
-            if perf_counter() + pause_s >= deadline:
-                return ending
+            end = started + self._timeout_s + course.outside_s
+            if perf_counter() + pause_s >= end:
+                break
             await asyncio.sleep(pause_s)
             await self._gate.again()
-            started = perf_counter()
-            left_s = deadline - started
+            ending = await self._run_attempt(arguments, end - perf_counter(), course)
+        return ending
 
-    async def _check_ready(self, trajectory_id: str) -> Ending | None:
+    async def _check_ready(self, deadline: Deadline, course: Course) -> Ending | None:
         """Why the tool cannot take a call; None once it can."""
         try:
-            await self.runtime.make_ready(trajectory_id)
+            with deadline.waiting():
+                await self.runtime.make_ready(course.origin.trajectory_id)
         except ToolFailure as failure:
             return _end_failed(failure)
         return None
 
-    def _make_context(self, left_s: float, course: _Course, meter: Meter, hold: Hold) -> CallContext:
-        origin, wants_json = course.origin, self._output is not None
-        place = (origin.trajectory_id, left_s, origin.depth, self._idempotent, wants_json)
-        return CallContext(*place, course.call_id, meter, hold, course.inner)
-
-    async def _run_attempt(self, arguments: Mapping[str, Any], context: CallContext) -> Ending:
+    def _bound_work(
+        self, arguments: Mapping[str, Any], left_s: float, deadline: Deadline, meter: Meter, course: Course
+    ) -> Awaitable[Ending]:
+        """The attempt, which raises TimeoutError at its deadline."""
+        trajectory_id, depth, _, _ = course.origin
+        wants_json = self._output is not None
+        context = CallContext(
+            trajectory_id, left_s, depth, self._idempotent, wants_json, course.call_id, meter, deadline, course.inner
+        )
         work = self._invoke_guarded(arguments, context)
-        try:
-            if self.runtime.ends_in_time:
-                return await work
-            if self.runtime.ends_when_cancelled:
-                limit = self._timers.within(context.deadline_s)
-                context.hold.set(self._timers, limit)
-                with limit:
-                    return await work
-            return await self._detached.run(work, context.deadline_s, self._task_name, context.hold)
-        except CancelledItself:
-            return Ending(Outcome.TOOL_ERROR, "the tool cancelled itself")
-        except TimeoutError:
-            logger.debug("tool %s: no result in time", self.declaration.name)
-            text = f"{self.declaration.name} gave no result within {self._timeout_s:g} s"
-            return Ending(Outcome.TIMEOUT, text)
+        if self.runtime.ends_in_time:
+            return work
+        if self.runtime.ends_when_cancelled:
+            return self._wait_within(deadline, work)
+        return self._detached.run(work, deadline, self._task_name)
+
+    async def _wait_within(self, deadline: Deadline, work: Coroutine[Any, Any, Ending]) -> Ending:
+        with self._timers.within(deadline):
+            return await work
 
     async def _invoke_guarded(self, arguments: Mapping[str, Any], context: CallContext) -> Ending:
         """Lets nothing but a cancellation out: SystemExit on a task would stop the loop itself."""
@@ -297,7 +306,7 @@ class OpenTool:
         lines = check_images(output.images, self.declaration.limits)
         return Ending(Outcome.OK, "\n".join([output.text, *lines] if output.text else lines), output)
 
-    def _make_result(self, ending: Ending, course: _Course, queue_s: float, started: float) -> ToolResult:
+    def _make_result(self, ending: Ending, course: Course, queue_s: float, started: float) -> ToolResult:
         output = ending.output or _NOTHING
         run_s = perf_counter() - started - course.outside_s
         if ending.outcome is Outcome.OK:
@@ -321,7 +330,7 @@ class OpenTool:
             output.images,
             None if output.structured is None else self._redact_structured(output.structured),
             course.usage(),
-            tuple(map(self._struck_turn, course.inner)),
+            tuple(map(self._struck_turn, course.inner)) if course.inner else (),
         )
 
     def _struck_turn(self, turn: InnerTurn) -> InnerTurn:

@@ -136,7 +136,7 @@ class ModelRuntime(ToolRuntime):
         """Runs one call."""
         from rlf.endpoints.pool import Caller
 
-        caller = Caller(inner_deadline_s(context), context.meter, context.hold.waiting)
+        caller = Caller(inner_deadline_s(context), context.meter, context.deadline.waiting)
         try:
             answer = await self._ask_model(arguments, caller)
         except EndpointFailure as failure:

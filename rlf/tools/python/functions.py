@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from types import MethodType
 from typing import Any, TypeAlias, TypeVar
 
 from rlf.core.callables import is_async
+from rlf.core.timers import Deadline
 from rlf.tools.execution.detached import CancelledItself, Detached
 from rlf.tools.failure import ToolFailure, describe, outcome_of_fault
 from rlf.tools.kind import CallContext, ToolRuntime
@@ -94,9 +95,9 @@ class FunctionRuntime(ToolRuntime):
         """Calls that were given up and still run."""
         return self._place.num_abandoned
 
-    async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
+    def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> Coroutine[Any, Any, ToolOutput]:
         """Runs one call."""
-        return await self._place.call(self._function, arguments, to_output)
+        return self._place.call(self._function, arguments, to_output)
 
     async def close(self) -> None:
         """Closes the place."""
@@ -169,7 +170,7 @@ class ClassRuntime(ToolRuntime):
             self._opening = self._opening or Detached()
             try:
                 held.instance = await self._opening.run(
-                    self._open_instance(), _OPEN_S, f"opening {self._class.__name__}"
+                    self._open_instance(), Deadline(_OPEN_S), f"opening {self._class.__name__}"
                 )
             except (TimeoutError, CancelledItself) as late:
                 text = f"{self._class.__name__} cannot be opened: not ready within {_OPEN_S:g} s"
