@@ -18,7 +18,8 @@ class LimitScope(StrEnum):
     PROCESS = "process"
     """Those of one process that samples; a job on a cluster has one for each copy of the model."""
     JOB = "job"
-    """Those of the whole run: one process of a job on a cluster opens the tool and runs the calls of all others."""
+    """Those of the whole run: one process of a job on a cluster opens the tool and runs the calls of all others. For a
+    tool of an agent, write it in the agent's limits."""
 
 
 class RateSpec(StrictModel):

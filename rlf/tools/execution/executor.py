@@ -117,11 +117,11 @@ class Executor:
             if self._record is not None:
                 self._tape = TapeWriter(self._record)
                 stack.callback(self._tape.close)
-            around = replace(self._around, gate=self._shared_gate(here))
+            self._around = replace(self._around, gate=self._shared_gate())
             for declaration in here:
                 source_hash = declaration.source_hash
                 runtime = await self._open_runtime(declaration)
-                tool = OpenTool(declaration, runtime, source_hash, around)
+                tool = OpenTool(declaration, runtime, source_hash, self._around)
                 stack.push_async_callback(tool.close)
                 self._tools[declaration.name] = tool
                 if not declaration.hidden:
@@ -138,10 +138,11 @@ class Executor:
         except RlfError as fault:
             raise RlfError(self._around.redact(str(fault))) from None  # what it came from may hold secrets
 
-    def _shared_gate(self, here: Sequence[ToolDeclaration]) -> Gate | None:
+    def _shared_gate(self) -> Gate | None:
         """Permits over all tools, where the spec or the machine has fewer than the tools together."""
-        alone = [one.limits.max_concurrency for one in here if not one.target.shares_permits]
-        shared = [one.limits.max_concurrency for one in here if one.target.shares_permits]
+        declared = self._declarations
+        alone = [one.limits.max_concurrency for one in declared if not one.target.shares_permits]
+        shared = [one.limits.max_concurrency for one in declared if one.target.shares_permits]
         wanted = sum(alone) + max(shared, default=0)
         if self._max_concurrency is not None:
             wanted = min(wanted, self._max_concurrency)
@@ -214,7 +215,7 @@ class Executor:
         if tool is None:
             return _answer_with(self._refuse_unknown(call.name))
         if not isinstance(tool, OpenTool):
-            return tool.invoke(call, trajectory_id=course.origin.trajectory_id)
+            return self._call_elsewhere(tool, call, course.origin.trajectory_id)
         complaint = tool.arguments.complaint(call.arguments)
         if complaint is None:
             return self._through_cache(tool, call.arguments, course)
@@ -224,6 +225,18 @@ class Executor:
             return _mark_coerced(self._through_cache(tool, arguments, course))
         text = f"invalid arguments for {call.name}: {self._around.redact(complaint)}"
         return _answer_with(refusal(Outcome.INVALID_ARGUMENTS, text))
+
+    async def _call_elsewhere(self, tools: ToolInvoker, call: ToolCall, trajectory_id: str) -> ToolResult:
+        """A call of a tool that is opened elsewhere, with one of this executor's permits over all tools."""
+        gate = self._around.gate
+        if gate is None:
+            return await tools.invoke(call, trajectory_id=trajectory_id)
+        if not gate.try_enter():
+            await gate.enter(trajectory_id)
+        try:
+            return await tools.invoke(call, trajectory_id=trajectory_id)
+        finally:
+            gate.leave()
 
     def _through_cache(
         self, tool: OpenTool, arguments: Mapping[str, Any], course: Course

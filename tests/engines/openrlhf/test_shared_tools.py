@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from types import SimpleNamespace
 
 from rlf.engines.openrlhf.actor.shared_tools import RemoteTools, SharedTools
+from rlf.engines.openrlhf.checks.faults import find_openrlhf_faults
 from rlf.plan import compile as compile_plan
 from rlf.plan import plan_to_json
 from rlf.tools import Executor
@@ -31,7 +32,7 @@ def remote(shared):
     )
 
 
-def ask(load, override, queries, num_agents=3):
+def ask(load, override, queries, num_agents=3, max_concurrency=None):
     """What each of several agents gets for the queries, asked all at once."""
     plan = compile_plan(load(override))
 
@@ -40,7 +41,9 @@ def ask(load, override, queries, num_agents=3):
         async with AsyncExitStack() as stack:
             stack.push_async_callback(shared.close)
             agents = [
-                await stack.enter_async_context(Executor(plan.spec.tools, elsewhere=RemoteTools(remote(shared))))
+                await stack.enter_async_context(
+                    Executor(plan.spec.tools, max_concurrency=max_concurrency, elsewhere=RemoteTools(remote(shared)))
+                )
                 for _ in range(num_agents)
             ]
             calls = [
@@ -63,6 +66,29 @@ def test_calls_of_all_agents_share_permits_and_a_cache(load):
     assert [result.text for result in results] == ["a", "b", "c", "d"] * 3
     assert (tools.most_at_once, tools.num_counted) == (2, 4)
     assert sum(result.cached for result in results) == 8
+
+
+def test_an_agents_own_permits_over_all_tools_hold_for_shared_tools_too(load):
+    tools.most_at_once = tools.num_counted = 0
+    results = ask(load, TOOL % ("counted", "limits: {scope: job}"), ["a", "b", "c", "d"], max_concurrency=1)
+    assert all(result.outcome is Outcome.OK for result in results)
+    assert (tools.most_at_once, tools.num_counted) == (3, 12)
+
+
+QUERY = "description: Asks., inputSchema: {type: object, properties: {query: {type: string}}, required: [query]}"
+INNER = f"{{name: look, {QUERY}, target: {{kind: python, callable: 'tests.engines.openrlhf.tools:counted'}}, %s}}"
+AGENT = (
+    f"tools=[{{name: expert, {QUERY}, %s target: {{kind: agent, prompt: '{{{{ query }}}}', tools: [{INNER}], "
+    "endpoints: [{url: 'http://127.0.0.1:9/v1', model: m}]}}]"
+)
+
+
+def test_a_tool_of_an_agent_is_the_whole_jobs_where_the_agent_is(load):
+    inner = "limits: {scope: job}"
+    (fault,) = find_openrlhf_faults(load(AGENT % ("", inner)))
+    assert fault.path == "tools[0].target.tools[0].limits.scope"
+    assert "Write it in limits of the agent 'expert'" in fault.message
+    assert list(find_openrlhf_faults(load(AGENT % ("limits: {scope: job},", inner)))) == []
 
 
 def test_one_breaker_counts_the_failures_of_all_agents_and_results_keep_their_outcome(load):

@@ -19,6 +19,9 @@ from rlf.plan.model_shape import ALL_LINEAR, NO_ADAPTER
 from rlf.spec import LoadedSpec
 from rlf.spec.checks import reads
 from rlf.spec.reading.nodes import KeyPath
+from rlf.tools.declaration import ToolDeclaration
+from rlf.tools.kinds.agent import AgentTool
+from rlf.tools.limits import LimitScope
 
 ATTENTIONS = ["flash_attention_2", "flash_attention_3", "flash_attention_4", "flex_attention", "sdpa", "eager"]
 """Implementations that transformers 5.15 knows by name."""
@@ -360,6 +363,26 @@ def _output_is_one_place(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(("engine", "output"), message)
 
 
+@reads("tools")
+def _shared_tools_are_the_runs_own(loaded: LoadedSpec) -> Iterator[Fault]:
+    """A tool of an agent is opened with the agent, so only an agent's own scope decides for how many there is one."""
+    for index, tool in enumerate(loaded.spec.tools):
+        if tool.limits.scope is not LimitScope.JOB:
+            for path in _find_shared(tool, ("tools", index)):
+                message = "got job in a tool of an agent, which each process that samples opens for itself. "
+                fix = f"Write it in limits of the agent {tool.name!r}: its tools are then those of the whole job."
+                yield loaded.fault(path, f"{message}{fix}")
+
+
+def _find_shared(tool: ToolDeclaration, path: KeyPath) -> Iterator[KeyPath]:
+    """Where tools of an agent, and of agents in it, have `scope: job`."""
+    for index, inner in enumerate(tool.target.tools if isinstance(tool.target, AgentTool) else ()):
+        below: KeyPath = (*path, "target", "tools", index)
+        if inner.limits.scope is LimitScope.JOB:
+            yield (*below, "limits", "scope")
+        yield from _find_shared(inner, below)
+
+
 def _show_gpus(gpus: Gpus | None) -> str:
     assert gpus is not None, "a model that is not there"
     return f"{gpus.nodes} x {gpus.per_node} GPUs"
@@ -384,4 +407,5 @@ CHECKS: tuple[Callable[[LoadedSpec], Iterator[Fault]], ...] = (
     _correction_sees_whole_distributions,
     _spool_is_shared,
     _output_is_one_place,
+    _shared_tools_are_the_runs_own,
 )
