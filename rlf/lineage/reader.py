@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, TextClause, case, func, select, text, tuple_
+from sqlalchemy import ColumnElement, Connection, Select, Table, TextClause, and_, case, func, select, text, tuple_
 
 from rlf.core import RlfError, nearest
 from rlf.core.errors import NotFoundError
@@ -64,6 +64,8 @@ from rlf.types import Outcome
 
 _ANY = TrajectoryFilter()
 _IS_WHOLE = tables.runs.c.status != IMPORTING
+_BEHIND_ALL_STEPS = 1 << 30
+"""Higher than the number of any step."""
 _ROWS = 200
 """Rows of calls that are read at once."""
 _FEW = 500
@@ -212,11 +214,13 @@ class Reader:
     def latest_evaluations(self, run_ids: Collection[str] | None = None) -> dict[str, Evaluation]:
         """Each run's latest sampled evaluation, or its latest of any mode, by run; of some runs, or of all."""
         table = tables.evaluations
-        last_first = ((table.c.mode == "sampled").desc(), table.c.step.desc())
-        place = func.row_number().over(partition_by=table.c.run_id, order_by=last_first).label("place")
-        asked = select(table, place)
-        ordered = (asked if run_ids is None else asked.where(table.c.run_id.in_(run_ids))).subquery()
-        rows = self._fetch_all(select(ordered).where(ordered.c.place == 1))
+        place = table.c.step + case((table.c.mode == "sampled", _BEHIND_ALL_STEPS), else_=0)
+        ordered = select(table.c.run_id, func.max(place).label("last")).group_by(table.c.run_id)
+        ordered = ordered if run_ids is None else ordered.where(table.c.run_id.in_(run_ids))
+        latest = ordered.subquery()
+        rows = self._fetch_all(
+            select(table).join(latest, and_(latest.c.run_id == table.c.run_id, latest.c.last == place))
+        )
         return {row.run_id: _make_evaluation(row) for row in rows}
 
     def events(self, run_id: str, num_before: int = 0) -> list[LoggedEvent]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
+from collections import Counter
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,12 +26,18 @@ from rlf.lineage.lease import Lease, LeaseLost
 from rlf.lineage.migrate import VERSION_TABLE, foreign_words, is_current, upgrade
 from rlf.lineage.read_only import connect_read_only, is_read_only, names_of_tables
 
+FileId = tuple[int, int]
+"""Device and inode."""
 _BUSY_TIMEOUT_S = 5.0
 """Time for which SQLite waits for another writer at once."""
 _PATIENCE_S = 600.0
 """Time for which a writer waits for another one in all."""
 _WRITES = "rlf_writes"
 """Execution option of the connections that begin with a lock."""
+_num_stores: Counter[FileId] = Counter()
+"""Open stores of this process by file. While there is one, the file is opened by SQLite alone: when a process closes a
+file, all its locks on it end, and another process then removes the `-wal` that this one still reads and writes."""
+_counting = threading.Lock()
 
 
 class DamagedDatabase(RunError):
@@ -76,7 +84,9 @@ class OldSchema(RunError):
 class Store:
     """An open lineage database at the newest schema. Close it, or use it as a context manager."""
 
-    def __init__(self, engine: Engine, redactor: Redactor, *, read_only: bool = False) -> None:
+    def __init__(
+        self, engine: Engine, redactor: Redactor, *, read_only: bool = False, file_id: FileId | None = None
+    ) -> None:
         self.place = _show_place(engine.url)
         self.read_only = read_only
         self.base = _base_folder(engine.url)
@@ -86,6 +96,8 @@ class Store:
         """Of the runs that this process writes, by id."""
         self._file = Path(self.place).absolute() if engine.dialect.name == "sqlite" else None
         self._opened: os.stat_result | None = None
+        self._file_id = file_id
+        """Of the file that it is counted for; None once it is closed."""
         self._engine = engine
         self._writer = engine.execution_options(**{_WRITES: True})
 
@@ -181,6 +193,10 @@ class Store:
         for run_id in list(self.leases):
             self.let_go(run_id)
         self._engine.dispose()
+        with _counting:
+            if self._file_id is not None:
+                _num_stores[self._file_id] -= 1
+                self._file_id = None
 
     def __enter__(self) -> Self:
         return self
@@ -205,12 +221,13 @@ def open_store(where: str | Path, *, create: bool = True, read_only: bool = Fals
         RlfError: There is no such database, it is another program's, or it was written by a newer rlf.
         RunError: Its schema is older than this rlf's, and it cannot be written.
     """
-    url = _parse_url(where)
+    url, file_id = _parse_url(where), None
     if url.get_backend_name() == "sqlite":
         read_only = read_only or is_read_only(Path(url.database or ""))
         _check_file(url, create=create)
-        _refuse_foreign(Path(url.database or ""))
-    store = Store(_make_engine(url, read_only=read_only), Redactor(os.environ), read_only=read_only)
+        file_id = _count_store(Path(url.database or ""))
+    engine = _make_engine(url, read_only=read_only)
+    store = Store(engine, Redactor(os.environ), read_only=read_only, file_id=file_id)
     try:
         _bring_up_to_date(store)
     except DatabaseError as error:
@@ -273,6 +290,25 @@ def _check_file(url: URL, *, create: bool) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RlfError(f"{path.parent}: the folder cannot be made: {error.strerror}. Choose one that can.") from error
+
+
+def _count_store(path: Path) -> FileId | None:
+    """Counts a store of a file, which is made if need be; None where it cannot be, which SQLite will explain.
+
+    Raises RlfError for another program's file.
+    """
+    with _counting:
+        with suppress(OSError):
+            path.touch(exist_ok=False)
+        try:
+            found = path.stat()
+        except OSError:
+            return None
+        file_id = found.st_dev, found.st_ino
+        if not _num_stores[file_id]:
+            _refuse_foreign(path)
+        _num_stores[file_id] += 1
+        return file_id
 
 
 def _refuse_foreign(path: Path) -> None:

@@ -239,3 +239,32 @@ def test_a_full_disk_at_the_start_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.undo()
     with open_store(tmp_path / "rlf.db") as store:
         assert Reader(store).list_runs() == []
+
+
+def test_what_another_process_records_is_seen_after_the_file_was_opened_and_closed_here_again(path):
+    """Closing a file by other means than SQLite's ends the locks that SQLite has on it, for the whole process."""
+    with open_store(path) as store:
+        start_run(store, run_record("one"))
+        reader = Reader(store)
+        assert reader.num_runs() == 1
+        open_store(path).close()
+        for run_id in ("two", "three"):
+            _start_elsewhere(path, run_id)
+        assert reader.num_runs() == 3
+        start_run(store, run_record("four"))
+        _start_elsewhere(path, "five")
+        assert reader.num_runs() == 5
+    with open_store(path) as store:
+        assert Reader(store).num_runs() == 5
+
+
+def _start_elsewhere(path, run_id):
+    """Records a run by a process of its own, which ends its use of the database in order."""
+    copied = "INSERT INTO runs SELECT {} FROM runs WHERE id = 'one'"
+    code = (
+        "import sqlite3, sys; database = sqlite3.connect(sys.argv[1], isolation_level=None);"
+        "names = [row[1] for row in database.execute('PRAGMA table_info(runs)')];"
+        "values = ', '.join(repr(sys.argv[2]) if name == 'id' else name for name in names);"
+        f'database.execute("{copied}".format(values)); database.close()'
+    )
+    subprocess.run([sys.executable, "-c", code, path, run_id], check=True)
