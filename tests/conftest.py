@@ -2,6 +2,7 @@ import gc
 import os
 import signal
 import socketserver
+import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,6 +17,10 @@ socketserver.TCPServer.request_queue_size = 128
 os.environ["OMP_NUM_THREADS"] = "1"
 """Of torch, here and in every process that a test starts: small models are slower on several threads, several workers'
 threads wait for each other's cores, and how a sum is split decides its last bits."""
+
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+"""Bytecode is kept: tests start hundreds of processes, some in environments whose packages come without any."""
 
 gc.disable()
 """While the tests are collected; what was imported and collected by then is looked through no more."""
