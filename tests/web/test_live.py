@@ -9,6 +9,7 @@ import time
 import pytest
 
 from rlf.api.runs.news import Cursor, parse_cursors
+from rlf.core.errors import RunError
 from rlf.lineage import Recorder, open_store, start_run
 from rlf.types import Notice, StepFinished
 from rlf.web.api import live
@@ -30,7 +31,7 @@ def read(site, cursors, num_looks=1, before_each=lambda look: None):
 
     async def collect():
         messages, looks = [], 0
-        async for text in live.follow(site, cursors):
+        async for text in live.follow(site, live.Look(site, cursors)):
             if text.startswith(("retry", "event: alive")):
                 continue
             fields = dict(line.split(": ", 1) for line in text.strip().split("\n"))
@@ -71,7 +72,7 @@ def test_a_run_that_begins_is_announced_to_every_page(site, monkeypatch):
     monkeypatch.setattr(live, "POLL_S", 0.01)
     with open_store(site.settings.runs_folder / "rlf.db") as store:
         start_run(store, run_record())
-        look = live._Look(site, {})
+        look = live.Look(site, {})
         assert look.next() == []
         with Recorder(store, run_record().id) as recorder:
             recorder(StepFinished(1, {}, (), ()))
@@ -87,7 +88,7 @@ def test_a_stream_outlasts_a_lineage_that_cannot_be_read_and_ends_with_its_serve
     texts = []
 
     async def follow():
-        texts.extend([text async for text in live.follow(site, {})])
+        texts.extend([text async for text in live.follow(site, live.Look(site, {}))])
 
     async def watch():
         stream = asyncio.create_task(follow())
@@ -105,6 +106,31 @@ def test_a_stream_outlasts_a_lineage_that_cannot_be_read_and_ends_with_its_serve
 
     asyncio.run(watch())
     assert any(run_record().id in text for text in texts)
+
+
+def test_what_a_look_could_not_read_is_in_the_next_one(site, monkeypatch):
+    with open_store(site.settings.runs_folder / "rlf.db") as store:
+        start_run(store, run_record())
+        looks = live.Look(site, {}), live.Look(site, {run_record().id: Cursor(run_record().id)})
+        with Recorder(store, run_record().id) as recorder:
+            recorder(StepFinished(1, {}, (), ()))
+        with monkeypatch.context() as patch:
+            for name in ("now_words", "read_news"):
+                patch.setattr(live, name, _fail)
+            for look in looks:
+                with pytest.raises(RunError):
+                    look.next()
+        assert [len(look.next()) for look in looks] == [1, 1]
+
+
+def _fail(*_):
+    raise RunError("the lineage is damaged")
+
+
+def test_the_first_look_is_taken_before_a_stream_begins(client, monkeypatch):
+    """Else a page could read its part before a run is recorded, and the stream would take it for known."""
+    monkeypatch.setattr(live, "Look", _fail)
+    assert client.get("/api/v1/events").status_code == 500
 
 
 def test_cursors_that_are_none_are_refused(client):

@@ -12,7 +12,7 @@ from rlf.core.stages import stage
 from rlf.core.waits import waiting_for
 from rlf.lineage import Recorder, open_store, start_run
 from rlf.types import EvaluationFinished
-from rlf.web.api.live import _Look
+from rlf.web.api.live import Look
 from rlf.web.settings import WebSettings
 from rlf.web.site import Site
 
@@ -104,7 +104,7 @@ def test_what_a_run_does_now_is_in_json_on_its_page_and_in_the_stream(clients, t
             ]
             assert [(one["what"], one["number"]) for one in found["waits"]] == [("tool search", 1)]
             assert "train 3: 5 of 8 · waits for tool search (1" in client.get(f"/runs/{run_record().id}").text
-            (message,) = _Look(client.app.state.site, {}).next()
+            (message,) = Look(client.app.state.site, {}).next()
             assert message.startswith("event: now") and "train 3: 5 of 8" in message
         assert not (folder / "now.json").exists()
 

@@ -10,6 +10,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated
 
 from fastapi import Header, Request
@@ -57,12 +58,14 @@ def routes(site: Site) -> Area:
             raise RunError(f"{num_open} streams are open, the most that are allowed. Close some pages.")
         known = parse_cursors(last_event_id or since)
         cursors = {run: known.get(run, Cursor(run)) for run in filter(None, runs.split(","))}
+        # Before the response begins: what a page reads when it has begun is not older than the first look.
+        look = await asyncio.to_thread(Look, site, cursors)
 
         async def stream() -> AsyncIterator[str]:
             nonlocal num_open
             num_open += 1
             try:
-                async for message in follow(site, cursors):
+                async for message in follow(site, look):
                     yield message
             finally:
                 num_open -= 1
@@ -72,15 +75,12 @@ def routes(site: Site) -> Area:
     return area
 
 
-async def follow(site: Site, cursors: Mapping[str, Cursor]) -> AsyncIterator[str]:
+async def follow(site: Site, look: Look) -> AsyncIterator[str]:
     """Messages for one browser, until the server ends."""
-    look: _Look | None = None
     sent_s = time.monotonic()
     yield "retry: 1000\n\n"
     while not site.is_ending:
         try:
-            if look is None:
-                look = await asyncio.to_thread(lambda: _Look(site, cursors))
             messages = await asyncio.to_thread(look.next)
         except RlfError:  # the lineage cannot be read, as pages report; it may come back
             messages = []
@@ -94,14 +94,17 @@ async def follow(site: Site, cursors: Mapping[str, Cursor]) -> AsyncIterator[str
         await asyncio.sleep(POLL_S)
 
 
-class _Look:
+class Look:
     """What one browser has seen."""
 
     def __init__(self, site: Site, cursors: Mapping[str, Cursor]) -> None:
         self._site = site
         self._cursors = dict(cursors)
         self._words: dict[str, str] = {}
-        self._lines = None if not site.has_lineage else self._read_lines()
+        self._lines: list[RunLine] = []
+        """Of the last look; without any, every run is news."""
+        with suppress(RlfError):  # it may be readable later
+            self._lines = self._read_lines() if site.has_lineage else []
 
     def _read_lines(self) -> list[RunLine]:
         with self._site.reader() as reader:
@@ -111,18 +114,19 @@ class _Look:
         """The news since the last call."""
         if not self._site.has_lineage:
             return []
-        lines = self._read_lines()
-        changed = {line.id: line for line in changed_lines(self._lines or (), lines)}
-        self._lines = lines
-        messages = self._doing(lines)
-        for run_id, cursor in list(self._cursors.items()):
+        lines, cursors, messages = self._read_lines(), dict(self._cursors), list[str]()
+        changed = {line.id: line for line in changed_lines(self._lines, lines)}
+        for run_id, cursor in self._cursors.items():
             with self._site.reader() as reader:
-                news = read_news(reader, cursor)
-            if news is not None and (news.cursor != cursor or run_id in changed):
-                self._cursors[run_id] = news.cursor or cursor
-                messages.append(self._message(news))
-        others = (RunNews(line.id, line) for line in changed.values() if line.id not in self._cursors)
-        return messages + [self._message(news) for news in others]
+                found = read_news(reader, cursor)
+            if found is not None and (found.cursor != cursor or run_id in changed):
+                cursors[run_id] = found.cursor or cursor
+                messages.append(_make_message(found, cursors))
+        others = [RunNews(line.id, line) for line in changed.values() if line.id not in cursors]
+        messages += [_make_message(one, cursors) for one in others]
+        doing = self._doing(lines)
+        self._lines, self._cursors = lines, cursors  # once all is read: what failed is in the next look
+        return doing + messages
 
     def _doing(self, lines: Sequence[RunLine]) -> list[str]:
         """What runs do now, where that is not what they did at the last look."""
@@ -135,7 +139,8 @@ class _Look:
         self._words = words
         return messages
 
-    def _message(self, news: RunNews) -> str:
-        places = ",".join(map(str, self._cursors.values()))
-        data = json.dumps(as_json(news), separators=(",", ":"))
-        return f"event: run\nid: {places}\ndata: {data}\n\n"
+
+def _make_message(news: RunNews, cursors: Mapping[str, Cursor]) -> str:
+    places = ",".join(map(str, cursors.values()))
+    data = json.dumps(as_json(news), separators=(",", ":"))
+    return f"event: run\nid: {places}\ndata: {data}\n\n"

@@ -1,8 +1,10 @@
 // One event stream for all tabs: the tab that holds the lock reads it and passes events on; without locks, polling.
 const CHANNEL = "rlf-live", STREAM = "/api/v1/events", QUIET_MS = 3000, POLL_MS = 2000;
+// The server is heard every 15 s: a stream that is silent for longer is dead, as after a suspension.
+const LEAST_MS = 1000, REOPEN_MS = 3000, SILENT_MS = 40000;
 const channel = "BroadcastChannel" in self ? new BroadcastChannel(CHANNEL) : null;
-const LEAST_MS = 1000;
-let started = false, last = Date.now(), pending = 0, refreshed = 0, asked = 0, again = false;
+const clock = () => performance.now();  // of a machine whose time was set too
+let started = false, last = clock(), pending = 0, refreshed = -LEAST_MS, asked = 0, again = false, reached = true;
 
 // At most once a second, and not in a hidden tab, which catches up when it is shown. What happens while an answer is on
 // its way may not be in it, so that it is asked for once more.
@@ -12,9 +14,9 @@ function refresh() {
   if (again) return;
   pending = setTimeout(() => {
     pending = 0;
-    refreshed = Date.now();
+    refreshed = clock();
     for (const part of document.querySelectorAll("[data-live]")) htmx.trigger(part, "live");
-  }, Math.max(150, refreshed + LEAST_MS - Date.now()));
+  }, Math.max(150, refreshed + LEAST_MS - clock()));
 }
 
 // A list that is drawn again stays as long as it is.
@@ -26,14 +28,14 @@ document.addEventListener("htmx:beforeRequest", ({detail: {elt, xhr}}) => {
   asked++;
   xhr.addEventListener("loadend", () => {
     asked--;
-    again ||= xhr.status >= 500;  // an answer that failed, as under load, is asked for again
+    again ||= xhr.status >= 500 || !xhr.status && reached;  // what failed is asked for again, if there is a server
     if (again && !asked) refresh();
   });
 });
 
 function receive(message) {
   if (message.kind === "lost") { connected(false); return; }
-  last = Date.now();
+  last = clock();
   connected(true);
   if (message.kind === "alive") return;
   if (message.kind === "now") { showNow(message); return; }
@@ -47,33 +49,48 @@ function showNow({run_id, words}) {
 }
 
 function connected(is) {
+  reached = is;
   const place = document.getElementById("connection");
   if (place) place.textContent = is ? "" : "reconnecting…";
   document.getElementById("content").classList.toggle("stale", !is);
 }
 
-// The stream: named events carry JSON with the run they are about.
-function readStream() {
-  const source = new EventSource(STREAM);
-  const pass = event => {
-    let data = {};
-    try { data = JSON.parse(event.data); } catch { /* a heartbeat */ }
-    const message = {...data, kind: data.kind || event.type};
+// The stream: named events carry JSON with the run they are about. The browser tries a lost one again by itself, but not
+// one that was refused, and it does not notice one that is dead.
+class Stream {
+  constructor() {
+    this.open();
+  }
+
+  open() {
+    this.source?.close();
+    this.heard = clock();
+    this.source = new EventSource(STREAM);
+    for (const name of ["run", "now", "alive"]) this.source.addEventListener(name, event => this.pass(event));
+    this.source.onopen = () => this.pass({data: "{}", type: "open"});
+    this.source.onerror = () => this.pass({data: "{}", type: "lost"});
+  }
+
+  pass(event) {
+    this.heard = clock();
+    const message = {kind: event.type, ...JSON.parse(event.data)};
     receive(message);
     channel?.postMessage(message);
-  };
-  for (const name of ["run", "now", "alive"]) source.addEventListener(name, pass);
-  source.onopen = () => pass({data: "{}", type: "open"});
-  source.onerror = () => pass({data: "{}", type: "lost"});  // the browser tries again by itself
-  return source;
+  }
+
+  tend() {
+    const silent = clock() - this.heard, refused = this.source.readyState === EventSource.CLOSED;
+    if (silent > (refused ? REOPEN_MS : SILENT_MS)) this.open();
+    if (this.source.readyState === EventSource.OPEN) channel.postMessage({kind: "alive"});
+  }
 }
 
 async function hold() {
   if (!navigator.locks || !channel) return setInterval(refresh, POLL_MS);
   channel.onmessage = event => receive(event.data);
   await navigator.locks.request(CHANNEL, () => new Promise(() => {
-    const source = readStream();
-    setInterval(() => { if (source.readyState === EventSource.OPEN) channel.postMessage({kind: "alive"}); }, 1000);
+    const stream = new Stream();
+    setInterval(() => stream.tend(), 1000);
   }));
 }
 
@@ -84,5 +101,5 @@ export function wake() {
   refresh();  // what has happened since the page was written
   addEventListener("rlf:changed", refresh);
   document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
-  setInterval(() => { if (Date.now() - last > 20000) connected(false); }, QUIET_MS);
+  setInterval(() => { if (clock() - last > 20000) connected(false); }, QUIET_MS);
 }

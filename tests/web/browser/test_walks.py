@@ -158,6 +158,32 @@ def test_every_tab_sees_a_run_that_began_and_its_steps_by_one_stream(visit, proj
         assert "2" in row.locator("[data-label=step]").inner_text()
 
 
+def test_a_list_is_live_though_an_answer_failed_and_a_stream_was_refused_and_one_died(visit, project):
+    page = visit("/compare").context.new_page()  # whose console is not looked at
+    refused, failed = [], []
+    page.route("**/api/v1/events", lambda route: _fail_first(route, refused, lambda: route.fulfill(status=503)))
+    page.route("**/runs?*", lambda route: _fail_first(route, failed, route.abort))
+    page.clock.install()
+    with page.expect_event("requestfailed"):
+        page.goto(visit("/compare").url.replace("/compare", "/runs"))
+    for silent_ms in (5_000, 50_000):
+        with page.expect_request("**/api/v1/events"):
+            page.clock.fast_forward(silent_ms)
+    record = run_record("20260105-000000-live")
+    with open_store(project / "runs" / "rlf.db") as store:
+        start_run(store, record)
+    page.locator(f"tr[id='{record.id}']").wait_for()
+    assert len(refused) == len(failed) == 1
+
+
+def _fail_first(route, failed, fail):
+    if failed:
+        route.continue_()
+    else:
+        failed.append(route)
+        fail()
+
+
 def test_a_page_goes_on_by_itself_when_its_server_is_gone_and_comes_back(visit, project, tmp_path):
     record = run_record("20260104-000000-live")
     with open_store(tmp_path / "runs/rlf.db") as store:
