@@ -1,6 +1,6 @@
 """`python -m rlf` is the command `rlf`."""
 
-from rlf.cli.main import main
+from rlf.cli.start import main
 
 if __name__ == "__main__":
     main()

@@ -74,7 +74,7 @@ def list_runs(
     as_json: AsJson = False,
 ) -> None:
     """List runs, newest first. A filter, an order and columns may name the same things."""
-    from rlf.reports.overview import chosen, fitting_columns, overview_table, read_overviews, shown_columns
+    from rlf.reports.overview import chosen, fitting_columns, read_overviews, render_overviews, shown_columns
 
     with open_reader(runs_folder) as reader:
         every = read_overviews(reader)
@@ -84,8 +84,8 @@ def list_runs(
         print_envelope("runs list", overviews)
     elif overviews:
         console = stdout_console()
-        fitting = dict.fromkeys(shown) if columns else fitting_columns(overviews, shown, console.width)
-        console.print(overview_table(overviews, fitting))
+        fitting = fitting_columns(overviews, shown, console.width, must_stay=columns is not None)
+        console.print(render_overviews(overviews, fitting))
     else:
         print("no run matches." if every else "no runs yet. Start one with `rlf run SPEC`.")
 

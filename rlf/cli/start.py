@@ -7,13 +7,16 @@ import os
 import signal
 import sys
 
+_LOADED = 200_000
+"""New objects before Python first looks for cycles of garbage: more than commands and a check need."""
 _OBJECTS = 20_000
-"""New objects after which Python looks for cycles of garbage; with its own 700, loading takes a twentieth longer."""
+"""New objects from one look to the next after that."""
 
 
 def main() -> None:
     """Loads the commands and runs the one that is asked for."""
-    gc.set_threshold(_OBJECTS, *gc.get_threshold()[1:])
+    gc.set_threshold(_LOADED, *gc.get_threshold()[1:])
+    gc.callbacks.append(_settle)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave_at_once)
     from rlf.cli.main import main as run
@@ -21,6 +24,14 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is _leave_at_once:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     run()
+
+
+def _settle(phase: str, _: dict[str, int]) -> None:
+    """After the first look: what was loaded stays, and no later look passes through it."""
+    if phase == "stop":
+        gc.callbacks.remove(_settle)
+        gc.freeze()
+        gc.set_threshold(_OBJECTS, *gc.get_threshold()[1:])
 
 
 def _leave_at_once(*_: object) -> None:

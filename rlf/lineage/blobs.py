@@ -9,7 +9,7 @@ from typing import Any
 
 import zstandard
 from sqlalchemy import Connection, Insert, Row, insert, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 
 from rlf.core import RunError
 from rlf.lineage import tables
@@ -147,5 +147,7 @@ def _insert_unless_there(connection: Connection) -> Insert:
         case "sqlite":
             return sqlite.insert(tables.blobs).on_conflict_do_nothing()
         case "postgresql":
+            from sqlalchemy.dialects import postgresql
+
             return postgresql.insert(tables.blobs).on_conflict_do_nothing()
     return insert(tables.blobs)

@@ -61,7 +61,7 @@ def _create_tables(connection: Connection) -> None:
     for each in metadata.tables.values():
         create_table(each, connection)
     for index in sorted(_late_indexes(), key=lambda index: str(index.name)):
-        index.create(connection)
+        _create_index(index, connection)
     connection.execute(version.insert().values(version_num=HEAD))
 
 
@@ -69,7 +69,13 @@ def create_table(table: Table, connection: Connection) -> None:
     """Makes a table and its indexes without the late ones."""
     connection.execute(CreateTable(table))
     for index in table.indexes - _late_indexes():
-        index.create(connection)
+        _create_index(index, connection)
+
+
+def _create_index(index: Index, connection: Connection) -> None:
+    if connection.dialect.name == "postgresql":
+        index.dialect_options["postgresql"]["where"] = index.dialect_options["sqlite"]["where"]
+    index.create(connection)
 
 
 def _late_indexes() -> set[Index]:

@@ -74,8 +74,8 @@ CALL_OF_AGENT = '"inner" IS NOT NULL'
 
 
 def _index_where(condition: str) -> dict[str, Any]:
-    """An index of the rows for which a condition holds."""
-    return {"sqlite_where": text(condition), "postgresql_where": text(condition)}
+    """An index of the rows for which a condition holds; `rlf.lineage.migrate` copies it for PostgreSQL."""
+    return {"sqlite_where": text(condition)}
 
 
 runs = Table(

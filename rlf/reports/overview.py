@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
@@ -184,12 +185,19 @@ def shown_columns(overviews: Sequence[Overview], wanted: str | None) -> list[str
     return named
 
 
-def fitting_columns(overviews: Sequence[Overview], columns: Sequence[str], width: int) -> dict[str, int | None]:
-    """The columns that fit the screen: the least informative are left out first; ids always stay.
+def fitting_columns(
+    overviews: Sequence[Overview], columns: Sequence[str], width: int, *, must_stay: bool = False
+) -> dict[str, int | None]:
+    """The columns that fit the screen: the least informative are left out first; ids, or all, always stay.
 
     Returns their widths; None for those that wrap, and where the screen is too narrow for the last one.
     """
-    widths = {name: _column_width(overviews, name) for name in columns}
+    whole = {name: _column_width(overviews, name) for name in columns}
+    if sum(needed + _PADDING for needed in whole.values()) <= width:
+        return dict(whole)
+    if must_stay:
+        return dict.fromkeys(columns)
+    widths = {name: len(name) if name in _WRAPPING else needed for name, needed in whole.items()}
     for name in _GIVE_WAY:
         if sum(needed + _PADDING for needed in widths.values()) <= width:
             return {column: None if column in _WRAPPING else needed for column, needed in widths.items()}
@@ -198,17 +206,30 @@ def fitting_columns(overviews: Sequence[Overview], columns: Sequence[str], width
 
 
 def _column_width(overviews: Sequence[Overview], column: str) -> int:
-    if column in _WRAPPING:
-        return len(column)
     return max(len(_HEADERS.get(column, column)), *(_make_cell(item, column).cell_len for item in overviews))
 
 
-def overview_table(overviews: Sequence[Overview], columns: Mapping[str, int | None]) -> Table:
-    """Renders overviews as a table; on a narrow screen parents and tags give way.
+def render_overviews(overviews: Sequence[Overview], columns: Mapping[str, int | None]) -> Table | Text:
+    """One line per run, in columns with their widths; rich's table, which takes far longer, where one has none."""
+    widths = {name: width for name, width in columns.items() if width is not None}
+    return _render_lines(overviews, widths) if len(widths) == len(columns) else _render_table(overviews, columns)
 
-    Args:
-        columns: with their widths; of None rich measures every cell, which takes a third of its time.
-    """
+
+def _render_lines(overviews: Sequence[Overview], columns: Mapping[str, int]) -> Text:
+    head = {name: Text(_HEADERS.get(name, name), "dim") for name in columns}
+    rows = [head, *({name: _make_cell(item, name) for name in columns} for item in overviews)]
+    parts: list[str | tuple[str, str | Style]] = []
+    for row in rows:
+        for name, cell in row.items():
+            blank = " " * (columns[name] - cell.cell_len)
+            parts += [blank, (cell.plain, cell.style)] if name in _NUMBERS else [(cell.plain, cell.style), blank]
+            parts.append(" " * _PADDING)
+        parts.append("\n")
+    return Text.assemble(*parts[:-1], no_wrap=True)
+
+
+def _render_table(overviews: Sequence[Overview], columns: Mapping[str, int | None]) -> Table:
+    """Columns without a width share what is left of the screen, and break."""
     table = Table(box=None, padding=(0, _PADDING, 0, 0), header_style="dim")
     for name, width in columns.items():
         justify: Literal["right", "left"] = "right" if name in _NUMBERS else "left"

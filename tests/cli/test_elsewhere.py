@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from rlf.reports.overview import fitting_columns, overview_table, shown_columns
+from rlf.reports.overview import fitting_columns, render_overviews, shown_columns
 
 SPEC = str(Path(__file__).parents[2] / "specs" / "search.yaml")
 
@@ -57,6 +57,6 @@ def test_a_narrow_screen_shows_ids_whole(tmp_path):
         console = Console(width=width)
         columns = fitting_columns(overviews, shown_columns(overviews, None), width)
         with console.capture() as shown:
-            console.print(overview_table(overviews, columns))
+            console.print(render_overviews(overviews, columns))
         assert run_record().id in shown.get(), width
         assert "…" not in shown.get(), width

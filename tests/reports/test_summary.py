@@ -9,7 +9,7 @@ import pytest
 from rlf.lineage import Evaluation, Reader, TrajectorySummary
 from rlf.reports.change import Change, Trial, flips, gained_pair, kind_interval, read_changes
 from rlf.reports.evaluation import interval_of, kinds_of, success_words
-from rlf.reports.overview import overview_table, read_overviews, shown_columns
+from rlf.reports.overview import read_overviews, render_overviews, shown_columns
 from rlf.reports.report import read_report, report_view
 from rlf.reports.statistics import wilson_interval
 from rlf.reports.summary import Summary, read_summary, summary_view
@@ -173,7 +173,7 @@ def test_the_example_shows_the_system_text_and_the_tools_that_the_policy_saw(rea
 
 def test_an_overview_has_one_line_per_run(reader: Reader) -> None:
     overviews = read_overviews(reader)
-    lines = rendered(overview_table(overviews, dict.fromkeys(shown_columns(overviews, None)))).splitlines()
+    lines = rendered(render_overviews(overviews, dict.fromkeys(shown_columns(overviews, None)))).splitlines()
     assert len(lines) == 2
     assert RUN in lines[1]
     assert "finished" in lines[1]
@@ -184,5 +184,5 @@ def test_an_overview_names_evaluations_where_there_are_some(reader: Reader) -> N
     overviews = read_overviews(reader)
     assert "engine" not in shown_columns(overviews, None)
     overviews.append(replace(overviews[0], engine="evaluation"))
-    lines = rendered(overview_table(overviews, dict.fromkeys(shown_columns(overviews, None))), 120).splitlines()
+    lines = rendered(render_overviews(overviews, dict.fromkeys(shown_columns(overviews, None))), 120).splitlines()
     assert "engine" in lines[0] and "evaluation" in lines[2] and "evaluation" not in lines[1]
