@@ -19,6 +19,7 @@ from rlf.api.specs.files import StaleError
 from rlf.core.errors import CheckError, NotFoundError, RlfError, RunError, SpecError
 from rlf.core.plain_json import as_json
 from rlf.web.api import AREAS
+from rlf.web.departures import Departures
 from rlf.web.guard import Guard
 from rlf.web.openapi import describe_answers
 from rlf.web.pages import ROUTERS
@@ -75,6 +76,7 @@ def create_app(settings: WebSettings) -> FastAPI:
     for area in areas:
         app.include_router(area.router)
     _answer_errors(app, site)
+    app.add_middleware(Departures, fresh=site.fresh)
     app.add_middleware(Guard, settings=settings)
     return app
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import threading
 import time
@@ -243,6 +245,45 @@ def test_a_call_that_waits_returns_where_the_server_ends(checking):
     with pytest.raises(RunError, match="no answer"):
         fresh.call("call_tool", file="tool_specs/hello.yaml", name=None, arguments={"name": "Ann"}, deadline_s=15)
     assert time.monotonic() - began < 10
+
+
+def test_user_code_ends_when_nobody_waits_for_its_answer_any_more(checking):
+    client, folder = checking
+    code = (
+        "import os, pathlib, time\ndef hello(name: str) -> str:\n    pathlib.Path(name).write_text(str(os.getpid()))\n"
+    )
+    (folder / "tool_specs/mytool.py").write_text(code + "    time.sleep(60)\n")
+    tool = (folder / "tool_specs/hello.yaml").read_text().replace("hello", "slow").replace(":slow", ":hello")
+    (folder / "tool_specs/slow.yaml").write_text(tool + "limits: {timeout_s: 60}\n")
+    began, note = time.monotonic(), folder / "pid"
+    body = json.dumps({"arguments": {"name": str(note)}}).encode()
+    messages = iter([{"type": "http.request", "body": body}, {"type": "http.disconnect"}])
+
+    async def receive():
+        message = next(messages)
+        while message["type"] == "http.disconnect" and not (note.exists() and note.read_text()):
+            await asyncio.to_thread(time.sleep, 0.05)
+        return message
+
+    async def send(message):
+        pass
+
+    headers = [(name.lower().encode(), value.encode()) for name, value in client.headers.items()]
+    headers += [(b"content-type", b"application/json"), (b"host", b"127.0.0.1:8642")]
+    path = "/api/v1/tools/slow.yaml/call"
+    scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": headers}
+    asyncio.run(asyncio.wait_for(client.app(scope, receive, send), 20))
+    while _is_there(int(note.read_text())) and time.monotonic() - began < 20:
+        time.sleep(0.05)
+    assert not _is_there(int(note.read_text())), "it still runs"
+
+
+def _is_there(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def test_options_cannot_be_put_into_a_command(checking):

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from rlf.core.errors import CheckError, Fault, NotFoundError, Place, RlfError, R
 
 logger = logging.getLogger(__name__)
 
+ASKER: ContextVar[object] = ContextVar("asker", default=None)
+"""For whom this context works: `FreshProcesses.end_calls` ends the calls of one who leaves."""
 _KINDS = {kind.__name__: kind for kind in (RunError, CheckError, NotFoundError)}
 _KEEP_S, _MAX_KEPT, _MAX_FILES = 60.0, 128, 5_000
 _GRACE_S = 2.0
@@ -45,7 +48,7 @@ class FreshProcesses:
         self._lock = threading.Lock()
         self._zygote: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
-        self._calls = set[socket.socket]()
+        self._calls = dict[socket.socket, object]()
 
     def call(self, task: str, *, deadline_s: int = 30, **arguments: Any) -> Any:
         """The JSON of what a task of `rlf.api.fresh.tasks` returns.
@@ -97,19 +100,20 @@ class FreshProcesses:
                         found.add((entry.path, about.st_mtime_ns, about.st_size))
         return frozenset(found) if len(found) < _MAX_FILES else None
 
-    def end_calls(self) -> None:
-        """Lets every call return at once, with an error."""
-        for connection in tuple(self._calls):
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+    def end_calls(self, asker: object = None) -> None:
+        """Lets calls return at once, with an error, and ends their forks: those of an asker, or all."""
+        for connection, whose in tuple(self._calls.items()):
+            if asker is None or whose is asker:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
 
     @contextmanager
     def _counted(self, connection: socket.socket) -> Iterator[None]:
-        self._calls.add(connection)
+        self._calls[connection] = ASKER.get()
         try:
             yield
         finally:
-            self._calls.discard(connection)
+            del self._calls[connection]
 
     def close(self) -> None:
         """Ends the zygote; forks that still work end at their deadlines."""

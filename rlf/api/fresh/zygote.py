@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 import traceback
 from contextlib import suppress
 from pathlib import Path
@@ -87,6 +88,7 @@ def _work(connection: socket.socket) -> NoReturn:
     with connection.makefile("rb") as file:
         asked = json.load(file)
     signal.alarm(asked["deadline_s"])
+    threading.Thread(target=_end_unasked, args=[connection], daemon=True).start()
     os.chdir(asked["folder"])
     import_from(Path.cwd())
     answer = _answer_task(asked["task"], asked["arguments"])
@@ -94,6 +96,14 @@ def _work(connection: socket.socket) -> NoReturn:
         connection.sendall(Redactor(os.environ).json(answer).encode())  # `.env` files brought secrets in too
     connection.close()
     os._exit(0)
+
+
+def _end_unasked(connection: socket.socket) -> None:
+    """Ends this fork and what it started once nobody waits for its answer."""
+    waiting = select.poll()
+    waiting.register(connection, 0)  # the other side has gone: that it sends no more is no sign of it
+    waiting.poll()
+    os.killpg(0, signal.SIGTERM)
 
 
 def _answer_task(task: str, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ export function wake() {
 function open(place) {
   const {path, role} = place.dataset, field = place.querySelector("textarea"), narrow = matchMedia("(max-width: 760px)").matches;
   const readOnly = document.body.dataset.readOnly === "yes" || narrow;
-  let etag = place.dataset.etag, saved = field.value, timer = 0, number = 0, schema = null;
+  let etag = place.dataset.etag, saved = field.value, timer = 0, number = 0, schema = null, asked = new AbortController();
   const address = `/api/v1/specs/${path.split("/").map(encodeURIComponent).join("/")}`;
 
   const text = () => view.state.doc.toString();
@@ -33,9 +33,11 @@ function open(place) {
 
   async function check() {
     const mine = ++number;
+    asked.abort();  // what was typed before is of no interest any more
+    asked = new AbortController();
     $("checked").textContent = "checking…";
     try {
-      const found = await post("/api/v1/check", {path, text: text(), overrides: overrides()});
+      const found = await post("/api/v1/check", {path, text: text(), overrides: overrides()}, asked.signal);
       if (mine !== number) return;
       show(found);
       if (found.ok && role === "spec") plan(mine);
@@ -101,7 +103,7 @@ function open(place) {
 
   async function plan(mine) {
     try {
-      const found = await post("/api/v1/plan", {path, text: text(), overrides: overrides()});
+      const found = await post("/api/v1/plan", {path, text: text(), overrides: overrides()}, asked.signal);
       if (mine !== number) return;
       $("plan-title").hidden = false;
       $("plan").replaceChildren(...facts(found.report), ...changes(found));

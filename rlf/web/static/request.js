@@ -1,10 +1,10 @@
 async function reach(address, options) {
-  try { return await fetch(address, options); } catch { throw new Error("the server does not answer: is `rlf web` still running?"); }
+  try { return await fetch(address, options); } catch (error) { if (error.name === "AbortError") throw error; throw new Error("the server does not answer: is `rlf web` still running?"); }
 }
 // Requests that change something: JSON, with the header that a form of another site cannot send.
-export async function request(method, address, body, headers = {}) {
+export async function request(method, address, body, headers = {}, signal = undefined) {
   const answer = await reach(address, {
-    method, headers: {"Content-Type": "application/json", "X-RLF": "1", ...headers},
+    method, signal, headers: {"Content-Type": "application/json", "X-RLF": "1", ...headers},
     body: body === undefined ? undefined : JSON.stringify(body),
   });
   const text = await answer.text();
@@ -16,7 +16,7 @@ export async function request(method, address, body, headers = {}) {
   }
   return {value, headers: answer.headers};
 }
-export const post = async (address, body) => (await request("POST", address, body)).value;
+export const post = async (address, body, signal) => (await request("POST", address, body, {}, signal)).value;
 export const read = async address => {
   const answer = await reach(address);
   if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
