@@ -23,6 +23,7 @@ _SIDE, _PATCH = 16, 4
 """Pixels of an image's side, as LLaVA's processor cuts it, and of a patch's."""
 _QWEN_AREA = {"shortest_edge": 256, "longest_edge": 1024}
 """Pixels of an image as Qwen's processor leaves it, at least and at most; each 64 become a token."""
+_SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
 _SPREAD = 0.2
 """Standard deviation of the weights."""
 _TEMPLATE = """\
@@ -102,24 +103,31 @@ def make_tiny_llava(folder: Path, seed: int = 0) -> Path:
     return _save(folder, LlavaForConditionalGeneration(config), processor)
 
 
-def make_tiny_qwen_vl(folder: Path, seed: int = 0) -> Path:
+def make_tiny_qwen_vl(folder: Path, seed: int = 0, *, calls_tools: bool = False) -> Path:
     """Writes a random Qwen3-VL with two layers to `folder` and returns it. An image becomes 4 to 16 tokens.
 
     Its processor's files are as those of the real models, and loading them needs torchvision.
+
+    Args:
+        calls_tools: whether its language model is that of `builtin:tiny`, and only what sees is random.
     """
     import torch
-    from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+    from transformers import AutoConfig, Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
     names = ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
     tokenizer = _tokenizer(names, QWEN_IMAGE)
     start, end, image, video = (_id(tokenizer, name) for name in names)
+    language = _text_config(tokenizer)
+    if calls_tools:
+        tiny = AutoConfig.from_pretrained(builtin_path("tiny"))
+        language |= {key: getattr(tiny, key) for key in _SIZES}
     sight = {
         "depth": 2,
         "hidden_size": 64,
         "intermediate_size": 64,
         "num_heads": 2,
         "patch_size": _PATCH,
-        "out_hidden_size": 64,
+        "out_hidden_size": language["hidden_size"],
         "num_position_embeddings": 16,
         "deepstack_visual_indexes": [0],
         "initializer_range": _SPREAD,
@@ -127,7 +135,7 @@ def make_tiny_qwen_vl(folder: Path, seed: int = 0) -> Path:
     rope = {"rope_type": "default", "rope_theta": 1e5, "mrope_section": [6, 5, 5], "mrope_interleaved": True}
     config = Qwen3VLConfig(
         vision_config=sight,
-        text_config={**_text_config(tokenizer), "rope_parameters": rope},
+        text_config={**language, "rope_parameters": rope},
         image_token_id=image,
         video_token_id=video,
         vision_start_token_id=start,
@@ -135,8 +143,11 @@ def make_tiny_qwen_vl(folder: Path, seed: int = 0) -> Path:
         tie_word_embeddings=False,
     )
     torch.manual_seed(seed)
-    model: Any = Qwen3VLForConditionalGeneration
-    _save(folder, model(config), tokenizer)
+    make: Any = Qwen3VLForConditionalGeneration
+    model = make(config)
+    if calls_tools:
+        _copy_language(model)
+    _save(folder, model, tokenizer)
     pictures = {
         "processor_class": "Qwen3VLProcessor",
         "size": _QWEN_AREA,
@@ -152,6 +163,18 @@ def make_tiny_qwen_vl(folder: Path, seed: int = 0) -> Path:
     )
     (folder / "video_preprocessor_config.json").write_text(json.dumps(videos))
     return folder
+
+
+def _copy_language(model: Any) -> None:
+    """Gives a Qwen3-VL the weights of `builtin:tiny`, whose layers are of the same names; new tokens keep theirs."""
+    from safetensors.torch import load_file
+
+    weights = load_file(Path(builtin_path("tiny")) / "model.safetensors")
+    own = model.state_dict()
+    for name, weight in weights.items():
+        own[name.replace("model.", "model.language_model.", 1)][: len(weight)] = weight
+    embeddings = weights["model.embed_tokens.weight"]
+    own["lm_head.weight"][: len(embeddings)] = embeddings
 
 
 def _text_config(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
