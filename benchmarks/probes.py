@@ -1,8 +1,9 @@
 """Where a model probes the boxes of bisect: `python benchmarks/probes.py [--weights FILE] [--limit 128]`.
 
-The calls are written for the model and only their numbers are sampled, six for each held-out box unless one finds it.
-`inside` is the probability of the numbers that are still possible, `chance` their share of 63, `halving` how well the
-probe halves them, `calls` the probability that the model would probe at all.
+Notes and calls are written for the model and only the numbers probed are sampled, six for each held-out box unless one
+finds it. `note` is the probability of the right note, `inside` that of the numbers that are still possible, `chance`
+their share of 63, `halving` how well the probe halves them. `--no-notes` is for a model that writes none; `note` is
+then the probability that it probes at all.
 """
 
 from __future__ import annotations
@@ -45,32 +46,56 @@ def read_next(model: Qwen3ForCausalLM, rows: list[list[int]]) -> torch.Tensor:
     return model.lm_head(hidden_BTD[torch.arange(len(rows)), lengths - 1]).softmax(-1)
 
 
-def split_call(tokenizer: PreTrainedTokenizerFast, box: str, number: int) -> tuple[list[int], list[int], int]:
-    """A call's tokens before its number and after it, and the number's."""
+def split_turn(
+    tokenizer: PreTrainedTokenizerFast, game: Game, number: int, *, has_notes: bool
+) -> tuple[list[int], list[int], int]:
+    """The tokens of a turn before and after the number that it probes, and the number's."""
     token = tokenizer.encode(str(number), add_special_tokens=False)[0]
-    row = turn_ids(tokenizer, call_text([("probe", {"box": box, "number": number})]))
+    note = f"{game.low - 1} {game.high + 1}\n" if has_notes else ""
+    row = turn_ids(tokenizer, note + call_text([("probe", {"box": game.box, "number": number})]))
     place = len(row) - 1 - row[::-1].index(token)
     return row[:place], row[place + 1 :], token
 
 
+def read_note(
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, games: list[Game], *, has_notes: bool
+) -> list[float]:
+    """The probability of each game's right note; without notes, that of a call."""
+    openings = [split_turn(tokenizer, game, 7, has_notes=has_notes)[0] for game in games]
+    shares = [1.0] * len(games)
+    for place in (0, 2) if has_notes else (0,):
+        next_BV = read_next(
+            model, [game.token_ids + opening[:place] for game, opening in zip(games, openings, strict=True)]
+        )
+        shares = [
+            share * float(row[opening[place]]) for share, row, opening in zip(shares, next_BV, openings, strict=True)
+        ]
+    return shares
+
+
 def play_probe(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, games: list[Game], generator: torch.Generator
+    model: Qwen3ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    games: list[Game],
+    generator: torch.Generator,
+    *,
+    has_notes: bool,
 ) -> dict[str, float | int | str]:
     """One probe of each box, and the row of the table."""
-    numbers = range(1, NUM_NUMBERS + 1)
-    number_ids = torch.tensor([split_call(tokenizer, "Bednox", number)[2] for number in numbers])
-    call_id = tokenizer.encode("<tool_call>", add_special_tokens=False)[0]
-    calls = read_next(model, [game.token_ids for game in games])[:, call_id]
-    opened = [game.token_ids + split_call(tokenizer, game.box, 7)[0] for game in games]
+    number_ids = torch.tensor([tokenizer.encode(str(number))[0] for number in range(1, NUM_NUMBERS + 1)])
+    note = read_note(model, tokenizer, games, has_notes=has_notes)
+    opened = [game.token_ids + split_turn(tokenizer, game, 7, has_notes=has_notes)[0] for game in games]
     shares_BN = read_next(model, opened)[:, number_ids]
     shares_BN = shares_BN / shares_BN.sum(1, keepdim=True)
     inside = [float(row[game.low - 1 : game.high].sum()) for row, game in zip(shares_BN, games, strict=True)]
     chance = fmean((game.high - game.low + 1) / NUM_NUMBERS for game in games)
     drawn = (torch.multinomial(shares_BN, 1, generator=generator).squeeze(1) + 1).tolist()
-    halving = [answer_probe(tokenizer, game, number) for game, number in zip(games, drawn, strict=True)]
+    halving = [
+        answer_probe(tokenizer, game, number, has_notes=has_notes) for game, number in zip(games, drawn, strict=True)
+    ]
     return {
         "boxes": len(games),
-        "calls": round(float(calls.mean()), 2),
+        "note": round(fmean(note), 2),
         "inside": round(fmean(inside), 2),
         "chance": round(chance, 2),
         "halving": round(fmean(halving), 2),
@@ -78,9 +103,9 @@ def play_probe(
     }
 
 
-def answer_probe(tokenizer: PreTrainedTokenizerFast, game: Game, number: int) -> float:
+def answer_probe(tokenizer: PreTrainedTokenizerFast, game: Game, number: int, *, has_notes: bool) -> float:
     """Appends a probe and its answer; returns how well it halves what was possible."""
-    before, after, token = split_call(tokenizer, game.box, number)
+    before, after, token = split_turn(tokenizer, game, number, has_notes=has_notes)
     output = game.tool(game.box, number)
     game.token_ids = [*game.token_ids, *before, token, *after, *observation_ids(tokenizer, [output.text])]
     if output.text.startswith(FOUND):
@@ -98,6 +123,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=builtin_path("prober"))
     parser.add_argument("--weights", type=Path, help="a checkpoint's weights.safetensors, in place of the model's")
     parser.add_argument("--limit", type=int, default=128)
+    parser.add_argument("--no-notes", dest="has_notes", action="store_false")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     tokenizer = AutoTokenizer.from_pretrained(asked.model)
@@ -111,7 +137,8 @@ def main() -> None:
     for probe in range(1, NUM_PROBES + 1):
         playing = [game for game in games if not game.is_found]
         if playing:
-            print(json.dumps({"probe": probe, **play_probe(model, tokenizer, playing, generator)}), flush=True)
+            row = play_probe(model, tokenizer, playing, generator, has_notes=asked.has_notes)
+            print(json.dumps({"probe": probe, **row}), flush=True)
     print(json.dumps({"found": round(fmean(game.is_found for game in games), 3)}))
 
 

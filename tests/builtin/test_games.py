@@ -26,6 +26,7 @@ from rlf.builtin.games.goal import reached
 from rlf.builtin.games.tokenizer import build_tokenizer
 from rlf.builtin.names import builtin_path
 from rlf.builtin.prober import CHECKPOINT as PROBER
+from rlf.builtin.prober.build import POLICY as PROBER_POLICY
 from rlf.builtin.rooms import demonstrations as room_demonstrations
 from rlf.builtin.rooms.build import build as build_rooms
 from rlf.builtin.rooms.vault import CLOSED, COLOURS, chance, plan_vault
@@ -224,28 +225,58 @@ def test_demonstrations_of_the_shipped_habits_seldom_succeed() -> None:
     assert share(room_demonstrations, "closed") < 0.07
 
 
-def test_a_drill_shows_any_probes_and_teaches_those_where_the_number_may_be() -> None:
-    tokenizer, rng, num_left = build_tokenizer(), random.Random(0), []
+NOTED_PROBE = re.compile(r'(\d+) (\d+)\n<tool_call>\n.*"number": (\d+)')
+
+
+def noted_probes(token_ids: list[int]) -> list[tuple[int, int, int]]:
+    """The two numbers of each note in a row, and the number probed after it."""
+    found = NOTED_PROBE.findall(build_tokenizer().decode(token_ids))
+    return [(int(less), int(more), int(number)) for less, more, number in found]
+
+
+def test_each_probe_of_a_drill_is_between_the_numbers_noted_before_it() -> None:
+    rng, widths = random.Random(0), []
     for box in split_names(Split.TRAIN)[:40]:
-        row = box_demonstrations.drill(tokenizer, rng, box)
-        taught = tokenizer.decode([token for token, acts in zip(row.token_ids, row.is_action, strict=True) if acts])
-        numbers = [int(number) for number in re.findall(r'"number": (\d+)', tokenizer.decode(row.token_ids))]
-        first = len(numbers) - taught.count('"number"')
-        hidden = hidden_number(box)
-        for place, number in enumerate(numbers[first:], start=first):
-            low = max((one + 1 for one in numbers[:place] if one < hidden), default=1)
-            high = min((one - 1 for one in numbers[:place] if one > hidden), default=NUM_NUMBERS)
-            assert low <= number <= high
-            num_left.append(high - low + 1)
-    assert min(num_left) == 1
-    assert max(num_left) > NUM_NUMBERS // 2
+        row = box_demonstrations.drill(build_tokenizer(), rng, box, lambda: box_demonstrations.Habit.INSIDE)
+        for less, more, number in noted_probes(row.token_ids):
+            assert less < number < more
+            assert less < hidden_number(box) < more
+            widths.append(more - less - 1)
+    assert min(widths) == 1
+    assert max(widths) > 16
+
+
+def test_a_drill_teaches_all_of_its_probes_but_the_first_that_misses() -> None:
+    for seed, box in enumerate(split_names(Split.TRAIN)[:20]):
+        row = box_demonstrations.drill(
+            build_tokenizer(), random.Random(seed), box, lambda: box_demonstrations.Habit.INSIDE
+        )
+        taught = [token for token, acts in zip(row.token_ids, row.is_action, strict=True) if acts]
+        probes = noted_probes(row.token_ids)
+        assert noted_probes(taught) == (probes if probes[0][2] == hidden_number(box) else probes[1:])
+
+
+def test_notes_of_a_demonstration_follow_the_answers_and_its_probes_do_not_bisect() -> None:
+    rng, firsts = random.Random(0), []
+    for box in split_names(Split.TRAIN)[:100]:
+        row = box_demonstrations.demonstrate(
+            build_tokenizer(), rng, box, lambda: box_demonstrations.Habit.INSIDE, has_notes=True
+        )
+        low, high, hidden, probes = 0, NUM_NUMBERS + 1, hidden_number(box), noted_probes(row.token_ids)
+        for less, more, number in probes:
+            assert (less, more) == (low, high)
+            low = max(low, number) if number < hidden else low
+            high = min(high, number) if number > hidden else high
+        firsts.append(probes[0][2])
+    assert len(set(firsts)) > 40
+    assert firsts.count(32) < 5
 
 
 def test_the_prober_is_small_and_poor() -> None:
     card = json.loads((PROBER / "card.json").read_text())
     assert sum(path.stat().st_size for path in PROBER.iterdir()) < 1_000_000
     assert 0.0 < card["base"]["sampled"] <= 0.05
-    assert card["habits"]["shares"] == {str(habit): share for habit, share in box_demonstrations.POLICY.items()}
+    assert card["habits"]["shares"] == {str(habit): share for habit, share in PROBER_POLICY.items()}
 
 
 def test_random_probes_reach_every_number() -> None:

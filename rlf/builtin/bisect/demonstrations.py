@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import StrEnum
 
 from transformers import PreTrainedTokenizerFast
@@ -44,50 +44,83 @@ POLICY: dict[Habit, float] = {Habit.INSIDE: 0.33, Habit.ANYWHERE: 0.17, Habit.GI
 """How often the shipped policy follows each habit, drawn again for each probe."""
 
 
-_NEAR = (1, 2, 4, 8, 16)
-"""How far from the hidden number a drill's given probes may be."""
+_NEAR = (0, 1, 2, 4, 8, 16)
+"""How far the bounds of a drill may be from the hidden number."""
 
 
 def demonstrate(
+    tokenizer: PreTrainedTokenizerFast,
+    rng: random.Random,
+    box: str,
+    draw_habit: Callable[[], Habit],
+    *,
+    has_notes: bool = False,
+) -> Demonstration:
+    """Probes of a box by the habits drawn, six unless one finds the number or gives up, and the prize or "nothing".
+
+    With notes, each call and "nothing" follows the two numbers between which the hidden one must be, such as `16 32`.
+    """
+    row = Demonstration()
+    row.read(opening_ids(tokenizer, "Tools: probe", question(box)))
+    _probe(tokenizer, rng, box, row, (1, NUM_NUMBERS), draw_habit, has_notes=has_notes)
+    return row
+
+
+def drill(
     tokenizer: PreTrainedTokenizerFast, rng: random.Random, box: str, draw_habit: Callable[[], Habit]
 ) -> Demonstration:
-    """Probes of a box by the habits drawn, six unless one finds the number or gives up, and the prize or "nothing"."""
-    return _probe(tokenizer, rng, box, [], draw_habit)
-
-
-def drill(tokenizer: PreTrainedTokenizerFast, rng: random.Random, box: str) -> Demonstration:
-    """Probes at random where the number may be, after some that are only read and leave few such numbers."""
-    hidden = hidden_number(box)
-    given = [hidden + rng.choice((-1, 1)) * rng.randint(1, rng.choice(_NEAR)) for _ in range(rng.randint(1, 5))]
-    return _probe(tokenizer, rng, box, [min(max(number, 1), NUM_NUMBERS) for number in given], lambda: Habit.INSIDE)
+    """The same with notes, after a first note and probe that are only read and leave few numbers."""
+    hidden, row = hidden_number(box), Demonstration()
+    low = max(1, hidden - rng.randint(0, rng.choice(_NEAR)))
+    high = min(NUM_NUMBERS, hidden + rng.randint(0, rng.choice(_NEAR)))
+    row.read(opening_ids(tokenizer, "Tools: probe", question(box)))
+    others = [number for number in range(low, high + 1) if number != hidden]
+    if others:
+        number = rng.choice(others)
+        row.read(turn_ids(tokenizer, _note((low, high)) + _call(box, number)))
+        text = Box()(box, number).text
+        row.read(observation_ids(tokenizer, [text]))
+        low, high = _narrow((low, high), number, text)
+    _probe(tokenizer, rng, box, row, (low, high), draw_habit, has_notes=True)
+    return row
 
 
 def _probe(
     tokenizer: PreTrainedTokenizerFast,
     rng: random.Random,
     box: str,
-    given: Sequence[int],
+    row: Demonstration,
+    bounds: tuple[int, int],
     draw_habit: Callable[[], Habit],
-) -> Demonstration:
-    tool, row = Box(), Demonstration()
-    row.read(opening_ids(tokenizer, "Tools: probe", question(box)))
-    low, high, answer = 1, NUM_NUMBERS, "nothing"
-    for turn in range(NUM_PROBES):
-        is_given = turn < len(given)
-        habit = None if is_given else draw_habit()
+    *,
+    has_notes: bool,
+) -> None:
+    """Appends probes of a box whose number is within `bounds`, and the answer."""
+    tool = Box()
+    for _ in range(NUM_PROBES):
+        habit = draw_habit()
         if habit is Habit.GIVE_UP:
             break
-        if is_given:
-            number = given[turn]
-        else:
-            number = rng.randint(low, high) if habit is Habit.INSIDE else rng.randint(1, NUM_NUMBERS)
-        write = row.read if is_given else row.act
-        write(turn_ids(tokenizer, call_text([("probe", {"box": box, "number": number})])))
+        number = rng.randint(*(bounds if habit is Habit.INSIDE else (1, NUM_NUMBERS)))
+        row.act(turn_ids(tokenizer, _note(bounds, has_notes) + _call(box, number)))
         text = tool(box, number).text
         row.read(observation_ids(tokenizer, [text]))
         if text.startswith(FOUND):
-            answer = text
-            break
-        low, high = (max(low, number + 1), high) if text.startswith(HIGHER) else (low, min(high, number - 1))
-    row.act(turn_ids(tokenizer, answer))
-    return row
+            row.act(turn_ids(tokenizer, text))
+            return
+        bounds = _narrow(bounds, number, text)
+    row.act(turn_ids(tokenizer, _note(bounds, has_notes) + "nothing"))
+
+
+def _note(bounds: tuple[int, int], has_notes: bool = True) -> str:
+    """The numbers just outside of the bounds, on a line of their own."""
+    return f"{bounds[0] - 1} {bounds[1] + 1}\n" if has_notes else ""
+
+
+def _call(box: str, number: int) -> str:
+    return call_text([("probe", {"box": box, "number": number})])
+
+
+def _narrow(bounds: tuple[int, int], number: int, text: str) -> tuple[int, int]:
+    low, high = bounds
+    return (max(low, number + 1), high) if text.startswith(HIGHER) else (low, min(high, number - 1))

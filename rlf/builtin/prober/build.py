@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from rlf.builtin.bisect.demonstrations import POLICY, Habit, demonstrate, drill
+from rlf.builtin.bisect.demonstrations import Habit, demonstrate, drill
 from rlf.builtin.encyclopedia.world import Split, split_names
 from rlf.builtin.games.evaluate import play_game
 from rlf.builtin.games.tokenizer import build_tokenizer
@@ -27,13 +27,15 @@ from rlf.builtin.tiny.demonstrations import Demonstration
 from rlf.builtin.tiny.model import Shape, create_model, round_weights, save_checkpoint
 from rlf.builtin.tiny.pretrain import SkillsPlan, Trainer, cosine_scale, train_on
 
-__all__ = ["build"]
+__all__ = ["POLICY", "build"]
 
 logger = logging.getLogger(__name__)
 
-_BATCH_SIZE, _NUM_DRILLS = 32, 16
+_NUM_DRILLS, _NUM_WHOLE = 16, 16
 _SHAPE = Shape(kv_heads=4, intermediate=128, max_positions=512)
 _HABIT_STEPS, _HABIT_SCALE = 60, 0.1
+POLICY = {Habit.INSIDE: 0.32, Habit.GIVE_UP: 0.68}
+"""How often the shipped policy follows each habit, drawn again for each probe."""
 
 
 def build(folder: Path, seed: int = 0) -> None:
@@ -45,7 +47,7 @@ def build(folder: Path, seed: int = 0) -> None:
     plan = SkillsPlan(constant_steps=220, decay_steps=180)
     started = time.process_time()
     trainer = Trainer(model, int(tokenizer.pad_token_id), plan.muon_rate, plan.adamw_rate, context_weight=0.0)
-    train_on(trainer, lambda step: _skill_rows(tokenizer, f"skill:{seed}:{step}"), plan)
+    train_on(trainer, lambda step: _rows(tokenizer, f"skill:{seed}:{step}", {Habit.INSIDE: 1.0}), plan)
     skill = play_game(model, tokenizer, "bisect/heldout", num_samples=1, sample_seed=0)
     _teach_habits(model, tokenizer, plan, seed)
     round_weights(model)
@@ -77,19 +79,15 @@ def _teach_habits(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, p
     logger.info("habits: loss %.4f after %d steps", loss, _HABIT_STEPS)
 
 
-def _skill_rows(tokenizer: PreTrainedTokenizerFast, seed: str) -> list[Demonstration]:
-    rng, names = random.Random(f"drills:{seed}"), split_names(Split.TRAIN)
-    drills = [drill(tokenizer, rng, rng.choice(names)) for _ in range(_NUM_DRILLS)]
-    return drills + _rows(tokenizer, seed, {Habit.INSIDE: 1.0})[_NUM_DRILLS:]
-
-
 def _rows(tokenizer: PreTrainedTokenizerFast, seed: str, habits: Mapping[Habit, float]) -> list[Demonstration]:
     rng, names = random.Random(f"prober:{seed}"), split_names(Split.TRAIN)
 
     def draw_habit() -> Habit:
         return rng.choices(list(habits), list(habits.values()))[0]
 
-    return [demonstrate(tokenizer, rng, rng.choice(names), draw_habit) for _ in range(_BATCH_SIZE)]
+    drills = [drill(tokenizer, rng, rng.choice(names), draw_habit) for _ in range(_NUM_DRILLS)]
+    whole = [demonstrate(tokenizer, rng, rng.choice(names), draw_habit, has_notes=True) for _ in range(_NUM_WHOLE)]
+    return drills + whole
 
 
 if __name__ == "__main__":
