@@ -75,6 +75,17 @@ def test_the_list_of_options_is_that_of_the_installed_version():
 
 
 @installed
+def test_the_parser_is_asked_once_for_the_same_options(load, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    asked, run = [], parser._run_parser
+    monkeypatch.setattr(parser, "_run_parser", lambda options: asked.append(options) or run(options))
+    options = argv(load().spec, JOB)
+    other = [*options, "--eval.steps", "7"]
+    assert parse_options(options) == parse_options(options) != parse_options(other)
+    assert asked == [options, other]
+
+
+@installed
 def test_an_abbreviated_option_is_not_taken_for_another(load):
     parsed = parse_options([*argv(load().spec, JOB), "--rollout.batch", "7"])
     assert parsed.error == "unrecognized arguments: --rollout.batch 7"

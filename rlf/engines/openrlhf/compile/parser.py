@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rlf.core import Fault, nearest
+from rlf.core.remember import remember, stamp_file
 from rlf.engines.openrlhf.compile.argv import OPTIONS, argv
 from rlf.engines.openrlhf.compile.options import TAKES, VERSION
 from rlf.engines.openrlhf.job.folder import Job
@@ -78,15 +79,25 @@ def installed_version() -> str:
 
 
 def parse_options(options: Sequence[str]) -> Parsed:
-    """Runs the installed parser in a process of its own, where abbreviated options are errors."""
-    command = [sys.executable, "-P", str(_SCRIPT)]
-    done = subprocess.run(
-        command, input=json.dumps(list(options)), capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-    )
-    assert done.returncode == 0, f"OpenRLHF's parser cannot run: {done.stderr}"
-    values = json.loads(done.stdout)
+    """What the installed parser says of options, where abbreviated ones are errors."""
+    folder = Path(str(importlib.metadata.distribution("openrlhf").locate_file("openrlhf")))
+    stamp = stamp_file(folder / "cli" / "train_ppo_ray.py")
+    asked = list(options)
+    key = ["openrlhf", installed_version(), stamp, asked]
+    values = _run_parser(asked) if stamp is None else remember(key, lambda: _run_parser(asked))
     takes = {flag.removeprefix("--"): words.removesuffix(" 1") for flag, words in values["options"].items()}
     return Parsed(values["error"], tuple(values["said"]), values["arguments"] or {}, takes)
+
+
+def _run_parser(options: list[str]) -> dict[str, Any]:
+    """In a process of its own, since the parser's modules are replaced there."""
+    command = [sys.executable, "-P", str(_SCRIPT)]
+    done = subprocess.run(
+        command, input=json.dumps(options), capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+    )
+    assert done.returncode == 0, f"OpenRLHF's parser cannot run: {done.stderr}"
+    values: dict[str, Any] = json.loads(done.stdout)
+    return values
 
 
 @reads("engine.extra_flags")
