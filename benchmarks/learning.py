@@ -1,7 +1,7 @@
 """Every algorithm on the three tasks where something has to be found: how much is learned, how soon, and how surely.
 
 Run: `python benchmarks/learning.py [--quick] [--runs runs/learning] [--workers 2] [--table]`. Each setting is a sweep
-of rlf's over seeds; started again, the command continues what is unfinished. `--quick` is three settings, three seeds
+of rlf's over seeds; started again, the command continues what is unfinished. `--quick` is four settings, three seeds
 and half of the steps; `--table` prints what is there without running anything. The curve is the success of each
 step's own rollouts, on questions that come once in many steps; `after` is the held-out success after the last step.
 """
@@ -48,8 +48,9 @@ def name_settings() -> dict[str, tuple[str, ...]]:
     }
 
 
+SLOW = "grpo, rate 1e-4"
 QUICK = ("grpo", "reinforce_baseline")
-"""Settings of the quick mode."""
+"""Settings of the quick mode, which has `SLOW` on compose too: a tenth of the rate of that spec."""
 TURNS = "turn credit"
 """rooms_turns.yaml and bisect_turns.yaml as they are: what outcomes alone are held against."""
 
@@ -87,7 +88,7 @@ def list_units(*, quick: bool, seeds: int | None, only: Sequence[str]) -> list[U
     """Every unit whose `task, setting` is in `only`, or all; the quick mode has fewer and shorter ones."""
     names = QUICK if quick else tuple(name_settings())
     pairs = [(task, name) for name in names for task in STEPS_BY_TASK]
-    pairs += [("rooms", TURNS), ("bisect", TURNS)]
+    pairs += [("rooms", TURNS), ("bisect", TURNS), *([("compose", SLOW)] if quick else [])]
     num_seeds = seeds or (QUICK_SEEDS if quick else NUM_SEEDS)
     units = [Unit(task, name, num_seeds, STEPS_BY_TASK[task] // (2 if quick else 1)) for task, name in pairs]
     return [unit for unit in units if not only or f"{unit.task}, {unit.setting}" in only]
