@@ -21,6 +21,22 @@ SpecArguments = Annotated[
         autocompletion=complete_spec,
     ),
 ]
+TARGET = typer.Argument(
+    metavar="TARGET",
+    help="A run, RUN@STEP, a folder, a Hugging Face id or a `builtin:` name.",
+    show_default=False,
+    autocompletion=complete_run,
+)
+"""What `rlf chat` and `rlf serve` take."""
+TargetChanges = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[SPEC|KEY=VALUE]...",
+        help="Specs and overrides, if they differ from its run's.",
+        show_default=False,
+        autocompletion=complete_spec,
+    ),
+]
 DEFAULT_RUNS = Path("runs")
 RunsFolder = Annotated[Path, typer.Option("--runs", metavar="DIR", help="Folder of runs and their lineage.")]
 RunName = Annotated[

@@ -13,8 +13,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from rlf.cli.arguments import DEFAULT_RUNS, RunsFolder, runs_option, split_arguments
-from rlf.cli.completion import complete_run, complete_spec
+from rlf.cli.arguments import DEFAULT_RUNS, TARGET, RunsFolder, TargetChanges, runs_option, split_arguments
 from rlf.cli.output import facts_table, stdout_console
 from rlf.core.errors import RlfError
 from rlf.reports.quantities import counted, visible
@@ -39,24 +38,8 @@ _HELP = {
 
 
 def chat(
-    target: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="TARGET",
-            help="A run, RUN@STEP, a folder, a Hugging Face id or a `builtin:` name.",
-            show_default=False,
-            autocompletion=complete_run,
-        ),
-    ] = None,
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[SPEC|KEY=VALUE]...",
-            help="Specs and overrides, if they differ from its run's.",
-            show_default=False,
-            autocompletion=complete_spec,
-        ),
-    ] = None,
+    target: Annotated[str | None, TARGET] = None,
+    arguments: TargetChanges = None,
     endpoint: Annotated[
         str | None, typer.Option("--endpoint", metavar="URL", help="Talk to a model of an OpenAI-compatible server.")
     ] = None,

@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlf.cli.arguments import DEFAULT_RUNS, AsJson, CertificateFile, KeyFile, RunsFolder, split_arguments
-from rlf.cli.completion import complete_run, complete_spec
+from rlf.cli.arguments import (
+    DEFAULT_RUNS,
+    TARGET,
+    AsJson,
+    CertificateFile,
+    KeyFile,
+    RunsFolder,
+    TargetChanges,
+    split_arguments,
+)
 from rlf.cli.envelope import print_result
 from rlf.core.errors import RlfError
 
@@ -18,24 +26,8 @@ if TYPE_CHECKING:
 
 
 def serve(
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="TARGET",
-            help="A run, RUN@STEP, a folder, a Hugging Face id or a `builtin:` name.",
-            show_default=False,
-            autocompletion=complete_run,
-        ),
-    ],
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[SPEC|KEY=VALUE]...",
-            help="Specs and overrides, if they differ from its run's.",
-            show_default=False,
-            autocompletion=complete_spec,
-        ),
-    ] = None,
+    target: Annotated[str, TARGET],
+    arguments: TargetChanges = None,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes any that is free.")] = 8000,
     name: Annotated[

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, TextClause, and_, case, func, select, text, tuple_
+from sqlalchemy import Connection, Select, Table, and_, case, func, select, text, tuple_
 
 from rlf.core import RlfError, nearest
 from rlf.core.errors import NotFoundError
@@ -48,6 +48,14 @@ from rlf.lineage.records import (
 )
 from rlf.lineage.store import Store
 from rlf.lineage.text_index import TextIndex, all_text
+from rlf.lineage.trajectory_rows import (
+    filter_conditions,
+    find_row,
+    order_query,
+    paid_conditions,
+    read_asked,
+    read_wholes,
+)
 from rlf.lineage.values import (
     AnyRow,
     blob_names,
@@ -55,7 +63,6 @@ from rlf.lineage.values import (
     metrics,
     run,
     run_line,
-    stored_trajectory,
     summary,
     tool_summary,
     value,
@@ -255,7 +262,7 @@ class Reader:
     def trajectories(self, run_id: str, wanted: TrajectoryFilter = _ANY) -> list[TrajectorySummary]:
         """Trajectories by phase, step and position, without tokens and turns."""
         columns = tables.trajectories.c
-        query = select(tables.trajectories).where(columns.run_id == run_id, *_filter_conditions(wanted))
+        query = select(tables.trajectories).where(columns.run_id == run_id, *filter_conditions(wanted))
         order = (
             (columns.advantage.desc(), columns.id) if wanted.best_first else (columns.phase, columns.step, columns.k)
         )
@@ -276,10 +283,10 @@ class Reader:
             after: phase, step and position of the one before the first that is wanted.
         """
         table = tables.trajectories
-        query = select(table).where(table.c.run_id == run_id, *_filter_conditions(wanted))
+        query = select(table).where(table.c.run_id == run_id, *filter_conditions(wanted))
         with self.store.read() as connection:
-            last = None if after is None else _trajectory_row(connection, run_id, after[2], after[1], after[0])
-            return _read_asked(connection, connection.execute(_order_query(query, order, last).limit(limit)).all())
+            last = None if after is None else find_row(connection, run_id, after[2], after[1], after[0])
+            return read_asked(connection, connection.execute(order_query(query, order, last).limit(limit)).all())
 
     def with_words(self, run_id: str, heads: Sequence[TrajectorySummary], text: str) -> list[TrajectorySummary]:
         """Those of a run's trajectories that can hold a text, in their order; all where no index can be kept."""
@@ -315,16 +322,16 @@ class Reader:
     def paid_by_step(self, run_id: str, phase: str, threshold: float) -> dict[int, int]:
         """How many trajectories of each step did not succeed and have at least a reward."""
         table = tables.trajectories.c
-        query = select(table.step, func.count().label("number")).where(*_paid_conditions(run_id, phase, threshold))
+        query = select(table.step, func.count().label("number")).where(*paid_conditions(run_id, phase, threshold))
         return {row.step: row.number for row in self._fetch_all(query.group_by(table.step))}
 
     def paid(self, run_id: str, phase: str, threshold: float, limit: int) -> list[Asked]:
         """Those trajectories, the highest reward first, then the latest."""
         table = tables.trajectories
-        query = select(table).where(*_paid_conditions(run_id, phase, threshold))
+        query = select(table).where(*paid_conditions(run_id, phase, threshold))
         with self.store.read() as connection:
             rows = connection.execute(query.order_by(table.c.reward.desc(), table.c.step.desc()).limit(limit)).all()
-            return _read_asked(connection, rows)
+            return read_asked(connection, rows)
 
     def neighbours(
         self, run_id: str, wanted: TrajectoryFilter, place: tuple[str, int, int]
@@ -332,7 +339,7 @@ class Reader:
         """The trajectories before and behind a place among those that a filter wants."""
         table = tables.trajectories
         key, here = tuple_(table.c.phase, table.c.step, table.c.k), tuple_(*place)
-        query = select(table).where(table.c.run_id == run_id, *_filter_conditions(wanted)).limit(1)
+        query = select(table).where(table.c.run_id == run_id, *filter_conditions(wanted)).limit(1)
         order = (table.c.phase, table.c.step, table.c.k)
         with self.store.read() as connection:
             before = connection.execute(query.where(key < here).order_by(*(one.desc() for one in order))).first()
@@ -346,8 +353,8 @@ class Reader:
             RlfError: There is none; the message says what there is.
         """
         with self.store.read() as connection:
-            row = _trajectory_row(connection, run_id, k, step, phase)
-            stored = _read_whole_trajectory(connection, row)
+            row = find_row(connection, run_id, k, step, phase)
+            stored = read_wholes(connection, [row])[0]
         if stored is None:
             raise RlfError(f"run {run_id}: {phase} trajectory {k} of step {row.step} was thinned by `rlf runs gc`.")
         return stored
@@ -355,9 +362,8 @@ class Reader:
     def whole(self, run_id: str, summary: TrajectorySummary) -> StoredTrajectory | None:
         """The whole trajectory of a summary; None when it was thinned."""
         with self.store.read() as connection:
-            return _read_whole_trajectory(
-                connection, _trajectory_row(connection, run_id, summary.k, summary.step, summary.phase)
-            )
+            row = find_row(connection, run_id, summary.k, summary.step, summary.phase)
+            return read_wholes(connection, [row])[0]
 
     def wholes(self, run_id: str, heads: Sequence[TrajectorySummary]) -> list[StoredTrajectory | None]:
         """The same of several, in their order."""
@@ -369,7 +375,7 @@ class Reader:
             for start in range(0, len(places), _FEW):
                 here = key.in_(places[start : start + _FEW])
                 rows = connection.execute(select(table).where(table.c.run_id == run_id, here)).all()
-                stored = zip(rows, _read_wholes(connection, rows), strict=True)
+                stored = zip(rows, read_wholes(connection, rows), strict=True)
                 found |= {(row.phase, row.step, row.k): one for row, one in stored}
         return [found.get(place) for place in places]
 
@@ -387,7 +393,7 @@ class Reader:
         query = (
             select(tables.tool_calls, of.phase, of.step, of.k, of.trajectory_id)
             .join(tables.trajectories, of.id == calls.trajectory_ref)
-            .where(of.run_id == run_id, wanted_here | calls.inner.is_not(None), *_filter_conditions(wanted))
+            .where(of.run_id == run_id, wanted_here | calls.inner.is_not(None), *filter_conditions(wanted))
             .order_by(of.phase, of.step, of.k, calls.turn, calls.position)
         )
         if Outcome.OK not in outcomes:  # few: found by their indexes, in any run
@@ -463,15 +469,6 @@ def _select_of_run(table: Table, run_id: str) -> Select[Any]:
     return select(table).where(table.c.run_id == run_id)
 
 
-def _read_parts(connection: Connection, table: Table, refs: Sequence[int]) -> dict[int, list[AnyRow]]:
-    """What a table has of trajectories, by their numbers."""
-    found: dict[int, list[AnyRow]] = {ref: [] for ref in refs}
-    query = select(table).where(table.c.trajectory_ref.in_(refs)).order_by(*table.primary_key)
-    for row in connection.execute(query):
-        found[row.trajectory_ref].append(row)
-    return found
-
-
 def _match_name(name: str, ids: list[str]) -> str:
     """The id that a name stands for; `ids` are newest first."""
     if not ids:
@@ -499,116 +496,3 @@ def _read_run_files(connection: Connection, run_ids: list[str]) -> dict[str, lis
     for row in connection.execute(query.order_by(table.c.role, table.c.path)):
         by_run[row.run_id].append(FileRecord(row.role, row.path, row.sha256, row.text_sha256))
     return by_run
-
-
-def _read_asked(connection: Connection, rows: Sequence[AnyRow]) -> list[Asked]:
-    """Trajectories with their questions, of which each is read once."""
-    blobs = read_blobs(connection, {row.task_sha256 for row in rows if row.task_sha256 is not None})
-    questions = {name: decode_task(data, "", None).messages[-1].content for name, data in blobs.items()}
-    return [Asked(summary(row), questions.get(row.task_sha256, "")) for row in rows]
-
-
-def _paid_conditions(run_id: str, phase: str, threshold: float) -> tuple[ColumnElement[bool] | TextClause, ...]:
-    table = tables.trajectories.c
-    return (table.run_id == run_id, table.phase == phase, table.reward >= threshold, text(tables.FAILED))
-
-
-def _order_query(query: Select[Any], order: TrajectoryOrder, last: AnyRow | None) -> Select[Any]:
-    """A query in an order, from behind a row on: by key, so that late pages cost what early ones do."""
-    columns = tables.trajectories.c
-    if order is TrajectoryOrder.PLACE:
-        key = (columns.phase, columns.step, columns.k)
-        behind = None if last is None else tuple_(*key) > tuple_(last.phase, last.step, last.k)
-        return (query if behind is None else query.where(behind)).order_by(*key)
-    by = columns[order.value]
-    query = query.where(by.is_not(None))
-    if last is not None:
-        value = getattr(last, order.value)
-        further = by > value if order is TrajectoryOrder.WORST else by < value
-        query = query.where(further | ((by == value) & (columns.id > last.id)))
-    return query.order_by(by if order is TrajectoryOrder.WORST else by.desc(), columns.id)
-
-
-def _filter_conditions(wanted: TrajectoryFilter) -> Iterator[ColumnElement[bool] | TextClause]:
-    columns = tables.trajectories.c
-    for name in ("phase", "step", "task_id", "stop"):
-        if (asked := getattr(wanted, name)) is not None:
-            yield columns[name] == asked
-    if wanted.succeeded is not None:
-        yield func.coalesce(columns.success, 0.0) >= 1.0 if wanted.succeeded else text(tables.FAILED)
-    if wanted.after_step is not None:
-        yield columns.step > wanted.after_step
-    if wanted.best_first:
-        yield columns.advantage.is_not(None)
-    if wanted.tool is not None or wanted.outcomes:
-        calls = tables.tool_calls.c
-        of_it: list[ColumnElement[bool]] = [] if wanted.tool is None else [calls.name == wanted.tool]
-        of_it += [calls.outcome.in_(wanted.outcomes)] if wanted.outcomes else []
-        if wanted.outcomes and Outcome.OK not in wanted.outcomes:  # few: found by their index, in any run
-            yield columns.id.in_(select(calls.trajectory_ref).where(*of_it, text(tables.CALL_FAILED)))
-        else:
-            yield select(calls.name).where(calls.trajectory_ref == columns.id, *of_it).exists()
-    if wanted.failure is not None:
-        failures = tables.parse_failures.c
-        yield (
-            select(failures.kind).where(failures.trajectory_ref == columns.id, failures.kind == wanted.failure).exists()
-        )
-
-
-def _trajectory_row(connection: Connection, run_id: str, k: int, step: int | None, phase: str) -> AnyRow:
-    table = tables.trajectories
-    query = select(table).where(table.c.run_id == run_id, table.c.phase == phase, table.c.k == k)
-    if step is None:
-        newest = select(func.max(table.c.step)).where(table.c.run_id == run_id, table.c.phase == phase)
-        query = query.where(table.c.step == newest.scalar_subquery())
-    else:
-        query = query.where(table.c.step == step)
-    row = connection.execute(query).first()
-    if row is None:
-        raise NotFoundError(_what_there_is(connection, run_id, k, step, phase))
-    return row
-
-
-def is_readable(connection: Connection, ref: int) -> bool:
-    """Whether a trajectory of a lineage that was damaged can be read, or was thinned."""
-    row = connection.execute(select(tables.trajectories).where(tables.trajectories.c.id == ref)).one()
-    try:
-        stored = _read_whole_trajectory(connection, row)
-    except Exception:  # noqa: BLE001 - damage shows in any way
-        return False
-    return stored is None or len(stored.scored.trajectory.tokens) == row.num_tokens
-
-
-def _read_whole_trajectory(connection: Connection, row: AnyRow) -> StoredTrajectory | None:
-    return _read_wholes(connection, [row])[0]
-
-
-def _read_wholes(connection: Connection, rows: Sequence[AnyRow]) -> list[StoredTrajectory | None]:
-    """Trajectories with all that hangs on them; None for one that was thinned."""
-    refs = [row.id for row in rows]
-    payloads, scores, calls, failures = (
-        _read_parts(connection, table, refs)
-        for table in (tables.payloads, tables.scores, tables.tool_calls, tables.parse_failures)
-    )
-    kept = [row for row in rows if payloads[row.id]]
-    blobs = read_blobs(connection, blob_names(kept, [call for row in kept for call in calls[row.id]]))
-    return [
-        stored_trajectory(row, payloads[row.id][0].data, scores[row.id], calls[row.id], failures[row.id], blobs)
-        if payloads[row.id]
-        else None
-        for row in rows
-    ]
-
-
-def _what_there_is(connection: Connection, run_id: str, k: int, step: int | None, phase: str) -> str:
-    columns = tables.trajectories.c
-    query = (
-        select(columns.phase, func.min(columns.step), func.max(columns.step), func.max(columns.k))
-        .where(columns.run_id == run_id)
-        .group_by(columns.phase)
-    )
-    there = [f"{name} steps {first}..{last}, k 0..{most}" for name, first, last, most in connection.execute(query)]
-    asked = f"{phase} trajectory {k}" + ("" if step is None else f" of step {step}")
-    if not there:
-        return f"run {run_id}: no {asked}. There are: none yet; they are stored when a step or an evaluation ends."
-    return f"run {run_id}: no {asked}. There are: {'; '.join(there)}. Choose with --phase and --step."

@@ -128,6 +128,14 @@ class Gate(StrictModel, allow_inf_nan=False):
     """Its value must not exceed this; None: no bound."""
 
 
+def check_order(bounds: tuple[float, float] | None) -> tuple[float, float] | None:
+    """A range, whose lower bound is first; for validators of fields that hold one."""
+    if bounds is not None and not bounds[0] < bounds[1]:
+        words = f"got [{bounds[0]:g}, {bounds[1]:g}]; expected the lower bound first. Swap them."
+        raise PydanticCustomError("range_order", "{reason}", {"reason": words})
+    return bounds
+
+
 class Term(Kind, ABC, allow_inf_nan=False):
     """One term of the reward. Fields are its YAML keys; validating a mapping gives the class of its `kind`."""
 
@@ -156,13 +164,7 @@ class Term(Kind, ABC, allow_inf_nan=False):
     tests: tuple[Example, ...] = ()
     """Trajectories with the value they must have; `rlf rewards test` scores them."""
 
-    @field_validator("clip")
-    @classmethod
-    def _clip_is_ordered(cls, clip: tuple[float, float] | None) -> tuple[float, float] | None:
-        if clip is not None and not clip[0] < clip[1]:
-            words = f"got [{clip[0]:g}, {clip[1]:g}]; expected the lower bound first. Swap them."
-            raise PydanticCustomError("clip_order", "{reason}", {"reason": words})
-        return clip
+    _clip_is_ordered = field_validator("clip")(check_order)
 
     @field_validator("stage")
     @classmethod

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from rlf.rewards.term import RewardContext, Scorer, Scoring, Stage, Term, Verdict
+from rlf.rewards.term import RewardContext, Scorer, Scoring, Stage, Term, Verdict, check_order
 from rlf.types import Trajectory
 
 
@@ -26,13 +26,7 @@ class EnvTerm(Term):
     range: tuple[float, float] = (0.0, 1.0)
     """Least and greatest value; one outside is a fault of the world."""
 
-    @field_validator("range")
-    @classmethod
-    def _range_is_ordered(cls, bounds: tuple[float, float]) -> tuple[float, float]:
-        if not bounds[0] < bounds[1]:
-            words = f"got [{bounds[0]:g}, {bounds[1]:g}]; expected the lower bound first. Swap them."
-            raise PydanticCustomError("range_order", "{reason}", {"reason": words})
-        return bounds
+    _range_is_ordered = field_validator("range")(check_order)
 
     @model_validator(mode="after")
     def _score_is_named(self) -> Self:

@@ -29,7 +29,7 @@ from rlf.rewards.judging.settings import (
     is_about_groups,
 )
 from rlf.rewards.judging.words import DEFAULT_PROMPTS, SHAPES
-from rlf.rewards.term import RewardContext, Scorer, Term, Unscorable
+from rlf.rewards.term import RewardContext, Scorer, Term, Unscorable, check_order
 
 MAX_EXPECTED = 100
 """Highest score that `read: expected` takes: each must be one token of the judge's."""
@@ -89,12 +89,7 @@ class JudgeTerm(Term):
     def _likeliest_unless_said(cls, sampling: Any) -> Any:
         return {"temperature": 0.0, **sampling} if isinstance(sampling, Mapping) else sampling
 
-    @field_validator("range")
-    @classmethod
-    def _range_is_ordered(cls, bounds: tuple[float, float]) -> tuple[float, float]:
-        if not bounds[0] < bounds[1]:
-            raise _judge_fault(f"got [{bounds[0]:g}, {bounds[1]:g}]; expected the lower bound first. Swap them.")
-        return bounds
+    _range_is_ordered = field_validator("range")(check_order)
 
     @field_validator("criteria")
     @classmethod

@@ -9,13 +9,12 @@ from inspect import Parameter
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
-from pydantic_core import PydanticCustomError
 
 from rlf.core.callables import CallableName
 from rlf.core.definitions import find_definition
 from rlf.rewards.calling import OwnFunction, TookTooLong, check_function
 from rlf.rewards.judging.view import plain
-from rlf.rewards.term import RewardContext, Scorer, Scoring, Stage, Term, Verdict
+from rlf.rewards.term import RewardContext, Scorer, Scoring, Stage, Term, Verdict, check_order
 from rlf.types import Trajectory
 
 
@@ -54,13 +53,7 @@ class PythonTerm(Term):
     range: tuple[float, float] | None = None
     """Least and greatest value; one outside is a fault of the function. None: any finite number."""
 
-    @field_validator("range")
-    @classmethod
-    def _range_is_ordered(cls, bounds: tuple[float, float] | None) -> tuple[float, float] | None:
-        if bounds is not None and not bounds[0] < bounds[1]:
-            words = f"got [{bounds[0]:g}, {bounds[1]:g}]; expected the lower bound first. Swap them."
-            raise PydanticCustomError("range_order", "{reason}", {"reason": words})
-        return bounds
+    _range_is_ordered = field_validator("range")(check_order)
 
     @property
     def bounds(self) -> tuple[float, float]:

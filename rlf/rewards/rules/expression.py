@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 from rlf.core import nearest
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.sample import Sample
-from rlf.rewards.term import Scoring, Verdict
+from rlf.rewards.term import Scoring, Verdict, check_order
 from rlf.types import Outcome, Trajectory
 
 _MAX_CHARS, _MAX_NODES = 500, 100
@@ -70,13 +70,7 @@ class Expression(Rule):
             raise PydanticCustomError("formula", "{reason}", {"reason": str(error)}) from error
         return formula
 
-    @field_validator("range")
-    @classmethod
-    def _range_is_ordered(cls, bounds: tuple[float, float]) -> tuple[float, float]:
-        if not bounds[0] < bounds[1]:
-            words = f"got [{bounds[0]:g}, {bounds[1]:g}]; expected the lower bound first. Swap them."
-            raise PydanticCustomError("range_order", "{reason}", {"reason": words})
-        return bounds
+    _range_is_ordered = field_validator("range")(check_order)
 
     @property
     def bounds(self) -> tuple[float, float]:
