@@ -127,7 +127,7 @@ def test_worlds_of_many_tools_want_room_for_one_call_each(monkeypatch):
     monkeypatch.setattr(executor, "affordable_calls", lambda number: wanted.append(number) or number)
     pool = WorldPool(EnvSpec.model_validate(world("Counter", limits={"max_concurrency": 64})), seed=0)
     assert len(pool.declarations) == 2
-    executor.Executor(pool.declarations)._shared_gate(pool.declarations)
+    executor.Executor(pool.declarations)._shared_gate()
     assert wanted[-1] == 64
 
 
