@@ -11,8 +11,9 @@ import pytest
 
 from rlf.engines.openrlhf.compile import parser
 from rlf.engines.openrlhf.compile.argv import argv
-from rlf.engines.openrlhf.compile.options import TAKES, VERSION
+from rlf.engines.openrlhf.compile.options import TAKES
 from rlf.engines.openrlhf.compile.parser import check_options, find_flag_faults, parse_options
+from rlf.engines.openrlhf.versions import VERSION
 from rlf.plan import compile as compile_plan
 from rlf.spec import load_spec
 

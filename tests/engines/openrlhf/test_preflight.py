@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from rlf.core import RlfError
+from rlf.core import RlfError, RunError
+from rlf.engines.openrlhf import versions
+from rlf.engines.openrlhf.compile import parser
+from rlf.engines.openrlhf.rehearse.env import RehearsalEnvironment
 from rlf.testing.vision import make_tiny_llava
 
 from .test_engine import place, start
@@ -47,3 +52,13 @@ def test_a_tool_that_does_not_open(tmp_path):
     with pytest.raises(RlfError, match="no licence in this process"):
         start(tmp_path / "runs", extra=[tool])
     assert list(tmp_path.glob("runs/*/job")) == []
+
+
+def test_a_python_without_a_wheel_of_openrlhf_is_named_by_the_check_and_the_setup(tmp_path, load, monkeypatch):
+    monkeypatch.setattr(versions, "NEWEST_PYTHON", (3, 10))
+    monkeypatch.setattr(parser, "is_installed", lambda: False)
+    why = f"cannot be installed for Python 3.{sys.version_info.minor}: it has wheels up to 3.10"
+    _, (warning,) = parser.check_options(load())
+    assert why in warning.message
+    with pytest.raises(RunError, match=why):
+        RehearsalEnvironment(tmp_path / "environment").setup(vllm=False, tell=str)

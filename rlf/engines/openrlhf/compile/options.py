@@ -5,7 +5,6 @@ A test holds it against the parser of the installed version.
 
 from __future__ import annotations
 
-VERSION = "0.11.2"
 _BY_VALUE = {
     "float": (
         "actor.adam.eps actor.adam.lr actor.adam.weight_decay actor.aux_loss_coef actor.dual_clip "

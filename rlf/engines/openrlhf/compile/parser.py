@@ -17,9 +17,10 @@ from typing import Any
 from rlf.core import Fault, nearest
 from rlf.core.remember import remember, stamp_file
 from rlf.engines.openrlhf.compile.argv import OPTIONS, argv
-from rlf.engines.openrlhf.compile.options import TAKES, VERSION
+from rlf.engines.openrlhf.compile.options import TAKES
 from rlf.engines.openrlhf.job.folder import Job
 from rlf.engines.openrlhf.settings import OpenRlhfSettings, openrlhf_settings
+from rlf.engines.openrlhf.versions import VERSION, find_python_complaint
 from rlf.spec import LoadedSpec
 from rlf.spec.checks import reads
 from rlf.spec.reading.nodes import KeyPath
@@ -128,7 +129,10 @@ def check_options(loaded: LoadedSpec) -> tuple[list[Fault], list[Fault]]:
     ]
     if not is_installed():
         message = f"OpenRLHF is not installed: its options were checked only against rlf's list for {VERSION}. "
+        complaint = find_python_complaint()
         fix = f"Run `pip install --no-deps openrlhf=={VERSION}` to have its own parser check them."
+        if complaint is not None:
+            fix = f"{complaint}. Use an older Python to have its own parser check them, and to run the job."
         return [], [*counted, loaded.fault(("engine", "kind"), message + fix)]
     parsed = parse_options(argv(loaded.spec, Job(Path("/job"), Path("/job"))))
     if installed_version() != VERSION:

