@@ -89,15 +89,17 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _record_hostile(store) -> None:
-    """A run whose tool returned what would run in a careless page."""
+    """A run whose tool returned what would run in a careless page, the second time with 5 MB behind it."""
     record = run_record("20260102-030402-abc2")
     start_run(store, record)
     call = CallRecord(ToolCall("search", {"query": HOSTILE}), ToolResult(Outcome.OK, HOSTILE))
     turn = Turn(2, 4, 5, f"{HOSTILE}<|im_end|>", calls=(call,))
     played = replace(trajectory(0, succeeds=True), turns=(turn,))
     item = replace(scored(0, succeeds=True), trajectory=played)
+    longest = replace(call, result=ToolResult(Outcome.OK, HOSTILE + "\u4e16" * 5_000_000))
+    other = replace(item, trajectory=replace(played, turns=(replace(turn, calls=(longest,)),)))
     with Recorder(store, record.id) as recorder:
-        recorder(StepFinished(1, step_metrics(0.5, random.Random(0)), (item,), (0.5,)))
+        recorder(StepFinished(1, step_metrics(0.5, random.Random(0)), (item, other), (0.5, 0.5)))
 
 
 @pytest.fixture(scope="package")

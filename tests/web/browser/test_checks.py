@@ -15,9 +15,9 @@ from rlf.api.fresh.tasks import rescore
 from rlf.api.specs.plans import check_spec
 from rlf.lineage import Recorder, open_store, start_run
 from rlf.plan import plan_to_json
-from rlf.types import StepFinished
+from rlf.types import EvaluationFinished, StepFinished
 
-from ...reports.synthetic import run_record, scored
+from ...reports.synthetic import events, run_record, scored
 from .conftest import serving
 
 COMPARED = "a=20260102-030400-abc0&a=20260102-030401-abc1"
@@ -35,12 +35,31 @@ def test_the_matrix_has_every_question_of_each_arm_and_a_mark_opens_both_answers
     link.focus()
     page.keyboard.press("Enter")
     opened = page.locator("details.flip[open]")
+    opened.locator(".pair > h3").nth(1).wait_for()
     assert opened.locator(".pair > h3").all_inner_texts() == ["A", "B"]
     assert opened.locator(".turn.first").count() == 1
     address = page.url
     page.reload()
     page.locator("details.flip[open] .pair").wait_for()
     assert page.url == address
+
+
+def test_an_interval_never_vanishes_where_all_pairs_differ_alike(visit, project):
+    ids = [f"20260102-03050{arm}-d1d{arm}" for arm in (0, 1)]
+    with open_store(project / "runs" / "rlf.db") as store:
+        for run_id, rate in zip(ids, (1.0, 0.0), strict=True):
+            start_run(store, run_record(run_id))
+            made = events(num_steps=1, eval_every=1, num_questions=12)
+            outcome = [scored(number, succeeds=rate == 1.0) for number in range(12)]
+            with Recorder(store, run_id) as recorder:
+                for event in made:
+                    if isinstance(event, EvaluationFinished):
+                        metrics = event.metrics | {"success": rate}
+                        event = replace(event, metrics=metrics, trajectories=outcome)
+                    recorder(event)
+    verdict = visit(f"/compare?a={ids[0]}&a={ids[1]}").locator("p.verdict").inner_text()
+    low, high = re.search(r"95 % CI ([\d.]+) to ([\d.]+)", verdict).groups()
+    assert "100.0 points" in verdict and float(high) - float(low) > 10, verdict
 
 
 def test_a_function_that_was_edited_on_disk_is_checked_as_it_is_now(visit, project):

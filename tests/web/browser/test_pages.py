@@ -41,8 +41,9 @@ def test_a_page_asks_no_other_host_and_axe_finds_nothing_serious_in_it(visit, na
         assert _violations(page, "{resultTypes: ['violations']}") == []
         page.emulate_media(color_scheme="dark")
         assert _violations(page, "{runOnly: ['color-contrast']}") == []
-    page.set_viewport_size({"width": 390, "height": 844})
-    page.wait_for_function("() => document.documentElement.scrollWidth <= innerWidth")  # curves are drawn again
+    for width, height in ((640, 400), (390, 844)):  # 1280 by 800 at 200 %, and a phone
+        page.set_viewport_size({"width": width, "height": height})
+        page.wait_for_function("() => document.documentElement.scrollWidth <= innerWidth")  # curves are drawn again
 
 
 def _violations(page, options: str) -> list[str]:

@@ -82,6 +82,28 @@ def test_a_fault_is_marked_while_one_types_fixed_by_a_button_and_saved(visit, pr
     page.locator("#saved", has_text=re.compile("^saved$")).wait_for()
     assert "learning_rate: 3e-4" in (project / "specs" / "broken.yaml").read_text()
     assert sorted(path for path in project.rglob("*") if "runs" not in path.parts) == before
+    page.locator(".cm-line", has_text="learning_rate").click()
+    page.keyboard.press("Home")
+    page.keyboard.press("Control+ArrowRight")
+    times = [_time_mark(page) for _ in range(3)]
+    assert min(seconds - check for check, seconds in times) < 1.5
+
+
+def _time_mark(page):
+    """How long a check takes by itself, and until a fault that is typed is marked."""
+    path = page.url.split("/specs/", 1)[1]
+    options = (
+        "{method: 'POST', headers: {'Content-Type': 'application/json', 'X-RLF': '1'}, body: JSON.stringify({path})}"
+    )
+    began = time.monotonic()
+    page.evaluate(f"path => fetch('/api/v1/check', {options}).then(answer => answer.json())", path)
+    checked = time.monotonic()
+    page.keyboard.press("Backspace")
+    page.locator(".cm-lintRange-error").wait_for()
+    marked = time.monotonic()
+    page.keyboard.type("e")
+    page.locator(".cm-lintRange-error").wait_for(state="detached")
+    return checked - began, marked - checked
 
 
 def test_keys_of_the_schema_are_offered_where_one_types(visit):
@@ -99,6 +121,23 @@ def test_what_a_tool_returned_is_text_and_nothing_in_it_runs(visit):
     shown = page.locator(".call .fed").inner_text()
     assert "<script>window.attacked = true</script>" in shown and "\\u202e\\x1b[31m" in shown
     assert page.evaluate("() => window.attacked") is None
+
+
+def test_five_megabytes_of_a_tool_are_folded_and_cost_a_page_nothing(visit):
+    page = visit("/runs/20260102-030402-abc2/t/train/1/1")
+    assert len(page.content()) < 1_000_000
+    page.locator(".call summary").click()
+    assert page.locator(".call .fed").inner_text().startswith("<script>window.attacked = true</script>")
+    assert page.evaluate("() => window.attacked") is None
+    times = [_time_load(page) for _ in range(3)]
+    page.goto(page.url.replace("/1/1", "/1/0"))
+    assert min(times) < 1.0 + min(_time_load(page) for _ in range(3))
+
+
+def _time_load(page):
+    began = time.monotonic()
+    page.reload()
+    return time.monotonic() - began
 
 
 @pytest.mark.parametrize("file", ["specs/search.yaml", "tool_specs/search.yaml"])
@@ -189,24 +228,26 @@ def test_a_page_goes_on_by_itself_when_its_server_is_gone_and_comes_back(visit, 
     with open_store(tmp_path / "runs/rlf.db") as store:
         start_run(store, record)
         with Recorder(store, record.id) as recorder:
-            made = events(num_steps=3, eval_every=9, num_questions=3)
+            made = events(num_steps=4, eval_every=9, num_questions=3)
             steps = [event for event in made if isinstance(event, StepFinished)]
             with serving(project, tmp_path / "runs") as port:
                 page = visit(f"http://127.0.0.1:{port}/runs/{record.id}")
-                page.wait_for_timeout(1000)
-                for number, event in enumerate(steps[:2], start=1):
+                loaded, took = min(_time_load(page) for _ in range(3)), []
+                for number, event in enumerate(steps[:3], start=1):
+                    page.wait_for_timeout(1000)
                     recorder(event)
                     recorder.flush()
-                    began = time.process_time(), time.monotonic()
+                    began = time.monotonic()
                     page.locator(f"#live[data-step='{number}']").wait_for()
-                    assert time.monotonic() - began[1] < 1.5 + 10 * (time.process_time() - began[0]) + 5
+                    took.append(time.monotonic() - began)
+                assert min(took) < 1.5 + loaded
                 page.evaluate("() => { window.kept = true }")
             page.locator("#connection", has_text="reconnecting").wait_for(state="attached")
-            recorder(steps[2])
+            recorder(steps[3])
             recorder.flush()
             with serving(project, tmp_path / "runs", port):
-                page.locator("#live[data-step='3']").wait_for()
-                page.locator(".progress-line", has_text="3").wait_for()
+                page.locator("#live[data-step='4']").wait_for()
+                page.locator(".progress-line", has_text="4").wait_for()
                 assert page.locator("#connection").inner_text() == ""
                 page.locator("#curves").get_by_text("table").first.click()
                 cells = page.locator("#curves table").first.locator("tbody tr td:first-child").all_inner_texts()
