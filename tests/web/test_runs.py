@@ -32,8 +32,11 @@ def test_a_filter_is_that_of_the_command_line(client):
     assert refused.status_code == 422 and "step" in refused.json()["error"]["message"]
 
 
-def test_an_empty_folder_has_no_runs(clients, tmp_path):
-    assert clients(runs_folder=tmp_path / "none").get("/api/v1/runs").json()["num_runs"] == 0
+def test_an_empty_folder_has_no_runs_and_its_list_waits_for_the_first(clients, tmp_path):
+    client = clients(runs_folder=tmp_path / "none")
+    assert client.get("/api/v1/runs").json()["num_runs"] == 0
+    assert 'data-live="runs"' in client.get("/runs").text
+    assert "No runs yet" in client.get("/compare").text
 
 
 def test_a_part_for_htmx_has_no_frame(client):

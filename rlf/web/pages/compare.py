@@ -22,7 +22,7 @@ from rlf.reports.overview import page_overviews
 from rlf.reports.pages.curves import further_curves, main_curves
 from rlf.reports.seeds import seeds_values
 from rlf.reports.sweep import SeedReport
-from rlf.web.pages.render import lineage, page
+from rlf.web.pages.render import lineage, page, site_of
 
 router = APIRouter(include_in_schema=False)
 
@@ -37,6 +37,8 @@ def show_comparison(
 ) -> HTMLResponse:
     """Arms, the first one the baseline; commas join the seeds of one. With fewer than two a choice of runs."""
     fault = ""
+    if not site_of(request).has_lineage and not a:
+        return page(request, "choose.html", "Compare", place="compare", chosen=(), offered=(), fault="")
     with lineage(request) as reader:
         names = [name for name in a if name.strip()]
         if names:
