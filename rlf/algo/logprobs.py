@@ -82,24 +82,6 @@ def token_logprobs(
     return TokenLogprobs(logprobs_N, entropy_N if with_entropy else None)
 
 
-def entropy(logits_BTV: Tensor, loss_mask_BT: Tensor, temperature: float = 1.0) -> Tensor:
-    """Entropy in nats of each masked position's own softmax(logits / temperature), [B, T]; 0 outside the mask.
-
-    Only masked rows are read, in chunks. The mask is aligned with the logits as given. Beside log-probabilities,
-    `token_logprobs(..., with_entropy=True)` has it at no further cost; `aggregate_loss` makes it a bonus.
-
-    Args:
-        logits_BTV: float, any precision.
-        loss_mask_BT: bool.
-    """
-    rows_NV = logits_BTV[loss_mask_BT]
-    unused_N = torch.zeros(len(rows_NV), dtype=torch.int64, device=rows_NV.device)
-    entropy_N = token_logprobs(rows_NV, unused_N, temperature, with_entropy=True).entropy_N
-    assert entropy_N is not None
-    slot_N = loss_mask_BT.flatten().nonzero().squeeze(1)
-    return entropy_N.new_zeros(loss_mask_BT.numel()).index_copy(0, slot_N, entropy_N).view(loss_mask_BT.shape)
-
-
 class _TokenLogprobs(torch.autograd.Function):
     """The forward and backward of `token_logprobs`; keeps the logits and two numbers a row.
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlf.algo import logprobs as module
-from rlf.algo.logprobs import entropy, shift, token_logprobs
+from rlf.algo.logprobs import shift, token_logprobs
 
 from .openrlhf_reference import openrlhf
 
@@ -103,20 +103,6 @@ def test_the_backward_pass_keeps_the_logits_and_no_second_matrix() -> None:
         token_logprobs(logits, targets, with_entropy=True)
     matrices = [tensor for tensor in saved if tensor.numel() >= logits.numel()]
     assert [tensor.data_ptr() for tensor in matrices] == [logits.data_ptr()]
-
-
-def test_entropy_is_that_of_the_masked_positions_and_zero_elsewhere() -> None:
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(2, 3, 5, generator=generator, dtype=torch.float64)
-    mask = torch.tensor([[1, 0, 1], [0, 0, 1]], dtype=torch.bool)
-    logits[0, 1] = torch.nan
-    logits.requires_grad_()
-    entropy_BT = entropy(logits, mask, temperature=0.8)
-    expected = torch.distributions.Categorical(logits=logits.detach()[mask] / 0.8).entropy()
-    torch.testing.assert_close(entropy_BT[mask], expected)
-    assert entropy_BT[~mask].count_nonzero() == 0
-    entropy_BT.sum().backward()
-    assert logits.grad is not None and logits.grad[~mask].count_nonzero() == 0
 
 
 def test_the_shift_worked_by_hand() -> None:
