@@ -347,7 +347,13 @@ _CHECKPOINT = (
     Option("ckpt.max_num", "checkpoint.keep", lambda s: s.spec.checkpoint.keep),
     Option("ckpt.save_hf", "engine.hf_checkpoints", lambda s: s.engine.hf_checkpoints),
     Option("ckpt.load_enable", "", lambda s: True, "a job continues from its own checkpoint, where there is one"),
-    Option("ckpt.best_metric_key", "", lambda s: "none", "no checkpoints beside those that `checkpoint` names"),
+    Option(
+        "ckpt.best_metric_key",
+        "",
+        lambda s: "none",
+        "with a metric it keeps a checkpoint that is none of the run's and removes counted ones; compare those that "
+        "`checkpoint.keep` keeps by `rlf eval RUN@STEP`",
+    ),
 )
 _PLACES = (
     Option("actor.num_nodes", "engine.actor.nodes", _gpus(lambda s: s.layout.actor, "nodes")),
