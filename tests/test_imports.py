@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -45,6 +46,15 @@ def _rows() -> Mapping[str, int]:
     settings = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
     return {name.strip(" ()"): row for row, layer in enumerate(reversed(layers)) for name in layer.split("|")}
+
+
+def test_the_table_of_packages_has_the_rows_that_are_enforced() -> None:
+    guide = (_ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = guide.partition("| packages | hold |\n|---|---|\n")[2].partition("\n\n")[0]
+    written = [re.findall(r"`(\w+)`", line.split("|")[1]) for line in table.splitlines()]
+    rows = _rows()
+    enforced = [{name for name in rows if rows[name] == row} for row in sorted(set(rows.values()), reverse=True)]
+    assert list(map(set, written)) == enforced
 
 
 def test_every_package_stands_on_a_row_and_no_arrow_points_up() -> None:
