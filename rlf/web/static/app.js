@@ -164,4 +164,4 @@ document.addEventListener("htmx:responseError", event => {
 });
 // On a phone the place where one is may lie behind the edge.
 for (const here of $$(".bar nav [aria-current], .tabs [aria-current]")) here.parentElement.scrollLeft = here.offsetLeft + here.offsetWidth - here.parentElement.offsetLeft - here.parentElement.clientWidth + 12;
-wake();
+wake().finally(() => dispatchEvent(new Event("rlf:awake")));

@@ -179,6 +179,15 @@ def test_a_tool_is_called_through_its_form(visit):
     assert "Novbyl was founded by" in page.locator("#tool-result pre").inner_text()
 
 
+def test_a_button_that_is_pressed_before_its_script_has_come_is_pressed_when_it_has(visit):
+    page, waiting = visit("/jobs"), []
+    page.route("**/forms.js", lambda route: waiting.append(route))
+    page.goto(page.url.replace("/jobs", "/rewards"))
+    page.get_by_role("button", name=re.compile("^Try all")).click()
+    waiting[0].continue_()
+    page.locator("#tried table").wait_for()
+
+
 def test_every_tab_sees_a_run_that_began_and_its_steps_by_one_stream(visit, project, chromium):
     pages = [visit("/runs")]
     pages += [pages[0].context.new_page() for _ in range(7)]
