@@ -42,3 +42,20 @@ def test_no_template_holds_scripts_styles_or_handlers_of_its_own():
         text = path.read_text()
         for refused in (" style=", "<style", " onclick=", "javascript:", "|safe", "| safe", "https://"):
             assert refused not in text, path
+
+
+def test_what_a_wheel_holds_is_every_file_that_the_package_has(monkeypatch):
+    from setuptools import Distribution
+    from setuptools.config.pyprojecttoml import apply_configuration
+
+    root = Path(rlf.web.__file__).parents[2]
+    monkeypatch.chdir(root)
+    wheel = Distribution({"script_name": "setup.py"})
+    apply_configuration(wheel, "pyproject.toml")
+    wheel.include_package_data = False  # that writes beside the sources; what is named is what counts
+    command = wheel.get_command_obj("build_py")
+    command.ensure_finalized()
+    held = {Path(source, name) for _, source, _, names in command.data_files for name in names}
+    held |= {Path(file) for _, _, file in command.find_all_modules()}
+    there = {path for path in Path("rlf").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    assert {path.parent for path in there - held} == {Path("rlf/web/vendor")}, "beside what `make vendor` is made from"
