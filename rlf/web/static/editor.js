@@ -15,7 +15,7 @@ export function wake() {
 }
 
 function open(place) {
-  const {path, role} = place.dataset, field = place.querySelector("textarea"), narrow = matchMedia("(max-width: 760px)").matches;
+  const {path, role} = place.dataset, field = place.querySelector("textarea"), narrow = matchMedia("(max-width: 760px) and (pointer: coarse)").matches;  // a phone, not a page at 200 %
   const readOnly = document.body.dataset.readOnly === "yes" || narrow;
   let etag = place.dataset.etag, saved = field.value, timer = 0, number = 0, schema = null, asked = new AbortController();
   const address = `/api/v1/specs/${path.split("/").map(encodeURIComponent).join("/")}`;

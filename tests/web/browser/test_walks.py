@@ -106,8 +106,8 @@ def _time_mark(page):
     return checked - began, marked - checked
 
 
-def test_keys_of_the_schema_are_offered_where_one_types(visit):
-    page = visit("/specs/specs/search.yaml")
+def test_keys_of_the_schema_are_offered_where_one_types_at_200_percent_too(visit):
+    page = visit("/specs/specs/search.yaml", viewport={"width": 640, "height": 400})
     page.locator("#checked.status").wait_for()
     page.locator(".cm-content").click()
     page.locator(".cm-line", has_text="prompts_per_step").click()
