@@ -3,6 +3,7 @@
     python benchmarks/growth.py heavy [--steps 6] [--rounds 3]     training beside tools with a heavy tail
     python benchmarks/growth.py trajectories [--most 4096]         CPU seconds and memory by trajectories of a step
     python benchmarks/growth.py calls [--most 10000]               CPU seconds and memory by tool calls in flight
+    python benchmarks/growth.py lengths [--steps 100]              shares of long tasks with late groups
 
 `heavy` trains the search spec with a search that takes lognormal time (median 0.2 s, sigma 0.8) and hangs in one call
 of a hundred until its timeout of 5 s. Each side trains so many steps from the same weights; the sides take turns.
@@ -31,6 +32,7 @@ from statistics import median
 import yaml
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
 CODE = """import asyncio, os, random
 from rlf.builtin.encyclopedia.search import search as find
 async def search(query: str):
@@ -46,6 +48,9 @@ SIDES = {
     "pipelined, late groups": ["rollout.schedule=clock", "+train.staleness=1", "+rollout.oversample=2"],
     "the same, tools at once": ["rollout.schedule=clock", "+train.staleness=1", "+rollout.oversample=2"],
 }
+
+
+LENGTHS, UNIT_S = (1, 2, 4, 16), 0.01
 
 
 class BarrierTools:
@@ -182,6 +187,45 @@ def calls(arguments):
                 print(f"{num:9} {cpu_s:8.3f} {1e6 * cpu_s / num:8.1f} {size_kb / num:8.1f}")
 
 
+def lengths(arguments):
+    """Tasks whose groups take 1, 2, 4 or 16 times as long: their shares of what is trained on, in groups."""
+    draw = random.Random(0)
+    times = [draw.choice(LENGTHS) for _ in range(8 * arguments.tasks * arguments.steps)]
+    print(f"{'':34}" + "".join(f"{f'{length} x':>8}" for length in LENGTHS) + f"{'skipped':>9}")
+    ways = {"the first whole groups alone": {"late": "drop", "forgets": True}}
+    for late in ("keep", "drop"):
+        ways[f"oversample 1.5, late: {late}"] = {"late": late, "oversample": 1.5}
+        ways[f"deadline of 3, late: {late}"] = {"late": late, "oversample": 1.5, "deadline_s": 3 * UNIT_S}
+    for name, way in ways.items():
+        taken, drawn, left = asyncio.run(take_groups(times, arguments, **way))
+        share = Counter(times[at] for at in taken)
+        shares = "".join(f"{share[length] / len(taken):8.1%}" for length in LENGTHS)
+        print(f"{name:34}{shares}{drawn - len(taken) - len(left):9}", flush=True)
+    share = Counter(times[:drawn])
+    print(f"{'in the data':34}" + "".join(f"{share[length] / drawn:8.1%}" for length in LENGTHS))
+
+
+async def take_groups(times, arguments, *, late, forgets=False, oversample=1.5, deadline_s=None):
+    """Positions of the tasks that steps took, how many were drawn, and those that are still under way."""
+    from rlf.spec.models import RolloutSpec, TrainSpec
+    from rlf.training.stragglers import Stragglers
+    from tests.training.trajectories import scored
+
+    async def play(position, step, again, cut_off):
+        await asyncio.sleep(times[position] * UNIT_S)
+        return [scored(str(position), 1.0)]
+
+    rollout = RolloutSpec.model_validate({"oversample": oversample, "deadline_s": deadline_s, "late": late})
+    train = TrainSpec.model_validate({"algorithm": {"kind": "grpo"}, "prompts_per_step": arguments.tasks})
+    stragglers, taken, cursor, left = Stragglers(play, rollout, train, lambda event: None), [], 0, ()
+    for step in range(1, arguments.steps + 1):
+        found = await stragglers.take(step, cursor, () if forgets else left)
+        taken += [int(item.trajectory.task.id) for item in found.kept]
+        cursor, left = found.cursor, () if forgets else found.late
+    await stragglers.close(arguments.steps + 1)
+    return taken, cursor, left
+
+
 async def in_flight(executor_class, tools, call_class, num):
     os.environ["GROWTH_SLOW"] = ""
     limits = tools[0].limits.model_copy(update={"max_concurrency": num})
@@ -197,7 +241,7 @@ async def in_flight(executor_class, tools, call_class, num):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", choices=["heavy", "trajectories", "calls", "step"])
+    parser.add_argument("what", choices=["heavy", "trajectories", "calls", "lengths", "step"])
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tasks", type=int, default=16, help="of a step, with 8 trajectories each")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -140,20 +140,27 @@ def chosen(overviews: Sequence[Overview], wanted: str | None, sort: str | None) 
     return [item for item, _ in kept]
 
 
+def _read_success(item: Overview) -> float | None:
+    return None if item.evaluation is None else item.evaluation.metrics.get("success")
+
+
+_FACTS: dict[str, Callable[[Overview], Any]] = {
+    "run_id": lambda item: item.run_id,
+    "spec": lambda item: item.name,
+    "engine": lambda item: item.engine,
+    "status": lambda item: str(item.status),
+    "step": lambda item: item.step,
+    "seed": lambda item: item.seed,
+    "success": _read_success,
+    "started": lambda item: item.started - time.time(),
+    "time": lambda item: elapsed_s(item.started, item.finished, item.status, item.idle_s),
+    "tags": lambda item: item.tags,
+    "parent": lambda item: item.parent_id,
+}
+
+
 def _filter_facts(item: Overview) -> dict[str, Any]:
-    return {
-        "run_id": item.run_id,
-        "spec": item.name,
-        "engine": item.engine,
-        "status": str(item.status),
-        "step": item.step,
-        "seed": item.seed,
-        "success": None if item.evaluation is None else item.evaluation.metrics.get("success"),
-        "started": item.started - time.time(),
-        "time": elapsed_s(item.started, item.finished, item.status, item.idle_s),
-        "tags": item.tags,
-        "parent": item.parent_id,
-    }
+    return {name: read(item) for name, read in _FACTS.items()}
 
 
 _HEADERS = {"run_id": "run", "spec": "name", "success": "held-out"}
@@ -246,7 +253,7 @@ def _make_cell(item: Overview, name: str) -> Text:
         case "status":
             return Text(str(item.status), STATUS_STYLES[item.status])
         case "success":
-            return Text(MISSING if item.evaluation is None else percent(item.evaluation.metrics.get("success")))
+            return Text(MISSING if item.evaluation is None else percent(_read_success(item)))
         case "time":
             return Text(duration(elapsed_s(item.started, item.finished, item.status, item.idle_s)))
         case "started":
@@ -254,7 +261,7 @@ def _make_cell(item: Overview, name: str) -> Text:
         case "tags":
             return Text(visible(" ".join(item.tags)))
         case _:
-            fact = _filter_facts(item)[name]
+            fact = _FACTS[name](item)
             return Text("" if fact is None else visible(str(fact)))
 
 
