@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+from rlf.core.timers import Deadline
 from rlf.tools import Executor, ToolDeclaration
 from rlf.tools.execution.detached import Detached
 from rlf.tools.execution.gate import Gate
@@ -97,7 +98,7 @@ def overhead(num_calls: int, rounds: int) -> dict[str, dict]:
         if not gate.try_enter():
             await gate.enter("t")
         try:
-            await state["detached"].run(nothing("x"), 10, "tool x")
+            await state["detached"].run(nothing("x"), Deadline(10), "tool x")
         finally:
             gate.leave()
 
