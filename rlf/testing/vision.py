@@ -146,7 +146,7 @@ def make_tiny_qwen_vl(folder: Path, seed: int = 0, *, calls_tools: bool = False)
     make: Any = Qwen3VLForConditionalGeneration
     model = make(config)
     if calls_tools:
-        _copy_language(model)
+        _copy_language(model, tokenizer.pad_token_id)
     _save(folder, model, tokenizer)
     pictures = {
         "processor_class": "Qwen3VLProcessor",
@@ -165,8 +165,12 @@ def make_tiny_qwen_vl(folder: Path, seed: int = 0, *, calls_tools: bool = False)
     return folder
 
 
-def _copy_language(model: Any) -> None:
-    """Gives a Qwen3-VL the weights of `builtin:tiny`, whose layers are of the same names; new tokens keep theirs."""
+def _copy_language(model: Any, padding: int) -> None:
+    """Gives a Qwen3-VL the weights of `builtin:tiny`, whose layers are of the same names.
+
+    Its new tokens are as unlikely as padding. They are never sampled; if they had a share of the probability, sampler
+    and trainer would differ by it.
+    """
     from safetensors.torch import load_file
 
     weights = load_file(Path(builtin_path("tiny")) / "model.safetensors")
@@ -175,6 +179,7 @@ def _copy_language(model: Any) -> None:
         own[name.replace("model.", "model.language_model.", 1)][: len(weight)] = weight
     embeddings = weights["model.embed_tokens.weight"]
     own["lm_head.weight"][: len(embeddings)] = embeddings
+    own["lm_head.weight"][len(embeddings) :] = embeddings[padding]
 
 
 def _text_config(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
