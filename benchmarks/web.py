@@ -3,7 +3,8 @@
 One run is recorded, and its rows are copied. Each address is asked once to warm up and then `--repeats` times; what is
 printed is time in the process of the server: wall time and CPU time, median and 95th percentile. An address that does
 not answer 200 ends the benchmark. With `--browser`, Chromium opens the main pages, each half a second after the one
-before, and after the check and the plan of a spec: how long their content takes.
+before, and after the check and the plan of a spec: how long their content takes, and how long until a fault that is
+typed is marked and until a step that is recorded is shown.
 """
 
 from __future__ import annotations
@@ -262,8 +263,12 @@ def _open_pages(settings: WebSettings, repeats: int, only: str) -> dict[str, flo
             times = [_paint_ms(page, address + path) for _ in range(repeats + 1)][1:]
             every += times
             print(f"{median(times):8.1f} ms median {max(times):8.1f} worst {name}", flush=True)
+        for name, measure in {"typed fault is marked": _mark_ms, "recorded step is shown": _show_ms}.items():
+            if only in name:
+                times = list(measure(page, address, settings.runs_folder, repeats))
+                print(f"{median(times):8.1f} ms median {max(times):8.1f} worst {name}", flush=True)
         browser.close()
-    return {"median_ms": round(median(every), 1), "p95_ms": round(quantiles(every, n=20)[-1], 1)}
+    return {"median_ms": round(median(every), 1), "p95_ms": round(quantiles(every, n=20)[-1], 1)} if every else {}
 
 
 def _paint_ms(page: Any, address: str) -> float:
@@ -276,11 +281,43 @@ def _paint_ms(page: Any, address: str) -> float:
     return found
 
 
+def _mark_ms(page: Any, address: str, _runs: Path, repeats: int) -> Iterator[float]:
+    """Milliseconds from a wrong letter in a key to the mark of its fault."""
+    page.goto(f"{address}/specs/{_SPEC}")
+    page.wait_for_function(_AT_REST)
+    page.locator(".cm-line", has_text="learning_rate").click()
+    page.keyboard.press("Home")
+    page.keyboard.press("Control+ArrowRight")
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        page.keyboard.press("Backspace")
+        page.locator(".cm-lintRange-error").wait_for()
+        yield 1000 * (time.perf_counter() - begun)
+        page.keyboard.type("e")
+        page.locator(".cm-lintRange-error").wait_for(state="detached")
+
+
+def _show_ms(page: Any, address: str, runs: Path, repeats: int) -> Iterator[float]:
+    """Milliseconds from the record of a step to its number on the page of its run."""
+    record = run_record("20990101-000000-live")
+    with open_store(runs / "rlf.db") as store:
+        start_run(store, record)
+        with Recorder(store, record.id) as recorder:
+            page.goto(f"{address}/runs/{record.id}")
+            for event in events(num_steps=repeats, eval_every=repeats + 1, num_questions=3):
+                recorder(event)
+                if isinstance(event, StepFinished):
+                    recorder.flush()
+                    begun = time.perf_counter()
+                    page.locator(f"#live[data-step='{event.step}']").wait_for()
+                    yield 1000 * (time.perf_counter() - begun)
+
+
 @contextmanager
 def _serving(settings: WebSettings) -> Iterator[str]:
     """A server of the page in a thread, and its address."""
     app = create_app(settings)
-    server = uvicorn.Server(uvicorn.Config(app, port=settings.port, log_level="error"))
+    server = uvicorn.Server(uvicorn.Config(app, port=settings.port, log_level="critical"))
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:
