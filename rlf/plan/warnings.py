@@ -23,7 +23,7 @@ from rlf.rewards.term import Stage, Term
 from rlf.spec import LoadedSpec
 from rlf.spec.engine import Feature
 from rlf.spec.looking.budget import PromptSizes
-from rlf.spec.models import Schedule
+from rlf.spec.models import Late, Schedule
 from rlf.types import Task
 
 _WORDS = re.compile(r"[-+]?\d[\d.,]*|\w+|[-+*/%^=<>]")
@@ -202,6 +202,14 @@ def _temperature_is_one(subject: Subject) -> Iterator[Fault]:
         yield subject.loaded.fault(("rollout", "temperature"), message)
 
 
+def _long_tasks_are_not_begun_again(subject: Subject) -> Iterator[Fault]:
+    rollout = subject.loaded.spec.rollout
+    if rollout.deadline_s is not None and rollout.late is Late.DROP:
+        message = f"got drop; a group that takes longer than deadline_s: {rollout.deadline_s:g} is begun again, so "
+        fix = "tasks that always take longer are trained on less often. Write keep, which continues them."
+        yield subject.loaded.fault(("rollout", "late"), f"{message}{fix}")
+
+
 def _answers_outweigh_shape(subject: Subject) -> Iterator[Fault]:
     terms = subject.loaded.spec.rewards
     shaping = [term for term in terms if _rewards_form(term)]
@@ -272,6 +280,7 @@ CHECKS: tuple[Callable[[Subject], Iterator[Fault]], ...] = (
     _golds_agree,
     _groups_are_large,
     _temperature_is_one,
+    _long_tasks_are_not_begun_again,
     _answers_outweigh_shape,
     _check_turn_credit,
     _settings_are_read,
