@@ -131,7 +131,7 @@ def test_what_openrlhf_says_of_the_options_is_a_warning(load):
         ("reward.model_name_or_path: org/judge", "Write a reward term"),
         ("ds.load_in_4bit: true", "takes none of 4 bits"),
         ("data.prompt_probs: '0.7,0.3'", ".mix.yaml"),
-        ("ckpt.best_metric_key: reward", "no checkpoints beside those that `checkpoint` names"),
+        ("ckpt.best_metric_key: reward", "compare those that `checkpoint.keep` keeps"),
     ],
 )
 def test_what_users_of_openrlhf_ask_for_and_a_job_cannot_have_is_a_fault_with_its_reason(option, words, load):
