@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import logging
 import os
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import time
 import uuid
+import warnings
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -469,3 +471,26 @@ def test_the_sdk_loads_only_with_a_session() -> None:
 
 async def _nothing(executor: Executor) -> None:
     raise AssertionError("it opened")
+
+
+def test_a_server_whose_end_is_cut_off_is_killed_and_its_end_is_known(no_server_is_left):
+    """Python warns, at the next collection, of a process of which nobody knows that it has ended."""
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+    server = McpServer(command=sys.executable, args=("-c", deaf), env={MARK: no_server_is_left})
+
+    async def hold() -> None:
+        async with stdio.stdio_streams(server, lambda _how: None):
+            await asyncio.sleep(60)
+
+    async def cut_off() -> None:
+        holding = asyncio.create_task(hold())
+        for _ in range(2):
+            await asyncio.sleep(0.3)
+            holding.cancel()
+        await asyncio.wait((holding,))
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        asyncio.run(cut_off())
+        gc.collect()
+    assert [warning for warning in caught if "still running" in str(warning.message)] == []

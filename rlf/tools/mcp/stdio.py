@@ -98,12 +98,15 @@ async def stdio_streams(server: McpServer, on_end: Callable[[str], None]) -> Asy
             with anyio.CancelScope(shield=True):
                 await _stop_process(process)
         finally:
-            _kill_group(process)  # also when the wait itself is cancelled
-            for task in tasks:
-                task.cancel()
-            for stream in (inbound, read_stream, write_stream, outbound):
-                stream.close()
-            _close_transport(process)
+            try:
+                with anyio.CancelScope(shield=True):
+                    await _kill_group(process)  # also when the wait itself is cancelled
+            finally:
+                for task in tasks:
+                    task.cancel()
+                for stream in (inbound, read_stream, write_stream, outbound):
+                    stream.close()
+                _close_transport(process)
 
 
 def _find_program(command: str) -> str:
@@ -174,8 +177,12 @@ async def _stop_process(process: Process) -> None:
     logger.warning("MCP server: process %d is still running after SIGKILL", process.pid)
 
 
-def _kill_group(process: Process) -> None:
+async def _kill_group(process: Process) -> None:
+    """Ends what is left of the group, and waits for the server's end, which nobody asks for once the loop is closed."""
     _signal_group(process, signal.SIGKILL)
+    if process.returncode is None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), _GRACE_S)
 
 
 def _signal_group(process: Process, number: int) -> None:
