@@ -20,8 +20,10 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+from rlf.core.plain_json import as_json
 from rlf.core.timers import Deadline
 from rlf.tools import Executor, ToolDeclaration
+from rlf.tools.bench import BenchReport, bench
 from rlf.tools.execution.detached import Detached
 from rlf.tools.execution.gate import Gate
 from rlf.types import ToolCall
@@ -137,8 +139,8 @@ async def many_slow_calls() -> float:
         return time.perf_counter() - started
 
 
-def latencies(seed: int = 0) -> list[list[float]]:
-    """1,000 trajectories of 5 calls: 5 % hang (below 0), 10 % fail (above 100), else Pareto(1.3), 20 ms to 0.9 s."""
+def latencies(seed: int = 0) -> list[float]:
+    """5,000 calls: 5 % hang (below 0), 10 % fail (above 100), else Pareto(1.3), 20 ms to 0.9 s."""
     draw = random.Random(seed)
 
     def one() -> float:
@@ -147,25 +149,14 @@ def latencies(seed: int = 0) -> list[list[float]]:
             return -1.0
         return 1000.0 if kind < 0.15 else min(0.9, 0.02 * draw.paretovariate(1.3))
 
-    return [[one() for _ in range(5)] for _ in range(1000)]
+    return [one() for _ in range(5_000)]
 
 
-async def load(max_concurrency: int = 512, timeout_s: float = 1.0) -> dict[str, float]:
-    """The mixed load against its floor: the longest trajectory, or the work over the permits."""
-    plan = latencies()
-    cost = [[timeout_s if s < 0 else 0.0 if s > 100 else s for s in of] for of in plan]
-    floor = max(max(map(sum, cost)), sum(map(sum, cost)) / max_concurrency)
-    async with Executor([declare("wait", SECONDS, max_concurrency=max_concurrency, timeout_s=timeout_s)]) as executor:
-
-        async def play(number: int) -> None:
-            for seconds in plan[number]:
-                await executor.invoke(ToolCall("wait", {"seconds": seconds}), trajectory_id=str(number))
-
-        started = time.perf_counter()
-        await asyncio.gather(*(play(number) for number in range(len(plan))))
-        wall = time.perf_counter() - started
-        lags = sorted(executor.monitor.lags_s)
-    return {"wall_s": wall, "floor_s": floor, "lag_p99_ms": lags[int(0.99 * len(lags))] * 1000 if lags else 0.0}
+async def load() -> BenchReport:
+    """The mixed load and its floor, as `rlf tools bench` has them."""
+    calls = [{"seconds": seconds} for seconds in latencies()]
+    tool = declare("wait", SECONDS, max_concurrency=512, timeout_s=1.0)
+    return await bench(tool, calls, concurrency=512, num_calls=len(calls))
 
 
 def strategies(num_trajectories: int = 64, num_calls: int = 8, scale: float = 1.0) -> dict[str, float]:
@@ -223,18 +214,22 @@ def main() -> None:
         "bare / detachable task": task["calls_per_s"] / cost["bare"]["calls_per_s"],
         "async tool / detachable task": task["calls_per_s"] / cost["async tool, whole executor"]["calls_per_s"],
         "sync tool / run_in_executor": thread["calls_per_s"] / cost["sync tool, whole executor"]["calls_per_s"],
-        "load test / floor": mixed["wall_s"] / mixed["floor_s"],
+        "load test / floor": mixed.times_floor,
         "executor / one at a time": ways["executor"] / ways["one at a time"],
     }
     if options.json:
-        print(json.dumps({"cost": cost, "ratios": ratios, "load": mixed, "128 x 0.2 s": slow, "ways": ways}, indent=1))
+        print(
+            json.dumps(
+                {"cost": cost, "ratios": ratios, "load": as_json(mixed), "128 x 0.2 s": slow, "ways": ways}, indent=1
+            )
+        )
         return
     for name, of in cost.items():
         print(f"{name:34} {of['calls_per_s']:9,.0f} calls/s {of['cpu_us']:6.1f} us CPU per call")
     for name, ratio in ratios.items():
         print(f"{name:34} {ratio:9.3f}")
     print(f"{'128 calls of 0.2 s':34} {slow:9.3f} s")
-    print(f"{'loop lag p99 under load':34} {mixed['lag_p99_ms']:9.1f} ms")
+    print(f"{'loop lag p99 under load':34} {mixed.lag_p99_s * 1000:9.1f} ms")
     for name, seconds in ways.items():
         print(f"{name:34} {seconds:9.2f} s  {1 - seconds / ways['one at a time']:7.1%} less waiting")
 

@@ -208,17 +208,19 @@ async def main(arguments):
 
 
 def report(played):
+    """Prints medians of rlf and of another side, and the other's cost per token over rlf's."""
     print(f"{'':8} {'wall s':>8} {'CPU s':>8} {'sampled':>8} {'success':>8}   medians of {len(played['rlf'])} rounds")
     for name, runs in played.items():
         wall, cpu = median(p.wall_s for p in runs), median(p.cpu_s for p in runs)
         sampled, success = median(p.num_sampled for p in runs), median(p.success for p in runs)
         print(f"{name:8} {wall:8.3f} {cpu:8.3f} {sampled:8.0f} {success:8.3f}")
+    _, peer = played
     for name, cost in (("wall", lambda p: p.wall_s), ("CPU", lambda p: p.cpu_s)):
         ratios = sorted(
             (cost(b) / b.num_sampled) / (cost(a) / a.num_sampled)
-            for a, b in zip(played["rlf"], played["barrier"], strict=True)
+            for a, b in zip(played["rlf"], played[peer], strict=True)
         )
-        print(f"barrier / rlf, {name} per token: median {median(ratios):.2f}, from {ratios[0]:.2f} to {ratios[-1]:.2f}")
+        print(f"{peer} / rlf, {name} per token: median {median(ratios):.2f}, from {ratios[0]:.2f} to {ratios[-1]:.2f}")
 
 
 if __name__ == "__main__":

@@ -135,7 +135,10 @@ def bench_one(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put a tool under load: throughput, latency percentiles, errors. Its limits hold, its cache is left out."""
+    """Put a tool under load: throughput, latency percentiles, errors. Its limits hold, its cache is left out.
+
+    A tool of this machine without a `rate` is called as often again, without the executor: the floor of the load test.
+    """
     from rlf.api.tools.load import load_tools, tool_named
     from rlf.api.tools.trials import bench_tool
 
@@ -146,6 +149,9 @@ def bench_one(
     facts = [("throughput", f"{report.calls_per_s:,.0f} calls/s, {report.concurrency} at once")]
     for label, times in (("run", report.run_s), ("queue", report.queue_s)):
         facts.append((label, "  ".join(f"{percentile} {latency(value)}" for percentile, value in times.items())))
+    if report.floor_s is not None:
+        beside = f"{latency(report.wall_s)} beside {latency(report.floor_s)} of plain calls"
+        facts.append(("floor", f"load test {report.times_floor:.2f} x the floor: {beside}"))
     facts.append(("loop lag", f"p99 {latency(report.lag_p99_s)}"))
     facts.append(("outcomes", "  ".join(f"{outcome} {num}" for outcome, num in report.num_by_outcome.items())))
     facts += [] if report.first_error is None else [("first error", visible(report.first_error))]

@@ -245,6 +245,26 @@ def test_bench_counts_every_call_and_its_outcome(rlf: Rlf, tool: Path) -> None:
     assert "a is negative" in failing.stdout
 
 
+def test_bench_holds_a_load_test_against_plain_calls(rlf: Rlf, tool: Path) -> None:
+    (tool.parent / "adding.py").write_text(
+        "import asyncio\ncalls = 0\n"
+        "async def add(a, b):\n    global calls\n    calls += 1\n    await asyncio.sleep(0.01)\n    return calls\n"
+    )
+    limited = tool.read_text() + "limits: {max_concurrency: 2}\n"
+    tool.write_text(limited)
+    printed = rlf("tools", "bench", "add", tool, "-n", "8", "--json").stdout
+    report = json.loads(printed)["data"]["report"]
+    assert report["floor_s"] > 8 * 0.01 / 2  # two permits
+    assert report["times_floor"] == report["wall_s"] / report["floor_s"]
+    assert "x the floor" in rlf("tools", "bench", "add", tool, "-n", "2").stdout
+    refused = rlf("tools", "bench", "add", tool, "-n", "2", "--arguments", "{}", "--json").stdout
+    assert json.loads(refused)["data"]["report"]["floor_s"] is None
+    tool.write_text(limited.replace("max_concurrency: 2", "rate: {per_second: 1000}"))
+    assert (
+        json.loads(rlf("tools", "bench", "add", tool, "-n", "2", "--json").stdout)["data"]["report"]["floor_s"] is None
+    )
+
+
 def test_a_recording_goes_with_one_run(rlf: Rlf) -> None:
     result = rlf("run", SPEC, "-m", "seed=0,1", "--record")
     assert result.exit_code == 2

@@ -120,7 +120,7 @@ class RehearsalEnvironment:
         )
         shutil.rmtree(self.folder)
         venv.create(self.folder, with_pip=True, symlinks=True)
-        layers = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+        layers = [str(Path(path).resolve()) for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
         lines = [f"import site; site.addsitedir({path!r})" for path in layers]
         (self._packages / "_beneath.pth").write_text("\n".join(lines) + "\n")
         self._pip("install", *BASE)
