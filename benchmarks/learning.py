@@ -1,9 +1,11 @@
 """Every algorithm on the three tasks where something has to be found: how much is learned, how soon, and how surely.
 
-Run: `python benchmarks/learning.py [--quick] [--runs runs/learning] [--workers 2] [--table]`. Each setting is a sweep
-of rlf's over seeds; started again, the command continues what is unfinished. `--quick` is four settings, three seeds
-and half of the steps; `--table` prints what is there without running anything. The curve is the success of each
-step's own rollouts, on questions that come once in many steps; `after` is the held-out success after the last step.
+Run: `python benchmarks/learning.py [--quick] [--only TASK] [--runs runs/learning] [--workers 2] [--table]`. Each
+setting is a sweep of rlf's over seeds; started again, the command continues what is unfinished. `--quick` is four
+settings with three of the five seeds, which the complete table continues; `--only` takes a task or one setting of it,
+and units run in the order in which they are asked for; `--table` prints what is there without running anything. The
+curve is the success of each step's own rollouts, on questions that come once in many steps; `after` is the held-out
+success after the last step.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from rlf.lineage.records import Run
 
 ROOT = Path(__file__).parents[1]
-STEPS_BY_TASK = {"rooms": 50, "bisect": 80, "compose": 60}
+STEPS_BY_TASK = {"rooms": 25, "bisect": 40, "compose": 30}
 NUM_SEEDS, QUICK_SEEDS = 5, 3
 HALF = 0.5
 WINDOW = 3
@@ -61,65 +63,68 @@ class Unit:
 
     task: str
     setting: str
-    seeds: int
-    steps: int
+    num_seeds: int
+
+    @property
+    def label(self) -> str:
+        return f"{self.task}, {self.setting}"
 
     @property
     def folder(self) -> str:
-        return f"{self.task}/{self.setting.replace(', ', '-').replace(' ', '_')}-{self.steps}"
+        return f"{self.task}/{self.setting.replace(', ', '-').replace(' ', '_')}"
 
-    def command(self, runs: Path) -> list[str]:
-        """What starts it."""
+    def command(self, folder: Path, first_seed: int) -> list[str]:
+        """What starts it from a seed on."""
         spec = f"{self.task}_turns" if self.setting == TURNS else self.task
         own = () if self.setting == TURNS else name_settings()[self.setting]
         fixed = (
-            f"train.steps={self.steps}",
+            f"train.steps={STEPS_BY_TASK[self.task]}",
             "checkpoint.every=1000",
             "eval.every=null",
             "eval.limit=128",
             "lineage.keep=[none]",
         )
-        seeds = "seed=" + ",".join(map(str, range(self.seeds)))
+        seeds = "seed=" + ",".join(map(str, range(first_seed, self.num_seeds)))
         files = [str(ROOT / f"specs/{spec}.yaml"), *fixed, *own, seeds]
-        return [sys.executable, "-m", "rlf", "run", *files, "-m", "--runs", str(runs / self.folder)]
+        return [sys.executable, "-m", "rlf", "run", *files, "-m", "--runs", str(folder)]
 
 
-def list_units(*, quick: bool, seeds: int | None, only: Sequence[str]) -> list[Unit]:
-    """Every unit whose `task, setting` is in `only`, or all; the quick mode has fewer and shorter ones."""
+def list_units(*, quick: bool, only: Sequence[str]) -> list[Unit]:
+    """Every unit, or those whose task or `task, setting` is in `only`, in its order; the quick mode has fewer."""
     names = QUICK if quick else tuple(name_settings())
-    pairs = [(task, name) for name in names for task in STEPS_BY_TASK]
-    pairs += [("rooms", TURNS), ("bisect", TURNS), *([("compose", SLOW)] if quick else [])]
-    num_seeds = seeds or (QUICK_SEEDS if quick else NUM_SEEDS)
-    units = [Unit(task, name, num_seeds, STEPS_BY_TASK[task] // (2 if quick else 1)) for task, name in pairs]
-    return [unit for unit in units if not only or f"{unit.task}, {unit.setting}" in only]
+    pairs = [("rooms", TURNS), ("bisect", TURNS), *((task, name) for task in STEPS_BY_TASK for name in names)]
+    pairs += [("compose", SLOW)] if quick else []
+    units = [Unit(task, name, QUICK_SEEDS if quick else NUM_SEEDS) for task, name in pairs]
+    asked = [unit for name in only for unit in units if name in (unit.task, unit.label)]
+    return list(dict.fromkeys(asked)) if only else units
 
 
 def run_unit(unit: Unit, runs: Path) -> None:
     """Starts a unit, continues it, or leaves it as it is where it is finished."""
-    from rlf.types.events import RunStatus
-
-    sweep = find_sweep(runs / unit.folder)
-    if sweep is not None and sweep.status is RunStatus.FINISHED:
-        return
-    folder = str(runs / unit.folder)
-    command = (
-        [sys.executable, "-m", "rlf", "resume", sweep.record.id, "--runs", folder] if sweep else unit.command(runs)
-    )
-    (runs / unit.folder).mkdir(parents=True, exist_ok=True)
-    with (runs / unit.folder / "output.txt").open("ab") as output:
-        ended = subprocess.run(command, env=os.environ | THREAD, stdout=output, stderr=output, check=False, cwd=ROOT)
-    print(f"{unit.task}, {unit.setting}: exit {ended.returncode}", file=sys.stderr, flush=True)
+    folder = runs / unit.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished, num_begun = find_begun(folder)
+    commands = [[sys.executable, "-m", "rlf", "resume", name, "--runs", str(folder)] for name in unfinished]
+    if num_begun < unit.num_seeds:
+        commands.append(unit.command(folder, num_begun))
+    for command in commands:
+        with (folder / "output.txt").open("ab") as output:
+            ended = subprocess.run(command, env=os.environ | THREAD, stdout=output, stderr=output, check=False, cwd=ROOT)
+        print(f"{unit.label}: exit {ended.returncode}", file=sys.stderr, flush=True)
 
 
-def find_sweep(folder: Path) -> Run | None:
-    """The unit's sweep; None where it was not begun."""
+def find_begun(folder: Path) -> tuple[list[str], int]:
+    """A unit's unfinished sweeps and the number of seeds in all of its sweeps."""
     from rlf.api.lineage import open_reader
     from rlf.lineage.records import SWEEP
+    from rlf.types.events import RunStatus
 
     if not (folder / "rlf.db").exists():
-        return None
+        return [], 0
     with open_reader(folder) as reader:
-        return next((run for run in reader.list_runs() if run.record.engine == SWEEP), None)
+        sweeps = [run for run in reader.list_runs() if run.record.engine == SWEEP]
+    unfinished = [sweep.record.id for sweep in sweeps if sweep.status is not RunStatus.FINISHED]
+    return unfinished, sum(len(sweep.record.plan["members"]) for sweep in sweeps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +138,11 @@ class Curve:
     after: float | None
 
 
-def read_curve(reader: Reader, run: Run) -> Curve | None:
-    """The curve of one run; None before its second step."""
+def read_curve(reader: Reader, run: Run) -> Curve:
+    """The curve of one run."""
     from rlf.reports.statistics import area_under
 
     steps = reader.steps(run.record.id)
-    if len(steps) < WINDOW:
-        return None
     success = [step.metrics["success"] for step in steps]
     seconds = [step.metrics["time/generate_s"] + step.metrics["time/update_s"] for step in steps]
     area = area_under([float(step.step) for step in steps], success)
@@ -149,15 +152,16 @@ def read_curve(reader: Reader, run: Run) -> Curve | None:
 
 
 def read_unit(folder: Path) -> list[Curve]:
-    """The curves of a unit's seeds."""
+    """The curves of a unit's finished seeds."""
     from rlf.api.lineage import open_reader
     from rlf.lineage.records import SWEEP
+    from rlf.types.events import RunStatus
 
     if not (folder / "rlf.db").exists():
         return []
     with open_reader(folder) as reader:
-        runs = [run for run in reversed(reader.list_runs()) if run.record.engine != SWEEP]
-        return [curve for run in runs if (curve := read_curve(reader, run)) is not None]
+        finished = [run for run in reader.list_runs() if run.status is RunStatus.FINISHED]
+        return [read_curve(reader, run) for run in finished if run.record.engine != SWEEP]
 
 
 def write_interval(values: Sequence[float], digits: int = 2, most: float = 1.0) -> str:
@@ -185,7 +189,7 @@ def write_table(units: Sequence[Unit], runs: Path) -> str:
     found.sort(key=lambda pair: (order[pair[0].task], -fmean(curve.area for curve in pair[1])))
     for unit, curves in found:
         reached = [curve for curve in curves if curve.steps_to_half is not None]
-        steps = write_interval([float(curve.steps_to_half or 0) for curve in reached], 0, unit.steps)
+        steps = write_interval([float(curve.steps_to_half or 0) for curve in reached], 0, STEPS_BY_TASK[unit.task])
         seconds = write_interval([curve.seconds_to_half or 0.0 for curve in reached], 0, inf)
         note = "" if len(reached) == len(curves) else f" ({len(reached)} of {len(curves)})"
         after = write_interval([curve.after for curve in curves if curve.after is not None])
@@ -198,14 +202,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--table", action="store_true")
-    parser.add_argument("--seeds", type=int, help="how many, 2 or more; 5, or 3 of the quick mode")
-    parser.add_argument("--only", action="append", default=[], metavar="TASK, SETTING", help="may be repeated")
+    parser.add_argument("--only", action="append", default=[], metavar="TASK[, SETTING]", help="may be repeated")
     parser.add_argument("--runs", type=Path, default=Path("runs/learning"))
     parser.add_argument("--workers", type=int, default=2)
     asked = parser.parse_args()
-    if asked.seeds == 1:
-        parser.error("--seeds 1: a sweep needs two or more")
-    units, runs = list_units(quick=asked.quick, seeds=asked.seeds, only=asked.only), asked.runs.resolve()
+    units, runs = list_units(quick=asked.quick, only=asked.only), asked.runs.resolve()
     if not asked.table:
         with ThreadPoolExecutor(asked.workers) as workers:
             list(workers.map(lambda unit: run_unit(unit, runs), units))
