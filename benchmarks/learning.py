@@ -109,7 +109,9 @@ def run_unit(unit: Unit, runs: Path) -> None:
         commands.append(unit.command(folder, num_begun))
     for command in commands:
         with (folder / "output.txt").open("ab") as output:
-            ended = subprocess.run(command, env=os.environ | THREAD, stdout=output, stderr=output, check=False, cwd=ROOT)
+            ended = subprocess.run(
+                command, env=os.environ | THREAD, stdout=output, stderr=output, check=False, cwd=ROOT
+            )
         print(f"{unit.label}: exit {ended.returncode}", file=sys.stderr, flush=True)
 
 
