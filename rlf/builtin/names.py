@@ -19,7 +19,7 @@ _ORDERS = {
     f"shop/{name}_{split}": f"shop/data/{name}_{split}.jsonl"
     for name in ("orders", "orders_mixed")
     for split in ("train", "heldout")
-}
+} | {f"shop/{split}_shuffled": f"shop/data/{split}_shuffled.jsonl" for split in ("train", "heldout")}
 _SPLITS_BY_GAME = {
     "rooms": ("train", "heldout", "train_three"),
     "bisect": ("train", "heldout", "heldout_wide"),

@@ -50,6 +50,15 @@ def test_they_are_made_again_from_their_seeds(tmp_path: Path) -> None:
     for name in ("shop", "programs"):
         for split in ("train.jsonl", "heldout.jsonl"):
             assert (tmp_path / name / split).read_bytes() == (DATA[name] / split).read_bytes()
+    for split in ("train_shuffled.jsonl", "heldout_shuffled.jsonl"):
+        assert (tmp_path / "shop" / split).read_bytes() == (DATA["shop"] / split).read_bytes()
+
+
+@pytest.mark.parametrize("split", ["train", "heldout"])
+def test_no_question_of_the_control_is_answered_by_its_own_rows(split: str) -> None:
+    for own, other in zip(rows(f"shop/{split}"), rows(f"shop/{split}_shuffled"), strict=True):
+        assert own["question"] == other["question"] and own["kind"] == other["kind"]
+        assert own["rows"] != other["rows"]
 
 
 @pytest.mark.parametrize("name", ["shop", "programs"])

@@ -49,8 +49,9 @@ def build(folder: Path) -> None:
         connection.execute("VACUUM")
         rows = [_row(number, asked, connection) for number, asked in enumerate(_iterate_questions())]
     random.Random(f"questions:{_SEED}").shuffle(rows)
-    _write(folder / "heldout.jsonl", rows[:_NUM_HELDOUT])
-    _write(folder / "train.jsonl", rows[_NUM_HELDOUT:])
+    for name, part in (("heldout", rows[:_NUM_HELDOUT]), ("train", rows[_NUM_HELDOUT:])):
+        _write(folder / f"{name}.jsonl", part)
+        _write(folder / f"{name}_shuffled.jsonl", list(_shuffle_golds(part)))
     write_tasks(folder)
 
 
@@ -91,6 +92,14 @@ def _row(number: int, asked: _Asked, connection: sqlite3.Connection) -> dict[str
     answer = str(rows[0][0])
     gold = {"query": asked.query, "rows": json.dumps(rows), "answer": answer}
     return {"id": f"shop-{number:04d}", "question": asked.question, **gold, "kind": asked.kind}
+
+
+def _shuffle_golds(rows: list[dict[str, str]]) -> Iterator[dict[str, str]]:
+    """Control: each question with the query of the next one of its kind that finds other rows."""
+    for place, row in enumerate(rows):
+        following = rows[place + 1 :] + rows[:place]
+        other = next(one for one in following if one["kind"] == row["kind"] and one["rows"] != row["rows"])
+        yield other | {"id": row["id"], "question": row["question"]}
 
 
 def _write(path: Path, rows: list[dict[str, str]]) -> None:
