@@ -136,7 +136,8 @@ class Curve:
     area: float
     """Mean success over the steps."""
     steps_to_half: int | None
-    seconds_to_half: float | None
+    tokens_to_half: float | None
+    """Of all trajectories: what sampling and training cost, whatever else the machine does."""
     after: float | None
 
 
@@ -146,11 +147,13 @@ def read_curve(reader: Reader, run: Run) -> Curve:
 
     steps = reader.steps(run.record.id)
     success = [step.metrics["success"] for step in steps]
-    seconds = [step.metrics["time/generate_s"] + step.metrics["time/update_s"] for step in steps]
+    spec = run.record.plan["spec"]
+    trajectories = spec["train"]["prompts_per_step"] * spec["rollout"]["num_generations"]
+    tokens = [step.metrics["tokens/total"] * trajectories for step in steps]
     area = area_under([float(step.step) for step in steps], success)
     half = next((k for k in range(WINDOW, len(steps) + 1) if fmean(success[k - WINDOW : k]) >= HALF), None)
     after = [found.metrics["success"] for found in reader.evaluations(run.record.id) if found.mode == "sampled"]
-    return Curve(area or 0.0, half, None if half is None else sum(seconds[:half]), after[-1] if after else None)
+    return Curve(area or 0.0, half, None if half is None else sum(tokens[:half]), after[-1] if after else None)
 
 
 def read_unit(folder: Path) -> list[Curve]:
@@ -182,7 +185,7 @@ def write_interval(values: Sequence[float], digits: int = 2, most: float = 1.0) 
 def write_table(units: Sequence[Unit], runs: Path) -> str:
     """Markdown: a row for each unit, each figure with its interval over seeds, greatest area first."""
     lines = [
-        "| task | setting | seeds | area | steps to 50 % | seconds to 50 % | after |",
+        "| task | setting | seeds | area | steps to 50 % | thousand tokens to 50 % | after |",
         "|---|---|---|---|---|---|---|",
     ]
     found = [(unit, read_unit(runs / unit.folder)) for unit in units]
@@ -192,11 +195,11 @@ def write_table(units: Sequence[Unit], runs: Path) -> str:
     for unit, curves in found:
         reached = [curve for curve in curves if curve.steps_to_half is not None]
         steps = write_interval([float(curve.steps_to_half or 0) for curve in reached], 0, STEPS_BY_TASK[unit.task])
-        seconds = write_interval([curve.seconds_to_half or 0.0 for curve in reached], 0, inf)
+        tokens = write_interval([(curve.tokens_to_half or 0.0) / 1000 for curve in reached], 0, inf)
         note = "" if len(reached) == len(curves) else f" ({len(reached)} of {len(curves)})"
         after = write_interval([curve.after for curve in curves if curve.after is not None])
         area = write_interval([curve.area for curve in curves])
-        lines.append(f"| {unit.task} | {unit.setting} | {len(curves)} | {area} | {steps}{note} | {seconds} | {after} |")
+        lines.append(f"| {unit.task} | {unit.setting} | {len(curves)} | {area} | {steps}{note} | {tokens} | {after} |")
     return "\n".join(lines)
 
 
