@@ -28,7 +28,7 @@ from rlf.core.redact import Redactor  # noqa: E402
 from rlf.engines.openrlhf.follow.advantages import mean_advantages  # noqa: E402
 from rlf.engines.openrlhf.job.dataset import Purpose  # noqa: E402
 from rlf.engines.openrlhf.spool.frames import Record, to_frame  # noqa: E402
-from rlf.engines.openrlhf.spool.pool import cut, pack, read_span  # noqa: E402
+from rlf.engines.openrlhf.spool.pool import cut, pack, read_answer, read_span  # noqa: E402
 from rlf.lineage import Recorder, open_store, start_run  # noqa: E402
 from rlf.lineage.encoded import encode_whole  # noqa: E402
 from rlf.spec.models import TrainSpec  # noqa: E402
@@ -96,7 +96,7 @@ def measure(num: int, rounds: int) -> tuple[dict[str, float], float]:
         parts = {
             "an agent: record to frame": cpu_ms(lambda: [to_frame(one, redactor) for one in records], num, rounds),
             "a reader: frame to rows": cpu_ms(lambda: [pack(read_span(span, encode)) for span in spans], num, rounds),
-            "driver: takes records": cpu_ms(lambda: [pickle.loads(part) for part in packed], num, rounds),
+            "driver: takes records": cpu_ms(lambda: list(map(read_answer, packed)), num, rounds),
             "driver: metrics": cpu_ms(lambda: step_metrics(scored, scored, num_groups=1, own={}), num, rounds),
             "driver: advantages": cpu_ms(lambda: mean_advantages(light, train), num, rounds),
             "driver: writes rows": write_ms(step_of(light, encoded=True), folder / "ahead", rounds),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import zstandard
 from sqlalchemy import Connection, Insert, Row, insert, select
@@ -22,8 +21,7 @@ _BATCH = 500
 """Names in one question; databases bound the parameters of a statement."""
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+class Content(NamedTuple):
     """A content that is compressed already."""
 
     size_bytes: int
@@ -64,10 +62,13 @@ def _compressed(content: bytes | Content) -> Content:
 
 def write_blobs(connection: Connection, data_by_hash: Mapping[str, bytes | Content]) -> None:
     """Writes the contents that are not there yet."""
-    missing = sorted(data_by_hash.keys() - present(connection, data_by_hash.keys()))
-    contents = ((name, _compressed(data_by_hash[name])) for name in missing)
-    rows = [{"sha256": name, "size_bytes": it.size_bytes, "data": it.data} for name, it in contents]
-    insert_rows(connection, _insert_unless_there(connection), rows)
+    statement = _insert_unless_there(connection)
+    asked = data_by_hash.keys()
+    if type(statement) is not Insert:  # the database itself leaves out those that are compressed already
+        asked = {name for name, content in data_by_hash.items() if not isinstance(content, Content)}
+    missing = sorted(data_by_hash.keys() - present(connection, asked))
+    rows = ((name, *_compressed(data_by_hash[name])) for name in missing)
+    insert_rows(connection, statement, ("sha256", "size_bytes", "data"), rows)
 
 
 def present(connection: Connection, names: Collection[str]) -> set[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from operator import itemgetter
 from typing import Any
 
@@ -14,15 +15,21 @@ _BATCH = 500
 """Fewer than the objects after which Python looks for garbage, among all that there is at last."""
 
 
-def insert_rows(connection: Connection, statement: Insert, rows: Sequence[dict[str, Any]]) -> None:
-    """Executes an insert for each row; all rows have the same keys, and values that the driver takes as they are."""
-    if len(rows) >= _MANY:
-        compiled = statement.compile(dialect=connection.dialect, column_keys=list(rows[0]))
-        names: Sequence[str] | None = getattr(compiled, "positiontup", None)  # None: the driver takes names
-        if names is not None and len(names) > 1:
-            pick, text = itemgetter(*names), str(compiled)
-            for start in range(0, len(rows), _BATCH):
-                connection.exec_driver_sql(text, [pick(row) for row in rows[start : start + _BATCH]])
-            return
-    if rows:
-        connection.execute(statement, rows)
+def insert_rows(
+    connection: Connection, statement: Insert, columns: Sequence[str], rows: Iterable[Sequence[Any]]
+) -> None:
+    """Executes an insert for each row, whose values have the order of the columns and are as the driver takes them."""
+    coming = iter(rows)
+    first = list(islice(coming, _BATCH))
+    names = None
+    if len(first) >= _MANY and len(columns) > 1:
+        compiled = statement.compile(dialect=connection.dialect, column_keys=list(columns))
+        names = getattr(compiled, "positiontup", None)  # None: the driver takes names
+    if names is None:
+        if named := [dict(zip(columns, row, strict=True)) for row in (*first, *coming)]:
+            connection.execute(statement, named)
+        return
+    pick, text = itemgetter(*map(columns.index, names)), str(compiled)
+    while first:
+        connection.exec_driver_sql(text, list(map(pick, first)))
+        first = list(islice(coming, _BATCH))

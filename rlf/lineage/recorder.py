@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from types import TracebackType
@@ -20,7 +20,7 @@ from sqlalchemy import Connection, Table, delete, func, insert, select, update
 from rlf.lineage import tables
 from rlf.lineage.blobs import Blobs, write_blobs
 from rlf.lineage.costs import add_costs, keep_unrecorded, spent_by, unrecorded_before
-from rlf.lineage.encoded import EncodedTrajectory, encode_trajectory
+from rlf.lineage.encoded import CALL, FAILURE, HEAD, SCORE, EncodedTrajectory, Values, encode_trajectory
 from rlf.lineage.inserts import insert_rows
 from rlf.lineage.lease import LeaseLost
 from rlf.lineage.payload import encode_task
@@ -41,6 +41,7 @@ from rlf.types import (
 
 logger = logging.getLogger(__name__)
 
+_REF = "trajectory_ref"
 _MAX_PENDING = 16
 """Events that may wait to be written; then the caller waits, so that memory stays bounded."""
 
@@ -243,8 +244,9 @@ class _Transaction:
             return
         self._add_costs(phase, trajectories)
         self._add_trajectories(place, 0, trajectories, advantages, encoded)
-        self._insert_rows(tables.collections, [place | collection_row(trajectories)])
-        self._insert_rows(tables.tool_totals, [place | row for row in tool_total_rows(trajectories, self._redactor)])
+        self._connection.execute(insert(tables.collections), place | collection_row(trajectories))
+        if totals := tool_total_rows(trajectories, self._redactor):
+            self._connection.execute(insert(tables.tool_totals), [place | row for row in totals])
 
     def _add_costs(self, phase: str, trajectories: Sequence[Scored]) -> None:
         spent = spent_by(trajectories, self._redactor, is_played=self._is_played)
@@ -261,18 +263,22 @@ class _Transaction:
         """Writes trajectories whose positions count from `first`, with all that hangs on them."""
         blobs = Blobs()
         encoded = self._encode_all(trajectories, made or [None] * len(trajectories), blobs)
-        for k, (one, advantage) in enumerate(zip(encoded, advantages, strict=True), first):
-            one.head.update(place, k=k, advantage=advantage)
-        self._insert_rows(tables.trajectories, [one.head for one in encoded])
+        heads = (
+            (*place.values(), k, advantage, *one.head)
+            for k, (one, advantage) in enumerate(zip(encoded, advantages, strict=True), first)
+        )
+        self._insert_rows(tables.trajectories, (*place, "k", "advantage", *HEAD), heads)
         refs = self._numbers(place, first)
-        hanging: dict[Table, list[Row]] = {
-            tables.payloads: _hang(refs, [[one.payload] for one in encoded]),
-            tables.scores: _hang(refs, [one.scores for one in encoded]),
-            tables.tool_calls: _hang(refs, [one.calls for one in encoded]),
-            tables.parse_failures: _hang(refs, [one.failures for one in encoded]),
-        }
-        for table, rows in hanging.items():
-            self._insert_rows(table, rows)
+        self._insert_rows(
+            tables.payloads, (_REF, "data"), ((ref, one.payload) for ref, one in zip(refs, encoded, strict=True))
+        )
+        for table, names, parts in (
+            (tables.scores, SCORE, [one.scores for one in encoded]),
+            (tables.tool_calls, CALL, [one.calls for one in encoded]),
+            (tables.parse_failures, FAILURE, [one.failures for one in encoded]),
+        ):
+            rows = ((ref, *row) for ref, part in zip(refs, parts, strict=True) for row in part)
+            self._insert_rows(table, (_REF, *names), rows)
         write_blobs(self._connection, blobs.data_by_hash)
 
     def _encode_all(
@@ -297,8 +303,8 @@ class _Transaction:
         query = select(table.id).filter_by(**place).where(table.k >= first).order_by(table.k)
         return list(self._connection.execute(query).scalars())
 
-    def _insert_rows(self, table: Table, rows: list[Row]) -> None:
-        insert_rows(self._connection, insert(table), rows)
+    def _insert_rows(self, table: Table, columns: Sequence[str], rows: Iterable[Values]) -> None:
+        insert_rows(self._connection, insert(table), columns, rows)
 
     def _replace_row(self, table: Table, key: Row, **values: object) -> None:
         key = {"run_id": self._run_id, **key}
@@ -307,11 +313,3 @@ class _Transaction:
 
     def _update_run(self, **values: object) -> None:
         self._connection.execute(update(tables.runs).where(tables.runs.c.id == self._run_id).values(values))
-
-
-def _hang(refs: Sequence[int], parts: Sequence[Sequence[Row]]) -> list[Row]:
-    """Rows of each trajectory, which get its number: copies of so many would keep the garbage collector busy."""
-    for ref, rows in zip(refs, parts, strict=True):
-        for row in rows:
-            row["trajectory_ref"] = ref
-    return [row for rows in parts for row in rows]

@@ -31,12 +31,12 @@ def _segment_means(records: Sequence[Record], train: TrainSpec) -> list[float | 
     import torch
 
     masks = [record.scored.trajectory.action_mask for record in records]
-    mask_BT = torch.zeros(len(records), max(map(len, masks)), dtype=torch.bool)
-    for row, (mask, counted) in enumerate(zip(masks, in_loss, strict=True)):
-        if counted:
-            mask_BT[row, : len(mask)] = torch.frombuffer(bytearray(mask), dtype=torch.bool)
-        else:
-            mask_BT[row, 0] = True  # the one token of its stand-in, which counts where advantages are normalised
+    size = max(map(len, masks))
+    stand_in = b"\1".ljust(size, b"\0")  # its one token counts where advantages are normalised
+    rows = [
+        bytes(mask).ljust(size, b"\0") if counted else stand_in for mask, counted in zip(masks, in_loss, strict=True)
+    ]
+    mask_BT = torch.frombuffer(bytearray(b"".join(rows)), dtype=torch.bool).view(len(rows), size)
     asked = AdvantageInput(
         rewards_B=torch.tensor(_reported_rewards(records), dtype=torch.float32),
         group_B=torch.tensor([record.row for record in records]),

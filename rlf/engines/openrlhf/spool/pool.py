@@ -8,14 +8,17 @@ it. Reading waits for the lineage, which holds 16 events at most; agents wait fo
 
 from __future__ import annotations
 
+import gc
 import io
 import math
 import os
 import pickle
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from itertools import pairwise
@@ -35,6 +38,8 @@ _HERE_BYTES = 4 * 2**20
 """Read at once in this process: some 400 trajectories of 2,000 tokens."""
 _SPAN_BYTES = 2**20
 _MAX_PROCESSES = 8
+_SIZE_BYTES = 8
+"""Of an answer's size, which comes before it."""
 _COMMAND = "import sys; from rlf.engines.openrlhf.spool.pool import answer_orders; answer_orders()"
 
 
@@ -113,8 +118,7 @@ class SpoolPool:
         process = self._free.get()
         try:
             _send(process, order)
-            assert process.stdout is not None, "a process without stdout"
-            answer: list[list[Line]] | RunError = pickle.load(process.stdout)
+            answer = read_answer(_receive(process))
         except (EOFError, OSError, pickle.UnpicklingError) as error:
             raise RunError("a process that reads trajectories was killed; continue with `rlf resume`.") from error
         finally:
@@ -122,6 +126,43 @@ class SpoolPool:
         if isinstance(answer, RunError):
             raise answer
         return answer
+
+
+def _receive(process: subprocess.Popen[bytes]) -> bytes:
+    assert process.stdout is not None, "a process without stdout"
+    size = int.from_bytes(process.stdout.read(_SIZE_BYTES), "little")
+    answer = process.stdout.read(size)
+    if not size or len(answer) < size:
+        raise EOFError
+    return answer
+
+
+def read_answer(answer: bytes) -> list[list[Line]] | RunError:
+    """What `pack` packed."""
+    with _uncollected():
+        found: list[list[Line]] | RunError = pickle.loads(answer)
+    return found
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Keeps Python from looking for garbage while many objects are made of which none is: a third of reading them."""
+    global _num_uncollected
+    with _collecting:
+        _num_uncollected += 1
+        gc.disable()
+    try:
+        yield
+    finally:
+        with _collecting:
+            _num_uncollected -= 1
+            if not _num_uncollected:
+                gc.enable()
+
+
+_collecting = threading.Lock()
+_num_uncollected = 0
+"""Threads that read now."""
 
 
 def _send(process: subprocess.Popen[bytes], message: object) -> None:
@@ -140,7 +181,7 @@ def answer_orders() -> None:
             answer = pack([read_span(span, encode) for span in order])
         except RunError as error:
             answer = pickle.dumps(error)
-        answers.write(answer)
+        answers.write(len(answer).to_bytes(_SIZE_BYTES, "little") + answer)
         answers.flush()
 
 
