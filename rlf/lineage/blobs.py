@@ -63,7 +63,7 @@ def _compressed(content: bytes | Content) -> Content:
 def write_blobs(connection: Connection, data_by_hash: Mapping[str, bytes | Content]) -> None:
     """Writes the contents that are not there yet."""
     statement = _insert_unless_there(connection)
-    asked = data_by_hash.keys()
+    asked = set(data_by_hash)
     if type(statement) is not Insert:  # the database itself leaves out those that are compressed already
         asked = {name for name, content in data_by_hash.items() if not isinstance(content, Content)}
     missing = sorted(data_by_hash.keys() - present(connection, asked))

@@ -239,6 +239,17 @@ NEAR_MISSES: Mapping[str, str] = {
     "seq_product for sequence_*, with mode: clip for *_truncate and mask for *_mask.",
     "ref_model_sync_steps": "it counts optimiser updates. Write train.kl.sync_every, which counts steps.",
     "sync_ref_model": "a number of steps turns it on. Write train.kl.sync_every.",
+    **dict.fromkeys(
+        ("best", "best_metric_key", "load_best_model_at_end", "metric_for_best_model"),
+        "no key chooses the best checkpoint. The local engine keeps the one with the highest held-out success by "
+        "itself; OpenRLHF would remove counted ones for it. Write checkpoint.keep: N, which reaches back far enough, and "
+        "compare them by `rlf eval RUN@STEP`.",
+    ),
+    **dict.fromkeys(
+        ("load_in_4bit", "load_in_8bit"),
+        "weights stay in 16 or 32 bits: OpenRLHF sends them to vLLM as the trainer holds them, and vLLM takes none of "
+        "4 or 8 bits. Write model.lora without it.",
+    ),
     "max_tool_calling_iterations": "it leaves the answer out. Write rollout.max_turns, which is one more.",
 }
 """Names that look like ours and mean something else, by their last part, with what to write."""
