@@ -242,8 +242,8 @@ NEAR_MISSES: Mapping[str, str] = {
     **dict.fromkeys(
         ("best", "best_metric_key", "load_best_model_at_end", "metric_for_best_model"),
         "no key chooses the best checkpoint. The local engine keeps the one with the highest held-out success by "
-        "itself; OpenRLHF would remove counted ones for it. Write checkpoint.keep: N, which reaches back far enough, and "
-        "compare them by `rlf eval RUN@STEP`.",
+        "itself; OpenRLHF would remove counted ones for it. Write checkpoint.keep: N, which reaches back far "
+        "enough, and compare them by `rlf eval RUN@STEP`.",
     ),
     **dict.fromkeys(
         ("load_in_4bit", "load_in_8bit"),
