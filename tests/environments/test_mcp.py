@@ -8,6 +8,7 @@ import pytest
 from rlf.environments import EnvSpec
 from rlf.types import Message, Outcome, Task
 
+from ..warm import MCP, warm_python
 from .conftest import STOP, call
 
 SERVER = str(Path(__file__).with_name("vault_server.py"))
@@ -20,7 +21,7 @@ SQLITE = Path(sys.prefix) / "mcp-servers" / "bin" / "mcp-server-sqlite"
 def vault(*args, **keys):
     """A server of our own as a world."""
     lifecycle = {name: {"tool": tool} for name, tool in {"opening": "greet", "score": "get_score"}.items()}
-    server = {"command": sys.executable, "args": [SERVER, *args], "start_timeout_s": 60}
+    server = {"command": warm_python(*MCP), "args": [SERVER, *args], "start_timeout_s": 60}
     return {"kind": "mcp", "server": server, "reset": RESET, "save": {"tool": "save_state"}, **lifecycle, **keys}
 
 
@@ -28,8 +29,9 @@ def task(answer="AMBER7"):
     return Task("t", (Message("user", "Please."),), columns={"answer": answer})
 
 
-@pytest.mark.parametrize("env", [vault(), vault("keyed", key="world", end={"tool": "forget"})], ids=["session", "key"])
-def test_trajectories_have_a_world_each_and_see_no_lifecycle(played, env):
+@pytest.mark.parametrize("keys", [{}, {"key": "world", "end": {"tool": "forget"}}], ids=["session", "key"])
+def test_trajectories_have_a_world_each_and_see_no_lifecycle(played, keys):
+    env = vault(*(["keyed"] if keys else []), **keys)
     (opened, closed), _ = played(env, OPENED, CLOSED, task=task())
     assert [record.result.text for record in opened.calls] == ["A note: AMBER7", "It is open."]
     assert (opened.world.scores, closed.world.scores) == ({"opened": 1.0}, {"opened": 0.0})

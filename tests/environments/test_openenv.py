@@ -13,6 +13,7 @@ import pytest
 from rlf.environments import EnvSpec
 from rlf.types import Message, Outcome, StopReason, Task
 
+from ..warm import warm_python
 from .conftest import STOP, call
 
 PYTHON = Path(sys.prefix) / "worlds" / "openenv" / "bin" / "python"
@@ -25,13 +26,19 @@ def free_port():
         return listening.getsockname()[1]
 
 
-@contextmanager
-def serve_openenv():
-    """The address of a server that OpenEnv itself runs; skips the test where it is not installed."""
+def openenv_python():
+    """A Python that has imported OpenEnv; skips the test where it is not installed."""
     if not PYTHON.with_name("openenv").exists():
         pytest.skip(f"{PYTHON} has no OpenEnv: `make .venv/worlds/ready` installs it")
+    used = ("cli.__main__", "core.generic_client", "core.env_server.http_server")
+    return warm_python(*(f"openenv.{name}" for name in used), python=str(PYTHON))
+
+
+@contextmanager
+def serve_openenv():
+    """The address of a server that OpenEnv itself runs."""
     port = free_port()
-    process = subprocess.Popen([PYTHON, SERVER, str(port)], env={"PATH": "/usr/bin:/bin"})
+    process = subprocess.Popen([openenv_python(), SERVER, str(port)], env={"PATH": "/usr/bin:/bin"})
     url = f"http://127.0.0.1:{port}"
     for _ in range(600):
         try:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import signal
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -16,9 +15,10 @@ from mcp.client.streamable_http import streamable_http_client
 from rlf.types import Message, Task
 
 from ..processes import Process, call_rlf
+from ..warm import MCP, warm_python
 from .conftest import STOP, call
+from .test_openenv import openenv_python
 
-OPENENV = Path(sys.prefix) / "worlds" / "openenv" / "bin"
 HERE = Path(__file__).parent
 CODES = ("AMBER7", "BASALT3", "CORAL9")
 
@@ -49,10 +49,8 @@ def url(spec):
 
 @pytest.fixture(scope="module")
 def openenv(url):
-    """What OpenEnv's clients and validator print, in one process: its import takes seconds."""
-    if not (OPENENV / "openenv").exists():
-        pytest.skip(f"{OPENENV} has no OpenEnv: `make .venv/worlds/ready` installs it")
-    script = [OPENENV / "python", HERE / "openenv_clients.py", url]
+    """What OpenEnv's clients and validator print."""
+    script = [openenv_python(), HERE / "openenv_clients.py", url]
     done = subprocess.run(script, capture_output=True, text=True, timeout=120, env={"PATH": "/usr/bin:/bin"})
     assert done.returncode == 0, done.stderr[-2000:]
     played, _, report = done.stdout.partition("\n")
@@ -89,7 +87,7 @@ def test_rlfs_own_client_plays_the_served_world(played, url):
 
 
 def test_the_same_world_over_mcp_has_lifecycle_tools_for_the_trainer(played, spec):
-    server = {"command": sys.executable, "args": ["-m", "rlf", "env", "serve", str(spec), "--mcp", "stdio"]}
+    server = {"command": warm_python(*MCP), "args": ["-m", "rlf", "env", "serve", str(spec), "--mcp", "stdio"]}
     env = {
         "kind": "mcp",
         "server": server | {"start_timeout_s": 120, "env": {"PYTHONPATH": str(HERE.parents[1])}},
@@ -129,7 +127,7 @@ async def call_ended_world(address):
 
 
 def test_the_world_over_mcp_on_http_has_one_episode_for_each_key(played, spec):
-    command = [sys.executable, "-m", "rlf", "env", "serve", str(spec), "--mcp", "http", "--port", "0"]
+    command = [warm_python(*MCP), "-m", "rlf", "env", "serve", str(spec), "--mcp", "http", "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as served:
         try:
             address = next(line for line in served.stderr if line.startswith("http")).strip()

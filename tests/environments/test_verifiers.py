@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from rlf.environments import EnvSpec
+from rlf.environments.workers import verifiers_tasks
 from rlf.types import Message, StopReason, Task
 
+from ..warm import warm_python
 from .conftest import STOP, call
 
 PYTHON = Path(sys.prefix) / "worlds" / "verifiers" / "bin" / "python"
@@ -15,11 +17,16 @@ TASKSET = Path(__file__).with_name("verifiers_capitals.py")
 SALES = Path(__file__).with_name("verifiers_till.py")
 
 
-@pytest.fixture
-def env():
+def find_python():
+    """A Python that has imported verifiers; skips the test where it is not installed."""
     if not list(PYTHON.parents[1].glob("lib/*/site-packages/verifiers")):
         pytest.skip(f"{PYTHON} has no verifiers: `make .venv/worlds/ready` installs it")
-    return {"kind": "verifiers", "file": str(TASKSET), "python": str(PYTHON)}
+    return warm_python(*verifiers_tasks._USED, python=str(PYTHON))
+
+
+@pytest.fixture
+def env():
+    return {"kind": "verifiers", "file": str(TASKSET), "python": find_python()}
 
 
 def test_a_taskset_of_a_dozen_lines_asks_and_scores(played, env):

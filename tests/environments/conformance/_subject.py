@@ -27,5 +27,3 @@ class Subject:
     task: Task = field(default_factory=lambda: Task("t", (Message("user", "Go."),), 3, columns={"answer": 3}))
     shares_fate: bool = False
     """Whether worlds wait for one that hangs, until it is given up."""
-    is_costly: bool = False
-    """Whether its package takes many seconds to load, each time: it is tried on fewer points."""

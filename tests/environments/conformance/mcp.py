@@ -1,10 +1,10 @@
 """An MCP server: a session for each world, and one that keeps them apart by a key."""
 
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 
 from rlf.types import Message, Task, ToolCall
+from tests.warm import MCP, warm_python
 
 from ._subject import Subject
 
@@ -15,7 +15,7 @@ RESET = {"tool": "reset_state", "arguments": {"code": "{answer}", "seed": "{seed
 def subject(*args, shares_fate=False, **keys):
     @contextmanager
     def made():
-        server = {"command": sys.executable, "args": [SERVER, *args], "start_timeout_s": 60}
+        server = {"command": warm_python(*MCP), "args": [SERVER, *args], "start_timeout_s": 60}
         env = {"kind": "mcp", "server": server, "reset": RESET, "score": {"tool": "get_score"}, **keys}
         yield Subject(
             env,

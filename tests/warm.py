@@ -1,0 +1,170 @@
+"""Pythons that have imported already what takes seconds: `warm_python(...)` is a program to start in place of `python`.
+
+What it starts, a file or a module, is forked from a process that has the modules, with the streams, descriptors,
+environment and folder of the one that asks; it dies with it, and its exit code comes back. Its process id is not that
+of the program: processes whose id or start is the point are started plainly.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import gc
+import json
+import os
+import runpy
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+MCP = ("rlf.cli.main", "rlf.api.env.serving.mcp", "mcp.server.mcpserver")
+"""What servers on the SDK import, ours among them."""
+_MAX_BYTES = 1 << 17
+_FREE = 400
+"""Descriptors from here on are nobody's."""
+_PROGRAM = """\
+#!{python} -IS
+import json, os, signal, socket, sys
+passed = [number for number in map(int, os.listdir("/proc/self/fd")) if number > 2]
+def is_passed(number):
+    try:
+        return os.get_inheritable(number)
+    except OSError:
+        return False
+passed = [0, 1, 2, *filter(is_passed, passed)]
+asked = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+asked.connect({address!r})
+place = dict(argv=sys.argv[1:], environ=dict(os.environ), folder=os.getcwd(), parent=os.getppid(), passed=passed)
+socket.send_fds(asked, [json.dumps(place).encode()], passed)
+pid = int(asked.recv(64))
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, lambda number, _: os.kill(pid, number))
+null = os.open("/dev/null", os.O_RDWR)
+for number in passed:
+    os.dup2(null, number)
+code = int(asked.recv(64) or -9)
+if code < 0:
+    signal.signal(-code, signal.SIG_DFL) if code != -9 else None
+    os.kill(os.getpid(), -code)
+os._exit(code)
+"""
+
+
+@cache
+def warm_python(*modules: str, python: str = sys.executable) -> str:
+    """The program; what it forks from is started once and ends with this process."""
+    folder = Path(tempfile.mkdtemp(prefix="rlf-warm-"))
+    address, program = str(folder / "asked"), folder / "python"
+    program.write_text(_PROGRAM.format(python=sys.executable, address=address))
+    program.chmod(0o755)
+    process = subprocess.Popen(
+        [python, __file__, address, *modules],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
+    )
+
+    @atexit.register
+    def end() -> None:
+        process.communicate()
+        shutil.rmtree(folder)
+
+    assert process.stdout is not None and process.stdout.readline() == b"ready\n", f"{python} has not {modules}"
+    return str(program)
+
+
+def _serve(address: str, modules: list[str]) -> dict[str, Any]:
+    """Forks for each that asks until stdin is closed. Returns in a fork: what it is to run."""
+    for module in modules:
+        import_module(module)
+    gc.freeze()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(address)
+    listener.listen(64)
+    selector = selectors.DefaultSelector()
+    selector.register(0, selectors.EVENT_READ)
+    selector.register(listener, selectors.EVENT_READ)
+    print("ready", flush=True)
+    while True:
+        for key, _ in selector.select():
+            if key.fd == 0:
+                os._exit(0)
+            if key.fileobj is listener:
+                asked, _ = listener.accept()
+                body, passed, _, _ = socket.recv_fds(asked, _MAX_BYTES, 64)
+                place = json.loads(body)
+                if (pid := os.fork()) == 0:
+                    for one in [asked, *(other.fileobj for other in selector.get_map().values())]:
+                        if isinstance(one, socket.socket):
+                            one.close()
+                    selector.close()
+                    _take_over(place, passed)
+                    return place
+                asked.send(str(pid).encode())
+                for number in passed:
+                    os.close(number)
+                handle = os.pidfd_open(pid)
+                selector.register(handle, selectors.EVENT_READ, (pid, handle, asked))
+                selector.register(asked, selectors.EVENT_READ, (pid, handle, asked))
+            elif key.data is not None:
+                _attend(selector, key, *key.data)
+
+
+def _attend(selector: selectors.BaseSelector, key: selectors.SelectorKey, pid: int, handle: int, asked: Any) -> None:
+    """Kills a fork whose program is gone; tells the program of one that ended how it did."""
+    if key.fileobj is asked:
+        for kill in (os.killpg, os.kill):
+            with suppress(ProcessLookupError):
+                kill(pid, signal.SIGKILL)
+        selector.unregister(asked)
+        return
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    with suppress(OSError):
+        asked.send(str(code).encode())
+    selector.unregister(handle)
+    os.close(handle)
+    if asked in selector.get_map():
+        selector.unregister(asked)
+    asked.close()
+
+
+def _take_over(place: dict[str, Any], passed: list[int]) -> None:
+    """This fork has the descriptors, environment and folder of the program, and a group of its own."""
+    os.setsid()
+    kept = [fcntl.fcntl(number, fcntl.F_DUPFD, _FREE) for number in passed]
+    os.closerange(3, _FREE)
+    for number, target in zip(kept, place["passed"], strict=True):
+        os.dup2(number, target)
+    os.closerange(_FREE, _FREE + 100)
+    os.chdir(place["folder"])
+    os.environ.clear()
+    os.environ.update(place["environ"])
+    fork, find_parent = os.getpid(), os.getppid
+    os.getppid = lambda: place["parent"] if os.getpid() == fork else find_parent()
+
+
+def _run(argv: list[str]) -> None:
+    """As `python ARGV` would: options but -m are ignored."""
+    while argv[0].startswith("-") and argv[0] != "-m":
+        argv = argv[1:]
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", 1, "utf-8", closefd=False) for number in (1, 2))
+    if argv[0] == "-m":
+        sys.path[0], sys.argv = str(Path.cwd()), argv[1:]
+        runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0], sys.argv = str(Path(argv[0]).parent), argv
+        runpy.run_path(argv[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    _run(_serve(sys.argv[1], sys.argv[2:])["argv"])
