@@ -257,7 +257,8 @@ def _open_pages(settings: WebSettings, repeats: int, only: str) -> dict[str, flo
 
     every = list[float]()
     with _serving(settings) as address, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        program = shutil.which("chromium") or shutil.which("chromium-headless-shell")
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         page = browser.new_page()
         for name, path in ((name, path) for name, path in _SHOWN.items() if only in path):
             times = [_paint_ms(page, address + path) for _ in range(repeats + 1)][1:]

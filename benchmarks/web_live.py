@@ -128,7 +128,8 @@ def main() -> None:
     server = serve(asked.project)
     run_id = start_run(asked.spec, asked.overrides)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        program = shutil.which("chromium") or shutil.which("chromium-headless-shell")
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         context = browser.new_context()
         context.set_default_timeout(120_000)
         tabs = [context.new_page() for _ in range(asked.tabs)]

@@ -40,7 +40,8 @@ def main() -> None:
             found = re.search(r'http://[^"]*', server.stdout.readline())
             assert found is not None, "no address"
             with sync_playwright() as playwright:
-                browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+                program = shutil.which("chromium") or shutil.which("chromium-headless-shell")
+                browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
                 run_id = _start(browser.new_page(), found[0])
                 browser.close()
             server.kill()

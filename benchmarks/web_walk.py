@@ -226,7 +226,8 @@ def main() -> None:
         project.mkdir()
         command = [sys.executable, "-m", "rlf", "web", str(project), "--port", str(_PORT), "--token", ""]
         server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        program = shutil.which("chromium") or shutil.which("chromium-headless-shell")
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         try:
             _wait_for(address)
             page = browser.new_page()

@@ -29,6 +29,7 @@ from ...reports.synthetic import events, run_record, scored, step_metrics, traje
 
 ENVIRONMENT = Path(__file__).parents[3] / ".venv" / "browser"
 AXE = ENVIRONMENT / "node_modules" / "axe-core" / "axe.min.js"
+PROGRAMS = ("chromium-headless-shell", "chromium", "google-chrome")
 HOSTILE = '<script>window.attacked = true</script></textarea><img src=x onerror="window.attacked = true">\u202e\x1b[31m'
 SPEC = """name: search
 model: {path: builtin:tiny}
@@ -58,9 +59,9 @@ def chromium() -> Iterator[object]:
         from playwright.sync_api import sync_playwright
     except ImportError:
         pytest.skip("Playwright is not in .venv/browser: `make .venv/browser/ready` installs it")
-    program = shutil.which("chromium") or shutil.which("google-chrome")
+    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
     if program is None:
-        pytest.skip("there is no Chromium: `apt-get install chromium`, or `make .venv/browser/ready` as root")
+        pytest.skip(f"there is no Chromium: `apt-get install {PROGRAMS[0]}`, or `make .venv/browser/ready` as root")
     with sync_playwright() as playwright:
         arguments = ["--no-sandbox", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
         browser = playwright.chromium.launch(executable_path=program, args=arguments)
