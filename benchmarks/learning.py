@@ -36,16 +36,20 @@ THREAD = {"OMP_NUM_THREADS": "1", "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOL
 
 
 def name_settings() -> dict[str, tuple[str, ...]]:
-    """Overrides by the name of the setting: each estimator as it is, then other rates, bounds and normalisations."""
+    """Overrides by the name of the setting: each estimator as it is, then other rates, bounds and normalisations.
+
+    With one update for each step no ratio leaves 1, so bounds are compared with two.
+    """
     from rlf.algo import ESTIMATORS
 
     settings = {name: (f"train.algorithm={name}",) for name in ESTIMATORS.names()}
-    grpo = "train.algorithm=grpo"
+    grpo, twice = "train.algorithm=grpo", "train.epochs=2"
     return settings | {
         "gae": ("train.algorithm=gae", "train.critic.learning_rate=1e-3"),
         "grpo, rate 1e-4": (grpo, "train.learning_rate=1e-4"),
         "grpo, rate 3e-4": (grpo, "train.learning_rate=3e-4"),
-        "grpo, clip 0.28": (grpo, "train.loss.clip_high=0.28"),
+        "grpo, two epochs": (grpo, twice),
+        "grpo, two epochs, clip 0.28": (grpo, twice, "train.loss.clip_high=0.28"),
         "reinforce_baseline, no deviation": ("train.algorithm={kind: reinforce_baseline, std_norm: false}",),
     }
 
