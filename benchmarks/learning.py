@@ -54,8 +54,10 @@ def name_settings() -> dict[str, tuple[str, ...]]:
     }
 
 
+BASE = "grpo"
+"""What each setting is compared with, seed by seed: equal seeds begin with the same rollouts."""
 SLOW = "grpo, rate 1e-4"
-QUICK = ("grpo", "reinforce_baseline")
+QUICK = (BASE, "reinforce_baseline")
 """Settings of the quick mode, which has `SLOW` on compose too: a tenth of the rate of that spec."""
 TURNS = "turn credit"
 """rooms_turns.yaml and bisect_turns.yaml as they are: what outcomes alone are held against."""
@@ -160,51 +162,63 @@ def read_curve(reader: Reader, run: Run) -> Curve:
     return Curve(area or 0.0, half, None if half is None else sum(tokens[:half]), after[-1] if after else None)
 
 
-def read_unit(folder: Path) -> list[Curve]:
-    """The curves of a unit's finished seeds."""
+def read_unit(folder: Path) -> dict[int, Curve]:
+    """The curves of a unit's finished runs by their seed."""
     from rlf.api.lineage import open_reader
     from rlf.lineage.records import SWEEP
     from rlf.types.events import RunStatus
 
     if not (folder / "rlf.db").exists():
-        return []
+        return {}
     with open_reader(folder) as reader:
         finished = [run for run in reader.list_runs() if run.status is RunStatus.FINISHED]
-        return [read_curve(reader, run) for run in finished if run.record.engine != SWEEP]
+        return {run.record.seed: read_curve(reader, run) for run in finished if run.record.engine != SWEEP}
 
 
-def write_interval(values: Sequence[float], digits: int = 2, most: float = 1.0) -> str:
-    """The mean and Student's interval over seeds, within what the values may be: 0 to `most`."""
+def write_interval(values: Sequence[float], digits: int = 2, least: float = 0.0, most: float = 1.0) -> str:
+    """The mean and Student's interval over seeds, within what the values may be."""
     from rlf.reports.statistics import mean_interval
 
     if not values:
         return "-"
     interval = mean_interval(values)
-    mean = f"{fmean(values):.{digits}f}"
+    mean = f"{fmean(values):z.{digits}f}"
     if interval is None:
         return mean
-    return f"{mean} [{max(interval.low, 0):.{digits}f}, {min(interval.high, most):.{digits}f}]"
+    return f"{mean} [{max(interval.low, least):z.{digits}f}, {min(interval.high, most):z.{digits}f}]"
 
 
 def write_table(units: Sequence[Unit], runs: Path) -> str:
     """Markdown: a row for each unit, each figure with its interval over seeds, greatest area first."""
     lines = [
-        "| task | setting | seeds | area | steps to 50 % | thousand tokens to 50 % | after |",
-        "|---|---|---|---|---|---|---|",
+        "| task | setting | seeds | area | less the area of grpo | steps to 50 % | thousand tokens to 50 % | after |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     found = [(unit, read_unit(runs / unit.folder)) for unit in units]
+    bases = {task: read_unit(runs / Unit(task, BASE, NUM_SEEDS).folder) for task in STEPS_BY_TASK}
     order = {task: place for place, task in enumerate(STEPS_BY_TASK)}
     found = [(unit, curves) for unit, curves in found if curves]
-    found.sort(key=lambda pair: (order[pair[0].task], -fmean(curve.area for curve in pair[1])))
-    for unit, curves in found:
-        reached = [curve for curve in curves if curve.steps_to_half is not None]
-        steps = write_interval([float(curve.steps_to_half or 0) for curve in reached], 0, STEPS_BY_TASK[unit.task])
-        tokens = write_interval([(curve.tokens_to_half or 0.0) / 1000 for curve in reached], 0, inf)
-        note = "" if len(reached) == len(curves) else f" ({len(reached)} of {len(curves)})"
-        after = write_interval([curve.after for curve in curves if curve.after is not None])
-        area = write_interval([curve.area for curve in curves])
-        lines.append(f"| {unit.task} | {unit.setting} | {len(curves)} | {area} | {steps}{note} | {tokens} | {after} |")
-    return "\n".join(lines)
+    found.sort(key=lambda pair: (order[pair[0].task], -fmean(curve.area for curve in pair[1].values())))
+    return "\n".join([*lines, *(write_row(unit, curves, bases[unit.task]) for unit, curves in found)])
+
+
+def write_row(unit: Unit, curve_by_seed: dict[int, Curve], base_by_seed: dict[int, Curve]) -> str:
+    """One unit's row; its areas are compared with those of the same seeds in `base_by_seed`."""
+    curves = list(curve_by_seed.values())
+    reached = [curve for curve in curves if curve.steps_to_half is not None]
+    more = [curve.area - base_by_seed[seed].area for seed, curve in curve_by_seed.items() if seed in base_by_seed]
+    steps = write_interval([float(curve.steps_to_half or 0) for curve in reached], 0, most=STEPS_BY_TASK[unit.task])
+    cells = [
+        unit.task,
+        unit.setting,
+        str(len(curves)),
+        write_interval([curve.area for curve in curves]),
+        "" if unit.setting == BASE else write_interval(more, least=-1),
+        steps if len(reached) == len(curves) else f"{steps} ({len(reached)} of {len(curves)})",
+        write_interval([(curve.tokens_to_half or 0.0) / 1000 for curve in reached], 0, most=inf),
+        write_interval([curve.after for curve in curves if curve.after is not None]),
+    ]
+    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
