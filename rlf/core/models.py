@@ -8,4 +8,4 @@ from pydantic import BaseModel, ConfigDict
 class StrictModel(BaseModel):
     """Frozen, and an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
