@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import zstandard
+from pydantic_core import PydanticSerializationError, to_json
 
 from rlf.core.redact import Redactor
 from rlf.engines.openrlhf.job.dataset import Purpose
@@ -72,7 +73,7 @@ Line: TypeAlias = Record | Notice
 def to_frame(line: Line, redactor: Redactor) -> bytes:
     """A frame without secrets."""
     if isinstance(line, Notice):
-        return _frame(redactor.json({"notice": [line.level, line.text, dict(line.data)]}), [])
+        return _frame(redactor.json({"notice": [line.level, line.text, dict(line.data)]}).encode(), [])
     record, trajectory = line, line.scored.trajectory
     head = [VERSION, record.purpose, record.row, record.sample, record.step, record.time, record.again]
     numbers = [
@@ -80,14 +81,22 @@ def to_frame(line: Line, redactor: Redactor) -> bytes:
         bytes(map(bool, trajectory.action_mask)),
         array("d", trajectory.rollout_logprobs).tobytes(),
     ]
-    text = redactor.json(
-        {"head": head, "num_tokens": len(trajectory.tokens), "scored": write(record.scored, without=_LEFT_OUT)}
-    )
+    scored = write(record.scored, without=_LEFT_OUT)
+    text = _dump_json({"head": head, "num_tokens": len(trajectory.tokens), "scored": scored}, redactor)
     return _frame(text, numbers)
 
 
-def _frame(text: str, numbers: Sequence[bytes]) -> bytes:
-    payload = _compressor().compress(b"\n".join((text.encode(), b"".join(numbers))))
+def _dump_json(values: dict[str, Any], redactor: Redactor) -> bytes:
+    """What `redactor.json` makes, in a third of its time where there is no secret and all is plain."""
+    try:
+        text = to_json(values, inf_nan_mode="constants")
+    except PydanticSerializationError:
+        return redactor.json(values).encode()
+    return redactor.json(values).encode() if redactor.finds(text.decode()) else text
+
+
+def _frame(text: bytes, numbers: Sequence[bytes]) -> bytes:
+    payload = _compressor().compress(b"\n".join((text, b"".join(numbers))))
     return _HEAD.pack(len(payload), zlib.crc32(payload)) + payload
 
 
