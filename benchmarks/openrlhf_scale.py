@@ -4,15 +4,17 @@ Each process stands for agents of one node: it writes a step's trajectories of 2
 calls and log-probabilities. The driver follows them as `rlf run` does: files that it sees, or bytes that the agents
 send over HTTP (`--http`); processes read, metrics and advantages are computed, rows are written, files are removed.
 What each part takes a trajectory, in CPU time, gives the rate at which it limits 64 nodes x 8 agents with 4,096
-trajectories a step.
+trajectories a step. `--curve` does it with 1, 2, 4, ... up to 64 nodes, each with 64 trajectories a step.
 
-    python benchmarks/openrlhf_scale.py [--http] [--nodes 4] [--agents 8] [--trajectories 512] [--steps 3]
+    python benchmarks/openrlhf_scale.py [--http] [--nodes 4] [--agents 8] [--trajectories 512] [--steps 3] [--curve]
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -21,7 +23,9 @@ import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -47,8 +51,9 @@ NODES, AGENTS, STEP = 64, 512, 4_096
 INGEST = IngestSpec(host="127.0.0.1", port=8791)
 
 
-def node(folder: Path, number: int, options: argparse.Namespace) -> None:
-    """One process of agents: a step is written when its word comes on stdin, and said to be on disk on stdout."""
+def node(orders: Connection, folder: Path, number: int, options: argparse.Namespace) -> None:
+    """One process of agents: writes a step's trajectories when it is ordered, and answers with its CPU seconds."""
+    orders.recv()  # the attempt is written
     job = Job(folder, folder)
     attempt = Attempt.model_validate_json((folder / "attempt.json").read_text())
     share = options.trajectories // options.nodes
@@ -58,19 +63,18 @@ def node(folder: Path, number: int, options: argparse.Namespace) -> None:
         sender = partial(Sender, INGEST, attempt, job.certificate) if options.http else None
         writers = [SpoolWriter(Path(attempt.spool), sender=sender) for _ in range(options.agents)]
         started = time.process_time()
-        for line in iter(sys.stdin.readline, ""):
-            step = int(line)
+        while step := await asyncio.to_thread(orders.recv):
             mine = [replace(record, step=step, row=step * 10_000 + record.row) for record in records]
             await asyncio.gather(*(writers[at // GROUP % len(writers)].append(one) for at, one in enumerate(mine)))
-            print(time.process_time() - started, flush=True)
+            orders.send(time.process_time() - started)
         for writer in writers:
             await writer.close()
 
     asyncio.run(run())
 
 
-async def follow(folder: Path, options: argparse.Namespace) -> dict[str, float]:
-    """Follows the nodes through all steps; CPU seconds of each part."""
+async def follow(folder: Path, nodes: list[Connection], options: argparse.Namespace) -> dict[str, float]:
+    """Follows the nodes through all steps; CPU seconds and memory of each part."""
     job, num_groups = Job(folder, folder), options.trajectories // GROUP
     keys = ["engine.kind=openrlhf", f"train.prompts_per_step={num_groups}", f"rollout.num_generations={GROUP}"]
     spec = compile_plan(load_spec([ROOT / "specs" / "search.yaml"], keys)).spec
@@ -80,8 +84,8 @@ async def follow(folder: Path, options: argparse.Namespace) -> dict[str, float]:
     (folder / "attempt.json").write_text(attempt.model_dump_json())
     job.log(1).parent.mkdir(parents=True)
     job.log(1).touch()
-    command = [sys.executable, __file__, *sys.argv[1:], "--folder", str(folder), "--number"]
-    nodes = [start(command, number) for number in range(options.nodes)]
+    for one in nodes:
+        one.send(0)
     run, totals = run_record(), list[tuple[float, float, float, float]]()
     pool_module._HERE_BYTES = 0  # so few trajectories would be read by the driver
     async with AsyncExitStack() as stack:
@@ -95,10 +99,8 @@ async def follow(folder: Path, options: argparse.Namespace) -> dict[str, float]:
             await stack.enter_async_context(receiving(INGEST, job))
         for step in range(1, options.steps + 2):  # the first one warms up
             for one in nodes:
-                assert one.stdin is not None, "a node without stdin"
-                one.stdin.write(f"{step}\n")
-                one.stdin.flush()
-            waiting = asyncio.gather(*(asyncio.to_thread(one.stdout.readline) for one in nodes if one.stdout))
+                one.send(step)
+            waiting = asyncio.ensure_future(asyncio.to_thread(lambda: [one.recv() for one in nodes]))
             while not waiting.done():
                 await asyncio.wait([waiting], timeout=0.25)
                 await asyncio.to_thread(ingest.poll)
@@ -108,18 +110,20 @@ async def follow(folder: Path, options: argparse.Namespace) -> dict[str, float]:
                 await asyncio.to_thread(ingest.poll)
             await asyncio.to_thread(ingest.drop_recorded, recorder.flush)
             recorder.flush()
-            agents_s = sum(float(line) for line in waiting.result())
+            agents_s = sum(waiting.result())
             totals.append((agents_s, sum(map(cpu_s, pool.pids)), time.process_time(), time.perf_counter()))
+        memory = {"driver_mb": peak_mb(os.getpid()), "reader_mb": max(map(peak_mb, pool.pids))}
     for one in nodes:
-        one.communicate()
+        one.send(0)
     left = await asyncio.to_thread(lambda: sum(file.stat().st_size for file in folder.rglob("*.spool")))
     spent = [last - first for first, last in zip(totals[0], totals[-1], strict=True)]
-    return dict(zip(("agents", "readers", "driver", "wall"), spent, strict=True)) | {"left_mb": left / 1e6}
+    return dict(zip(("agents", "readers", "driver", "wall"), spent, strict=True)) | {"left_mb": left / 1e6} | memory
 
 
-def start(command: list[str], number: int) -> subprocess.Popen[str]:
-    """One process of agents."""
-    return subprocess.Popen([*command, str(number)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def peak_mb(pid: int) -> float:
+    """The most memory that a process had."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1000
 
 
 def cpu_s(pid: int) -> float:
@@ -128,26 +132,57 @@ def cpu_s(pid: int) -> float:
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def run(folder: Path, options: argparse.Namespace) -> dict[str, float]:
+    """Starts the nodes, which share what is imported here, and follows them."""
+    context: Any = multiprocessing.get_context("fork")
+    ends = [context.Pipe() for _ in range(options.nodes)]
+    processes = [
+        context.Process(target=node, args=(there, folder, number, options)) for number, (_, there) in enumerate(ends)
+    ]
+    for process in processes:
+        process.start()
+    found = asyncio.run(follow(folder, [here for here, _ in ends], options))
+    for process in processes:
+        process.join()
+    return found
+
+
+def curve() -> None:
+    """The same work for each node, with more and more of them."""
+    print("| nodes | agents | trajectories a step | driver, CPU ms | trajectories a second | its memory | a reader's |")
+    print("|---|---|---|---|---|---|---|")
+    for nodes in (1, 2, 4, 8, 16, 32, NODES):
+        num = nodes * STEP // NODES
+        command = [sys.executable, __file__, "--json", "--nodes", str(nodes), "--trajectories", str(num)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+        found = json.loads(done.stdout)
+        ms = found["driver"] * 1000 / (num * 3)
+        memory = f"{found['driver_mb']:.0f} MB | {found['reader_mb']:.0f} MB"
+        print(f"| {nodes} | {nodes * 8} | {num:,} | {ms:.2f} | {1000 / ms:,.0f} | {memory} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--http", action="store_true")
+    for name in ("http", "curve", "json"):
+        parser.add_argument(f"--{name}", action="store_true")
     for name, default in (("nodes", 4), ("agents", 8), ("trajectories", 512), ("steps", 3), ("readers", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--folder", type=Path)
-    parser.add_argument("--number", type=int, default=0)
     options = parser.parse_args()
     os.environ.setdefault(INGEST_TOKEN, "of-the-benchmark")
-    if options.folder is not None:
-        return node(options.folder, options.number, options)
+    if options.curve:
+        return curve()
     import torch
 
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
-        found = asyncio.run(follow(Path(name), options))
+        found = run(Path(name), options)
+    if options.json:
+        return print(json.dumps(found))
     num = options.trajectories * options.steps
     how = "over HTTP" if options.http else "through files"
     print(f"{options.nodes} processes with {options.agents} agents each, {options.steps} steps, {how}")
     print(f"{num:,} trajectories in {found['wall']:.1f} s; {found['left_mb']:.1f} MB of records left")
+    print(f"memory at most: driver {found['driver_mb']:.0f} MB, a reader {found['reader_mb']:.0f} MB")
     print(f"{'part':<12}{'CPU ms':>8}{'of a core/s':>13}{'at full size, trajectories/s':>32}")
     for part, cores in (("agents", AGENTS), ("readers", 6), ("driver", 1)):
         ms = found[part] * 1000 / num
