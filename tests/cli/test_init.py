@@ -15,7 +15,9 @@ from typer.testing import Result
 from rlf.api.projects import templates
 from rlf.spec.meaning import schema
 from rlf.spec.meaning.schema import schema_text
+from rlf.tools.mcp import stdio
 from rlf.types.metrics import find_metric
+from tests.warm import MCP, warm_python
 
 Rlf = Callable[..., Result]
 OWN_FUNCTION = {"tool_specs/search.yaml", "tools/search.py"}
@@ -47,6 +49,7 @@ def _schemas_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_new_project_checks_tests_its_tool_and_trains(
     template: str, rlf: Rlf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(stdio, "_find_program", lambda command: warm_python(*MCP) if command == "python" else command)
     made = rlf("init", "mine", "--template", template)
     assert made.exit_code == 0, made.output
     assert made.stdout.endswith("cd mine && rlf run specs/mine.yaml\n")

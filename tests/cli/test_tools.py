@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from typer.testing import Result
+
+from tests.warm import MCP, warm_python
 
 Rlf = Callable[..., Result]
 SPEC = Path(__file__).parents[2] / "specs" / "search.yaml"
@@ -328,7 +329,7 @@ def test_what_a_tool_prints_is_not_on_the_wire_of_a_served_tool(loud):
         {"method": "notifications/initialized"},
         {"id": 2, "method": "tools/call", "params": {"name": "loud", "arguments": {"q": "x"}}},
     ]
-    command = [sys.executable, "-m", "rlf", "tools", "serve", str(loud), "--mcp", "stdio"]
+    command = [warm_python(*MCP), "-m", "rlf", "tools", "serve", str(loud), "--mcp", "stdio"]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen(command, text=True, bufsize=1, **pipes) as process:
         process.stdin.writelines(json.dumps({"jsonrpc": "2.0", **line}) + "\n" for line in lines)

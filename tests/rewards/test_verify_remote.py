@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from rlf.rewards import RewardContext, RewardFunction, Term, TrajectoryFacts
 from rlf.tools import Executor, ToolDeclaration
 from rlf.types import Scored
 from tests.endpoints.servers import closed_port, serving
+from tests.warm import MCP, warm_python
 
 KIT = Path(__file__).parents[1] / "tools/mcp_servers/kit.py"
 QUERY = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
@@ -73,6 +73,6 @@ def test_a_service_that_is_not_there_says_nothing_of_the_model() -> None:
 
 
 def test_an_mcp_server_verifies() -> None:
-    server = {"command": sys.executable, "args": [str(KIT)]}
+    server = {"command": warm_python(*MCP), "args": [str(KIT)]}
     found = asyncio.run(scored({"kind": "mcp", "server": server, "tool": "echo"}, {}, "42", "41"))
     assert [each.reward for each in found] == [1.0, 0.0]

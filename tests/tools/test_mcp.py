@@ -27,9 +27,10 @@ from rlf.tools.mcp import stdio
 from rlf.tools.mcp.listing import listing_of
 from rlf.tools.mcp.server import McpServer
 from rlf.types import Outcome, ToolCall, ToolResult
+from tests.warm import MCP, warm_python
 
 SERVERS = Path(__file__).parent / "mcp_servers"
-KIT = {"command": sys.executable, "args": [str(SERVERS / "kit.py")]}
+KIT = str(SERVERS / "kit.py")
 MARK = "RLF_TEST_SERVER"
 SAY = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 
@@ -59,7 +60,7 @@ def rough(no_server_is_left: str, tmp_path: Path) -> Callable[..., dict[str, Any
 @pytest.fixture
 def kit(no_server_is_left: str) -> dict[str, Any]:
     """The server of the SDK, over stdio."""
-    return {**KIT, "env": {MARK: no_server_is_left}}
+    return {"command": warm_python(*MCP), "args": [KIT], "env": {MARK: no_server_is_left}}
 
 
 def processes(mark: str) -> list[int]:
@@ -135,7 +136,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
                 port = free.getsockname()[1]
-            command = [sys.executable, str(SERVERS / "kit.py"), transport, str(port)]
+            command = [warm_python(*MCP), KIT, transport, str(port)]
             env = {**os.environ, "KIT_LOG": str(served_log(tmp_path_factory))}
             process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=env)
             path = {"http": "mcp", "sse": "sse"}[transport]

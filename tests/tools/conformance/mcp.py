@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from rlf.types import Outcome
+from tests.warm import MCP, warm_python
 
 from ._subject import Subject, failing
 
@@ -15,7 +16,7 @@ _SERVER = Path(__file__).parents[1] / "mcp_servers/obedient.py"
 
 @asynccontextmanager
 async def _stdio() -> AsyncIterator[Subject]:
-    server = {"command": "python", "args": [str(_SERVER)], "start_timeout_s": 60}
+    server = {"command": warm_python(*MCP), "args": [str(_SERVER)], "start_timeout_s": 60}
     failures = failing(fail=Outcome.TOOL_ERROR, die=Outcome.UNKNOWN)
     yield Subject({"kind": "mcp", "server": server, "tool": "act"}, failures=failures, image="draw")
 
