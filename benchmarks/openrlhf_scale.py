@@ -2,11 +2,13 @@
 
 Each process stands for agents of one node: it writes a step's trajectories of 2,100 tokens as fast as it can, with two
 calls and log-probabilities. The driver follows them as `rlf run` does: files that it sees, or bytes that the agents
-send over HTTP (`--http`); processes read, metrics and advantages are computed, rows are written, files are removed.
+send over HTTP or TLS (`--http`, `--tls`); processes read, metrics and advantages are computed, rows are written, files
+are removed.
 What each part takes a trajectory, in CPU time, gives the rate at which it limits 64 nodes x 8 agents with 4,096
 trajectories a step. `--curve` does it with 1, 2, 4, ... up to 64 nodes, each with 64 trajectories a step.
 
-    python benchmarks/openrlhf_scale.py [--http] [--nodes 4] [--agents 8] [--trajectories 512] [--steps 3] [--curve]
+    python benchmarks/openrlhf_scale.py [--http|--tls] [--nodes 4] [--agents 8] [--trajectories 512] [--steps 3]
+    python benchmarks/openrlhf_scale.py --curve
 """
 
 from __future__ import annotations
@@ -48,7 +50,6 @@ from tests.lineage.builders import run_record  # noqa: E402
 
 GROUP = 8
 NODES, AGENTS, STEP = 64, 512, 4_096
-INGEST = IngestSpec(host="127.0.0.1", port=8791)
 
 
 def node(orders: Connection, folder: Path, number: int, options: argparse.Namespace) -> None:
@@ -60,7 +61,8 @@ def node(orders: Connection, folder: Path, number: int, options: argparse.Namesp
     records = [made(number * share + at) for at in range(share)]
 
     async def run() -> None:
-        sender = partial(Sender, INGEST, attempt, job.certificate) if options.http else None
+        ingest = ingest_of(folder, options)
+        sender = None if ingest is None else partial(Sender, ingest, attempt, job.certificate)
         writers = [SpoolWriter(Path(attempt.spool), sender=sender) for _ in range(options.agents)]
         started = time.process_time()
         while step := await asyncio.to_thread(orders.recv):
@@ -78,8 +80,8 @@ async def follow(folder: Path, nodes: list[Connection], options: argparse.Namesp
     job, num_groups = Job(folder, folder), options.trajectories // GROUP
     keys = ["engine.kind=openrlhf", f"train.prompts_per_step={num_groups}", f"rollout.num_generations={GROUP}"]
     spec = compile_plan(load_spec([ROOT / "specs" / "search.yaml"], keys)).spec
-    if options.http:
-        spec = spec.model_copy(update={"engine": spec.engine.model_copy(update={"ingest": INGEST})})
+    ingest_spec = ingest_of(folder, options)
+    spec = spec.model_copy(update={"engine": spec.engine.model_copy(update={"ingest": ingest_spec})})
     attempt = new_attempt(job, 1, first_step=1)
     (folder / "attempt.json").write_text(attempt.model_dump_json())
     job.log(1).parent.mkdir(parents=True)
@@ -95,8 +97,8 @@ async def follow(folder: Path, nodes: list[Connection], options: argparse.Namesp
         pool = SpoolPool(partial(encode_whole, redactor=store.redactor), options.readers)
         stack.callback(pool.close)
         ingest = Ingest(spec, job, attempt, emit=recorder, pool=pool)
-        if options.http:
-            await stack.enter_async_context(receiving(INGEST, job))
+        if ingest_spec is not None:
+            await stack.enter_async_context(receiving(ingest_spec, job))
         for step in range(1, options.steps + 2):  # the first one warms up
             for one in nodes:
                 one.send(step)
@@ -132,8 +134,24 @@ def cpu_s(pid: int) -> float:
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def ingest_of(folder: Path, options: argparse.Namespace) -> IngestSpec | None:
+    """Where the nodes send records; None where the driver sees their files."""
+    files = {"certificate": str(Job(folder, folder).certificate), "key": str(folder / "driver.key")}
+    return IngestSpec(host="127.0.0.1", port=8791, **(files if options.tls else {})) if options.http else None
+
+
+def make_certificate(folder: Path) -> None:
+    """As the guide makes one; the nodes have a copy of it in their job folder."""
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj /CN=rlf"
+    files = ["-keyout", str(folder / "driver.key"), "-out", str(Job(folder, folder).certificate)]
+    named = ["-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run([*command.split(), *named, *files], check=True, capture_output=True)
+
+
 def run(folder: Path, options: argparse.Namespace) -> dict[str, float]:
     """Starts the nodes, which share what is imported here, and follows them."""
+    if options.tls:
+        make_certificate(folder)
     context: Any = multiprocessing.get_context("fork")
     ends = [context.Pipe() for _ in range(options.nodes)]
     processes = [
@@ -163,11 +181,12 @@ def curve() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for name in ("http", "curve", "json"):
+    for name in ("http", "tls", "curve", "json"):
         parser.add_argument(f"--{name}", action="store_true")
     for name, default in (("nodes", 4), ("agents", 8), ("trajectories", 512), ("steps", 3), ("readers", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
     options = parser.parse_args()
+    options.http |= options.tls
     os.environ.setdefault(INGEST_TOKEN, "of-the-benchmark")
     if options.curve:
         return curve()
@@ -179,7 +198,7 @@ def main() -> None:
     if options.json:
         return print(json.dumps(found))
     num = options.trajectories * options.steps
-    how = "over HTTP" if options.http else "through files"
+    how = "over TLS" if options.tls else "over HTTP" if options.http else "through files"
     print(f"{options.nodes} processes with {options.agents} agents each, {options.steps} steps, {how}")
     print(f"{num:,} trajectories in {found['wall']:.1f} s; {found['left_mb']:.1f} MB of records left")
     print(f"memory at most: driver {found['driver_mb']:.0f} MB, a reader {found['reader_mb']:.0f} MB")
