@@ -231,8 +231,11 @@ async def in_flight(executor_class, tools, call_class, num):
     limits = tools[0].limits.model_copy(update={"max_concurrency": num})
     executor = executor_class([tools[0].model_copy(update={"limits": limits})], seed=0, max_concurrency=None)
     async with executor:
+        await executor.invoke(call_class("search", {"query": "first"}), trajectory_id="first")  # reads the passages
         before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         gc.collect()
+        gc.freeze()
+        gc.set_threshold(20_000, *gc.get_threshold()[1:])  # as rlf's commands do
         started = time.process_time()
         made = [executor.invoke(call_class("search", {"query": f"q{n}"}), trajectory_id=str(n)) for n in range(num)]
         await asyncio.gather(*made)
