@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from rich.cells import cell_len
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
@@ -213,7 +214,7 @@ def fitting_columns(
 
 
 def _column_width(overviews: Sequence[Overview], column: str) -> int:
-    return max(len(_HEADERS.get(column, column)), *(_make_cell(item, column).cell_len for item in overviews))
+    return max(len(_HEADERS.get(column, column)), *(cell_len(_cell_text(item, column)) for item in overviews))
 
 
 def render_overviews(overviews: Sequence[Overview], columns: Mapping[str, int | None]) -> Table | Text:
@@ -223,16 +224,25 @@ def render_overviews(overviews: Sequence[Overview], columns: Mapping[str, int | 
 
 
 def _render_lines(overviews: Sequence[Overview], columns: Mapping[str, int]) -> Text:
-    head = {name: Text(_HEADERS.get(name, name), "dim") for name in columns}
-    rows = [head, *({name: _make_cell(item, name) for name in columns} for item in overviews)]
-    parts: list[str | tuple[str, str | Style]] = []
-    for row in rows:
-        for name, cell in row.items():
-            blank = " " * (columns[name] - cell.cell_len)
-            parts += [blank, (cell.plain, cell.style)] if name in _NUMBERS else [(cell.plain, cell.style), blank]
-            parts.append(" " * _PADDING)
-        parts.append("\n")
-    return Text.assemble(*parts[:-1], no_wrap=True)
+    """Text whose pieces of one style lie together: rich takes time for each piece."""
+    header = [_pad_cell(_HEADERS.get(name, name), name, width) for name, width in columns.items()]
+    parts: list[str | tuple[str, str | Style]] = [("".join(header), "dim")]
+    plain = ""
+    for item in overviews:
+        plain += "\n"
+        for name, width in columns.items():
+            padded = _pad_cell(_cell_text(item, name), name, width)
+            if name == "status":
+                parts += [plain, (padded, STATUS_STYLES[item.status])]
+                plain = ""
+            else:
+                plain += padded
+    return Text.assemble(*parts, plain, no_wrap=True)
+
+
+def _pad_cell(text: str, name: str, width: int) -> str:
+    blank, padding = " " * (width - cell_len(text)), " " * _PADDING
+    return f"{blank}{text}{padding}" if name in _NUMBERS else f"{text}{blank}{padding}"
 
 
 def _render_table(overviews: Sequence[Overview], columns: Mapping[str, int | None]) -> Table:
@@ -244,25 +254,24 @@ def _render_table(overviews: Sequence[Overview], columns: Mapping[str, int | Non
         no_wrap = name not in (*_WRAPPING, "run_id")
         table.add_column(_HEADERS.get(name, name), justify=justify, no_wrap=no_wrap, overflow=overflow, width=width)
     for item in overviews:
-        table.add_row(*(_make_cell(item, name) for name in columns))
+        style = STATUS_STYLES[item.status]
+        table.add_row(*(Text(_cell_text(item, name), style if name == "status" else "") for name in columns))
     return table
 
 
-def _make_cell(item: Overview, name: str) -> Text:
+def _cell_text(item: Overview, name: str) -> str:
     match name:
-        case "status":
-            return Text(str(item.status), STATUS_STYLES[item.status])
         case "success":
-            return Text(MISSING if item.evaluation is None else percent(_read_success(item)))
+            return MISSING if item.evaluation is None else percent(_read_success(item))
         case "time":
-            return Text(duration(elapsed_s(item.started, item.finished, item.status, item.idle_s)))
+            return duration(elapsed_s(item.started, item.finished, item.status, item.idle_s))
         case "started":
-            return Text(time.strftime("%Y-%m-%d %H:%M", time.localtime(item.started)))
+            return time.strftime("%Y-%m-%d %H:%M", time.localtime(item.started))
         case "tags":
-            return Text(visible(" ".join(item.tags)))
+            return visible(" ".join(item.tags))
         case _:
             fact = _FACTS[name](item)
-            return Text("" if fact is None else visible(str(fact)))
+            return "" if fact is None else visible(str(fact))
 
 
 def elapsed_s(started: float, finished: float | None, status: RunStatus, idle_s: float) -> float | None:
