@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from rlf.rewards import Term, Verdict
+from rlf.rewards.rules import math
 from rlf.types import (
     CallRecord,
     FailureClass,
@@ -22,9 +23,18 @@ from rlf.types import (
     Turn,
 )
 
+from ..warm import warm_python
 from .scoring import verdict
 
 Build = Callable[..., Trajectory]
+
+
+@pytest.fixture(scope="package")
+def warm_math() -> Iterator[None]:
+    """Processes of the rule `math` are forked from one that has imported what they use."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(math, "_COMMAND", (warm_python("math_verify"), *math._COMMAND[1:]))
+        yield
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from rlf.types import FailureClass, Outcome, Scored, ScoreState, Trajectory
 from .judges import Judge
 from .scoring import score, score_with
 
+pytestmark = pytest.mark.usefixtures("warm_math")
 FOLDER = Path(__file__).parent
 JUDGE = Judge(lambda body: '{"reason": "as it is", "score": 7}')
 KEYS_BY_KIND: dict[str, dict[str, Any]] = {

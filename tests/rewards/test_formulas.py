@@ -329,6 +329,7 @@ def test_a_gold_that_nobody_can_read_in_time_says_nothing_of_the_answer() -> Non
     assert (said.value, said.reason) == (None, "not compared within 1 s")
 
 
+@pytest.mark.usefixtures("warm_math")
 def test_math_compares_what_is_meant_and_an_answer_that_nobody_can_compute_is_no_right_one() -> None:
     pairs = [
         ("1/2", r"\boxed{\frac{1}{2}}", 1.0),

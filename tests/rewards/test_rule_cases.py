@@ -27,6 +27,7 @@ def scored(term: Term, cases: list[dict[str, Any]]) -> list[float | None]:
     return [each.success for each in asyncio.run(score_with([term], tried))]
 
 
+@pytest.mark.usefixtures("warm_math")
 @pytest.mark.parametrize("name", RULES.names())
 def test_a_rule_gives_each_case_the_value_of_the_table(name: str) -> None:
     by_options: dict[str, list[dict[str, Any]]] = {}

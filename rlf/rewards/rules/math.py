@@ -26,6 +26,7 @@ _MAX_CHARS = 4000
 _START_S = 120.0
 _BUSY = 10
 """How much longer than its processor time a comparison may take."""
+_COMMAND = (sys.executable, "-m", "rlf.rewards.math_worker")
 _TOO_MUCH: Mapping[str, Any] = {}
 """Compared by identity: the answer used up the time of a comparison."""
 
@@ -120,10 +121,9 @@ class _Comparer:
 
 async def _start_worker() -> Process:
     """A worker that is ready, without the environment of this process. Raises RunError."""
-    command = (sys.executable, "-m", "rlf.rewards.math_worker")
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     worker = await asyncio.create_subprocess_exec(
-        *command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment, start_new_session=True
+        *_COMMAND, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment, start_new_session=True
     )
     try:
         ready = await _exchange_line(worker, None, _START_S)
@@ -132,7 +132,7 @@ async def _start_worker() -> Process:
         raise
     if ready is None:
         await _end_worker(worker)
-        raise RunError(f"{' '.join(command)} does not start. Run it by hand to see why.")
+        raise RunError(f"{' '.join(_COMMAND)} does not start. Run it by hand to see why.")
     return worker
 
 
