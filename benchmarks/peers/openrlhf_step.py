@@ -7,7 +7,7 @@ its processes) while the other makes a step. A step is the time that its side wa
 CPU seconds are those of all of its processes. Start-up and first steps are left out.
 
     rlf rehearse --setup --vllm
-    python benchmarks/peers/openrlhf_step.py --model runs/ID/model [--steps 6] [--threads 2]
+    python benchmarks/peers/openrlhf_step.py --model runs/ID/model [--steps 6] [--threads 1]
 """
 
 from __future__ import annotations
