@@ -1,16 +1,17 @@
 """What records of OpenRLHF's agents take on their way into the lineage, part by part, and their size on disk.
 
-Trajectories of 2,100 tokens with two calls and log-probabilities: a record to its frame (the agents' writer thread), a
-frame to its record and to the rows that are stored of it (the processes that read), and what is left for the process
-that follows the job: taking the records, metrics and advantages of a step, writing the rows. CPU time on one core, the
-least of all rounds; the rate with 8 cores is that of the slowest part. A second table is of 64 nodes x 8 agents x 4,096
-trajectories a step by these rates.
+Trajectories of 2,100 tokens, or others, with two calls and log-probabilities: a record to its frame (the agents'
+writer thread), a frame to its record and to the rows that are stored of it (the processes that read), and what is left
+for the process that follows the job: taking the records, metrics and advantages of a step, writing the rows. CPU time
+on one core, the least of all rounds; the rate with 8 cores is that of the slowest part. A second table is of 64 nodes
+with 8 agents each by these rates, with 4,096 trajectories a step or another number.
 
-    python benchmarks/spool.py [TRAJECTORIES] [ROUNDS]
+    python benchmarks/spool.py [TRAJECTORIES] [ROUNDS] [--tokens 2100] [--calls 2] [--step 4096]
 """
 
 from __future__ import annotations
 
+import argparse
 import pickle
 import sys
 import tempfile
@@ -37,13 +38,13 @@ from rlf.types import Score, Scored, StepFinished  # noqa: E402
 from tests.lineage.builders import run_record, trajectory  # noqa: E402
 
 NUM_TOKENS = 2_100
-AGENTS, NODES, STEP = 8 * 64, 64, 4_096
+AGENTS, NODES = 8 * 64, 64
 CORES = 8
 
 
-def made(number: int) -> Record:
-    """Two calls with results of 500 characters, and a log-probability of each sampled token."""
-    played = trajectory(number, num_tokens=NUM_TOKENS, num_calls=2)
+def made(number: int, num_tokens: int = NUM_TOKENS, num_calls: int = 2) -> Record:
+    """Calls with results of 500 characters, and a log-probability of each sampled token."""
+    played = trajectory(number, num_tokens=num_tokens, num_calls=num_calls)
     reward = float(number % 3 == 0)
     scored = Scored(played, (Score("right", reward, 1.0),), reward=reward, success=reward)
     return Record(Purpose.TRAIN, number // 8, number % 8, 1, float(number), scored)
@@ -80,10 +81,9 @@ def write_ms(event: StepFinished, folder: Path, rounds: int) -> float:
     return min(taken)
 
 
-def measure(num: int, rounds: int) -> tuple[dict[str, float], float]:
+def measure(records: list[Record], rounds: int) -> tuple[dict[str, float], float]:
     """CPU milliseconds of each part, and bytes of a record."""
-    redactor, train = Redactor({}), TrainSpec(algorithm=Grpo(), steps=1)
-    records = [made(number) for number in range(num)]
+    redactor, train, num = Redactor({}), TrainSpec(algorithm=Grpo(), steps=1), len(records)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         path = folder / "agent.spool"
@@ -106,12 +106,18 @@ def measure(num: int, rounds: int) -> tuple[dict[str, float], float]:
 
 
 def main() -> None:
-    num, rounds = (int(word) for word in [*sys.argv[1:], *("512", "7")[len(sys.argv) - 1 :]])
+    parser = argparse.ArgumentParser()
+    for name, default in (("num", 512), ("rounds", 7)):
+        parser.add_argument(name, type=int, default=default, nargs="?")
+    for name, default in (("tokens", NUM_TOKENS), ("calls", 2), ("step", 4_096)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    options = parser.parse_args()
+    num, rounds, step = options.num, options.rounds, options.step
     import torch
 
     torch.set_num_threads(1)
-    parts, size = measure(num, rounds)
-    print(f"a record of {NUM_TOKENS:,} tokens: {size:,.0f} bytes")
+    parts, size = measure([made(number, options.tokens, options.calls) for number in range(num)], rounds)
+    print(f"a record of {options.tokens:,} tokens: {size:,.0f} bytes")
     print(f"{'part':<28}{'CPU ms':>8}{'a second':>10}   least of {rounds} rounds of {num}")
     for part, ms in parts.items():
         print(f"{part:<28}{ms:>8.3f}{1000 / ms:>10,.0f}")
@@ -122,11 +128,11 @@ def main() -> None:
     readers = num_readers * 1000 / reader
     print(f"{num_readers} readers{readers:>37,.0f}")
     print(f"{CORES} cores{min(readers, 1000 / driver):>39,.0f} trajectories a second")
-    print(f"\n{NODES} nodes, {AGENTS} agents, {STEP:,} trajectories a step")
-    print(f"each agent writes  {parts['an agent: record to frame'] * STEP / AGENTS / 1000:8.3f} CPU seconds")
-    print(f"{num_readers} readers          {reader * STEP / num_readers / 1000:8.3f} CPU seconds each")
-    print(f"the driver         {driver * STEP / 1000:8.3f} CPU seconds")
-    print(f"network            {size * STEP / 1e6:8.1f} MB")
+    print(f"\n{NODES} nodes, {AGENTS} agents, {step:,} trajectories a step")
+    print(f"each agent writes  {parts['an agent: record to frame'] * step / AGENTS / 1000:8.3f} CPU seconds")
+    print(f"{num_readers} readers          {reader * step / num_readers / 1000:8.3f} CPU seconds each")
+    print(f"the driver         {driver * step / 1000:8.3f} CPU seconds")
+    print(f"network            {size * step / 1e6:8.1f} MB")
 
 
 if __name__ == "__main__":

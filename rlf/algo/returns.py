@@ -35,8 +35,9 @@ def token_rewards(shaped_B: Tensor, batch: AdvantageInput) -> Tensor:
     if batch.reward_clip is not None:
         shaped_B = shaped_B.clamp(*batch.reward_clip)
     actions_BT = batch.action_mask_BT.bool()
-    num_left_BT = actions_BT.long().flip(1).cumsum(1).flip(1)
-    rewards_BT = (actions_BT & (num_left_BT == 1)) * shaped_B.unsqueeze(1)
+    last_B = actions_BT.shape[1] - 1 - actions_BT.flip(1).byte().argmax(1)
+    rewards_BT = shaped_B.new_zeros(actions_BT.shape)
+    rewards_BT.scatter_(1, last_B.unsqueeze(1), (shaped_B * actions_BT.any(1)).unsqueeze(1))
     if batch.kl_BT is None or batch.kl_coef <= 0:
         return rewards_BT
     return rewards_BT - batch.kl_coef * keep_actions(at_least_float32(batch.kl_BT), actions_BT)
