@@ -41,7 +41,7 @@ def inside(tmp_path, monkeypatch):
     fakes, python = shlex.quote(str(FAKES)), shlex.quote(sys.executable)
     environment.python.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH":{fakes} exec {python} "$@"\n')
     environment.python.chmod(0o755)
-    for made in ("base.ready", "pictures.ready"):
+    for made in ("base.ready", "images.ready"):
         (environment.folder / made).touch()
     monkeypatch.setattr(sys, "prefix", str(environment.folder))
     return environment

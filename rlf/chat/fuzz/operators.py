@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from random import Random
 
 Mutate = Callable[["Sample", Random], str]
@@ -32,16 +33,25 @@ class Sample:
     thinking: tuple[str, str] = ("<think>\n", "\n</think>\n\n")
     """What the format writes before and after thinking."""
 
-    def places(self, pattern: str | re.Pattern[str]) -> list[re.Match[str]]:
+    def places(self, pattern: str | re.Pattern[str]) -> tuple[re.Match[str], ...]:
         """Where a pattern matches outside the arguments' texts."""
-        spans = [
-            (found.start(), found.end()) for text in self.contents for found in re.finditer(re.escape(text), self.text)
-        ]
-        return [
-            match
-            for match in re.finditer(pattern, self.text)
-            if all(match.end() <= start or match.start() >= end for start, end in spans)
-        ]
+        return _find_outside(self.text, self.contents, pattern)
+
+
+@lru_cache(maxsize=1024)
+def _find_outside(text: str, contents: tuple[str, ...], pattern: str | re.Pattern[str]) -> tuple[re.Match[str], ...]:
+    """Matches of a pattern in a text that touch none of the contents; an operator is tried on the same text again."""
+    spans = _find_spans(text, contents)
+    return tuple(
+        match
+        for match in re.finditer(pattern, text)
+        if not any(match.end() > start and match.start() < end for start, end in spans)
+    )
+
+
+@lru_cache(maxsize=1024)
+def _find_spans(text: str, contents: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
+    return tuple(found.span() for content in contents for found in re.finditer(re.escape(content), text))
 
 
 @dataclass(frozen=True, slots=True)

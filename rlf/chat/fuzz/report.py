@@ -106,16 +106,22 @@ def fuzz(
     tally.num_identity_failures = sum(_read_calls(read, opening + sample.text) != (call,) for sample, call in samples)
     # Where thinking ends with its line, a call on the next line is meant.
     can_wrap = bool(chat.thinking_marks[1].strip())
+    repair = chat if reader is None else None
+    judged: dict[tuple[str, str, bool, bool], tuple[Outcome, str]] = {}  # many pairs write the same
     for operators, (sample, call) in product(_choose_operators(can_wrap), samples):
         if len(operators) > 1 and time.monotonic() > deadline:
             tally.is_complete = False
             break
         mutant = sample.text
         for operator in operators:
-            mutant = operator.mutate(replace(sample, text=mutant), random)
+            before = sample if mutant is sample.text else replace(sample, text=mutant)
+            mutant = operator.mutate(before, random)
         if mutant != sample.text:
-            repair = chat if reader is None else None
-            outcome, detail = _judge_mutant(repair, read, accepts, opening + mutant, sample.text, call, operators)
+            cut = any(operator.is_cut for operator in operators)
+            key = (mutant, sample.text, cut, all(operator.may_run for operator in operators))
+            if key not in judged:
+                judged[key] = _judge_mutant(repair, read, accepts, opening + mutant, sample.text, call, *key[2:])
+            outcome, detail = judged[key]
             tally.counts[outcome] += 1
             if outcome in WRONG and len(tally.findings) < _MAX_FINDINGS:
                 names = tuple(operator.name for operator in operators)
@@ -166,15 +172,14 @@ def _judge_mutant(
     text: str,
     whole: str,
     call: ToolCall,
-    operators: Sequence[Operator],
+    cut: bool,
+    allowed: bool,
 ) -> tuple[Outcome, str]:
-    cut = any(operator.is_cut for operator in operators)
     try:
         parsed = read(text, cut)
         fixed, _ = repaired(chat, text, parsed, truncated=cut) if chat and parsed.failures else (parsed, ())
     except Exception as error:  # noqa: BLE001 - any way to fail is what is counted
         return Outcome.CRASH, f"{type(error).__name__}: {error}"
-    allowed = all(operator.may_run for operator in operators)
     wrong = [found for found in fixed.calls if not allowed or found != call]
     if wrong and allowed and not any(accepts(found) for found in wrong):
         return Outcome.REFUSED, ""
