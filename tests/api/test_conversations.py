@@ -1,11 +1,11 @@
 """A conversation keeps every token that was sampled, runs the tools, takes back, scores, and is kept in the lineage."""
 
 import asyncio
+import fcntl
 import os
 import pty
 import re
 import select
-import subprocess
 import sys
 import termios
 import threading
@@ -26,6 +26,7 @@ from rlf.endpoints import Completion
 from rlf.endpoints.pool import EndpointPool
 from rlf.endpoints.usage import Usage
 
+from ..processes import Process, call_rlf
 from ..serving.served import serving_model
 from .conftest import ROOT
 from .test_evaluations import a_choice, a_server, searching
@@ -237,23 +238,26 @@ def test_every_command_of_a_conversation_answers(trained, tmp_path, monkeypatch)
     assert "> x" not in result.output
 
 
+def call_on_terminal(name, *arguments):
+    """The program in a session of its own, with a terminal in place of its streams."""
+    os.setsid()
+    terminal = os.open(name, os.O_RDWR)
+    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+    for stream in range(3):
+        os.dup2(terminal, stream)
+    sys.stdin, sys.stdout, sys.stderr = (open(stream, mode, closefd=False) for stream, mode in enumerate("rww"))  # noqa: SIM115
+    call_rlf(*arguments)
+
+
 class Terminal:
     """The program on a terminal of its own."""
 
     def __init__(self, *arguments):
-        self.own, theirs = pty.openpty()
+        self.own, self.theirs = pty.openpty()
         self.before = termios.tcgetattr(self.own)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "rlf", *arguments],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            cwd=ROOT,
-            env=os.environ | {"TERM": "xterm", "PYTHONPATH": str(ROOT)},
-            start_new_session=True,
-            preexec_fn=lambda: __import__("fcntl").ioctl(0, termios.TIOCSCTTY, 0),
+        self.process = Process(
+            call_on_terminal, os.ttyname(self.theirs), *arguments, env=os.environ | {"TERM": "xterm"}
         )
-        os.close(theirs)
         self.text = ""
 
     def read_until(self, words, timeout_s=120.0):
@@ -279,16 +283,17 @@ class Terminal:
 
     def close(self):
         """Ends the program, if it is still there."""
-        self.process.kill()
-        self.process.wait()
+        with self.process:
+            pass
         os.close(self.own)
+        os.close(self.theirs)
 
 
 @pytest.fixture
 def terminal():
     with closing(
         Terminal(
-            *("chat", "builtin:tiny", "specs/search_no_tool.yaml"),
+            *("chat", "builtin:tiny", str(ROOT / "specs/search_no_tool.yaml")),
             *("eval.temperature=9", "rollout.max_total_tokens=1000"),
         )
     ) as opened:

@@ -56,7 +56,7 @@ TEXT_ALONE = ("code_fence", "search_r1")
 
 @pytest.mark.parametrize("name", FORMATS.names())
 def test_no_format_loses_a_call_or_runs_another(name):
-    """Where a format can write them, with nested values, numbers and empties: tools of one text are among the former."""
+    """With nested values, numbers and empties beside text where a format can write them."""
     tool, least = (SEARCH, 500) if name in TEXT_ALONE else (BOOKING, 4_000)
     check = ArgumentCheck(tool.input_schema)
     allowed = lambda call: call.name == tool.name and check.complaint(dict(call.arguments)) is None  # noqa: E731
