@@ -4,6 +4,7 @@
     python benchmarks/growth.py trajectories [--most 4096]         CPU seconds and memory by trajectories of a step
     python benchmarks/growth.py calls [--most 10000]               CPU seconds and memory by tool calls in flight
     python benchmarks/growth.py lengths [--steps 100]              shares of long tasks with late groups
+    python benchmarks/growth.py update [--model M]                 CPU seconds of updates, beginnings shared and not
 
 `heavy` trains the search spec with a search that takes lognormal time (median 0.2 s, sigma 0.8) and hangs in one call
 of a hundred until its timeout of 5 s. Each side trains so many steps from the same weights; the sides take turns.
@@ -163,6 +164,32 @@ def trajectories(arguments):
         num *= 4
 
 
+def update(arguments):
+    """Updates of the search spec by turns, common beginnings computed once and each trajectory by itself."""
+    from rlf.engines.local.update import Updater
+
+    plain, taken = Updater.update, []
+
+    def timed(self, *args):
+        started = time.process_time()
+        metrics = plain(self, *args)
+        taken.append(time.process_time() - started)
+        return metrics
+
+    Updater.update = timed
+    found = {"true": [], "false": []}
+    fixed = [f"train.steps={arguments.steps}", "train.learning_rate=1e-9", "~data.eval", "~eval"]
+    fixed += [f"model.path={arguments.model}"] if arguments.model else []
+    for _ in range(arguments.rounds):
+        for shared, updates in found.items():
+            train(ROOT / "specs" / "search.yaml", [*fixed, f"+engine.share_prefixes={shared}"])
+            updates += taken[1:]
+            taken.clear()
+    for shared, updates in found.items():
+        print(f"share_prefixes: {shared:5} {median(updates):.3f} CPU s ({min(updates):.3f} to {max(updates):.3f})")
+    print(f"shared / plain: {median(found['true']) / median(found['false']):.2f}")
+
+
 def step(arguments):
     """CPU seconds of the second of two steps, and the peak memory."""
     with tempfile.TemporaryDirectory() as folder:
@@ -244,12 +271,13 @@ async def in_flight(executor_class, tools, call_class, num):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", choices=["heavy", "trajectories", "calls", "lengths", "step"])
+    parser.add_argument("what", choices=["heavy", "trajectories", "calls", "lengths", "update", "step"])
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tasks", type=int, default=16, help="of a step, with 8 trajectories each")
     parser.add_argument("--slots", type=int, default=256, help="trajectories sampled at once")
     parser.add_argument("--most", type=int, default=4096)
+    parser.add_argument("--model", help="a folder with weights; without: those of the spec")
     parser.add_argument("--sides", default="", help="names separated by semicolons")
     logging.disable(logging.WARNING)
     parsed = parser.parse_args()
