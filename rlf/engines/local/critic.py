@@ -16,7 +16,7 @@ class Critic(nn.Module):
     def __init__(self, policy: PolicyModel) -> None:
         super().__init__()
         self.full = copy.deepcopy(policy.full)
-        self._dtype = policy.dtype
+        self._dtype, self._is_plain = policy.dtype, policy.is_plain
         self.value_head = nn.Linear(policy.config.hidden_size, 1, bias=False)
         nn.init.zeros_(self.value_head.weight)
         self.to(policy.device)
@@ -24,7 +24,7 @@ class Critic(nn.Module):
     @property
     def model(self) -> PolicyModel:
         """Its backbone, as hidden states are read from it."""
-        return split(self.full, self._dtype)
+        return split(self.full, self._dtype, is_plain=self._is_plain)
 
     def values(self, hidden_NH: torch.Tensor) -> torch.Tensor:
         """Values of hidden states: float32 [N]."""

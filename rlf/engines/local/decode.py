@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
+from operator import is_
 
 import torch
 from torch.nn.functional import pad
@@ -131,6 +133,9 @@ class Decoder:
     def _append(self, rows: Sequence[Row], logits_BV: torch.Tensor) -> None:
         """Draws a token for every row, rows of equal sampling settings together."""
         settings = [row.turn.sampling for row in rows]
+        if all(map(partial(is_, settings[0]), settings)):  # the usual case, without a hash of each
+            self._append_drawn(rows, logits_BV, settings[0])
+            return
         for sampling in dict.fromkeys(settings):
             index = [i for i, other in enumerate(settings) if other == sampling]
             part_BV = logits_BV if len(index) == len(rows) else logits_BV[index]
@@ -149,10 +154,9 @@ class Decoder:
             row.context.append(token)
             if self.version is not None:
                 row.versions.append(self.version)
-            row.finish = self._finish(row, token)
+            row.finish = self._finish(row, token, sampling)
 
-    def _finish(self, row: Row, token: int) -> Finish | None:
-        sampling = row.turn.sampling
+    def _finish(self, row: Row, token: int, sampling: Sampling) -> Finish | None:
         if token in sampling.stop_token_ids:
             return Finish.STOP
         if sampling.stop_strings and self._ends_in_stop_string(row, sampling.stop_strings):
@@ -171,11 +175,13 @@ def by_context(rows: Sequence[Row]) -> tuple[list[Row], list[tuple[Row, Row]]]:
     followers: list[tuple[Row, Row]] = []
     found: dict[tuple[int, ...], list[Row]] = {}
     for row in rows:
-        alike = found.setdefault((row.num_cached, len(row.context), *row.context[-_NUM_COMPARED:]), [])
-        leader = next((other for other in alike if other.context == row.context), None)
-        if leader is None:
+        context = row.context
+        alike = found.setdefault((row.num_cached, len(context), *context[-_NUM_COMPARED:]), [])
+        for leader in alike:
+            if leader.context == context:
+                followers.append((row, leader))
+                break
+        else:
             alike.append(row)
             leaders.append(row)
-        else:
-            followers.append((row, leader))
     return leaders, followers

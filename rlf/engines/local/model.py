@@ -5,7 +5,8 @@ The head is applied to chosen positions only, which is where the memory of train
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import torch
 from rlf.core.errors import RlfError, first_line
 from rlf.engines.local.attention import ATTENTION, ragged_attention
 from rlf.engines.local.cache import KVCache
+from rlf.engines.local.plain import is_plain, run_plain
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -31,6 +33,8 @@ class PolicyModel:
     head: torch.nn.Module
     dtype: torch.dtype
     """What is computed in. Weights that are trained whole stay float32, so that small updates are not rounded away."""
+    is_plain: bool = False
+    """Whether `run_plain` gives the backbone's hidden states, bit for bit."""
 
     @property
     def config(self) -> Any:
@@ -45,6 +49,8 @@ class PolicyModel:
     def hidden(self, tokens_BT: torch.Tensor, positions_BT: torch.Tensor | None = None) -> torch.Tensor:
         """Last hidden states [B, T, H] of right-padded rows (or of a ragged row inside `attention.using`)."""
         with self._autocast():
+            if self.is_plain and not self.backbone.layers[0].training:  # type: ignore[index,union-attr]
+                return run_plain(self.backbone, tokens_BT, positions_BT)
             output = self.backbone(input_ids=tokens_BT, position_ids=positions_BT, use_cache=False)
         hidden: torch.Tensor = output.last_hidden_state
         return hidden
@@ -55,8 +61,8 @@ class PolicyModel:
             logits: torch.Tensor = self.head(hidden)
         return logits
 
-    def _autocast(self) -> torch.autocast:
-        return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != self.full.dtype)
+    def _autocast(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self.dtype == self.full.dtype else torch.autocast(self.device.type, self.dtype)
 
     def new_cache(self, num_slots: int, max_tokens: int) -> KVCache:
         """An empty key-value cache for sampling."""
@@ -105,15 +111,15 @@ def load_model(
         full = _with_adapters(full, lora)
     model = split(full, dtype)
     _check(model, path)
-    return model
+    return replace(model, is_plain=_runs_plainly(model))
 
 
-def split(full: PreTrainedModel, dtype: torch.dtype) -> PolicyModel:
+def split(full: PreTrainedModel, dtype: torch.dtype, *, is_plain: bool = False) -> PolicyModel:
     """Backbone and head of a model that computes in `dtype`, through its adapters if it has any."""
     peft: Any = full
     base = peft.get_base_model() if hasattr(peft, "get_base_model") else full
     head = base.get_output_embeddings()
-    return PolicyModel(full, base.base_model, head, dtype)
+    return PolicyModel(full, base.base_model, head, dtype, is_plain)
 
 
 def _with_adapters(full: PreTrainedModel, lora: LoraSpec) -> Any:
@@ -139,7 +145,7 @@ def _check(model: PolicyModel, path: str) -> None:
             "the local engine runs full attention only. Use a model whose layers all are, such as Qwen3 or Llama 3."
         )
     model.full.eval()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
-    tokens_BT = torch.arange(1, 9, device=model.device)[None] % model.config.vocab_size
+    tokens_BT = _some_tokens(model)
     with model._autocast():
         whole = model.full(input_ids=tokens_BT, use_cache=False).logits
     ours = model.logits(model.hidden(tokens_BT))
@@ -148,6 +154,20 @@ def _check(model: PolicyModel, path: str) -> None:
             f"model.path: the logits of {path!r} are not its head applied to its hidden states; "
             "the local engine cannot train it. Use a model without scaled or capped logits, such as Qwen3 or Llama 3."
         )
+
+
+@torch.no_grad()
+def _runs_plainly(model: PolicyModel) -> bool:
+    """Whether its backbone looks plain, and adds nothing to what its parts compute, such as factors of its own."""
+    tokens_BT = _some_tokens(model)
+    return is_plain(model.backbone) and torch.equal(
+        model.hidden(tokens_BT), replace(model, is_plain=True).hidden(tokens_BT)
+    )
+
+
+def _some_tokens(model: PolicyModel) -> torch.Tensor:
+    vocabulary: int = model.config.vocab_size
+    return torch.arange(1, 9, device=model.device)[None] % vocabulary
 
 
 def resolve_device(name: str) -> torch.device:

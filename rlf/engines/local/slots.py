@@ -95,7 +95,8 @@ class Row:
     def next_uniform(self) -> float:
         """The number that decides the next token."""
         assert self.noise is not None, f"{self.id} has no noise"
-        return float(self.noise[self.turn.num_sampled + len(self.tokens)])
+        number: float = self.noise.item(self.turn.num_sampled + len(self.tokens))
+        return number
 
 
 class Slots:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 import transformers
@@ -69,3 +71,23 @@ def test_weights_that_are_cut_off_are_named(tmp_path):
 def test_asking_for_a_gpu_that_is_not_there_is_reported():
     with pytest.raises(RlfError, match="torch sees no GPU"):
         resolve_device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("family", "keys", "is_plain"),
+    [
+        ("Qwen3", {"head_dim": 8}, True),
+        ("Llama", {"attention_bias": True}, True),
+        ("Granite", {"residual_multiplier": 0.5}, False),
+        ("Olmo2", {}, False),
+    ],
+)
+def test_a_plain_decoder_is_run_without_transformers_and_no_bit_differs(tmp_path, family, keys, is_plain):
+    model = load(tmp_path, family, **keys)
+    assert model.is_plain is is_plain
+    tokens = torch.arange(20).view(2, 10)
+    found = []
+    for each in (model, replace(model, is_plain=False)):
+        hidden = each.hidden(tokens)
+        found.append((hidden, torch.autograd.grad(hidden.square().sum(), model.backbone.layers[0].parameters())))
+    torch.testing.assert_close(*found, rtol=0, atol=0)
