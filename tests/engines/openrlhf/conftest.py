@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from rlf.engines.openrlhf.job.folder import Job
+from rlf.engines.openrlhf.launch import preflight
 from rlf.spec import load_spec
 
 SPECS = Path(__file__).parents[3] / "specs"
@@ -24,3 +25,19 @@ JOB = Job(Path("/runs/r/job"), Path("/runs/r/job"))
 def load():
     """Loads the shipped search spec with overrides, on this engine."""
     return lambda *overrides: load_spec([SPECS / "search.yaml"], ["engine.kind=openrlhf", *overrides])
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _probed_once():
+    """What a place has is asked of it once: it has the same for every test."""
+    known, probe = {}, preflight._run_probe
+
+    def remembered(place, source, *arguments):
+        key = place.python, place.paths, source, *arguments
+        if key not in known:
+            known[key] = probe(place, source, *arguments)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(preflight, "_run_probe", remembered)
+        yield
