@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import ast
 import importlib.util
 import re
 from pathlib import Path
@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from rlf.spec.meaning.algorithm_names import ROWS
+
+CONFIGS = (("trl", "trainer/grpo_config.py"), ("trl", "trainer/base_config.py"), ("transformers", "training_args.py"))
+"""The files of TRL's `GRPOConfig` and of what it inherits from; to import them takes seconds."""
 
 
 def source(package: str, path: str) -> str:
@@ -23,11 +26,16 @@ def names(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
+def read_fields(text: str) -> list[str]:
+    """Fields of the dataclasses of a file."""
+    classes = [node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
+    declared = [node.target for one in classes for node in one.body if isinstance(node, ast.AnnAssign)]
+    return [target.id for target in declared if isinstance(target, ast.Name)]
+
+
 def test_each_name_of_trl_is_a_field_a_value_or_a_trainer_of_it() -> None:
     text = source("trl", "trainer/grpo_trainer.py")
-    from trl import GRPOConfig
-
-    fields = {field.name for field in dataclasses.fields(GRPOConfig)}
+    fields = {name for place in CONFIGS for name in read_fields(source(*place))}
     for name in [name for row in ROWS for name in names(row.trl)]:
         key, _, value = name.partition(": ")
         quoted = value or key
