@@ -79,9 +79,9 @@ class KVCache:
         values[slots_N, :, positions_N] = value[0].transpose(0, 1).to(values.dtype)
         return keys, values
 
-    def copy(self, source: int, target: int, start: int, stop: int) -> None:
-        """Copies some tokens of one slot to another."""
-        self._data[:, :, target, :, start:stop] = self._data[:, :, source, :, start:stop]
+    def copy(self, source: int, targets: slice, start: int, stop: int) -> None:
+        """Copies some tokens of one slot to others."""
+        self._data[:, :, targets, :, start:stop] = self._data[:, :, source : source + 1, :, start:stop]
 
     def copy_tokens(self, sources: Sequence[int], targets: Sequence[int], positions: Sequence[int]) -> None:
         """Copies one token each of several slots to others."""
@@ -93,5 +93,5 @@ class KVCache:
         if not num_tokens:
             return
         kept = self._data[:, :, left, :, :num_tokens].clone()
-        self.copy(right, left, 0, num_tokens)
+        self.copy(right, slice(left, left + 1), 0, num_tokens)
         self._data[:, :, right, :, :num_tokens] = kept

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import groupby
 from operator import is_
 
 import torch
@@ -93,8 +94,11 @@ class Decoder:
             cache.copy_tokens(
                 [leader.slot for leader in leaders], [row.slot for row in rows], [row.num_cached for row in rows]
             )
-        for row, leader in followers:
-            cache.copy(leader.slot, row.slot, row.num_cached, len(row.context))
+        # Those of one leader that sit next to each other take one copy.
+        for (leader_slot, _), part in groupby(enumerate(followers), lambda at: (at[1][1].slot, at[1][0].slot - at[0])):
+            alike = [row for _, (row, _) in part]
+            targets = slice(alike[0].slot, alike[-1].slot + 1)
+            cache.copy(leader_slot, targets, alike[0].num_cached, len(alike[0].context))
 
     def _forward(self, decoding: Sequence[Row], leaders: Sequence[Row], *, gathered: bool) -> torch.Tensor:
         """The next-token logits of decoding rows, then of leaders: [A + R, V], float32.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -73,7 +73,7 @@ class Row:
         reply, self.reply, self.request, self.watch = self.reply, None, None, None
         assert reply is not None and self.finish is not None, f"{self.id} was not sampled"
         if not reply.done():
-            reply.set_result(replace(self.sample, finish=self.finish))
+            reply.set_result(Sample(self.tokens, self.logprobs, self.finish, self.tops, self.versions))
 
     def show(self) -> None:
         """Passes what is sampled so far to watchers."""
