@@ -61,7 +61,9 @@ os._exit(code)
 
 @cache
 def warm_python(*modules: str, python: str = sys.executable) -> str:
-    """The program; what it forks from is started once and ends with this process."""
+    """The program; what it forks from is started once and ends with this process. Linux alone has such a one."""
+    if sys.platform != "linux":
+        return python
     folder = Path(tempfile.mkdtemp(prefix="rlf-warm-"))
     address, program = str(folder / "asked"), folder / "python"
     program.write_text(_PROGRAM.format(python=sys.executable, address=address))
@@ -73,11 +75,7 @@ def warm_python(*modules: str, python: str = sys.executable) -> str:
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
     )
 
-    @atexit.register
-    def end() -> None:
-        process.communicate()
-        shutil.rmtree(folder)
-
+    atexit.register(process.communicate)
     assert process.stdout is not None and process.stdout.readline() == b"ready\n", f"{python} has not {modules}"
     return str(program)
 
@@ -97,6 +95,7 @@ def _serve(address: str, modules: list[str]) -> dict[str, Any]:
     while True:
         for key, _ in selector.select():
             if key.fd == 0:
+                shutil.rmtree(Path(address).parent)
                 os._exit(0)
             if key.fileobj is listener:
                 asked, _ = listener.accept()
