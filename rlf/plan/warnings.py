@@ -37,6 +37,10 @@ FULL_RATES = (1e-8, 2e-5)
 """Learning rates of all weights beyond which runs stand still or break down."""
 LORA_RATES = (2e-6, 2e-3)
 """The same of adapters, which learn at some ten times the rate."""
+BUILTIN_RATES = (1e-4, 1e-2)
+"""The same of the built-in models, which are a thousand times smaller."""
+MIN_STEPS_TO_LEARN = 10
+"""Shorter runs try something out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +128,16 @@ def _prompts_leave_room(subject: Subject) -> Iterator[Fault]:
 
 
 def _learning_rate_is_usual(subject: Subject) -> Iterator[Fault]:
-    """The built-in model is a thousand times smaller than those that the bounds are from."""
-    spec = subject.loaded.spec
+    spec, rate = subject.loaded.spec, subject.loaded.spec.train.learning_rate
     if spec.model.path.startswith(BUILTIN):
-        return
-    what, (low, high) = ("all weights", FULL_RATES) if spec.model.lora is None else ("adapters", LORA_RATES)
-    rate = spec.train.learning_rate
+        if spec.train.steps < MIN_STEPS_TO_LEARN:
+            return
+        what, (low, high), usual = "built-in models", BUILTIN_RATES, "3e-4"
+    elif spec.model.lora is None:
+        what, (low, high), usual = "all weights", FULL_RATES, "1e-6"
+    else:
+        what, (low, high), usual = "adapters", LORA_RATES, "2e-5"
     if not low <= rate <= high:
-        usual = "1e-6" if spec.model.lora is None else "2e-5"
         message = f"got {rate:g}; for {what} {low:g} to {high:g} is usual. Write e.g. `learning_rate: {usual}`."
         yield subject.loaded.fault(("train", "learning_rate"), message)
 
