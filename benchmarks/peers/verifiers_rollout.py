@@ -25,9 +25,7 @@ import torch
 from rollout import ROOT, Played, report
 from vllm_sampler import Play
 
-from rlf.engines.local.host import PolicyHost
 from rlf.engines.local.model import load_model
-from rlf.spec.models import Schedule
 
 PYTHON = ROOT / ".venv" / "worlds" / "verifiers" / "bin" / "python"
 PEERS = Path(__file__).parent
@@ -107,16 +105,7 @@ async def main(arguments: argparse.Namespace) -> None:
     async with play.harness.opened():
         with verifiers_child(arguments, play) as child:
             for number in range(arguments.rounds + 1):
-                host = PolicyHost(
-                    model,
-                    play.harness.chat.decode,
-                    num_slots=arguments.trajectories,
-                    max_tokens=play.harness.limits.max_total_tokens,
-                    schedule=Schedule.LOGICAL,
-                    threads=arguments.cores,
-                )
-                async with host:
-                    one = await play.round(number, host)
+                one = await play.round_by_rlf(number, model, arguments.cores)
                 other = child.round(play.tasks[number * play.size : (number + 1) * play.size])
                 if number:  # the first round warms both up
                     played["rlf"].append(one)

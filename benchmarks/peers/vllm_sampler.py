@@ -36,7 +36,7 @@ from rlf.chat.tokenizer import load_tokenizer
 from rlf.core.seeds import derive_seed
 from rlf.engines.engine import load_inputs
 from rlf.engines.local.host import PolicyHost
-from rlf.engines.local.model import load_model
+from rlf.engines.local.model import PolicyModel, load_model
 from rlf.engines.openrlhf.actor.policy import EnginePolicy
 from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
 from rlf.rollout.rollout import Rollout
@@ -63,6 +63,19 @@ class Play:
 
     async def round(self, number: int, policy: Any) -> Played:
         return await play_rlf(self.harness, self.harness.tools, policy, self.rollouts(number))
+
+    async def round_by_rlf(self, number: int, model: PolicyModel, cores: int) -> Played:
+        """A round on a host of rlf's, opened for it."""
+        host = PolicyHost(
+            model,
+            self.harness.chat.decode,
+            num_slots=8 * self.size,
+            max_tokens=self.harness.limits.max_total_tokens,
+            schedule=Schedule.LOGICAL,
+            threads=cores,
+        )
+        async with host:
+            return await self.round(number, host)
 
 
 class Engine:
@@ -152,16 +165,7 @@ async def main(arguments: argparse.Namespace) -> None:
     with vllm_child(arguments) as child:
         async with play.harness.opened():
             for number in range(arguments.rounds + 1):
-                host = PolicyHost(
-                    model,
-                    play.harness.chat.decode,
-                    num_slots=arguments.trajectories,
-                    max_tokens=play.harness.limits.max_total_tokens,
-                    schedule=Schedule.LOGICAL,
-                    threads=arguments.cores,
-                )
-                async with host:
-                    one = await play.round(number, host)
+                one = await play.round_by_rlf(number, model, arguments.cores)
                 child.stdin.write(f"{number}\n")
                 other = Played(**json.loads(child.stdout.readline()))
                 if number:  # the first round warms both up
