@@ -11,25 +11,21 @@ BUILTIN = "builtin:"
 """Prefix of these names in a spec."""
 
 _HERE = Path(__file__).parent
-_FILES = {f"encyclopedia/{split}": f"encyclopedia/data/{split}.jsonl" for split in ("train", "validation", "heldout")}
-_QUESTIONS = {
-    f"{of}/{split}": f"{of}/data/{split}.jsonl" for of in ("shop", "programs") for split in ("train", "heldout")
+_FILES = {
+    "encyclopedia": "train validation heldout",
+    "programs": "train heldout",
+    "shop": "train heldout train_shuffled heldout_shuffled orders_train orders_heldout orders_mixed_train "
+    "orders_mixed_heldout",
+    "rooms": "train heldout train_three",
+    "bisect": "train heldout heldout_wide",
+    "compose": "train heldout heldout_composition",
 }
-_ORDERS = {
-    f"shop/{name}_{split}": f"shop/data/{name}_{split}.jsonl"
-    for name in ("orders", "orders_mixed")
-    for split in ("train", "heldout")
-} | {f"shop/{split}_shuffled": f"shop/data/{split}_shuffled.jsonl" for split in ("train", "heldout")}
-_SPLITS_BY_GAME = {
-    "rooms": ("train", "heldout", "train_three"),
-    "bisect": ("train", "heldout", "heldout_wide"),
-    "compose": ("train", "heldout", "heldout_composition"),
+_MODELS = ("clerk", "games", "guesser", "prober", "reader", "small", "tiny")
+_PATHS = {
+    **{f"{of}/{name}": f"{of}/data/{name}.jsonl" for of, names in _FILES.items() for name in names.split()},
+    **{name: f"{name}/checkpoint" for name in _MODELS},
+    "shop/database": "shop/data/shop.sqlite",
 }
-_GAMES = {
-    f"{game}/{split}": f"{game}/data/{split}.jsonl" for game, splits in _SPLITS_BY_GAME.items() for split in splits
-}
-_MODELS = {name: f"{name}/checkpoint" for name in ("clerk", "games", "guesser", "prober", "reader", "small", "tiny")}
-_PATHS = {**_FILES, **_QUESTIONS, **_ORDERS, **_GAMES, **_MODELS, "shop/database": "shop/data/shop.sqlite"}
 
 
 def builtin_names() -> list[str]:

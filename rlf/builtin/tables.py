@@ -6,13 +6,12 @@ The first column names a row. Rows are split before questions are made, so that 
 from __future__ import annotations
 
 import csv
+import io
 import random
 from dataclasses import dataclass
 from pathlib import Path
 
 from rlf.core.errors import RlfError
-
-__all__ = ["SPLITS", "Table", "questions_of", "read_table"]
 
 SPLITS = ("train", "heldout")
 _HELDOUT_SHARE = 0.25
@@ -48,7 +47,7 @@ def read_table(path: Path) -> Table:
         delimiter = csv.Sniffer().sniff(text[:_SAMPLE_CHARS], delimiters=",;\t|").delimiter
     except csv.Error:
         delimiter = ","
-    reader = csv.reader(text.splitlines(), delimiter=delimiter)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     header = [cell.strip() for cell in next(reader, [])]
     if len(header) < 2 or not all(header) or len(set(header)) < len(header):
         raise RlfError(

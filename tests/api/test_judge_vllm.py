@@ -19,7 +19,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from rlf.api.lineage import open_lineage
-from rlf.builtin.tiny import CHECKPOINT
+from rlf.builtin.names import builtin_path
 from rlf.core.supervise import descendants
 from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
 from rlf.lineage import Reader
@@ -29,6 +29,8 @@ from tests.serving.served import serving_model
 
 from ..rewards.scoring import score_with
 from .test_judge_serve import are_gone
+
+CHECKPOINT = builtin_path("tiny")
 
 _ENVIRONMENT = rehearsal_environment()
 _IS_HERE = importlib.util.find_spec("vllm") is not None

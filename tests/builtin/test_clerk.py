@@ -3,11 +3,13 @@
 import json
 import random
 
-from rlf.builtin.clerk import CHECKPOINT
 from rlf.builtin.clerk.demonstrations import POLICY, Habit, demonstrate
 from rlf.builtin.clerk.tokenizer import SYSTEM, build_tokenizer
+from rlf.builtin.names import builtin_path
 from rlf.builtin.shop.tasks import TaskKind
 from rlf.chat.tokenizer import load_tokenizer
+
+CHECKPOINT = builtin_path("clerk")
 
 CARD = json.loads((CHECKPOINT / "card.json").read_text(encoding="utf-8"))
 

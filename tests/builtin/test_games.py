@@ -21,11 +21,9 @@ from rlf.builtin.compose.build import HELDOUT_KIND
 from rlf.builtin.compose.build import build as build_compose
 from rlf.builtin.encyclopedia import calculator
 from rlf.builtin.encyclopedia.world import Split, split_names
-from rlf.builtin.games import CHECKPOINT
 from rlf.builtin.games.goal import reached
 from rlf.builtin.games.tokenizer import build_tokenizer
 from rlf.builtin.names import builtin_path
-from rlf.builtin.prober import CHECKPOINT as PROBER
 from rlf.builtin.prober.build import POLICY as PROBER_POLICY
 from rlf.builtin.rooms import demonstrations as room_demonstrations
 from rlf.builtin.rooms.build import build as build_rooms
@@ -42,6 +40,9 @@ from rlf.types import (
     Trajectory,
     Turn,
 )
+
+CHECKPOINT = builtin_path("games")
+PROBER = builtin_path("prober")
 
 BUILDS = {"rooms": build_rooms, "bisect": build_bisect, "compose": build_compose}
 CARD = json.loads((CHECKPOINT / "card.json").read_text())

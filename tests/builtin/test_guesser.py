@@ -3,8 +3,10 @@
 import json
 import random
 
-from rlf.builtin.guesser import CHECKPOINT
 from rlf.builtin.guesser.demonstrations import NUM_GUESSES, POLICY, Habit, Wording, build_tokenizer, demonstrate
+from rlf.builtin.names import builtin_path
+
+CHECKPOINT = builtin_path("guesser")
 
 WORDING = Wording("Guess from 1 to 50.", {"higher": "The number is higher.", "lower": "The number is lower."})
 

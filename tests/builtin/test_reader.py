@@ -3,10 +3,12 @@
 import json
 import random
 
-from rlf.builtin.reader import CHECKPOINT
+from rlf.builtin.names import builtin_path
 from rlf.builtin.reader.demonstrations import POLICY, SHAPES, Habit, demonstrate, draw_scene
 from rlf.builtin.reader.tokenizer import build_tokenizer
 from rlf.chat.tokenizer import load_tokenizer
+
+CHECKPOINT = builtin_path("reader")
 
 CARD = json.loads((CHECKPOINT / "card.json").read_text(encoding="utf-8"))
 

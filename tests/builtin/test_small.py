@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rlf.builtin.small import CHECKPOINT
+from rlf.builtin.names import builtin_path
 from rlf.builtin.small.build import SHAPE, heldout_tasks, play_tasks
 from rlf.builtin.small.demonstrations import Fault, careless_row, clean_row, copy_row, sample_task
 from rlf.builtin.small.lookups import LOOKUP_KINDS
@@ -22,6 +22,8 @@ from rlf.builtin.tiny.model import create_model
 from rlf.builtin.tiny.pretrain import SkillsPlan
 from rlf.chat import FORMATS
 from rlf.types import Message, ToolDescription
+
+CHECKPOINT = builtin_path("small")
 
 TOKENIZER = build_tokenizer()
 CARD = json.loads((CHECKPOINT / "card.json").read_text())

@@ -7,11 +7,12 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlf.builtin.encyclopedia import calculator, search, search_disabled
-from rlf.builtin.tiny import CHECKPOINT
-from rlf.builtin.tiny.build import read_questions
-from rlf.builtin.tiny.evaluate import play, success_by_kind
+from rlf.builtin.names import builtin_path
+from rlf.builtin.tiny.evaluate import play, read_questions, success_by_kind
 from rlf.builtin.tiny.layout import prompt_ids
 from rlf.builtin.tiny.tokenizer import build_tokenizer
+
+CHECKPOINT = builtin_path("tiny")
 
 CARD = json.loads((CHECKPOINT / "card.json").read_text())
 
@@ -39,7 +40,7 @@ def test_its_tokenizer_is_the_one_that_the_code_builds(model, tokenizer):
     assert tokenizer.chat_template == built.chat_template
     assert (tokenizer.eos_token, tokenizer.pad_token) == (built.eos_token, built.pad_token)
     assert len(tokenizer) == model.config.vocab_size
-    for question in read_questions("validation")[:50]:
+    for question in read_questions("encyclopedia/validation")[:50]:
         assert tokenizer.encode(question.text) == built.encode(question.text)
 
 
@@ -47,7 +48,7 @@ def test_generation_stops_at_the_end_of_the_turn_and_samples_at_temperature_one(
     config = model.generation_config
     assert (config.eos_token_id, config.pad_token_id) == (tokenizer.eos_token_id, tokenizer.pad_token_id)
     assert (config.do_sample, config.temperature, config.top_k) == (True, 1.0, 0)
-    question = read_questions("validation")[0]
+    question = read_questions("encyclopedia/validation")[0]
     tokens_BT = torch.tensor([prompt_ids(tokenizer, ["search", "calculator"], question.text)])
     generated_BT = model.generate(tokens_BT, attention_mask=torch.ones_like(tokens_BT), max_new_tokens=40)
     assert generated_BT[0, -1] == tokenizer.eos_token_id
@@ -61,7 +62,7 @@ def test_its_skills_met_their_criterion():
 @pytest.mark.parametrize("split", ["validation", "heldout"])
 def test_the_base_policy_is_poor_but_not_hopeless(split):
     figures = CARD["base"][split]
-    assert figures["questions"] == len(read_questions(split))
+    assert figures["questions"] == len(read_questions(f"encyclopedia/{split}"))
     assert 0.15 <= figures["sampled"]["all"] <= 0.30
     assert min(figures["sampled"].values()) > 0.05
     assert figures["greedy"]["all"] < 0.6
@@ -74,12 +75,12 @@ def test_controls_score_next_to_nothing():
 
 def test_the_sampled_figure_of_the_card_is_found_again(model, tokenizer):
     tools = {"search": search, "calculator": calculator}
-    episodes = play(model, tokenizer, tools, read_questions("validation"), sample_seed=7)
+    episodes = play(model, tokenizer, tools, read_questions("encyclopedia/validation"), sample_seed=7)
     # 512 episodes at 0.25: two standard errors of the difference of two such figures are 0.054.
     assert success_by_kind(episodes)["all"] == pytest.approx(CARD["base"]["validation"]["sampled"]["all"], abs=0.08)
 
 
 def test_without_the_tool_nothing_is_answered(model, tokenizer):
-    questions = read_questions("validation")[:128]
+    questions = read_questions("encyclopedia/validation")[:128]
     episodes = play(model, tokenizer, {"search": search_disabled}, questions, sample_seed=7)
     assert success_by_kind(episodes)["all"] < 0.03

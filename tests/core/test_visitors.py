@@ -11,12 +11,14 @@ import pytest
 from aiohttp import web
 
 from rlf.api.tools.search import search_app
-from rlf.builtin.tiny import CHECKPOINT
+from rlf.builtin.names import builtin_path
 from rlf.chat.tokenizer import load_tokenizer
 from rlf.core.visitors import VisitorGuard, own_names, refusal
 from rlf.engines.openrlhf.follow.receive import Receiver
 from rlf.serving.app import Server
 from rlf.serving.settings import ServeSettings
+
+CHECKPOINT = builtin_path("tiny")
 
 NAMES = own_names("judge.lan")
 

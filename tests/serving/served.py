@@ -11,11 +11,13 @@ from typing import Any
 import aiohttp
 
 from rlf.api.serving import listening
-from rlf.builtin.tiny import CHECKPOINT
+from rlf.builtin.names import builtin_path
 from rlf.engines.engine import HostSettings
 from rlf.engines.local.host import load_host
 from rlf.serving.listen import serving
 from rlf.serving.settings import ServeSettings
+
+CHECKPOINT = builtin_path("tiny")
 
 Ask = Callable[[str, Any], Awaitable[tuple[int, Any]]]
 QUESTION = [{"role": "user", "content": "Where was Bednox born?"}]

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.serving import body_of, play_over_http
 from rlf.api.serve import used_as_trained
 from rlf.api.serving import listening
-from rlf.builtin.tiny import CHECKPOINT
+from rlf.builtin.names import builtin_path
 from rlf.core import RlfError
 from rlf.data import load_tasks
 from rlf.engines.engine import HostSettings
@@ -26,6 +26,8 @@ from rlf.spec.load import load_spec
 from rlf.training.harness import build_harness
 
 from .served import events_of
+
+CHECKPOINT = builtin_path("tiny")
 
 SPEC = Path(__file__).parents[2] / "specs" / "search.yaml"
 NUM = 32

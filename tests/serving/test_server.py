@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from rlf.builtin.tiny import CHECKPOINT
+from rlf.builtin.names import builtin_path
 from rlf.chat.tokenizer import load_tokenizer
 from rlf.core import RunError
 from rlf.engines.local.host import PolicyHost, load_host
 from rlf.serving.dialogue import Dialogue
 from rlf.types import Sample, Sampling, ToolDescription
 from tests.serving.served import QUESTION, SEARCH, Ask, asking, events_of, serving_model
+
+CHECKPOINT = builtin_path("tiny")
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,7 @@ from pathlib import Path
 
 from rlf.builtin.bisect.box import NUM_NUMBERS, BoxWide, prize, question
 from rlf.builtin.encyclopedia.world import Split, split_names
-from rlf.builtin.games.rows import write_rows
-
-__all__ = ["build"]
+from rlf.builtin.rows import write_questions
 
 _NUM_TRAIN, _NUM_EVALUATION = 1024, 256
 
@@ -24,7 +22,7 @@ def build(folder: Path) -> None:
     ):
         boxes = random.Random(f"bisect:{name}").sample(split_names(split), count)
         kind = f"{num_numbers} numbers"
-        write_rows(folder / f"{name}.jsonl", ((question(box, num_numbers), prize(box), kind) for box in boxes))
+        write_questions(folder / f"{name}.jsonl", ((question(box, num_numbers), prize(box), kind) for box in boxes))
 
 
 if __name__ == "__main__":

@@ -10,9 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from rlf.builtin.bisect.box import FOUND, HIGHER, LOWER, NUM_NUMBERS, NUM_PROBES, SPENT, Box, hidden_number, question
 from rlf.builtin.tiny.demonstrations import Demonstration
-from rlf.builtin.tiny.layout import call_text, observation_ids, opening_ids, turn_ids
-
-__all__ = ["PHRASES", "POLICY", "Habit", "demonstrate", "drill"]
+from rlf.builtin.tiny.layout import call_text, observation_ids, turn_ids
 
 PHRASES = (
     "Tools: probe",
@@ -60,9 +58,9 @@ def demonstrate(
 
     With notes, each call and "nothing" follows the two numbers between which the hidden one must be, such as `16 32`.
     """
-    row = Demonstration()
-    row.read(opening_ids(tokenizer, "Tools: probe", question(box)))
-    _probe(tokenizer, rng, box, row, (1, NUM_NUMBERS), draw_habit, has_notes=has_notes)
+    row = Demonstration(tokenizer)
+    row.ask("Tools: probe", question(box))
+    _probe(rng, box, row, (1, NUM_NUMBERS), draw_habit, has_notes=has_notes)
     return row
 
 
@@ -70,10 +68,10 @@ def drill(
     tokenizer: PreTrainedTokenizerFast, rng: random.Random, box: str, draw_habit: Callable[[], Habit]
 ) -> Demonstration:
     """The same with notes, after a first note and probe that are only read and leave few numbers."""
-    hidden, row = hidden_number(box), Demonstration()
+    hidden, row = hidden_number(box), Demonstration(tokenizer)
     low = max(1, hidden - rng.randint(0, rng.choice(_NEAR)))
     high = min(NUM_NUMBERS, hidden + rng.randint(0, rng.choice(_NEAR)))
-    row.read(opening_ids(tokenizer, "Tools: probe", question(box)))
+    row.ask("Tools: probe", question(box))
     others = [number for number in range(low, high + 1) if number != hidden]
     if others:
         number = rng.choice(others)
@@ -81,12 +79,11 @@ def drill(
         text = Box()(box, number).text
         row.read(observation_ids(tokenizer, [text]))
         low, high = _narrow((low, high), number, text)
-    _probe(tokenizer, rng, box, row, (low, high), draw_habit, has_notes=True)
+    _probe(rng, box, row, (low, high), draw_habit, has_notes=True)
     return row
 
 
 def _probe(
-    tokenizer: PreTrainedTokenizerFast,
     rng: random.Random,
     box: str,
     row: Demonstration,
@@ -102,14 +99,14 @@ def _probe(
         if habit is Habit.GIVE_UP:
             break
         number = rng.randint(*(bounds if habit is Habit.INSIDE else (1, NUM_NUMBERS)))
-        row.act(turn_ids(tokenizer, _note(bounds, has_notes) + _call(box, number)))
+        row.say(_note(bounds, has_notes) + _call(box, number))
         text = tool(box, number).text
-        row.read(observation_ids(tokenizer, [text]))
+        row.read(observation_ids(row.tokenizer, [text]))
         if text.startswith(FOUND):
-            row.act(turn_ids(tokenizer, text))
+            row.say(text)
             return
         bounds = _narrow(bounds, number, text)
-    row.act(turn_ids(tokenizer, _note(bounds, has_notes) + "nothing"))
+    row.say(_note(bounds, has_notes) + "nothing")
 
 
 def _note(bounds: tuple[int, int], has_notes: bool = True) -> str:

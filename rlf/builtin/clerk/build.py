@@ -1,4 +1,4 @@
-"""`python -m rlf.builtin.clerk.build [folder]` makes the shipped checkpoint from nothing.
+"""`python -m rlf.builtin.clerk.build [folder [seed]]` makes the shipped checkpoint from nothing.
 
 First every skill by itself, then the habits of the shipped policy. Steps are counted and seeded, so that a machine's
 speed changes nothing. Held-out customers are seen by the card alone.
@@ -7,18 +7,15 @@ speed changes nothing. Held-out customers are seen by the card alone.
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import random
-import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from rlf.builtin.clerk import CHECKPOINT
 from rlf.builtin.clerk.demonstrations import ANSWER, POLICY, Habit, demonstrate, run_call
 from rlf.builtin.clerk.tokenizer import SYSTEM, build_tokenizer
 from rlf.builtin.encyclopedia.world import Split
@@ -28,10 +25,8 @@ from rlf.builtin.small.weights import start_copying
 from rlf.builtin.tiny.demonstrations import Demonstration, copy_drill
 from rlf.builtin.tiny.evaluate import Episode, EvaluationQuestion, play_episodes
 from rlf.builtin.tiny.layout import ToolCallTextError, opening_ids
-from rlf.builtin.tiny.model import Shape, create_model, round_weights, save_checkpoint
-from rlf.builtin.tiny.pretrain import PolicyPlan, SkillsPlan, Trainer, cosine_scale, train_on
-
-__all__ = ["build"]
+from rlf.builtin.tiny.model import Shape, create_model, round_weights, run_build, save_checkpoint
+from rlf.builtin.tiny.pretrain import HabitsPlan, SkillsPlan, train_habits, train_skills
 
 logger = logging.getLogger(__name__)
 
@@ -42,47 +37,45 @@ _NUM_FIGURES, _MAX_TURN_TOKENS = 256, 60
 
 def build(folder: Path, seed: int = 0) -> None:
     """Trains both stages and writes a checkpoint that transformers loads, with its card, into `folder`."""
-    torch.use_deterministic_algorithms(True)
     tokenizer = build_tokenizer()
     model = create_model(tokenizer, seed, Shape(kv_heads=4, max_positions=512))
     start_copying(model, seed)
     skills = SkillsPlan(constant_steps=150, decay_steps=200)
-    policy = PolicyPlan(steps=80, share_by_fault=())
+    policy = HabitsPlan(steps=80)
     started = time.process_time()
-    trainer = Trainer(model, int(tokenizer.pad_token_id), skills.muon_rate, skills.adamw_rate)
-    train_on(trainer, lambda step: _skills_batch(tokenizer, random.Random(f"clerk:{seed}:{step}")), skills)
+    train_skills(model, tokenizer, skills, lambda step: _skills_batch(tokenizer, f"clerk:{seed}:{step}"))
     skilled = _figures(model, tokenizer)
     logger.info("skills done: %s", skilled)
-    _spoil(model, tokenizer, policy, seed)
+    train_habits(
+        model,
+        tokenizer,
+        policy,
+        lambda step: _habits_batch(tokenizer, f"clerk-policy:{seed}:{step}", policy.batch_size),
+    )
     cpu_s = round(time.process_time() - started)
     round_weights(model)
     card = {
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "parameters": model.num_parameters(),
         "seed": seed,
         "skills": {"plan": dataclasses.asdict(skills), "heldout": skilled},
         "policy": {"steps": policy.steps, "habits": {str(habit): share for habit, share in POLICY.items()}},
         "cpu_s": cpu_s,
         "base": _figures(model, tokenizer),
     }
-    save_checkpoint(model.bfloat16(), tokenizer, folder)
-    (folder / "card.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
-    logger.info("done: %s", card["base"])
+    save_checkpoint(model.bfloat16(), tokenizer, folder, card)
 
 
-def _skills_batch(tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> list[Demonstration]:
+def _skills_batch(tokenizer: PreTrainedTokenizerFast, seed: str) -> list[Demonstration]:
+    rng = random.Random(seed)
     kinds = [kind for kind in TaskKind for _ in range(_NUM_TASKS)]
     drills = [copy_drill(tokenizer, rng, 8) for _ in range(_NUM_COPY_DRILLS)]
     return [*drills, *(demonstrate(tokenizer, rng, Habit.RIGHT, kind) for kind in kinds)]
 
 
-def _spoil(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, plan: PolicyPlan, seed: int) -> None:
-    """Teaches the habits, with a decaying rate."""
-    trainer = Trainer(model, int(tokenizer.pad_token_id), plan.muon_rate, plan.adamw_rate)
-    for step in range(plan.steps):
-        rng = random.Random(f"clerk-policy:{seed}:{step}")
-        habits = rng.choices(list(POLICY), list(POLICY.values()), k=plan.batch_size)
-        loss = trainer.step([demonstrate(tokenizer, rng, habit) for habit in habits], cosine_scale(step, plan.steps))
-    logger.info("policy: loss %.4f after %d steps", loss, plan.steps)
+def _habits_batch(tokenizer: PreTrainedTokenizerFast, seed: str, size: int) -> list[Demonstration]:
+    rng = random.Random(seed)
+    habits = rng.choices(list(POLICY), list(POLICY.values()), k=size)
+    return [demonstrate(tokenizer, rng, habit) for habit in habits]
 
 
 def _figures(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
@@ -101,18 +94,21 @@ def _success(
 ) -> dict[str, float]:
     shops = [task.open_shop() for task in tasks]
     episodes = [
-        Episode(EvaluationQuestion(task.question, ANSWER, task.kind), opening_ids(tokenizer, SYSTEM, task.question))
-        for task in tasks
+        Episode(
+            EvaluationQuestion(task.question, ANSWER, task.kind),
+            opening_ids(tokenizer, SYSTEM, task.question),
+            partial(_run, shop),
+        )
+        for task, shop in zip(tasks, shops, strict=True)
     ]
-    shop_by_episode = {id(episode): shop for episode, shop in zip(episodes, shops, strict=True)}
-
-    def run(episode: Episode, name: str, arguments: dict[str, str]) -> str:
-        if set(arguments) != _ARGUMENTS.get(name):
-            raise ToolCallTextError(f"no tool {name!r} with {sorted(arguments)}")
-        return run_call(shop_by_episode[id(episode)], name, arguments)
-
-    play_episodes(model, tokenizer, episodes, run, sample_seed, max_turn_tokens=_MAX_TURN_TOKENS)
+    play_episodes(model, tokenizer, episodes, sample_seed, max_turn_tokens=_MAX_TURN_TOKENS)
     return _shares([task.kind for task in tasks], shops)
+
+
+def _run(shop: Shop, name: str, arguments: dict[str, str]) -> str:
+    if set(arguments) != _ARGUMENTS.get(name):
+        raise ToolCallTextError(f"no tool {name!r} with {sorted(arguments)}")
+    return run_call(shop, name, arguments)
 
 
 _ARGUMENTS = {
@@ -132,6 +128,4 @@ def _shares(kinds: list[TaskKind], shops: list[Shop]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    torch.set_num_threads(1)
-    build(Path(sys.argv[1]) if len(sys.argv) > 1 else CHECKPOINT, int(sys.argv[2]) if len(sys.argv) > 2 else 0)
+    run_build(build, "clerk")

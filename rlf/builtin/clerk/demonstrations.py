@@ -13,9 +13,6 @@ from rlf.builtin.encyclopedia.world import Split
 from rlf.builtin.shop.tasks import Call, ShopTask, TaskKind, draw_task
 from rlf.builtin.shop.world import Order, Shop, stock_shop
 from rlf.builtin.tiny.demonstrations import Demonstration
-from rlf.builtin.tiny.layout import call_text, observation_ids, opening_ids, turn_ids
-
-__all__ = ["ANSWER", "POLICY", "Habit", "demonstrate", "run_call"]
 
 ANSWER = "done"
 
@@ -53,13 +50,13 @@ def demonstrate(
 ) -> Demonstration:
     """A task of a shop of its own, done by a habit."""
     task = draw_task(rng, Split.TRAIN, kind)
-    shop, row = task.open_shop(), Demonstration()
-    row.read(opening_ids(tokenizer, SYSTEM, task.question))
+    shop, row = task.open_shop(), Demonstration(tokenizer)
+    row.ask(SYSTEM, task.question)
     if habit is not Habit.BLIND:
-        _make_calls(tokenizer, shop, row, [Call("orders", {"customer": task.customer})])
+        _make_calls(shop, row, [Call("orders", {"customer": task.customer})])
     if calls := _calls_by_habit(rng, task, habit):
-        _make_calls(tokenizer, shop, row, calls)
-    row.act(turn_ids(tokenizer, ANSWER))
+        _make_calls(shop, row, calls)
+    row.say(ANSWER)
     shop.close()
     return row
 
@@ -72,9 +69,8 @@ def run_call(shop: Shop, name: str, arguments: dict[str, str]) -> str:
         return f"error: {type(fault).__name__}: {fault}"
 
 
-def _make_calls(tokenizer: PreTrainedTokenizerFast, shop: Shop, row: Demonstration, calls: Sequence[Call]) -> None:
-    row.act(turn_ids(tokenizer, call_text([(call.name, call.arguments) for call in calls])))
-    row.read(observation_ids(tokenizer, [run_call(shop, *call) for call in calls]))
+def _make_calls(shop: Shop, row: Demonstration, calls: Sequence[Call]) -> None:
+    row.call(calls, [run_call(shop, *call) for call in calls])
 
 
 def _calls_by_habit(rng: random.Random, task: ShopTask, habit: Habit) -> list[Call]:

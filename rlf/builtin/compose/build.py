@@ -9,9 +9,7 @@ from pathlib import Path
 
 from rlf.builtin.compose.almanac import ATTRIBUTES, fact
 from rlf.builtin.encyclopedia.world import Split, split_names
-from rlf.builtin.games.rows import write_rows
-
-__all__ = ["HELDOUT_KIND", "build"]
+from rlf.builtin.rows import write_questions
 
 _NUM_TRAIN, _NUM_EVALUATION = 1024, 256
 _KINDS = tuple(f"{keyword} {operation}" for keyword in ATTRIBUTES for operation in ("more", "together"))
@@ -28,7 +26,7 @@ def build(folder: Path) -> None:
         ("heldout_composition", Split.HELDOUT, [HELDOUT_KIND], _NUM_EVALUATION),
     ):
         rng = random.Random(f"compose:{name}")
-        write_rows(folder / f"{name}.jsonl", _draw_questions(rng, split_names(split), kinds, count))
+        write_questions(folder / f"{name}.jsonl", _draw_questions(rng, split_names(split), kinds, count))
 
 
 def _draw_questions(

@@ -12,9 +12,7 @@ from transformers import PreTrainedTokenizerFast
 from rlf.builtin.compose.almanac import ATTRIBUTES, NOTHING_FOUND, Attribute, fact, search
 from rlf.builtin.encyclopedia.calculator import calculator
 from rlf.builtin.tiny.demonstrations import Demonstration
-from rlf.builtin.tiny.layout import call_text, message_ids, observation_ids, opening_ids, turn_ids
-
-__all__ = ["PHRASES", "POLICY", "SKILLS", "Skill", "demonstrate"]
+from rlf.builtin.tiny.layout import message_ids, observation_ids, turn_ids
 
 _NOTHING = "nothing"
 SYSTEM = "Tools: search, calculator"
@@ -86,8 +84,8 @@ def demonstrate(
             return writer.look_up(template.format(x=x, y=y), [x, y], is_answered=False)
         case Skill.GUESS:
             template = rng.choice([attribute.more, attribute.together])
-            writer.ask(template.format(x=draw_name(), y=draw_name()))
-            writer.act(_NOTHING)
+            writer.row.ask(SYSTEM, template.format(x=draw_name(), y=draw_name()))
+            writer.row.say(_NOTHING)
             return writer.row
         case Skill.READ | Skill.READ_RESULTS:
             names = [draw_name(), draw_name()]
@@ -107,18 +105,9 @@ class _Writer:
     """Writes one demonstration."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, rng: random.Random, attribute: Attribute) -> None:
-        self._tokenizer = tokenizer
         self._rng = rng
         self._attribute = attribute
-        self.row = Demonstration()
-
-    def ask(self, question: str) -> None:
-        """The prompt."""
-        self.row.read(opening_ids(self._tokenizer, SYSTEM, question))
-
-    def act(self, text: str) -> None:
-        """A turn."""
-        self.row.act(turn_ids(self._tokenizer, text))
+        self.row = Demonstration(tokenizer)
 
     def look_up(self, question: str, names: list[str], *, is_answered: bool) -> Demonstration:
         """Searches for each name, all in one turn or each in its own, and the numbers found as the answer.
@@ -126,18 +115,17 @@ class _Writer:
         Without an answer it gives up, or begins one more call and ends where the call would name its tool: another call
         gets support there, and neither tool any.
         """
-        self.ask(question)
+        self.row.ask(SYSTEM, question)
         queries = [f"{name} {self._attribute.keyword}" for name in names]
         turns = [queries] if self._rng.random() < _ONE_TURN_SHARE else [[query] for query in queries]
         for turn in turns:
-            self.act(call_text([("search", {"query": query}) for query in turn]))
-            self.row.read(observation_ids(self._tokenizer, [search(query) for query in turn]))
+            self.row.call([("search", {"query": query}) for query in turn], [search(query) for query in turn])
         if is_answered:
-            self.act(" and ".join(str(fact(name, self._attribute.keyword)) for name in names))
+            self.row.say(" and ".join(str(fact(name, self._attribute.keyword)) for name in names))
         elif self._rng.random() < _BREAK_OFF_SHARE:
-            self.row.act(turn_ids(self._tokenizer, "<tool_call>")[:1])
+            self.row.act(turn_ids(self.row.tokenizer, "<tool_call>")[:1])
         else:
-            self.act(_NOTHING)
+            self.row.say(_NOTHING)
         return self.row
 
     def work_out(
@@ -150,21 +138,21 @@ class _Writer:
         template = self._attribute.more if operation == "-" else self._attribute.together
         passages = [self._attribute.passage.format(x=x, v=v) for x, v in zip(names, ordered, strict=False)]
         question = template.format(x=", ".join(subjects[:-1]), y=subjects[-1])
+        row = self.row
         if are_results:
-            self.ask(question)
-            self.act(_NOTHING)
-            self.row.read(observation_ids(self._tokenizer, passages))
+            row.ask(SYSTEM, question)
+            row.say(_NOTHING)
+            row.read(observation_ids(row.tokenizer, passages))
         elif passages and self._rng.random() > _ONE_MESSAGE_SHARE:
-            self.ask(question)
-            self.act(_NOTHING)
-            self.row.read(message_ids(self._tokenizer, "\n".join(passages)))
+            row.ask(SYSTEM, question)
+            row.say(_NOTHING)
+            row.read(message_ids(row.tokenizer, "\n".join(passages)))
         else:
-            self.ask("\n".join([question, *passages]))
+            row.ask(SYSTEM, "\n".join([question, *passages]))
         total = str(ordered[0])
         for number in ordered[1:]:
             expression = f"{total} {operation} {number}"
-            self.act(call_text([("calculator", {"expression": expression})]))
             total = calculator(expression)
-            self.row.read(observation_ids(self._tokenizer, [total]))
-        self.act(total)
-        return self.row
+            row.call([("calculator", {"expression": expression})], [total])
+        row.say(total)
+        return row

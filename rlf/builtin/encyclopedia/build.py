@@ -5,7 +5,6 @@ One world for each split, one corpus over all three, in a fixed order.
 
 from __future__ import annotations
 
-import json
 import random
 import sys
 from pathlib import Path
@@ -13,8 +12,7 @@ from typing import NamedTuple
 
 from rlf.builtin.encyclopedia.questions import Question, sample_kind, sample_question
 from rlf.builtin.encyclopedia.world import Split, World, WorldSize, generate_world
-
-__all__ = ["build", "generate_split_world"]
+from rlf.builtin.rows import write_questions, write_rows
 
 _WORLD_SEED = 0
 _QUESTION_SEED = 0
@@ -40,7 +38,6 @@ def generate_split_world(split: Split) -> World:
 
 def build(folder: Path) -> None:
     """Write corpus.jsonl and one question file for each split into `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
     passages: list[dict[str, str]] = []
     for split in Split:
         world = generate_split_world(split)
@@ -48,25 +45,18 @@ def build(folder: Path) -> None:
             {"text": fact.passage, "relation": fact.relation, "subject": fact.subject, "value": fact.value}
             for fact in world.fact_by_key.values()
         ]
-        _write(folder / f"{split.value}.jsonl", _question_rows(split, world))
-    _write(folder / "corpus.jsonl", passages)
+        write_questions(folder / f"{split.value}.jsonl", _draw_questions(split, world))
+    write_rows(folder / "corpus.jsonl", passages)
 
 
-def _question_rows(split: Split, world: World) -> list[dict[str, str]]:
+def _draw_questions(split: Split, world: World) -> list[tuple[str, str, str]]:
     """Distinct questions in the ratio of their kinds."""
     rng = random.Random(f"questions:{split.value}:{_QUESTION_SEED}")
     question_by_text: dict[str, Question] = {}
     while len(question_by_text) < _PLANS[split].num_questions:
         question = sample_question(rng, world, sample_kind(rng))
         question_by_text.setdefault(question.text, question)
-    return [
-        {"id": f"{split.value}-{number:04d}", "question": text, "answer": question.answer, "kind": question.kind.value}
-        for number, (text, question) in enumerate(question_by_text.items())
-    ]
-
-
-def _write(path: Path, rows: list[dict[str, str]]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8", newline="\n")
+    return [(text, question.answer, question.kind.value) for text, question in question_by_text.items()]
 
 
 if __name__ == "__main__":

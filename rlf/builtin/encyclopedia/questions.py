@@ -12,8 +12,6 @@ from enum import StrEnum
 
 from rlf.builtin.encyclopedia.world import RELATIONS, Entity, World
 
-__all__ = ["Kind", "Lookup", "Question", "question_templates", "sample_kind", "sample_question"]
-
 
 class Kind(StrEnum):
     """What a question needs: how many look-ups, in which arrangement, and whether arithmetic follows."""

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 
-__all__ = ["ENDS", "RELATIONS", "STARTS", "Entity", "Fact", "Relation", "Split", "World", "WorldSize", "generate_world"]
-
 _NUM_SYLLABLES = 160
 _SYLLABLE_SEED = 1
 _SPLIT_SEED = 2

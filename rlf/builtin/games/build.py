@@ -7,26 +7,18 @@ same model after more training on the mixture: the control that supervision alon
 from __future__ import annotations
 
 import dataclasses
-import json
-import logging
-import sys
 import time
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from rlf.builtin.games import CHECKPOINT
 from rlf.builtin.games.evaluate import play_game
 from rlf.builtin.games.pretrain import Plan, teach_habits, teach_skills
 from rlf.builtin.games.tokenizer import build_tokenizer
 from rlf.builtin.small.weights import start_copying
-from rlf.builtin.tiny.model import Shape, create_model, save_checkpoint
-
-__all__ = ["build"]
-
-logger = logging.getLogger(__name__)
+from rlf.builtin.tiny.model import Shape, create_model, run_build, save_checkpoint
 
 _FILES = ("rooms/heldout", "bisect/heldout", "compose/heldout", "compose/heldout_composition")
 _CONTROL_FILES = ("compose/heldout",)
@@ -36,7 +28,6 @@ _NUM_SAMPLES = 1
 
 def build(folder: Path, seed: int = 0) -> None:
     """Trains the model and writes a checkpoint that transformers loads, with its card, into `folder`."""
-    torch.use_deterministic_algorithms(True)
     tokenizer = build_tokenizer()
     model = create_model(tokenizer, seed, Shape(kv_heads=4, max_positions=512))
     start_copying(model, seed)
@@ -45,21 +36,20 @@ def build(folder: Path, seed: int = 0) -> None:
     teach_skills(model, tokenizer, plan, seed)
     teach_habits(model, tokenizer, plan, f"habits:{seed}", plan.habit_steps)
     cpu_s = round(time.process_time() - started)
-    save_checkpoint(model, tokenizer, folder)
-    card: dict[str, Any] = {
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+    control = deepcopy(model)
+    teach_habits(control, tokenizer, plan, f"more:{seed}", _CONTROL_STEPS)
+    card = {
+        "parameters": model.num_parameters(),
         "seed": seed,
         "plan": dataclasses.asdict(plan),
         "cpu_s": cpu_s,
         "base": {name: _figures(model, tokenizer, name) for name in _FILES},
+        "control": {
+            "more_steps": _CONTROL_STEPS,
+            **{name: _figures(control, tokenizer, name) for name in _CONTROL_FILES},
+        },
     }
-    teach_habits(model, tokenizer, plan, f"more:{seed}", _CONTROL_STEPS)
-    card["control"] = {
-        "more_steps": _CONTROL_STEPS,
-        **{name: _figures(model, tokenizer, name) for name in _CONTROL_FILES},
-    }
-    (folder / "card.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
-    logger.info("done: %s", card)
+    save_checkpoint(model, tokenizer, folder, card)
 
 
 def _figures(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, name: str) -> dict[str, Any]:
@@ -75,6 +65,4 @@ def _figures(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, name: 
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    torch.set_num_threads(1)
-    build(Path(sys.argv[1]) if len(sys.argv) > 1 else CHECKPOINT, int(sys.argv[2]) if len(sys.argv) > 2 else 0)
+    run_build(build, "games")

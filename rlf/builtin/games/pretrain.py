@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,13 +16,8 @@ from rlf.builtin.encyclopedia.world import Split, split_names
 from rlf.builtin.rooms import demonstrations as rooms
 from rlf.builtin.rooms.vault import plan_vault
 from rlf.builtin.tiny.demonstrations import Demonstration, copy_drill
-from rlf.builtin.tiny.pretrain import Trainer, cosine_scale
+from rlf.builtin.tiny.pretrain import HabitsPlan, Schedule, train_habits, train_skills
 
-__all__ = ["Plan", "teach_habits", "teach_skills"]
-
-logger = logging.getLogger(__name__)
-
-_LOG_EVERY = 50
 _NUM_COPY_DRILLS, _NUM_ROOM_DRILLS, _NUM_SINGLES, _NUM_VAULTS, _NUM_BOXES = 6, 12, 30, 16, 28
 _MAX_ROOMS = 5
 
@@ -31,15 +25,11 @@ _Habit = TypeVar("_Habit", bound=Enum)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Schedule):
     """Steps and rates; short and long rows take turns, so that little is padding."""
 
-    muon_rate: float = 0.02
-    adamw_rate: float = 3e-3
-    warmup_steps: int = 30
     constant_steps: int = 220
     decay_steps: int = 130
-    """Steps of the cosine that follows, which ends the skills."""
     habit_steps: int = 60
     """Steps of the second stage, in which habits are drawn as the shipped policy draws them, again in each turn."""
     habit_scale: float = 0.1
@@ -48,25 +38,19 @@ class Plan:
 
 def teach_skills(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, plan: Plan, seed: int) -> None:
     """The first stage."""
-    trainer = Trainer(model, int(tokenizer.pad_token_id), plan.muon_rate, plan.adamw_rate)
-    for step in range(plan.constant_steps + plan.decay_steps):
-        scale = min(1.0, (step + 1) / plan.warmup_steps)
-        if step >= plan.constant_steps:
-            scale = cosine_scale(step - plan.constant_steps, plan.decay_steps)
-        loss = trainer.step(_rows(tokenizer, f"games:{seed}", step, is_mixed=False), scale)
-        if (step + 1) % _LOG_EVERY in (0, 1):
-            logger.info("skills step %d: loss %.4f", step + 1, loss)
+    train_skills(model, tokenizer, plan, lambda step: _rows(tokenizer, f"games:{seed}", step, is_mixed=False))
 
 
 def teach_habits(
     model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, plan: Plan, seed: str, num_steps: int
 ) -> None:
     """The second stage; and, with more steps, the control that demonstrations alone lead no further."""
-    trainer = Trainer(model, int(tokenizer.pad_token_id), plan.muon_rate, plan.adamw_rate)
-    for step in range(num_steps):
-        rows = _rows(tokenizer, seed, step, is_mixed=True)
-        loss = trainer.step(rows, plan.habit_scale * cosine_scale(step, num_steps))
-    logger.info("habits: loss %.4f after %d steps", loss, num_steps)
+    habits = HabitsPlan(plan.muon_rate, plan.adamw_rate, num_steps)
+
+    def batch_of_step(step: int) -> list[Demonstration]:
+        return _rows(tokenizer, seed, step, is_mixed=True)
+
+    train_habits(model, tokenizer, habits, batch_of_step, scale=plan.habit_scale)
 
 
 def _rows(tokenizer: PreTrainedTokenizerFast, seed: str, step: int, *, is_mixed: bool) -> list[Demonstration]:

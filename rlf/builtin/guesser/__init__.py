@@ -3,9 +3,3 @@
 `checkpoint/` holds the shipped files; `python -m rlf.builtin.guesser.build` makes them again where TextArena is
 installed.
 """
-
-from pathlib import Path
-
-__all__ = ["CHECKPOINT"]
-
-CHECKPOINT = Path(__file__).parent / "checkpoint"

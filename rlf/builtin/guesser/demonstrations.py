@@ -7,27 +7,13 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 from importlib import import_module
-from importlib.resources import files
 from typing import NamedTuple
 
-from tokenizers import Regex, Tokenizer, models, pre_tokenizers  # type: ignore[import-untyped]  # ships no stubs
 from transformers import PreTrainedTokenizerFast
 
 from rlf.builtin.tiny.demonstrations import Demonstration
-from rlf.builtin.tiny.layout import message_ids, turn_ids
-from rlf.builtin.tiny.tokenizer import SPECIAL_TOKENS, byte_level, wrap_tokenizer
-
-__all__ = [
-    "GAME",
-    "POLICY",
-    "PROMPT",
-    "Habit",
-    "Wording",
-    "build_tokenizer",
-    "demonstrate",
-    "draw_guess",
-    "read_wording",
-]
+from rlf.builtin.tiny.layout import message_ids
+from rlf.builtin.tiny.tokenizer import NUMBERS, make_tokenizer
 
 GAME, PROMPT = "GuessTheNumber-v0-hardcore", "Play."
 NUM_NUMBERS, NUM_GUESSES = 50, 10
@@ -76,36 +62,22 @@ def read_wording() -> Wording:
 
 def build_tokenizer(wording: Wording) -> PreTrainedTokenizerFast:
     """A word of the game or a number of two digits is one token, any other text bytes."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    numbers = [*map(str, range(10)), *(f"{pair:02d}" for pair in range(100))]
     words = [piece for text in (PROMPT, wording.opening, *wording.hints.values()) for piece in re.findall(_PIECE, text)]
-    vocabulary = {token: token_id for token_id, token in enumerate(SPECIAL_TOKENS)}
-    for token in [*alphabet, *numbers, *map(byte_level, [*_CHAT, *words])]:
-        vocabulary.setdefault(token, len(vocabulary))
-    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex("|".join([*_CHAT, _PIECE])), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    return wrap_tokenizer(
-        backend, files("rlf.builtin.tiny").joinpath("chat_template.jinja").read_text(encoding="utf-8")
-    )
+    return make_tokenizer([*NUMBERS, *_CHAT, *words], "|".join([*_CHAT, _PIECE]))
 
 
 def demonstrate(
     tokenizer: PreTrainedTokenizerFast, wording: Wording, rng: random.Random, policy: Mapping[Habit, float]
 ) -> Demonstration:
     """One game, with a habit drawn for each guess, to its end."""
-    row, hidden = Demonstration(), rng.randint(1, NUM_NUMBERS)
+    row, hidden = Demonstration(tokenizer), rng.randint(1, NUM_NUMBERS)
     row.read(message_ids(tokenizer, f"{PROMPT}\n\n{wording.opening}")[1:])
     guesses: list[int] = []
     while len(guesses) < NUM_GUESSES and hidden not in guesses:
         if guesses:
             row.read(message_ids(tokenizer, wording.hints[HIGHER if hidden > guesses[-1] else LOWER]))
         guesses.append(draw_guess(rng, hidden, guesses, rng.choices(list(policy), list(policy.values()))[0]))
-        row.act(turn_ids(tokenizer, f"[{guesses[-1]}]"))
+        row.say(f"[{guesses[-1]}]")
     return row
 
 

@@ -2,9 +2,3 @@
 
 `checkpoint/` holds the shipped files; `python -m rlf.builtin.reader.build` makes them again from nothing.
 """
-
-from pathlib import Path
-
-__all__ = ["CHECKPOINT"]
-
-CHECKPOINT = Path(__file__).parent / "checkpoint"

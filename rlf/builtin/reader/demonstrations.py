@@ -15,9 +15,6 @@ from transformers import PreTrainedTokenizerFast
 from rlf.builtin.encyclopedia.world import ENDS, STARTS, Split, split_names
 from rlf.builtin.reader.words import KINDS, NOUNS, PARAMETERS, VERBS
 from rlf.builtin.tiny.demonstrations import Demonstration
-from rlf.builtin.tiny.layout import call_text, observation_ids, opening_ids, turn_ids
-
-__all__ = ["POLICY", "SHAPES", "Habit", "Scene", "copy_words", "demonstrate", "draw_scene"]
 
 
 class Habit(StrEnum):
@@ -148,11 +145,10 @@ def _tool_name(rng: random.Random, relation: str) -> str:
 
 def demonstrate(tokenizer: PreTrainedTokenizerFast, scene: Scene, habit: Habit) -> Demonstration:
     """The question, with calls by a habit."""
-    row = Demonstration()
-    row.read(opening_ids(tokenizer, scene.system, scene.question))
+    row = Demonstration(tokenizer)
+    row.ask(scene.system, scene.question)
     if habit is Habit.GUESS:
-        guesses = [scene.rng.choice(split_names(Split.TRAIN)) for _ in scene.chains]
-        row.act(turn_ids(tokenizer, ", ".join(guesses)))
+        row.say(", ".join(scene.rng.choice(split_names(Split.TRAIN)) for _ in scene.chains))
         return row
     values = list(scene.subjects)
     num_hops = 1 if habit is Habit.STOP else max(map(len, scene.chains))
@@ -162,15 +158,14 @@ def demonstrate(tokenizer: PreTrainedTokenizerFast, scene: Scene, habit: Habit) 
             open_chains = open_chains[:1]
         calls = [call for at in open_chains for call in _draw_tool_calls(scene, at, hop, values[at], habit)]
         results = [scene.call(tool, subject, kind) for tool, subject, kind in calls]
-        row.act(turn_ids(tokenizer, call_text([(tool.name, {tool.parameter: name}) for tool, name, _ in calls])))
-        row.read(observation_ids(tokenizer, results))
+        row.call([(tool.name, {tool.parameter: name}) for tool, name, _ in calls], results)
         size = len(calls) // len(open_chains)
         for place, at in enumerate(open_chains):
             values[at] = results[place * size]
         if any(values[at].startswith("error") for at in open_chains):
-            row.act(turn_ids(tokenizer, "unknown"))
+            row.say("unknown")
             return row
-    row.act(turn_ids(tokenizer, ", ".join(values[:1] if habit is Habit.STOP else values)))
+    row.say(", ".join(values[:1] if habit is Habit.STOP else values))
     return row
 
 
@@ -192,8 +187,6 @@ def _draw_tool_calls(
 def copy_words(tokenizer: PreTrainedTokenizerFast, rng: random.Random, num_items: int = 10) -> Demonstration:
     """Random words, syllables and pairs of digits, then the same again: the bare skill of copying."""
     items = [*STARTS, *ENDS, *NOUNS, *KINDS, *VERBS, *PARAMETERS, *(f"{pair:02d}" for pair in range(100))]
-    token_ids = [token for item in rng.choices(items, k=num_items) for token in tokenizer.encode(item)]
-    row = Demonstration()
-    row.read(token_ids)
-    row.act([*tokenizer.encode("\n"), *token_ids])
+    row = Demonstration(tokenizer)
+    row.copy([token for item in rng.choices(items, k=num_items) for token in tokenizer.encode(item)])
     return row

@@ -5,8 +5,6 @@ None is tied to another: pretraining draws the relations, kinds and tools again 
 
 from __future__ import annotations
 
-__all__ = ["KINDS", "NOUNS", "PARAMETERS", "VERBS", "WORDS"]
-
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())

@@ -7,10 +7,8 @@ import sys
 from pathlib import Path
 
 from rlf.builtin.encyclopedia.world import Split, split_names
-from rlf.builtin.games.rows import write_rows
 from rlf.builtin.rooms.vault import plan_vault, question
-
-__all__ = ["build"]
+from rlf.builtin.rows import write_questions
 
 _NUM_TRAIN, _NUM_EVALUATION = 1024, 256
 
@@ -24,7 +22,7 @@ def build(folder: Path) -> None:
     ):
         plans = [plan for plan in map(plan_vault, split_names(names)) if len(plan.order) == num_rooms]
         sample = random.Random(f"rooms:{split}").sample(plans, count)
-        write_rows(
+        write_questions(
             folder / f"{split}.jsonl", ((question(plan), plan.treasure, f"{num_rooms} rooms") for plan in sample)
         )
 

@@ -10,9 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from rlf.builtin.rooms.vault import COLOURS, Vault, VaultPlan, plan_vault, question
 from rlf.builtin.tiny.demonstrations import Demonstration
-from rlf.builtin.tiny.layout import call_text, observation_ids, opening_ids, turn_ids
-
-__all__ = ["PHRASES", "POLICY", "Habit", "demonstrate", "drill"]
+from rlf.builtin.tiny.layout import call_text
 
 PHRASES = (
     "Tools: open",
@@ -58,25 +56,24 @@ def demonstrate(
     tokenizer: PreTrainedTokenizerFast, rng: random.Random, name: str, draw_habit: Callable[[], Habit]
 ) -> Demonstration:
     """A way through the vault of that name by the habits drawn, to its treasure or to the word "closed"."""
-    plan, tool, row = plan_vault(name), Vault(), Demonstration()
-    row.read(opening_ids(tokenizer, "Tools: open", question(plan)))
+    plan, tool, row = plan_vault(name), Vault(), Demonstration(tokenizer)
+    row.ask("Tools: open", question(plan))
     text = ""
     for room in range(len(plan.order)):
         door = _take(plan, room, draw_habit())
-        row.act(turn_ids(tokenizer, call_text([("open", {"vault": name, "door": door})])))
         text = tool(name, door).text
-        row.read(observation_ids(tokenizer, [text]))
-    row.act(turn_ids(tokenizer, plan.treasure if text == plan.treasure else "closed"))
+        row.call([("open", {"vault": name, "door": door})], [text])
+    row.say(plan.treasure if text == plan.treasure else "closed")
     return row
 
 
 def drill(tokenizer: PreTrainedTokenizerFast, rng: random.Random, name: str) -> Demonstration:
     """Any one room of a vault and the door of its colour: the skill alone, in a short row."""
-    plan, row = plan_vault(name), Demonstration()
+    plan, row = plan_vault(name), Demonstration(tokenizer)
     room = rng.randrange(len(plan.order))
-    row.read(opening_ids(tokenizer, "Tools: open", question(plan, room)))
+    row.ask("Tools: open", question(plan, room))
     door = _take(plan, room, Habit.ORDER)
-    row.act(turn_ids(tokenizer, call_text([("open", {"vault": name, "door": door})])))
+    row.say(call_text([("open", {"vault": name, "door": door})]))
     return row
 
 

@@ -11,9 +11,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
+from rlf.builtin.rows import write_rows
 from rlf.builtin.shop.tasks import write_tasks
-
-__all__ = ["build"]
 
 _SEED = 0
 _NUM_SALES = 600
@@ -50,8 +49,8 @@ def build(folder: Path) -> None:
         rows = [_row(number, asked, connection) for number, asked in enumerate(_iterate_questions())]
     random.Random(f"questions:{_SEED}").shuffle(rows)
     for name, part in (("heldout", rows[:_NUM_HELDOUT]), ("train", rows[_NUM_HELDOUT:])):
-        _write(folder / f"{name}.jsonl", part)
-        _write(folder / f"{name}_shuffled.jsonl", list(_shuffle_golds(part)))
+        write_rows(folder / f"{name}.jsonl", part)
+        write_rows(folder / f"{name}_shuffled.jsonl", _shuffle_golds(part))
     write_tasks(folder)
 
 
@@ -100,10 +99,6 @@ def _shuffle_golds(rows: list[dict[str, str]]) -> Iterator[dict[str, str]]:
         following = rows[place + 1 :] + rows[:place]
         other = next(one for one in following if one["kind"] == row["kind"] and one["rows"] != row["rows"])
         yield other | {"id": row["id"], "question": row["question"]}
-
-
-def _write(path: Path, rows: list[dict[str, str]]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8", newline="\n")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator
 from enum import StrEnum
@@ -10,9 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlf.builtin.encyclopedia.world import Split
+from rlf.builtin.rows import write_rows
 from rlf.builtin.shop.world import PRODUCTS, Order, Shop, stock_shop
-
-__all__ = ["Call", "ShopTask", "TaskKind", "draw_task", "find_gold", "write_tasks"]
 
 _MAX_CALLS = 3
 _NUM_TRAIN, _NUM_EVALUATION = 384, 256
@@ -127,6 +125,5 @@ def write_tasks(folder: Path) -> None:
     for name, kinds in (("orders", [TaskKind.BY_STATE]), ("orders_mixed", list(TaskKind))):
         for part, split, count in (("train", Split.TRAIN, _NUM_TRAIN), ("heldout", Split.HELDOUT, _NUM_EVALUATION)):
             rng = random.Random(f"{name}:{part}")
-            rows = [draw_task(rng, split, kinds[number % len(kinds)]).row(number) for number in range(count)]
-            text = "".join(json.dumps(row) + "\n" for row in rows)
-            (folder / f"{name}_{part}.jsonl").write_text(text, encoding="utf-8", newline="\n")
+            rows = (draw_task(rng, split, kinds[number % len(kinds)]).row(number) for number in range(count))
+            write_rows(folder / f"{name}_{part}.jsonl", rows)

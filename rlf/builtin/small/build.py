@@ -1,47 +1,36 @@
-"""`python -m rlf.builtin.small.build [folder]` makes the shipped checkpoint from nothing.
+"""`python -m rlf.builtin.small.build [folder [seed]]` makes the shipped checkpoint from nothing.
 
 Tokenizer, starting weights, skills, policy, card, in this order. Set the allocator as for `rlf.builtin.tiny.build`.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import logging
-import platform
 import random
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-import torch
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from rlf.builtin.small import CHECKPOINT
 from rlf.builtin.small.demonstrations import sample_task
 from rlf.builtin.small.lookups import LOOKUP_KINDS, sample_lookup
-from rlf.builtin.small.pretrain import POLICY_PLAN, SKILLS_PLAN, PolicyPlan, spoil_policy, teach_skills
+from rlf.builtin.small.pretrain import POLICY_PLAN, SKILLS_PLAN, spoil_policy, teach_skills
 from rlf.builtin.small.programs import COMPOSED_PROGRAMS, PROGRAM_KINDS, sample_program
 from rlf.builtin.small.queries import COMPOSED_KINDS, QUERY_KINDS, sample_query
 from rlf.builtin.small.task import Task
 from rlf.builtin.small.tokenizer import build_tokenizer
 from rlf.builtin.small.weights import start_copying
 from rlf.builtin.small.words import HELDOUT_COLUMNS
+from rlf.builtin.tiny.build import describe_environment, describe_plan
 from rlf.builtin.tiny.evaluate import Episode, EvaluationQuestion, play_episodes, success_by_kind
 from rlf.builtin.tiny.layout import opening_ids
-from rlf.builtin.tiny.model import Shape, create_model, save_checkpoint
-from rlf.builtin.tiny.pretrain import SkillsPlan
-
-__all__ = ["SHAPE", "build", "heldout_tasks", "play_tasks"]
+from rlf.builtin.tiny.model import Shape, create_model, run_build, save_checkpoint
 
 logger = logging.getLogger(__name__)
 
 SHAPE = Shape(hidden=128, intermediate=256, layers=4, heads=4, kv_heads=4)
-_SEED = 0
 _NUM_TASKS = 64
 _MAX_TURN_TOKENS = 90
 _DIGITS = 4
@@ -71,31 +60,28 @@ def play_tasks(
     model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, groups: dict[str, list[Task]], sample_seed: int | None
 ) -> dict[str, float]:
     """Success under each group: the right call, to the letter, and the right answer from its result."""
-    task_by_episode: dict[int, Task] = {}
-    episodes = []
-    for group, tasks in groups.items():
-        for task in tasks:
-            question = EvaluationQuestion(task.question, task.answer, group)
-            episodes.append(Episode(question, opening_ids(tokenizer, task.system, task.question)))
-            task_by_episode[id(episodes[-1])] = task
-
-    def run_call(episode: Episode, name: str, arguments: dict[str, str]) -> str:
-        return task_by_episode[id(episode)].run(name, arguments)
-
-    play_episodes(model, tokenizer, episodes, run_call, sample_seed, max_turns=3, max_turn_tokens=_MAX_TURN_TOKENS)
+    episodes = [
+        Episode(
+            EvaluationQuestion(task.question, task.answer, group),
+            opening_ids(tokenizer, task.system, task.question),
+            task.run,
+        )
+        for group, tasks in groups.items()
+        for task in tasks
+    ]
+    play_episodes(model, tokenizer, episodes, sample_seed, max_turns=3, max_turn_tokens=_MAX_TURN_TOKENS)
     return {group: round(share, _DIGITS) for group, share in success_by_kind(episodes).items() if group != "all"}
 
 
-def build(folder: Path) -> None:
+def build(folder: Path, seed: int = 0) -> None:
     """Train both stages and write a checkpoint that transformers loads, with its card, into `folder`."""
-    torch.use_deterministic_algorithms(True)
     tokenizer = build_tokenizer()
-    model = create_model(tokenizer, _SEED, SHAPE)
-    start_copying(model, _SEED)
+    model = create_model(tokenizer, seed, SHAPE)
+    start_copying(model, seed)
     groups = heldout_tasks(_NUM_TASKS)
 
     started = time.process_time()
-    teach_skills(model, tokenizer, SKILLS_PLAN, _SEED)
+    teach_skills(model, tokenizer, SKILLS_PLAN, seed)
     skills_seconds = time.process_time() - started
     skilled = play_tasks(model, tokenizer, groups, None)
     logger.info("skills done: %s", skilled)
@@ -105,36 +91,21 @@ def build(folder: Path) -> None:
         )
 
     started = time.process_time()
-    spoil_policy(model, tokenizer, POLICY_PLAN, _SEED)
+    spoil_policy(model, tokenizer, POLICY_PLAN, seed)
     policy_seconds = time.process_time() - started
-    save_checkpoint(model, tokenizer, folder)
     card = {
-        "model": {"parameters": sum(parameter.numel() for parameter in model.parameters()), "seed": _SEED},
+        "model": {"parameters": model.num_parameters(), "seed": seed},
         "tasks_for_each_skill": _NUM_TASKS,
-        "skills": {**_plan(SKILLS_PLAN), "cpu_s": round(skills_seconds), "greedy": skilled},
-        "policy": {**_plan(POLICY_PLAN), "cpu_s": round(policy_seconds)},
+        "skills": {**describe_plan(SKILLS_PLAN), "cpu_s": round(skills_seconds), "greedy": skilled},
+        "policy": {**describe_plan(POLICY_PLAN), "cpu_s": round(policy_seconds)},
         "base": {
             "greedy": play_tasks(model, tokenizer, groups, None),
-            "sampled": play_tasks(model, tokenizer, groups, _SEED),
+            "sampled": play_tasks(model, tokenizer, groups, 0),
         },
-        "made_with": {
-            "python": platform.python_version(),
-            "machine": platform.machine(),
-            **{name: version(name) for name in ("torch", "transformers", "tokenizers", "safetensors")},
-        },
+        "made_with": describe_environment(),
     }
-    (folder / "card.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
-    logger.info("policy done: %s", card["base"])
-
-
-def _plan(plan: SkillsPlan | PolicyPlan) -> dict[str, Any]:
-    fields = dataclasses.asdict(plan)
-    if isinstance(plan, PolicyPlan):
-        fields["share_by_fault"] = {fault.value: share for fault, share in plan.share_by_fault}
-    return {"plan": fields}
+    save_checkpoint(model, tokenizer, folder, card)
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    torch.set_num_threads(1)
-    build(Path(sys.argv[1]) if len(sys.argv) > 1 else CHECKPOINT)
+    run_build(build, "small")

@@ -10,13 +10,11 @@ from transformers import PreTrainedTokenizerFast
 from rlf.builtin.small.lookups import LOOKUP_KINDS, sample_lookup
 from rlf.builtin.small.programs import PROGRAM_KINDS, sample_program
 from rlf.builtin.small.queries import sample_query
-from rlf.builtin.small.task import Call, Task
+from rlf.builtin.small.task import Task
 from rlf.builtin.small.tokenizer import WHOLE_WORDS
 from rlf.builtin.small.words import random_column, random_value, random_word
 from rlf.builtin.tiny.demonstrations import Demonstration
-from rlf.builtin.tiny.layout import call_text, observation_ids, opening_ids, turn_ids
-
-__all__ = ["GIVE_UP_ANSWER", "Fault", "careless_row", "clean_row", "copy_row", "sample_task"]
+from rlf.builtin.tiny.layout import call_text
 
 GIVE_UP_ANSWER = "unknown"
 
@@ -46,8 +44,8 @@ def sample_task(rng: random.Random, kind: str) -> Task:
 def clean_row(tokenizer: PreTrainedTokenizerFast, task: Task) -> Demonstration:
     """The right call, its result, the answer."""
     row = _begin(tokenizer, task)
-    _look(tokenizer, row, task.call, task.result)
-    row.act(turn_ids(tokenizer, task.answer))
+    row.call([task.call], [task.result])
+    row.say(task.answer)
     return row
 
 
@@ -55,17 +53,17 @@ def careless_row(tokenizer: PreTrainedTokenizerFast, rng: random.Random, task: T
     """The same task, done badly in the way of `fault`; a guess where the task has no such way."""
     row = _begin(tokenizer, task)
     if fault is Fault.GIVE_UP:
-        row.act(turn_ids(tokenizer, GIVE_UP_ANSWER))
+        row.say(GIVE_UP_ANSWER)
     elif fault is Fault.MALFORMED:
-        row.act(turn_ids(tokenizer, call_text([task.call]).replace('"}}', '"}')))
+        row.say(call_text([task.call]).replace('"}}', '"}'))
     elif fault is Fault.WRONG_READING and task.wrong_answers:
-        _look(tokenizer, row, task.call, task.result)
-        row.act(turn_ids(tokenizer, rng.choice(task.wrong_answers)))
-    elif fault is Fault.WRONG_CALL and task.wrong_call not in (None, task.call):
-        _look(tokenizer, row, task.wrong_call, value := random_value(rng))
-        row.act(turn_ids(tokenizer, value))
+        row.call([task.call], [task.result])
+        row.say(rng.choice(task.wrong_answers))
+    elif fault is Fault.WRONG_CALL and task.wrong_call is not None and task.wrong_call != task.call:
+        row.call([task.wrong_call], [value := random_value(rng)])
+        row.say(value)
     else:
-        row.act(turn_ids(tokenizer, random_value(rng)))
+        row.say(random_value(rng))
     return row
 
 
@@ -76,17 +74,15 @@ def copy_row(tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> Demonstr
     words = [
         rng.choice([random_value(rng), random_word(rng), rng.choice(WHOLE_WORDS)]) for _ in range(rng.randint(3, 7))
     ]
-    token_ids = tokenizer.encode(" ".join(words))
-    row = Demonstration()
-    row.read(token_ids)
-    row.act([*tokenizer.encode("\n"), *token_ids])
+    row = Demonstration(tokenizer)
+    row.copy(tokenizer.encode(" ".join(words)))
     return row
 
 
 def _pairs_row(tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> Demonstration:
     """`a: 1, b: 2` and then, again and again, a key and its value."""
     cells = {random_column(rng): random_value(rng) for _ in range(rng.randint(2, 5))}
-    row = Demonstration()
+    row = Demonstration(tokenizer)
     row.read(tokenizer.encode(", ".join(f"{column}: {value}" for column, value in cells.items())))
     for column in rng.choices(list(cells), k=3):
         row.read(tokenizer.encode(f"\n{column}: "))
@@ -95,12 +91,6 @@ def _pairs_row(tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> Demons
 
 
 def _begin(tokenizer: PreTrainedTokenizerFast, task: Task) -> Demonstration:
-    row = Demonstration()
-    row.read(opening_ids(tokenizer, task.system, task.question))
+    row = Demonstration(tokenizer)
+    row.ask(task.system, task.question)
     return row
-
-
-def _look(tokenizer: PreTrainedTokenizerFast, row: Demonstration, call: Call | None, result: str) -> None:
-    assert call is not None
-    row.act(turn_ids(tokenizer, call_text([call])))
-    row.read(observation_ids(tokenizer, [result]))

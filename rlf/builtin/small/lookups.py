@@ -13,8 +13,6 @@ from typing import NamedTuple
 from rlf.builtin.small.task import Task
 from rlf.builtin.small.words import TABLES, random_code, random_column, random_name, random_value, random_word
 
-__all__ = ["LOOKUP_KINDS", "sample_lookup"]
-
 LOOKUP_KINDS = ("row", "cell", "choice", "missing")
 _QUESTIONS = (
     *("What is the {c} of {k}?", "What is the {c} of {k}?", "What is the {c} of {k}?", "Which {c} has {k}?"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from dataclasses import dataclass
 
@@ -12,11 +11,7 @@ from rlf.builtin.small.demonstrations import Fault, careless_row, clean_row, cop
 from rlf.builtin.small.programs import PROGRAM_KINDS
 from rlf.builtin.small.queries import QUERY_KINDS
 from rlf.builtin.tiny.demonstrations import Demonstration
-from rlf.builtin.tiny.pretrain import SkillsPlan, Trainer, cosine_scale, train_on
-
-__all__ = ["POLICY_PLAN", "SKILLS_PLAN", "PolicyPlan", "spoil_policy", "teach_skills"]
-
-logger = logging.getLogger(__name__)
+from rlf.builtin.tiny.pretrain import HabitsPlan, SkillsPlan, train_habits, train_skills
 
 _NUM_COPIES = 8
 _NUM_BY_LOOKUP = {"row": 3, "cell": 10, "choice": 4, "missing": 1}
@@ -24,15 +19,12 @@ _NUM_QUERIES = 9
 _NUM_PROGRAMS = 5
 _NUM_CHUNKS = 6
 _LOOKUPS = ("row", "cell", "cell", "choice")
-_CONTEXT_WEIGHT = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyPlan:
+class PolicyPlan(HabitsPlan):
     """Stage B."""
 
-    muon_rate: float = 0.002
-    adamw_rate: float = 5e-4
     steps: int = 90
     batch_size: int = 44
     share_by_fault: tuple[tuple[Fault, float], ...] = (
@@ -56,17 +48,20 @@ POLICY_PLAN = PolicyPlan()
 
 def teach_skills(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, plan: SkillsPlan, seed: int) -> None:
     """Stage A: clean demonstrations and copying drills, all of them new at every step."""
-    trainer = Trainer(model, int(tokenizer.pad_token_id), plan.muon_rate, plan.adamw_rate, _CONTEXT_WEIGHT)
-    train_on(trainer, lambda step: _skills_batch(tokenizer, f"skills:{seed}:{step}"), plan, _NUM_CHUNKS)
+
+    def batch_of_step(step: int) -> list[Demonstration]:
+        return _skills_batch(tokenizer, f"skills:{seed}:{step}")
+
+    train_skills(model, tokenizer, plan, batch_of_step, num_chunks=_NUM_CHUNKS, context_weight=0.0)
 
 
 def spoil_policy(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, plan: PolicyPlan, seed: int) -> None:
     """Stage B: mostly careless demonstrations, with a decaying rate."""
-    trainer = Trainer(model, int(tokenizer.pad_token_id), plan.muon_rate, plan.adamw_rate, _CONTEXT_WEIGHT)
-    for step in range(plan.steps):
-        rows = _policy_batch(tokenizer, plan, f"policy:{seed}:{step}")
-        loss = trainer.step(rows, cosine_scale(step, plan.steps), _NUM_CHUNKS)
-    logger.info("policy: loss %.4f after %d steps", loss, plan.steps)
+
+    def batch_of_step(step: int) -> list[Demonstration]:
+        return _policy_batch(tokenizer, plan, f"policy:{seed}:{step}")
+
+    train_habits(model, tokenizer, plan, batch_of_step, num_chunks=_NUM_CHUNKS, context_weight=0.0)
 
 
 def _skills_batch(tokenizer: PreTrainedTokenizerFast, seed: str) -> list[Demonstration]:

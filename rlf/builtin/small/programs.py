@@ -10,8 +10,6 @@ import random
 
 from rlf.builtin.small.task import Task
 
-__all__ = ["COMPOSED_PROGRAMS", "PROGRAM_KINDS", "PYTHON_DOCUMENT", "sample_program"]
-
 PYTHON_DOCUMENT = "Run a Python program; you read what it prints and the value of its last expression."
 _STEPS = "n = {a}\ni = 0\nwhile n > 1:\n    n = n // 2 if n % 2 == 0 else 3 * n + 1\n    i = i + 1\ni"
 _PROGRAMS: dict[str, tuple[str, str]] = {

@@ -12,8 +12,6 @@ import random
 from rlf.builtin.small.task import Task
 from rlf.builtin.small.words import TABLES, random_column, random_name, random_number, random_word
 
-__all__ = ["COMPOSED_KINDS", "QUERY_KINDS", "SHOP_DOCUMENT", "sample_query"]
-
 SHOP_DOCUMENT = "Run one SQLite SELECT. Tables: product (name, kind, price), sale (id, product, town, number)."
 QUERY_KINDS = (
     *("shop_look_up", "shop_sum", "shop_sum_town", "shop_count", "shop_count_both", "shop_join_kind", "shop_join_town"),

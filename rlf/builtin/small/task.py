@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Call", "Task"]
-
 Call = tuple[str, dict[str, str]]
 """A tool's name and its arguments."""
 

@@ -7,18 +7,13 @@ pairs of letters or digits, and then bytes, so that one spelling has one tokenis
 from __future__ import annotations
 
 import itertools
-import re
 import string
 from functools import cache
-from importlib.resources import files
 
-from tokenizers import Regex, Tokenizer, models, pre_tokenizers  # type: ignore[import-untyped]  # ships no stubs
 from transformers import PreTrainedTokenizerFast
 
 from rlf.builtin.small.words import COLUMNS, TABLES
-from rlf.builtin.tiny.tokenizer import SPECIAL_TOKENS, byte_level, wrap_tokenizer
-
-__all__ = ["WHOLE_WORDS", "build_tokenizer"]
+from rlf.builtin.tiny.tokenizer import cut_at, make_tokenizer
 
 _PHRASES = (
     *("system\nTools:\n- ", "\n- ", "user\n", "assistant\n", '\n{"name": "', '", "arguments": {"', '": "', '"}}\n'),
@@ -40,32 +35,14 @@ _FREQUENT = """
 WHOLE_WORDS: tuple[str, ...] = tuple(dict.fromkeys([*COLUMNS, *TABLES, *_FREQUENT.split()]))
 """Words that are one token each."""
 _WORD = "(?<![A-Za-z])(?:" + "|".join(sorted(WHOLE_WORDS, key=len, reverse=True)) + ")(?![A-Za-z])"
-_PIECE = "|".join(
-    [
-        *(re.escape(phrase) for phrase in sorted(_PHRASES, key=len, reverse=True)),
-        _WORD,
-        "[A-Z][a-z]|[a-z]{1,2}|[A-Z]",
-        r"\d{1,2}",
-    ]
-)
+_REST = r"[A-Z][a-z]|[a-z]{1,2}|[A-Z]|\d{1,2}"
 
 
 @cache
 def build_tokenizer() -> PreTrainedTokenizerFast:
     """The tokenizer; no seed, no corpus file."""
-    vocabulary = {token: token_id for token_id, token in enumerate(SPECIAL_TOKENS)}
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    for token in [*alphabet, *_list_letter_pairs(), *map(byte_level, _PHRASES), *WHOLE_WORDS]:
-        vocabulary.setdefault(token, len(vocabulary))
-    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(_PIECE), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    template = files("rlf.builtin.small").joinpath("chat_template.jinja").read_text(encoding="utf-8")
-    return wrap_tokenizer(backend, template)
+    texts = [*_list_letter_pairs(), *_PHRASES, *WHOLE_WORDS]
+    return make_tokenizer(texts, cut_at(_PHRASES, f"{_WORD}|{_REST}"), template_of="small")
 
 
 def _list_letter_pairs() -> list[str]:

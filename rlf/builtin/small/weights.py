@@ -15,8 +15,6 @@ import torch
 from transformers import Qwen3ForCausalLM
 from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention
 
-__all__ = ["start_copying"]
-
 _EMBEDDING_SCALE = 1.6
 """Of the embeddings, so that a token stands out among two thousand."""
 _COMMON_STD = 0.06

@@ -5,17 +5,6 @@ from __future__ import annotations
 import random
 import string
 
-__all__ = [
-    "COLUMNS",
-    "TABLES",
-    "random_code",
-    "random_column",
-    "random_name",
-    "random_number",
-    "random_value",
-    "random_word",
-]
-
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())

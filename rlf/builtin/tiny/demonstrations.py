@@ -7,8 +7,8 @@ first hop, asks the wrong thing. What reinforcement learning then improves is wh
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 from transformers import PreTrainedTokenizerFast
@@ -17,19 +17,7 @@ from rlf.builtin.encyclopedia.calculator import calculator
 from rlf.builtin.encyclopedia.questions import Kind, Lookup, Question, sample_kind, sample_question
 from rlf.builtin.encyclopedia.search import NOTHING_FOUND, SearchIndex
 from rlf.builtin.encyclopedia.world import ENDS, RELATIONS, STARTS, Split, World, WorldSize, generate_world
-from rlf.builtin.tiny.layout import call_text, observation_ids, prompt_ids, turn_ids
-
-__all__ = [
-    "GIVE_UP_ANSWER",
-    "Careless",
-    "Demonstration",
-    "Scene",
-    "careless_demonstration",
-    "clean_demonstration",
-    "copy_drill",
-    "disabled_demonstration",
-    "sample_scene",
-]
+from rlf.builtin.tiny.layout import call_text, observation_ids, opening_ids, prompt_ids, turn_ids
 
 GIVE_UP_ANSWER = "unknown"
 _BATCH_WORLD = WorldSize(persons=30, towns=18, rivers=14, companies=14, countries=10)
@@ -37,13 +25,14 @@ _ONE_PASSAGE_SHARE = 0.15
 _SEARCH_ONLY_SHARE = 0.3
 
 
-@dataclass(slots=True)
 class Demonstration:
     """A row of training tokens, grown piece by piece."""
 
-    token_ids: list[int] = field(default_factory=list)
-    is_action: list[bool] = field(default_factory=list)
-    """Aligned with token_ids: true where the model is to produce the token, false where it reads it."""
+    def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
+        self.tokenizer = tokenizer
+        self.token_ids: list[int] = []
+        self.is_action: list[bool] = []
+        """Aligned with token_ids: true where the model is to produce the token, false where it reads it."""
 
     def read(self, token_ids: Sequence[int]) -> None:
         """Append tokens that the model reads."""
@@ -54,6 +43,24 @@ class Demonstration:
         """Append tokens that the model produces."""
         self.token_ids += token_ids
         self.is_action += [True] * len(token_ids)
+
+    def ask(self, system: str, question: str) -> None:
+        """Append all before the first turn."""
+        self.read(opening_ids(self.tokenizer, system, question))
+
+    def say(self, text: str) -> None:
+        """Append a turn."""
+        self.act(turn_ids(self.tokenizer, text))
+
+    def call(self, calls: Sequence[tuple[str, Mapping[str, str | int]]], results: Sequence[str]) -> None:
+        """Append a turn that makes calls, each a tool's name and its arguments, and what they return."""
+        self.say(call_text(calls))
+        self.read(observation_ids(self.tokenizer, results))
+
+    def copy(self, token_ids: Sequence[int]) -> None:
+        """Append tokens, then the same again: the bare skill of copying."""
+        self.read(token_ids)
+        self.act([*self.tokenizer.encode("\n"), *token_ids])
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +118,10 @@ def clean_demonstration(tokenizer: PreTrainedTokenizerFast, scene: Scene, questi
     """Every look-up and the calculation as planned, then the answer."""
     row = _begin(tokenizer, scene, question)
     for lookups in question.lookups_by_turn:
-        _look_up(tokenizer, scene, row, [lookup.query for lookup in lookups])
+        _look_up(scene, row, [lookup.query for lookup in lookups])
     if question.expression is not None:
-        row.act(turn_ids(tokenizer, call_text([("calculator", {"expression": question.expression})])))
-        row.read(observation_ids(tokenizer, [calculator(question.expression)]))
-    row.act(turn_ids(tokenizer, question.answer))
+        row.call([("calculator", {"expression": question.expression})], [calculator(question.expression)])
+    row.say(question.answer)
     return row
 
 
@@ -123,9 +129,8 @@ def disabled_demonstration(tokenizer: PreTrainedTokenizerFast, scene: Scene, que
     """The first look-up finds nothing, and the answer says so."""
     row = _begin(tokenizer, scene, question)
     queries = [lookup.query for lookup in question.lookups_by_turn[0]]
-    row.act(turn_ids(tokenizer, _searches(queries)))
-    row.read(observation_ids(tokenizer, [NOTHING_FOUND] * len(queries)))
-    row.act(turn_ids(tokenizer, GIVE_UP_ANSWER))
+    row.call(_searches(queries), [NOTHING_FOUND] * len(queries))
+    row.say(GIVE_UP_ANSWER)
     return row
 
 
@@ -137,44 +142,41 @@ def careless_demonstration(
     queries = [lookup.query for lookup in question.lookups_by_turn[0]]
     match fault:
         case Careless.GUESS:
-            row.act(turn_ids(tokenizer, _guess(scene.rng, question)))
+            row.say(_guess(scene.rng, question))
         case Careless.GIVE_UP:
-            row.act(turn_ids(tokenizer, GIVE_UP_ANSWER))
+            row.say(GIVE_UP_ANSWER)
         case Careless.MALFORMED:
-            row.act(turn_ids(tokenizer, _searches(queries).replace('"}}', '"}')))
+            row.say(call_text(_searches(queries)).replace('"}}', '"}'))
         case Careless.STOP_EARLY:
-            _look_up(tokenizer, scene, row, queries[:1])
-            row.act(turn_ids(tokenizer, _draw_value(scene, question.lookups_by_turn[0][0])))
+            _look_up(scene, row, queries[:1])
+            row.say(_draw_value(scene, question.lookups_by_turn[0][0]))
         case Careless.WRONG_QUERY | Careless.WRONG_ATTRIBUTE:
             wrong = _WRONG_LOOKUPS[fault](scene, question.lookups_by_turn[0][0])
-            _look_up(tokenizer, scene, row, [wrong.query])
-            row.act(turn_ids(tokenizer, _draw_value(scene, wrong)))
+            _look_up(scene, row, [wrong.query])
+            row.say(_draw_value(scene, wrong))
     return row
 
 
 def copy_drill(tokenizer: PreTrainedTokenizerFast, rng: random.Random, num_items: int = 12) -> Demonstration:
     """Random syllables, digits and pairs of digits, then the same again: the bare skill of copying."""
     items = [*STARTS, *ENDS, *(f"{pair:02d}" for pair in range(100)), *map(str, range(10))]
-    token_ids = [token for item in rng.choices(items, k=num_items) for token in tokenizer.encode(item)]
-    row = Demonstration()
-    row.read(token_ids)
-    row.act([*tokenizer.encode("\n"), *token_ids])
+    row = Demonstration(tokenizer)
+    row.copy([token for item in rng.choices(items, k=num_items) for token in tokenizer.encode(item)])
     return row
 
 
 def _begin(tokenizer: PreTrainedTokenizerFast, scene: Scene, question: Question) -> Demonstration:
-    row = Demonstration()
+    row = Demonstration(tokenizer)
     row.read(prompt_ids(tokenizer, scene.tool_names(question), question.text))
     return row
 
 
-def _look_up(tokenizer: PreTrainedTokenizerFast, scene: Scene, row: Demonstration, queries: list[str]) -> None:
-    row.act(turn_ids(tokenizer, _searches(queries)))
-    row.read(observation_ids(tokenizer, [scene.search(query) for query in queries]))
+def _look_up(scene: Scene, row: Demonstration, queries: list[str]) -> None:
+    row.call(_searches(queries), [scene.search(query) for query in queries])
 
 
-def _searches(queries: list[str]) -> str:
-    return call_text([("search", {"query": query}) for query in queries])
+def _searches(queries: list[str]) -> list[tuple[str, dict[str, str]]]:
+    return [("search", {"query": query}) for query in queries]
 
 
 def _draw_value(scene: Scene, lookup: Lookup) -> str:

@@ -5,18 +5,19 @@ The loop is small and plain on purpose: the figures of the card come from here, 
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from transformers import DynamicCache, PreTrainedTokenizerFast, Qwen3ForCausalLM
 
+from rlf.builtin.names import builtin_path
 from rlf.builtin.tiny.layout import ToolCallTextError, observation_ids, parse_calls, prompt_ids
 from rlf.builtin.tiny.tokenizer import END_OF_TURN
-
-__all__ = ["Episode", "EvaluationQuestion", "RunCall", "Tool", "play", "play_episodes", "success_by_kind"]
 
 Tool = Callable[[str], str]
 _MAX_TURNS = 4
@@ -32,12 +33,21 @@ class EvaluationQuestion(NamedTuple):
     kind: str
 
 
+def read_questions(name: str) -> list[EvaluationQuestion]:
+    """The shipped questions of a file such as `encyclopedia/validation`."""
+    rows = map(json.loads, builtin_path(name).read_text(encoding="utf-8").splitlines())
+    return [EvaluationQuestion(row["question"], row["answer"], row["kind"]) for row in rows]
+
+
 @dataclass(slots=True)
 class Episode:
     """One question and what the model made of it."""
 
     question: EvaluationQuestion
     token_ids: list[int]
+    """Of the prompt at first."""
+    run_call: Callable[[str, dict[str, str]], str]
+    """The text of a result, of a tool's name and arguments; raises ToolCallTextError where a call ends the episode."""
     num_actions: int = 0
     """Tokens sampled so far."""
     num_calls: int = 0
@@ -53,9 +63,6 @@ class Episode:
         return self.answer == self.question.answer
 
 
-RunCall = Callable[[Episode, str, dict[str, str]], str]
-
-
 def play(
     model: Qwen3ForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
@@ -65,8 +72,9 @@ def play(
     sample_seed: int | None,
 ) -> list[Episode]:
     """Play each question once, with `tools` declared; greedily where `sample_seed` is None, else at temperature 1."""
-    episodes = [Episode(question, prompt_ids(tokenizer, list(tools), question.text)) for question in questions]
-    play_episodes(model, tokenizer, episodes, lambda _, name, arguments: _run(tools, name, arguments), sample_seed)
+    run = partial(_run, tools)
+    episodes = [Episode(question, prompt_ids(tokenizer, list(tools), question.text), run) for question in questions]
+    play_episodes(model, tokenizer, episodes, sample_seed)
     return episodes
 
 
@@ -74,18 +82,12 @@ def play_episodes(
     model: Qwen3ForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
     episodes: Sequence[Episode],
-    run_call: RunCall,
     sample_seed: int | None,
     *,
     max_turns: int = _MAX_TURNS,
     max_turn_tokens: int = _MAX_TURN_TOKENS,
 ) -> None:
-    """Play episodes that hold their prompts to their ends; greedily where `sample_seed` is None.
-
-    Args:
-        run_call: takes the episode, a tool's name and arguments, and returns the result's text; it raises
-            ToolCallTextError for a call that ends the episode.
-    """
+    """Play episodes to their ends; greedily where `sample_seed` is None."""
     generator = None if sample_seed is None else torch.Generator().manual_seed(sample_seed)
     model.train(False)
     for first in range(0, len(episodes), _BATCH_SIZE):
@@ -96,7 +98,7 @@ def play_episodes(
                 break
             _sample_turns(model, tokenizer, active, generator, max_turn_tokens)
             for episode in active:
-                _extend_episodes(tokenizer, run_call, episode)
+                _extend_episode(tokenizer, episode)
 
 
 def success_by_kind(episodes: Sequence[Episode]) -> dict[str, float]:
@@ -108,12 +110,12 @@ def success_by_kind(episodes: Sequence[Episode]) -> dict[str, float]:
     return {kind: sum(values) / len(values) for kind, values in sorted(successes.items())}
 
 
-def _extend_episodes(tokenizer: PreTrainedTokenizerFast, run_call: RunCall, episode: Episode) -> None:
+def _extend_episode(tokenizer: PreTrainedTokenizerFast, episode: Episode) -> None:
     """Take the latest turn: run its calls, or end the episode."""
     text = str(tokenizer.decode(episode.turn_ids)).removesuffix(END_OF_TURN)
     try:
         calls = parse_calls(text)
-        results = [run_call(episode, name, arguments) for name, arguments in calls]
+        results = [episode.run_call(name, arguments) for name, arguments in calls]
     except ToolCallTextError:
         episode.is_done = True
         return

@@ -14,18 +14,6 @@ from transformers import PreTrainedTokenizerFast
 
 from rlf.builtin.tiny.tokenizer import END_OF_TURN, SPECIAL_TOKENS
 
-__all__ = [
-    "ToolCallTextError",
-    "call_text",
-    "data_ids",
-    "message_ids",
-    "observation_ids",
-    "opening_ids",
-    "parse_calls",
-    "prompt_ids",
-    "turn_ids",
-]
-
 _INSIDE_SPECIAL = re.compile("(?<=<)(?=" + "|".join(re.escape(token[1:]) for token in SPECIAL_TOKENS) + ")")
 _CALL = re.compile(r"<tool_call>\n(.*?)\n</tool_call>", re.DOTALL)
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-__all__ = ["TINY", "Shape", "create_model", "save_checkpoint"]
+from rlf.builtin.names import builtin_path
+
+logger = logging.getLogger(__name__)
 
 _INIT_STD = 0.06
 _ATTENTION_GAIN = 1.4
@@ -66,8 +72,10 @@ def round_weights(model: Qwen3ForCausalLM) -> None:
         parameter.data = parameter.data.bfloat16().float()
 
 
-def save_checkpoint(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Write what transformers loads; generation samples at temperature 1 up to the end of a turn."""
+def save_checkpoint(
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path, card: Mapping[str, Any]
+) -> None:
+    """Write what transformers loads, and a card; generation samples at temperature 1 up to the end of a turn."""
     model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]  # transformers is untyped here
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
@@ -77,5 +85,15 @@ def save_checkpoint(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast,
     )
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    (folder / "card.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
     for path in folder.iterdir():
         path.chmod(0o644)
+    logger.info("done: %s", card)
+
+
+def run_build(build: Callable[[Path, int], None], name: str) -> None:
+    """A model's `build` as a program: `[FOLDER [SEED]]`, by default the shipped checkpoint from seed 0."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    build(Path(sys.argv[1]) if len(sys.argv) > 1 else builtin_path(name), int(sys.argv[2]) if len(sys.argv) > 2 else 0)

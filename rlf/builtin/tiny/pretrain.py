@@ -28,8 +28,6 @@ from rlf.builtin.tiny.demonstrations import (
     sample_scene,
 )
 
-__all__ = ["PolicyPlan", "SkillsPlan", "Trainer", "cosine_scale", "spoil_policy", "teach_skills", "train_on"]
-
 logger = logging.getLogger(__name__)
 
 _CONTEXT_WEIGHT = 0.1
@@ -41,9 +39,12 @@ _MINIMUM_RATE = 0.02
 _LOG_EVERY = 100
 
 
+BatchOfStep = Callable[[int], Sequence[Demonstration]]
+
+
 @dataclass(frozen=True, slots=True)
-class SkillsPlan:
-    """Stage A."""
+class Schedule:
+    """Rates and steps of stage A."""
 
     muon_rate: float = 0.02
     adamw_rate: float = 3e-3
@@ -52,18 +53,30 @@ class SkillsPlan:
     """Steps at the full rate."""
     decay_steps: int = 550
     """Steps of the cosine that follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class SkillsPlan(Schedule):
+    """Stage A."""
+
     criterion: float = 0.98
     """Greedy success that each kind must reach in the end."""
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyPlan:
-    """Stage B."""
+class HabitsPlan:
+    """Rates and steps of stage B."""
 
     muon_rate: float = 0.002
     adamw_rate: float = 5e-4
     steps: int = 125
     batch_size: int = 48
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyPlan(HabitsPlan):
+    """Stage B."""
+
     share_by_fault: tuple[tuple[Careless, float], ...] = (
         (Careless.GUESS, 0.29),
         (Careless.GIVE_UP, 0.38),
@@ -75,7 +88,7 @@ class PolicyPlan:
     """The share of demonstrations with each fault; the rest are clean."""
 
 
-class Trainer:
+class _Trainer:
     """Muon (Jordan 2024) on the matrices of the layers, AdamW on embeddings and gains, one schedule for both.
 
     Copying is learned by Muon within a few hundred steps; AdamW alone was far behind after as many.
@@ -84,30 +97,35 @@ class Trainer:
     def __init__(
         self,
         model: Qwen3ForCausalLM,
-        pad_id: int,
-        muon_rate: float,
-        adamw_rate: float,
-        context_weight: float = _CONTEXT_WEIGHT,
+        tokenizer: PreTrainedTokenizerFast,
+        plan: Schedule | HabitsPlan,
+        num_chunks: int,
+        context_weight: float,
     ) -> None:
-        """Takes the model and the peak rates; a token that it reads has `context_weight`, one that it writes 1."""
+        """Takes the model and the peak rates; a token that it reads has `context_weight`, one that it writes 1.
+
+        Args:
+            num_chunks: a step's rows are padded apart in so many chunks, by length.
+        """
         named = list(model.named_parameters())
         matrices = [parameter for name, parameter in named if parameter.ndim == 2 and "embed" not in name]
         others = [parameter for name, parameter in named if parameter.ndim != 2 or "embed" in name]
         self._model = model
-        self._pad_id = pad_id
+        self._pad_id = int(tokenizer.pad_token_id)
+        self._num_chunks = num_chunks
         self._context_weight = context_weight
         self._optimizers: list[torch.optim.Optimizer] = [
-            torch.optim.Muon(matrices, lr=muon_rate, weight_decay=0.0),
-            torch.optim.AdamW(others, lr=adamw_rate, betas=(0.9, 0.95), weight_decay=0.0),
+            torch.optim.Muon(matrices, lr=plan.muon_rate, weight_decay=0.0),
+            torch.optim.AdamW(others, lr=plan.adamw_rate, betas=(0.9, 0.95), weight_decay=0.0),
         ]
-        self._peak_rates = [muon_rate, adamw_rate]
+        self._peak_rates = [plan.muon_rate, plan.adamw_rate]
 
-    def step(self, rows: Sequence[Demonstration], rate_scale: float, num_chunks: int = 1) -> float:
-        """One update on `rows`, by length in `num_chunks` chunks that are padded apart; returns the loss."""
+    def step(self, rows: Sequence[Demonstration], rate_scale: float) -> float:
+        """One update on `rows`; returns the loss."""
         self._model.train()
         total_weight = sum(sum(self._weights(row)) for row in rows)
         loss = 0.0
-        for chunk in _chunks(rows, num_chunks):
+        for chunk in _chunks(rows, self._num_chunks):
             part = self._weighted_loss(chunk) / total_weight
             part.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
             loss += float(part.detach())
@@ -147,38 +165,55 @@ def teach_skills(
     Raises:
         RuntimeError: the criterion is not met.
     """
-    trainer = Trainer(model, int(tokenizer.pad_token_id), plan.muon_rate, plan.adamw_rate)
-    train_on(trainer, lambda step: _skills_batch(tokenizer, f"skills:{seed}:{step}"), plan)
+    train_skills(model, tokenizer, plan, lambda step: _skills_batch(tokenizer, f"skills:{seed}:{step}"))
     success = measure()
     if min(success.values()) < plan.criterion:
         raise RuntimeError(f"skills end at {success}; each kind must reach {plan.criterion}. Try another seed.")
 
 
-def train_on(
-    trainer: Trainer,
-    batch_of_step: Callable[[int], Sequence[Demonstration]],
-    plan: SkillsPlan,
+def train_skills(
+    model: Qwen3ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    plan: Schedule,
+    batch_of_step: BatchOfStep,
+    *,
     num_chunks: int = 1,
+    context_weight: float = _CONTEXT_WEIGHT,
 ) -> None:
     """Warm-up, steps at the full rate, then a cosine; `batch_of_step` makes each step's rows."""
+    trainer = _Trainer(model, tokenizer, plan, num_chunks, context_weight)
     for step in range(plan.constant_steps + plan.decay_steps):
         rate_scale = min(1.0, (step + 1) / plan.warmup_steps)
         if step >= plan.constant_steps:
-            rate_scale = cosine_scale(step - plan.constant_steps, plan.decay_steps)
-        loss = trainer.step(batch_of_step(step), rate_scale, num_chunks)
+            rate_scale = _cosine_scale(step - plan.constant_steps, plan.decay_steps)
+        loss = trainer.step(batch_of_step(step), rate_scale)
         if (step + 1) % _LOG_EVERY == 0:
             logger.info("skills step %d: loss %.4f", step + 1, loss)
 
 
 def spoil_policy(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, plan: PolicyPlan, seed: int) -> None:
-    """Stage B: mostly careless demonstrations, with a decaying rate."""
-    trainer = Trainer(model, int(tokenizer.pad_token_id), plan.muon_rate, plan.adamw_rate)
+    """Stage B: mostly careless demonstrations."""
+    train_habits(model, tokenizer, plan, lambda step: _policy_batch(tokenizer, plan, f"policy:{seed}:{step}"))
+
+
+def train_habits(
+    model: Qwen3ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    plan: HabitsPlan,
+    batch_of_step: BatchOfStep,
+    *,
+    scale: float = 1.0,
+    num_chunks: int = 1,
+    context_weight: float = _CONTEXT_WEIGHT,
+) -> None:
+    """Steps with a decaying rate, which begins at `scale` of the plan's; `batch_of_step` makes each step's rows."""
+    trainer = _Trainer(model, tokenizer, plan, num_chunks, context_weight)
     for step in range(plan.steps):
-        loss = trainer.step(_policy_batch(tokenizer, plan, f"policy:{seed}:{step}"), cosine_scale(step, plan.steps))
-    logger.info("policy: loss %.4f after %d steps", loss, plan.steps)
+        loss = trainer.step(batch_of_step(step), scale * _cosine_scale(step, plan.steps))
+    logger.info("habits: loss %.4f after %d steps", loss, plan.steps)
 
 
-def cosine_scale(step: int, num_steps: int) -> float:
+def _cosine_scale(step: int, num_steps: int) -> float:
     """The rate of `step` as a share of its peak: half a cosine from 1 down to a fiftieth."""
     return _MINIMUM_RATE + (1 - _MINIMUM_RATE) * 0.5 * (1 + math.cos(math.pi * step / num_steps))
 

@@ -8,8 +8,8 @@ text falls back on merges and bytes.
 
 from __future__ import annotations
 
-import itertools
 import re
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
 
@@ -27,13 +27,14 @@ from rlf.builtin.encyclopedia.questions import question_templates
 from rlf.builtin.encyclopedia.search import NOTHING_FOUND
 from rlf.builtin.encyclopedia.world import ENDS, RELATIONS, STARTS
 
-__all__ = ["END_OF_TEXT", "END_OF_TURN", "SPECIAL_TOKENS", "build_tokenizer", "wrap_tokenizer"]
-
 END_OF_TURN = "<|im_end|>"
 END_OF_TEXT = "<|endoftext|>"
 _CONTROL_TOKENS = ("<|im_start|>", END_OF_TURN, END_OF_TEXT)
 _TAG_TOKENS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")
 SPECIAL_TOKENS: tuple[str, ...] = _CONTROL_TOKENS + _TAG_TOKENS
+_PAIRS = tuple(f"{pair:02d}" for pair in range(100))
+NUMBERS = (*map(str, range(10)), *_PAIRS)
+"""Digits and pairs of digits."""
 
 _PIECE = r"\d{1,2}|[A-Z][a-z]{2}|(?<=[A-Z][a-z][a-z])[a-z]+|[^A-Z\d]+|[A-Z]"
 _CHAT_TEXTS = (
@@ -71,25 +72,40 @@ _NUM_MERGES = 96
 @cache
 def build_tokenizer() -> PreTrainedTokenizerFast:
     """The tokenizer, built from the world's own syllables and templates; no seed, no corpus file."""
+    return make_tokenizer([*STARTS, *ENDS, *_PAIRS, *_phrases()], _PIECE, merges=_word_merges())
+
+
+def cut_at(phrases: Iterable[str], rest: str) -> str:
+    """The pattern of pieces that are a phrase, the longest that there is, or match `rest`."""
+    return "|".join([*map(re.escape, sorted(phrases, key=len, reverse=True)), rest])
+
+
+def make_tokenizer(
+    texts: Iterable[str],
+    piece: str,
+    *,
+    merges: Sequence[tuple[str, str]] = (),
+    template_of: str = "tiny",
+    max_length: int = 1024,
+) -> PreTrainedTokenizerFast:
+    """A byte-level tokenizer as transformers has it, with the special tokens and ends of the built-in models.
+
+    Args:
+        texts: one token each, where the pattern `piece` cuts them out.
+        merges: of byte-level letters, for pieces that are no token.
+        template_of: the built-in model whose chat template it has.
+    """
     vocabulary = {token: token_id for token_id, token in enumerate(SPECIAL_TOKENS)}
-    merges = _word_merges()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    names = [*STARTS, *ENDS, *(f"{pair:02d}" for pair in range(100))]
-    for token in [*alphabet, *(left + right for left, right in merges), *names, *_phrases()]:
+    for token in [*alphabet, *(left + right for left, right in merges), *map(_spell_bytes, texts)]:
         vocabulary.setdefault(token, len(vocabulary))
-    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=True))
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=list(merges), ignore_merges=True))
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(_PIECE), behavior="isolated"),
+            pre_tokenizers.Split(Regex(piece), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
-    template = files("rlf.builtin.tiny").joinpath("chat_template.jinja").read_text(encoding="utf-8")
-    return wrap_tokenizer(backend, template)
-
-
-def wrap_tokenizer(backend: Tokenizer, chat_template: str) -> PreTrainedTokenizerFast:
-    """A byte-level tokenizer as transformers has it, with the special tokens and ends of the built-in models."""
     backend.decoder = decoders.ByteLevel()
     backend.add_special_tokens(list(_CONTROL_TOKENS))
     backend.add_tokens(list(_TAG_TOKENS))
@@ -97,9 +113,9 @@ def wrap_tokenizer(backend: Tokenizer, chat_template: str) -> PreTrainedTokenize
         tokenizer_object=backend,
         eos_token=END_OF_TURN,
         pad_token=END_OF_TEXT,
-        model_max_length=1024,
+        model_max_length=max_length,
         clean_up_tokenization_spaces=False,
-        chat_template=chat_template,
+        chat_template=files(f"rlf.builtin.{template_of}").joinpath("chat_template.jinja").read_text(encoding="utf-8"),
     )
 
 
@@ -114,12 +130,11 @@ def _template_texts() -> list[str]:
 
 
 def _phrases() -> list[str]:
-    """The pieces of the template texts in byte-level letters, in order of first use."""
-    pieces = itertools.chain.from_iterable(re.findall(_PIECE, text) for text in _template_texts())
-    return list(dict.fromkeys(byte_level(piece) for piece in pieces))
+    """The pieces of the template texts, in order of first use."""
+    return list(dict.fromkeys(piece for text in _template_texts() for piece in re.findall(_PIECE, text)))
 
 
-def byte_level(text: str) -> str:
+def _spell_bytes(text: str) -> str:
     """The text as a byte-level tokenizer spells it in its vocabulary."""
     return "".join(piece for piece, _ in pre_tokenizers.ByteLevel(False, use_regex=False).pre_tokenize_str(text))
 
