@@ -224,15 +224,17 @@ class EndpointPool:
 
 async def open_pool(specs: Sequence[EndpointSpec]) -> EndpointPool:
     """The endpoints as one. Raises RlfError when a key is missing or refused, or none of them can be used."""
-    pool = EndpointPool(specs)
-    failures = await pool.check(deadline_s=_OPENING_S)
-    found = [f"{spec.place}: {failure.text}" for spec, failure in zip(specs, failures, strict=True) if failure]
-    refused = any(failure is not None and failure.status in KEY_REFUSED for failure in failures)
-    if len(found) < len(specs) and not refused:
-        for line in found:
-            logger.warning("endpoint %s; requests go to the others", line)
-        return pool
-    await pool.close()
+    async with AsyncExitStack() as stack:
+        pool = EndpointPool(specs)
+        stack.push_async_callback(pool.close)
+        failures = await pool.check(deadline_s=_OPENING_S)
+        found = [f"{spec.place}: {failure.text}" for spec, failure in zip(specs, failures, strict=True) if failure]
+        refused = any(failure is not None and failure.status in KEY_REFUSED for failure in failures)
+        if len(found) < len(specs) and not refused:
+            for line in found:
+                logger.warning("endpoint %s; requests go to the others", line)
+            stack.pop_all()
+            return pool
     redact = Redactor(os.environ, declared=[spec.model_dump(mode="json") for spec in specs]).text
     if refused:
         raise RlfError(redact(f"an endpoint refused the key: {'; '.join(found)}. Set it to one that is accepted."))

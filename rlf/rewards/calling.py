@@ -6,15 +6,17 @@ import asyncio
 import ctypes
 import inspect
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from rlf.core import RlfError
 from rlf.core.blocking import blocking_calls
 from rlf.core.callables import is_async, load_callable
 
+_Result: TypeAlias = tuple[Any, BaseException | None]
+"""Value and error of a call that is over."""
 _MAX_HUNG = 4
 """Calls that may be left running on threads of their own; then no more are made."""
 
@@ -75,27 +77,25 @@ class OwnFunction:
                     f"{self._num_hung} calls of {self.name} are still running, so no further call is made"
                 )
             loop = asyncio.get_running_loop()
-            over: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+            over: asyncio.Future[_Result] = loop.create_future()
             thread = threading.Thread(target=_run_on_thread, args=(call, loop, over), daemon=True)
             thread.start()
-            await asyncio.wait((over,), timeout=self._timeout_s)
-            if not over.done():
-                self._num_hung += 1
-                over.add_done_callback(self._ended_after_all)
-                _tell_to_end(thread)
-                raise TookTooLong(self._timeout_s)
-            value, error = over.result()
-            if error is not None:
-                raise error
-            return value
+            try:
+                await asyncio.wait((over,), timeout=self._timeout_s)
+            finally:
+                if not over.done():  # late, or nobody waits for it any more
+                    self._num_hung += 1
+                    over.add_done_callback(self._ended_after_all)
+                    _stop_thread(thread)
+            return _read_result(over, self._timeout_s)
 
-    def _ended_after_all(self, over: asyncio.Future[tuple[Any, BaseException | None]]) -> None:
+    def _ended_after_all(self, _: asyncio.Future[_Result]) -> None:
         self._num_hung -= 1
 
 
-def _run_on_thread(call: Callable[[], Any], loop: asyncio.AbstractEventLoop, over: asyncio.Future[Any]) -> None:
+def _run_on_thread(call: Callable[[], Any], loop: asyncio.AbstractEventLoop, over: asyncio.Future[_Result]) -> None:
     """Calls on this thread and ends the future on its loop; a loop that is gone has nobody waiting."""
-    result: tuple[Any, BaseException | None]
+    result: _Result
     try:
         result = (call(), None)
     except BaseException as error:  # noqa: BLE001 - a thread outlives SystemExit; raised where it is waited for
@@ -104,24 +104,42 @@ def _run_on_thread(call: Callable[[], Any], loop: asyncio.AbstractEventLoop, ove
         loop.call_soon_threadsafe(_end_future, over, result)
 
 
-def _end_future(over: asyncio.Future[Any], result: Any) -> None:
+def _end_future(over: asyncio.Future[_Result], result: _Result) -> None:
     if not over.done():
         over.set_result(result)
 
 
-def _tell_to_end(thread: threading.Thread) -> None:
+def _stop_thread(thread: threading.Thread) -> None:
     """Has the thread raise SystemExit at its next step in Python."""
     if thread.ident is not None:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit))
 
 
-async def _wait_within(awaitable: Any, timeout_s: float) -> Any:
+async def _wait_within(awaitable: Awaitable[Any], timeout_s: float) -> Any:
     """Its result. A coroutine that swallows its cancellation is left behind, so the wait ends all the same."""
-    task = asyncio.ensure_future(awaitable)
+    task = asyncio.create_task(_await_result(awaitable))
     try:
         await asyncio.wait((task,), timeout=timeout_s)
-        if not task.done():
-            raise TookTooLong(timeout_s)
-        return task.result()
+        return _read_result(task, timeout_s)
     finally:
         task.cancel()
+
+
+async def _await_result(awaitable: Awaitable[Any]) -> _Result:
+    """What it comes to. SystemExit on a task would stop the loop itself."""
+    try:
+        return await awaitable, None
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+        return None, error
+
+
+def _read_result(over: asyncio.Future[_Result], timeout_s: float) -> Any:
+    """The value. Raises the error of the call, and TookTooLong where it is not over."""
+    if not over.done():
+        raise TookTooLong(timeout_s)
+    value, error = over.result()
+    if error is not None:
+        raise error
+    return value

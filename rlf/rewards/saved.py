@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from rlf.core import Fault, Place, RlfError, SpecError
+from rlf.core import RlfError
 from rlf.rewards.facts import TrajectoryFacts
+from rlf.rewards.json_lines import read_json_lines
 from rlf.types import Score, Scored
 from rlf.types.written import from_row
 
@@ -37,23 +37,7 @@ class SavedTrajectory(TrajectoryFacts):
 
 def read_saved(path: Path) -> list[Scored]:
     """The trajectories of a file. Raises RlfError, or SpecError with every line that is wrong."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise RlfError(f"{path}: cannot be read: {error}. Name a JSONL file of trajectories.") from error
-    found, faults = list[Scored](), list[Fault]()
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            try:
-                found.append(_read_saved_line(json.loads(line), number))
-            except ValidationError as error:
-                faults += [
-                    _line_fault(path, number, ".".join(map(str, each["loc"])), each["msg"]) for each in error.errors()
-                ]
-            except (ValueError, KeyError, TypeError, RecursionError) as error:
-                faults.append(_line_fault(path, number, "", f"it holds no trajectory: {error}"))
-    if faults:
-        raise SpecError(faults)
+    found = read_json_lines(path, "trajectories", _read_saved_line)
     if not found:
         raise RlfError(f"{path}: holds no trajectory; expected one JSON object a line. Name another file.")
     return found
@@ -63,7 +47,3 @@ def _read_saved_line(values: Any, number: int) -> Scored:
     if isinstance(values, dict) and "scored" in values:
         return from_row(values)
     return SavedTrajectory.model_validate(values).scored(number)
-
-
-def _line_fault(path: Path, line: int, key: str, message: str) -> Fault:
-    return Fault(Place(str(path), line, 1), key, f"{message[:1].lower()}{message[1:]}. Correct the line.")

@@ -129,11 +129,12 @@ class OutputCheck:
 
 
 def _coerce_value(value: Any, schema: Any) -> Any:
-    """A string as what the schema asks for, where it says exactly that; anything else as it is."""
+    """A string as the first type of the schema that it says exactly; anything else as it is."""
     if not isinstance(value, str) or not isinstance(schema, dict):
         return value
-    read = _READERS.get(schema.get("type", ""))
-    return value if read is None else read(value)
+    named = schema.get("type")
+    read = [_READERS[name](value) for name in (named if isinstance(named, list) else [named]) if name in _READERS]
+    return next((one for one in read if one is not value), value)
 
 
 def _coerce_json(text: str) -> Any:

@@ -12,6 +12,7 @@ import pytest
 
 from rlf.core import RlfError
 from rlf.rewards import Term, TrajectoryFacts
+from rlf.rewards.calling import OwnFunction
 from rlf.types import Scored, ScoreState
 
 from .scoring import score, score_with
@@ -66,6 +67,9 @@ def thread(trajectory):
 def block(trajectory, gate):
     gate.wait(30)
     return 1.0
+
+async def leaves(trajectory):
+    raise SystemExit(3)
 
 def endless(trajectory, began):
     began.append(threading.current_thread())
@@ -149,7 +153,7 @@ def test_a_plain_function_runs_beside_the_loop_one_call_at_a_time(own: Any) -> N
 def test_functions_that_block_are_left_behind_and_after_four_the_term_gives_up(
     own: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlf.rewards.calling._tell_to_end", lambda thread: None)  # one not yet blocked would end
+    monkeypatch.setattr("rlf.rewards.calling._stop_thread", lambda thread: None)  # one not yet blocked would end
     gate = threading.Event()
     facts = TrajectoryFacts.model_validate(FACTS)
     trajectories = [facts.trajectory(f"t{number}") for number in range(6)]
@@ -183,3 +187,24 @@ def test_a_coroutine_that_blocks_is_refused_before_anything_runs(own: Any) -> No
 def test_a_range_makes_other_values_faults(own: Any) -> None:
     assert asked(own("trl_ids", range=[0, 2])).reward == 2.0
     assert asked(own("trl_ids", range=[0, 1])).scores[0].state is ScoreState.FAULT
+
+
+def test_an_async_function_that_exits_ends_neither_the_loop_nor_the_run(own: Any) -> None:
+    scored = score(TrajectoryFacts(answer="x").trajectory(), own("leaves"))
+    assert (scored.scores[0].state, scored.scores[0].reason) == (ScoreState.FAULT, "SystemExit: 3")
+
+
+def test_a_call_that_nobody_waits_for_any_more_is_stopped_and_counted(own: Any) -> None:
+    async def cancel_one() -> int:
+        function = OwnFunction(own("endless").callable, 60)
+        calling = asyncio.create_task(function(None, began := list[threading.Thread]()))
+        while not began:  # noqa: ASYNC110 - a thread appends
+            await asyncio.sleep(0.01)
+        calling.cancel()
+        await asyncio.wait((calling,))
+        hung = function._num_hung
+        await asyncio.to_thread(began[0].join, 30)
+        await asyncio.sleep(0)
+        return hung - function._num_hung
+
+    assert asyncio.run(cancel_one()) == 1

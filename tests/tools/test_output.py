@@ -168,6 +168,7 @@ WIDE = {
         "things": {"type": "array"},
         "options": {"type": "object"},
         "words": {"type": "string"},
+        "perhaps": {"type": ["integer", "null"]},
     },
 }
 
@@ -182,6 +183,8 @@ WIDE = {
         ({"options": '{"a": 1}'}, {"options": {"a": 1}}),
         ('{"whole": "3"}', {"whole": 3}),
         ({"whole": "3.5"}, None),
+        ({"perhaps": "3"}, {"perhaps": 3}),
+        ({"perhaps": "three"}, None),
         ({"whole": "three"}, None),
         ({"whole": "1" * 5000}, None),
         ({"whole": " 3"}, None),

@@ -1,5 +1,4 @@
-"""A reward under attack: adversaries play tasks in a world, and what they earn is compared with the reward of being "
-"right."""
+"""A reward under attack: adversaries play tasks in a world; their pay is compared with that of right answers."""
 
 from __future__ import annotations
 

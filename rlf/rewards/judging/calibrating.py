@@ -27,8 +27,7 @@ class Judged:
 
 
 async def judge_all(scorer: JudgeScorer, term: JudgeTerm, items: Sequence[Labelled]) -> list[Judged]:
-    """Judges at most as many at once as the endpoints take, so that no deadline passes in a queue; groups stay "
-    "whole."""
+    """Judges as many at once as the endpoints take, so that no deadline passes in a queue; groups stay whole."""
     room = sum(endpoint.max_concurrency for endpoint in term.endpoints) or 16
     permits = asyncio.Semaphore(len(items) if term.compares_groups else room)
     sizes = Counter(item.trajectory.task.id for item in items)

@@ -29,19 +29,16 @@ class Gathering:
         """
         group = self._groups.setdefault(key, _Group(size))
         group.members.append(trajectory)
+        group.num_waiting += 1
         self._close_if_full(key, group)
         try:
-            with within(self._timeout_s):
-                await group.closed.wait()
-        except TimeoutError:
-            self._close_group(key, group)
-        assert group.verdicts is not None, "a closed group is being judged"
-        try:
-            verdicts = await asyncio.shield(group.verdicts)
-        except asyncio.CancelledError:
-            group.verdicts.cancel()
-            raise
-        return verdicts[trajectory.id]
+            await self._wait_for_others(key, group)
+            assert group.verdicts is not None, "a closed group is being judged"
+            return (await asyncio.shield(group.verdicts))[trajectory.id]
+        finally:
+            group.num_waiting -= 1
+            if group.verdicts is not None and not group.num_waiting:
+                group.verdicts.cancel()
 
     def leave(self, key: tuple[int, str], size: int) -> None:
         """Reports that a member will not come."""
@@ -49,12 +46,12 @@ class Gathering:
         group.size -= 1
         self._close_if_full(key, group)
 
-    async def end(self) -> None:
-        """Gives up what is under way."""
-        groups, self._groups = list(self._groups.values()), {}
-        for group in groups:
-            if group.verdicts is not None:
-                group.verdicts.cancel()
+    async def _wait_for_others(self, key: tuple[int, str], group: _Group) -> None:
+        try:
+            with within(self._timeout_s):
+                await group.closed.wait()
+        except TimeoutError:
+            self._close_group(key, group)
 
     def _close_if_full(self, key: tuple[int, str], group: _Group) -> None:
         if len(group.members) >= group.size:
@@ -75,5 +72,7 @@ class _Group:
     def __init__(self, size: int) -> None:
         self.size = size
         self.members: list[Trajectory] = []
+        self.num_waiting = 0
+        """Members whose scoring was not cancelled; without any the group is not judged further."""
         self.closed = asyncio.Event()
         self.verdicts: asyncio.Future[Mapping[str, Verdict]] | None = None

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import StrictBool, StrictFloat, StrictInt, ValidationError
+from pydantic import StrictBool, StrictFloat, StrictInt
 
-from rlf.core import Fault, Place, RlfError, SpecError
 from rlf.rewards.facts import TrajectoryFacts
+from rlf.rewards.json_lines import read_json_lines
 from rlf.rewards.judging.settings import Compare, Judging
 from rlf.types import Trajectory
 
@@ -44,26 +42,11 @@ class Labelled:
 
 def read_labels(path: str, judging: Judging) -> list[Labelled]:
     """The items of a file, as a judge takes them. Raises RlfError, or SpecError with every line that is wrong."""
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise RlfError(f"{path}: cannot be read: {why}. Name a JSONL file of labelled trajectories.") from error
-    found, faults = list[Labelled](), list[Fault]()
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            found.append(_read_label(LabelledLine.model_validate(json.loads(line)), number, judging))
-        except ValidationError as error:
-            faults += [
-                _label_fault(path, number, ".".join(map(str, each["loc"][:1])), each["msg"]) for each in error.errors()
-            ]
-        except (ValueError, RecursionError) as error:
-            faults.append(_label_fault(path, number, "", str(error)))
-    if faults:
-        raise SpecError(faults)
-    return found
+
+    def read(value: Any, number: int) -> Labelled:
+        return _read_label(LabelledLine.model_validate(value), number, judging)
+
+    return read_json_lines(path, "labelled trajectories", read, key_depth=1)
 
 
 def _read_label(line: LabelledLine, number: int, judging: Judging) -> Labelled:
@@ -88,7 +71,3 @@ def _scale_label(label: bool | float, bounds: tuple[float, float]) -> float:
     if not low <= label <= high:
         raise ValueError(f"the label {label:g} lies outside the judge's range, {low:g} to {high:g}")
     return (label - low) / (high - low)
-
-
-def _label_fault(path: str, line: int, key: str, message: str) -> Fault:
-    return Fault(Place(path, line, 1), key, f"{message[:1].lower()}{message[1:]}. Correct the line.")

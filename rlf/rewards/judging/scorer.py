@@ -77,10 +77,6 @@ class JudgeScorer:
         self._template = FencedTemplate(judging.template, tokens)
         self._gathering = Gathering(self._judge_group, group_timeout_s)
 
-    async def close(self) -> None:
-        """Gives up groups that wait."""
-        await self._gathering.end()
-
     def state(self) -> dict[str, Any]:
         """What the sentinels have counted; empty without any."""
         return {} if self._watchman is None else self._watchman.state()

@@ -267,16 +267,10 @@ class JudgeTerm(Term):
                 items = read_labels(self.sentinels.file, self.judging)
                 watchman = Watchman(self.name, self.sentinels, items, context.seed, context.notify)
             tokens = frozenset[str]().union(*map(special_tokens, judges))
-            scorer = JudgeScorer(
-                self.judging,
-                panel,
-                watchman,
-                group_timeout_s=self.group_timeout_s,
-                seed=context.seed,
-                tokens=tokens,
+            timeout_s = self.group_timeout_s
+            yield JudgeScorer(
+                self.judging, panel, watchman, group_timeout_s=timeout_s, seed=context.seed, tokens=tokens
             )
-            stack.push_async_callback(scorer.close)
-            yield scorer
 
 
 def _no_tokens(low: float, high: float) -> str:

@@ -68,10 +68,9 @@ class DiskCache:
 
     async def close(self) -> None:
         """Ends the thread and closes the file."""
-        database = self._database
-        if database is not None:
-            await self._on_thread(database.close)
         self._thread.shutdown()
+        if self._database is not None:
+            self._database.close()
 
     async def _on_thread(self, work: Callable[[], T]) -> T | None:
         if self._is_broken:

@@ -1,0 +1,48 @@
+"""The rollouts of a task brought together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from rlf.rewards import TrajectoryFacts, Verdict
+from rlf.rewards.judging.gather import Gathering
+from rlf.types import Trajectory
+
+
+def test_a_member_that_is_cancelled_takes_no_verdict_from_the_others_and_the_last_one_ends_the_judging() -> None:
+    ends: list[str] = []
+
+    async def judge(members: Sequence[Trajectory]) -> Mapping[str, Verdict]:
+        try:
+            await asyncio.sleep(0.05 if members[0].id == "a0" else 60)
+        finally:
+            ends.append(members[0].id)
+        return {member.id: Verdict(1.0) for member in members}
+
+    async def gather(key: str, num_cancelled: int) -> list[object]:
+        joining = [
+            asyncio.create_task(gathering.join((1, key), 2, TrajectoryFacts().trajectory(f"{key}{number}")))
+            for number in range(2)
+        ]
+        await asyncio.sleep(0.01)
+        for each in joining[:num_cancelled]:
+            each.cancel()
+        return await asyncio.gather(*joining, return_exceptions=True)
+
+    async def main() -> list[object]:
+        nonlocal gathering
+        gathering = Gathering(judge, 60)
+        results = [*await gather("a", 1), *await gather("b", 2)]
+        await asyncio.sleep(0)
+        return results
+
+    gathering: Gathering
+    results = asyncio.run(main())
+    assert [type(each).__name__ for each in results] == [
+        "CancelledError",
+        "Verdict",
+        "CancelledError",
+        "CancelledError",
+    ]
+    assert ends == ["a0", "b0"]

@@ -1,0 +1,36 @@
+"""JSONL files of trajectories that a user wrote."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rlf.core import RlfError, SpecError
+from rlf.rewards.saved import read_saved
+
+
+def test_a_line_separator_within_a_text_ends_no_line(tmp_path: Path) -> None:
+    file = tmp_path / "saved.jsonl"
+    file.write_text(json.dumps({"question": "Where?", "answer": "a\u2028b\x85c"}, ensure_ascii=False) + "\n\n")
+    assert [scored.trajectory.answer for scored in read_saved(file)] == ["a\u2028b\x85c"]
+
+
+def test_every_wrong_line_is_reported_with_its_place(tmp_path: Path) -> None:
+    file = tmp_path / "saved.jsonl"
+    file.write_text('{"answer": 1}\n{"answer": "x"}\n{\n{"scored": null}\n')
+    with pytest.raises(SpecError) as caught:
+        read_saved(file)
+    lines = str(caught.value).splitlines()
+    assert [line.partition(" ")[0] for line in lines] == [
+        f"{file}:{number}:1" + ":" * (number > 1) for number in (1, 3, 4)
+    ]
+    assert " answer: input should be a valid string. Correct the line." in lines[0]
+
+
+def test_a_file_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(
+        RlfError, match=r"cannot be read: No such file or directory\. Name a JSONL file of trajectories"
+    ):
+        read_saved(tmp_path / "none.jsonl")
