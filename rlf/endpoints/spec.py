@@ -9,10 +9,9 @@ from enum import StrEnum
 from typing import Any
 
 from pydantic import Field, field_validator
-from pydantic_core import PydanticCustomError
 
 from rlf.core import RlfError
-from rlf.core.models import StrictModel
+from rlf.core.models import StrictModel, wrong_value
 from rlf.core.redact import SECRET_NAME
 from rlf.endpoints.credentials import describe_credentials
 from rlf.endpoints.usage import Reported, Usage
@@ -81,15 +80,16 @@ class EndpointSpec(StrictModel):
     @classmethod
     def _is_a_base(cls, url: str) -> str:
         if not _URL.fullmatch(url):
-            raise PydanticCustomError("url", "{reason}", {"reason": f"got {url!r}; expected `http://HOST:PORT/v1`"})
+            raise wrong_value(f"got {url!r}; expected `http://HOST:PORT/v1`")
         return url.rstrip("/")
 
     @field_validator("api_key_env")
     @classmethod
     def _is_kept_secret(cls, name: str | None) -> str | None:
         if name is not None and not SECRET_NAME.search(name):
-            reason = f"got {name!r}; expected a name with KEY, TOKEN, SECRET or PASSWORD, which is never stored"
-            raise PydanticCustomError("secret_name", "{reason}", {"reason": reason})
+            raise wrong_value(
+                f"got {name!r}; expected a name with KEY, TOKEN, SECRET or PASSWORD, which is never stored"
+            )
         return name
 
     @property

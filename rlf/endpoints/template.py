@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 from pydantic import AfterValidator
-from pydantic_core import PydanticCustomError
+
+from rlf.core.models import wrong_value
 
 if TYPE_CHECKING:
     import jinja2
@@ -162,7 +163,7 @@ def _check_source(source: str) -> str:
     try:
         Template(source)
     except TemplateFault as fault:
-        raise PydanticCustomError("template", "{reason}", {"reason": f"got {source!r}: {fault}"}) from fault
+        raise wrong_value(f"got {source!r}: {fault}") from fault
     return source
 
 

@@ -18,12 +18,11 @@ from pydantic import (
     Field,
     field_validator,
 )
-from pydantic_core import PydanticCustomError
 
 from rlf.core import Registry
 from rlf.core.kinds import Kind
 from rlf.core.meter import Meter
-from rlf.core.models import StrictModel
+from rlf.core.models import StrictModel, wrong_value
 from rlf.rewards.facts import Example
 from rlf.rewards.weight import Weight, WeightSchedule
 from rlf.types import ScoreUsage, ToolInvoker, Trajectory
@@ -131,8 +130,7 @@ class Gate(StrictModel, allow_inf_nan=False):
 def check_order(bounds: tuple[float, float] | None) -> tuple[float, float] | None:
     """A range, whose lower bound is first; for validators of fields that hold one."""
     if bounds is not None and not bounds[0] < bounds[1]:
-        words = f"got [{bounds[0]:g}, {bounds[1]:g}]; expected the lower bound first. Swap them."
-        raise PydanticCustomError("range_order", "{reason}", {"reason": words})
+        raise wrong_value(f"got [{bounds[0]:g}, {bounds[1]:g}]; expected the lower bound first. Swap them.")
     return bounds
 
 
@@ -170,8 +168,9 @@ class Term(Kind, ABC, allow_inf_nan=False):
     @classmethod
     def _stage_is_known(cls, stage: Stage) -> Stage:
         if stage is Stage.TURN and not cls.judges_turns:
-            words = "got turn; this term looks at whole trajectories only. Write `stage: outcome`, or remove it."
-            raise PydanticCustomError("stage", "{reason}", {"reason": words})
+            raise wrong_value(
+                "got turn; this term looks at whole trajectories only. Write `stage: outcome`, or remove it."
+            )
         return stage
 
     @property

@@ -7,9 +7,8 @@ from enum import StrEnum
 from typing import Self
 
 from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
 
-from rlf.core.models import StrictModel
+from rlf.core.models import StrictModel, wrong_value
 
 
 class Level(StrEnum):
@@ -94,12 +93,13 @@ class SandboxSpec(StrictModel):
     @model_validator(mode="after")
     def _url_goes_with_remote(self) -> Self:
         if (self.level is LevelChoice.REMOTE) != (self.url is not None):
-            raise PydanticCustomError("sandbox", "`url` and `level: remote` go together; write both or neither")
+            raise wrong_value("`url` and `level: remote` go together; write both or neither")
         return self
 
     @model_validator(mode="after")
     def _process_is_asked_for_by_name(self) -> Self:
         if self.level is LevelChoice.PROCESS and not self.allow_unsafe:
-            reason = "level `process` cannot contain hostile code; write `allow_unsafe: true` to run it all the same"
-            raise PydanticCustomError("sandbox", "{reason}", {"reason": reason})
+            raise wrong_value(
+                "level `process` cannot contain hostile code; write `allow_unsafe: true` to run it all the same"
+            )
         return self

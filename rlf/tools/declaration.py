@@ -14,18 +14,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import jsonschema_rs
-from pydantic import (
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic_core import InitErrorDetails
 
 from rlf.core import RlfError, hash_json, hash_path
-from rlf.core.models import StrictModel
+from rlf.core.models import StrictModel, wrong_value
 from rlf.tools.kind import ToolKind
 from rlf.tools.limits import Limits
 from rlf.tools.validate import compile_schema
@@ -85,18 +78,18 @@ class Expectation(StrictModel):
         try:
             re.compile(matches or "")
         except re.error as fault:
-            raise _declaration_fault(f"got {matches!r}; expected a regular expression: {fault}") from fault
+            raise wrong_value(f"got {matches!r}; expected a regular expression: {fault}") from fault
         return matches
 
     @model_validator(mode="after")
     def _expects_something(self) -> Self:
         expected = [name for name in type(self).model_fields if getattr(self, name) is not None and name != "max_ms"]
         if not expected and self.max_ms is None:
-            raise _declaration_fault(
+            raise wrong_value(
                 "expects nothing; write one of `contains`, `equals`, `matches`, `schema`, `error`, `max_ms`"
             )
         if self.error is not None and len(expected) > 1:
-            raise _declaration_fault("`error` excludes the other keys: a failed call has no result to compare")
+            raise wrong_value("`error` excludes the other keys: a failed call has no result to compare")
         return self
 
 
@@ -210,16 +203,12 @@ def _checked_schema(schema: dict[str, Any] | None) -> dict[str, Any] | None:
     except jsonschema_rs.ValidationError as fault:
         raise _faults_at(tuple(fault.instance_path), f"not a JSON Schema 2020-12: {fault.message}") from fault
     except ValueError as fault:
-        raise _declaration_fault(f"not a JSON Schema 2020-12: {fault}") from fault
+        raise wrong_value(f"not a JSON Schema 2020-12: {fault}") from fault
     return schema
-
-
-def _declaration_fault(message: str) -> PydanticCustomError:
-    return PydanticCustomError("declaration", "{reason}", {"reason": message})
 
 
 def _faults_at(loc: tuple[str | int, ...], message: str) -> ValidationError:
     """A fault below the field that is being validated; pydantic puts the field's own path before `loc`."""
     return ValidationError.from_exception_data(
-        "declaration", [InitErrorDetails(type=_declaration_fault(message), loc=loc, input=None)]
+        "declaration", [InitErrorDetails(type=wrong_value(message), loc=loc, input=None)]
     )

@@ -6,8 +6,8 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import ClassVar, Literal, Self
 
 from pydantic import field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
+from rlf.core.models import wrong_value
 from rlf.rewards.term import RewardContext, Scorer, Scoring, Stage, Term, Verdict, check_order
 from rlf.types import Trajectory
 
@@ -32,8 +32,7 @@ class EnvTerm(Term):
     def _score_is_named(self) -> Self:
         if (self.score is None) is (self.stage is Stage.OUTCOME):
             wanted = "the name of one of the world's scores" if self.score is None else "no `score` with `stage: turn`"
-            words = f"got {'none' if self.score is None else self.score!r}; expected {wanted}."
-            raise PydanticCustomError("env_score", "{reason}", {"reason": words})
+            raise wrong_value(f"got {'none' if self.score is None else self.score!r}; expected {wanted}.")
         return self
 
     @property

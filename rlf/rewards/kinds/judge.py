@@ -8,9 +8,9 @@ from dataclasses import fields
 from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
 from rlf.core import RlfError, nearest
+from rlf.core.models import wrong_value
 from rlf.endpoints import EndpointSpec, SamplingSpec
 from rlf.endpoints.template import TemplateFault
 from rlf.endpoints.template_paths import ELEMENT, paths_of, unknown_part
@@ -96,10 +96,10 @@ class JudgeTerm(Term):
     def _criteria_differ(cls, criteria: tuple[Criterion, ...]) -> tuple[Criterion, ...]:
         names = [criterion.name for criterion in criteria]
         if "reason" in names:
-            raise _judge_fault("got the name 'reason', under which a reply gives its reason. Rename it.")
+            raise wrong_value("got the name 'reason', under which a reply gives its reason. Rename it.")
         repeated = [name for name in names if names.count(name) > 1]
         if repeated:
-            raise _judge_fault(f"{repeated[0]!r} names two criteria. Rename or remove one of them.")
+            raise wrong_value(f"{repeated[0]!r} names two criteria. Rename or remove one of them.")
         return criteria
 
     @field_validator("read")
@@ -109,12 +109,12 @@ class JudgeTerm(Term):
         if read is not Read.EXPECTED or compare is None or bounds is None:
             return read
         if compare is Compare.GROUP:
-            raise _judge_fault("got expected, but the ranking of a group is not one token. Write json or tag.")
+            raise wrong_value("got expected, but the ranking of a group is not one token. Write json or tag.")
         low, high = bounds
         if compare is Compare.POINTWISE and not (low == int(low) and high == int(high) and 0 <= low < MAX_EXPECTED):
-            raise _judge_fault(_no_tokens(low, high))
+            raise wrong_value(_no_tokens(low, high))
         if compare is Compare.POINTWISE and high > MAX_EXPECTED:
-            raise _judge_fault(_no_tokens(low, high))
+            raise wrong_value(_no_tokens(low, high))
         return read
 
     @field_validator("prompt")
@@ -127,22 +127,22 @@ class JudgeTerm(Term):
         try:
             names = FencedTemplate(prompt).names
         except TemplateFault as fault:
-            raise _judge_fault(f"{fault}. Correct it there.") from fault
+            raise wrong_value(f"{fault}. Correct it there.") from fault
         looked_up = {path for path in paths_of(prompt) if path[0] in shape}
         for path in sorted({(name,) for name in names} | looked_up):
             if unknown := unknown_part(path, shape):
                 (*place, name), known = unknown
                 message = f"the template names {'.'.join((*place, name))!r}{nearest(name, known)}"
                 if not known:
-                    raise _judge_fault(f"{message}, but {'.'.join(place)!r} is a list. Write e.g. a `for` over it.")
-                raise _judge_fault(f"{message} (known: {', '.join(known)}). Use one of these.")
+                    raise wrong_value(f"{message}, but {'.'.join(place)!r} is a list. Write e.g. a `for` over it.")
+                raise wrong_value(f"{message} (known: {', '.join(known)}). Use one of these.")
         return prompt
 
     @field_validator("images")
     @classmethod
     def _images_are_of_one(cls, images: bool, info: ValidationInfo) -> bool:
         if images and info.data.get("compare") not in (None, Compare.POINTWISE):
-            raise _judge_fault(
+            raise wrong_value(
                 "got true, but a judge of several answers cannot know which image belongs to which answer. Compare "
                 "pointwise."
             )
@@ -155,10 +155,10 @@ class JudgeTerm(Term):
         if votes == 1 or not {"read", "sampling", "combine", "endpoints", "compare"} <= data.keys():
             return votes
         if data["read"] is Read.EXPECTED:
-            raise _judge_fault(f"got {votes}; expected values of one prompt are all the same. Remove it.")
+            raise wrong_value(f"got {votes}; expected values of one prompt are all the same. Remove it.")
         if data["sampling"].temperature == 0 and data["compare"] is not Compare.GROUP:
             words = f"got {votes} at temperature 0, where they are all the same. "
-            raise _judge_fault(f"{words}Write e.g. `sampling: {{temperature: 0.7}}`, or remove this.")
+            raise wrong_value(f"{words}Write e.g. `sampling: {{temperature: 0.7}}`, or remove this.")
         return votes
 
     @field_validator("sentinels")
@@ -167,23 +167,23 @@ class JudgeTerm(Term):
         if sentinels is None or not {"compare", "against", "unscorable"} <= info.data.keys():
             return sentinels
         if is_about_groups(info.data["compare"], info.data["against"]):
-            raise _judge_fault("a sentinel has no group to be compared with. Compare pointwise or with the gold.")
+            raise wrong_value("a sentinel has no group to be compared with. Compare pointwise or with the gold.")
         if sentinels.tolerated >= sentinels.drifted:
             words = f"got tolerated: {sentinels.tolerated:g}, which is not below drifted: {sentinels.drifted:g}"
-            raise _judge_fault(f"{words}, so that they cannot be distinguished. Write a lower one.")
+            raise wrong_value(f"{words}, so that they cannot be distinguished. Write a lower one.")
         if sentinels.on_drift is OnDrift.FREEZE and info.data["unscorable"] is not Unscorable.DROP_TERM:
             words = "got on_drift: freeze with unscorable: drop_trajectory, so every trajectory would be dropped. "
-            raise _judge_fault(f"{words}Write `unscorable: drop_term` beside `sentinels`.")
+            raise wrong_value(f"{words}Write `unscorable: drop_term` beside `sentinels`.")
         return sentinels
 
     @model_validator(mode="after")
     def _somebody_judges(self) -> Self:
         if not self.endpoints and self.serve is None:
             example = "`endpoints: [{url: http://localhost:8000/v1, model: NAME}]` or `serve: {model: NAME}`"
-            raise _judge_fault(f"no judge is named; expected endpoints or serve. Write e.g. {example}.")
+            raise wrong_value(f"no judge is named; expected endpoints or serve. Write e.g. {example}.")
         if self.combine is Combine.MEDIAN and self.num_votes > 1 and self.num_votes % 2 == 0:
             words = f"{self.num_votes} votes, {self.votes} of each judge, have no median. "
-            raise _judge_fault(f"{words}Write an odd number of votes, or combine: mean.")
+            raise wrong_value(f"{words}Write an odd number of votes, or combine: mean.")
         return self
 
     @property
@@ -276,7 +276,3 @@ class JudgeTerm(Term):
 def _no_tokens(low: float, high: float) -> str:
     words = f"got expected with range: [{low:g}, {high:g}]; its scores must be tokens, whole numbers from 0 to "
     return f"{words}{MAX_EXPECTED}. Write e.g. `range: [0, 9]`."
-
-
-def _judge_fault(reason: str) -> PydanticCustomError:
-    return PydanticCustomError("judge", "{reason}", {"reason": reason})

@@ -10,12 +10,11 @@ from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
-from pydantic_core import PydanticCustomError
 
 from rlf.core import nearest
 from rlf.core.callables import CallableName
 from rlf.core.definitions import find_definition
-from rlf.core.models import StrictModel
+from rlf.core.models import StrictModel, wrong_value
 from rlf.endpoints.template import FilledValue, TemplateFault
 from rlf.rewards.calling import check_function
 from rlf.rewards.comparisons import read_expected
@@ -65,8 +64,7 @@ def _are_templates(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         FilledValue(arguments)
     except TemplateFault as fault:
-        reason = f"got {fault.source!r}: {fault}. Fix the template."
-        raise PydanticCustomError("template", "{reason}", {"reason": reason}) from fault
+        raise wrong_value(f"got {fault.source!r}: {fault}. Fix the template.") from fault
     return arguments
 
 
@@ -85,8 +83,7 @@ class Expected(StrictModel):
     @model_validator(mode="after")
     def _is_one(self) -> Self:
         if (self.column is None) == (self.arguments is None):
-            words = "got both or neither; expected one of column and arguments. Write e.g. `{column: rows}`."
-            raise PydanticCustomError("expected", "{reason}", {"reason": words})
+            raise wrong_value("got both or neither; expected one of column and arguments. Write e.g. `{column: rows}`.")
         return self
 
 
@@ -134,15 +131,17 @@ class VerifyTerm(Term):
     def _comparison_applies(self) -> Self:
         by_column = self.expected is not None and self.expected.column is not None
         if (self.compare is Compare.CALLABLE) != (self.callable is not None):
-            _refuse_term("`compare: callable` and `callable` go together. Write both or neither.")
+            raise wrong_value("`compare: callable` and `callable` go together. Write both or neither.")
         if self.compare is Compare.TESTS_PASSED and not by_column:
-            _refuse_term("tests_passed needs the tests. Write e.g. `expected: {column: tests}`.")
+            raise wrong_value("tests_passed needs the tests. Write e.g. `expected: {column: tests}`.")
         if self.compare is Compare.TESTS_PASSED and "test" not in self.templates.names:
-            _refuse_term("tests_passed runs each test, but no argument names `test`. Write e.g. `test: '{{ test }}'`.")
+            raise wrong_value(
+                "tests_passed runs each test, but no argument names `test`. Write e.g. `test: '{{ test }}'`."
+            )
         if any("test" in text.names and text.names & set(PRODUCED) for text in self.templates.templates):
-            _refuse_term(_ONE_TEXT)
+            raise wrong_value(_ONE_TEXT)
         if self.tolerance is not None and self.compare not in _NEAR:
-            _refuse_term(f"{self.compare} takes no tolerance. Remove it, or write compare: numeric.")
+            raise wrong_value(f"{self.compare} takes no tolerance. Remove it, or write compare: numeric.")
         return self
 
     @cached_property
@@ -221,8 +220,4 @@ def _refuse_unknown(key: str, names: frozenset[str], known: tuple[str, ...]) -> 
     unknown = sorted(names - set(known))
     if unknown:
         close = nearest(unknown[0], list(known))
-        _refuse_term(f"{key} names {unknown[0]!r}{close} (known: {', '.join(known)}). Name one of these.")
-
-
-def _refuse_term(words: str) -> None:
-    raise PydanticCustomError("verify", "{reason}", {"reason": words})
+        raise wrong_value(f"{key} names {unknown[0]!r}{close} (known: {', '.join(known)}). Name one of these.")

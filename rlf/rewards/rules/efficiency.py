@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
 
+from rlf.core.models import wrong_value
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.sample import Sample
 from rlf.rewards.term import Verdict
@@ -34,8 +34,7 @@ class Efficiency(Rule):
     @model_validator(mode="after")
     def _has_a_budget(self) -> Self:
         if self.calls is self.turns is self.tokens is None:
-            words = "no budget is named; expected calls, turns or tokens. Write e.g. `calls: 4`."
-            raise PydanticCustomError("budget", "{reason}", {"reason": words})
+            raise wrong_value("no budget is named; expected calls, turns or tokens. Write e.g. `calls: 4`.")
         return self
 
     def judge(self, trajectory: Trajectory) -> Verdict:

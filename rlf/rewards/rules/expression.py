@@ -10,9 +10,9 @@ from types import CodeType, SimpleNamespace
 from typing import ClassVar, Literal
 
 from pydantic import field_validator
-from pydantic_core import PydanticCustomError
 
 from rlf.core import nearest
+from rlf.core.models import wrong_value
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.sample import Sample
 from rlf.rewards.term import Scoring, Verdict, check_order
@@ -67,7 +67,7 @@ class Expression(Rule):
         try:
             _parse_formula(formula)
         except ValueError as error:
-            raise PydanticCustomError("formula", "{reason}", {"reason": str(error)}) from error
+            raise wrong_value(str(error)) from error
         return formula
 
     _range_is_ordered = field_validator("range")(check_order)

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Literal
 
 import jsonschema_rs
 from pydantic import ConfigDict, Field, field_validator
-from pydantic_core import PydanticCustomError
 
+from rlf.core.models import wrong_value
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.sample import Sample
 from rlf.rewards.term import Verdict
@@ -48,14 +48,15 @@ class JsonSchema(Rule):
         try:
             validator = _make_validator(schema)
         except ValueError as error:
-            words = f"got an invalid JSON Schema: {str(error).splitlines()[0]}. Fix the schema."
-            raise PydanticCustomError("json_schema", "{reason}", {"reason": words}) from error
+            raise wrong_value(f"got an invalid JSON Schema: {str(error).splitlines()[0]}. Fix the schema.") from error
         if all(validator.is_valid(value) for value in _KINDS_OF_VALUES):
-            words = "got a schema that every JSON value satisfies. Write e.g. `{type: object, required: [town]}`."
-            raise PydanticCustomError("json_schema", "{reason}", {"reason": words})
+            raise wrong_value(
+                "got a schema that every JSON value satisfies. Write e.g. `{type: object, required: [town]}`."
+            )
         if "type" not in schema and all(validator.is_valid(value) for value in _PLAIN_VALUES):
-            words = "got a schema without `type`, which every number and text satisfies. Write e.g. `type: object`."
-            raise PydanticCustomError("json_schema", "{reason}", {"reason": words})
+            raise wrong_value(
+                "got a schema without `type`, which every number and text satisfies. Write e.g. `type: object`."
+            )
         return schema
 
     @property

@@ -6,8 +6,8 @@ from enum import StrEnum
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
 
+from rlf.core.models import wrong_value
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.sample import Sample
 from rlf.rewards.term import Verdict
@@ -41,8 +41,9 @@ class Length(Rule):
     @model_validator(mode="after")
     def _bounds_are_ordered(self) -> Self:
         if self.at_most is not None and self.at_most < self.at_least:
-            words = f"got at_least: {self.at_least} above at_most: {self.at_most}; no length fits. Swap them."
-            raise PydanticCustomError("length_order", "{reason}", {"reason": words})
+            raise wrong_value(
+                f"got at_least: {self.at_least} above at_most: {self.at_most}; no length fits. Swap them."
+            )
         return self
 
     def judge(self, trajectory: Trajectory) -> Verdict:

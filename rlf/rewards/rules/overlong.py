@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
 
+from rlf.core.models import wrong_value
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.sample import Sample
 from rlf.rewards.term import Verdict
@@ -32,8 +32,9 @@ class Overlong(Rule):
     @model_validator(mode="after")
     def _buffer_fits(self) -> Self:
         if self.buffer_tokens > self.max_tokens:
-            words = f"got buffer_tokens: {self.buffer_tokens} above max_tokens: {self.max_tokens}. Write at most that."
-            raise PydanticCustomError("overlong_buffer", "{reason}", {"reason": words})
+            raise wrong_value(
+                f"got buffer_tokens: {self.buffer_tokens} above max_tokens: {self.max_tokens}. Write at most that."
+            )
         return self
 
     @property

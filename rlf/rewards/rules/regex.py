@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 
 import regex
 from pydantic import field_validator
-from pydantic_core import PydanticCustomError
 
+from rlf.core.models import wrong_value
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.sample import Sample
 from rlf.rewards.term import Verdict
@@ -46,8 +46,7 @@ class Regex(Rule):
         try:
             regex.compile(pattern)
         except regex.error as error:
-            words = f"got {pattern!r}; it is not a regular expression: {error}. Fix the pattern."
-            raise PydanticCustomError("pattern", "{reason}", {"reason": words}) from error
+            raise wrong_value(f"got {pattern!r}; it is not a regular expression: {error}. Fix the pattern.") from error
         return pattern
 
     def judge(self, trajectory: Trajectory) -> Verdict:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field, field_validator
-from pydantic_core import PydanticCustomError
 
 from rlf.core import nearest
 from rlf.core.hashing import hash_json
+from rlf.core.models import wrong_value
 from rlf.endpoints import EndpointSpec, SamplingSpec
 from rlf.endpoints.template import Template, TemplateText
 from rlf.tools.agent_text import AUTO, NONE
@@ -51,8 +51,7 @@ class AgentTool(ToolKind):
 
         known = [AUTO, NONE, *FORMATS.names()]
         if name not in known:
-            reason = f"got {name!r}{nearest(name, known)}; expected one of {', '.join(known)}"
-            raise PydanticCustomError("text_calls", "{reason}", {"reason": reason})
+            raise wrong_value(f"got {name!r}{nearest(name, known)}; expected one of {', '.join(known)}")
         return name
 
     @property

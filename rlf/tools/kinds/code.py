@@ -9,9 +9,9 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
 
 from rlf.core.hashing import hash_json
+from rlf.core.models import wrong_value
 from rlf.sandbox import Execution, LevelChoice, Outcome, Request, SandboxSpec, open_sandbox
 from rlf.tools.kind import CallContext, ToolKind, ToolRuntime
 from rlf.tools.limits import Limits
@@ -38,12 +38,11 @@ class CodeTool(ToolKind):
     def _level_can(self) -> Self:
         remote = self.sandbox.level is LevelChoice.REMOTE
         if self.session and remote:
-            raise PydanticCustomError("code_tool", "level `remote` keeps no sessions; write `session: false`")
+            raise wrong_value("level `remote` keeps no sessions; write `session: false`")
         if self.program is not None and (remote or self.session or self.program == self.argument):
-            words = (
+            raise wrong_value(
                 "`program` is an argument of its own, without `session`, and at no `level: remote`; remove one of them"
             )
-            raise PydanticCustomError("code_tool", words)
         return self
 
     def complaints(self, input_schema: Mapping[str, Any]) -> list[str]:

@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
 from rlf.core.hashing import hash_json
+from rlf.core.models import wrong_value
 from rlf.core.redact import SECRET_HEADER, is_secret_name, secret_parameters
 from rlf.endpoints.spec import Redirects
 from rlf.endpoints.template import FilledValue, Template, TemplateFault, TemplateText
@@ -89,7 +89,7 @@ class HttpTool(ToolKind):
     @classmethod
     def _is_an_address(cls, url: str) -> str:
         if not url.startswith(("http://", "https://", "{{")):
-            raise _http_fault(f"got {url!r}; expected `http://...` or `https://...`")
+            raise wrong_value(f"got {url!r}; expected `http://...` or `https://...`")
         _check_parse(url, Template)
         return url
 
@@ -102,15 +102,15 @@ class HttpTool(ToolKind):
     @model_validator(mode="after")
     def _sends_what_it_says(self) -> Self:
         if self.body is not None and self.method is Method.GET:
-            raise _http_fault("a GET request has no body; write `method: POST`, or `query` in place of `body`")
+            raise wrong_value("a GET request has no body; write `method: POST`, or `query` in place of `body`")
         if self.body_format is not BodyFormat.JSON and not isinstance(self.body, Mapping | None):
-            raise _http_fault(f"a body of `body_format: {self.body_format}` has fields; write `body: {{name: ...}}`")
+            raise wrong_value(f"a body of `body_format: {self.body_format}` has fields; write `body: {{name: ...}}`")
         known = {*(self.query or {}), *(self.body if isinstance(self.body, Mapping) else {})}
         if self.query is not None and (strays := sorted(self.encoding.keys() - known)):
-            raise _http_fault(f"`encoding` names {strays[0]!r}, which is neither in `query` nor in `body`; remove it")
+            raise wrong_value(f"`encoding` names {strays[0]!r}, which is neither in `query` nor in `body`; remove it")
         if self.batch is not None and "calls" not in (FilledValue(self.body).names | FilledValue(self.query).names):
             fix = "write e.g. `body: {queries: \"{{ calls | map(attribute='query') | list }}\"}`"
-            raise _http_fault(f"`batch` needs a `body` or `query` over `calls`; {fix}")
+            raise wrong_value(f"`batch` needs a `body` or `query` over `calls`; {fix}")
         return self
 
     @property
@@ -206,8 +206,4 @@ def _check_parse(value: Any, parser: Callable[[Any], Any]) -> None:
     try:
         parser(value)
     except TemplateFault as fault:
-        raise _http_fault(str(fault)) from fault
-
-
-def _http_fault(reason: str) -> PydanticCustomError:
-    return PydanticCustomError("http_tool", "{reason}", {"reason": reason})
+        raise wrong_value(str(fault)) from fault

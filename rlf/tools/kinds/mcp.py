@@ -8,10 +8,10 @@ from importlib import import_module
 from typing import Any, Literal, Self
 
 from pydantic import model_validator
-from pydantic_core import PydanticCustomError
 
 from rlf.core import RlfError, nearest
 from rlf.core.hashing import hash_json
+from rlf.core.models import wrong_value
 from rlf.tools.failure import ToolFailure
 from rlf.tools.kind import ToolKind, ToolRuntime
 from rlf.tools.limits import Limits
@@ -35,7 +35,7 @@ class McpTool(ToolKind):
     @model_validator(mode="after")
     def _names_one(self) -> Self:
         if (self.tool is None) == (self.resource is None):
-            raise PydanticCustomError("mcp_tool", "a target has either `tool` or `resource`; write one of them")
+            raise wrong_value("a target has either `tool` or `resource`; write one of them")
         return self
 
     def complaints(self, input_schema: Mapping[str, Any]) -> list[str]:

@@ -9,9 +9,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
 from rlf.core.hashing import hash_json
+from rlf.core.models import wrong_value
 from rlf.endpoints import (
     Completion,
     EndpointFailure,
@@ -73,16 +73,16 @@ class ModelTool(ToolKind):
             if schema is not None:
                 compile_schema(schema)
         except ValueError as fault:
-            raise _model_fault(f"not a JSON Schema 2020-12: {fault}. Correct it") from fault
+            raise wrong_value(f"not a JSON Schema 2020-12: {fault}. Correct it") from fault
         return schema
 
     @model_validator(mode="after")
     def _asks_what_the_api_takes(self) -> Self:
         only_chat = [key for key in ("system", "response_schema") if getattr(self, key) is not None]
         if only_chat and self.api is not Api.CHAT:
-            raise _model_fault(f"`{only_chat[0]}` is for `api: chat`; got {self.api.value!r}. Remove it")
+            raise wrong_value(f"`{only_chat[0]}` is for `api: chat`; got {self.api.value!r}. Remove it")
         if self.response is not None and self.api is Api.IMAGE:
-            raise _model_fault("`response` is for text; got `api: image`. Remove it")
+            raise wrong_value("`response` is for text; got `api: image`. Remove it")
         return self
 
     def complaints(self, input_schema: Mapping[str, Any]) -> list[str]:
@@ -186,7 +186,3 @@ def _read_json(completion: Completion) -> Any:
         why = "was cut at the token limit" if completion.is_truncated else f"is not JSON ({completion.finish_reason})"
         words = f"the model's answer {why}; it begins {completion.text[:120]!r}"
         raise ToolFailure(Outcome.OUTPUT_REJECTED, words) from fault
-
-
-def _model_fault(reason: str) -> PydanticCustomError:
-    return PydanticCustomError("model_tool", "{reason}", {"reason": reason})

@@ -13,11 +13,11 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
-from pydantic_core import PydanticCustomError
 
 from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.core import RlfError
 from rlf.core.hashing import hash_json, hash_path
+from rlf.core.models import wrong_value
 from rlf.sandbox import Execution, LevelChoice, Outcome, Sandbox, SandboxSpec, SqlRequest, Table
 from rlf.tools.kind import CallContext, ToolKind, ToolRuntime
 from rlf.tools.limits import Limits
@@ -37,13 +37,12 @@ def _resolve_url(url: str, info: ValidationInfo) -> str:
     if _POSTGRES.match(place):
         return place
     if _SCHEME.match(place):
-        reason = "expected a SQLite file, `builtin:` and a name, or a URL that begins with `postgresql://`"
-        raise PydanticCustomError("sql_tool", "{reason}", {"reason": reason})
+        raise wrong_value("expected a SQLite file, `builtin:` and a name, or a URL that begins with `postgresql://`")
     if place.startswith(BUILTIN):
         try:
             return str(builtin_path(place.removeprefix(BUILTIN)))
         except RlfError as fault:
-            raise PydanticCustomError("sql_tool", "{reason}", {"reason": str(fault)}) from fault
+            raise wrong_value(str(fault)) from fault
     folder: Path | None = (info.context or {}).get("folder")
     return str((folder or Path()) / place)
 
@@ -70,16 +69,16 @@ class SqlTool(ToolKind):
     @classmethod
     def _only_reads(cls, read_only: bool) -> bool:
         if not read_only:
-            raise PydanticCustomError("sql_tool", "models only read databases; remove `read_only: false`")
+            raise wrong_value("models only read databases; remove `read_only: false`")
         return read_only
 
     @field_validator("sandbox")
     @classmethod
     def _is_here(cls, sandbox: SandboxSpec) -> SandboxSpec:
         if sandbox.level is LevelChoice.REMOTE:
-            raise PydanticCustomError("sql_tool", "level `remote` runs no SQL; remove `level` and `url`")
+            raise wrong_value("level `remote` runs no SQL; remove `level` and `url`")
         if sandbox.packages:
-            raise PydanticCustomError("sql_tool", "SQL takes no `packages`; remove them")
+            raise wrong_value("SQL takes no `packages`; remove them")
         return sandbox
 
     @property

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
 from rlf.core.hashing import hash_json, hash_path
-from rlf.core.models import StrictModel
+from rlf.core.models import StrictModel, wrong_value
 from rlf.core.redact import Redactor
 
 _OTHER_WORDS = {"streamable-http": "http", "streamable_http": "http", "streamableHttp": "http"}
@@ -75,13 +74,13 @@ class McpServer(StrictModel):
     @model_validator(mode="after")
     def _is_one_of_two(self) -> Self:
         if (self.command is None) == (self.url is None):
-            raise _server_fault("a server has either `command` or `url`; write one of them")
+            raise wrong_value("a server has either `command` or `url`; write one of them")
         wrong = ("url", ["headers"]) if self.command is not None else ("command", ["args", "env", "cwd"])
         strays = [key for key in wrong[1] if getattr(self, key)]
         if strays:
-            raise _server_fault(f"`{strays[0]}` belongs to a server with `{wrong[0]}`; remove it")
+            raise wrong_value(f"`{strays[0]}` belongs to a server with `{wrong[0]}`; remove it")
         if (self.transport is Transport.STDIO) != (self.command is not None):
-            raise _server_fault(f"`type: {self.transport}` does not fit; remove it")
+            raise wrong_value(f"`type: {self.transport}` does not fit; remove it")
         return self
 
     @property
@@ -127,7 +126,3 @@ def _hash_argument(path: Path, argument: str) -> str:
         return f"sha256:{hash_path(path)}" if path.is_absolute() and path.is_file() else argument
     except OSError:
         return argument
-
-
-def _server_fault(message: str) -> PydanticCustomError:
-    return PydanticCustomError("mcp_server", "{reason}", {"reason": message})
