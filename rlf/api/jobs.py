@@ -185,17 +185,24 @@ def _read_job(folder: Path) -> tuple[Job, Process]:
 
 def _read_first(file: Path, key: str) -> str | None:
     """What the first event on stdout that has a key says of it."""
-    with suppress(OSError, ValueError), file.open("rb") as stream:
+    with suppress(OSError), file.open("rb") as stream:
         for line in stream.read(_HEAD_BYTES).splitlines():
-            data = json.loads(line).get("data")
+            data = _read_data(line)
             if isinstance(data, dict) and isinstance(data.get(key), str):
                 return str(data[key])
     return None
 
 
 def _read_result(file: Path) -> Any:
-    with suppress(OSError, ValueError, LookupError):
-        return json.loads(file.read_bytes().splitlines()[-1])["data"]
+    with suppress(OSError, IndexError):
+        return _read_data(file.read_bytes().splitlines()[-1])
+    return None
+
+
+def _read_data(line: bytes) -> Any:
+    """The data of a line of JSON; None for another one, as the user's code may print."""
+    with suppress(ValueError, LookupError, TypeError):
+        return json.loads(line)["data"]
     return None
 
 

@@ -15,9 +15,8 @@ from rlf.api.targets import open_target
 from rlf.chat import FORMATS, detect_format
 from rlf.chat.tokenizer import load_tokenizer
 from rlf.core.errors import RlfError
-from rlf.core.tls import certificate_of
 from rlf.engines.engine import Engine, HostSettings
-from rlf.serving.settings import ServeSettings
+from rlf.serving.settings import ServeSettings as ServeSettings
 from rlf.serving.vllm import as_trained, has_vllm, vllm_server
 from rlf.serving.workers import Worker, run_workers
 from rlf.spec.engine import default_engine
@@ -31,16 +30,6 @@ if TYPE_CHECKING:
     from rlf.types.policy import Host
 
 logger = logging.getLogger(__name__)
-__all__ = [
-    "ServeSettings",
-    "ServedEndpoint",
-    "Used",
-    "certificate_of",
-    "serve_by_vllm",
-    "serve_model",
-    "used_alone",
-    "used_as_trained",
-]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What every server of rlf's begins and ends with: a port, and signals that stop it."""
+"""The beginning and the end of every server of rlf's: a port, its address, and signals that stop it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ import errno
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from rlf.core.errors import RunError
+
+if TYPE_CHECKING:
+    from aiohttp import web
 
 _BACKLOG = 1024
 
@@ -45,3 +49,25 @@ def stopping(stop: Callable[[], None]) -> Iterator[None]:
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)
+
+
+def url_of(listener: socket.socket) -> str:
+    """The address of a server on a socket, as clients write it."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+async def serve_app(app: web.Application, listener: socket.socket, tell: Callable[[str], None]) -> None:
+    """Serves an application until SIGINT or SIGTERM. Args: tell: called with the address once it is served."""
+    from aiohttp import web
+
+    stopped = asyncio.Event()
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=2)
+    await runner.setup()
+    try:
+        with stopping(stopped.set):
+            await web.SockSite(runner, listener).start()
+            tell(url_of(listener))
+            await stopped.wait()
+    finally:
+        await runner.cleanup()

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from rlf.types.policy import Host
 
 NEWEST = "newest"
+NO_TARGET = "got no target. Name a run, a folder or a Hugging Face id, or write `--endpoint URL --model NAME`."
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +112,12 @@ def open_target(
             yield use.of_model(_resolve_target(name, runs_folder, Path(temporary) / "model"))
 
 
-def endpoint_of(url: str, model: str, api_key_env: str | None = None) -> EndpointSpec:
-    """A model behind an OpenAI-compatible server. Raises RlfError for what cannot be one."""
+def endpoint_of(url: str | None, model: str | None, api_key_env: str | None = None) -> EndpointSpec | None:
+    """A model behind an OpenAI-compatible server; None without both. Raises RlfError for what cannot be one."""
+    if url is None and model is None:
+        return None
+    if url is None or model is None:
+        raise RlfError("--endpoint and --model go together: an address, and the server's name of the model.")
     try:
         return EndpointSpec(url=url, model=model, api_key_env=api_key_env)
     except ValidationError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -57,6 +57,20 @@ ToolFiles = Annotated[
         autocompletion=complete_tool_file,
     ),
 ]
+EndpointUrl = Annotated[
+    str | None, typer.Option("--endpoint", metavar="URL", help="A model behind an OpenAI-compatible server.")
+]
+ServedName = Annotated[str | None, typer.Option("--model", metavar="NAME", help="The server's name of that model.")]
+ApiKeyVariable = Annotated[
+    str | None, typer.Option("--api-key-env", metavar="NAME", help="Environment variable with the server's key.")
+]
+Host = Annotated[str, typer.Option("--host", help="Address to listen on.")]
+Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes any that is free.")]
+McpTransport = Annotated[
+    Literal["stdio", "http"] | None, typer.Option("--mcp", help="Serve MCP clients.", show_default=False)
+]
+HtmlFile = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write one self-contained page.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
 CertificateFile = Annotated[
     Path | None,
     typer.Option("--certificate", help="Serve over TLS with this certificate (PEM).", show_default=False),
@@ -70,15 +84,20 @@ def runs_option(runs_folder: Path) -> str:
     return "" if runs_folder == DEFAULT_RUNS else f" --runs {shlex.quote(str(runs_folder))}"
 
 
+def is_override(argument: str) -> bool:
+    """Whether an argument sets a key, or removes one: it holds a `=`, or begins with `~` and names no file."""
+    return "=" in argument or (argument.startswith("~") and "/" not in argument)
+
+
 def split_arguments(arguments: Sequence[str], *, need_file: bool = True) -> tuple[list[Path], list[str]]:
-    """Spec files and overrides: what holds a `=`, or begins with `~` and names no file, is an override.
+    """Spec files and overrides.
 
     Raises:
         RlfError: no spec file is among the arguments, and one is needed.
     """
     _refuse_spaces(arguments)
-    overrides = [argument for argument in arguments if _is_override(argument)]
-    files = [Path(argument) for argument in arguments if not _is_override(argument)]
+    overrides = [argument for argument in arguments if is_override(argument)]
+    files = [Path(argument) for argument in arguments if not is_override(argument)]
     if need_file and not files:
         raise RlfError(
             f"got {' '.join(arguments)}; expected a spec file. Write e.g. `specs/search.yaml train.steps=20`."
@@ -100,8 +119,4 @@ def _refuse_spaces(arguments: Sequence[str]) -> None:
 
 
 def _stands_alone(argument: str) -> bool:
-    return _is_override(argument) or Path(argument).suffix in (".yaml", ".yml", ".json")
-
-
-def _is_override(argument: str) -> bool:
-    return "=" in argument or (argument.startswith("~") and "/" not in argument)
+    return is_override(argument) or Path(argument).suffix in (".yaml", ".yml", ".json")

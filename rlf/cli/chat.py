@@ -13,7 +13,17 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from rlf.cli.arguments import DEFAULT_RUNS, TARGET, RunsFolder, TargetChanges, runs_option, split_arguments
+from rlf.cli.arguments import (
+    DEFAULT_RUNS,
+    TARGET,
+    ApiKeyVariable,
+    EndpointUrl,
+    RunsFolder,
+    ServedName,
+    TargetChanges,
+    runs_option,
+    split_arguments,
+)
 from rlf.cli.output import facts_table, stdout_console
 from rlf.core.errors import RlfError
 from rlf.reports.quantities import counted, visible
@@ -40,13 +50,9 @@ _HELP = {
 def chat(
     target: Annotated[str | None, TARGET] = None,
     arguments: TargetChanges = None,
-    endpoint: Annotated[
-        str | None, typer.Option("--endpoint", metavar="URL", help="Talk to a model of an OpenAI-compatible server.")
-    ] = None,
-    model: Annotated[str | None, typer.Option("--model", metavar="NAME", help="Its name on that server.")] = None,
-    api_key_env: Annotated[
-        str | None, typer.Option("--api-key-env", metavar="NAME", help="Environment variable with the server's key.")
-    ] = None,
+    endpoint: EndpointUrl = None,
+    model: ServedName = None,
+    api_key_env: ApiKeyVariable = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="Always take the most likely token.")] = False,
     temperature: Annotated[
         float | None, typer.Option("--temperature", min=0.0, help="Of the answers.", show_default="the spec's")
@@ -55,19 +61,15 @@ def chat(
 ) -> None:
     """Talk to a model with the tools that it was trained with. Ctrl-C stops an answer; twice, or /quit, ends."""
     from rlf.api.chat.session import Session
-    from rlf.api.targets import endpoint_of, open_target
+    from rlf.api.targets import NO_TARGET, endpoint_of, open_target
 
     words = [*([target] if target is not None and endpoint is not None else []), *(arguments or [])]
     files, overrides = split_arguments(words, need_file=False)
-    if (endpoint is None) != (model is None):
-        raise RlfError("--endpoint and --model go together: an address, and the server's name of the model.")
-    if target is None and endpoint is None:
-        raise RlfError(
-            "got no target. Name a run, a folder or a Hugging Face id, or write `--endpoint URL --model NAME`."
-        )
+    served = endpoint_of(endpoint, model, api_key_env)
+    if target is None and served is None:
+        raise RlfError(NO_TARGET)
     if temperature is not None and temperature > 0:
         overrides.append(f"eval.temperature={temperature}")
-    served = None if endpoint is None or model is None else endpoint_of(endpoint, model, api_key_env)
     name = target if served is None else None
     with open_target(name, files, overrides, runs_folder=runs_folder, endpoint=served, needs_data=False) as found:
         screen = _Screen(stdout_console())

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder
+from rlf.cli.arguments import DEFAULT_RUNS, AsJson, HtmlFile, RunsFolder
 from rlf.cli.completion import complete_run
 from rlf.cli.envelope import print_result
-from rlf.cli.lineage import open_reader
 from rlf.cli.output import write_page
 from rlf.core.errors import RlfError
 
@@ -52,15 +50,14 @@ def compare_runs(
     flips: Annotated[
         int, typer.Option("--flips", min=0, help="How many questions with different outcomes to show for each arm.")
     ] = 1,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Also write one self-contained page.")
-    ] = None,
+    html: HtmlFile = None,
     as_markdown: Annotated[bool, typer.Option("--md", help="Print Markdown.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print every curve as CSV.")] = False,
     as_json: AsJson = False,
     runs_folder: RunsFolder = DEFAULT_RUNS,
 ) -> None:
     """Compare runs: what differs between them, how their results differ, and whether that is more than chance."""
+    from rlf.api.lineage import open_reader
     from rlf.api.runs import compare
     from rlf.api.runs.openings import Openings
     from rlf.reports.compare.arms import read_arms

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Group
@@ -27,13 +26,6 @@ if TYPE_CHECKING:
 _MOST_REASONS = 8
 
 
-class Format(StrEnum):
-    """What is written."""
-
-    WORLD = "world"
-    FTRL = "ftrl"
-
-
 def build_env(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Build file, e.g. specs/builds/towns.yaml.")],
     overrides: Annotated[
@@ -41,8 +33,9 @@ def build_env(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show counts and cost; build nothing.")] = False,
     form: Annotated[
-        Format, typer.Option("--format", help="ftrl: also write FTRL's rows, in the world's folder `ftrl`.")
-    ] = Format.WORLD,
+        Literal["world", "ftrl"],
+        typer.Option("--format", help="ftrl: also write FTRL's rows, in the world's folder `ftrl`."),
+    ] = "world",
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Start over instead of continuing an interrupted build.")
     ] = False,
@@ -55,7 +48,7 @@ def build_env(
         estimate = build.estimate_build(file, overrides or [])
         print_result("env build", estimate, as_json, lambda: _estimate_table(estimate))
         return
-    built = build.build_env(file, overrides or [], _print_progress, ftrl=form is Format.FTRL, fresh=fresh)
+    built = build.build_env(file, overrides or [], _print_progress, ftrl=form == "ftrl", fresh=fresh)
     print_result("env build", built, as_json, lambda: _show_built(built))
     failed = [gate.name for gate in built.certificate.gates if not gate.holds]
     if failed:

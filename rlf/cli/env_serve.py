@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from rlf.cli.arguments import SpecArguments, split_arguments
+from rlf.cli.arguments import Host, McpTransport, Port, SpecArguments, split_arguments
+from rlf.cli.output import print_note
 from rlf.core.errors import RlfError
 
 
 def serve_world(
     arguments: SpecArguments,
     openenv: Annotated[bool, typer.Option("--openenv", help="Serve OpenEnv's protocol.")] = False,
-    mcp: Annotated[
-        Literal["stdio", "http"] | None,
-        typer.Option("--mcp", help="Serve MCP, with lifecycle tools beside the world's own.", show_default=False),
-    ] = None,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes any that is free.")] = 8000,
+    mcp: McpTransport = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
 ) -> None:
     """Serve the world of a spec to OpenEnv's clients (`--openenv`) or to MCP clients (`--mcp`), until Ctrl-C."""
     import asyncio
@@ -33,9 +30,5 @@ def serve_world(
         asyncio.run(serve.serve_mcp_stdio(spec))
         return
     serving = serve.serve_openenv if openenv else serve.serve_mcp_http
-    asyncio.run(serving(spec, host, port, _print_url))
+    asyncio.run(serving(spec, host, port, print_note))
     raise KeyboardInterrupt  # nothing else ends it
-
-
-def _print_url(url: str) -> None:
-    print(url, file=sys.stderr, flush=True)

@@ -6,17 +6,25 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, runs_option
+from rlf.cli.arguments import (
+    DEFAULT_RUNS,
+    ApiKeyVariable,
+    AsJson,
+    EndpointUrl,
+    HtmlFile,
+    RunsFolder,
+    ServedName,
+    is_override,
+    runs_option,
+)
 from rlf.cli.completion import complete_run
 from rlf.cli.envelope import print_event, print_result
-from rlf.cli.lineage import open_reader
-from rlf.cli.output import stdout_console, write_page
+from rlf.cli.output import print_note, stdout_console, write_page
 from rlf.cli.view import EXIT_CODES
-from rlf.core.errors import RlfError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,16 +48,9 @@ def evaluate(
             autocompletion=complete_run,
         ),
     ] = None,
-    endpoint: Annotated[
-        str | None,
-        typer.Option("--endpoint", metavar="URL", help="Also try a model behind an OpenAI-compatible server."),
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", metavar="NAME", help="The server's name of that model.")
-    ] = None,
-    api_key_env: Annotated[
-        str | None, typer.Option("--api-key-env", metavar="NAME", help="Environment variable with the server's key.")
-    ] = None,
+    endpoint: EndpointUrl = None,
+    model: ServedName = None,
+    api_key_env: ApiKeyVariable = None,
     data: Annotated[
         str | None,
         typer.Option("--data", metavar="DATASET", help="Questions to use instead of the spec's `data.eval`."),
@@ -67,9 +68,7 @@ def evaluate(
     log: Annotated[
         str | None, typer.Option("--log", metavar="FORMAT", help="Also write logs: `inspect`, for inspect's viewer.")
     ] = None,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Also write one self-contained page.")
-    ] = None,
+    html: HtmlFile = None,
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> None:
@@ -84,27 +83,15 @@ def evaluate(
     from rlf.api.targets import endpoint_of
 
     names, files, overrides = _split_arguments(arguments or [])
-    if (endpoint is None) != (model is None):
-        raise RlfError("--endpoint and --model go together: an address, and the server's name of the model.")
-    if not names and endpoint is None:
-        raise RlfError(
-            "got no target. Name a run, a folder or a Hugging Face id, or write --endpoint URL --model NAME."
-        )
+    served = endpoint_of(endpoint, model, api_key_env)
     check_log(log)
     asked = Asked(tuple(files), tuple(overrides), data, num_samples, temperature, greedy, limit, max_concurrency)
-    served = None if endpoint is None or model is None else endpoint_of(endpoint, model, api_key_env)
-    view = _choose_view(as_json=as_json)
+    view = _View(as_json=as_json)
     try:
-        done = run_evaluations(
-            names,
-            asked,
-            endpoint=served,
-            runs_folder=runs_folder,
-            command=["rlf", *sys.argv[1:]],
-            show=view,
-        )
+        command = ["rlf", *sys.argv[1:]]
+        done = run_evaluations(names, asked, endpoint=served, runs_folder=runs_folder, command=command, show=view.show)
     finally:
-        view.close()
+        view.erase_line()
     report = _make_report(done, runs_folder, html)
     logs = [write_log(run_id, runs_folder) for run_id in done.run_ids] if log is not None else []
     print_result("eval", report, as_json, lambda: _print_end(stdout_console(), report, done, runs_folder, logs))
@@ -115,7 +102,7 @@ def _split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[Path], l
     """Targets, spec files and overrides."""
     names, files, overrides = list[str](), list[Path](), list[str]()
     for argument in arguments:
-        if "=" in argument or (argument.startswith("~") and "/" not in argument):
+        if is_override(argument):
             overrides.append(argument)
         elif argument.endswith((".yaml", ".yml")):
             files.append(Path(argument))
@@ -125,6 +112,7 @@ def _split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[Path], l
 
 
 def _make_report(done: Evaluated, runs_folder: Path, html: Path | None) -> EvaluationReport:
+    from rlf.api.lineage import open_reader
     from rlf.reports.evaluations import read_evaluations
 
     with open_reader(runs_folder) as reader:
@@ -136,6 +124,7 @@ def _make_report(done: Evaluated, runs_folder: Path, html: Path | None) -> Evalu
 
 def _render_page(run_ids: Sequence[str], runs_folder: Path) -> str:
     """One page: of several evaluations their comparison, question by question."""
+    from rlf.api.lineage import open_reader
     from rlf.api.runs.compare import compare_runs
     from rlf.api.runs.openings import Openings
     from rlf.reports.compare.comparison import Comparison
@@ -177,96 +166,68 @@ def _print_end(
         console.print(f"  inspect view --log-dir {path.parent}  # {path.name}", soft_wrap=True)
 
 
-class _View(Protocol):
-    """Shows what happens while models are tried."""
+class _View:
+    """Shows what happens: as JSON; on a terminal by a line that moves; in a pipe by one now and then.
 
-    def __call__(self, shown: Shown) -> None:
-        """Takes what happens."""
+    Lines are on stderr: stdout has the result.
+    """
 
-    def close(self) -> None:
-        """Restores the terminal."""
-
-
-def _choose_view(*, as_json: bool) -> _View:
-    return _JsonLines() if as_json else _Lines()
-
-
-class _Lines:
-    """A line that moves on a terminal; in a pipe one now and then. Both on stderr: stdout has the result."""
-
-    def __init__(self) -> None:
-        self._moves = sys.stderr.isatty()
+    def __init__(self, *, as_json: bool) -> None:
+        self._moves = not as_json and sys.stderr.isatty()
+        self._print = _print_json if as_json else self._print_words
         self._last_s = 0.0
         self._width = 0
 
-    def __call__(self, shown: Shown) -> None:
+    def show(self, shown: Shown) -> None:
+        """Takes what happens."""
         from rlf.api.evaluation.play import Progress
-        from rlf.api.evaluation.run import Begun
-        from rlf.cli.plain import event_line
 
-        match shown:
-            case Begun():
-                self._print_line(_begun_line(shown))
-            case Progress():
-                self._show_progress(shown)
-            case _:
-                line = event_line(shown, 0)
-                if line is not None and type(shown).__name__ != "RunFinished":
-                    self._print_line(line)
+        if isinstance(shown, Progress):
+            now_s, every_s = time.monotonic(), _SHOWN_EVERY_S * (1 if self._moves else 100)
+            if shown.num_done and now_s - self._last_s < every_s:
+                return
+            self._last_s = now_s
+        self._print(shown)
 
-    def close(self) -> None:
-        """Ends the line that moves."""
-        self._erase_line()
-
-    def _show_progress(self, progress: Progress) -> None:
-        now_s = time.monotonic()
-        if now_s - self._last_s < _SHOWN_EVERY_S * (1 if self._moves else 100) and progress.num_done:
-            return
-        self._last_s = now_s
-        line = progress_line(progress)
-        if not self._moves:
-            print(line, file=sys.stderr, flush=True)
-            return
-        self._erase_line()
-        sys.stderr.write(line)
-        sys.stderr.flush()
-        self._width = len(line)
-
-    def _print_line(self, line: str) -> None:
-        self._erase_line()
-        print(line, file=sys.stderr, flush=True)
-
-    def _erase_line(self) -> None:
+    def erase_line(self) -> None:
+        """Removes the line that moves."""
         if self._width:
             sys.stderr.write("\r\x1b[2K")
             sys.stderr.flush()
             self._width = 0
 
-
-class _JsonLines:
-    """Every event as a line of JSON, progress once in a while."""
-
-    def __init__(self) -> None:
-        self._last_s = 0.0
-
-    def __call__(self, shown: Shown) -> None:
+    def _print_words(self, shown: Shown) -> None:
         from rlf.api.evaluation.play import Progress
         from rlf.api.evaluation.run import Begun
-        from rlf.cli.lines import print_run_event
+        from rlf.cli.plain import event_line
+        from rlf.types import RunFinished
 
+        self.erase_line()
         match shown:
             case Begun():
-                print_event("eval", "started", shown)
+                print_note(_begun_line(shown))
+            case Progress() if self._moves:
+                line = progress_line(shown)
+                sys.stderr.write(line)
+                sys.stderr.flush()
+                self._width = len(line)
             case Progress():
-                now_s = time.monotonic()
-                if now_s - self._last_s >= _SHOWN_EVERY_S * 100 or not shown.num_done:
-                    self._last_s = now_s
-                    print_event("eval", "progress", shown)
-            case _:
-                print_run_event("eval", shown)
+                print_note(progress_line(shown))
+            case RunFinished():
+                return
+            case _ if (line_of_event := event_line(shown, 0)) is not None:
+                print_note(line_of_event)
 
-    def close(self) -> None:
-        """Does nothing."""
+
+def _print_json(shown: Shown) -> None:
+    from rlf.api.evaluation.play import Progress
+    from rlf.api.evaluation.run import Begun
+    from rlf.cli.lines import print_run_event
+
+    if isinstance(shown, Begun | Progress):
+        print_event("eval", "started" if isinstance(shown, Begun) else "progress", shown)
+    else:
+        print_run_event("eval", shown)
 
 
 def _begun_line(begun: Begun) -> str:

@@ -8,7 +8,6 @@ import typer
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunsFolder
 from rlf.cli.envelope import print_result
-from rlf.cli.lineage import open_reader
 from rlf.cli.output import plain_table, stdout_console
 from rlf.core.hashing import short
 
@@ -29,6 +28,7 @@ def whence(
     as_json: AsJson = False,
 ) -> None:
     """Walk a checkpoint or exported model back to everything that made it, each with the hash of its content."""
+    from rlf.api.lineage import open_reader
     from rlf.api.runs import graph
 
     with open_reader(runs_folder) as reader:
@@ -46,6 +46,7 @@ def diff_runs(
     as_json: AsJson = False,
 ) -> None:
     """Name the nodes of two runs' lineage that differ, and nothing else: sources first, then what was made."""
+    from rlf.api.lineage import open_reader
     from rlf.api.runs import graph
 
     with open_reader(runs_folder) as reader:

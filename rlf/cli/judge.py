@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlf.cli.arguments import AsJson, CertificateFile, KeyFile
+from rlf.cli.arguments import AsJson, CertificateFile, Host, KeyFile
 from rlf.cli.completion import complete_reward_file
 from rlf.cli.envelope import print_result
 from rlf.core.errors import RlfError
@@ -43,7 +43,7 @@ def serve_judge(
             "--gpus", help="For a MODEL: GPUs that the servers share, e.g. 0,1.", show_default="those visible"
         ),
     ] = "",
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    host: Host = "127.0.0.1",
     port: Annotated[
         int,
         typer.Option(
@@ -58,7 +58,8 @@ def serve_judge(
     """Serve judges behind the OpenAI protocol until Ctrl-C: by vLLM where it is installed, else by transformers."""
     import asyncio
 
-    from rlf.api.judges.serve import Serve, certificate_of, judges_of, serve_judges
+    from rlf.api.judges.serve import Serve, judges_of, serve_judges
+    from rlf.core.tls import certificate_of
 
     numbers = [number.strip() for number in gpus.split(",") if number.strip()]
     if not all(number.isdigit() for number in numbers):

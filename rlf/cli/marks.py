@@ -9,7 +9,6 @@ import typer
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunNames, RunsFolder
 from rlf.cli.completion import complete_run
 from rlf.cli.envelope import print_result
-from rlf.cli.lineage import open_reader
 from rlf.reports.quantities import counted
 
 
@@ -21,6 +20,7 @@ def tag_run(
     as_json: AsJson = False,
 ) -> None:
     """Give a run tags; `rlf runs list "'best' in tags"` finds it by them."""
+    from rlf.api.lineage import open_reader
     from rlf.api.runs.marks import tag
 
     with open_reader(runs_folder) as reader:
@@ -35,6 +35,7 @@ def note_run(
     as_json: AsJson = False,
 ) -> None:
     """Add a note to a run; `rlf runs show` prints it."""
+    from rlf.api.lineage import open_reader
     from rlf.api.runs.marks import note
 
     with open_reader(runs_folder) as reader:
@@ -52,6 +53,7 @@ def remove_runs(
     as_json: AsJson = False,
 ) -> None:
     """Remove stopped runs from the lineage, with their folders; `rlf runs gc` then frees the room."""
+    from rlf.api.lineage import open_reader
     from rlf.api.runs.removal import remove_with_folders
 
     with open_reader(runs_folder) as reader:
@@ -84,6 +86,7 @@ def thin_runs(
     Thinned trajectories lose tokens, calls and scores. Metrics, sums, evaluations, checkpoints and the rows of the
     trajectories stay, so that every report keeps working.
     """
+    from rlf.api.lineage import open_reader
     from rlf.api.runs.marks import free_room
 
     with open_reader(runs_folder) as reader:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import NoReturn
@@ -57,6 +58,11 @@ def facts_table(rows: Iterable[Iterable[str | Text]]) -> Table:
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def print_note(line: str) -> None:
+    """Prints a line on stderr: stdout may be a protocol's, or somebody's pipe."""
+    print(line, file=sys.stderr, flush=True)
 
 
 def write_page(path: Path, text: str) -> None:

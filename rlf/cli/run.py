@@ -22,7 +22,6 @@ from rlf.cli.arguments import (
     split_arguments,
 )
 from rlf.cli.envelope import print_result
-from rlf.cli.lineage import open_reader
 from rlf.cli.output import stdout_console
 from rlf.cli.sweep import watch_sweep
 from rlf.cli.view import EXIT_CODES, choose_view
@@ -128,6 +127,7 @@ def watch(command: str, work: Work, runs_folder: Path, *, as_json: bool) -> NoRe
 
 def _print_end(console: Console, outcome: RunOutcome, runs_folder: Path) -> None:
     """The summary, the commands to use next, and the verdict."""
+    from rlf.api.lineage import open_reader
     from rlf.api.runs.openings import Openings
     from rlf.reports.summary import read_summary, summary_view
     from rlf.reports.verdict import verdict_text

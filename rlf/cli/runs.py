@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunsFolder, runs_option
+from rlf.cli.arguments import DEFAULT_RUNS, AsJson, HtmlFile, RunName, RunsFolder, runs_option
 from rlf.cli.branch import branch_trajectory
 from rlf.cli.compare import compare_runs
 from rlf.cli.envelope import print_envelope, print_result
 from rlf.cli.fork import fork_run
 from rlf.cli.graph import diff_runs, print_graph, whence
-from rlf.cli.lineage import open_reader
 from rlf.cli.marks import note_run, remove_runs, tag_run, thin_runs
 from rlf.cli.output import stdout_console, write_page
 from rlf.cli.reproduce import reproduce_run
@@ -74,6 +73,7 @@ def list_runs(
     as_json: AsJson = False,
 ) -> None:
     """List runs, newest first. A filter, an order and columns may name the same things."""
+    from rlf.api.lineage import open_reader
     from rlf.reports.overview import chosen, fitting_columns, read_overviews, render_overviews, shown_columns
 
     with open_reader(runs_folder) as reader:
@@ -108,13 +108,12 @@ def show_run(
     lineage: Annotated[
         bool, typer.Option("--lineage", help="Draw what the run was made of and what it made, with hashes.")
     ] = False,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Also write the run as one self-contained page.")
-    ] = None,
+    html: HtmlFile = None,
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> None:
     """Show a run, its result first, or one of its trajectories turn by turn."""
+    from rlf.api.lineage import open_reader
     from rlf.api.runs.graph import read_graph
 
     if trajectory is None and not lineage and (step is not None or phase != "train"):

@@ -13,7 +13,9 @@ from rlf.cli.arguments import (
     TARGET,
     AsJson,
     CertificateFile,
+    Host,
     KeyFile,
+    Port,
     RunsFolder,
     TargetChanges,
     split_arguments,
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
 def serve(
     target: Annotated[str, TARGET],
     arguments: TargetChanges = None,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes any that is free.")] = 8000,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
     name: Annotated[
         str, typer.Option("--name", help="Name of the model in requests.", show_default="TARGET as written")
     ] = "",
@@ -67,7 +69,8 @@ def serve(
     """Serve a model behind the OpenAI protocol until Ctrl-C, with the chat format it was trained with."""
     import asyncio
 
-    from rlf.api.serve import ServeSettings, certificate_of, serve_by_vllm, serve_model, used_alone, used_as_trained
+    from rlf.api.serve import ServeSettings, serve_by_vllm, serve_model, used_alone, used_as_trained
+    from rlf.core.tls import certificate_of
 
     if vllm is not None and certificate is not None:
         raise RlfError("--certificate: write --ssl-certfile and --ssl-keyfile into --vllm.")

@@ -14,7 +14,6 @@ from rich.text import Text
 
 from rlf.cli.arguments import runs_option
 from rlf.cli.envelope import print_envelope, print_event
-from rlf.cli.lineage import open_reader
 from rlf.cli.output import stdout_console
 from rlf.cli.view import EXIT_CODES, RunView, choose_view
 
@@ -69,6 +68,7 @@ class _Screen:
 
 def watch_sweep(command: str, work: Work, runs_folder: Path, as_json: bool) -> NoReturn:
     """Lets `work` run under views, prints the table of members, and exits with the sweep's code."""
+    from rlf.api.lineage import open_reader
     from rlf.api.running.sweeps import Watcher
     from rlf.reports.sweep import read_sweep, sweep_view
     from rlf.types.events import RunStatus

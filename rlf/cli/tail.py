@@ -8,7 +8,6 @@ import typer
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunsFolder
 from rlf.cli.envelope import print_result
-from rlf.cli.lineage import open_reader
 from rlf.cli.lines import print_run_event
 from rlf.cli.output import stdout_console
 
@@ -21,6 +20,7 @@ def tail_run(
     as_json: AsJson = False,
 ) -> None:
     """Print a run's last steps, evaluations and notices, a line each, and those to come until it ends."""
+    from rlf.api.lineage import open_reader
     from rlf.api.runs.tail import Tailed, follow_events
     from rlf.cli.plain import event_line
 

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from rlf.cli.arguments import AsJson
+from rlf.cli.arguments import AsJson, Force
 from rlf.cli.envelope import print_result
 from rlf.cli.foreign import announced
+from rlf.cli.output import print_note
 
-
-class Source(StrEnum):
-    """What tools are imported from."""
-
-    MCP = "mcp"
-    OPENAPI = "openapi"
-    OPENAI = "openai"
-    RL_FACTORY = "rl-factory"
-    PYTHON = "python"
+Source = Literal["mcp", "openapi", "openai", "rl-factory", "python"]
 
 
 def import_tools(
@@ -35,7 +26,7 @@ def import_tools(
         ),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the files.")] = Path("tool_specs"),
-    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
+    force: Force = False,
     prefix: Annotated[str, typer.Option("--prefix", help="Prefix for every name.")] = "",
     target: Annotated[
         str | None,
@@ -63,4 +54,4 @@ def import_tools(
     left_out = [f"left out: {reason}" for reason in written.left_out]
     unset = [f"set the environment variable {name}" for name in written.variables]
     for line in () if as_json else (*left_out, *written.notes, *unset):
-        print(line, file=sys.stderr)
+        print_note(line)

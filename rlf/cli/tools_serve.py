@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from rlf.cli.arguments import ToolFiles
+from rlf.cli.arguments import Host, McpTransport, Port, ToolFiles
+from rlf.cli.output import print_note
 from rlf.core.errors import RlfError
 
 
 def serve_tools(
     files: ToolFiles = None,
-    mcp: Annotated[
-        Literal["stdio", "http"] | None,
-        typer.Option("--mcp", help="Serve the tools to MCP clients.", show_default=False),
-    ] = None,
+    mcp: McpTransport = None,
     search: Annotated[
         Path | None,
         typer.Option(
@@ -27,8 +24,8 @@ def serve_tools(
             show_default=False,
         ),
     ] = None,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes any that is free.")] = 8000,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
 ) -> None:
     """Serve declared tools to MCP clients (`--mcp`), or a corpus to Search-R1's clients (`--search`), until Ctrl-C."""
     import asyncio
@@ -40,7 +37,7 @@ def serve_tools(
             raise RlfError("--search serves a corpus and no tools; leave out the files.")
         from rlf.api.tools.search import serve_search
 
-        asyncio.run(serve_search(search, host, port, _print_line))
+        asyncio.run(serve_search(search, host, port, print_note))
         raise KeyboardInterrupt  # nothing else ends it
     from rlf.api.tools.load import load_tools
     from rlf.api.tools.serve import serve_http, serve_stdio
@@ -49,10 +46,5 @@ def serve_tools(
     if mcp == "stdio":
         asyncio.run(serve_stdio(tools))
     else:
-        asyncio.run(serve_http(tools, host, port, _print_line))
+        asyncio.run(serve_http(tools, host, port, print_note))
         raise KeyboardInterrupt
-
-
-def _print_line(line: str) -> None:
-    """On stderr, since stdout may be somebody's pipe."""
-    print(line, file=sys.stderr, flush=True)

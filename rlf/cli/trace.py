@@ -8,7 +8,6 @@ import typer
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunsFolder
 from rlf.cli.envelope import print_envelope, print_result
-from rlf.cli.lineage import open_reader
 from rlf.cli.output import stdout_console
 from rlf.core.errors import RlfError
 
@@ -57,6 +56,7 @@ def trace(
     as_json: AsJson = False,
 ) -> None:
     """Show a trajectory turn by turn, or find some: failed, flipped, best, by parse failure or text; or calls."""
+    from rlf.api.lineage import open_reader
     from rlf.api.runs.trace import TRAIN, find, find_calls, find_flipped, follow_trajectories, wanted_trajectories
     from rlf.reports.trace import calls_table, matches_table
 

@@ -9,7 +9,6 @@ import typer
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunNames, RunsFolder
 from rlf.cli.envelope import print_result
-from rlf.cli.lineage import open_reader
 from rlf.reports.quantities import counted
 
 
@@ -24,6 +23,7 @@ def export_runs(
     as_json: AsJson = False,
 ) -> None:
     """Write runs to a file for another machine, or as tables of JSON lines or Parquet."""
+    from rlf.api.lineage import open_reader
     from rlf.api.runs import transfer
 
     with open_reader(runs_folder) as reader:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder
+from rlf.cli.arguments import DEFAULT_RUNS, AsJson, Host, Port, RunsFolder
 from rlf.cli.envelope import print_event, print_result
 from rlf.core.errors import RlfError
 
@@ -23,8 +23,8 @@ def web(
             show_default=False,
         ),
     ] = None,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes any that is free.")] = 8642,
+    host: Host = "127.0.0.1",
+    port: Port = 8642,
     token: Annotated[
         str | None,
         typer.Option(

@@ -14,16 +14,6 @@ from rlf.spec.checks import reads
 from rlf.spec.engine import Feature
 
 
-def find_algorithm_faults(loaded: LoadedSpec) -> Iterator[Fault]:
-    """Settings of `train` that mean nothing beside others."""
-    yield from _best_of_k_has_subsets(loaded)
-    yield from _greedy_rollouts_have_rewards(loaded)
-    yield from _prefix_rows_are_alone(loaded)
-    yield from _reference_can_follow(loaded)
-    yield from _sampler_is_read(loaded)
-    yield from _cispo_bound_is_ours(loaded)
-
-
 @reads("train.algorithm", "rollout.num_generations")
 def _best_of_k_has_subsets(loaded: LoadedSpec) -> Iterator[Fault]:
     estimator, num = loaded.spec.train.algorithm, loaded.spec.rollout.num_generations
@@ -92,13 +82,8 @@ def _cispo_bound_is_ours(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(path, f"{message}`loss: {{clip_high: {max(loss.clip_high - 1, 0):g}}}`.")
 
 
-def find_algorithm_warnings(loaded: LoadedSpec) -> Iterator[Fault]:
-    """What leaves nothing to learn from, and what libraries compute differently."""
-    yield from _single_rollouts_are_mixed(loaded)
-    yield from _gae_says_its_way(loaded)
-
-
-def _single_rollouts_are_mixed(loaded: LoadedSpec) -> Iterator[Fault]:
+def single_rollouts_are_mixed(loaded: LoadedSpec) -> Iterator[Fault]:
+    """Warns of a filter that keeps no group of one with reward 0 or 1."""
     filtering = loaded.spec.train.dynamic_filtering
     if filtering is not None and loaded.spec.rollout.num_generations == 1:
         yield loaded.fault(
@@ -109,7 +94,8 @@ def _single_rollouts_are_mixed(loaded: LoadedSpec) -> Iterator[Fault]:
         )
 
 
-def _gae_says_its_way(loaded: LoadedSpec) -> Iterator[Fault]:
+def gae_says_its_way(loaded: LoadedSpec) -> Iterator[Fault]:
+    """Warns of gae over turns, whose treatment of observations libraries do not share."""
     estimator = loaded.spec.train.algorithm
     if not isinstance(estimator, Gae) or loaded.value(("train", "algorithm", "observations")) is not None:
         return

@@ -1,4 +1,7 @@
-"""What must hold between keys: each check is a function from a loaded spec to the faults it finds."""
+"""What must hold between keys: each check is a function from a loaded spec to the faults it finds.
+
+A function with `@reads` in one of the modules named at the end is a check of every spec.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,13 @@ from rlf.builtin.names import BUILTIN
 from rlf.chat import FORMATS
 from rlf.chat.policy import FailurePolicy
 from rlf.core import Fault, nearest
-from rlf.plan.algorithms import find_algorithm_faults
+from rlf.plan import algorithms, features, judges, verifiers
 from rlf.plan.engine import planned_engine
-from rlf.plan.features import find_feature_faults
-from rlf.plan.judges import find_judge_faults
-from rlf.plan.verifiers import find_verify_faults
 from rlf.rewards.composition import complaints
 from rlf.rewards.kinds.env import EnvTerm
 from rlf.rewards.rules.unpenalised import Unpenalised
 from rlf.spec import LoadedSpec
-from rlf.spec.checks import reads
+from rlf.spec.checks import Check, reads
 from rlf.spec.models import KlPlace, Schedule
 from rlf.spec.reading.nodes import dotted
 from rlf.spec.reading.paths import is_local
@@ -243,32 +243,9 @@ def _engine_honours_it(loaded: LoadedSpec) -> Iterator[Fault]:
         yield from planned_engine(loaded.spec).find_faults(loaded)
 
 
+_MODULES = (globals(), *map(vars, (algorithms, features, judges, verifiers)))
 CHECKS: tuple[Finder, ...] = (
-    _chat_format_is_known,
-    _thinking_stands_in_tags,
-    _penalties_are_counted,
-    _hub_keys_have_a_hub,
-    _critic_has_a_use,
-    _kl_in_the_loss_pulls,
-    _bounds_are_ordered,
-    _filter_keeps_something,
-    _evaluation_has_data,
-    _group_is_large_enough,
-    _mini_batches_divide,
-    _observations_only_in_ablations,
-    _turn_fits_the_whole,
-    _late_groups_hold_nothing_back,
-    _stops_say_something,
-    _tools_are_named_once,
-    _terms_are_named_once,
-    _rewards_weigh_something,
-    _terms_hang_together,
-    _answers_are_there,
-    _scores_have_a_world,
-    find_algorithm_faults,
-    find_judge_faults,
-    find_verify_faults,
-    _images_have_room,
-    find_feature_faults,
+    *(found for names in _MODULES for found in names.values() if isinstance(found, Check)),
+    features.find_feature_faults,
     _engine_honours_it,
 )

@@ -29,8 +29,6 @@ class _Use(NamedTuple):
 
 def find_feature_faults(loaded: LoadedSpec) -> Iterator[Fault]:
     """The faults of everything that the engine lacks."""
-    yield from _find_unknown_estimator(loaded)
-    yield from _find_unknown_loss(loaded)
     for find_uses, *keys in _USES:
         yield from reads("engine.kind", *keys)(_find_lacking)(loaded, find_uses)
 

@@ -13,15 +13,8 @@ from rlf.spec.checks import reads
 from rlf.spec.engine import Feature
 
 
-def find_judge_faults(loaded: LoadedSpec) -> Iterator[Fault]:
-    """The faults of terms of kind judge."""
-    yield from _judges_have_something_to_compare(loaded)
-    yield from _judges_work_in_several_processes(loaded)
-
-
-def find_judge_warnings(loaded: LoadedSpec) -> Iterator[Fault]:
-    """Judges that compare rollouts where an evaluation has one of each question, or count sentinels in parts."""
-    yield from _sentinels_are_counted_together(loaded)
+def groups_are_compared(loaded: LoadedSpec) -> Iterator[Fault]:
+    """Warns of judges that compare rollouts where an evaluation has one of each question."""
     spec = loaded.spec
     kinds = [*["greedy"] * spec.eval.greedy, *["sampled"] * (spec.eval.num_samples == 1)]
     for position, term in enumerate(spec.rewards if spec.data.eval is not None and kinds else ()):
@@ -37,7 +30,8 @@ def find_judge_warnings(loaded: LoadedSpec) -> Iterator[Fault]:
             )
 
 
-def _sentinels_are_counted_together(loaded: LoadedSpec) -> Iterator[Fault]:
+def sentinels_are_counted_together(loaded: LoadedSpec) -> Iterator[Fault]:
+    """Warns of sentinels that several processes count in parts."""
     why = loaded.spec.engine.LACKS.get(Feature.ONE_SCORER)
     for position, term in enumerate(loaded.spec.rewards if why is not None else ()):
         if isinstance(term, JudgeTerm) and term.sentinels:

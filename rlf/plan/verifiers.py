@@ -14,8 +14,7 @@ from rlf.tools import ToolDeclaration
 
 
 @reads("tools", "rewards[]")
-def find_verify_faults(loaded: LoadedSpec) -> Iterator[Fault]:
-    """The faults of terms of kind verify."""
+def _tools_can_verify(loaded: LoadedSpec) -> Iterator[Fault]:
     tools = {tool.name: tool for tool in loaded.spec.tools}
     for position, term in enumerate(loaded.spec.rewards):
         if not isinstance(term, VerifyTerm):

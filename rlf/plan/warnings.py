@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from rlf.builtin.names import BUILTIN
 from rlf.core import Fault
 from rlf.data import recall
-from rlf.plan.algorithms import find_algorithm_warnings
+from rlf.plan.algorithms import gae_says_its_way, single_rollouts_are_mixed
 from rlf.plan.engine import planned_engine
-from rlf.plan.judges import find_judge_warnings
+from rlf.plan.judges import groups_are_compared, sentinels_are_counted_together
 from rlf.plan.pace import Latency, find_pace_warnings
 from rlf.plan.rewards import find_reward_warnings
 from rlf.plan.unread import find_unread
@@ -59,41 +59,45 @@ class Subject:
 
 def find_warnings(subject: Subject) -> list[Fault]:
     """The warnings of all checks, by place."""
-    return sorted(warning for check in CHECKS for warning in check(subject))
+    loaded = subject.loaded
+    found = [warning for check in SPEC_CHECKS for warning in check(loaded)]
+    found += [warning for check in DATA_CHECKS for warning in check(subject)]
+    found += find_reward_warnings(loaded, (subject.train, subject.evaluation))
+    return sorted([*found, *find_pace_warnings(loaded, subject.latencies)])
 
 
-def _warmup_is_short(subject: Subject) -> Iterator[Fault]:
-    train = subject.loaded.spec.train
+def _warmup_is_short(loaded: LoadedSpec) -> Iterator[Fault]:
+    train = loaded.spec.train
     updates = train.steps * train.epochs * train.mini_batches
     path = ("train", "warmup_steps")
     if train.warmup_steps == 1:
         message = "got 1; the first update has the whole learning rate already. Write 0, or a tenth of the updates."
-        yield subject.loaded.fault(path, message)
+        yield loaded.fault(path, message)
     elif 2 * train.warmup_steps > updates:
-        yield subject.loaded.fault(
+        yield loaded.fault(
             path,
             f"got {train.warmup_steps} of {updates} updates; most of the run is below its learning rate. "
             f"Write at most {updates // 10}.",
         )
 
 
-def _tool_output_fits(subject: Subject) -> Iterator[Fault]:
-    spec = subject.loaded.spec
+def _tool_output_fits(loaded: LoadedSpec) -> Iterator[Fault]:
+    spec = loaded.spec
     budget = spec.rollout.max_total_tokens
     for index, tool in enumerate(spec.tools):
         if tool.limits.max_output_chars > MAX_CHARS_PER_TOKEN * budget:
-            yield subject.loaded.fault(
+            yield loaded.fault(
                 ("tools", index, "limits", "max_output_chars"),
                 f"got {tool.limits.max_output_chars}; one result of {tool.name!r} can end a trajectory, which has "
                 f"max_total_tokens: {budget}. Write e.g. `max_output_chars: {max(100, budget)}`, a quarter of it.",
             )
 
 
-def _kl_holds_many_epochs(subject: Subject) -> Iterator[Fault]:
-    train = subject.loaded.spec.train
+def _kl_holds_many_epochs(loaded: LoadedSpec) -> Iterator[Fault]:
+    train = loaded.spec.train
     if train.epochs > MAX_EPOCHS_WITHOUT_KL and train.kl.coef == 0:
         message = f"got {train.epochs} with kl.coef 0; nothing keeps the policy near the one that sampled. "
-        yield subject.loaded.fault(("train", "epochs"), f"{message}Write 1, or `kl: {{coef: 0.001}}`.")
+        yield loaded.fault(("train", "epochs"), f"{message}Write 1, or `kl: {{coef: 0.001}}`.")
 
 
 def _turns_have_room(subject: Subject) -> Iterator[Fault]:
@@ -127,8 +131,8 @@ def _prompts_leave_room(subject: Subject) -> Iterator[Fault]:
         )
 
 
-def _learning_rate_is_usual(subject: Subject) -> Iterator[Fault]:
-    spec, rate = subject.loaded.spec, subject.loaded.spec.train.learning_rate
+def _learning_rate_is_usual(loaded: LoadedSpec) -> Iterator[Fault]:
+    spec, rate = loaded.spec, loaded.spec.train.learning_rate
     if spec.model.path.startswith(BUILTIN):
         if spec.train.steps < MIN_STEPS_TO_LEARN:
             return
@@ -139,7 +143,7 @@ def _learning_rate_is_usual(subject: Subject) -> Iterator[Fault]:
         what, (low, high), usual = "adapters", LORA_RATES, "2e-5"
     if not low <= rate <= high:
         message = f"got {rate:g}; for {what} {low:g} to {high:g} is usual. Write e.g. `learning_rate: {usual}`."
-        yield subject.loaded.fault(("train", "learning_rate"), message)
+        yield loaded.fault(("train", "learning_rate"), message)
 
 
 def _evaluation_is_apart(subject: Subject) -> Iterator[Fault]:
@@ -193,37 +197,37 @@ def _normalize_text(value: object) -> str:
     return " ".join(_WORDS.findall(text)) or text.strip()
 
 
-def _groups_are_large(subject: Subject) -> Iterator[Fault]:
-    train, rollout = subject.loaded.spec.train, subject.loaded.spec.rollout
+def _groups_are_large(loaded: LoadedSpec) -> Iterator[Fault]:
+    train, rollout = loaded.spec.train, loaded.spec.rollout
     if train.algorithm.needs_group and rollout.num_generations <= 2:
-        name = subject.loaded.value(("train", "algorithm", "kind"))
+        name = loaded.value(("train", "algorithm", "kind"))
         message = f"got {rollout.num_generations}; with so few rollouts, the advantages of {name} are mostly chance. "
-        yield subject.loaded.fault(("rollout", "num_generations"), f"{message}Write 4 or more.")
+        yield loaded.fault(("rollout", "num_generations"), f"{message}Write 4 or more.")
 
 
-def _temperature_is_one(subject: Subject) -> Iterator[Fault]:
-    temperature = subject.loaded.spec.rollout.temperature
+def _temperature_is_one(loaded: LoadedSpec) -> Iterator[Fault]:
+    temperature = loaded.spec.rollout.temperature
     if temperature != 1.0:
         message = f"got {temperature:g}; the policy is trained as sampled there, and saved as it is at 1. Write 1.0."
-        yield subject.loaded.fault(("rollout", "temperature"), message)
+        yield loaded.fault(("rollout", "temperature"), message)
 
 
-def _long_tasks_are_not_begun_again(subject: Subject) -> Iterator[Fault]:
-    rollout = subject.loaded.spec.rollout
+def _long_tasks_are_not_begun_again(loaded: LoadedSpec) -> Iterator[Fault]:
+    rollout = loaded.spec.rollout
     if rollout.deadline_s is not None and rollout.late is Late.DROP:
         message = f"got drop; a group that takes longer than deadline_s: {rollout.deadline_s:g} is begun again, so "
         fix = "tasks that always take longer are trained on less often. Write keep, which continues them."
-        yield subject.loaded.fault(("rollout", "late"), f"{message}{fix}")
+        yield loaded.fault(("rollout", "late"), f"{message}{fix}")
 
 
-def _answers_outweigh_shape(subject: Subject) -> Iterator[Fault]:
-    terms = subject.loaded.spec.rewards
+def _answers_outweigh_shape(loaded: LoadedSpec) -> Iterator[Fault]:
+    terms = loaded.spec.rewards
     shaping = [term for term in terms if _rewards_form(term)]
     weight, rest = (sum(t.peak_weight for t in group) for group in (shaping, [t for t in terms if t not in shaping]))
     if weight > rest:
         names = ", ".join(repr(term.name) for term in shaping)
         message = f"{names} weigh {weight:g} and what looks at the answer {rest:g}; the form can earn more than a "
-        yield subject.loaded.fault(("rewards",), f"{message}right answer. Give them less weight.")
+        yield loaded.fault(("rewards",), f"{message}right answer. Give them less weight.")
 
 
 def _rewards_form(term: Term) -> bool:
@@ -231,23 +235,22 @@ def _rewards_form(term: Term) -> bool:
     return term.kind == "rule" and not term.needs_answer and term.when is None
 
 
-def _check_turn_credit(subject: Subject) -> Iterator[Fault]:
-    spec = subject.loaded.spec
+def _check_turn_credit(loaded: LoadedSpec) -> Iterator[Fault]:
+    spec = loaded.spec
     by_turn = [position for position, term in enumerate(spec.rewards) if term.stage is Stage.TURN]
-    name = subject.loaded.value(("train", "algorithm", "kind"))
+    name = loaded.value(("train", "algorithm", "kind"))
     if spec.train.algorithm.reads_turns and not by_turn:
         message = (
             f"got {name}, but no reward term has `stage: turn`, and without one it is grpo. Write grpo, or add one."
         )
-        yield subject.loaded.fault(("train", "algorithm"), message)
+        yield loaded.fault(("train", "algorithm"), message)
     elif by_turn and not spec.train.algorithm.reads_turns and Feature.TURN_REWARDS not in spec.engine.LACKS:
         message = f"got turn, but {name} gives every turn the trajectory's advantage; only the mean over turns counts. "
         fix = "Write algorithm: mt_grpo, or stage: outcome."
-        yield subject.loaded.fault(("rewards", by_turn[0], "stage"), f"{message}{fix}")
+        yield loaded.fault(("rewards", by_turn[0], "stage"), f"{message}{fix}")
 
 
-def _engine_does_otherwise(subject: Subject) -> Iterator[Fault]:
-    loaded = subject.loaded
+def _engine_does_otherwise(loaded: LoadedSpec) -> Iterator[Fault]:
     why = loaded.spec.engine.LACKS.get(Feature.LOGICAL_SCHEDULE)
     schedule = loaded.spec.rollout.schedule
     if why is not None and schedule is not Schedule.CLOCK:
@@ -255,44 +258,26 @@ def _engine_does_otherwise(subject: Subject) -> Iterator[Fault]:
     yield from planned_engine(loaded.spec).find_warnings(loaded)
 
 
-def _settings_are_read(subject: Subject) -> Iterator[Fault]:
-    yield from find_unread(subject.loaded)
-
-
-def _algorithm_is_read_one_way(subject: Subject) -> Iterator[Fault]:
-    yield from find_algorithm_warnings(subject.loaded)
-
-
-def _rewards_read_their_golds(subject: Subject) -> Iterator[Fault]:
-    yield from find_reward_warnings(subject.loaded, (subject.train, subject.evaluation))
-
-
-def _groups_are_compared(subject: Subject) -> Iterator[Fault]:
-    yield from find_judge_warnings(subject.loaded)
-
-
-def _tools_keep_the_pace(subject: Subject) -> Iterator[Fault]:
-    yield from find_pace_warnings(subject.loaded, subject.latencies)
-
-
-CHECKS: tuple[Callable[[Subject], Iterator[Fault]], ...] = (
+SPEC_CHECKS: tuple[Callable[[LoadedSpec], Iterator[Fault]], ...] = (
     _warmup_is_short,
     _tool_output_fits,
     _kl_holds_many_epochs,
-    _turns_have_room,
-    _prompts_leave_room,
     _learning_rate_is_usual,
-    _evaluation_is_apart,
-    _golds_agree,
     _groups_are_large,
     _temperature_is_one,
     _long_tasks_are_not_begun_again,
     _answers_outweigh_shape,
     _check_turn_credit,
-    _settings_are_read,
-    _algorithm_is_read_one_way,
     _engine_does_otherwise,
-    _rewards_read_their_golds,
-    _groups_are_compared,
-    _tools_keep_the_pace,
+    find_unread,
+    single_rollouts_are_mixed,
+    gae_says_its_way,
+    groups_are_compared,
+    sentinels_are_counted_together,
+)
+DATA_CHECKS: tuple[Callable[[Subject], Iterator[Fault]], ...] = (
+    _turns_have_room,
+    _prompts_leave_room,
+    _evaluation_is_apart,
+    _golds_agree,
 )

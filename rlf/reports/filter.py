@@ -73,9 +73,10 @@ def _compile_node(node: ast.expr, text: str, names: Mapping[str, str]) -> Test:
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
             return lambda facts: -number
         case ast.Compare(left=left, ops=ops, comparators=rights):
-            return _make_comparison(
-                [part(side) for side in (left, *rights)], [_COMPARE.get(type(op)) for op in ops], text
-            )
+            if all(type(op) in _COMPARE for op in ops):
+                return _make_comparison(
+                    [part(side) for side in (left, *rights)], [_COMPARE[type(op)] for op in ops], text
+                )
         case ast.Name(id=name):
             if name not in names:
                 raise _make_refusal(
@@ -87,12 +88,12 @@ def _compile_node(node: ast.expr, text: str, names: Mapping[str, str]) -> Test:
     raise _make_refusal(text, f"`{ast.unparse(node)}` is not understood")
 
 
-def _make_comparison(sides: list[Test], compare: list[Callable[[Any, Any], bool] | None], text: str) -> Test:
+def _make_comparison(sides: list[Test], compare: list[Callable[[Any, Any], bool]], text: str) -> Test:
     def test(facts: Facts) -> bool:
         values = [side(facts) for side in sides]
         try:
             return all(
-                holds is not None and left is not None and right is not None and holds(left, right)
+                left is not None and right is not None and holds(left, right)
                 for left, holds, right in zip(values, compare, values[1:], strict=False)
             )
         except TypeError as error:

@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rlf.api.chat.session import Session, save
-from rlf.api.chat.speakers import Called, Corrected, Returned, SpokenText
+from rlf.api.chat.speakers import Called, Corrected, Returned, SpokenText, visible_part
 from rlf.api.lineage import open_reader
 from rlf.api.targets import endpoint_of, open_target
 from rlf.cli.main import app
@@ -313,3 +313,8 @@ def test_ctrl_c_stops_an_answer_and_twice_the_program_and_the_terminal_is_left_c
     terminal.interrupt_until("interrupted")
     assert terminal.process.wait(60) == 130
     assert termios.tcgetattr(terminal.own) == terminal.before
+
+
+@pytest.mark.parametrize("text", ["<tool_ca", "<tool_call", "I see <tool_c", "It is so: <tool_call"])
+def test_the_beginning_of_a_call_is_not_shown_as_words(text):
+    assert visible_part(text, None, is_over=False) == text[: text.index("<")]

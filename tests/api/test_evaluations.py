@@ -6,6 +6,7 @@ import shutil
 import signal
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
@@ -17,17 +18,21 @@ from rlf.api.evaluation import asked as module
 from rlf.api.evaluation.asked import Asked
 from rlf.api.evaluation.play import Progress
 from rlf.api.evaluation.run import evaluate
+from rlf.api.evaluation.spool import Played, Spool
 from rlf.api.lineage import open_reader
 from rlf.api.runs.compare import compare_runs
 from rlf.api.targets import endpoint_of
 from rlf.cli.main import app
 from rlf.core import RlfError, SpecError
+from rlf.core.redact import Redactor
 from rlf.lineage.records import TrajectoryFilter
 from rlf.reports.evaluations import read_evaluations
+from rlf.rollout.rollout import Rollout
 from rlf.spec.models import EvalSpec
-from rlf.types import Notice, RunStatus, StopReason
+from rlf.types import Notice, RunStatus, Scored, StopReason
 
 from ..processes import Process
+from ..reports import synthetic
 from .conftest import ROOT
 
 SEARCH = ROOT / "specs" / "search.yaml"
@@ -408,3 +413,10 @@ def test_the_command_prints_one_table_or_lines_of_json(trained, tmp_path):
     assert [row["target"] for row in lines[-1]["data"]["rows"]] == [f"{run_id}@1", f"{run_id}@2"]
     wrong = CliRunner().invoke(app, ["eval", "--endpoint", "http://127.0.0.1:9/v1"])
     assert wrong.exit_code == 2 and "--endpoint and --model go together" in wrong.output
+
+
+def test_what_was_played_is_read_again_whatever_ends_of_lines_a_text_has(tmp_path):
+    played = replace(synthetic.trajectory(0, succeeds=True), answer="one\u2028two\x85three")
+    spool, rollout = Spool(tmp_path / "played.jsonl", Redactor({})), Rollout(played.id, played.task, 0, 0)
+    spool.add([Played(Scored(played, (), 1.0, 1.0), {})])
+    assert spool.read([rollout])[played.id].scored.trajectory.answer == played.answer

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from typer.testing import CliRunner
@@ -161,7 +161,7 @@ def imported(arguments: Sequence[str]) -> list[ToolDeclaration]:
 
 
 def test_every_importer_has_its_hostile_document() -> None:
-    assert set(DOCUMENTS) == set(IMPORTERS) == {str(source) for source in Source}
+    assert set(DOCUMENTS) == set(IMPORTERS) == set(get_args(Source))
 
 
 SPEC = """\

@@ -116,6 +116,14 @@ def test_a_world_is_imported_as_a_file_that_can_be_shown(run, kind, source, scor
     assert again.exit_code == 2 and "--force" in again.stderr
 
 
+@pytest.mark.parametrize(
+    ("kind", "source"), [("mcp", "npx 'server"), ("mcp", ""), ("openenv", "nowhere"), ("python", "no_name")]
+)
+def test_a_source_that_is_none_is_refused_in_words(run, kind, source):
+    done = run("import", kind, source)
+    assert done.exit_code == 2 and "Traceback" not in done.output and ("SOURCE" in done.output or source in done.output)
+
+
 def test_the_life_of_an_mcp_server_is_found_by_the_names_of_its_tools(run):
     run("import", "mcp", f"{sys.executable} {SERVER} keyed", "--out", "new.yaml")
     env = yaml.safe_load(Path("new.yaml").read_text())["env"]

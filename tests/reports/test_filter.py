@@ -43,6 +43,7 @@ def test_a_comparison_with_what_is_not_there_is_false() -> None:
         ("success.real > 0", "is not understood"),
         ("success > 'high'", "compares unlike things"),
         ("2 ** 9999999999 > 1", "is not understood"),
+        ("success is 0.8", "is not understood"),
     ],
 )
 def test_anything_else_is_refused(text: str, words: str) -> None:

@@ -52,10 +52,13 @@ def test_numbers_of_an_evaluation_are_named_by_its_mode():
 def test_jsonl_has_a_line_for_each_event_and_a_resume_says_no_step_twice(tmp_path):
     tracker = TRACKERS.get("jsonl")()
     tell(tracker, run_in(tmp_path), 3, RunStatus.INTERRUPTED)
+    writer = tracker.open(run_in(tmp_path, first_step=4))
+    writer(Notice("info", "what a model wrote: \u2028 \x85", {}))  # other ends of lines than JSON Lines have
+    writer.close()
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"event": "step", "st')  # killed within a line
     tell(tracker, run_in(tmp_path, first_step=3), 4)
-    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().split("\n")[:-1]]
     assert [line["step"] for line in lines if line["event"] == "step"] == [1, 2, 3, 4]
     assert [line["metrics"]["reward/mean"] for line in lines if line["event"] == "step"] == [0.5, 0.5, None, 0.5]
     assert lines[0]["spec"] == SPEC

@@ -42,6 +42,14 @@ def test_a_job_that_fails_says_so_with_its_last_words(tmp_path):
     assert job.state is JobState.FAILED and job.exit_code == 2 and "none.yaml" in job.tail
 
 
+def test_lines_that_user_code_prints_hide_neither_the_run_nor_the_jobs(tmp_path):
+    jobs = Jobs(tmp_path / "runs", tmp_path)
+    started = ended(jobs, jobs.start("schema", ["schema", "reward"], records=False).id)
+    stdout = tmp_path / "runs/.jobs" / started.id / "stdout"
+    stdout.write_text('loading\n5\n[1]\n{"data": {"run_id": "r"}}\n7\n')
+    assert [(job.run_id, job.result) for job in jobs.list()] == [("r", None)]
+
+
 def test_no_more_jobs_run_than_may(tmp_path):
     jobs = Jobs(tmp_path / "runs", tmp_path, max_running=0)
     with pytest.raises(RunError, match="which is the limit"):

@@ -177,8 +177,8 @@ def visible_part(text: str, call: int | None, *, is_over: bool) -> str:
     if is_over:
         return text
     text = text.rstrip("\ufffd")
-    at = max(text.rfind(mark, len(text) - _HELD) for mark in "<[{")
-    return text if at < 0 or len(text) - at > _HELD else text[:at]
+    at = max(text.rfind(mark, max(0, len(text) - _HELD)) for mark in "<[{")
+    return text if at < 0 else text[:at]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 import os
 import re
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import ValidationError
 
 from rlf.core.callables import load_callable
 from rlf.core.errors import RlfError
@@ -54,7 +54,10 @@ def import_world(kind: str, source: str, file: Path, *, force: bool = False) -> 
     if file.exists() and not force:
         raise RlfError(f"{file} exists already. Name another file with --out, or overwrite it with --force.")
     env, notes = _MAKERS[kind](source)
-    spec = EnvSpec.model_validate(env)
+    try:
+        spec = EnvSpec.model_validate(env)
+    except ValidationError as error:
+        raise RlfError(f"{source!r}: {error.errors()[0]['msg']}. Name another SOURCE.") from error
     if complaints := spec.static_complaints() or spec.complaints():
         raise RlfError(f"{source}: {'; '.join(complaints)}.")
     if not spec.tools and not spec.speaks:
@@ -98,21 +101,16 @@ def _python(source: str) -> tuple[dict[str, Any], list[str]]:
     return {"kind": "python", "callable": f"{place}:{name}"}, ["data: rows need the columns that its `reset` takes"]
 
 
-def _import_text_world(source: str) -> tuple[dict[str, Any], list[str]]:
-    return {"kind": "text", "make": source}, []
-
-
-def _openenv(source: str) -> tuple[dict[str, Any], list[str]]:
-    return {"kind": "openenv", "url": source}, []
-
-
 def _mcp(source: str) -> tuple[dict[str, Any], list[str]]:
+    from rlf.tools.imports.servers import split_command
     from rlf.tools.mcp.listing import listing_of
     from rlf.tools.mcp.server import McpServer
 
-    words = shlex.split(source)
-    is_url = source.startswith(("http://", "https://"))
-    server: dict[str, Any] = {"url": source} if is_url else {"command": words[0], "args": words[1:]}
+    if source.startswith(("http://", "https://")):
+        server: dict[str, Any] = {"url": source}
+    else:
+        command, *arguments = split_command(source)
+        server = {"command": command, "args": arguments}
     listing = listing_of(McpServer.model_validate({**server, "start_timeout_s": 60}))
     life: dict[str, Any] = {}
     notes: list[str] = []
@@ -137,4 +135,9 @@ def _mcp(source: str) -> tuple[dict[str, Any], list[str]]:
     return {"kind": "mcp", "server": server | {"start_timeout_s": 60}, **life, **key}, notes
 
 
-_MAKERS = {"python": _python, "mcp": _mcp, "openenv": _openenv, "text": _import_text_world}
+_MAKERS: Mapping[str, Callable[[str], tuple[dict[str, Any], list[str]]]] = {
+    "python": _python,
+    "mcp": _mcp,
+    "openenv": lambda source: ({"kind": "openenv", "url": source}, []),
+    "text": lambda source: ({"kind": "text", "make": source}, []),
+}

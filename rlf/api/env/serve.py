@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 from rlf.api.env.worlds import score_ranges, tasks_of, world_of
-from rlf.api.serving import listening, stopping
-from rlf.environments.doctor import open_bench
+from rlf.api.serving import listening, serve_app
+from rlf.environments.doctor import Bench, open_bench
 
 if TYPE_CHECKING:
     from rlf.spec.models import RunSpec
+
+
+def _open_bench(spec: RunSpec) -> AbstractAsyncContextManager[Bench]:
+    return open_bench(world_of(spec), tasks_of(spec), seed=spec.seed, tools=spec.tools)
 
 
 async def serve_openenv(spec: RunSpec, host: str, port: int, tell: Callable[[str], None]) -> None:
@@ -25,15 +29,14 @@ async def serve_openenv(spec: RunSpec, host: str, port: int, tell: Callable[[str
     """
     from aiohttp import web
 
-    from rlf.api.env.serving.openenv import OpenEnvServer, serve_app
+    from rlf.api.env.serving.openenv import OpenEnvServer
     from rlf.core.visitors import guard_visitors
 
-    ended = asyncio.Event()
-    with listening(host, port) as listener, stopping(ended.set):
-        async with open_bench(world_of(spec), tasks_of(spec), seed=spec.seed, tools=spec.tools) as bench:
+    with listening(host, port) as listener:
+        async with _open_bench(spec) as bench:
             app = web.Application(middlewares=[guard_visitors(host)])
             app.add_routes(OpenEnvServer(bench, score_ranges(spec), spec.name).routes())
-            await serve_app(app, listener, ended, tell)
+            await serve_app(app, listener, tell)
 
 
 async def serve_mcp_stdio(spec: RunSpec) -> None:
@@ -44,7 +47,7 @@ async def serve_mcp_stdio(spec: RunSpec) -> None:
 
     async with (
         stdio_server() as (read_stream, write_stream),
-        open_bench(world_of(spec), tasks_of(spec), seed=spec.seed, tools=spec.tools) as bench,
+        _open_bench(spec) as bench,
     ):
         server = world_server(bench, score_ranges(spec), spec.name)
         await server.run(read_stream, write_stream, server.create_initialization_options())
@@ -55,5 +58,5 @@ async def serve_mcp_http(spec: RunSpec, host: str, port: int, tell: Callable[[st
     from rlf.api.env.serving.mcp import world_server
     from rlf.api.tools.serve import serve_mcp_app
 
-    async with open_bench(world_of(spec), tasks_of(spec), seed=spec.seed, tools=spec.tools) as bench:
+    async with _open_bench(spec) as bench:
         await serve_mcp_app(world_server(bench, score_ranges(spec), spec.name), host, port, tell)

@@ -14,36 +14,18 @@ from rlf.core.errors import RlfError
 from rlf.core.hashing import hash_json
 from rlf.core.plain_json import Jsonable
 from rlf.environments import ENV_KINDS, EnvSpec
-from rlf.environments.doctor import ATTACKS, TRIALS, Page, Ranges, Sign, Verdict, examine_world, open_bench
-from rlf.environments.doctor.playing import Action, Happened, Played, Scene
+from rlf.environments.doctor import ATTACKS, TRIALS, Ranges, Sign, examine_world, open_bench
+from rlf.environments.doctor import Page as Page
+from rlf.environments.doctor import Verdict as Verdict
+from rlf.environments.doctor.playing import Action as Action
+from rlf.environments.doctor.playing import Happened as Happened
+from rlf.environments.doctor.playing import Played as Played
+from rlf.environments.doctor.playing import Scene as Scene
 from rlf.rewards.attack.questions import draw_questions
 from rlf.rewards.kinds.env import EnvTerm
 from rlf.rewards.term import Stage
 from rlf.types import Task, ToolDescription
 from rlf.types.events import Notice
-
-__all__ = [
-    "Action",
-    "DescribedWorld",
-    "Happened",
-    "Page",
-    "Played",
-    "Scene",
-    "Verdict",
-    "WorldKind",
-    "describe_world",
-    "examine",
-    "keep_page",
-    "list_worlds",
-    "page_notices",
-    "pick_task",
-    "play",
-    "render_prompt",
-    "score_ranges",
-    "tasks_of",
-    "world_of",
-    "world_spec",
-]
 
 if TYPE_CHECKING:
     from rlf.spec.models import RunSpec

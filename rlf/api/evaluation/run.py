@@ -19,7 +19,9 @@ from rlf.api.running.budgets import BudgetSpent, open_budget
 from rlf.api.running.drive import run_owned
 from rlf.api.running.provenance import code_patch, hide_secrets, made_here, recorded_files
 from rlf.api.running.restoring import Places, source_texts
+from rlf.api.targets import NO_TARGET
 from rlf.core import stops
+from rlf.core.errors import RlfError
 from rlf.core.ids import new_run_id
 from rlf.core.inside import run_folder
 from rlf.endpoints import EndpointSpec
@@ -88,6 +90,8 @@ def evaluate(
         RlfError: a target is no model, or nothing says what it is tried on.
         SpecError: the spec is wrong.
     """
+    if not names and endpoint is None:
+        raise RlfError(NO_TARGET)
     check_runs_folder(runs_folder)
     with ExitStack() as stack:
         prepared = [stack.enter_context(prepare(name, asked, runs_folder=runs_folder)) for name in names]

@@ -70,7 +70,7 @@ class Spool:
         if not self.path.is_file():
             return
         group: list[dict[str, Any]] = []
-        for line in self.path.read_text(encoding="utf-8").splitlines():
+        for line in self.path.read_text(encoding="utf-8").split("\n"):  # a text may hold other ends of lines
             try:
                 values = json.loads(line)
             except ValueError:  # cut off by a kill; what follows was written by another process

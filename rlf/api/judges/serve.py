@@ -14,14 +14,12 @@ from rlf.api.rewards.scoring import load_rewards
 from rlf.api.serving import listening, stopping
 from rlf.builtin.names import BUILTIN
 from rlf.core.errors import RlfError
-from rlf.core.tls import Certificate, certificate_of, server_context
-from rlf.rewards.judging.settings import Serve
+from rlf.core.tls import Certificate, server_context
+from rlf.rewards.judging.settings import Serve as Serve
 from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.serving.vllm import has_vllm, vllm_server
 from rlf.serving.workers import Worker, run_workers
 from rlf.spec.looking.model_folder import model_location
-
-__all__ = ["JudgeEndpoints", "Serve", "ServedModel", "certificate_of", "judges_of", "serve_judges"]
 
 _PATIENT = ("--strict", "--max-concurrency", "32", "--max-queue", "1000000", "--request-s", "86400")
 """Of a server that answers judges alone: who asks has limits of its own."""

@@ -13,7 +13,6 @@ from rlf.api.python.calls import AnyPath, Files, Overrides, as_command, to_paths
 from rlf.api.python.runs import DEFAULT_RUNS, Run
 from rlf.api.targets import endpoint_of
 from rlf.core import stops
-from rlf.core.errors import RlfError
 from rlf.reports.evaluations import EvaluationReport, read_evaluations
 from rlf.types import RunStatus
 
@@ -50,13 +49,9 @@ def evaluate(
         RlfError, SpecError: a target is no model, or the spec is wrong.
         KeyboardInterrupt: it was stopped; the same call continues it.
     """
-    if (endpoint is None) != (model is None):
-        raise RlfError("endpoint and model go together: an address, and the server's name of the model.")
     several, folder = [targets] if isinstance(targets, str | Run) else targets, Path(runs_folder)
     names = [target.id if isinstance(target, Run) else target for target in several]
-    served = None if endpoint is None or model is None else endpoint_of(endpoint, model, api_key_env)
-    if not names and served is None:
-        raise RlfError("got no target. Name a run, a folder or a Hugging Face id, or an endpoint and its model.")
+    served = endpoint_of(endpoint, model, api_key_env)
     changes = tuple(to_texts(overrides))
     asked = Asked(tuple(to_paths(spec)), changes, data, num_samples, temperature, greedy, limit, max_concurrency)
     with as_command(), stops.heeded():

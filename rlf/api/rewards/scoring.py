@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, ClassVar
 from rlf.core.callables import forget_edited
 from rlf.core.errors import Fault, RlfError, SpecError
 from rlf.plan.compiler import compile as compile_plan
-from rlf.rewards.examples import Trial, try_terms
+from rlf.rewards.examples import Trial as Trial
+from rlf.rewards.examples import try_terms
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.saved import read_saved
 from rlf.rewards.term import RewardContext, Term
@@ -27,22 +28,6 @@ from rlf.tools import Executor, ToolDeclaration
 from rlf.training.advantages import find_missing, recompute_advantages
 from rlf.training.counting import counts
 from rlf.types import Score, Scored, Trajectory
-
-__all__ = [
-    "Rescored",
-    "Rescoring",
-    "RewardFile",
-    "Saved",
-    "Trial",
-    "load_rewards",
-    "rescore",
-    "rescoring_spec",
-    "saved_in_file",
-    "saved_in_run",
-    "score",
-    "tell",
-    "try_rewards",
-]
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -15,19 +15,6 @@ from rlf.lineage.reader import Reader
 from rlf.lineage.records import EVALUATION, SWEEP, Run
 from rlf.plan.values import leaves
 
-__all__ = [
-    "KeyPair",
-    "KeyRuns",
-    "KeyValue",
-    "PlanChange",
-    "PlanValues",
-    "find_changes",
-    "last_run",
-    "plan_leaves",
-    "read_key",
-    "read_plans",
-    "varied_keys",
-]
 _MAX_RUNS = 200
 """Newest runs of a spec that are compared."""
 _MAX_PLANS = 1_000

@@ -10,24 +10,15 @@ from typing import Any
 from rlf.chat.tokenizer import load_tokenizer
 from rlf.core.errors import RlfError
 from rlf.core.registry import nearest
-from rlf.lineage.reader import Reader
-from rlf.lineage.records import TRAIN, FoundCall, Run, StoredTrajectory, TrajectoryFilter
-from rlf.reports.trace import find, find_flipped
+from rlf.lineage.reader import Reader as Reader
+from rlf.lineage.records import TRAIN as TRAIN
+from rlf.lineage.records import FoundCall, TrajectoryFilter
+from rlf.lineage.records import Run as Run
+from rlf.lineage.records import StoredTrajectory as StoredTrajectory
+from rlf.reports.trace import find as find
+from rlf.reports.trace import find_flipped as find_flipped
 from rlf.spec.looking.model_folder import model_location
 from rlf.types import FailureClass, Outcome, RunStatus
-
-__all__ = [
-    "TRAIN",
-    "Reader",
-    "Run",
-    "StoredTrajectory",
-    "find",
-    "find_calls",
-    "find_flipped",
-    "follow_trajectories",
-    "token_decoder",
-    "wanted_trajectories",
-]
 
 _POLL_S = 0.5
 

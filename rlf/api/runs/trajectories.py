@@ -10,31 +10,13 @@ from rlf.api.runs.openings import Openings
 from rlf.api.runs.tokens import token_texts
 from rlf.core.errors import RlfError
 from rlf.lineage.reader import Reader
-from rlf.lineage.records import (
-    Asked,
-    RunLine,
-    StoredTrajectory,
-    TrajectoryFilter,
-    TrajectoryOrder,
-    TrajectorySummary,
-)
+from rlf.lineage.records import Asked, RunLine, StoredTrajectory, TrajectorySummary
+from rlf.lineage.records import TrajectoryFilter as TrajectoryFilter
+from rlf.lineage.records import TrajectoryOrder as TrajectoryOrder
 from rlf.reports.pages.turns import Side, side
 from rlf.reports.trace import find, find_flipped
 from rlf.types.trajectory import Trajectory
 
-__all__ = [
-    "Answers",
-    "Listed",
-    "TokenPage",
-    "TrajectoryFilter",
-    "TrajectoryOrder",
-    "TrajectoryPage",
-    "TrajectoryView",
-    "page_trajectories",
-    "read_answers",
-    "read_tokens",
-    "read_trajectory",
-]
 _MAX_SIDES = 64
 """Answers to one question that are read whole."""
 _MAX_WALKED = 500

@@ -15,29 +15,18 @@ from rlf.core.machine import machine_memory_bytes
 from rlf.core.plain_json import Jsonable
 from rlf.engines.engine import engine_of
 from rlf.plan import Plan
-from rlf.plan.estimate import GpuMemory, Memory, Part, Work, estimate_work
+from rlf.plan.estimate import GpuMemory as GpuMemory
+from rlf.plan.estimate import Memory, estimate_work
+from rlf.plan.estimate import Part as Part
+from rlf.plan.estimate import Work as Work
 from rlf.plan.model_shape import ModelShape, shape_of
-from rlf.plan.values import Difference, PlannedValue, differences, planned_values
+from rlf.plan.values import Difference, differences, planned_values
+from rlf.plan.values import PlannedValue as PlannedValue
 from rlf.reports.power import Power, power_of, power_words
 from rlf.spec import InputFile, LoadedSpec
 from rlf.spec.looking.model_folder import folder_on_disk
 from rlf.spec.looking.weights import read_config, read_shapes
 from rlf.types.events import Notice
-
-__all__ = [
-    "Fit",
-    "GpuMemory",
-    "Part",
-    "PlanDifference",
-    "PlanReport",
-    "PlannedValue",
-    "StepTime",
-    "Work",
-    "compare_plans",
-    "parse_size",
-    "power_notices",
-    "report_plan",
-]
 
 # GB is 10^9 and GiB 2^30 bytes; without a unit a number would be ambiguous and is refused later.
 _SIZE = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?)\s*(?P<unit>GiB|GB|MiB|MB)?", re.IGNORECASE)

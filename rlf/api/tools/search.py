@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rlf.api.serving import listening, stopping
+from rlf.api.serving import listening, serve_app
 from rlf.core.machine import usable_cores
 from rlf.core.visitors import guard_visitors
 from rlf.data.corpus import Corpus, Passage, open_corpus
@@ -73,12 +73,5 @@ async def serve_search(corpus: Path, host: str, port: int, tell: Callable[[str],
     with listening(host, port) as listener, ThreadPoolExecutor(usable_cores(), "rlf-search") as threads:
         tell(f"opening {corpus}; the first time, an index is built beside it")
         opened = await asyncio.to_thread(open_corpus, corpus)
-        runner = web.AppRunner(search_app(opened, threads, host), access_log=None)
-        await runner.setup()
-        stopped = asyncio.Event()
-        with stopping(stopped.set):
-            await web.SockSite(runner, listener).start()
-            port = listener.getsockname()[1]
-            tell(f"{opened.num_passages:,} passages at http://{host}:{port}/retrieve")
-            await stopped.wait()
-        await runner.cleanup()
+        app = search_app(opened, threads, host)
+        await serve_app(app, listener, lambda url: tell(f"{opened.num_passages:,} passages at {url}/retrieve"))

@@ -22,7 +22,7 @@ from mcp_types import (
 )
 
 from rlf import __version__
-from rlf.api.serving import listening, stopping
+from rlf.api.serving import listening, stopping, url_of
 from rlf.core.visitors import VisitorGuard
 from rlf.tools import Executor, ToolDeclaration
 from rlf.tools.mcp.words import OUTCOME, SERVER_NAME, TRAJECTORY, TRAJECTORY_ENDED
@@ -120,5 +120,5 @@ async def serve_mcp_app(server: Server[dict[str, Any]], host: str, port: int, te
         )
         running = Quiet(config)
         with stopping(lambda: setattr(running, "should_exit", True)):
-            tell(f"http://{host}:{listener.getsockname()[1]}/mcp")
+            tell(f"{url_of(listener)}/mcp")
             await running.serve(sockets=[listener])

@@ -10,22 +10,11 @@ from typing import Any, ClassVar
 from rlf.core.errors import CheckError, RlfError
 from rlf.core.plain_json import Jsonable
 from rlf.tools import Executor, ToolDeclaration, run_examples
-from rlf.tools.bench import BenchReport, bench, percentiles
+from rlf.tools.bench import BenchReport, bench
+from rlf.tools.bench import percentiles as percentiles
 from rlf.tools.drill import DrillRun, drill
 from rlf.tools.examples import run_samples
 from rlf.types import ToolCall, ToolResult
-
-__all__ = [
-    "CalledTool",
-    "ToolBench",
-    "ToolTrial",
-    "TriedExample",
-    "bench_tool",
-    "call_tool",
-    "percentiles",
-    "refuse_failed",
-    "try_tools",
-]
 
 
 @dataclass(frozen=True, slots=True)

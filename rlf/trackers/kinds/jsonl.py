@@ -67,5 +67,5 @@ def _lines_before(path: Path, step: int) -> list[str]:
     """The whole lines of an earlier process that are about steps before this one."""
     if step == 1 or not path.is_file():
         return []
-    lines = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
-    return [line for line in lines if (json.loads(line)["step"] or 0) < step]
+    with path.open(encoding="utf-8", newline="\n") as file:
+        return [line for line in file if line.endswith("\n") and (json.loads(line)["step"] or 0) < step]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -159,16 +158,3 @@ def _answering(value: Any) -> Callable[[web.Request], Any]:
 
 async def _refuse(request: web.Request) -> web.Response:
     return web.json_response({"detail": _SESSIONLESS}, status=409)
-
-
-async def serve_app(app: web.Application, listener: Any, ended: asyncio.Event, tell: Callable[[str], None]) -> None:
-    """Serves until it is stopped."""
-    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=2)
-    await runner.setup()
-    try:
-        await web.SockSite(runner, listener).start()
-        host, port = listener.getsockname()[:2]
-        tell(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-        await ended.wait()
-    finally:
-        await runner.cleanup()
