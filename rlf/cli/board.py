@@ -16,6 +16,7 @@ from rlf.cli.parts import Parts
 from rlf.reports.evaluation import interval_of
 from rlf.reports.progress import Progress
 from rlf.reports.quantities import count, decimal, dollars, duration, percent, percent_range, visible
+from rlf.reports.sheets import label_grid
 from rlf.reports.sparkline import sparkline
 from rlf.types.events import EvaluationFinished
 
@@ -45,12 +46,8 @@ def board(info: RunInfo, progress: Progress, now_s: float, elapsed_s: float, wid
         elapsed_s: Seconds since this process began the run.
         width: Columns of the terminal.
     """
-    grid = Table.grid(padding=(0, 1, 0, 0), expand=True)
-    grid.add_column(width=_LABEL_WIDTH, style="dim", no_wrap=True)
-    grid.add_column(ratio=1)
     curve_width = max(8, min(_MAX_CURVE_WIDTH, width - _LABEL_WIDTH - _FIGURE_WIDTH - 14))
-    for label, content in _list_lines(progress, curve_width):
-        grid.add_row(label, content)
+    grid = label_grid(_list_lines(progress, curve_width), _LABEL_WIDTH)
     return Group(*_show_header(info), _show_bar(progress, now_s, elapsed_s), grid)
 
 
@@ -92,6 +89,7 @@ def _show_clock(progress: Progress, now_s: float, elapsed_s: float) -> Text:
 
 def _list_lines(progress: Progress, curve_width: int) -> Iterator[tuple[str, RenderableType]]:
     metrics = progress.metrics
+    policy = [f"{word} {decimal(metrics[name])}" for name, word in _POLICY_METRICS.items() if name in metrics]
     if "success" in metrics:
         yield "success", _show_curve(percent(metrics["success"]), progress, "success", curve_width, unit=True)
     if "reward/mean" in metrics:
@@ -102,7 +100,7 @@ def _list_lines(progress: Progress, curve_width: int) -> Iterator[tuple[str, Ren
         ("parsing", Parts((), alarms=_show_counts(metrics, "tools/parse_failure/"))),
         ("rollouts", _rollout_parts(metrics)),
         ("speed", _show_speed(metrics)),
-        ("policy", _policy_parts(metrics)),
+        ("policy", Parts(policy)),
         ("cost", cost_parts(progress.costs_usd)),
     ):
         if content:
@@ -169,10 +167,6 @@ def _show_speed(metrics: Mapping[str, float]) -> Parts:
     if "memory/peak_bytes" in metrics:
         parts.append(f"{metrics['memory/peak_bytes'] / 2**30:.1f} GiB")
     return Parts(parts)
-
-
-def _policy_parts(metrics: Mapping[str, float]) -> Parts:
-    return Parts([f"{word} {decimal(metrics[name])}" for name, word in _POLICY_METRICS.items() if name in metrics])
 
 
 def cost_parts(costs_usd: Mapping[str, float]) -> Parts:

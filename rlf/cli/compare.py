@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
     from rlf.reports.compare.arms import Arm
 
-_MATRIX_FLIPS = 512
-"""Questions for each arm whose first differing turn is looked for."""
-
 
 def compare_runs(
     names: Annotated[
@@ -59,9 +56,9 @@ def compare_runs(
     """Compare runs: what differs between them, how their results differ, and whether that is more than chance."""
     from rlf.api.lineage import open_reader
     from rlf.api.runs import compare
-    from rlf.api.runs.openings import Openings
+    from rlf.api.runs.openings import openings_of
     from rlf.reports.compare.arms import read_arms
-    from rlf.reports.compare.examples import read_examples
+    from rlf.reports.compare.examples import MATRIX_FLIPS, read_examples
     from rlf.reports.compare.page import page
     from rlf.reports.compare.table import csv_text
     from rlf.reports.compare.view import comparison_view
@@ -78,8 +75,8 @@ def compare_runs(
             view, as_page = partial(seeds_view, found), partial(seeds_page, found, arms)
         else:
             quiet = (as_markdown or as_csv or as_json) and html is None
-            examples = [] if quiet else read_examples(reader, found, max(flips, _MATRIX_FLIPS))
-            arms, openings = found.arms, {arm.letter: Openings(arm.members[0].run) for arm in found.arms}
+            examples = [] if quiet else read_examples(reader, found, max(flips, MATRIX_FLIPS))
+            arms, openings = found.arms, openings_of(found)
             view = partial(comparison_view, found, examples, flips, openings)
             as_page = partial(page, found, examples, openings)
     if html is not None:

@@ -126,7 +126,7 @@ def _render_page(run_ids: Sequence[str], runs_folder: Path) -> str:
     """One page: of several evaluations their comparison, question by question."""
     from rlf.api.lineage import open_reader
     from rlf.api.runs.compare import compare_runs
-    from rlf.api.runs.openings import Openings
+    from rlf.api.runs.openings import Openings, openings_of
     from rlf.reports.compare.comparison import Comparison
     from rlf.reports.compare.examples import read_examples
     from rlf.reports.compare.page import page
@@ -139,8 +139,7 @@ def _render_page(run_ids: Sequence[str], runs_folder: Path) -> str:
             return run_page(read_report(reader, run_ids[0]), reader.evaluations(run_ids[0]), Openings(run))
         found = compare_runs(reader, run_ids)
         assert isinstance(found, Comparison)
-        openings = {arm.letter: Openings(arm.members[0].run) for arm in found.arms}
-        return page(found, read_examples(reader, found, 512), openings)
+        return page(found, read_examples(reader, found), openings_of(found))
 
 
 def _print_end(

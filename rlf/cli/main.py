@@ -26,29 +26,8 @@ from rlf.core.logs import configure
 from rlf.core.search_path import import_from
 from rlf.core.stops import heed_signals
 
-COMMANDS = {
-    "init": "init",
-    "check": "check",
-    "plan": "plan",
-    "run": "run",
-    "resume": "resume",
-    "rehearse": "rehearse",
-    "eval": "evaluate",
-    "chat": "chat",
-    "serve": "serve",
-    "web": "web",
-    "export": "export",
-    "trace": "trace",
-    "schema": "schema",
-    "doctor": "doctor",
-    "runs": "runs_app",
-    "format": "format_app",
-    "tools": "tools_app",
-    "rewards": "rewards_app",
-    "judge": "judge_app",
-    "env": "env_app",
-}
-"""What each command is in the module `rlf.cli.COMMAND`: a function, or a group of commands."""
+COMMANDS = tuple(name for summaries in SECTIONS.values() for name in summaries)
+"""Each is a function of the module of its name in `rlf.cli`, or a group of commands there, e.g. `runs_app`."""
 
 
 class _Commands(TyperGroup):
@@ -63,7 +42,7 @@ class _Commands(TyperGroup):
         width = max(map(len, COMMANDS))
         for title, summaries in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl([(name.ljust(width), summaries[name]) for name in summaries if name in COMMANDS])
+                formatter.write_dl([(name.ljust(width), summary) for name, summary in summaries.items()])
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A command; a name that is none loads them all, since the message names those that are near."""
@@ -112,12 +91,12 @@ class _Group(TyperGroup):
 
 
 def _load_command(name: str) -> Any:
-    found = getattr(importlib.import_module(f"rlf.cli.{name}"), COMMANDS[name])
-    if isinstance(found, typer.Typer):
+    names = vars(importlib.import_module(f"rlf.cli.{name}"))
+    if (found := names.get(f"{name}_app")) is not None:
         found.info.cls, found.rich_markup_mode = _Group, None
         return typer.main.get_group(found)
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-    alone.command(name)(found)
+    alone.command(name)(names["evaluate" if name == "eval" else name])
     return typer.main.get_command(alone)
 
 

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import StatisticsError, correlation, fmean
 
 from rlf.reports.statistics import Estimate, Interval, welch_interval, wilson_interval
 from rlf.rewards.judging.kappa import cohen_kappa
@@ -61,7 +61,7 @@ def spearman(one: Sequence[float], other: Sequence[float]) -> float | None:
     """Pearson's correlation of the ranks, ties sharing theirs, Spearman 1904. None where either never varies."""
     from scipy.stats import rankdata
 
-    return _pearson_correlation(rankdata(one).tolist(), rankdata(other).tolist()) if one else None
+    return _pearson_correlation(rankdata(one).tolist(), rankdata(other).tolist())
 
 
 def length_bias(scores: Sequence[float], lengths: Sequence[int], labels: Sequence[float]) -> float | None:
@@ -114,7 +114,8 @@ def _winner_sign(value: float) -> int:
 
 
 def _pearson_correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
-    mean_one, mean_other = fmean(one), fmean(other)
-    xs, ys = [x - mean_one for x in one], [y - mean_other for y in other]
-    size = math.sqrt(sum(x * x for x in xs) * sum(y * y for y in ys))
-    return sum(x * y for x, y in zip(xs, ys, strict=True)) / size if size else None
+    """None where either never varies."""
+    try:
+        return correlation(one, other)
+    except StatisticsError:
+        return None

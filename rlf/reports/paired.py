@@ -51,7 +51,7 @@ def flips_interval(num_gained: int, num_lost: int, num_pairs: int, confidence: f
     found = _find_limits(num_gained, num_lost, num_pairs, z * math.sqrt(num_pairs / max(1, num_pairs - 1)))
     rejected = mcnemar(num_gained, num_lost) <= 1 - confidence + _ROUNDING
     if rejected and found.low <= 0 <= found.high:
-        return _find_limits(num_gained, num_lost, num_pairs, z)
+        return tango_interval(num_gained, num_lost, num_pairs, confidence)
     return found
 
 

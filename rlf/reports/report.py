@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.rule import Rule
-from rich.table import Table
 from rich.text import Text
 
 from rlf.core.hashing import short
@@ -20,8 +19,8 @@ from rlf.reports.costs import costs_table
 from rlf.reports.judges import JudgeTotals, judge_totals
 from rlf.reports.opening import ReadOpening, no_opening
 from rlf.reports.overview import STATUS_STYLES, elapsed_s
-from rlf.reports.quantities import decimal, duration, latency, percent, visible
-from rlf.reports.sheets import plain_table
+from rlf.reports.quantities import counted, decimal, duration, latency, percent, visible
+from rlf.reports.sheets import label_grid, plain_table
 from rlf.reports.sparkline import sparkline
 from rlf.reports.summary import Summary, change_view, example_parts, summarize
 from rlf.reports.verdict import Verdict, judge_record, verdict_text
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from rlf.lineage.records import Change, Checkpoint, Cost, LoggedEvent, Note, Run, Step, ToolCallSummary
 
 _CURVE_WIDTH = 48
-_LABEL_WIDTH = 11
 _NUM_NOTICES = 8
 
 
@@ -80,7 +78,7 @@ def report_view(report: Report, options: str = "", opening: ReadOpening = no_ope
     """Renders a report, its result first and what it was made from last; to be printed as `summary_view` says."""
     parts: list[RenderableType] = [_show_title(report.run), _show_status(report.run), verdict_text(report.verdict)]
     parts += [change_view(report.summary, report.verdict.line), Text()]
-    parts.append(_make_grid(_show_course(report)))
+    parts.append(label_grid(_show_course(report)))
     if report.tools:
         parts += [Text(), plain_table(TOOL_COLUMNS, tool_rows(report.tools), left=("tool", "outcomes"))]
     if report.judges:
@@ -88,16 +86,7 @@ def report_view(report: Report, options: str = "", opening: ReadOpening = no_ope
     if report.costs:
         parts += [Text(), costs_table(report.costs)]
     parts += [*example_parts(report.summary, options, opening), Text()]
-    return Group(*parts, _make_grid(_show_origin(report.run, options)))
-
-
-def _make_grid(rows: Iterable[tuple[str, Text]]) -> Table:
-    grid = Table.grid(padding=(0, 1, 0, 0), expand=True)
-    grid.add_column(width=_LABEL_WIDTH, style="dim", no_wrap=True)
-    grid.add_column(ratio=1)
-    for label, content in rows:
-        grid.add_row(label, content)
-    return grid
+    return Group(*parts, label_grid(_show_origin(report.run, options)))
 
 
 def _show_title(run: Run) -> RenderableType:
@@ -127,8 +116,12 @@ def _show_origin(run: Run, options: str) -> Iterator[tuple[str, Text]]:
     """What the run was made from."""
     for label, words in origin_facts(run):
         yield label, Text(visible(words), overflow="fold")
-    count = "1 file" if len(run.record.files) == 1 else f"{len(run.record.files)} files"
-    yield "made from", Text(f"{count}: rlf runs show {run.record.id} --lineage{options}", no_wrap=True)
+    yield (
+        "made from",
+        Text(
+            f"{counted(len(run.record.files), 'file')}: rlf runs show {run.record.id} --lineage{options}", no_wrap=True
+        ),
+    )
 
 
 def origin_facts(run: Run) -> Iterator[tuple[str, str]]:

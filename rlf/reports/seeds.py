@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlf.reports.compare.arms import Arm
-from rlf.reports.pages.curves import Course, further_charts, main_charts
+from rlf.reports.compare.page import courses_of
+from rlf.reports.pages.curves import further_charts, main_charts
 from rlf.reports.pages.render import render
 from rlf.reports.quantities import visible
 from rlf.reports.sheets import Sheet, sheet_markdown
@@ -31,8 +32,7 @@ def seeds_page(report: SeedReport, arms: Sequence[Arm]) -> str:
 
 def seeds_values(report: SeedReport, arms: Sequence[Arm]) -> dict[str, Any]:
     """What the template shows."""
-    courses = [Course(arm.letter, [m.steps for m in arm.members], [m.evaluations for m in arm.members]) for arm in arms]
-    sweep = report.sweep
+    courses, sweep = courses_of(arms), report.sweep
     return {
         "title": f"{visible(sweep.name)} · {sweep.run_id}",
         "verdicts": [mean_words(report)],

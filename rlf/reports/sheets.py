@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
     from rich.text import Text
 
@@ -48,6 +49,18 @@ def plain_table(
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def label_grid(rows: Iterable[tuple[str, RenderableType]], width: int = 11) -> Table:
+    """Contents with a muted label before each. Args: width: of the labels, in columns."""
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 1, 0, 0), expand=True)
+    grid.add_column(width=width, style="dim", no_wrap=True)
+    grid.add_column(ratio=1)
+    for row in rows:
+        grid.add_row(*row)
+    return grid
 
 
 def sheet_markdown(sheet: Sheet) -> str:

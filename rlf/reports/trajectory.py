@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from rlf.reports.margin import Margin
 from rlf.reports.quantities import counted, decimal, dollars, latency, visible
+from rlf.reports.sheets import label_grid
 from rlf.types.score import Score, Scored, ScoreState, ScoreUsage
 from rlf.types.tool import Outcome, ToolResult
 from rlf.types.trajectory import CallRecord, ParseFailure, Trajectory, Turn
@@ -41,15 +41,12 @@ def trajectory_view(
         max_lines: Lines shown of each text; None shows all.
         sampled: What is shown of each turn's sampled text, in place of its ordinary look.
     """
-    grid = Table.grid(padding=(0, 1, 0, 0), expand=True)
-    grid.add_column(width=_LABEL_WIDTH, style="dim", no_wrap=True)
-    grid.add_column(ratio=1)
     texts = [_style_sampled(turn.text) for turn in scored.trajectory.turns] if sampled is None else sampled
+    rows = list(_list_rows(scored, max_lines, texts, with_system=not opening))
     if opening:
-        grid.add_row("system", Margin(_style_sampled(opening, _PROMPT_STYLE), FED_MARK, _PROMPT_STYLE, max_lines))
-    for label, content in _list_rows(scored, max_lines, texts, with_system=not opening):
-        grid.add_row(label, content)
-    return Group(_show_heading(scored.trajectory), grid)
+        shown = Margin(_style_sampled(opening, _PROMPT_STYLE), FED_MARK, _PROMPT_STYLE, max_lines)
+        rows.insert(0, ("system", shown))
+    return Group(_show_heading(scored.trajectory), label_grid(rows, _LABEL_WIDTH))
 
 
 def legend() -> Text:

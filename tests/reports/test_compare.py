@@ -23,7 +23,7 @@ from rlf.reports.compare.differences import Cause, differences
 from rlf.reports.compare.examples import read_examples
 from rlf.reports.compare.flips import flip_matrix
 from rlf.reports.compare.names import named_by_difference
-from rlf.reports.compare.outcomes import Basis, contrast, outcome
+from rlf.reports.compare.outcomes import Basis, contrasts, outcome
 from rlf.reports.compare.page import page
 from rlf.reports.compare.sheets import markdown, sheets
 from rlf.reports.compare.table import HEADER, csv_text
@@ -36,6 +36,10 @@ from .synthetic import events, run_record
 from .test_summary import tried
 
 RATES = (3e-4, 3e-5)
+
+
+def contrast(left: Arm, right: Arm, mode: str) -> Any:
+    return contrasts([left, right], mode)[0]
 
 
 def recorded(seed: int, rate: float) -> Any:

@@ -109,8 +109,8 @@ def _mcp(source: str) -> tuple[dict[str, Any], list[str]]:
     if source.startswith(("http://", "https://")):
         server: dict[str, Any] = {"url": source}
     else:
-        command, *arguments = split_command(source)
-        server = {"command": command, "args": arguments}
+        command, *words = split_command(source)
+        server = {"command": command, "args": words}
     listing = listing_of(McpServer.model_validate({**server, "start_timeout_s": 60}))
     life: dict[str, Any] = {}
     notes: list[str] = []

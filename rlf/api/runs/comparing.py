@@ -12,10 +12,10 @@ from rlf.lineage.reader import Reader
 from rlf.lineage.records import Evaluation, StoredTrajectory, TrajectoryFilter
 from rlf.reports.compare.arms import Arm, read_arms
 from rlf.reports.compare.comparison import Comparison, title_of
-from rlf.reports.compare.examples import Example, read_examples
-from rlf.reports.compare.flips import KindRows, first_difference, flip_matrix, question_of
+from rlf.reports.compare.examples import Example, pair_of, read_examples
+from rlf.reports.compare.flips import KindRows, flip_matrix, question_of
 from rlf.reports.compare.sheets import sheets
-from rlf.reports.pages.turns import SidePair, beside, side
+from rlf.reports.pages.turns import SidePair
 from rlf.reports.sheets import Sheet
 from rlf.reports.sweep import SeedReport
 
@@ -114,12 +114,9 @@ def view_question(
         if letter not in arms:
             raise RlfError(f"arm: got {letter!r}; expected one of {', '.join(arms)}.")
     stored = [_last_answer(reader, arms[letter], mode, task_id) for letter in letters]
-    left, right = (
-        side(letter, one, openings(arms[letter].runs[0])(one.scored.trajectory))
-        for letter, one in zip(letters, stored, strict=True)
-    )
     example = Example(task_id, letters[0], stored[0], letters[1], stored[1])
-    return QuestionView(task_id, question_of(example), *letters, beside(left, right), first_difference(example))
+    pair = pair_of(example, {letter: openings(arms[letter].runs[0]) for letter in letters})
+    return QuestionView(task_id, question_of(example), *letters, pair, pair.first_difference)
 
 
 def _last_answer(reader: Reader, arm: Arm, mode: str | None, task_id: str) -> StoredTrajectory:

@@ -18,6 +18,8 @@ from rlf.types.trajectory import Trajectory
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rlf.reports.compare.comparison import Comparison
+
 
 class Openings:
     """Reads the openings of one run's trajectories; the tokenizer is loaded for the first."""
@@ -67,6 +69,11 @@ class Openings:
         tools = [tool["name"] for tool in self._spec.get("tools", ()) if not tool.get("hidden")]
         lines = [*sorted(texts), *([f"tools: {', '.join(tools)}"] if tools else [])]
         return "\n".join([*lines, f"(as the plan says: {why})"]) if lines else ""
+
+
+def openings_of(found: Comparison) -> dict[str, Openings]:
+    """The openings of each arm's first run, by the arm's letter."""
+    return {arm.letter: Openings(arm.members[0].run) for arm in found.arms}
 
 
 def _slow_decoder(folder: str) -> Callable[[Sequence[int]], str] | None:

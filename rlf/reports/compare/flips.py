@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from rlf.lineage.records import TrajectorySummary
 from rlf.reports.compare.comparison import Comparison
-from rlf.reports.compare.examples import Example
-from rlf.reports.pages.turns import beside, side
+from rlf.reports.compare.examples import Example, pair_of
 from rlf.reports.quantities import visible
 
 
@@ -77,7 +76,7 @@ def _make_flip_row(
         kind=next((item.kind for item in items if item is not None and item.kind), ""),
         question=next((question_of(example) for example in examples if example is not None), ""),
         successes=tuple(None if item is None or item.reward is None else item.success for item in items),
-        turns=tuple(None if example is None else first_difference(example) for example in examples),
+        turns=tuple(None if example is None else pair_of(example, {}).first_difference for example in examples),
     )
 
 
@@ -101,12 +100,6 @@ def question_of(example: Example) -> str:
     """The last message of the prompt, in one line."""
     messages = example.left.scored.trajectory.task.messages
     return visible(" ".join(messages[-1].content.split()) if messages else example.task_id)
-
-
-def first_difference(example: Example) -> int | None:
-    """The first turn, from 1, that the two sides sampled differently or got another result in; None where none is."""
-    left, right = side("", example.left, ""), side("", example.right, "")
-    return beside(left, right).first_difference
 
 
 def turn_words(turns: Counter[int]) -> str:

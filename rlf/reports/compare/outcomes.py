@@ -200,11 +200,6 @@ def _judge_contrast(found: Contrast, finding: Finding | None, num_compared: int)
     )
 
 
-def contrast(left: Arm, right: Arm, mode: str) -> Contrast | None:
-    """An arm against the baseline, as the only one. None where a side was not evaluated in the mode."""
-    return contrasts([left, right], mode)[0]
-
-
 Side = list[dict[str, float]]
 
 

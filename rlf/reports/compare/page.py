@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rlf.reports.compare.arms import Arm
 from rlf.reports.compare.comparison import Comparison, title_of
-from rlf.reports.compare.examples import Example
+from rlf.reports.compare.examples import Example, first_of_each, pair_of
 from rlf.reports.compare.flips import flip_matrix, question_of, turn_words
 from rlf.reports.compare.sheets import sheets
-from rlf.reports.opening import ReadOpening, no_opening
+from rlf.reports.opening import ReadOpening
 from rlf.reports.pages.curves import Course, further_charts, main_charts
 from rlf.reports.pages.render import render
-from rlf.reports.pages.turns import SidePair, beside, side
+from rlf.reports.pages.turns import SidePair
 from rlf.reports.power import power_words
 
 _MAX_FLIPS = 100
@@ -34,16 +35,14 @@ class _Flip:
 
 def page(found: Comparison, examples: Sequence[Example], openings: Mapping[str, ReadOpening] | None = None) -> str:
     """The page as HTML; it loads nothing, and what models and tools wrote stays text in it."""
-    courses = courses_of(found)
+    courses = courses_of(found.arms)
     charts = {"charts": main_charts(courses), "more_charts": further_charts(courses)}
     return render("compare.html", **page_values(found, examples, openings), **charts)
 
 
-def courses_of(found: Comparison) -> list[Course]:
+def courses_of(arms: Sequence[Arm]) -> list[Course]:
     """The runs of each arm."""
-    return [
-        Course(arm.letter, [m.steps for m in arm.members], [m.evaluations for m in arm.members]) for arm in found.arms
-    ]
+    return [Course(arm.letter, [m.steps for m in arm.members], [m.evaluations for m in arm.members]) for arm in arms]
 
 
 def page_values(
@@ -56,7 +55,7 @@ def page_values(
         openings: Reads what an arm's policy saw before the question, by the arm's letter.
     """
     tables = sheets(found)
-    flips = list(_make_flips(examples, openings or {}))
+    flips = [_make_flip(example, openings or {}) for example in first_of_each(examples, _MAX_FLIPS)]
     num_flips = sum(len(contrast.flips) for contrast in found.contrasts if contrast is not None)
     return {
         "title": title_of(found),
@@ -74,24 +73,12 @@ def page_values(
     }
 
 
-def _make_flips(examples: Sequence[Example], openings: Mapping[str, ReadOpening]) -> Iterator[_Flip]:
-    num_shown: dict[str, int] = {}
-    for example in examples:
-        num_shown[example.right_letter] = num_shown.get(example.right_letter, 0) + 1
-        if num_shown[example.right_letter] <= _MAX_FLIPS:
-            yield _make_flip(example, openings)
-
-
 def _make_flip(example: Example, openings: Mapping[str, ReadOpening]) -> _Flip:
-    left, right = (
-        side(letter, stored, openings.get(letter, no_opening)(stored.scored.trajectory))
-        for letter, stored in ((example.left_letter, example.left), (example.right_letter, example.right))
-    )
     return _Flip(
         example.right_letter,
         example.task_id,
         example.right.summary.kind or "",
         question_of(example),
         (example.right.summary.success or 0.0) > (example.left.summary.success or 0.0),
-        beside(left, right),
+        pair_of(example, openings),
     )

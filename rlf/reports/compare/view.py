@@ -13,7 +13,7 @@ from rich.text import Text
 from rlf.lineage.records import StoredTrajectory
 from rlf.reports.compare.arms import Arm
 from rlf.reports.compare.comparison import Comparison, title_of
-from rlf.reports.compare.examples import Example
+from rlf.reports.compare.examples import Example, first_of_each
 from rlf.reports.compare.flips import FlipRow, KindRows, flip_matrix, turn_words
 from rlf.reports.compare.sheets import sheets
 from rlf.reports.opening import ReadOpening, no_opening
@@ -54,19 +54,11 @@ def comparison_view(
         parts += [_show_table(sheet), Text()]
     parts += _show_curves(found)
     parts += _show_questions(found, examples)
-    for example in _first_of_each(examples, num_shown):
+    for example in first_of_each(examples, num_shown):
         parts += [_show_example(example, openings or {}), Text()]
     for sheet in tables.origins:
         parts += [_show_table(sheet), Text()]
     return Group(*parts[:-1])
-
-
-def _first_of_each(examples: Sequence[Example], number: int) -> Iterator[Example]:
-    num_seen: Counter[str] = Counter()
-    for example in examples:
-        num_seen[example.right_letter] += 1
-        if num_seen[example.right_letter] <= number:
-            yield example
 
 
 def _show_questions(found: Comparison, examples: Sequence[Example]) -> Iterator[RenderableType]:

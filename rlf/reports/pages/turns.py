@@ -69,7 +69,7 @@ class SidePair:
 
     @property
     def first_difference(self) -> int | None:
-        """The first turn that differs."""
+        """The first turn, from 1, that was sampled differently or had another result; None where none is."""
         return next((pair.number for pair in self.turns if pair.differs), None)
 
 

@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse
 
 from rlf.api.lineage import Reader
 from rlf.api.runs.compare import compare_runs
-from rlf.api.runs.openings import Openings
+from rlf.api.runs.openings import openings_of
 from rlf.core.errors import RlfError
 from rlf.reports.compare.arms import read_arms
 from rlf.reports.compare.comparison import Comparison
@@ -26,8 +26,6 @@ from rlf.web.pages.render import lineage, page, site_of
 
 router = APIRouter(include_in_schema=False)
 
-_MATRIX_FLIPS = 512
-"""Questions for each arm whose first differing turn is looked for."""
 _NUM_OFFERED = 40
 
 
@@ -64,11 +62,9 @@ def _compared(request: Request, reader: Reader, names: Sequence[str], mode: str 
 
 def comparison_values(reader: Reader, found: Comparison) -> dict[str, Any]:
     """What the template shows of a comparison."""
-    examples = read_examples(reader, found, _MATRIX_FLIPS)
-    openings = {arm.letter: Openings(arm.members[0].run) for arm in found.arms}
-    courses = courses_of(found)
+    courses = courses_of(found.arms)
     charts = {
         "charts": [asdict(chart) for chart in main_curves(courses)],
         "more_charts": [asdict(chart) for chart in further_curves(courses)],
     }
-    return page_values(found, examples, openings) | charts
+    return page_values(found, read_examples(reader, found), openings_of(found)) | charts
