@@ -116,12 +116,8 @@ def _show_origin(run: Run, options: str) -> Iterator[tuple[str, Text]]:
     """What the run was made from."""
     for label, words in origin_facts(run):
         yield label, Text(visible(words), overflow="fold")
-    yield (
-        "made from",
-        Text(
-            f"{counted(len(run.record.files), 'file')}: rlf runs show {run.record.id} --lineage{options}", no_wrap=True
-        ),
-    )
+    files = counted(len(run.record.files), "file")
+    yield "made from", Text(f"{files}: rlf runs show {run.record.id} --lineage{options}", no_wrap=True)
 
 
 def origin_facts(run: Run) -> Iterator[tuple[str, str]]:
