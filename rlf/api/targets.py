@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from rlf.types.policy import Host
 
-NEWEST = "newest"
 NO_TARGET = "got no target. Name a run, a folder or a Hugging Face id, or write `--endpoint URL --model NAME`."
+NEWEST = "newest"
 
 
 @dataclass(frozen=True, slots=True)

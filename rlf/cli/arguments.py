@@ -69,8 +69,8 @@ Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 tak
 McpTransport = Annotated[
     Literal["stdio", "http"] | None, typer.Option("--mcp", help="Serve MCP clients.", show_default=False)
 ]
-HtmlFile = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write one self-contained page.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
+HtmlFile = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write one self-contained page.")]
 CertificateFile = Annotated[
     Path | None,
     typer.Option("--certificate", help="Serve over TLS with this certificate (PEM).", show_default=False),
