@@ -21,7 +21,7 @@ from rlf.core.errors import CheckError
 from rlf.reports.quantities import decimal
 
 if TYPE_CHECKING:
-    from rlf.api.env.build import Built, Estimate, ShownTask, ShownWorld
+    from rlf.api.env.build import Built, ShownTask, ShownWorld
 
 _MOST_REASONS = 8
 
@@ -46,10 +46,13 @@ def build_env(
 
     if dry_run:
         estimate = build.estimate_build(file, overrides or [])
-        print_result("env build", estimate, as_json, lambda: _estimate_table(estimate))
+        counts = estimate.counts.items()
+        rows = [(name, decimal(value) if value % 1 else f"{value:.0f}") for name, value in counts]
+        print_result("env build", estimate, as_json, facts_table([("out", str(estimate.out)), *rows]))
         return
     built = build.build_env(file, overrides or [], _print_progress, ftrl=form == "ftrl", fresh=fresh)
-    print_result("env build", built, as_json, lambda: _show_built(built))
+    lines = "\n".join([f"{built.out}: {built.num_tasks} tasks", *map(str, built.ftrl)])
+    print_result("env build", built, as_json, lambda: Group(lines, *_show_certificate(built)))
     failed = [gate.name for gate in built.certificate.gates if not gate.holds]
     if failed:
         raise CheckError(
@@ -98,16 +101,6 @@ def show_env(
         return
     shown = show_world(files[0], task)
     print_result("env show", shown, as_json, lambda: _show_world(shown))
-
-
-def _estimate_table(estimate: Estimate) -> Any:
-    rows = [(name, decimal(value) if value % 1 else f"{value:.0f}") for name, value in estimate.counts.items()]
-    return facts_table([("out", str(estimate.out)), *rows])
-
-
-def _show_built(built: Built) -> Any:
-    lines = [f"{built.out}: {built.num_tasks} tasks", *(str(path) for path in built.ftrl)]
-    return Group("\n".join(lines), *_show_certificate(built))
 
 
 def _show_world(shown: ShownWorld) -> Any:

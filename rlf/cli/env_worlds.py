@@ -21,7 +21,7 @@ from rlf.core.errors import CheckError, RlfError
 from rlf.reports.quantities import visible
 
 if TYPE_CHECKING:
-    from rlf.api.env.worlds import Action, DescribedWorld, Happened, Page, Played, Scene, Verdict
+    from rlf.api.env.worlds import Action, DescribedWorld, Happened, Page, Scene, Verdict
 
 NumTasks = Annotated[int, typer.Option("--tasks", min=1, help="Tasks of the training data to try.")]
 Tolerance = Annotated[
@@ -181,7 +181,8 @@ def play_world(
     played = asyncio.run(worlds.play(spec, chosen, act))
     for line in (line for step in played.steps[num_shown:] for line in _show_happened(step)):
         tell(line)
-    print_result("env play", played, as_json, lambda: _ending_line(played))
+    scores = ", ".join(f"{name} {value:g}" for name, value in played.scores)
+    print_result("env play", played, as_json, f"{len(played.steps)} actions; scores: {scores or 'none'}")
     if played.failure is not None:
         raise CheckError(played.failure)
 
@@ -200,11 +201,6 @@ def _show_happened(step: Happened) -> list[str]:
     lines = [step.said] if step.said else []
     lines += [f"  {change.difference}" for change in step.changes if change.difference]
     return lines + ([] if step.reward is None else [f"  reward {step.reward:g}"])
-
-
-def _ending_line(played: Played) -> str:
-    scores = ", ".join(f"{name} {value:g}" for name, value in played.scores)
-    return f"{len(played.steps)} actions; scores: {scores or 'none'}"
 
 
 def _read_action(line: str, scene: Scene) -> Action:

@@ -17,7 +17,7 @@ from rlf.cli.envelope import print_result
 from rlf.cli.foreign import NoImport, announced
 from rlf.cli.output import facts_table, plain_table, stdout_console
 from rlf.core.errors import RlfError
-from rlf.reports.quantities import duration, visible
+from rlf.reports.quantities import counted, duration, visible
 
 if TYPE_CHECKING:
     from rlf.api.specs.planning import GpuMemory, Part, PlanDifference, PlannedValue, PlanReport, Work
@@ -58,7 +58,8 @@ def plan(
 def _print_report(console: Console, report: PlanReport) -> None:
     console.print(Text(f"{report.name}: plan {report.plan_hash}", "bold"))
     console.print(_show_values(report.values), "", crop=False)
-    console.print(_show_files(report), "", crop=False)
+    files = ((each.path, each.sha256[:12], each.role) for each in report.files)
+    console.print(plain_table(("file", "sha256", "role"), files), "", crop=False)
     console.print(facts_table(_show_work(report)), "", crop=False)
     if report.argv:
         console.print(Text("options of the job", "bold"))
@@ -91,7 +92,7 @@ def _iterate_options(options: Sequence[str]) -> Iterator[str]:
 
 def _print_gpu(console: Console, group: GpuMemory) -> None:
     each = "each of " if group.num_gpus > 1 else ""
-    console.print(Text(f"{group.holds}: {each}{group.num_gpus} GPU{'s' * (group.num_gpus > 1)}", "bold"))
+    console.print(Text(f"{group.holds}: {each}{counted(group.num_gpus, 'GPU')}", "bold"))
     for phase in group.phases:
         console.print(_show_parts(phase.parts), crop=False)
         console.print(f"{phase.name}: {size(phase.total_bytes)}\n")
@@ -102,13 +103,8 @@ def _print_gpu(console: Console, group: GpuMemory) -> None:
 def _show_values(values: tuple[PlannedValue, ...]) -> Table:
     table = plain_table(("value", "", "from"))
     for value in values:
-        origin = value.place if value.source == "file" else f"{value.source} {value.place}".strip()
-        table.add_row(value.path, _show_value(value.value), visible(origin), style=_STYLES.get(value.source, ""))
+        table.add_row(value.path, _show_value(value.value), _show_origin(value), style=_STYLES.get(value.source, ""))
     return table
-
-
-def _show_files(report: PlanReport) -> Table:
-    return plain_table(("file", "sha256", "role"), ((each.path, each.sha256[:12], each.role) for each in report.files))
 
 
 def _show_work(report: PlanReport) -> Iterator[tuple[str, str]]:
@@ -135,7 +131,7 @@ def _show_time(report: PlanReport) -> str:
     if time is None:
         return "unknown until a run of this plan has made a step"
     whole = duration(time.median_s * report.work.num_steps)
-    runs = f"{len(time.run_ids)} run{'s' * (len(time.run_ids) > 1)} on {', '.join(time.devices)}"
+    runs = f"{counted(len(time.run_ids), 'run')} on {', '.join(time.devices)}"
     return f"{whole} for the steps: {time.median_s:.2f} s each, median of {time.num_steps} steps of {runs}"
 
 
@@ -145,7 +141,7 @@ def _show_parts(parts: Sequence[Part]) -> Table:
 
 
 def _show_sum(report: PlanReport, total_bytes: int) -> Text:
-    count = f"{report.num_gpus} GPU{'s' * (report.num_gpus > 1)}"
+    count = f"{counted(report.num_gpus, 'GPU')}"
     what = f"{count}, the fullest" if report.gpus else "sum"
     text = Text(f"{what} {size(total_bytes)}, estimated", "bold")
     if report.fit is None:
@@ -167,8 +163,11 @@ def _print_difference(console: Console, found: PlanDifference) -> None:
 def _show_side(value: PlannedValue | None) -> Text:
     if value is None:
         return Text("absent", "dim")
-    origin = value.place if value.source == "file" else f"{value.source} {value.place}".strip()
-    return Text(_show_value(value.value)).append(f"  {visible(origin)}", "dim")
+    return Text(_show_value(value.value)).append(f"  {_show_origin(value)}", "dim")
+
+
+def _show_origin(value: PlannedValue) -> str:
+    return visible(value.place if value.source == "file" else f"{value.source} {value.place}".strip())
 
 
 def _show_value(value: Any) -> str:

@@ -52,16 +52,15 @@ def rehearse(
 
     if full:
         watch("rehearse", partial(rehearsals.run_in_full, files, overrides, vllm=vllm), runs_folder, as_json=as_json)
-    done = rehearsals.rehearse(files, overrides, vllm=vllm, tell=_tell_json if as_json else _print_stage)
+
+    def tell(stage: Stage) -> None:
+        if as_json:
+            print_event("rehearse", "stage", stage)
+        else:
+            print(f"{stage.seconds:6.1f} s  {stage.name}: {stage.words}", flush=True)
+
+    done = rehearsals.rehearse(files, overrides, vllm=vllm, tell=tell)
     print_result("rehearse", done, as_json, "\n".join(_list_ending(done)))
-
-
-def _print_stage(stage: Stage) -> None:
-    print(f"{stage.seconds:6.1f} s  {stage.name}: {stage.words}", flush=True)
-
-
-def _tell_json(stage: Stage) -> None:
-    print_event("rehearse", "stage", stage)
 
 
 def _list_ending(done: Rehearsal) -> Iterator[str]:

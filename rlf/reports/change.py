@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rlf.lineage.records import Evaluation, StoredTrajectory, TrajectoryFilter, TrajectorySummary
 from rlf.reports.evaluation import first_samples, success_by_task
-from rlf.reports.evidence import Evidence, Finding, judge, paired_evidence
+from rlf.reports.evidence import Finding, judge, paired_evidence
 from rlf.reports.statistics import Interval, mcnemar, wilson_interval
 
 if TYPE_CHECKING:
@@ -107,23 +107,14 @@ def shifts(changes: Sequence[Change]) -> list[Shift | None]:
 
     A question's samples are averaged where it has several.
     """
-    sides = [_success_by_side(change) for change in changes]
-    findings = judge([_find_evidence(*side) for side in sides])
+    tries = [(change.before.tries, () if change.after is None else change.after.tries) for change in changes]
+    sides = [(success_by_task(before), success_by_task(after)) for before, after in tries]
+    binary = [all(_is_binary(value) for side in pair for value in side.values()) for pair in sides]
+    findings = judge([paired_evidence(*pair, binary=one) for pair, one in zip(sides, binary, strict=True)])
     return [
         None if finding is None else Shift(finding, flips(change), len(before.keys() & after.keys()))
         for change, (before, after), finding in zip(changes, sides, findings, strict=True)
     ]
-
-
-def _success_by_side(change: Change) -> tuple[dict[str, float], dict[str, float]]:
-    """Mean success of each question before and after, within 0 to 1 as in the evaluation's own figure."""
-    after = () if change.after is None else change.after.tries
-    return success_by_task(change.before.tries), success_by_task(after)
-
-
-def _find_evidence(before: dict[str, float], after: dict[str, float]) -> Evidence | None:
-    binary = all(_is_binary(value) for side in (before, after) for value in side.values())
-    return paired_evidence(before, after, binary=binary)
 
 
 def gained_pair(changes: Sequence[Change]) -> Pair | None:

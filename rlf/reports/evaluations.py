@@ -138,11 +138,13 @@ def _iterate_rows(reader: Reader, run_id: str) -> Iterator[EvaluationRow]:
 def _make_evaluation_row(
     run_id: str, target: str, found: Evaluation, tries: Sequence[TrajectorySummary], cost_usd: float
 ) -> EvaluationRow:
-    metrics, counted = found.metrics, [item for item in tries if item.reward is not None]
+    metrics, broken = found.metrics, [item for item in tries if item.reward is None]
     low, high = interval_of(metrics) or (None, None)
     served = metrics.get("endpoint/completion_tokens")
     means = {
-        name.removeprefix("rewards/").removesuffix("/mean"): value for name, value in metrics.items() if _is_term(name)
+        name.removeprefix("rewards/").removesuffix("/mean"): value
+        for name, value in metrics.items()
+        if name.startswith("rewards/") and name.endswith("/mean")
     }
     return EvaluationRow(
         run_id=run_id,
@@ -150,8 +152,8 @@ def _make_evaluation_row(
         mode=found.mode,
         num_questions=int(metrics.get("num_questions", 0)),
         num_samples=len(tries),
-        num_failed=len(tries) - len(counted),
-        causes=dict(Counter(_find_cause(item) for item in tries if item.reward is None)),
+        num_failed=len(broken),
+        causes=dict(Counter((item.error or "a reward term").split("\n")[0][:120] for item in broken)),
         failed_calls=_failed_calls(metrics),
         success=metrics.get("success"),
         low=low,
@@ -183,14 +185,6 @@ _OUTCOME = "tools/outcome/"
 def _failed_calls(metrics: Mapping[str, float]) -> dict[str, int]:
     found = {name.removeprefix(_OUTCOME): int(value) for name, value in metrics.items() if name.startswith(_OUTCOME)}
     return {outcome: number for outcome, number in found.items() if outcome != Outcome.OK}
-
-
-def _is_term(name: str) -> bool:
-    return name.startswith("rewards/") and name.endswith("/mean")
-
-
-def _find_cause(item: TrajectorySummary) -> str:
-    return (item.error or "a reward term").split("\n")[0][:120]
 
 
 def _by_k(metrics: dict[str, float], prefix: str) -> dict[int, float]:

@@ -134,7 +134,8 @@ def chosen(overviews: Sequence[Overview], wanted: str | None, sort: str | None) 
     if sort is not None and sort not in NAMES:
         raise RlfError(f"--sort: unknown name {sort!r}{nearest(sort, list(NAMES))} (known: {', '.join(NAMES)}).")
     test = (lambda _: True) if wanted is None else compile_filter(wanted, NAMES)
-    kept = [(item, facts) for item in overviews if test(facts := _filter_facts(item))]
+    every = [(item, {name: read(item) for name, read in _FACTS.items()}) for item in overviews]
+    kept = [(item, facts) for item, facts in every if test(facts)]
     if sort is not None:
         with_it = [pair for pair in kept if pair[1][sort] is not None]
         kept = sorted(with_it, key=lambda pair: pair[1][sort], reverse=True) + [p for p in kept if p[1][sort] is None]
@@ -158,10 +159,6 @@ _FACTS: dict[str, Callable[[Overview], Any]] = {
     "tags": lambda item: item.tags,
     "parent": lambda item: item.parent_id,
 }
-
-
-def _filter_facts(item: Overview) -> dict[str, Any]:
-    return {name: read(item) for name, read in _FACTS.items()}
 
 
 _HEADERS = {"run_id": "run", "spec": "name", "success": "held-out"}

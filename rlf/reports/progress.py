@@ -61,7 +61,10 @@ class Progress:
 
     def _after_spending(self, event: StepFinished | EvaluationFinished | Interrupted) -> Progress:
         spent = costs_by_name(event.trajectories)
-        return replace(self, costs_usd=_add_costs(self.costs_usd, spent)) if spent else self
+        if not spent:
+            return self
+        names = (*self.costs_usd, *spent)
+        return replace(self, costs_usd={name: self.costs_usd.get(name, 0.0) + spent.get(name, 0.0) for name in names})
 
     def _advance_by(self, event: RunEvent, now_s: float) -> Progress:
         match event:
@@ -114,7 +117,3 @@ class Progress:
             evaluating_s=0.0,
             took_s=took_s,
         )
-
-
-def _add_costs(costs: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
-    return {name: costs.get(name, 0.0) + more.get(name, 0.0) for name in (*costs, *more)}

@@ -76,7 +76,9 @@ def read_report(reader: Reader, run_id: str) -> Report:
 
 def report_view(report: Report, options: str = "", opening: ReadOpening = no_opening) -> RenderableType:
     """Renders a report, its result first and what it was made from last; to be printed as `summary_view` says."""
-    parts: list[RenderableType] = [_show_title(report.run), _show_status(report.run), verdict_text(report.verdict)]
+    title = Text(f"{visible(report.run.record.name)} · {report.run.record.id}", "bold")
+    parts: list[RenderableType] = [Rule(title, align="left", style="dim"), _show_status(report.run)]
+    parts.append(verdict_text(report.verdict))
     parts += [change_view(report.summary, report.verdict.line), Text()]
     parts.append(label_grid(_show_course(report)))
     if report.tools:
@@ -87,10 +89,6 @@ def report_view(report: Report, options: str = "", opening: ReadOpening = no_ope
         parts += [Text(), costs_table(report.costs)]
     parts += [*example_parts(report.summary, options, opening), Text()]
     return Group(*parts, label_grid(_show_origin(report.run, options)))
-
-
-def _show_title(run: Run) -> RenderableType:
-    return Rule(Text(f"{visible(run.record.name)} · {run.record.id}", "bold"), align="left", style="dim")
 
 
 def _show_status(run: Run) -> Text:

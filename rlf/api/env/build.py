@@ -104,9 +104,6 @@ def show_world(folder: Path, number: int | None) -> ShownWorld:
 
 def _show_task(folder: Path, number: int, task: Task) -> ShownTask:
     steps = tuple(ShownStep(s.question, s.tool, s.arguments, s.gold, s.needs) for s in task.steps)
-    tools = {name: _description(folder / "tools" / f"{name}.yaml") for name in task.tools}
+    texts = {name: (folder / "tools" / f"{name}.yaml").read_text(encoding="utf-8") for name in task.tools}
+    tools = {name: str(load_document(text)["description"]) for name, text in texts.items()}
     return ShownTask(number, task.id, task.scenario, task.question, task.answer, task.join, steps, tools)
-
-
-def _description(file: Path) -> str:
-    return str(load_document(file.read_text(encoding="utf-8"))["description"])

@@ -23,7 +23,7 @@ from rlf.lineage.records import BRANCH
 from rlf.reports.statistics import Interval, wilson_interval
 from rlf.rollout.collect import collect
 from rlf.rollout.rollout import Prefix, Rollout
-from rlf.training.harness import Harness, build_harness
+from rlf.training.harness import build_harness
 from rlf.types import Scored, Trajectory
 
 
@@ -109,7 +109,8 @@ async def _play_rollouts(target: Target, trajectory: Trajectory, point: BranchPo
     host, tokenizer = await asyncio.to_thread(
         target.load_host, HostSettings(num_slots=num_samples, dtype=spec.model.dtype)
     )
-    harness: Harness = build_harness(spec, tokenizer, _ignore)
+    # What tools and terms report while they play again was reported before.
+    harness = build_harness(spec, tokenizer, lambda level, text: None)
     async with harness.opened(), host:
         begun = trajectory if point.observation is None else _edit(trajectory, point, harness.chat)
         prefix = Prefix(begun, point.turn, replays_calls=point.observation is None)
@@ -118,10 +119,6 @@ async def _play_rollouts(target: Target, trajectory: Trajectory, point: BranchPo
             for number in range(num_samples)
         ]
         return await collect(rollouts, harness.setting(host, harness.training), harness.reward, step=point.step)
-
-
-def _ignore(level: str, text: str) -> None:
-    """What tools and terms report while they play again was reported before."""
 
 
 def _edit(trajectory: Trajectory, point: BranchPoint, chat: ChatFormat) -> Trajectory:

@@ -18,7 +18,7 @@ from rlf.core.errors import RlfError
 from rlf.core.inside import run_folder
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import Evaluation, RunRecord, TrajectoryFilter
-from rlf.types import FailureClass, Score, Scored, StopReason, Turn
+from rlf.types import FailureClass, Scored, StopReason, Turn
 
 FORMATS = ("inspect",)
 _STOPS = {StopReason.LENGTH: "token", StopReason.MAX_TURNS: "message"}
@@ -144,7 +144,11 @@ def _show_sample(scored: Scored, model: str) -> dict[str, Any]:
         "target": _show_target(task.answer),
         "messages": [*messages, *said],
         "output": {"model": model, "completion": answer, "choices": [_show_choice(answer, trajectory.stop)]},
-        "scores": {score.term: _score_values(score, answer) for score in scored.scores if score.value is not None},
+        "scores": {
+            score.term: {"value": score.value, "answer": answer, "explanation": score.reason or None}
+            for score in scored.scores
+            if score.value is not None
+        },
         "metadata": {
             "kind": task.kind,
             "stop": str(trajectory.stop),
@@ -182,10 +186,6 @@ def _show_messages(turn: Turn, number: int, model: str) -> Iterator[dict[str, An
 def _show_choice(answer: str, stop: StopReason) -> dict[str, Any]:
     reason = "max_tokens" if stop is StopReason.LENGTH else "stop"
     return {"message": {"role": "assistant", "content": answer, "source": "generate"}, "stop_reason": reason}
-
-
-def _score_values(score: Score, answer: str) -> dict[str, Any]:
-    return {"value": score.value, "answer": answer, "explanation": score.reason or None}
 
 
 def _show_target(answer: Any) -> str | list[str]:

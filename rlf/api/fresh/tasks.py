@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rlf.api.doctor.findings import Examination
     from rlf.api.env.playing import WorldScene
     from rlf.api.env.worlds import WorldKind
-    from rlf.api.formats.prompts import ShownPrompt, ShownToken
+    from rlf.api.formats.prompts import ShownPrompt
     from rlf.api.rewards.kinds import RewardTerm
     from rlf.api.rewards.scoring import Rescoring, Trial
     from rlf.api.runs.keys import PlanChange
@@ -199,11 +199,8 @@ def show_prompt(spec: str, overrides: Sequence[str]) -> ShownPrompt:
 
     found = show_prompt([Path(spec)], list(overrides))
     texts = Redactor(os.environ).pieces([token.text for token in found.tokens])
-    return replace(found, tokens=tuple(map(_with_text, found.tokens, texts)))
-
-
-def _with_text(token: ShownToken, text: str) -> ShownToken:
-    return replace(token, text=text)
+    tokens = (replace(token, text=text) for token, text in zip(found.tokens, texts, strict=True))
+    return replace(found, tokens=tuple(tokens))
 
 
 def show_data(spec: str, overrides: Sequence[str], which: str, begin: int, limit: int) -> DataPage:

@@ -28,7 +28,7 @@ from rlf.lineage.heartbeat import Heartbeat
 from rlf.lineage.lease import LeaseLost
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
-from rlf.lineage.records import SWEEP, FileRecord, ParentKind, Run, RunRecord
+from rlf.lineage.records import SWEEP, FileRecord, ParentKind, RunRecord
 from rlf.lineage.run import begin_resume, start_run
 from rlf.lineage.store import Store
 from rlf.plan import Plan, plan_to_json
@@ -152,7 +152,8 @@ def resume_sweep(
         if stored.status is RunStatus.FINISHED:
             raise RlfError(f"sweep {sweep_id}: finished already; nothing is left to resume.")
         planned: list[dict[str, Any]] = stored.record.plan["members"]
-        run_by_hash = {run.record.plan_hash: run for run in reversed(reader.list_runs()) if _is_of(run, sweep_id)}
+        own = [run for run in reversed(reader.list_runs()) if run.record.parent_id == sweep_id]
+        run_by_hash = {run.record.plan_hash: run for run in own if run.record.parent_kind is ParentKind.SWEEP}
         places = Places.of(stored.record, store)
         changes = find_changes(reader, stored.record, None, places, at_step=stored.last_step)
         refuse_changes(sweep_id, changes, stored.last_step, accepts=accept_changes)
@@ -196,10 +197,6 @@ def is_sweep(name: str, runs_folder: Path) -> bool:
             return reader.get_run(name).record.engine == SWEEP
     except RlfError:
         return False
-
-
-def _is_of(run: Run, sweep_id: str) -> bool:
-    return run.record.parent_id == sweep_id and run.record.parent_kind is ParentKind.SWEEP
 
 
 def _drive_sweep(

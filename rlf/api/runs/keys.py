@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from rlf.core.errors import RlfError
@@ -125,12 +126,11 @@ def read_key(reader: Reader, plans: Mapping[str, PlanValues], spec: str, key: st
     by_value: dict[str, list[str]] = {}
     for run_id, plan in plans.items():
         by_value.setdefault(plan.texts.get(key, ""), []).append(run_id)
-    values = [
-        KeyValue(
-            plans[ids[0]].values.get(key), tuple(ids), _mean_of_known([success[one] for one in ids if one in success])
-        )
-        for ids in by_value.values()
-    ]
+    values = list[KeyValue]()
+    for ids in by_value.values():
+        known_success = [success[one] for one in ids if one in success]
+        mean = fmean(known_success) if known_success else None
+        values.append(KeyValue(plans[ids[0]].values.get(key), tuple(ids), mean))
     return KeyRuns(spec, key, tuple(values), tuple(_find_pairs(plans, success, key)))
 
 
@@ -159,7 +159,3 @@ def read_plans(reader: Reader, spec: str) -> dict[str, PlanValues]:
     ids = _find_runs(reader, spec, _MAX_RUNS)
     texts = reader.plans(ids)
     return {run_id: _read_leaves(texts[run_id]) for run_id in ids if run_id in texts}
-
-
-def _mean_of_known(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None

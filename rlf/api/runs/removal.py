@@ -49,27 +49,18 @@ class Leftover:
     """Whether the lineage still has the run: then its folder belongs back in its place."""
 
 
-def folder_to_remove(runs_folder: Path, run: Run) -> Path | None:
-    """The run's own folder, where it is there.
-
-    Raises:
-        RlfError: the run's id or a link leads out of the runs folder.
-    """
-    folder = run_folder(runs_folder, run.record.id)
-    return folder if folder.is_dir() else None
-
-
 def remove_with_folders(reader: Reader, runs: Sequence[Run], runs_folder: Path, *, keep_files: bool) -> RemovedRuns:
     """Removes stopped runs from the lineage, and their folders.
 
     Raises:
         RlfError: a run is still running; or an id or a link leads out of the runs folder, and nothing was removed.
     """
-    folders = [None if keep_files else folder_to_remove(runs_folder, run) for run in runs]
+    folders = [None if keep_files else run_folder(runs_folder, run.record.id) for run in runs]
     removed = []
     for run, folder in zip(runs, folders, strict=True):
-        _remove_run(reader, run.record.id, folder)
-        removed.append(Removed(run.record.id, run.record.name, folder))
+        there = folder if folder is not None and folder.is_dir() else None
+        _remove_run(reader, run.record.id, there)
+        removed.append(Removed(run.record.id, run.record.name, there))
     return RemovedRuns(tuple(removed))
 
 

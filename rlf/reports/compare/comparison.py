@@ -170,7 +170,8 @@ def _list_reservations(baseline: Arm, arm: Arm, found: Contrast) -> list[str]:
     if found.basis is Basis.UNPAIRED:
         sentences.append("They were asked different questions.")
     elif found.basis is Basis.QUESTIONS:
-        sentences.append(f"{_few_seeds(found)} this holds for these models only; other seeds may give another result.")
+        seeds = "one run on a side" if min(found.num_seeds) == 1 else "seeds that all gave the same result"
+        sentences.append(f"With {seeds} this holds for these models only; other seeds may give another result.")
         if found.num_not_shared:
             sentences.append(f"{found.num_not_shared} further questions were not asked in all runs and do not count.")
     last = [{member.evaluations[-1].step for member in side.members} for side in (baseline, arm)]
@@ -178,10 +179,6 @@ def _list_reservations(baseline: Arm, arm: Arm, found: Contrast) -> list[str]:
         left, right = (" and ".join(map(str, sorted(steps))) for steps in last)
         sentences.append(f"They were last evaluated at different steps: {left} against {right}.")
     return sentences
-
-
-def _few_seeds(found: Contrast) -> str:
-    return "With one run on a side" if min(found.num_seeds) == 1 else "With seeds that all gave the same result"
 
 
 def _note_unfinished(*arms: Arm) -> list[str]:

@@ -50,17 +50,14 @@ class KindRows:
 def flip_matrix(found: Comparison, examples: Sequence[Example]) -> list[KindRows]:
     """Every question that the arms were asked, by kind; the kinds with most flips first."""
     read = {(example.right_letter, example.task_id): example for example in examples}
-    tries = [_first_tries(arm.members[0].last_tries.get(found.mode or "", ())) for arm in found.arms]
+    last = [arm.members[0].last_tries.get(found.mode or "", ()) for arm in found.arms]
+    tries = [{item.task_id: item for item in items if item.sample_index == 0} for items in last]
     rows = [_make_flip_row(task, tries, found, read) for task in dict.fromkeys(task for side in tries for task in side)]
     by_kind: dict[str, list[FlipRow]] = {}
     for row in rows:
         by_kind.setdefault(row.kind, []).append(row)
     kinds = [_make_kind(kind, members, len(found.arms)) for kind, members in by_kind.items()]
     return sorted(kinds, key=lambda one: (-sum(one.gained) - sum(one.lost), one.kind))
-
-
-def _first_tries(tries: Sequence[TrajectorySummary]) -> dict[str, TrajectorySummary]:
-    return {item.task_id: item for item in tries if item.sample_index == 0}
 
 
 def _make_flip_row(

@@ -27,6 +27,7 @@ def run_page(report: Report, evaluations: Sequence[Evaluation], opening: ReadOpe
     record, changes, verdict = report.run.record, report.summary.changes, report.verdict.line
     lines = [line for line in shift_lines(changes, shifts(changes)) if line not in verdict]
     courses = [Course("", [report.steps], [evaluations])]
+    files = ((file.role, visible(file.path), file.sha256[:12]) for file in record.files)
     return render(
         "run.html",
         title=f"{visible(record.name)} · {record.id}",
@@ -39,7 +40,7 @@ def run_page(report: Report, evaluations: Sequence[Evaluation], opening: ReadOpe
         more_charts=further_charts(courses),
         example=_show_example_trajectory(report, opening),
         facts=list(origin_facts(report.run)),
-        files=Sheet("files", "", ("role", "path", "sha256"), tuple(_file_rows(report))),
+        files=Sheet("files", "", ("role", "path", "sha256"), tuple(files)),
     )
 
 
@@ -77,8 +78,3 @@ def _show_example_trajectory(report: Report, opening: ReadOpening) -> object:
     sides = ((f"step {stored.summary.step}", stored) for stored in (found.before, found.after))
     left, right = (side(name, stored, opening(stored.scored.trajectory)) for name, stored in sides)
     return beside(left, right)
-
-
-def _file_rows(report: Report) -> Iterator[tuple[str, ...]]:
-    for file in report.run.record.files:
-        yield file.role, visible(file.path), file.sha256[:12]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -83,16 +82,12 @@ def show_runs(
         try:
             with lineage(request) as reader:
                 found = page_overviews(reader, q or None, sort or None, after or None, limit)
-                shown = _run_rows(site_of(request), reader, found.runs)
+                shown = [_run_row(site_of(request), reader, item) for item in found.runs]
         except RlfError as error:
             fault = str(error)
     values = {"rows": shown, "found": found, "q": q, "sort": sort, "fault": fault, "names": NAMES}
     template = "runs_rows.html" if only == "rows" else "runs.html"
     return page(request, template, "Runs", place="runs", **values)
-
-
-def _run_rows(site: Site, reader: Reader, shown: Sequence[Overview]) -> list[RunRow]:
-    return [_run_row(site, reader, item) for item in shown]
 
 
 def _run_row(site: Site, reader: Reader, item: Overview) -> RunRow:
