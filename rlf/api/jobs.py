@@ -184,7 +184,7 @@ def _read_job(folder: Path) -> tuple[Job, Process]:
 
 
 def _read_first(file: Path, key: str) -> str | None:
-    """What the first event on stdout that has a key says of it."""
+    """The value of a key in the first event on stdout that has it."""
     with suppress(OSError), file.open("rb") as stream:
         for line in stream.read(_HEAD_BYTES).splitlines():
             data = _read_data(line)

@@ -72,12 +72,6 @@ def output_schema() -> Schema:
     }
 
 
-def line_schema(command: str, event: str | None = None) -> Schema:
-    """The schema of one command's result, or of one of its events."""
-    name = command if event is None else f"{command}: {event}"
-    return {"$schema": _DIALECT, "$ref": f"#/$defs/{name}", "$defs": output_schema()["$defs"]}
-
-
 def returned_schemas(functions: Mapping[str, Callable[..., Any]], refs: str) -> tuple[dict[str, Schema], Schema]:
     """The schema of what each function returns, as JSON, and the definitions that they name.
 
@@ -181,7 +175,7 @@ def _description_of(words: str | None) -> Schema:
 
 @cache
 def _imported_for_types(module: str) -> dict[str, Any]:
-    """What a module imports under `if TYPE_CHECKING:`, which its annotations name."""
+    """Names that a module imports under `if TYPE_CHECKING:`, for its annotations."""
     found: dict[str, Any] = {}
     for statement in ast.parse(inspect.getsource(sys.modules[module])).body:
         if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":

@@ -1,4 +1,4 @@
-"""What each command prints with `--json`: the type of its `data`, by command; and of its events, by command and event.
+"""The types that commands print with `--json`: of `data` by command, and of events by command and event.
 
 A new command is enrolled here with a frozen dataclass; a test compares the names with those that commands print under.
 Loaded by `rlf schema output` and by tests alone: it imports what every command may print.

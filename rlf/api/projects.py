@@ -22,7 +22,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """What was made."""
+    """A project that was made."""
 
     name: str
     folder: Path
@@ -82,7 +82,7 @@ def new_project(folder: Path, template: str, data: Path | None = None) -> Projec
 
 
 def _table_values(table: Table) -> dict[str, str]:
-    """What a template writes about its table, each fit to stand inside double quotes."""
+    """A template's values about its table, each fit to stand inside double quotes."""
     values = {
         "file": table.path.name,
         "table": table.path.stem,

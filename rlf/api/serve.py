@@ -149,7 +149,7 @@ def _vllm_parser(used: Used) -> str:
 
 @asynccontextmanager
 async def _open_agent(spec: RunSpec | None, tokenizer: PreTrainedTokenizerBase) -> AsyncIterator[Agent | None]:
-    """What plays the tools of a spec, with its tools open."""
+    """The agent that plays the tools of a spec, with its tools open."""
     if spec is None:
         yield None
         return

@@ -58,7 +58,11 @@ def url_of(listener: socket.socket) -> str:
 
 
 async def serve_app(app: web.Application, listener: socket.socket, tell: Callable[[str], None]) -> None:
-    """Serves an application until SIGINT or SIGTERM. Args: tell: called with the address once it is served."""
+    """Serves an application until SIGINT or SIGTERM.
+
+    Args:
+        tell: called with the address once it is served.
+    """
     from aiohttp import web
 
     stopped = asyncio.Event()

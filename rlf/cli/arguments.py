@@ -27,7 +27,7 @@ TARGET = typer.Argument(
     show_default=False,
     autocompletion=complete_run,
 )
-"""What `rlf chat` and `rlf serve` take."""
+"""Of `rlf chat` and `rlf serve`."""
 TargetChanges = Annotated[
     list[str] | None,
     typer.Argument(
@@ -80,7 +80,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")
 
 
 def runs_option(runs_folder: Path) -> str:
-    """What a command needs to find the runs of a folder: ` --runs DIR`, or nothing for the default."""
+    """The option by which a command finds the runs of a folder, ` --runs DIR`; empty for the default."""
     return "" if runs_folder == DEFAULT_RUNS else f" --runs {shlex.quote(str(runs_folder))}"
 
 

@@ -52,7 +52,7 @@ def board(info: RunInfo, progress: Progress, now_s: float, elapsed_s: float, wid
 
 
 def header_lines(info: RunInfo) -> tuple[str, str]:
-    """What the run is, in two lines."""
+    """Names a run in two lines."""
     first = f"{info.name} · {info.run_id}" + (f" · resumed at step {info.first_step}" if info.resumed else "")
     specs = " ".join(info.specs)
     return visible(first), visible(

@@ -78,7 +78,7 @@ def chat(
 
 
 class _Screen:
-    """What is printed while the model answers."""
+    """Prints while the model answers."""
 
     def __init__(self, console: Console) -> None:
         self.console = console

@@ -1,4 +1,4 @@
-"""What the shell completes: spec files, override keys and their values, runs, tools. Quick, and loads no torch."""
+"""Completion for shells: spec files, override keys and their values, runs, tools. Quick, and loads no torch."""
 
 from __future__ import annotations
 
@@ -31,14 +31,12 @@ def complete_spec(incomplete: str) -> list[str]:
 
 def complete_tool_file(incomplete: str) -> list[str]:
     """Tool files and specs."""
-    found = [*_list_files(incomplete, Path("tool_specs")), *_list_files(incomplete, Path("specs"))]
-    return list(dict.fromkeys(found))
+    return _list_declared(incomplete, "tool_specs")
 
 
 def complete_reward_file(incomplete: str) -> list[str]:
     """Reward files and specs."""
-    found = [*_list_files(incomplete, Path("reward_specs")), *_list_files(incomplete, Path("specs"))]
-    return list(dict.fromkeys(found))
+    return _list_declared(incomplete, "reward_specs")
 
 
 def complete_tool(incomplete: str) -> list[str]:
@@ -60,6 +58,10 @@ def complete_template(incomplete: str) -> list[str]:
     from rlf.api.projects import templates
 
     return [name for name in templates() if name.startswith(incomplete)]
+
+
+def _list_declared(incomplete: str, folder: str) -> list[str]:
+    return list(dict.fromkeys([*_list_files(incomplete, Path(folder)), *_list_files(incomplete, Path("specs"))]))
 
 
 def _list_runs(database: Path) -> list[tuple[str, str]]:

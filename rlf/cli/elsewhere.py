@@ -25,14 +25,14 @@ COMMANDS = {
 }
 """Words that other programs have for what another command does here."""
 MOVED: dict[tuple[str, ...], str] = {("chat", word): f"format {word}" for word in ("show", "parse", "certify")}
-"""What commands of earlier versions are called now."""
+"""Present names of commands of earlier versions."""
 WrongUsage: type[Exception] = typer.BadParameter.__mro__[1]
-"""What a command line that no command takes raises; typer has no name of its own for it."""
+"""The error of a command line that no command takes; typer has no name of its own for it."""
 _KEY = re.compile(r"--(seed|[a-z_]+\..+)")
 
 
 def override_for(error: BaseException, arguments: Sequence[str]) -> str | None:
-    """What to write for an override in the dress of an option, such as `--train.steps 3`; None for anything else.
+    """The fix for an override in the form of an option, such as `--train.steps 3`; None for anything else.
 
     Args:
         error: what the command line raised.

@@ -129,7 +129,7 @@ def _fail_for_os(error: OSError) -> NoReturn:
 
 
 _REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.EISDIR})
-"""What systems refuse a path with that a user named."""
+"""Errors of the system for a path that a user named."""
 
 app = typer.Typer(
     name="rlf",

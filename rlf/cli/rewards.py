@@ -162,7 +162,7 @@ def _show_turned(rescored: Sequence[Rescored]) -> str:
 
 
 def _show_totals(rescored: Sequence[Rescored]) -> Table:
-    """What each term adds to the reward on average, before and after."""
+    """The mean share of each term in the reward, before and after."""
     table = plain_table(("term", "before", "after", "moved", "no value"))
     for term in dict.fromkeys(term for each in rescored for term in each.changes):
         before, after = ([score for score in side if score.term == term] for side in _split_scores(rescored))

@@ -85,7 +85,7 @@ def _raise_findings(found: Mapping[str, Attack], failed: Sequence[str]) -> None:
 
 
 def _make_headline(found: Attack) -> str:
-    """What the findings come to: also a reward that nothing earns does not pay what is right."""
+    """The findings in a word: also a reward that nothing earns does not pay what is right."""
     return f"the reward {'can be earned without skill' if found.hacks else 'does not pay a right answer'}"
 
 
@@ -107,7 +107,7 @@ def _print_attack(found: Attack) -> None:
 
 
 def _list_notes(found: Attack) -> list[str]:
-    """What was played, and what was not."""
+    """Lists what was played, and what was not."""
     lines = [f"chat format {found.chat}, {found.questions} questions, {len(found.searched)} more shapes searched"]
     if not found.searches:
         lines.append("no search: judges would be asked thousands of times")
@@ -127,7 +127,7 @@ def _list_notes(found: Attack) -> list[str]:
 
 
 def _show_attempts(found: Attack) -> Table:
-    """What each behaviour earns: its reward, its share of the gold's on the mean and at most, and that of each term."""
+    """Earnings of each behaviour: reward, share of the gold's on the mean and at most, and that of each term."""
     terms = list(found.nothing.contributions)
     figures = ("reward", "share", "most", *terms, "tokens")
     table = plain_table(("behaviour", *figures, "verdict"), figures=figures)

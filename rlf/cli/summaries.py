@@ -1,4 +1,4 @@
-"""What `rlf --help` says about each command, without loading it."""
+"""The lines of `rlf --help` about each command, which loads none of them."""
 
 SECTIONS: dict[str, dict[str, str]] = {
     "Start": {

@@ -221,7 +221,7 @@ def _run_call(tools: Sequence[ToolDeclaration], name: str, arguments: Mapping[st
 
 
 def _run_redirected(work: Coroutine[Any, Any, T]) -> T:
-    """What it comes to. What tools print goes to stderr: stdout is the command's own."""
+    """The result of work whose tools print to stderr: stdout is the command's own."""
     import asyncio
 
     with redirect_stdout(sys.stderr):

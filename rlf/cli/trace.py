@@ -57,8 +57,8 @@ def trace(
 ) -> None:
     """Show a trajectory turn by turn, or find some: failed, flipped, best, by parse failure or text; or calls."""
     from rlf.api.lineage import open_reader
-    from rlf.api.runs.trace import TRAIN, find, find_calls, find_flipped, follow_trajectories, wanted_trajectories
-    from rlf.reports.trace import calls_table, matches_table
+    from rlf.api.runs.trace import TRAIN, find_calls, follow_trajectories, wanted_trajectories
+    from rlf.reports.trace import calls_table, find, find_flipped, matches_table
 
     succeeded = False if failed else None
     wanted = wanted_trajectories(failure, phase=phase, step=step, succeeded=succeeded, best_first=best)

@@ -1,4 +1,4 @@
-"""What an estimator, a loss and a reference need of the rest of a spec, on any engine."""
+"""Needs of an estimator, a loss and a reference in the rest of a spec, on any engine."""
 
 from __future__ import annotations
 

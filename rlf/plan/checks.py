@@ -1,4 +1,4 @@
-"""What must hold between keys: each check is a function from a loaded spec to the faults it finds.
+"""Conditions between keys: each check is a function from a loaded spec to the faults it finds.
 
 A function with `@reads` in one of the modules named at the end is a check of every spec.
 """

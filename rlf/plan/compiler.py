@@ -56,7 +56,7 @@ def hash_plan(
 def canonical(
     spec: RunSpec, interpolated: Sequence[Interpolated], files: Sequence[InputFile], cwd: Path
 ) -> dict[str, Any]:
-    """What of a spec decides its results, as JSON values, with hashes of contents in place of this machine's paths."""
+    """The part of a spec that decides its results, as JSON, with hashes of contents in place of local paths."""
     values = spec.model_dump(mode="json", by_alias=True)
     write_back(values, interpolated)
     for key in WITHOUT_EFFECT:

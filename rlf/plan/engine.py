@@ -1,4 +1,4 @@
-"""What a plan asks of an engine: what is wrong or unwise about a spec under it, and what the run will take.
+"""The part of an engine that plans use: faults and warnings of a spec under it, and the size of its runs.
 
 Pure: nothing here opens a file. What a run asks is in `rlf.engines.engine`.
 """
@@ -18,7 +18,7 @@ from rlf.spec.engine import EngineSpec
 
 @dataclass(frozen=True, slots=True)
 class EngineReport:
-    """What an engine says of a plan before it runs."""
+    """An engine's report on a plan before it runs."""
 
     memory: Memory | None = None
     """Of one process; None where the engine has several, or the model's sizes are not known."""
@@ -36,17 +36,17 @@ class PlannedEngine(EngineSpec):
     """An engine as plans see it."""
 
     def find_faults(self, loaded: LoadedSpec) -> Iterator[Fault]:
-        """What it cannot honour of a spec, beside its `LACKS`."""
+        """Faults of a spec that it cannot honour, beside its `LACKS`."""
         yield from ()
 
     def find_warnings(self, loaded: LoadedSpec) -> Iterator[Fault]:
-        """What it does otherwise than a reader of the spec may think."""
+        """Warnings where it does otherwise than a reader of the spec may think."""
         yield from ()
 
     def report(
         self, spec: RunSpec, shape: ModelShape | None, folder: Path, *, gpu_bytes: int | None, num_eval_rows: int
     ) -> EngineReport:
-        """What a run takes, as far as there are formulas.
+        """Estimates a run, as far as there are formulas.
 
         Args:
             shape: the model's sizes; None where they are not known.

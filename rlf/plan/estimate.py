@@ -1,4 +1,4 @@
-"""What a run will take, before it runs: trajectories, tokens, calls, and the forms of memory estimates. Pure.
+"""The size of a run before it runs: trajectories, tokens, calls, and the forms of memory estimates. Pure.
 
 Counts are bounds rather than guesses. The formulas of memory are an engine's own, but for what any transformer keeps of
 a token. Time is not estimated: only a run of the same plan knows it.
@@ -96,7 +96,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What one process holds at its fullest."""
+    """The memory of one process at its fullest."""
 
     device: str
     """`cpu`, `gpu`, or `machine` for what each machine of a job holds beside its GPUs."""
@@ -111,7 +111,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What is on the GPU at one time."""
+    """The memory of a GPU at one time."""
 
     name: str
     parts: tuple[Part, ...]

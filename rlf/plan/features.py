@@ -1,4 +1,4 @@
-"""What a spec asks for and its engine lacks: one fault for each, whichever engine it is."""
+"""Features that a spec uses and its engine lacks: one fault for each, whichever engine it is."""
 
 from __future__ import annotations
 

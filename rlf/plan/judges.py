@@ -1,4 +1,4 @@
-"""What a judge needs of the rest of a spec."""
+"""Needs of a judge in the rest of a spec."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ ALL_LINEAR = "all-linear"
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """What a memory estimate reads of a decoder-only transformer."""
+    """The sizes of a decoder-only transformer that a memory estimate reads."""
 
     num_parameters: int
     num_layers: int
@@ -31,7 +31,7 @@ class ModelShape:
 
     @property
     def values_per_layer(self) -> int:
-        """What one layer keeps of a token for the backward pass: inputs of norms, projections, attention and MLP."""
+        """Values that a layer keeps of a token for the backward pass: inputs of norms, projections, attention, MLP."""
         return 6 * self.hidden_size + 5 * self.query_size + 4 * self.kv_size + 4 * self.intermediate_size
 
     @property

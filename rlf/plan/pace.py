@@ -20,7 +20,7 @@ _USUAL_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """What the calls of a tool took in a run before."""
+    """Time of a tool's calls in an earlier run."""
 
     mean_s: float
     num_calls: int

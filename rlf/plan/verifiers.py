@@ -1,4 +1,4 @@
-"""What a term of kind verify needs of the tools."""
+"""Needs of a term of kind verify in the tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is legal and unwise: each check is a function from a spec and its questions to the warnings it has.
+"""Settings that are legal and unwise: each check is a function from a spec and its questions to its warnings.
 
 Pure, and apart from `rlf.plan.checks`: nothing here stops a run. A warning is a `Fault` in form: a place and a fix.
 """
@@ -45,7 +45,7 @@ MIN_STEPS_TO_LEARN = 10
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What warnings are about."""
+    """A spec with all that warnings look at."""
 
     loaded: LoadedSpec
     train: Sequence[Task] = ()
@@ -187,7 +187,7 @@ def _find_differing(tasks: Sequence[Task]) -> list[tuple[str, str]]:
 
 
 def _question_words(task: Task) -> str:
-    """What is asked, without what every question begins with, and without case, spaces and punctuation."""
+    """The question of a task without its beginning that all share, and without case, spaces and punctuation."""
     return _normalize_text(task.messages[-1].content)
 
 

@@ -17,7 +17,7 @@ _LEAST_PER_LEVEL = 5
 
 @dataclass(frozen=True, slots=True)
 class PositionBias:
-    """What the order of two answers does."""
+    """The effect of the order of two answers."""
 
     flipped: float
     """Share of the pairs whose verdict is another one in the other order."""

@@ -23,7 +23,7 @@ from rlf.rewards.kinds.judge import JudgeTerm
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What the labels say of a judge."""
+    """Agreement and bias of a judge."""
 
     term: str
     num_items: int
@@ -47,7 +47,7 @@ class Calibration:
 
 
 def compare_with_labels(term: JudgeTerm, judged: Sequence[Judged], threshold: float) -> Calibration:
-    """What the labels say of a judge whose items have verdicts, some of them at least."""
+    """Compares a judge's verdicts with labels; at least one item has a verdict."""
     scored = [each for each in judged if each.judgement.value is not None]
     values = [each.judgement.value or 0.0 for each in scored]
     labels = [each.item.label for each in scored]

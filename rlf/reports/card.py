@@ -40,7 +40,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What a card says; everything but the texts of `usage` is from the lineage."""
+    """The content of a card; everything but the texts of `usage` is from the lineage."""
 
     report: Report
     step: int

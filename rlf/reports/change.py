@@ -1,4 +1,4 @@
-"""What a run changed on the held-out questions: its first evaluation against its last, question by question."""
+"""The effect of a run on the held-out questions: its first evaluation against its last, question by question."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def flips(change: Change) -> Flips | None:
 
 
 def shifts(changes: Sequence[Change]) -> list[Shift | None]:
-    """What each mode's change shows, the modes taken together as one report; None for fewer than two questions.
+    """Judges each mode's change, the modes taken together as one report; None for fewer than two questions.
 
     A question's samples are averaged where it has several.
     """

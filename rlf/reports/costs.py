@@ -1,4 +1,4 @@
-"""What a run spent, for people: by tool and judged term, from the sums that the lineage keeps."""
+"""The costs of a run for people: by tool and judged term, from the sums that the lineage keeps."""
 
 from __future__ import annotations
 

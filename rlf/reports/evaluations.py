@@ -222,7 +222,7 @@ def _read_repeat(reader: Reader, run_id: str, original: str) -> Repeat:
 
 
 def _read_contents(reader: Reader, run_id: str, wanted: TrajectoryFilter) -> dict[tuple[str, int], object]:
-    """What each trajectory holds: its tokens, or its texts where it has none."""
+    """The content of each trajectory: its tokens, or its texts where it has none."""
     found: dict[tuple[str, int], object] = {}
     for summary in reader.trajectories(run_id, wanted):
         stored = reader.whole(run_id, summary)
@@ -320,7 +320,7 @@ def _make_table(columns: dict[str, list[str]]) -> Table:
 
 
 def _failure_lines(rows: Sequence[EvaluationRow]) -> Iterator[str]:
-    """What broke, and calls that failed: a tool that is slow or down must not pass for a model that is bad."""
+    """Trajectories that broke, and calls that failed: a tool that is slow or down must not pass for a bad model."""
     for row in rows:
         name = f"{visible(row.target)}, {row.mode}"
         for cause, number in row.causes.items():

@@ -1,4 +1,4 @@
-"""What results say of a difference between two sides, and what they do not: the test and the interval agree.
+"""Evidence of a difference between two sides: the test and the interval agree.
 
 A difference is claimed where the exact test, adjusted by Holm for all differences of the report, is at most 5 %. The
 interval of each difference has the confidence at which Holm's procedure tests it (95 % for a single one) and holds 0
@@ -59,7 +59,7 @@ class Finding:
 
 
 def judge(found: Sequence[Evidence | None]) -> list[Finding | None]:
-    """What several differences of one report show; None where there is no evidence of one."""
+    """Judges several differences of one report together; None where there is no evidence of one."""
     present = [one for one in found if one is not None]
     p_values = [one.p for one in present]
     judged = iter(map(_make_finding, present, holm(p_values), holm_levels(p_values, ALPHA)))

@@ -1,4 +1,4 @@
-"""What the judges of a run took, from the metrics of its steps and evaluations."""
+"""Usage of the judges of a run, from the metrics of its steps and evaluations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a policy saw before the question: system text and tool declarations, as its chat template rendered them."""
+"""The opening of a prompt, before the question: system text and tool declarations as the chat template renders them."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ NAMES = {
     "tags": "its tags: `'best' in tags`",
     "parent": "the sweep or run it belongs to",
 }
-"""What a filter or an order may speak of."""
+"""Names that a filter or an order may use."""
 
 
 def chosen(overviews: Sequence[Overview], wanted: str | None, sort: str | None) -> list[Overview]:

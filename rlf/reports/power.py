@@ -1,4 +1,4 @@
-"""What a comparison on held-out questions can show before its outcome is known: the smallest difference it finds."""
+"""The power of a comparison on held-out questions, before its outcome is known: the smallest difference it finds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def power_of(num_questions: int, num_compared: int = 1) -> Power:
 
 
 def power_words(power: Power) -> str:
-    """What can be shown, in a sentence."""
+    """The power in a sentence."""
     size = f"{power.num_questions:,} questions"
     if power.num_compared > 1:
         size += f" and {power.num_compared} arms against the first"

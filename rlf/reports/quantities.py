@@ -6,7 +6,7 @@ import math
 import re
 
 MISSING = "–"
-"""What stands where there is no number."""
+"""Stands where there is no number."""
 
 _LARGE = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 # Control and bidirectional characters: text of a model could move the cursor or reverse a line of a terminal.

@@ -111,7 +111,7 @@ def run_elapsed_s(run: Run) -> float | None:
 
 
 def _show_origin(run: Run, options: str) -> Iterator[tuple[str, Text]]:
-    """What the run was made from."""
+    """The origin of the run."""
     for label, words in origin_facts(run):
         yield label, Text(visible(words), overflow="fold")
     files = counted(len(run.record.files), "file")

@@ -31,7 +31,7 @@ def seeds_page(report: SeedReport, arms: Sequence[Arm]) -> str:
 
 
 def seeds_values(report: SeedReport, arms: Sequence[Arm]) -> dict[str, Any]:
-    """What the template shows."""
+    """Values of the template."""
     courses, sweep = courses_of(arms), report.sweep
     return {
         "title": f"{visible(sweep.name)} · {sweep.run_id}",

@@ -56,8 +56,7 @@ def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
     Raises:
         ValueError: not 0 <= num_correct <= num_samples, or not 1 <= k <= num_samples.
     """
-    if not 0 <= num_correct <= num_samples or not 1 <= k <= num_samples:
-        raise ValueError(f"got {num_correct} correct of {num_samples} samples and k = {k}; expected 1 <= k <= samples")
+    _check_samples(num_samples, num_correct, k)
     return 1.0 - math.comb(num_samples - num_correct, k) / math.comb(num_samples, k)
 
 
@@ -67,9 +66,13 @@ def pass_hat_k(num_samples: int, num_correct: int, k: int) -> float:
     Raises:
         ValueError: not 0 <= num_correct <= num_samples, or not 1 <= k <= num_samples.
     """
+    _check_samples(num_samples, num_correct, k)
+    return math.comb(num_correct, k) / math.comb(num_samples, k)
+
+
+def _check_samples(num_samples: int, num_correct: int, k: int) -> None:
     if not 0 <= num_correct <= num_samples or not 1 <= k <= num_samples:
         raise ValueError(f"got {num_correct} correct of {num_samples} samples and k = {k}; expected 1 <= k <= samples")
-    return math.comb(num_correct, k) / math.comb(num_samples, k)
 
 
 def mcnemar(num_gained: int, num_lost: int) -> float:

@@ -71,7 +71,7 @@ def summary_view(
 
 
 def change_view(summary: Summary, verdict: str = "") -> RenderableType:
-    """What the run changed: a sentence for each mode, then the rates.
+    """The effect of the run: a sentence for each mode, then the rates.
 
     Args:
         verdict: A line that stands above or below; its sentence is not repeated.
@@ -155,7 +155,7 @@ def difference_words(before: float | None, after: float | None) -> str:
 
 
 def shift_lines(changes: Sequence[Change], found: Sequence[Shift | None]) -> Iterator[str]:
-    """What each mode's change shows, a sentence each."""
+    """A sentence on each mode's change."""
     for change, shift in zip(changes, found, strict=True):
         if shift is not None:
             yield f"{change.mode}: {_shift_words(shift, len(changes))}"

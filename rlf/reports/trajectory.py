@@ -107,7 +107,7 @@ def _style_sampled(text: str, style: str = _SAMPLED_STYLE) -> Text:
 
 
 def _rows_after(turn: Turn, max_lines: int | None) -> Iterator[tuple[str, RenderableType]]:
-    """What a turn led to: results and corrections, or calls and failures that ended the trajectory."""
+    """Consequences of a turn: results and corrections, or calls and failures that ended the trajectory."""
     fed = turn.observation_end > turn.end
     label = "observation" if fed else "not seen"
     contents = [
@@ -120,7 +120,7 @@ def _rows_after(turn: Turn, max_lines: int | None) -> Iterator[tuple[str, Render
 
 
 def _of_world(turn: Turn, max_lines: int | None) -> Iterator[tuple[str, RenderableType]]:
-    """What a turn did to the world, and what the world returned."""
+    """Changes of the world by a turn, and its reply."""
     if turn.world is None:
         return
     style = _FED_STYLE if turn.observation_end > turn.end else _PROMPT_STYLE
@@ -201,7 +201,7 @@ def _show_score(score: Score) -> Text:
 
 
 def _show_taken(usage: ScoreUsage) -> Iterator[str]:
-    """What a judge took, in words."""
+    """The usage of a judge in words."""
     yield counted(usage.num_tokens, "token")
     if usage.cost_usd:
         yield dollars(usage.cost_usd)

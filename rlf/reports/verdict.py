@@ -65,7 +65,7 @@ def judge_record(run: Run, steps: Sequence[Step], changes: Sequence[Change], eve
 
 
 def _likely_cause(events: Sequence[LoggedEvent]) -> str:
-    """What was seen of the cause that most of the run's diagnoses name first; empty without any."""
+    """The sign of the cause that most of the run's diagnoses name first; empty without any."""
     firsts = [event.data["causes"][0] for event in events if event.data.get("causes")]
     if not firsts:
         return ""

@@ -1,4 +1,4 @@
-"""What a server of the page is started with."""
+"""The settings of a server of the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the routes of all areas share: the lineage, the templates, and how one function becomes a page and JSON."""
+"""The site that the routes of all areas share: lineage, templates, and how one function becomes a page and JSON."""
 
 from __future__ import annotations
 
@@ -35,19 +35,6 @@ _MAX_KEPT = 5_000
 _HERE = Path(__file__).parent
 _SHARED = _HERE.parent / "reports" / "pages"
 """Templates and style of the reports, which are parts of pages too."""
-_FILTERS = (
-    "visible",
-    "percent",
-    "rate",
-    "points",
-    "decimal",
-    "dollars",
-    "count",
-    "counted",
-    "duration",
-    "latency",
-    "p_value",
-)
 _Handler = TypeVar("_Handler", bound=Callable[..., Any])
 T = TypeVar("T")
 
@@ -223,7 +210,7 @@ def _make_environment() -> Environment:
         lstrip_blocks=True,
         finalize=lambda value: quantities.visible(value) if type(value) is str else value,
     )
-    environment.filters |= {name: getattr(quantities, name) for name in _FILTERS}
+    environment.filters |= {name: words for name, words in vars(quantities).items() if callable(words)}
     environment.filters |= {"datetime": _time_element, "short": short, "spark": spark_path, "level": bar_level}
     environment.filters |= {
         "clock": clock,

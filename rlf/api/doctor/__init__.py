@@ -1,1 +1,1 @@
-"""What `rlf doctor` finds."""
+"""The findings of `rlf doctor`."""

@@ -25,7 +25,7 @@ from rlf.spec.engine import default_engine
 
 _GIB = 2**30
 _NO_THREAD = "can't start new thread"
-"""What Python says where the machine's limits let it have none."""
+"""Python's message where the machine's limits allow no further thread."""
 _MIN_PYTHON = (3, 11)
 _MIN_SQLITE = (3, 35)
 _LOW_MEMORY, _LOW_DISK, _NO_DISK = 4 * _GIB, 5 * _GIB, _GIB // 4

@@ -22,7 +22,7 @@ Told = Callable[[int, int, int, Mapping[str, int]], None]
 
 @dataclass(frozen=True, slots=True)
 class Estimate(Jsonable):
-    """What a build would make and cost."""
+    """Size and cost of a build."""
 
     out: Path
     counts: Mapping[str, float]

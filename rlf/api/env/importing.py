@@ -24,7 +24,7 @@ _LIFECYCLE: Mapping[str, Sequence[str]] = {
     "save": ("save_state", "save_scenario", "get_state", "dump_state"),
     "end": ("end_world", "close_session", "end_session"),
 }
-"""What servers call the tools of a world's life, the usual names first."""
+"""Usual names of the tools of a world's life, the most common first."""
 _KEYS = ("world", "session_id", "state_key", "episode_id")
 _FILL: Mapping[str, str] = {"seed": "{seed}", "task": "{task}", "task_id": "{task}"}
 

@@ -125,7 +125,7 @@ def describe_world(files: Sequence[Path], overrides: Sequence[str]) -> Described
 
 
 def render_prompt(spec: RunSpec, task: Task, observation: str | None = None) -> str:
-    """What the model reads before its first turn."""
+    """The prompt that the model reads before its first turn."""
     from rlf.chat.tokenizer import load_tokenizer
     from rlf.rollout.loop import with_observation
     from rlf.spec.looking.model_folder import model_location

@@ -63,7 +63,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What decides an evaluation's numbers beside spec and data; the lineage keeps it."""
+    """The settings that decide an evaluation's numbers beside spec and data; the lineage keeps them."""
 
     target: str
     """As `Target.name`."""

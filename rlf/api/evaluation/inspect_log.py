@@ -169,7 +169,7 @@ def _show_sample(scored: Scored, model: str) -> dict[str, Any]:
 
 
 def _show_messages(turn: Turn, number: int, model: str) -> Iterator[dict[str, Any]]:
-    """What was sampled in a turn, and the results of its calls."""
+    """The sampled text of a turn, and the results of its calls."""
     calls = [
         {"id": f"{number}-{place}", "function": record.call.name, "arguments": dict(record.call.arguments)}
         for place, record in enumerate(turn.calls)

@@ -52,7 +52,7 @@ class Progress:
 
 @dataclass(slots=True)
 class _Tally:
-    """What there is to show while a mode is played."""
+    """Counts of a mode while it is played."""
 
     target: str
     mode: str

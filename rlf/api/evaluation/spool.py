@@ -1,4 +1,4 @@
-"""What an evaluation has played so far, line by line in its folder: where a killed one continues.
+"""The trajectories of an evaluation so far, line by line in its folder: a killed one continues from there.
 
 A line is written whole as soon as a trajectory is scored; a line that a kill has cut off is not read. The lineage gets
 all of a mode at once when it is over.

@@ -1,1 +1,1 @@
-"""What commands show of a spec's chat format."""
+"""A spec's chat format as commands show it."""

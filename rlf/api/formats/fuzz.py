@@ -57,7 +57,7 @@ def fuzz_tools(
 
 
 def _make_accepts(tool: ToolDeclaration) -> Callable[[ToolCall], bool]:
-    """What the executor would run: calls of the tool's name with arguments that its schema allows."""
+    """Makes the executor's test of a call: the tool's name, and arguments that its schema allows."""
     check = ArgumentCheck(tool.input_schema)
     return lambda call: call.name == tool.name and check.complaint(dict(call.arguments)) is None
 

@@ -40,7 +40,7 @@ class ShownMessage:
 
 @dataclass(frozen=True, slots=True)
 class ShownPrompt:
-    """What the policy is shown before the first token it samples."""
+    """The prompt of the policy, before the first token that it samples."""
 
     format: str
     reason: str

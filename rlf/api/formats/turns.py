@@ -16,7 +16,7 @@ __all__ = ["Parsed", "Prompt", "parse_turn", "render_prompt"]
 
 @dataclass(frozen=True, slots=True)
 class Prompt(Jsonable):
-    """What a policy is shown before the first token it samples."""
+    """The prompt of a policy, before the first token that it samples."""
 
     format: str
     text: str
@@ -48,7 +48,7 @@ def _of_model(model: str, name: str, tools: Sequence[ToolDescription]) -> tuple[
 
 
 def parse_turn(text: str, name: str, *, truncated: bool = False, thinking_tag: str = "") -> Parsed:
-    """What a format's parser makes of one sampled turn."""
+    """Parses one sampled turn by a format's parser."""
     chat = stand_in(_check_name(name))
     if thinking_tag:
         chat.name_thinking(thinking_tag)

@@ -151,7 +151,7 @@ _START_S = 30.0
 
 
 def _read(answer: dict[str, Any]) -> Any:
-    """What a task returned; raises what it raised."""
+    """The result of a task; raises what it raised."""
     if "data" in answer:
         return answer["data"]
     if answer["kind"] == "SpecError":

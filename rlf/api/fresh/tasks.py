@@ -1,4 +1,4 @@
-"""What a fork can be asked for: plain values in, what commands print as JSON out."""
+"""The tasks of a fork: plain values in, the JSON of commands out."""
 
 from __future__ import annotations
 

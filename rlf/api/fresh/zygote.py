@@ -33,7 +33,7 @@ rewards: [{kind: rule, name: match, rule: exact_match}]
 train: {steps: 1, algorithm: grpo}
 """
 _HEAVY = ("torch", "transformers.models.auto.tokenization_auto", "rlf.training.harness", "rlf.training.batch")
-"""What prompts and advantages need, seconds to import: done while nobody asks for anything."""
+"""Modules for prompts and advantages, which take seconds: they are imported while there is no request."""
 _IDLE_S = 2.0
 
 
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def _modules_of_a_check() -> list[str]:
-    """What a check imports, found out in a fork: a check starts threads, which no fork takes along."""
+    """The modules that a check imports, found in a fork: a check starts threads, which no fork inherits."""
     reading, writing = os.pipe()
     process = os.fork()
     if process == 0:

@@ -1,1 +1,1 @@
-"""What `import rlf` offers: each function is a command's, with values in place of text."""
+"""The public functions of `import rlf`: each is a command's, with values in place of text."""

@@ -37,7 +37,7 @@ def render(
 
 
 def parse(text: str, format: str, *, truncated: bool = False, thinking_tag: str = "") -> Parsed:  # noqa: A002
-    """What a format's parser makes of one sampled turn: calls, typed failures, thinking, or the answer.
+    """Parses one sampled turn by a format's parser: calls, typed failures, thinking, or the answer.
 
     Args:
         truncated: whether the turn was cut off by its token limit.

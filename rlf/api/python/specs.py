@@ -89,7 +89,7 @@ def check(
 def plan_run(
     spec: Files, overrides: Overrides = (), *, gpu: str | None = None, runs_folder: AnyPath = "runs"
 ) -> PlanReport:
-    """What a run will be: its values and where each comes from, files, work, memory, time. Loads no torch.
+    """Plans a run: its values and where each comes from, files, work, memory, time. Loads no torch.
 
     Args:
         gpu: size of the GPU that the run is meant for, e.g. `24GB`; None for this machine.

@@ -1,1 +1,1 @@
-"""What the `rewards` commands do."""
+"""The work of the `rewards` commands."""

@@ -61,7 +61,7 @@ class World:
 
     @property
     def context(self) -> RewardContext:
-        """What reward terms need to open."""
+        """The context that reward terms are opened with."""
         return RewardContext(self.executor.for_rewards, self.spec.seed, tell)
 
     async def play(self, shapes: Sequence[Shape], terms: Sequence[Term]) -> list[list[Trajectory | None]]:

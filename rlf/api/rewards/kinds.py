@@ -1,4 +1,4 @@
-"""What reward terms can be, and what those of a file are."""
+"""Kinds of reward terms, and the terms of a file."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def list_kinds() -> list[RewardKind]:
 
 
 def describe_kind(name: str) -> ShownReward:
-    """What a kind or a rule computes, and its keys. Raises RlfError where there is none."""
+    """Describes a kind or a rule, and its keys. Raises RlfError where there is none."""
     models = _find_models()
     if name not in models:
         raise RlfError(f"no kind and no rule {name!r} (known: {', '.join(models)}). Name one of these.")

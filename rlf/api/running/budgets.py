@@ -1,4 +1,4 @@
-"""What a run may spend: counted as it is spent, stopped when it is gone."""
+"""The budget of a run: counted as it is spent, and the run stopped when it is gone."""
 
 from __future__ import annotations
 
@@ -67,6 +67,6 @@ class Budget:
 
 
 def open_budget(plan: Plan, spent_usd: float = 0.0, max_usd: float | None = None, *, is_played: bool = False) -> Budget:
-    """What a run of a plan may spend, or the limit of the command line instead."""
+    """The budget of a run by its plan, or by the limit of the command line instead."""
     limit = plan.spec.limits.max_usd if max_usd is None else max_usd
     return Budget(limit, spent_usd, counts_events=Feature.RECORDED_CALLS in plan.spec.engine.LACKS, is_played=is_played)

@@ -48,7 +48,7 @@ def _place_fault(fault: Fault, file: Path, run_id: str, known: Mapping[str, str]
 
 
 def _keep_written(value: Any, origins: Collection[str], path: KeyPath = ()) -> Any:
-    """What of a stored spec was written, without defaults: some keys are faults where nothing reads them."""
+    """The written keys of a stored spec, without defaults: some keys are faults where nothing reads them."""
     if path and not any(key.startswith((f"{dotted(path)}.", f"{dotted(path)}[")) for key in origins):
         return value
     if isinstance(value, dict):

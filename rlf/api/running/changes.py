@@ -1,4 +1,4 @@
-"""What a run was made from against what is there now: files, data, models, packages and rlf itself."""
+"""Changed inputs of a run: files, data, models, packages and rlf itself, as recorded and as they are now."""
 
 from __future__ import annotations
 

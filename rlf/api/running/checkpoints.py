@@ -49,7 +49,7 @@ def damaged_checkpoints(reader: Reader) -> Iterator[str]:
 
 
 def find_damage(record: RunRecord, saved: Checkpoint) -> str | None:
-    """What is wrong with a checkpoint, in words; None where it is whole, or on a disk that is not seen from here."""
+    """The damage of a checkpoint in words; None where it is whole, or on a disk that is not seen from here."""
     try:
         return recorded_engine(record).find_damage(_checkpoint_path(record, saved), saved.sha256)
     except RlfError as error:

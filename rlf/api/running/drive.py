@@ -36,7 +36,7 @@ _SPENDING_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """What is known of a run before its first event."""
+    """Facts of a run before its first event."""
 
     run_id: str
     name: str

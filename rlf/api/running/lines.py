@@ -16,7 +16,7 @@ NAMES = {
     "Notice": "notice",
     "RunFinished": "finished",
 }
-"""What each event is named."""
+"""Names of events by their class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class EvaluationLine:
 
 @dataclass(frozen=True, slots=True)
 class InterruptedLine:
-    """What a stop cut off, without its trajectories."""
+    """A step that a stop cut off, without its trajectories."""
 
     step: int
     num_trajectories: int

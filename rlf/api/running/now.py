@@ -1,5 +1,4 @@
-"""What a run does this second: a file in its folder, written by its process whenever it changes, for other "
-"processes to read."""
+"""The present work of a run: a file in its folder, which its process writes and other processes read."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """What a run does."""
+    """The present work of a run."""
 
     stages: tuple[Doing, ...]
     waits: tuple[Waiting, ...]
@@ -69,7 +68,7 @@ class Now:
 
 
 def look_now() -> Now:
-    """What this process does."""
+    """The present work of this process."""
     waits = defaultdict[str, list[float]](list)
     for since, what in open_waits():
         waits[what.partition(" (")[0]].append(since)
@@ -80,13 +79,13 @@ def look_now() -> Now:
 
 
 def now_words(runs_folder: Path, run_id: str) -> str:
-    """What a run does, as a sentence; empty if it does not report that."""
+    """The present work of a run as a sentence; empty if it does not report any."""
     now = read_now(runs_folder, run_id)
     return "" if now is None else now.words(time.time())
 
 
 def read_now(runs_folder: Path, run_id: str) -> Now | None:
-    """What a run does; None if it does not report that."""
+    """The present work of a run; None if it does not report any."""
     try:
         found = json.loads((run_folder(runs_folder, run_id) / FILE).read_text(encoding="utf-8"))
         return Now(tuple(Doing(**one) for one in found["stages"]), tuple(Waiting(**one) for one in found["waits"]))

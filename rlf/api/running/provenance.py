@@ -1,4 +1,4 @@
-"""What a run was made from and with: files, model, code, packages, machine; and what of it is secret."""
+"""The origin of a run: files, model, code, packages and machine; and its secrets."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def source_files(plan: Plan, cwd: Path) -> list[FileRecord]:
 
 
 def model_files(plan: Plan) -> list[FileRecord]:
-    """What turns words into tokens and back, apart from the weights; and the model where only its id is named.
+    """Tokenizer and chat template of a model, without its weights; and the model where only its id is named.
 
     Nothing for a model that has not been fetched.
     """
@@ -194,7 +194,7 @@ def _describe_host(device: str, threads: int) -> dict[str, Any]:
 
 
 def _run_git(*arguments: str) -> str | None:
-    """What git prints about rlf's checkout; None where rlf does not run from one, or git fails."""
+    """Git's output about rlf's checkout; None where rlf does not run from one, or git fails."""
     folder = Path(rlf.__file__).resolve().parents[1]
     if not (folder / ".git").exists():
         return None

@@ -25,7 +25,7 @@ def keep_replay(folder: Path, name: str) -> None:
 
 
 def kept_replay(folder: Path, runs_folder: Path) -> Replay | None:
-    """What `keep_replay` named; None for a run that calls its tools.
+    """The recording that `keep_replay` named; None for a run that calls its tools.
 
     Raises:
         RlfError: it is gone.

@@ -1,4 +1,4 @@
-"""What sees every event of a run: recorder, view and trackers, and the guards that may end it."""
+"""The way of every event of a run: to recorder, view and trackers, and to the guards that may end it."""
 
 from __future__ import annotations
 

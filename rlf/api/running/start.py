@@ -210,7 +210,7 @@ def resume(
 
 
 def _costs_usd(costs: Sequence[Cost]) -> dict[str, float]:
-    """What was spent, by name."""
+    """Costs by name."""
     sums: dict[str, float] = {}
     for cost in costs:
         sums[cost.name] = sums.get(cost.name, 0.0) + cost.cost_usd

@@ -77,7 +77,7 @@ class SweepOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Watcher:
-    """What shows a sweep."""
+    """The view of a sweep."""
 
     view: View
     """Called for each member, as for a run."""
@@ -301,6 +301,6 @@ def _make_record(
 
 
 def _file_records(plans: Sequence[Plan]) -> tuple[FileRecord, ...]:
-    """What any member was made from."""
+    """The files that any member was made from."""
     records = [FileRecord(file.role, file.path, file.sha256) for plan in plans for file in plan.files]
     return tuple({(record.role, record.path): record for record in records}.values())

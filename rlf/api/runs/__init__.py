@@ -1,1 +1,1 @@
-"""What is done with recorded runs."""
+"""Work with recorded runs."""

@@ -1,4 +1,4 @@
-"""What runs were made of and what they made, as a graph of hashes."""
+"""Inputs and products of runs, as a graph of hashes."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class Thinned:
-    """What was freed."""
+    """Room that was freed."""
 
     num_trajectories: int
     """That lost tokens, calls and scores."""

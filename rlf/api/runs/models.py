@@ -24,7 +24,7 @@ from rlf.spec.looking.model_folder import folder_on_disk
 logger = logging.getLogger(__name__)
 
 PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json")
-"""What transformers reads of a model that sees, beside its tokenizer."""
+"""Files that transformers reads of a vision-language model, beside its tokenizer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What is new in the lineage since somebody last looked: for pages that show runs while they run."""
+"""News of the lineage since the last look, for pages that show runs while they run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class RunNews:
-    """What happened in one run."""
+    """The news of one run."""
 
     run_id: str
     run: RunLine
@@ -62,7 +62,7 @@ def parse_cursors(text: str) -> dict[str, Cursor]:
 
 
 def read_news(reader: Reader, cursor: Cursor) -> RunNews | None:
-    """What happened in a run after a cursor; None where the run is gone.
+    """The news of a run after a cursor; None where the run is gone.
 
     A step that was made again by a resumed run is new: it finished later.
     """

@@ -1,4 +1,4 @@
-"""What the policy of a run saw before each question, by the tokenizer of the run's model."""
+"""The openings of a run's prompts, before each question, by the tokenizer of the run's model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run pays and what it is paid for: trajectories with a high reward that are not right."""
+"""Trajectories of a run with a high reward that are not right."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def _move_aside(folder: Path, aside: Path) -> None:
 
 
 def find_leftovers(runs_folder: Path, run_ids: Collection[str]) -> list[Leftover]:
-    """What killed removals left in a runs folder."""
+    """Folders that killed removals left in a runs folder."""
     matches = [(path, _REMOVED.fullmatch(path.name)) for path in _list_folders(runs_folder)]
     return [Leftover(m["run_id"], path, m["run_id"] in run_ids) for path, m in matches if m is not None]
 

@@ -15,8 +15,7 @@ from rlf.lineage.records import TRAIN as TRAIN
 from rlf.lineage.records import FoundCall, TrajectoryFilter
 from rlf.lineage.records import Run as Run
 from rlf.lineage.records import StoredTrajectory as StoredTrajectory
-from rlf.reports.trace import find as find
-from rlf.reports.trace import find_flipped as find_flipped
+from rlf.reports.trace import find
 from rlf.spec.looking.model_folder import model_location
 from rlf.types import FailureClass, Outcome, RunStatus
 

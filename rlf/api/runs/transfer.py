@@ -15,7 +15,7 @@ from rlf.lineage.transfer import copy_run
 
 
 class ExportFormat(StrEnum):
-    """What a run is written as."""
+    """The form that runs are written in."""
 
     RLF = "rlf"
     """A database with these runs, which `rlf runs import` reads."""

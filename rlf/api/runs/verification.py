@@ -21,7 +21,7 @@ __all__ = ["Verification", "salvage", "verify", "verify_folder"]
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What was found in a lineage."""
+    """Findings about a lineage."""
 
     num_runs: int
     faults: tuple[str, ...]

@@ -23,7 +23,7 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class TermPart:
-    """What a term adds to the reward."""
+    """The share of a term in the reward."""
 
     term: str
     value: float | None

@@ -1,1 +1,1 @@
-"""What commands ask of a spec before a run: check it, plan it, rehearse it."""
+"""Work with a spec before a run: check it, plan it, rehearse it."""

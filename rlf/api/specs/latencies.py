@@ -1,4 +1,4 @@
-"""What the calls of tools took in earlier runs, read from the lineage of a runs folder."""
+"""Times of tools' calls in earlier runs, read from the lineage of a runs folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run will be, before it runs: its values, files, work, memory, and the time that earlier runs took."""
+"""A run before it runs: its values, files, work, memory, and the time that earlier runs took."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rlf.core.machine import machine_memory_bytes
 from rlf.core.plain_json import Jsonable
 from rlf.engines.engine import engine_of
 from rlf.plan import Plan
+from rlf.plan.engine import EngineReport
 from rlf.plan.estimate import GpuMemory as GpuMemory
 from rlf.plan.estimate import Memory, estimate_work
 from rlf.plan.estimate import Part as Part
@@ -45,7 +46,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """What steps of the same plan took."""
+    """Time of steps of the same plan."""
 
     median_s: float
     num_steps: int
@@ -144,15 +145,13 @@ def report_plan(
         num_gpus=taken.num_gpus,
         argv=taken.argv,
         memory_unknown=unknown,
-        fit=_find_fit(taken.memory, gpu, gpu_bytes)
-        if taken.memory is not None
-        else _fit_gpus(taken.gpus, gpu, gpu_bytes),
+        fit=_find_fit(taken, gpu, gpu_bytes),
         step_time=_step_time(plan, runs_folder),
     )
 
 
 def compare_plans(left: Path, right: Path, overrides: Sequence[str]) -> PlanDifference:
-    """What differs between two specs, each with the same overrides."""
+    """Compares two specs, each with the same overrides."""
     one, other = check_spec([left], overrides), check_spec([right], overrides)
     found = differences(planned_values(one.plan, one.loaded), planned_values(other.plan, other.loaded))
     return PlanDifference(str(left), str(right), one.plan.plan_hash, other.plan.plan_hash, tuple(found))
@@ -179,20 +178,18 @@ def _model_shape(loaded: LoadedSpec) -> tuple[ModelShape | None, str]:
     return shape, "" if shape is not None else f"the config.json of {path} is not that of a plain decoder"
 
 
-def _find_fit(memory: Memory, gpu: str | None, gpu_bytes: int | None) -> Fit | None:
-    if memory.device == "gpu" and gpu_bytes is None:
+def _find_fit(taken: EngineReport, gpu: str | None, gpu_bytes: int | None) -> Fit | None:
+    """Whether a run fits this machine's memory, or GPUs of a size; None where that is not known."""
+    memory = taken.memory
+    if memory is not None and memory.device != "gpu" and gpu_bytes is None:
+        size = machine_memory_bytes()
+        return Fit("this machine's memory", size, memory.total_bytes <= size)
+    if gpu_bytes is None or (memory is None and not taken.gpus):
         return None
-    size = machine_memory_bytes() if gpu_bytes is None else gpu_bytes
-    where = "this machine's memory" if gpu_bytes is None else f"a GPU of {gpu}"
-    return Fit(where, size, memory.total_bytes <= size)
-
-
-def _fit_gpus(gpus: Sequence[GpuMemory], gpu: str | None, gpu_bytes: int | None) -> Fit | None:
-    if not gpus or gpu_bytes is None:
-        return None
-    return Fit(
-        f"GPUs of {gpu}", gpu_bytes, all(group.peak.total_bytes <= gpu_bytes and not group.lacks for group in gpus)
-    )
+    if memory is not None:
+        return Fit(f"a GPU of {gpu}", gpu_bytes, memory.total_bytes <= gpu_bytes)
+    fits = all(group.peak_bytes <= gpu_bytes and not group.lacks for group in taken.gpus)
+    return Fit(f"GPUs of {gpu}", gpu_bytes, fits)
 
 
 def _step_time(plan: Plan, runs_folder: Path) -> StepTime | None:

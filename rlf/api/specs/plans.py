@@ -142,7 +142,7 @@ def check_spec(
 
 
 def _find_more(error: PartlyWrong, read: Datasets | None) -> list[Fault]:
-    """What else is wrong with a spec, as far as that does not hang on what is known to be wrong."""
+    """Further faults of a spec, as far as they do not depend on what is known to be wrong."""
     part = error.part
     known = {(fault.place, fault.path) for fault in error.faults}
     looked = look(part, read)

@@ -1,1 +1,1 @@
-"""What the `tools` commands do."""
+"""The work of the `tools` commands."""

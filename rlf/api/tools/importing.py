@@ -48,7 +48,7 @@ class ImportRequest:
 
 
 def read_source(kind: str, request: ImportRequest) -> Imported:
-    """What a source declares. Raises RlfError for one that cannot be read, and for options of another kind."""
+    """The tools of a source. Raises RlfError for one that cannot be read, and for options of another kind."""
     for option, owner in (("target", "openai"), ("url", "openapi")):
         if getattr(request, option) is not None and kind != owner:
             raise RlfError(f"--{option} belongs to {owner}; {kind} does not take it. Remove it.")

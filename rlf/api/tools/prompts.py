@@ -1,4 +1,4 @@
-"""What a tool costs in a spec's prompts: the exact text the model is shown, and its tokens."""
+"""The cost of a tool in a spec's prompts: the exact text that the model is shown, and its tokens."""
 
 from __future__ import annotations
 

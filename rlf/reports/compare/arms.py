@@ -1,4 +1,4 @@
-"""What is compared: arms, each one plan and its runs, one for each seed.
+"""The arms of a comparison: each is one plan and its runs, one for each seed.
 
 An arm is named by one run, by several with commas between them, or by a sweep, which stands for an arm for each of its
 settings but the seed.

@@ -88,7 +88,7 @@ def title_of(found: Comparison) -> str:
 
 
 def verdict(baseline: Arm, arm: Arm, found: Contrast | None) -> str:
-    """What the evaluations show of an arm against the baseline, and what they cannot show."""
+    """Describes what the evaluations show of an arm against the baseline, and what they cannot show."""
     found_differences = differences([baseline, arm])
     if found is None:
         sentences = [f"{arm.letter} cannot be compared with {baseline.letter}: they share no evaluation."]

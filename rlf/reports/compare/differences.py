@@ -1,4 +1,4 @@
-"""What differs between arms, by cause: only the differences, each with every arm's value."""
+"""Differences between arms by cause, each with every arm's value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What arms are called: by what differs between them, in few words."""
+"""Names of arms: by what differs between them, in few words."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _join_words(words: Sequence[str]) -> str:
 
 
 def _name_difference(item: Difference, place: int, keys: Sequence[str]) -> str:
-    """What one difference says of one arm; empty where it says nothing short."""
+    """A difference as a name of one arm; empty where it is not short."""
     value = item.values[place]
     match item.cause:
         case Cause.PLAN:

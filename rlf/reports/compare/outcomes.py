@@ -24,7 +24,7 @@ _TAIL = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What it took until held-out success first was at the threshold or above, mean over the runs that got there."""
+    """The cost until held-out success first was at the threshold or above, mean over the runs that got there."""
 
     num_runs: int
     """Runs that got there."""
@@ -55,7 +55,7 @@ class Outcome:
 
 
 class Basis(StrEnum):
-    """What an interval of a difference is over."""
+    """The values that an interval of a difference is over."""
 
     SEEDS = "seeds"
     """Welch's interval over the runs of each arm."""

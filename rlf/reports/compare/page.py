@@ -48,7 +48,7 @@ def courses_of(arms: Sequence[Arm]) -> list[Course]:
 def page_values(
     found: Comparison, examples: Sequence[Example], openings: Mapping[str, ReadOpening] | None = None
 ) -> dict[str, Any]:
-    """What the template shows beside the curves.
+    """Values of the template beside the curves.
 
     Args:
         examples: Questions that came out differently, whole; those that an arm lost first.

@@ -52,8 +52,13 @@ def _make_sheets(report: Report) -> Iterator[Sheet]:
         tuple(row for change in report.summary.changes for row in _rate_cells(change)),
         figures=True,
     )
+    yield from usage_sheets(report)
+
+
+def usage_sheets(report: Report) -> Iterator[Sheet]:
+    """What tools, judges and money were used for, in training and evaluations."""
     tables = (
-        ("tools", "", TOOL_COLUMNS, tool_rows(report.tools)),
+        ("tools", "over training and evaluations", TOOL_COLUMNS, tool_rows(report.tools)),
         ("judges", "over training and evaluations", judges.COLUMNS, judges.judge_rows(report.judges)),
         ("costs", "of all that the run did", costs.COLUMNS, costs.cost_rows(report.costs)),
     )

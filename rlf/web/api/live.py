@@ -37,7 +37,7 @@ def routes(site: Site) -> Area:
 
     @area.read("/runs/{run}/now")
     def show_now(run: str) -> Now | None:
-        """What a running run does now: its stages, and what it waits for; null if it does not report that."""
+        """The present work of a run: its stages, and what it waits for; null if it does not report any."""
         with site.reader() as reader:
             return read_now(site.runs_folder, reader.get_run(run).record.id)
 
@@ -95,7 +95,7 @@ async def follow(site: Site, look: Look) -> AsyncIterator[str]:
 
 
 class Look:
-    """What one browser has seen."""
+    """The state of one browser's stream."""
 
     def __init__(self, site: Site, cursors: Mapping[str, Cursor]) -> None:
         self._site = site
@@ -129,7 +129,7 @@ class Look:
         return doing + messages
 
     def _doing(self, lines: Sequence[RunLine]) -> list[str]:
-        """What runs do now, where that is not what they did at the last look."""
+        """The present work of runs, where it is not that of the last look."""
         words = {line.id: now_words(self._site.runs_folder, line.id) for line in lines if line.status == "running"}
         messages = [
             f"event: now\ndata: {json.dumps({'run_id': run_id, 'words': text})}\n\n"

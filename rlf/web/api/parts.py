@@ -155,7 +155,7 @@ def _add_data(area: Area, site: Site) -> None:
 def _add_machine(area: Area, site: Site) -> None:
     @area.read("/doctor", task="examine")
     def show_machine() -> Any:
-        """What this machine can do, as `rlf doctor` finds it."""
+        """Examines this machine, as `rlf doctor` does."""
         return site.fresh.call("examine", runs=str(site.runs_folder), deadline_s=_SLOW_S)
 
     @area.read("/projects")

@@ -62,7 +62,7 @@ def routes(site: Site) -> Area:
 
     @area.read("/runs/{run}/graph")
     def show_graph(run: str, step: int | None = None) -> Graph:
-        """What a run was made of and what it made, with hashes; with a step, its trajectories too."""
+        """Inputs and products of a run with hashes; with a step, its trajectories too."""
         with site.reader() as reader:
             return read_graph(reader, reader.get_run(run).record.id, step)
 

@@ -61,7 +61,7 @@ def _compared(request: Request, reader: Reader, names: Sequence[str], mode: str 
 
 
 def comparison_values(reader: Reader, found: Comparison) -> dict[str, Any]:
-    """What the template shows of a comparison."""
+    """Values of the template of a comparison."""
     courses = courses_of(found.arms)
     charts = {
         "charts": [asdict(chart) for chart in main_curves(courses)],

@@ -16,11 +16,10 @@ from rlf.api.runs.keys import plan_leaves, read_key, read_plans, varied_keys
 from rlf.api.runs.trace import TRAIN, Run
 from rlf.api.runs.trajectories import TrajectoryFilter, TrajectoryOrder
 from rlf.core.errors import RlfError
-from rlf.reports import costs, judges
 from rlf.reports.overview import NAMES, Overview, OverviewPage, elapsed_s, page_overviews
 from rlf.reports.pages.curves import Course, further_curves, main_curves
-from rlf.reports.report import TOOL_COLUMNS, Report, origin_facts, read_report, shown_events, status_words, tool_rows
-from rlf.reports.sheets import Sheet
+from rlf.reports.pages.run import usage_sheets
+from rlf.reports.report import Report, origin_facts, read_report, shown_events, status_words
 from rlf.reports.summary import difference_words, rate_rows
 from rlf.reports.sweep import is_sweep, read_sweep
 from rlf.web.pages.render import lineage, page, site_of
@@ -148,7 +147,7 @@ def show_run(request: Request, name: str) -> HTMLResponse:
         "now": now_words(site_of(request).runs_folder, run_id),
         "notices": shown_events(report.events)[-_NUM_NOTICES:],
         "held_out": [row for change in report.summary.changes for row in _rate_rows(change)],
-        "sheets": [sheet for sheet in _sheets(report) if sheet.rows],
+        "sheets": [sheet for sheet in usage_sheets(report) if sheet.rows],
         "health": _health(report),
         "curves": [asdict(chart) for chart in main_curves(courses)],
         "more_curves": [asdict(chart) for chart in further_curves(courses)],
@@ -162,14 +161,6 @@ def _rate_rows(change: Any) -> list[tuple[str, Any, Any, str]]:
     return [(name, left, right, difference_words(left.value, right.value)) for name, left, right in rate_rows(change)]
 
 
-def _sheets(report: Report) -> list[Sheet]:
-    return [
-        Sheet("tools", "over training and evaluations", TOOL_COLUMNS, tuple(tool_rows(report.tools)), figures=True),
-        Sheet("judges", "", judges.COLUMNS, tuple(judges.judge_rows(report.judges)), figures=True),
-        Sheet("costs", "", costs.COLUMNS, tuple(costs.cost_rows(report.costs)), figures=True),
-    ]
-
-
 def _health(report: Report) -> list[tuple[str, float, list[float]]]:
     """Figures of the newest step that say whether training is sound, each with its course."""
     courses = {name: [step.metrics[name] for step in report.steps if name in step.metrics] for name in _HEALTH}
@@ -178,7 +169,7 @@ def _health(report: Report) -> list[tuple[str, float, list[float]]]:
 
 @router.get("/runs/{name}/files")
 def show_files(request: Request, name: str) -> HTMLResponse:
-    """What a run was made from, and the graph of what it made."""
+    """The inputs of a run, and the graph of what it made."""
     with lineage(request) as reader:
         run = reader.get_run(name)
         nodes = graph.whence(reader, run.record.id)

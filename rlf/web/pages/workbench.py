@@ -102,7 +102,7 @@ def show_jobs(request: Request) -> HTMLResponse:
 
 @router.get("/doctor")
 def show_machine(request: Request) -> HTMLResponse:
-    """What this machine can do; the frame comes first."""
+    """The findings about this machine; the frame comes first."""
     site, found = site_of(request), None
     if is_part(request):
         found = site.fresh.call("examine", runs=str(site.runs_folder), deadline_s=_SLOW_S)
