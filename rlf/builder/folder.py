@@ -97,13 +97,13 @@ def _write(out: Path, settings: BuildSettings, parts: Sequence[Part]) -> None:
     tasks = [task for part in parts for task in part.tasks]
     for split in SPLITS:
         rows = [json.dumps(task.row(), ensure_ascii=False) + "\n" for task in tasks if task.split == split]
-        _write_file(out / f"{split}.jsonl", "".join(rows))
+        write_file(out / f"{split}.jsonl", "".join(rows))
     shutil.rmtree(out / "tools", ignore_errors=True)
     (out / "tools").mkdir()
     for name, text in settings.build.code_files(
         {name: part.codes[name] for part in parts for name in part.codes}
     ).items():
-        _write_file(out / name, text)
+        write_file(out / name, text)
     data = [part.data for part in parts if part.data]
     (out / DATABASE).unlink(missing_ok=True)
     if data:
@@ -111,9 +111,9 @@ def _write(out: Path, settings: BuildSettings, parts: Sequence[Part]) -> None:
     env = settings.build.env
     for name, tool in tools.items() if env is None else ():
         files = [f"../{file}" for file in ([DATABASE] if data else []) + [CERTIFICATE]]
-        _write_file(out / "tools" / f"{name}.yaml", dump_yaml({**tool, "files": files}))
-    _write_file(out / SPEC, _spec_text(out.resolve().name, [] if env else sorted(tools), tasks, env))
-    _write_file(out / BUILD, dump_yaml(settings.model_dump(mode="json", exclude={"out"})))
+        write_file(out / "tools" / f"{name}.yaml", dump_yaml({**tool, "files": files}))
+    write_file(out / SPEC, _spec_text(out.resolve().name, [] if env else sorted(tools), tasks, env))
+    write_file(out / BUILD, dump_yaml(settings.model_dump(mode="json", exclude={"out"})))
 
 
 def _write_database(path: Path, data: Sequence[str]) -> None:
@@ -160,10 +160,10 @@ def _files(out: Path) -> list[Path]:
 
 
 def _write_json(path: Path, value: Any) -> None:
-    _write_file(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+    write_file(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
 
 
-def _write_file(path: Path, text: str) -> None:
+def write_file(path: Path, text: str) -> None:
     """Writes a file as a whole, so that one that is cut off is not taken for one."""
     temporary = path.with_name(path.name + ".part")
     temporary.write_text(text, encoding="utf-8", newline="\n")
@@ -174,10 +174,13 @@ def read_world(folder: Path) -> tuple[Certificate, list[Task]]:
     """The certificate and the tasks of a world. Raises RlfError where a folder is none."""
     try:
         certificate = read_certificate(json.loads((folder / CERTIFICATE).read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise RlfError(f"{folder}: it has no {CERTIFICATE}; `rlf env build` writes one. Name a built world.") from None
-    tasks = []
-    for split in SPLITS:
-        lines = (folder / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()
-        tasks += [read_task(json.loads(line)) for line in lines]
+        tasks = []
+        for split in SPLITS:
+            with (folder / f"{split}.jsonl").open(encoding="utf-8") as lines:
+                tasks += [read_task(json.loads(line)) for line in lines]
+    except FileNotFoundError as fault:
+        name = Path(fault.filename).name
+        raise RlfError(f"{folder}: it has no {name}; `rlf env build` writes one. Name a built world.") from None
+    except (ValueError, TypeError, KeyError) as fault:
+        raise RlfError(f"{folder}: a file of the world is damaged: {fault!r}. Build it again.") from fault
     return certificate, tasks

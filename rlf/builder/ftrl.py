@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rlf.builder.folder import CERTIFICATE, DATABASE, SPEC, SPLITS, read_world
+from rlf.builder.folder import CERTIFICATE, DATABASE, SPEC, SPLITS, read_world, write_file
 from rlf.builder.graph.workshop import CODE
 from rlf.builder.task import Task
 from rlf.core import RlfError
@@ -48,13 +48,12 @@ def write_ftrl(folder: Path) -> Iterator[Path]:
         describe = cache(lambda tool: _describe_function(folder / "tools" / f"{tool}.yaml"))
         for split in SPLITS:
             path = folder / "ftrl" / f"{split}.jsonl"
-            temporary = path.with_suffix(".part")
-            with temporary.open("w", encoding="utf-8", newline="\n") as file:
-                for task in tasks:
-                    if task.split == split:
-                        row = ftrl_row(task, {tool: describe(tool) for tool in task.tools}, code_of)
-                        file.write(json.dumps(row, ensure_ascii=False) + "\n")
-            temporary.replace(path)
+            rows = (
+                ftrl_row(task, {tool: describe(tool) for tool in task.tools}, code_of)
+                for task in tasks
+                if task.split == split
+            )
+            write_file(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
             yield path
     spec = _make_spec(load_document((folder / SPEC).read_text(encoding="utf-8")))
     (folder / "ftrl" / SPEC).write_text(dump_yaml(spec), encoding="utf-8")
@@ -150,7 +149,7 @@ def _settings_of(function: ast.FunctionDef) -> ast.expr:
 def _table(
     settings: Mapping[str, Any], world: str, connection: sqlite3.Connection
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """What a function may be asked for in a world: columns, and rows in the order of their keys."""
+    """The columns that a function reads in a world, and their rows in the order of their keys."""
     kind, relations = settings["kind"], [*settings["relations"].values()]
     former = [f"{relation}__before" for relation in settings.get("former", ())]
     columns = ["name", *relations, *former]

@@ -1,4 +1,4 @@
-"""What a builder is: the keys of `build:`, and the tasks it makes, world by world."""
+"""A kind of builder: the keys of `build:`, and the tasks it makes, world by world."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Part:
     data: str = ""
     """SQL that makes the part's tables; empty where the code holds its data."""
     spent: Mapping[str, float] = field(default_factory=dict)
-    """What the part cost: requests, tokens, US dollars."""
+    """Requests, tokens and US dollars of the part."""
 
     def to_json(self) -> dict[str, Any]:
         """The part as JSON, which `read_part` reads."""
@@ -82,7 +82,7 @@ class BuildKind(Kind, ABC):
 
     @abstractmethod
     def open(self, shape: Shape, folder: Path) -> AbstractContextManager[Maker]:
-        """What makes the parts. Raises RlfError.
+        """Opens what makes the parts. Raises RlfError.
 
         Args:
             folder: where work that is under way is kept, so that it is not done twice.

@@ -18,7 +18,7 @@ from rlf.tools.results import to_text
 Invoke = Callable[[str, Mapping[str, Any]], Any]
 """Calls a deployed function; what it raises is the call's failure."""
 Attempts = Callable[[str, str], Sequence[Finding]]
-"""What a tool finds by everything that a policy may try with a name."""
+"""The results of a tool for everything that a policy may try with a name."""
 
 POLICIES = ("gold", "null", "random", "spam")
 
@@ -157,25 +157,17 @@ def policy_scores(task: Task, gold: Solved, attempts: Attempts, rng: random.Rand
     return [gold, *(score(findings, golds, total) for findings in ((), drawn, everything))]
 
 
-FIGURES = ("tasks", "calls", "no_tool", *(f"{policy}/{name}" for policy in POLICIES for name in ("p", "r", "f1")))
-
-
-@dataclass(slots=True)
 class Figures:
-    """Sums over tasks, by scenario: what each policy solved, called and scored, and the chance of a guess."""
+    """Sums over tasks: what each policy solved, called and scored, and the chance of a guess."""
 
-    _sums: dict[str, list[float]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.by_scenario: dict[str, dict[str, float]] = {}
 
     def add(self, task: Task, scores: Sequence[Solved]) -> None:
         """Counts one task."""
-        own = [1.0, float(len(task.steps)), task.guess]
-        for found in scores:
-            own += found.precision, found.recall, found.f1
-        sums = self._sums.setdefault(task.scenario.value, [0.0] * len(own))
-        for place, value in enumerate(own):
-            sums[place] += value
-
-    @property
-    def by_scenario(self) -> dict[str, dict[str, float]]:
-        """The sums by their names."""
-        return {scenario: dict(zip(FIGURES, sums, strict=True)) for scenario, sums in self._sums.items()}
+        own = {"tasks": 1.0, "calls": float(len(task.steps)), "no_tool": task.guess}
+        for policy, found in zip(POLICIES, scores, strict=True):
+            own |= {f"{policy}/p": found.precision, f"{policy}/r": found.recall, f"{policy}/f1": found.f1}
+        sums = self.by_scenario.setdefault(task.scenario.value, dict.fromkeys(own, 0.0))
+        for name, value in own.items():
+            sums[name] += value

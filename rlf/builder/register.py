@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from rlf.builder.kind import Part
@@ -28,11 +29,12 @@ class Register:
         if any(normalize(task.question) in self._questions for task in part.tasks):
             dropped = {**part.dropped, "duplicate: the question is there already": len(part.tasks)}
             return Part(part.name, (), (), {}, {}, dropped, spent=part.spent)
-        names = {name: self._free(name) for name, code in part.codes.items() if self._codes.get(name, code) != code}
+        names: dict[str, str] = {}
+        for name, code in part.codes.items():
+            if self._codes.get(name, code) != code:
+                used = {*self._codes, *part.codes, *names.values()}
+                names[name] = next(free for number in count(2) if (free := f"{name}_{number}") not in used)
         return _rename_part(part, names) if names else part
-
-    def _free(self, name: str) -> str:
-        return next(found for number in range(2, 100_000) if (found := f"{name}_{number}") not in self._codes)
 
 
 def _rename_part(part: Part, names: Mapping[str, str]) -> Part:

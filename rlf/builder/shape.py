@@ -30,6 +30,11 @@ class Complexity(Section):
     toolset: Dial = 0
     """Tools beside those that a task may need: 0, 2, 4 or 8, near-synonyms of the needed ones first."""
 
+    @property
+    def num_distractors(self) -> int:
+        """The number of those tools."""
+        return (0, 2, 4, 8)[self.toolset]
+
 
 class Noise(StrEnum):
     """Noise in the names of tools and parameters, by RoTBench's levels (arXiv:2401.08326)."""

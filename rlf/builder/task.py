@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 Value = str | int | float
-"""What a call finds: a name or a number."""
+"""The result of a call: a name or a number."""
 
 REFERENCE = "$step"
 """Key of a placeholder in arguments: `{"$step": 0}` stands for the value that the first call finds."""
@@ -25,6 +25,16 @@ class Scenario(StrEnum):
     """A chain: each call needs what the one before has found."""
     PARALLEL_MULTI = "parallel_multi"
     """Several chains."""
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether calls need what others have found."""
+        return self in (Scenario.MULTI, Scenario.PARALLEL_MULTI)
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether calls or chains stand side by side."""
+        return self in (Scenario.PARALLEL_SINGLE, Scenario.PARALLEL_MULTI)
 
 
 class Join(StrEnum):
@@ -85,10 +95,10 @@ def _fill_value(value: Any, values: Sequence[Value]) -> Any:
     return [_fill_value(child, values) for child in value] if isinstance(value, list) else value
 
 
-def ends_of(steps: Sequence[Step]) -> tuple[int, ...]:
-    """The steps whose values no other step needs."""
-    needed = {need for step in steps for need in step.needs}
-    return tuple(number for number in range(len(steps)) if number not in needed)
+def ends_of(needs: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """The steps whose values no other step needs, from those that each step needs."""
+    needed = {need for each in needs for need in each}
+    return tuple(number for number in range(len(needs)) if number not in needed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +123,7 @@ class Task:
     @property
     def ends(self) -> tuple[int, ...]:
         """The steps whose values make the answer: those that no other needs."""
-        return ends_of(self.steps)
+        return ends_of([step.needs for step in self.steps])
 
     @property
     def unsolved_set(self) -> dict[str, list[Value]]:

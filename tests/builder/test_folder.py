@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -188,3 +189,18 @@ def test_rows_of_ftrl_are_tasks_whose_golds_are_read(world):
     for task, own in zip(tasks, (one for one in built if one.split == "train"), strict=True):
         assert (task.tools, task.messages[0].content, task.answer) == (own.tools, own.question, own.answer)
         assert read_golds(task.columns["unsolved_set"]) == own.unsolved_set
+
+
+def test_a_question_with_a_line_separator_is_one_row_and_a_damaged_file_is_named(world, tmp_path):
+    copy = tmp_path / "world"
+    shutil.copytree(world, copy)
+    rows = copy / "train.jsonl"
+    text = rows.read_text(encoding="utf-8")
+    rows.write_text(text.replace('"question": "', '"question": "\u2028'), encoding="utf-8")
+    assert len(read_world(copy)[1]) == len(read_world(world)[1])
+    rows.write_text(text[:-20], encoding="utf-8")
+    with pytest.raises(RlfError, match="damaged"):
+        read_world(copy)
+    rows.unlink()
+    with pytest.raises(RlfError, match=r"it has no train\.jsonl"):
+        read_world(copy)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 from aiohttp import web
 
-from rlf.builder import BuildSettings
+from rlf.builder import BuildSettings, load_build
 from rlf.builder.folder import WORK, build_world, read_world
 from rlf.core import RlfError, RunError
 from tests.builder.scripted import Model
@@ -257,6 +257,21 @@ def test_a_prompt_of_ones_own_is_used(tmp_path):
     model = Model()
     built(model, tmp_path, build={"prompts": str(tmp_path)})
     assert any("You have no tools!" in request for request in model.requests)
+
+
+def test_an_edited_prompt_beside_the_build_file_is_another_build(tmp_path):
+    def source_hash():
+        file = tmp_path / "build.yaml"
+        built = settings("http://x/v1", "out", build={"prompts": "prompts"}).model_dump(mode="json")
+        file.write_text(json.dumps(built), encoding="utf-8")
+        return load_build(file).build.source_hash()
+
+    prompt = tmp_path / "prompts" / "answer.md.jinja"
+    prompt.parent.mkdir()
+    prompt.write_text("No tools! {{ question }}", encoding="utf-8")
+    before = source_hash()
+    prompt.write_text("No tools at all! {{ question }}", encoding="utf-8")
+    assert source_hash() != before
 
 
 def test_a_dry_run_counts_requests_and_cost(tmp_path):

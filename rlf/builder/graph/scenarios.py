@@ -35,7 +35,7 @@ class Chain:
         return values
 
     def phrase(self, rng: random.Random) -> str:
-        """What the chain finds, in words: `the length of the river of Kaldun`."""
+        """Names the last value in words: `the length of the river of Kaldun`."""
         text = self.subject
         for relation in self.relations:
             text = rng.choice(relation.words.phrases).format(x=text)
@@ -43,7 +43,7 @@ class Chain:
 
 
 Calls = tuple[Join, tuple[tuple[str, tuple[str, ...]], ...]]
-"""What a graph asks, whatever its words."""
+"""The join and the calls of a graph, whatever its words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +126,9 @@ def sample_graph(
     paths: Paths, world: World, scenario: Scenario, hops: tuple[int, int], parallel: tuple[int, int], rng: random.Random
 ) -> Graph:
     """A graph of a shape: its lengths, relations, things and join are drawn, each as likely as the others."""
-    is_chain = scenario in (Scenario.MULTI, Scenario.PARALLEL_MULTI)
-    is_parallel = scenario in (Scenario.PARALLEL_SINGLE, Scenario.PARALLEL_MULTI)
-    num_chains = rng.randint(*parallel) if is_parallel else 1
+    num_chains = rng.randint(*parallel) if scenario.is_parallel else 1
     alike = rng.random() < 0.5
-    lengths = [rng.randint(*hops) if is_chain else 1 for _ in range(num_chains)]
+    lengths = [rng.randint(*hops) if scenario.is_chain else 1 for _ in range(num_chains)]
     relations = [paths.sample(length, rng) for length in lengths]
     if alike:
         relations = [relations[0]] * num_chains

@@ -18,7 +18,7 @@ class Parameter:
     """One parameter of a function."""
 
     role: str
-    """What of the shared code it is passed on as; `extra` for one that is not."""
+    """The parameter of the shared code that it is passed on as; `extra` for one that is not."""
     name: str
     schema: Mapping[str, Any]
     default: Any = None
@@ -40,13 +40,13 @@ class Function:
     name: str
     description: str
     kind: str
-    """What its subjects are."""
+    """The kind of its subjects."""
     words: Mapping[str, str]
-    """What chooses each of its relations."""
+    """The key word of each of its relations."""
     mutable: tuple[str, ...]
     """Those of them that have changed."""
     field: str
-    """What its records call the value."""
+    """The name of the value in its records."""
     level: int
     """The dial of the function."""
     parameters: tuple[Parameter, ...]

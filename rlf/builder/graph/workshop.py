@@ -29,8 +29,6 @@ from rlf.rewards.values import Finding, Solved
 
 CODE = "tools.py"
 """The module of a world's functions."""
-_NUM_EXTRA = (0, 2, 4, 8)
-"""Distractors by the dial of the toolset."""
 _TRIES = 200
 """Tasks made for one that is kept, at the most."""
 _OWN_IMPORT = "".join(
@@ -162,7 +160,7 @@ class Workshop:
         )
 
     def _prove(self, task: Task, graph: Graph, change: Change | None) -> Solved:
-        """What the gold calls come to, made in tables of their own where one of them changes some. Raises Unproven."""
+        """Scores the gold calls, made in tables of their own where one of them changes some. Raises Unproven."""
         if change is None:
             return prove(task, self._bench, self._documents)
         if self._answer_by(graph, None, self._world.facts) == task.answer:
@@ -253,7 +251,7 @@ class Workshop:
         near = [name for name in others if kit.family_by_name[name] in families]
         far = [name for name in others if kit.family_by_name[name] not in families]
         num_base = max(0, self._plan.base_tools - len(needed))
-        num_extra = _NUM_EXTRA[self._shape.complexity.toolset]
+        num_extra = self._shape.complexity.num_distractors
         near = rng.sample(near, min(num_extra, len(near)))
         far = rng.sample(far, min(num_base + num_extra - len(near), len(far)))
         shown = [*needed, *near, *far]
@@ -276,7 +274,7 @@ class Workshop:
         return graph.join.of([chain.follow(facts)[-1] for chain in graph.chains])
 
     def _attempts(self, tool: str, name: str) -> list[Finding]:
-        """What a tool finds with a name, by each of its relations.
+        """Calls a tool with a name, by each of its relations.
 
         A name of another kind is refused whatever it is: one call for each kind shows so.
         """

@@ -29,7 +29,7 @@ class World:
     swapped: Facts
     """The twin's: at no place the same value."""
     former: Facts
-    """What was true of mutable relations before: at no place what is true now. Empty where functions return none."""
+    """Former values of mutable relations: at no place the present one. Empty where functions return none."""
 
     @cached_property
     def guesses(self) -> dict[str, float]:

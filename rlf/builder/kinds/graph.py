@@ -83,7 +83,7 @@ class GraphBuild(BuildKind):
         return load_pack(str(self._folder / self.pack) if self.pack.endswith((".yaml", ".yml")) else self.pack)
 
     def _plans(self, shape: Shape) -> list[WorldPlan]:
-        """What each world is to hold; the toolkits' names are dealt here, so that none is given twice."""
+        """The plan of each world; the toolkits' names are dealt here, so that none is given twice."""
         pack = self._words
         self._check_hops(shape, pack)
         if self.changes and shape.complexity.types > 1:

@@ -11,14 +11,14 @@ from typing import Literal
 from pydantic import Field
 
 from rlf.builder.kind import BuildKind
-from rlf.builder.llm.client import PROMPTS, Client
+from rlf.builder.llm.client import PROMPTS, Client, prompt_file
 from rlf.builder.llm.maker import LlmMaker, Stages
 from rlf.builder.shape import Shape
 from rlf.core import RlfError, hash_json, hash_path
 from rlf.core.meter import COST
 from rlf.core.models import StrictModel
 from rlf.endpoints import EndpointSpec, SamplingSpec
-from rlf.sandbox import RemoteSandbox, Sandbox, SandboxLimits, SandboxSpec, open_sandbox
+from rlf.sandbox import SandboxLimits, SandboxSpec, open_sandbox
 
 _REPLY_TOKENS = 500
 """Of one answer, for an estimate."""
@@ -32,10 +32,6 @@ class BuildBudget(StrictModel):
     """Prompt and completion tokens."""
     cost_usd: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """US dollars, by the servers' own word or `prices`."""
-
-
-async def _enter(stack: AsyncExitStack, sandbox: Sandbox | RemoteSandbox) -> None:
-    await stack.enter_async_context(sandbox)
 
 
 class LlmBuild(BuildKind):
@@ -68,9 +64,10 @@ class LlmBuild(BuildKind):
         steps = self._mean_steps(shape)
         dials = shape.complexity
         scaled = steps if dials.function or dials.parameters or dials.types else 0.0
-        extra = float((0, 2, 4, 8)[dials.toolset])
+        extra = float(dials.num_distractors)
         requests = 3 + 1 + 2 * steps + scaled + (1 + extra if extra else 0)
-        prompt_chars = sum(len(self._client_prompt(name)) for name in ("decompose", "verify", "document", "deploy")) / 4
+        files = [prompt_file(name, self._own_prompts) for name in ("decompose", "verify", "document", "deploy")]
+        prompt_chars = sum(len(file.read_text(encoding="utf-8")) for file in files) / len(files)
         prompt_tokens = self.count * requests * (prompt_chars / _TOKEN_CHARS + _REPLY_TOKENS)
         completion_tokens = self.count * requests * _REPLY_TOKENS
         prices = self.endpoints[0].prices
@@ -93,7 +90,7 @@ class LlmBuild(BuildKind):
             try:
                 client = runner.run(self._client(stack, folder / "answers"))
                 sandbox = open_sandbox(self.sandbox)
-                runner.run(_enter(stack, sandbox))
+                runner.run(stack.enter_async_context(sandbox))
                 stages = Stages(client, sandbox, shape, self.sandbox, self.repairs)
                 yield LlmMaker(runner, stages, shape, self.seeds, self.concurrency, count=self.count, seed=self.seed)
             finally:
@@ -101,7 +98,7 @@ class LlmBuild(BuildKind):
 
     def source_hash(self) -> str:
         """Covers the prompts."""
-        folders = [PROMPTS, *([Path(self.prompts)] if self.prompts is not None else [])]
+        folders = [PROMPTS, *([] if self._own_prompts is None else [self._own_prompts])]
         return hash_json(
             [[path.name, hash_path(path)] for folder in folders for path in sorted(folder.glob("*.jinja"))]
         )
@@ -131,9 +128,6 @@ class LlmBuild(BuildKind):
             budget={unit: most for unit, most in bounds.items() if most is not None},
             structured=self.structured_output,
         )
-
-    def _client_prompt(self, stage: str) -> str:
-        return (PROMPTS / f"{stage}.md.jinja").read_text(encoding="utf-8")
 
     def _mean_steps(self, shape: Shape) -> float:
         hops, parallel = sum(shape.hops) / 2, sum(shape.parallel) / 2

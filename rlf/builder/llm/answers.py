@@ -11,7 +11,7 @@ import jsonschema_rs
 from pydantic import BaseModel, ConfigDict, Field
 
 from rlf.builder.shape import Shape
-from rlf.builder.task import Join, Scenario, Value
+from rlf.builder.task import Join, Scenario, Value, ends_of
 from rlf.tools.validate import compile_schema
 
 # `{2}` in a sub-question stands for the answer of sub-question 2.
@@ -44,8 +44,7 @@ class Draft(Answer):
     @property
     def ends(self) -> tuple[int, ...]:
         """The steps that no other needs."""
-        needed = {need for step in self.steps for need in step.needs}
-        return tuple(number for number in range(len(self.steps)) if number not in needed)
+        return ends_of([step.needs for step in self.steps])
 
     @property
     def joined(self) -> str:
@@ -147,10 +146,8 @@ def _check_shape(draft: Draft, scenario: Scenario, shape: Shape) -> None:
     lengths = [depths[end] for end in draft.ends]
     if sum(lengths) != len(draft.steps):
         raise ValueError("two chains share a sub-question")
-    is_chain = scenario in (Scenario.MULTI, Scenario.PARALLEL_MULTI)
-    is_parallel = scenario in (Scenario.PARALLEL_SINGLE, Scenario.PARALLEL_MULTI)
-    hops = shape.hops if is_chain else (1, 1)
-    parallel = shape.parallel if is_parallel else (1, 1)
+    hops = shape.hops if scenario.is_chain else (1, 1)
+    parallel = shape.parallel if scenario.is_parallel else (1, 1)
     if not all(hops[0] <= length <= hops[1] for length in lengths):
         raise ValueError(f"chains have {lengths} sub-questions; expected {hops[0]} to {hops[1]}")
     if not parallel[0] <= len(lengths) <= parallel[1]:

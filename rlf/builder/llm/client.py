@@ -32,7 +32,7 @@ _MAX_REFUSAL_CHARS = 160
 _TOKENS = ("prompt_tokens", "completion_tokens")
 
 SPENT: ContextVar[Counter[str]] = ContextVar("spent")
-"""What the answers of the task at hand cost when they were given, and how many each stage took."""
+"""The cost of the answers of the task at hand when they were given, and how many each stage took."""
 
 M = TypeVar("M", bound=BaseModel)
 Check = Callable[[M], None]
@@ -103,10 +103,8 @@ class Client:
         raise Unproven(f"{stage}: no usable answer after {self._repairs} repairs")
 
     def prompt(self, stage: str, values: Mapping[str, Any]) -> str:
-        """The text of a stage's prompt: the user's own file where there is one. Raises RlfError."""
-        name = f"{stage}.md.jinja"
-        own = None if self._prompts is None else self._prompts / name
-        path = own if own is not None and own.is_file() else PROMPTS / name
+        """The text of a stage's prompt. Raises RlfError."""
+        path = prompt_file(stage, self._prompts)
         try:
             return Template(str(path)).render(values)
         except TemplateFault as fault:
@@ -176,6 +174,12 @@ class Client:
                 )
 
 
+def prompt_file(stage: str, folder: Path | None) -> Path:
+    """The file of a stage's prompt: the one in the user's own folder where there is one."""
+    name = f"{stage}.md.jinja"
+    return folder / name if folder is not None and (folder / name).is_file() else PROMPTS / name
+
+
 def _bare(text: str) -> str:
     """The JSON of an answer, without a fence around it."""
     fenced = _FENCED.match(text)
@@ -183,7 +187,7 @@ def _bare(text: str) -> str:
 
 
 def _usage_words(error: ValueError) -> str:
-    """What is wrong with an answer, in words for the model."""
+    """Describes the faults of an answer to the model."""
     if isinstance(error, ValidationError):
         found = [f"{'.'.join(map(str, each['loc'])) or 'the answer'}: {each['msg']}" for each in error.errors()]
         return "; ".join(found)[:_MAX_ERROR_CHARS]

@@ -26,7 +26,6 @@ from rlf.tools.kinds.source import call_text, evaluate, value_of
 from rlf.tools.results import to_text
 from rlf.tools.validate import compile_schema
 
-_NUM_EXTRA = (0, 2, 4, 8)
 _MAX_CANDIDATES = 32
 """Arguments that a policy that tries everything gives a tool with one name."""
 
@@ -121,7 +120,7 @@ class Stages:
         return await self.client.ask("scale", Document, values, check)
 
     async def _distract(self, draft: Draft, documents: Sequence[Document]) -> list[Document]:
-        count = _NUM_EXTRA[self._shape.complexity.toolset]
+        count = self._shape.complexity.num_distractors
         if not count:
             return []
 
@@ -153,7 +152,7 @@ class Stages:
         raise Unproven(f"deploy: {_sort_of(reason)} after {self._repairs} repairs")
 
     async def _try(self, draft: Draft, document: Document, deployed: Deployed) -> str:
-        """What is wrong with a function, in words for the model; empty where nothing is."""
+        """Tries a function; describes its fault to the model, with empty text where there is none."""
         source = source_of(deployed)
         swapped = source_of(deployed.model_copy(update={"data": _swapped(deployed.data, draft)}))
         if not deployed.calls:

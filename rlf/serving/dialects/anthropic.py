@@ -10,10 +10,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from rlf.core.models import StrictModel
-from rlf.serving.dialects.blocks import Block, Blocks, Kind, Stage
-from rlf.serving.dialects.dialect import Dialect, Event, Json
-from rlf.serving.generation import Delta, Prepared
-from rlf.serving.model import ServedModel
+from rlf.serving.dialects.blocks import Block, BlockDialect, Kind, Stage
+from rlf.serving.dialects.dialect import Event, Json
+from rlf.serving.generation import Delta
 from rlf.serving.refusal import Refusal
 from rlf.serving.requests import ChatRequest, read_request
 
@@ -87,32 +86,15 @@ class MessagesRequest(StrictModel):
         return read_request(ChatRequest, body)
 
 
-class Messages(Dialect):
+class Messages(BlockDialect):
     """One request."""
 
     request = MessagesRequest
     asked: MessagesRequest
 
-    def __init__(self, asked: MessagesRequest) -> None:
-        super().__init__(asked)
-        self._blocks = Blocks()
-        self._last: Delta | None = None
-
-    @property
-    def num_answers(self) -> int:
-        """How many are sampled for it."""
-        return 1
-
-    async def prepare(self, model: ServedModel) -> list[Prepared]:
-        """What is to be sampled. Raises Refusal."""
-        self.prepared = await model.prepare_chat(self.asked.as_chat())
-        return self.prepared
-
-    def whole(self, deltas: Sequence[Delta]) -> Json:
+    def show(self) -> Json:
         """The answer."""
-        for _ in self._feed_deltas(deltas):
-            pass
-        content = [{**_opened_block(block), **_finished_block(block)} for block in self._blocks.all]
+        content = [{**_opened_block(block), **_finished_block(block)} for block in self.blocks.all]
         return {**self._begin_message(), "content": content, **self._end_of_turn(), "usage": self._show_usage()}
 
     def begin(self) -> Iterator[Event]:
@@ -128,7 +110,7 @@ class Messages(Dialect):
 
     def chunks(self, deltas: Sequence[Delta]) -> Iterator[Event]:
         """Blocks as they open, grow and close."""
-        for stage, block, new in self._feed_deltas(deltas):
+        for stage, block, new in self.feed(deltas):
             if stage is Stage.OPENED:
                 yield _make_event("content_block_start", index=block.index, content_block=_opened_block(block))
             elif stage is Stage.GROWN:
@@ -147,18 +129,13 @@ class Messages(Dialect):
         """Why there is no answer."""
         return {"type": "error", "error": {"type": refused.kind, "message": str(refused)}}
 
-    def _feed_deltas(self, deltas: Sequence[Delta]) -> Iterator[tuple[Stage, Block, str]]:
-        self.count(deltas)
-        self._last = deltas[-1]
-        return self._blocks.feed(deltas)
-
     def _begin_message(self) -> Json:
         return {"id": f"msg_{secrets.token_hex(12)}", "type": "message", "role": "assistant", "model": self.asked.model}
 
     def _end_of_turn(self) -> Json:
-        assert self._last is not None and self._last.finish is not None, "an answer without an end"
-        stop = self._last.stop
-        return {"stop_reason": "stop_sequence" if stop else _STOPS[self._last.finish], "stop_sequence": stop}
+        assert self.last is not None and self.last.finish is not None, "an answer without an end"
+        stop = self.last.stop
+        return {"stop_reason": "stop_sequence" if stop else _STOPS[self.last.finish], "stop_sequence": stop}
 
     def _show_usage(self) -> Json:
         return {"input_tokens": len(self.prepared[0].tokens), "output_tokens": self.num_sampled}
@@ -187,7 +164,7 @@ def _opened_block(block: Block) -> Json:
 
 
 def _finished_block(block: Block) -> Json:
-    """What a whole block has in place of that."""
+    """The fields that a whole block has in place of that."""
     if block.call is None:
         return {block.kind.value if block.kind is Kind.TEXT else "thinking": block.text}
     try:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import secrets
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from rlf.endpoints import RequestedCall
-from rlf.serving.generation import Delta
+from rlf.serving.dialects.dialect import Dialect, Json
+from rlf.serving.generation import Delta, Prepared
+from rlf.serving.model import ServedModel
 
 
 class Kind(StrEnum):
-    """What a block holds."""
+    """The content of a block."""
 
     REASONING = "reasoning"
     TEXT = "text"
@@ -19,7 +24,7 @@ class Kind(StrEnum):
 
 
 class Stage(StrEnum):
-    """What happens to a block."""
+    """A change of a block."""
 
     OPENED = "opened"
     GROWN = "grown"
@@ -35,6 +40,38 @@ class Block:
     text: str = ""
     """So far; of a call, its arguments."""
     call: RequestedCall | None = None
+    token: str = field(default_factory=lambda: secrets.token_hex(12))
+    """Random letters for its id."""
+
+
+class BlockDialect(Dialect):
+    """A request with one answer, which is written as blocks."""
+
+    def __init__(self, asked: Any) -> None:
+        super().__init__(asked)
+        self.blocks = Blocks()
+        self.last: Delta | None = None
+
+    async def prepare(self, model: ServedModel) -> list[Prepared]:
+        """Prepares the answer to be sampled. Raises Refusal."""
+        self.prepared = await model.prepare_chat(self.asked.as_chat())
+        return self.prepared
+
+    def whole(self, deltas: Sequence[Delta]) -> Json:
+        """The answer."""
+        for _ in self.feed(deltas):
+            pass
+        return self.show()
+
+    @abstractmethod
+    def show(self) -> Json:
+        """The answer as far as it was sampled."""
+
+    def feed(self, deltas: Sequence[Delta]) -> Iterator[tuple[Stage, Block, str]]:
+        """The changes of the blocks, each with its new text."""
+        self.count(deltas)
+        self.last = deltas[-1]
+        return self.blocks.feed(deltas)
 
 
 class Blocks:
@@ -45,7 +82,7 @@ class Blocks:
         self._is_open = False
 
     def feed(self, deltas: Sequence[Delta]) -> Iterator[tuple[Stage, Block, str]]:
-        """What happens to the blocks, each time with what is new in it."""
+        """The changes of the blocks, each with its new text."""
         for delta in deltas:
             for kind, text in ((Kind.REASONING, delta.reasoning), (Kind.TEXT, delta.text)):
                 if text:

@@ -1,4 +1,4 @@
-"""What a path of the server is: how its requests are read, and how its answers are written."""
+"""A path of the server: how its requests are read, and how its answers are written."""
 
 from __future__ import annotations
 
@@ -42,27 +42,27 @@ class Dialect(ABC):
     @property
     def num_answers(self) -> int:
         """How many are sampled for it."""
-        return int(self.asked.n)
+        return 1
 
     @abstractmethod
     async def prepare(self, model: ServedModel) -> list[Prepared]:
-        """What is to be sampled. Raises Refusal."""
+        """Prepares the answers to be sampled. Raises Refusal."""
 
     @abstractmethod
     def whole(self, deltas: Sequence[Delta]) -> Json:
         """The answer, of one delta for each that was sampled."""
 
     def begin(self) -> Iterator[Event]:
-        """What a stream begins with."""
+        """Events that a stream begins with."""
         yield from ()
 
     @abstractmethod
     def chunks(self, deltas: Sequence[Delta]) -> Iterator[Event]:
-        """What is new."""
+        """Events of what is new."""
 
     @abstractmethod
     def end(self) -> Iterator[Event]:
-        """What comes when all is over."""
+        """Events when all is over."""
 
     @staticmethod
     def error(refused: Refusal) -> Json:

@@ -16,17 +16,22 @@ from rlf.serving.turns import calls_of
 
 
 class _OpenAi(Dialect):
-    """What both forms share."""
+    """The parts that both forms share."""
 
     prefix: ClassVar[str]
-    """What ids begin with."""
+    """Begins the ids."""
     kind: ClassVar[str]
     chunk_kind: ClassVar[str]
     asked: Any
     _head: Json
 
+    @property
+    def num_answers(self) -> int:
+        """How many are sampled for it."""
+        return int(self.asked.n)
+
     async def prepare(self, model: ServedModel) -> list[Prepared]:
-        """What is to be sampled. Raises Refusal."""
+        """Prepares the answers to be sampled. Raises Refusal."""
         self.prepared = await self._prepare_prompts(model)
         self._tokenizer = model.tokenizer
         self._temperature = None if model.settings.strict else self.asked.temperature
@@ -56,7 +61,7 @@ class _OpenAi(Dialect):
                 yield {**self._head, "object": self.chunk_kind, "choices": [choice]}
 
     def end(self) -> Iterator[Event]:
-        """What comes when all is over."""
+        """The number of tokens, where it is asked for, and the last word."""
         if self.asked.stream_options.include_usage:
             yield {**self._head, "object": self.chunk_kind, "choices": [], "usage": self._show_usage()}
         yield "[DONE]"

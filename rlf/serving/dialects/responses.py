@@ -10,10 +10,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from rlf.core.models import StrictModel
-from rlf.serving.dialects.blocks import Block, Blocks, Kind, Stage
-from rlf.serving.dialects.dialect import Dialect, Event, Json
-from rlf.serving.generation import Delta, Prepared
-from rlf.serving.model import ServedModel
+from rlf.serving.dialects.blocks import Block, BlockDialect, Kind, Stage
+from rlf.serving.dialects.dialect import Event, Json
+from rlf.serving.generation import Delta
 from rlf.serving.refusal import Refusal
 from rlf.serving.requests import ChatRequest, read_request
 
@@ -100,7 +99,7 @@ class ResponsesRequest(StrictModel):
         return read_request(ChatRequest, body)
 
 
-class Responses(Dialect):
+class Responses(BlockDialect):
     """One request."""
 
     request = ResponsesRequest
@@ -108,53 +107,33 @@ class Responses(Dialect):
 
     def __init__(self, asked: ResponsesRequest) -> None:
         super().__init__(asked)
-        self._blocks = Blocks()
-        self._ids: list[str] = []
-        self._finish: str | None = None
         self._number = 0
         self._id, self._created = f"resp_{secrets.token_hex(12)}", int(time.time())
 
-    @property
-    def num_answers(self) -> int:
-        """How many are sampled for it."""
-        return 1
-
-    async def prepare(self, model: ServedModel) -> list[Prepared]:
-        """What is to be sampled. Raises Refusal."""
-        self.prepared = await model.prepare_chat(self.asked.as_chat())
-        return self.prepared
-
-    def whole(self, deltas: Sequence[Delta]) -> Json:
-        """The answer."""
-        for _ in self._feed_deltas(deltas):
-            pass
-        return self._show_response()
-
     def begin(self) -> Iterator[Event]:
         """The answer without content."""
-        yield self._make_event("response.created", response=self._show_response())
-        yield self._make_event("response.in_progress", response=self._show_response())
+        yield self._make_event("response.created", response=self.show())
+        yield self._make_event("response.in_progress", response=self.show())
 
     def chunks(self, deltas: Sequence[Delta]) -> Iterator[Event]:
         """Items as they open, grow and close."""
-        for stage, block, new in self._feed_deltas(deltas):
+        for stage, block, new in self.feed(deltas):
             if stage is Stage.OPENED:
-                yield self._make_event(
-                    "response.output_item.added", output_index=block.index, item=self._show_item(block)
-                )
-            where = {"output_index": block.index, "item_id": self._ids[block.index]}
+                item = _show_item(block, done=False)
+                yield self._make_event("response.output_item.added", output_index=block.index, item=item)
+            where = {"output_index": block.index, "item_id": _make_id(block)}
             yield from self._part_events(stage, block, new, where)
             if stage is Stage.CLOSED:
-                item = self._show_item(block, done=True)
+                item = _show_item(block, done=True)
                 yield self._make_event("response.output_item.done", output_index=block.index, item=item)
 
     def end(self) -> Iterator[Event]:
         """The whole answer."""
         kind = "response.incomplete" if self._finish == "length" else "response.completed"
-        yield self._make_event(kind, response=self._show_response())
+        yield self._make_event(kind, response=self.show())
 
     def _part_events(self, stage: Stage, block: Block, new: str, where: Json) -> Iterator[Event]:
-        """What is reported of the part of an item that grows."""
+        """Events of the part of an item that grows."""
         if block.kind is Kind.CALL:
             if stage is Stage.GROWN:
                 yield self._make_event("response.function_call_arguments.delta", **where, delta=new)
@@ -172,31 +151,16 @@ class Responses(Dialect):
             yield self._make_event(f"{name}.done", **where, text=block.text, **extra)
             yield self._make_event("response.content_part.done", **where, part=_show_part(block, block.text))
 
-    def _feed_deltas(self, deltas: Sequence[Delta]) -> Iterator[tuple[Stage, Block, str]]:
-        self.count(deltas)
-        for delta in deltas:
-            self._finish = delta.finish or self._finish
-        for stage, block, new in self._blocks.feed(deltas):
-            if stage is Stage.OPENED:
-                self._ids.append(f"{_PREFIXES[block.kind]}_{secrets.token_hex(12)}")
-            yield stage, block, new
+    @property
+    def _finish(self) -> str | None:
+        return None if self.last is None else self.last.finish
 
     def _make_event(self, kind: str, **values: Any) -> Event:
         self._number += 1
         return kind, {"type": kind, "sequence_number": self._number - 1, **values}
 
-    def _show_item(self, block: Block, *, done: bool = False) -> Json:
-        item: Json = {"id": self._ids[block.index], "status": "completed" if done else "in_progress"}
-        if block.call is not None:
-            arguments = block.text if done else ""
-            call = {"call_id": block.call.id, "name": block.call.name, "arguments": arguments}
-            return {**item, "type": "function_call", **call}
-        content = [_show_part(block, block.text)] if done else []
-        if block.kind is Kind.REASONING:
-            return {**item, "type": "reasoning", "summary": [], "content": content}
-        return {**item, "type": "message", "role": "assistant", "content": content}
-
-    def _show_response(self) -> Json:
+    def show(self) -> Json:
+        """The answer as far as it was sampled."""
         asked, cut = self.asked, self._finish == "length"
         num_prompt = len(self.prepared[0].tokens)
         usage = {
@@ -215,7 +179,7 @@ class Responses(Dialect):
             "status": "in_progress" if self._finish is None else "incomplete" if cut else "completed",
             "error": None,
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
-            "output": [self._show_item(block, done=True) for block in self._blocks.all],
+            "output": [_show_item(block, done=True) for block in self.blocks.all],
             "previous_response_id": None,
             "store": False,
             "metadata": {},
@@ -224,6 +188,22 @@ class Responses(Dialect):
 
 
 _PREFIXES = {Kind.TEXT: "msg", Kind.REASONING: "rs", Kind.CALL: "fc"}
+
+
+def _make_id(block: Block) -> str:
+    return f"{_PREFIXES[block.kind]}_{block.token}"
+
+
+def _show_item(block: Block, *, done: bool) -> Json:
+    item: Json = {"id": _make_id(block), "status": "completed" if done else "in_progress"}
+    if block.call is not None:
+        arguments = block.text if done else ""
+        call = {"call_id": block.call.id, "name": block.call.name, "arguments": arguments}
+        return {**item, "type": "function_call", **call}
+    content = [_show_part(block, block.text)] if done else []
+    if block.kind is Kind.REASONING:
+        return {**item, "type": "reasoning", "summary": [], "content": content}
+    return {**item, "type": "message", "role": "assistant", "content": content}
 
 
 def _show_part(block: Block, text: str) -> Json:
