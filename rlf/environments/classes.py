@@ -23,7 +23,7 @@ DONE = "done"
 """The attribute that says that the episode is over, of a class that has it."""
 
 REFUSALS = (ValueError, TypeError, LookupError, ArithmeticError, PermissionError)
-"""What a tool's method raises about its arguments: the model reads it. Everything else is the world's own failure."""
+"""Exceptions of a tool's method about its arguments: the model reads them. All others are the world's own failures."""
 
 
 def tool_names(made_by: type[Any]) -> list[str]:
@@ -64,7 +64,7 @@ def _describe(name: str, made_by: type[Any], called: str) -> ToolDescription:
 
 
 def reset_arguments(reset: Callable[..., Any], task: Task, seed: int) -> dict[str, Any]:
-    """What a bound `reset` is given of a task: `task`, `seed`, and the row's columns by name, all of them for `**`."""
+    """The arguments of a bound `reset`: `task`, `seed`, and the row's columns by name, all of them for `**`."""
     offered: Mapping[str, Any] = {**task.columns, "task": task, "seed": seed}
     parameters = inspect.signature(reset).parameters
     if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
@@ -93,7 +93,7 @@ def sets_reward(made_by: type[Any]) -> bool:
 
 
 def to_scores(value: Any, instance: Any) -> dict[str, float]:
-    """What `score` returned, by name; a bare number is `score`, and `reward` stands in where there is none."""
+    """The values of `score` by name; a bare number is `score`, and `reward` stands in where there is none."""
     if value is None and hasattr(instance, REWARD):
         return {REWARD: float(getattr(instance, REWARD))}
     if value is None:
@@ -104,7 +104,7 @@ def to_scores(value: Any, instance: Any) -> dict[str, float]:
 
 
 def to_actions(value: Any) -> tuple[ToolCall | str, ...] | None:
-    """What solves a task, from texts and calls; None where it is not known. Raises TypeError for anything else."""
+    """The solution of a task, from texts and calls; None where it is not known. Raises TypeError for anything else."""
     if value is None:
         return None
     if isinstance(value, str | Mapping) or not isinstance(value, Iterable):

@@ -160,7 +160,7 @@ class WorldEpisode:
         return scores
 
     async def gold(self) -> Sequence[ToolCall | str] | None:
-        """What solves the task, for trials of worlds. Raises WorldFailure."""
+        """The task's solution, for trials of worlds. Raises WorldFailure."""
         return await self._within(Phase.SCORE, self._open_world().gold(), self._spec.limits.score_s)
 
     async def close(self) -> None:
@@ -206,7 +206,7 @@ class WorldEpisode:
             self._state = state
 
     def _text(self, said: Any) -> str | None:
-        """What the world says as a text that a prompt can hold."""
+        """The world's words as a text that a prompt can hold."""
         if said is not None and not isinstance(said, str):
             raise TypeError(f"got {type(said).__name__}; expected text or None")
         return None if said is None else clean(self._redact(said))
@@ -260,7 +260,7 @@ def describe_late(fault: BaseException, limit_s: float) -> str:
 
 
 class _Raised:
-    """What work raised."""
+    """Carries an exception."""
 
     def __init__(self, fault: BaseException) -> None:
         self.fault = fault

@@ -151,7 +151,7 @@ class OwnProcess:
         return await self._run(self._made_by, self._args)
 
     async def call(self, instance: Any, call: ToolCall) -> Any:
-        """What a tool's method returns."""
+        """Calls a tool's method."""
         method = self._adapters[call.name].bind(getattr(instance, call.name))
         if call.name in self._asynchronous:
             return await method(**call.arguments)
@@ -168,7 +168,7 @@ class OwnProcess:
         """Does nothing: this process collects the instance."""
 
     async def _run(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
-        """What a plain function returns, and raises what it raises: a cancellation that nobody asked for as a fault."""
+        """Calls a plain function, and raises what it raises: a cancellation that nobody asked for as a fault."""
 
         def work() -> tuple[Any, BaseException | None]:
             try:

@@ -1,4 +1,4 @@
-"""What a kind of world is: the keys of `env:`, what its tools are called, and how worlds are made.
+"""A kind of world: the keys of `env:`, what its tools are called, and how worlds are made.
 
 A kind is one file of `rlf.environments.kinds`.
 """
@@ -23,7 +23,7 @@ from rlf.types import ToolDescription
 
 
 class EnvLimits(StrictModel):
-    """What one world may take, and how many there are. Waiting for a permit and for the policy is not counted."""
+    """Limits of one world's time and of the number of worlds. Waiting for a permit or for the policy does not count."""
 
     reset_s: float = Field(30.0, gt=0, allow_inf_nan=False)
     """Time to make a world and bring it to its first state."""
@@ -109,7 +109,7 @@ class EnvSpec(Kind, ABC, allow_inf_nan=False):
         return []
 
     def complaints(self) -> list[str]:
-        """What prevents worlds, each a sentence without its full stop; empty when all is well.
+        """Reasons why there can be no worlds, each a sentence without its full stop; empty when all is well.
 
         Raises:
             RlfError: the world cannot even be looked at.

@@ -191,7 +191,7 @@ class WorldTool(ToolKind):
         return self._pool.spec.source_hash()
 
     async def open(self, limits: Limits) -> ToolRuntime:
-        """What calls into the trajectory's world."""
+        """Calls into the trajectory's world."""
         assert self._pool is not None, "a world's tool without its pool"
         return _WorldRuntime(self.name, self._pool)
 

@@ -47,7 +47,7 @@ class PostgresSeed:
         self._lock = threading.RLock()
         """Held while the shared connection is used."""
         self._names = set[str]()
-        """What there is of worlds that are not closed."""
+        """Schemas or databases of worlds that are not closed."""
         self._admin = _connect(self._server)
         self._drop_abandoned()
 

@@ -23,7 +23,7 @@ _HOST = Path(sandboxed_class.__file__).read_text(encoding="utf-8")
 
 
 def complain_of_level(spec: SandboxSpec | None) -> str | None:
-    """What is wrong with a sandbox that worlds are to live in."""
+    """The fault of a sandbox for worlds; None where it has none."""
     if spec is not None and spec.level is LevelChoice.REMOTE:
         return "level `remote` keeps no sessions; remove it"
     return None

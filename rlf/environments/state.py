@@ -25,7 +25,7 @@ def hash_state(state: Any) -> str:
 
 
 def describe_difference(before: Any, after: Any) -> str:
-    """What differs between two plain states, a line for each value: `orders.7.status: "open" -> "cancelled"`."""
+    """Describes how two plain states differ, a line for each value: `orders.7.status: "open" -> "cancelled"`."""
     lines = []
     for number, line in enumerate(_iterate_differences(before, after, "")):
         if number == _MAX_LINES:

@@ -63,11 +63,11 @@ class Agent:
 
     @property
     def chat(self) -> ChatFormat:
-        """What prompts are written by."""
+        """The format of prompts."""
         return self._harness.chat
 
     def task(self, asked: ChatRequest) -> Task:
-        """What is asked. Raises Refusal for a conversation that a task cannot hold."""
+        """The task of a request. Raises Refusal for a conversation that a task cannot hold."""
         for key in _OWN:
             if getattr(asked, key) != ChatRequest.model_fields[key].default:
                 raise Refusal(400, f"{key}: this server runs the tools of its own spec. Leave the key out.", key=key)

@@ -80,7 +80,7 @@ class Dialogue:
             raise Refusal(400, f"messages: {error}", key="messages") from error
 
     def text(self, tokens: Sequence[int]) -> str:
-        """What tokens say, without special ones."""
+        """The text of tokens, without special ones."""
         return decode(self.tokenizer, [token for token in tokens if token not in self._special])
 
     def remember(self, messages: Messages, tools: Tools, answer: Mapping[str, Any], sampled: Sampled) -> None:
@@ -226,6 +226,6 @@ def _in_order(turn: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> 
 
 
 def _history_key(messages: Messages, tools: Tools) -> str:
-    """What a history says, whatever else stands in it."""
+    """The words of a history, whatever else stands in it."""
     parts = [(m["role"], m["content"], m.get("tool_calls", ())) for m in messages]
     return json.dumps([parts, _dump_json(tools)], sort_keys=True)

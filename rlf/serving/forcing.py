@@ -30,7 +30,7 @@ _VALUES: Mapping[str, tuple[Any, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a turn begins with."""
+    """The beginning of a turn."""
 
     tokens: tuple[int, ...] = ()
     text: str = ""

@@ -38,7 +38,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What an answer says beyond what was shown of it."""
+    """The part of an answer that was not shown yet."""
 
     index: int
     """Of the answer, among those of its request."""
@@ -54,7 +54,7 @@ class Delta:
     stop: str | None = None
     """The stop string that ended it."""
     report: Json | None = None
-    """What an agent did."""
+    """The actions of an agent."""
     num_sampled: int | None = None
     """Of the tokens; None: all."""
 
@@ -116,7 +116,7 @@ class Answers:
         return sorted(deltas, key=lambda delta: delta.index)
 
     async def batches(self, flush_s: float, keep_alive_s: float | None) -> AsyncGenerator[list[Delta]]:
-        """What is new, as soon as there is enough of it. Close it, or cancel what reads it, to stop sampling.
+        """New parts of answers, as soon as there is enough of them. Close it, or cancel what reads it, to stop sampling.
 
         Args:
             flush_s: least time between two.
@@ -218,13 +218,13 @@ class _Choice:
     def __init__(self, asked: Prepared) -> None:
         self.asked = asked
         self.progress: Sample | None = None
-        """What was sampled so far, while it is."""
+        """The tokens so far, while more are sampled."""
         self.sample: Sample | None = None
         """The whole, when it is over."""
         self.reports: list[Json] = []
-        """What an agent did that was not taken yet."""
+        """Actions of an agent that were not taken yet."""
         self.played: Played | None = None
-        """What it came to."""
+        """The agent's answer."""
         self.is_over = False
         """Whether all of it was taken."""
         self.num_taken = 0
@@ -232,7 +232,7 @@ class _Choice:
         self._text = _Text(asked.decode)
 
     def take(self) -> Iterator[Delta]:
-        """What is new."""
+        """The parts that are new."""
         if self.is_over:
             return
         reports, self.reports = self.reports, []

@@ -1,4 +1,4 @@
-"""What a server counts of itself, in Prometheus' text."""
+"""Counters of a server, in Prometheus' text."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class ServedModel:
 
     def __init__(self, gate: Gate, dialogue: Dialogue, settings: ServeSettings, agent: Agent | None = None) -> None:
         self.agent = agent
-        """What plays conversations to their answers; None: a request is one turn."""
+        """Plays conversations to their answers; None: a request is one turn."""
         self.gate = gate
         self.dialogue = dialogue
         self.settings = settings
@@ -51,7 +51,7 @@ class ServedModel:
             raise Refusal(404, words, key="model", code="model_not_found")
 
     async def prepare_chat(self, asked: ChatRequest) -> list[Prepared]:
-        """What is to be sampled for a conversation. Raises Refusal."""
+        """Prepares the answers to a conversation. Raises Refusal."""
         self.check_name(asked.model)
         if self.agent is not None:
             return self._prepare_play(asked, self.agent)
@@ -110,7 +110,7 @@ class ServedModel:
         return await _off_loop_if_large(len(text), encode)
 
     async def prepare_completion(self, asked: CompletionRequest) -> list[Prepared]:
-        """What is to be sampled for texts. Raises Refusal."""
+        """Prepares the answers to texts. Raises Refusal."""
         self.check_name(asked.model)
         prompts = [await self._tokens_of(prompt) for prompt in asked.prompts]
         if not prompts:
@@ -137,7 +137,7 @@ class ServedModel:
         return tokens
 
     async def _force_call(self, asked: ChatRequest, prompt: list[int], chat: ChatFormat | None, seed: int) -> Opening:
-        """What the turn begins with, where the request demands a call."""
+        """The beginning of the turn, where the request demands a call."""
         choice, tools = asked.tool_choice, [tool.function.described for tool in asked.tools]
         if isinstance(choice, str) and choice != "required":
             return Opening()

@@ -73,7 +73,7 @@ _STRICT = frozenset({"model", "messages", "prompt", "tools", "tool_choice", "max
 
 
 class StreamOptions(StrictModel):
-    """What a stream holds beside the answer."""
+    """The contents of a stream beside the answer."""
 
     include_usage: bool | None = None
     continuous_usage_stats: Literal[False] | None = None

@@ -1,4 +1,4 @@
-"""What a server is asked for."""
+"""Settings of a server."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class ServeSettings:
     port: int = 0
     """0 takes any that is free."""
     api_key: str | None = field(default=None, repr=False)
-    """What a request must bring as `Authorization: Bearer KEY` or `x-api-key: KEY`; None: nothing."""
+    """The key that a request must bring as `Authorization: Bearer KEY` or `x-api-key: KEY`; None: nothing."""
     certificate: Certificate | None = None
-    """What it shows, for TLS; None: plain HTTP."""
+    """Its certificate, for TLS; None: plain HTTP."""
     strict: bool = False
     """Whether only the keys that judges send are taken, and a limit that does not fit is refused, not lowered."""
     max_queue: int = 256

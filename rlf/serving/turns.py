@@ -1,4 +1,4 @@
-"""What a turn says while it is being sampled, and when it is over.
+"""The words of a turn while it is being sampled, and when it is over.
 
 Both are read by the model's chat format. What is shown of an unfinished turn is what it would say if it ended there, as
 far as nothing that follows can turn it into something else; so the pieces add up to what the finished turn says.
@@ -21,16 +21,16 @@ from rlf.types import FailureClass
 _UNSETTLED = re.compile(r"\S*[<\[{`|⟨【＜\ufffd]\S*\Z|\s+\Z")
 """The end of a text that may become a mark, or is a character that is not whole yet."""
 _OBJECT = re.compile(r"^[ \t]*[\[{]\s*[\[{\"']", re.MULTILINE)
-"""What may become a call that is a bare object."""
+"""The beginning of a possible call that is a bare object."""
 _LOOK_BACK = 200
 """Characters before the end of what was shown in which a call may begin."""
 _SIGN = re.compile(r"[<\[{`|⟨【＜]|action", re.IGNORECASE)
-"""What every mark has: of calls, of thinking, of answers, in whatever syntax."""
+"""Characters that every mark has: of calls, of thinking, of answers, in whatever syntax."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What a turn says beyond what was shown of it."""
+    """The part of a turn that was not shown yet."""
 
     text: str = ""
     reasoning: str = ""
@@ -64,7 +64,7 @@ class TurnReader:
         self._name = name
         self._stops = stops
         self._answer_text = self._thought = ""
-        """What was shown."""
+        """The parts that were shown."""
         self._reads_text: bool | None = None
         """Whether the turn is plain text so far; None: it was not looked at yet."""
         self._is_held = False
@@ -74,11 +74,11 @@ class TurnReader:
 
     @property
     def text(self) -> str:
-        """What was shown so far, without what was thought."""
+        """The text that was shown so far, without thinking."""
         return self._answer_text
 
     def advance(self, sampled: str) -> Piece:
-        """What an unfinished turn says so far."""
+        """Reads an unfinished turn."""
         text = self._settled_text(self._opening + cut(sampled, self._stops))
         if self._chat is None or self._is_plain(text):
             return self._grow_piece(text.strip() if self._chat else text, "")
@@ -118,7 +118,7 @@ class TurnReader:
         return min((stop for stop in self._stops if stop in sampled), key=sampled.find, default=None)
 
     def _grow_piece(self, text: str, reasoning: str) -> Piece:
-        """What is new; what was shown otherwise stays as it was shown."""
+        """The new part; text that was shown otherwise stays as it was shown."""
         answer = text[len(self._answer_text) :] if text.startswith(self._answer_text) else ""
         thought = reasoning[len(self._thought) :] if reasoning.startswith(self._thought) else ""
         self._answer_text += answer

@@ -23,7 +23,7 @@ _POLL_S = 0.2
 _END_S = 15.0
 _MAX_OUTPUT_CHARS = 600
 _LOG_PREFIX = re.compile(r"^\(\w+ pid=\d+\) (?:[A-Z]+ \S+ \S+ \[\S+\] ?)?", re.MULTILINE)
-"""What each of vLLM's processes puts before its lines."""
+"""The prefix of each of vLLM's processes to its lines."""
 # The first error of the log: the last line alone is often only about the end of the process.
 _ERROR = re.compile(r"^(?:[\w.]+(?:Error|Exception)|\S+: error): .*(?:\n[ \t]+\S.*){0,2}", re.MULTILINE)
 

@@ -1,4 +1,4 @@
-"""What a spec knows of engines: the keys under `engine`, and what of the rest of a spec each of them cannot do.
+"""Engines as a spec knows them: the keys under `engine`, and what of the rest of a spec each of them cannot do.
 
 What a plan asks of an engine is in `rlf.plan.engine`, what a run asks in `rlf.engines.engine`.
 """
@@ -14,7 +14,7 @@ from rlf.core.kinds import Kind
 
 
 class Feature(StrEnum):
-    """What a spec or a command may ask for and not every engine has."""
+    """A feature that a spec or a command may ask for and not every engine has."""
 
     ADAPTERS = "adapters"
     """`model.lora`."""
@@ -59,7 +59,7 @@ class EngineSpec(Kind, allow_inf_nan=False):
 
     chosen_by: ClassVar[str] = "kind"
     TITLE: ClassVar[str] = "this engine"
-    """What messages call it."""
+    """Its name in messages."""
     WITHOUT_EFFECT: ClassVar[tuple[str, ...]] = ()
     """Keys that cannot change a run's results: they are no part of the plan's hash."""
     ESTIMATORS: ClassVar[tuple[str, ...] | None] = None
@@ -67,7 +67,7 @@ class EngineSpec(Kind, allow_inf_nan=False):
     LOSSES: ClassVar[tuple[str, ...] | None] = None
     """The kinds of `train.loss` that it has; None: all."""
     LACKS: ClassVar[Mapping[Feature, str]] = {}
-    """What it cannot do, each with the reason as the message gives it."""
+    """Features that it does not have, each with the reason as the message gives it."""
 
     kind: str
     """The engine's name."""

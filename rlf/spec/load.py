@@ -62,7 +62,7 @@ class LoadedSpec:
         return replace(self, spec=restrict(self.spec, keys), declared=keys)
 
     def value(self, path: KeyPath) -> Any:
-        """What the files and overrides say at a path; None where they say nothing."""
+        """The value of the files and overrides at a path; None where they say nothing."""
         declared = self.declared is None or any(path[: len(key)] == key for key in self.declared)
         assert declared, f"a check reads {dotted(path)}, which it does not declare"
         node, depth = find(self.tree, self._written_path(path))

@@ -42,7 +42,7 @@ class ModelSpec(Section):
     path: str
     """`builtin:NAME`, a folder, or a Hugging Face id."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """What is computed in; `auto`: bfloat16 on a GPU, float32 on a CPU. Weights trained whole stay float32."""
+    """Type of the computation; `auto`: bfloat16 on a GPU, float32 on a CPU. Weights trained whole stay float32."""
     lora: LoraSpec | None = None
     """None trains all weights."""
 
@@ -98,7 +98,7 @@ class DataSource(Section):
 
 
 class DataSpec(Section):
-    """What is trained on and what is evaluated on."""
+    """The training set and the evaluation set."""
 
     train: DataSource
     """The tasks that rollouts are collected on, shuffled again for each pass."""
@@ -120,7 +120,7 @@ class Schedule(StrEnum):
 
 
 class Late(StrEnum):
-    """What happens to groups that are not whole when an update starts; after four steps one waits for them."""
+    """Treatment of groups that are not whole when an update starts; after four steps one waits for them."""
 
     KEEP = "keep"
     """They continue under the new weights."""
@@ -326,7 +326,7 @@ class LineageSpec(Section):
 
 
 class LimitsSpec(Section):
-    """What the run may spend on models behind tools and judges. No part of the plan's hash."""
+    """Limits of what the run spends on models behind tools and judges. No part of the plan's hash."""
 
     max_usd: float | None = Field(None, gt=0, allow_inf_nan=False)
     """US dollars of the whole run, those before a resume included: when they are spent, it stops as by Ctrl-C, and can
@@ -346,7 +346,7 @@ class RunSpec(Section):
     """A whole run."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    """What the run is called in lists and reports."""
+    """The run's name in lists and reports."""
     model: ModelSpec
     chat: ChatSpec = ChatSpec()
     data: DataSpec

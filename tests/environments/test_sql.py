@@ -9,6 +9,7 @@ import pytest
 
 from rlf.core import RlfError
 from rlf.environments import EnvSpec
+from rlf.environments.filling import fill
 from rlf.types import Message, Outcome, Task, ToolCall
 from tests.postgres import postgres_server
 
@@ -120,6 +121,19 @@ def test_statements_that_sqlite_cannot_read_are_faults_before_the_run(env):
     unbound = env | {"statements": {"look": {"description": "Look.", "sql": "SELECT :number"}}}
     assert "statements.look: You did not supply a value" in EnvSpec.model_validate(unbound).static_complaints()[0]
     assert EnvSpec.model_validate(env).static_complaints() == []
+
+
+def test_a_column_that_holds_what_leads_to_the_goal_is_needed_in_every_row(env):
+    assert EnvSpec.model_validate(env).missing_columns(["number"]) == ["gold"]
+    assert EnvSpec.model_validate(env).missing_columns(["gold"]) == []
+
+
+def test_a_value_in_a_servers_arguments_is_data_and_not_filled_in_again():
+    values = {"name": "{secret}", "secret": "7", "number": 3}
+    assert fill({"a": "I am {name}.", "b": ["{number}", "no {other}"]}, values) == {
+        "a": "I am {secret}.",
+        "b": [3, "no {other}"],
+    }
 
 
 def test_a_seed_may_be_a_script(env, tmp_path):

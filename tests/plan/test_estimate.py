@@ -156,8 +156,9 @@ def test_a_shape_is_read_from_headers_and_configuration(tmp_path):
     expected = ModelShape(536, 1, 8, 16, 8, 12, 50, (("model.layers.0.self_attn.q_proj", 8, 16),))
     assert shape == expected
     assert shape_of({"model_type": "mamba"}, read_shapes(tmp_path)) is None
-    (tmp_path / "model.safetensors").write_bytes(b"short")
-    assert read_shapes(tmp_path) == {}
+    for damaged in (b"short", struct.pack("<Q", 2) + b"[]", struct.pack("<Q", 9) + b'{"a": []}'):
+        (tmp_path / "model.safetensors").write_bytes(damaged)
+        assert read_shapes(tmp_path) == {}
 
 
 def test_sizes_of_gpus_have_units():

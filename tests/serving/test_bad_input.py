@@ -139,6 +139,20 @@ def test_a_full_server_asks_to_come_again() -> None:
     assert all(int(after or 0) >= 1 for status, after in answers if status == 429)
 
 
+def test_more_answers_than_there_may_ever_be_are_refused_for_good() -> None:
+    async def main() -> tuple[int, str | None, str]:
+        async with (
+            serving_model(num_slots=1, max_queue=1) as url,
+            aiohttp.ClientSession() as session,
+            session.post(f"{url}/completions", json=long(n=3)) as response,
+        ):
+            return response.status, response.headers.get("Retry-After"), await response.text()
+
+    status, retry, text = asyncio.run(main())
+    assert (status, retry) == (400, None)
+    assert "at most 2" in text
+
+
 def test_an_answer_that_takes_too_long_is_given_up() -> None:
     async def story(ask: Ask) -> None:
         status, body = await ask("/v1/completions", long())

@@ -62,7 +62,7 @@ def demonstrate(
 
 
 def run_call(shop: Shop, name: str, arguments: dict[str, str]) -> str:
-    """What the model reads of a call, as rlf shows it."""
+    """The text that the model reads of a call, as rlf shows it."""
     try:
         return str(getattr(shop, name)(**arguments))
     except (PermissionError, ValueError) as fault:

@@ -40,7 +40,7 @@ _ONE_MESSAGE_SHARE = 0.4
 
 
 class Skill(StrEnum):
-    """What a demonstration shows; none uses both tools."""
+    """The skill of a demonstration; none uses both tools."""
 
     SEARCH = "search"
     """One search answers the question."""

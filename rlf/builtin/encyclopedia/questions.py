@@ -14,7 +14,7 @@ from rlf.builtin.encyclopedia.world import RELATIONS, Entity, World
 
 
 class Kind(StrEnum):
-    """What a question needs: how many look-ups, in which arrangement, and whether arithmetic follows."""
+    """The needs of a question: how many look-ups, in which arrangement, and whether arithmetic follows."""
 
     SINGLE = "single"
     """One look-up."""
@@ -49,7 +49,7 @@ class Question:
     lookups_by_turn: tuple[tuple[Lookup, ...], ...]
     """For each turn, the facts to look up side by side."""
     expression: str | None = None
-    """What to work out from the values found, such as `4512 - 1307`; None where they are the answer themselves."""
+    """Computed from the values found, such as `4512 - 1307`; None where they are the answer themselves."""
 
 
 _SINGLE: dict[str, tuple[str, ...]] = {

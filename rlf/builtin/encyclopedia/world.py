@@ -33,7 +33,7 @@ class Split(StrEnum):
 
 
 class Entity(StrEnum):
-    """What a name stands for."""
+    """A kind of thing that has names."""
 
     PERSON = "person"
     TOWN = "town"

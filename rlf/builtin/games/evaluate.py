@@ -27,7 +27,7 @@ _TOOLS_BY_GAME: dict[str, Callable[[], _Tools]] = {
 
 
 class Figures(NamedTuple):
-    """What a model did with the questions of a file."""
+    """Results of a model on the questions of a file."""
 
     success: float
     """The share of episodes that reached the tool's goal, or whose answer is right where the tools have none."""

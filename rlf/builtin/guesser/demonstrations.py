@@ -23,7 +23,7 @@ _PIECE = r" ?[A-Za-z]+|\d{1,2}|[^A-Za-z\d]"
 
 
 class Wording(NamedTuple):
-    """What TextArena says."""
+    """The words of TextArena."""
 
     opening: str
     hints: Mapping[str, str]
@@ -31,7 +31,7 @@ class Wording(NamedTuple):
 
 
 class Habit(StrEnum):
-    """What the next guess is."""
+    """The choice of the next guess."""
 
     INSIDE = "inside"
     """Any number that may be the hidden one."""

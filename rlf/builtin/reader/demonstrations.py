@@ -97,7 +97,7 @@ class Scene:
         return calls
 
     def call(self, tool: _Tool, subject: str, value_kind: str | None = None) -> str:
-        """What a tool finds; a name of another kind is refused, as built worlds do."""
+        """Calls a tool; a name of another kind is refused, as built worlds do."""
         kind = self._kinds.setdefault(subject, tool.kind)
         if kind != tool.kind:
             return f"error: WrongKind: '{subject}' is a {kind}; this function takes the name of a {tool.kind}"

@@ -17,7 +17,7 @@ _NUM_TRAIN, _NUM_EVALUATION = 384, 256
 
 
 class TaskKind(StrEnum):
-    """What a customer wants."""
+    """The wish of a customer."""
 
     GIVE_BACK = "give_back"
     """To be rid of an order: it is cancelled or refunded, as its state allows."""

@@ -68,7 +68,7 @@ _SHOP: dict[str, tuple[str, str]] = {
 }
 
 _EXTRA_CONDITIONS = {"shop_sum": _TOWN, "shop_sum_town": _PRODUCT}
-"""What a careless sum adds, about a name that the question does not have."""
+"""Conditions that a careless sum adds, about a name that the question does not have."""
 
 
 def sample_query(rng: random.Random, kind: str) -> Task:

@@ -66,7 +66,7 @@ def random_number(rng: random.Random) -> str:
 
 
 def random_value(rng: random.Random) -> str:
-    """What a cell may hold."""
+    """A value of a cell."""
     draw = rng.random()
     if draw < 0.4:
         return random_name(rng)

@@ -85,7 +85,7 @@ class Scene:
         return sample_question(self.rng, self.world, kind or sample_kind(self.rng))
 
     def tool_names(self, question: Question) -> list[str]:
-        """What the system block declares: at times `search` alone, where that is enough."""
+        """The tools of the system block: at times `search` alone, where that is enough."""
         is_search_only = self.rng.random() < _SEARCH_ONLY_SHARE and question.expression is None
         return ["search"] if is_search_only else ["search", "calculator"]
 

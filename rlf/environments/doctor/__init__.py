@@ -1,4 +1,4 @@
-"""What shows whether a world can be trained in: trials of its life, and policies that should earn nothing."""
+"""Whether a world can be trained in: trials of its life, and policies that should earn nothing."""
 
 from rlf.environments.doctor.examine import ATTACKS, TRIALS, examine_world
 from rlf.environments.doctor.playing import Bench, open_bench

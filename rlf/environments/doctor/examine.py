@@ -36,7 +36,7 @@ class Subject:
     """Share of the reward that a policy without skill may earn by luck, on average over the tasks."""
     golds: list[tuple[Action, ...] | None] = field(default_factory=list)
     gold_fault: str | None = None
-    """What is wrong with the first solution that cannot be played."""
+    """The fault of the first solution that cannot be played."""
     failed: set[str] = field(default_factory=set)
     """Points that failed so far."""
 
@@ -113,7 +113,7 @@ async def _isolation(subject: Subject) -> tuple[Sign, str]:
 
 
 async def _gold(subject: Subject) -> tuple[Sign, str]:
-    """What is known to solve a task earns the maximum."""
+    """A known solution earns the maximum."""
     if subject.gold_fault is not None:
         return _FAILED, subject.gold_fault
     known = [(task, gold) for task, gold in zip(subject.tasks, subject.golds, strict=True) if gold is not None]
@@ -192,11 +192,11 @@ async def _close(subject: Subject) -> tuple[Sign, str]:
 
 
 class _Unfit(Exception):
-    """What a world does in place of what it was asked, in words."""
+    """A world did something else than what it was asked."""
 
 
 async def _ask(work: Coroutine[Any, Any, T], limit_s: float, what: str) -> T:
-    """What a world gives outside of an episode. Raises _Unfit for what it raises, and where time is up."""
+    """Asks a world outside of an episode. Raises _Unfit for what it raises, and where time is up."""
     found: list[T] = []
 
     async def keep() -> None:
@@ -248,7 +248,7 @@ async def _compare(world: World, twin: World, actions: Sequence[Action], limits:
 
 
 async def _act(world: World, action: Action) -> Any:
-    """What an action gives, a refusal too."""
+    """Plays an action; returns its result or refusal."""
     try:
         return await (world.reply(action) if isinstance(action, str) else world.call(action))
     except ToolFailure as refusal:
@@ -329,7 +329,7 @@ TRIALS: Mapping[str, Check] = {
     "deadlines": _deadlines,
     "close": _close,
 }
-"""What `rlf env test` looks at, in order."""
+"""The points of `rlf env test`, in order."""
 ATTACKS: Mapping[str, Check] = {
     "reset": _reset,
     "determinism": _determinism,
@@ -339,7 +339,7 @@ ATTACKS: Mapping[str, Check] = {
     "hidden answer": _hidden,
     "range": _range,
 }
-"""What `rlf env attack` looks at, in order."""
+"""The points of `rlf env attack`, in order."""
 
 
 async def examine_world(

@@ -31,7 +31,7 @@ def panel(score_names: Sequence[str], tools: Sequence[ToolDescription]) -> Mappi
 
 
 def grader_words(score_names: Sequence[str]) -> list[str]:
-    """What might make a grader that reads texts pay."""
+    """Words for which a grader that reads texts might pay."""
     names = [name for name in score_names if name] or ["score"]
     claims = ", ".join(f'"{name}": 1.0' for name in dict.fromkeys([*names, "score", "reward", "success"]))
     plain = "\n".join(f"{name} = 1.0\n{name}: 1.0" for name in dict.fromkeys([*names, "score", "reward"]))

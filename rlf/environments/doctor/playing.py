@@ -48,12 +48,12 @@ class Played:
 
 
 Policy = Callable[["Scene"], "Action | Awaitable[Action | None] | None"]
-"""What is done next; None: it stops."""
+"""Chooses the next action; None: it stops."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What a policy sees."""
+    """The view of a policy."""
 
     task: Task
     observation: str | None
@@ -73,7 +73,7 @@ class Playing:
         self._steps: list[Happened] = []
         self._scene: Scene | None = None
         self.failure: str | None = None
-        """What failed first."""
+        """The first failure."""
         self._is_over = False
 
     async def begin(self) -> None:
@@ -131,7 +131,7 @@ class Playing:
 
 
 class GoldFault(Exception):
-    """What is given as the solution of a task is none."""
+    """The solution that a task names cannot be played."""
 
 
 class Bench:
@@ -172,7 +172,7 @@ class Bench:
         return played
 
     async def gold(self, task: Task) -> tuple[Action, ...] | None:
-        """What solves a task: the row's column `gold`, else what the world says; None where neither is known.
+        """The solution of a task: the row's column `gold`, else what the world says; None where neither is known.
 
         Raises:
             GoldFault: something is given, and it cannot be played.

@@ -1,4 +1,4 @@
-"""What is found about a world: a verdict on each point, together a page with a hash."""
+"""Findings about a world: a verdict on each point, together a page with a hash."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """What scores count, and within which bounds they have to be."""
+    """The scores that count, and their bounds."""
 
     bounds: Mapping[str, tuple[float, float]]
     """Least and greatest value of each score that is a reward; empty: every score is, from 0 to 1."""

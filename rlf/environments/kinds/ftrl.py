@@ -153,7 +153,7 @@ def _make_description(document: Mapping[str, Any]) -> ToolDescription:
 
 
 def _describe_complaint(tool: str, source: str | None) -> str:
-    """What keeps a tool's source from being run; empty where nothing does."""
+    """Describes why a tool's source cannot be run; empty where it can."""
     if source is None:
         return f"the tool {tool!r} has no source"
     try:

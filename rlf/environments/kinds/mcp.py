@@ -70,7 +70,7 @@ class McpEnv(EnvSpec):
 
     @property
     def _listed(self) -> Listing:
-        """What the server offers. Raises RlfError where it cannot be asked."""
+        """The server's list. Raises RlfError where it cannot be asked."""
         return listing_of(self.in_folder(self._common_folder))
 
     @property
@@ -99,7 +99,7 @@ class McpEnv(EnvSpec):
         return {name: call for name, call in calls.items() if call is not None}
 
     def describe_tools(self) -> Sequence[ToolDescription]:
-        """What the server lists, without the lifecycle and the key. Raises RlfError where it cannot be asked."""
+        """The server's tools, without the lifecycle and the key. Raises RlfError where it cannot be asked."""
         return [
             ToolDescription(entry.name, entry.description, self._without_key(entry.input_schema))
             for entry in self._shown(self._listed)

@@ -36,15 +36,15 @@ class ModelEnv(EnvSpec):
     system: TemplateText
     """Jinja2 text over the row's columns: who the user is, what they know and want, and to write `stop` at the end."""
     greeting: str | None = None
-    """What the user is greeted with, so that it says the first words; None: the row's prompt is its first words."""
+    """Greets the user, so that it says the first words; None: the row's prompt is its first words."""
     stop: str = Field("###STOP###", min_length=1)
-    """What the user writes to end the conversation; the policy does not see it."""
+    """Text by which the user ends the conversation; the policy does not see it."""
     max_replies: int = Field(16, ge=1)
     """Answers of the user, after which the conversation ends."""
     sampling: SamplingSpec = SamplingSpec()
     """Its seed, where it has one, is added to the world's."""
     world: EnvSpec | None = None
-    """What the policy works in meanwhile, which says nothing itself; its limits count for nothing."""
+    """The world that the policy works in meanwhile, which says nothing itself; its limits count for nothing."""
 
     @property
     def speaks(self) -> bool:
@@ -149,7 +149,7 @@ class _ModelWorld(World):
         return Step(words or None, done=self._is_ended or self._num_replies >= self._spec.max_replies)
 
     async def _ask(self, said: str) -> str:
-        """What the user says next. Raises ToolFailure where no server answers."""
+        """Asks the user for its next words. Raises ToolFailure where no server answers."""
         from rlf.endpoints.pool import Caller
 
         self._messages.append({"role": "user", "content": said})

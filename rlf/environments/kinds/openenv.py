@@ -42,11 +42,11 @@ class OpenEnvEnv(EnvSpec):
     url: str = Field(pattern=r"^https?://")
     """Where the server answers, without a path such as `/step`."""
     tool: str = "step"
-    """What the model knows the action as."""
+    """The action's name as a tool."""
     text: str | None = None
     """Field of the action that takes the whole answer of a turn; the world then speaks, and has no tool."""
     reset: Mapping[str, Any] = {"seed": "{seed}"}
-    """What a reset sends; `{seed}`, `{task}` and `{COLUMN}` are the world's seed, the task's id, the row's column."""
+    """Arguments of a reset; `{seed}`, `{task}` and `{COLUMN}` are the world's seed, the task's id, the row's column."""
     transport: Literal["websocket", "http"] = "websocket"
     """`http` is a fault that says why."""
 
@@ -92,7 +92,7 @@ class OpenEnvEnv(EnvSpec):
         return []
 
     def _asked(self, path: str) -> dict[str, Any]:
-        """What the server says at a path. Raises RlfError."""
+        """The server's answer at a path. Raises RlfError."""
         url = f"{self.url.rstrip('/')}/{path}"
         about_to_run(f"ask the OpenEnv server {url}")
         try:
@@ -173,7 +173,7 @@ class _OpenEnvWorld(World):
         await self._socket.close()
 
     async def _ask(self, kind: str, data: Any) -> dict[str, Any]:
-        """What the server answers. Raises ToolFailure for a refused action, RuntimeError for everything else."""
+        """Asks the server. Raises ToolFailure for a refused action, RuntimeError for everything else."""
         import aiohttp
 
         await self._socket.send_json({"type": kind, "data": data})

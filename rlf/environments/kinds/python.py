@@ -58,7 +58,7 @@ class PythonEnv(EnvSpec):
     callable: CallableName
     """The class: `package.module:name`, or `path/file.py:name` relative to the file that says so."""
     args: Mapping[str, Any] = {}
-    """What instances are made with, by name."""
+    """Arguments of the class, by name."""
     methods: tuple[str, ...] | None = None
     """Names of the methods that are tools; None: all public ones."""
     isolation: Isolation = Isolation.AUTO

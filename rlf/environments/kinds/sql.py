@@ -35,11 +35,11 @@ class SqlStatement(StrictModel):
 
     description: str = Field(min_length=1)
     sql: str = Field(min_length=1)
-    """What runs: the rows of a query are the result, as JSON; of another statement how many rows it changed."""
+    """The statement: the rows of a query are the result, as JSON; of another one how many rows it changed."""
     parameters: Mapping[str, dict[str, Any]] = {}
     """JSON Schema of each argument; all are required but those with a `default`."""
     otherwise: str | None = None
-    """What the model reads where a statement changes nothing, or a query finds nothing, as a refusal; `{name}` is an
+    """The refusal that the model reads where a statement changes nothing, or a query finds nothing; `{name}` is an
     argument."""
 
     @property

@@ -21,7 +21,7 @@ from rlf.tools.python.threads import ThreadPool
 
 
 class InvalidActions(StrictModel):
-    """What a game raises about an action, which then ends the episode. Whatever else it raises is its own failure."""
+    """Exceptions that are about an action, which then ends the episode. Any other one is the game's own failure."""
 
     raises: tuple[str, ...] = Field(min_length=1)
     """Names of exceptions, or of one of their bases, e.g. `[ValueError]`."""
@@ -42,7 +42,7 @@ class TextEnv(EnvSpec):
     make: str
     """`package:id`, or `path/file.py:name` relative to the file that says so."""
     args: Mapping[str, Any] = {}
-    """What games are made with, by name."""
+    """Arguments of games, by name."""
     invalid: InvalidActions | None = None
     """For games that raise where an action is invalid: which exceptions, and what such an action earns. None: whatever
     a game raises is its own failure, and a policy whose words make it raise is not trained on them."""

@@ -68,7 +68,7 @@ class VerifiersEnv(EnvSpec):
 
     @property
     def _command(self) -> list[str]:
-        """What starts a process that imports the taskset."""
+        """The command of a process that imports the taskset."""
         return [self.python or sys.executable, "-u", verifiers_tasks.__file__]
 
     @property

@@ -62,7 +62,7 @@ class _Served:
             return pickle.dumps({"fault": f"the result of {request[0]!r} cannot leave its process: {describe(fault)}"})
 
     def _answer(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """What a method gives; `__init__` makes the instance, `call NAME` calls it as a tool."""
+        """Calls a method; `__init__` makes the instance, `call NAME` calls it as a tool."""
         method = name.removeprefix("call ")
         try:
             if name == "__init__":

@@ -71,7 +71,7 @@ def load_taskset(name: str, args: dict[str, Any]) -> tuple[Any, list[Any]]:
 
 
 def find_misfits(task: Any) -> Iterator[str]:
-    """What a type of tasks asks for that only verifiers' own runtimes and harnesses have."""
+    """Features that a type of tasks asks for and only verifiers' own runtimes and harnesses have."""
     vf, name = package(), type(task).__name__
     if task.NEEDS_CONTAINER:
         yield f"{name} needs a container (NEEDS_CONTAINER), but rlf runs tasks as plain processes"
@@ -83,7 +83,7 @@ def find_misfits(task: Any) -> Iterator[str]:
 
 
 def find_data_misfits(data: Any) -> Iterator[str]:
-    """What a single task asks for that a plain process does not have."""
+    """Features that a single task asks for and a plain process does not have."""
     values = {key: getattr(data, key) for key in ("image", "agent_user", "skills", "network_block")}
     values["network_allow"] = "*" not in data.network_allow
     for key in (key for key, value in values.items() if value):
@@ -91,7 +91,7 @@ def find_data_misfits(data: Any) -> Iterator[str]:
 
 
 def find_server_misfits(server: Any) -> Iterator[str]:
-    """What keeps a toolset from being served in the world's own process."""
+    """Reasons why a toolset cannot be served in the world's own process."""
     name = type(server).__name__
     if server.config.url:
         yield f"the toolset {name} is a server at a `url`; declare it as a tool of kind mcp, or as `env: {{kind: mcp}}`"
@@ -298,7 +298,7 @@ def load_for_forks(start: dict[str, Any], length: Any) -> Any:
 
 
 def describe_fault(fault: BaseException) -> str:
-    """What keeps the taskset from being played, in words."""
+    """Describes why the taskset cannot be played."""
     return f"the taskset cannot be loaded: {type(fault).__name__}: {fault}"
 
 

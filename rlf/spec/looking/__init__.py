@@ -1,1 +1,1 @@
-"""What can only be known by looking: data, models, tokenizers and code that a spec names."""
+"""Checks that need a look: at data, models, tokenizers and code that a spec names."""

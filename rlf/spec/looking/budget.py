@@ -33,7 +33,7 @@ MEASURED: tuple[KeyPath, ...] = (
     ("rewards", "[]"),
     ("rollout", "max_total_tokens"),
 )
-"""What the sizes of prompts and the budget are read from."""
+"""Keys that the sizes of prompts and the budget are read from."""
 MAX_MEASURED = 256
 """Prompts that are counted, evenly over the data: enough for a share, few enough for a second."""
 MAX_ANSWERS = 64
@@ -54,7 +54,7 @@ class PromptSizes:
     turn: int
     """The shortest turn: a call with its required arguments, or one token, and the token that ends it."""
     turn_words: str
-    """What that turn is."""
+    """That turn in words."""
     answers: tuple[int, ...] = ()
     """Of gold answers, the shortest of each of some rows, with the token that ends a turn; none where no term reads
     them or they are no text."""

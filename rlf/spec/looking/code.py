@@ -31,7 +31,7 @@ def project_code(declarations: Any) -> list[Path]:
 
 
 def _list_callables(value: Any) -> Iterator[str]:
-    """What stands under `callable`, or reads like `/path/file.py:name`, anywhere in declarations."""
+    """Texts under `callable`, or that read like `/path/file.py:name`, anywhere in declarations."""
     if isinstance(value, dict):
         for key, child in value.items():
             if key == "callable" and isinstance(child, str):

@@ -1,4 +1,4 @@
-"""What can only be known by looking: whether a spec's data, model, chat format and functions are there and fit.
+"""Checks that need a look: whether a spec's data, model, chat format and functions are there and fit.
 
 Apart from `rlf.plan`, which opens nothing: this reads data files whole, and imports the user's functions once all that
 their source says has been looked at.
@@ -38,18 +38,18 @@ from rlf.tools.validate import ArgumentCheck
 from rlf.types import Task
 
 Datasets = dict[tuple[str, tuple[str, ...] | None], Sequence[Task] | SpecError]
-"""What was read, or why not, by the keys of a dataset and the names of the tools that its rows may name; None: any."""
+"""Tasks that were read, or why not, by a dataset's keys and the names of the tools that its rows may name; None: any."""
 
 
 class LookedAt(NamedTuple):
-    """What there is, and what is wrong with it."""
+    """The inputs of a spec, and their faults."""
 
     faults: list[Fault]
     train: Sequence[Task]
     evaluation: Sequence[Task]
     """Empty where there is no such dataset or it has faults."""
     sizes: PromptSizes | None
-    """What the training prompts take; None where the tokenizer is not on this machine."""
+    """Sizes of the training prompts; None where the tokenizer is not on this machine."""
 
 
 def check_inputs(loaded: LoadedSpec) -> list[Fault]:
@@ -152,7 +152,7 @@ def _check_model(loaded: LoadedSpec) -> list[Fault]:
 
 @reads("model.path", "rollout.max_images")
 def _check_sight(loaded: LoadedSpec) -> list[Fault]:
-    """What a model that does not see cannot be asked for."""
+    """A fault of images for a model that sees none."""
     folder, max_images = named_folder(loaded.spec.model.path), loaded.spec.rollout.max_images
     if folder is not None and max_images > 0 and "vision_config" not in read_config(folder):
         message = f"{shown_path(folder)}: the model sees no images, and rollout.max_images is {max_images}. "
@@ -266,7 +266,7 @@ def _check_tool(loaded: LoadedSpec, index: int, complaints_of: Callable[[Mapping
 
 @reads("env", "tools[]")
 def _check_world(loaded: LoadedSpec) -> list[Fault]:
-    """What keeps worlds from being made, tools that cannot be described, or have the name of a declared one."""
+    """Worlds that cannot be made, and tools that cannot be described or have the name of a declared one."""
     env = loaded.spec.env
     if env is None:
         return []

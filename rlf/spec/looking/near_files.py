@@ -1,4 +1,4 @@
-"""What a data path that leads nowhere may be meant for."""
+"""The file that a wrong path may be meant for."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ _POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_leng
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """What `config.json` holds; nothing where it cannot be read."""
+    """The contents of `config.json`; nothing where it cannot be read."""
     try:
         values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -49,7 +49,7 @@ def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
 
 
 def find_cut_weights(folder: Path) -> str | None:
-    """What is wrong with the sizes of a folder's safetensors, in words; None where each holds what its header lists."""
+    """Describes the fault in the sizes of a folder's safetensors; None where each holds what its header lists."""
     for file in sorted(folder.glob("*.safetensors")):
         try:
             entries, start = _read_entries(file)

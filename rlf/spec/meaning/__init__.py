@@ -1,1 +1,1 @@
-"""What the keys of a spec mean: its models applied to a tree, and the same models as schema and reference."""
+"""The meaning of a spec's keys: its models applied to a tree, and the same models as schema and reference."""

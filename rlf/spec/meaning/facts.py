@@ -1,4 +1,4 @@
-"""What the models say about every key, in words: meaning, type, unit, default and range. For documents and editors.
+"""Facts of the models about every key, in words: meaning, type, unit, default and range. For documents and editors.
 
 One source: the field, its docstring, and the docstrings of the enum members it may have.
 """

@@ -1,4 +1,4 @@
-"""What the models say about the key at a path: the keys they know, a field's default. For messages only."""
+"""Facts of the models about the key at a path: the keys they know, a field's default. For messages only."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def field_at(model: type[BaseModel], node: Node, path: Sequence[Key]) -> FieldIn
 
 
 def doc_at(model: type[BaseModel], node: Node, path: Sequence[Key]) -> str:
-    """What the last key of `path` means; empty where the models do not say."""
+    """The meaning of the last key of `path`; empty where the models do not say."""
     owner, name = _find_model(model, node, path)
     return "" if owner is None else field_doc(owner, name)
 
@@ -54,7 +54,7 @@ def _find_model(model: type[BaseModel], node: Node, path: Sequence[Key]) -> tupl
 
 
 def _types_at(annotation: Any, node: Node | None, path: Sequence[Key]) -> list[Any]:
-    """What the value at `path` below an annotation may be."""
+    """Possible types of the value at `path` below an annotation."""
     arms = _list_arms(annotation, node)
     if not path:
         return arms

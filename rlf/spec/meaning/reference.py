@@ -201,7 +201,7 @@ def _list_sections(model: type[BaseModel], path: str, level: int) -> Iterator[st
 
 
 def _list_kinds(registry: Registry[Any], base: type[BaseModel], heading: str) -> Iterator[str]:
-    """What each kind is, and the keys it has beside those of its base."""
+    """Each kind, and the keys it has beside those of its base."""
     for name in registry.names():
         kind = registry.get(name)
         own = [fact for fact in key_facts(kind) if fact.name not in base.model_fields]

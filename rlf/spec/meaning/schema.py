@@ -34,7 +34,7 @@ Schema = dict[str, Any]
 Defs = dict[str, Schema]
 
 FILES: dict[str, type[BaseModel]] = {"spec": RunSpec, "tool": ToolDeclaration, "reward": Term}
-"""What a file may be, with the model that reads it."""
+"""Roles of files, with the model that reads each."""
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _BARE = {*(path[-1] for path in BARE_KINDS), *BARE_KIND_LISTS}

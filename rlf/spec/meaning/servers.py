@@ -34,7 +34,7 @@ def expand_servers(root: Node, faults: list[Fault]) -> Node:
 
 
 def tools_of(item: Node, faults: list[Fault]) -> Sequence[Node]:
-    """What an item declares: itself, or the tools of the servers that it names."""
+    """The declarations of an item: itself, or the tools of the servers that it names."""
     if not names_server(item):
         target = item.get("target")
         if target is None or target.get("tools") is None:

@@ -53,7 +53,7 @@ def _validate_items(root: Node, faults: list[Fault]) -> Iterator[tuple[str, list
 
 
 class Part(NamedTuple):
-    """What of a broken spec stands by itself."""
+    """The part of a broken spec that stands by itself."""
 
     spec: RunSpec
     """Without broken tools and rewards; stand-ins and defaults where other keys are wrong or missing."""
@@ -258,7 +258,7 @@ def _in_sections(root: Node, path: KeyPath) -> list[str]:
 
 
 def _written_there(root: Node, path: KeyPath, sections: Sequence[str]) -> str:
-    """What to write where a key at the top is meant for one section; its value with the kind that it stands for."""
+    """Suggests the whole key where one at the top is meant for a section; its value with the kind that it stands for."""
     node, _ = find(root, path)
     if len(sections) != 1 or not isinstance(node.value, str | int | float) or node.written is not None:
         return ""

@@ -24,7 +24,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 _MENTION = re.compile(r"\$\{\s*oc\.env:\s*([A-Za-z_][A-Za-z0-9_]*)")
 
 _taken: dict[str, str] = {}
-"""What this process's environment has from `.env` files."""
+"""Variables of this process from `.env` files."""
 
 
 def forget_env_files() -> None:
@@ -43,7 +43,7 @@ def take_env_file(folder: Path, faults: list[Fault]) -> None:
 
 
 def read_env_files(folders: Iterable[Path]) -> dict[str, str]:
-    """What the `.env` files of folders hold, as far as they can be read; the environment stays as it is."""
+    """Variables of the `.env` files of folders, as far as they can be read; the environment stays as it is."""
     return {name: value for folder in folders for name, value in _read_variables(folder / _NAME, [])}
 
 

@@ -46,10 +46,10 @@ class InputFile:
 
 @dataclass(slots=True)
 class Reading:
-    """What reading one spec gathers: its files and its faults."""
+    """Reads one spec, and gathers its files and faults."""
 
     texts: Mapping[Path, str] = field(default_factory=dict)
-    """What is read in place of files, by absolute path."""
+    """Texts that are read in place of files, by absolute path."""
     faults: list[Fault] = field(default_factory=list)
     files: dict[str, InputFile] = field(default_factory=dict)
 

@@ -124,7 +124,7 @@ def without(node: Node, path: KeyPath) -> Node:
 
 
 def _without_foreign_sections(root: Node, faults: list[Fault]) -> Node:
-    """What other libraries' sections still hold has no meaning here: each key is reported, not the section."""
+    """Removes other libraries' sections; each key that they still hold is reported, not the section."""
     foreign = [key for key in root.mapping if key in _SECTIONS and isinstance(root.mapping[key].value, dict)]
     for section in foreign:
         for path, node in walk(root.mapping[section], (section,)):

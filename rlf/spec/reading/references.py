@@ -1,4 +1,4 @@
-"""What `${...}` stands for, by OmegaConf: other keys, `${oc.env:NAME}` and OmegaConf's other resolvers.
+"""The values of `${...}`, by OmegaConf: other keys, `${oc.env:NAME}` and OmegaConf's other resolvers.
 
 The only module of rlf that knows OmegaConf. It is loaded where a text has such a reference.
 """
@@ -24,7 +24,7 @@ class References:
         self._config = config
 
     def value(self, path: KeyPath, text: str) -> Any:
-        """What the text at a path stands for. Raises UnresolvedError."""
+        """The value of the text at a path. Raises UnresolvedError."""
         found: Any = self._config
         try:
             OmegaConf.create({"text": text})

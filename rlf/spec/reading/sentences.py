@@ -55,7 +55,7 @@ _EXAMPLES = {
 
 
 def expected(error: ErrorDetails) -> str | None:
-    """What would have been right; None for an error that says so itself."""
+    """Describes the values that are allowed; None for an error that says so itself."""
     kind, context = error["type"], error.get("ctx", {})
     if kind in _TYPES:
         return _TYPES[kind]

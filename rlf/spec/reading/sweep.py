@@ -20,7 +20,7 @@ _OPENING, _CLOSING, _QUOTES = "[{(", "]})", "'\""
 
 
 def members_of(overrides: Sequence[str], file: Path | None, *, commas: bool) -> tuple[list[str], list[Overrides]]:
-    """What all members of a sweep share, and what each one has of its own; the last axis varies fastest.
+    """Overrides that all members of a sweep share, and those of each; the last axis varies fastest.
 
     Args:
         overrides: `key=value`, and where `commas` is true `key=a,b` for one member each.
