@@ -82,7 +82,9 @@ class Gate:
 
     @contextmanager
     def enter(self, count: int) -> Iterator[None]:
-        """Takes places for that many answers. Raises Refusal if none is free."""
+        """Takes places for that many answers. Raises Refusal where there are not so many, or not so many free."""
+        if count > self._max_open:
+            raise Refusal(400, f"got {count} answers in one request; this server takes at most {self._max_open}")
         if self._num_open + count > self._max_open:
             retry_s = max(1, round(self._mean_s * (self.num_waiting + count) / self.host.num_slots))
             words = f"{self.num_running} answers are being sampled and {self.num_waiting} wait. Try again later."
@@ -116,7 +118,7 @@ class Answers:
         return sorted(deltas, key=lambda delta: delta.index)
 
     async def batches(self, flush_s: float, keep_alive_s: float | None) -> AsyncGenerator[list[Delta]]:
-        """New parts of answers, as soon as there is enough of them. Close it, or cancel what reads it, to stop sampling.
+        """New parts of answers, when there is enough of them. Close it, or cancel what reads it, to stop sampling.
 
         Args:
             flush_s: least time between two.

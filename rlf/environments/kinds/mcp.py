@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import json
+import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -75,8 +76,8 @@ class McpEnv(EnvSpec):
 
     @property
     def _common_folder(self) -> Path:
-        """Where a server is started to be asked what it offers."""
-        return Path(tempfile.gettempdir()) / "rlf-mcp-world"
+        """Where a server is started to be asked what it offers; one of each user's own."""
+        return Path(tempfile.gettempdir()) / f"rlf-mcp-world-{os.getuid()}"
 
     def in_folder(self, folder: Path) -> McpServer:
         """The server with the folder of one world filled in."""

@@ -27,7 +27,6 @@ _ASK_S = 10.0
 _MAX_MESSAGE_BYTES = 100_000_000
 _REFUSED = ("VALIDATION_ERROR",)
 """Codes of errors that judge the action, which the model reads; all others are the world's own."""
-_TEXTS = ("text", "message", "prompt", "content")
 
 
 class OpenEnvEnv(EnvSpec):
@@ -193,15 +192,12 @@ class _OpenEnvWorld(World):
 
 
 def observed(observation: Any) -> str | None:
-    """An observation as text: its own text, else all of it but the metadata, as JSON."""
+    """An observation as text: its own text, that of its only field, else all of it but the metadata, as JSON."""
     if observation is None or isinstance(observation, str):
         return observation
     if isinstance(observation, Mapping):
         left = {name: value for name, value in observation.items() if name != "metadata" and value is not None}
-        if len(left) == 1 and isinstance(next(iter(left.values())), str):
-            return str(next(iter(left.values())))
-        if not left:
-            return None
-        texts = [name for name in _TEXTS if isinstance(left.get(name), str)]
-        return str(left[texts[0]]) if texts and len(left) == 1 else json.dumps(left, ensure_ascii=False)
+        if len(left) == 1 and isinstance(text := next(iter(left.values())), str):
+            return text
+        return json.dumps(left, ensure_ascii=False) if left else None
     return json.dumps(observation, ensure_ascii=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -154,11 +154,8 @@ class PythonEnv(EnvSpec):
             async with open_sessions(self.sandbox or SandboxSpec(), self.limits) as sessions:
                 yield ClassMaker(ClassSandbox(sessions, self.callable, made_by, self.args))
             return
-        threads = None
-        if self.isolation in (Isolation.AUTO, Isolation.THREAD):
-            threads = ThreadPool(self.limits.max_concurrency + MAX_ABANDONED)
-        try:
+        if self.isolation is Isolation.INLINE:
+            yield ClassMaker(OwnProcess(made_by, self.args, None, self.tools))
+            return
+        with closing(ThreadPool(self.limits.max_concurrency + MAX_ABANDONED)) as threads:
             yield ClassMaker(OwnProcess(made_by, self.args, threads, self.tools))
-        finally:
-            if threads is not None:
-                threads.close()

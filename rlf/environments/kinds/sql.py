@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar
@@ -17,6 +17,7 @@ from rlf.core.foreign import about_to_run
 from rlf.core.hashing import hash_bytes, hash_json
 from rlf.core.models import StrictModel
 from rlf.environments.databases import Database, Seed, SqliteSeed, read_sqlite
+from rlf.environments.filling import fill
 from rlf.environments.kind import EnvSpec, WorldMaker
 from rlf.environments.postgres import PostgresSeed
 from rlf.environments.world import Step, World
@@ -171,6 +172,10 @@ class SqlEnv(EnvSpec):
                 if table not in tables:
                     yield f"scores.{name}: there is no table {table!r} (there are: {', '.join(tables)})"
 
+    def missing_columns(self, columns: Collection[str]) -> list[str]:
+        """Those that hold what leads to a goal."""
+        return sorted({score.after for score in self.scores.values() if score.after is not None} - {*columns})
+
     def source_hash(self) -> str:
         """Covers the seed, the statements and the scores; of a template the name alone."""
         said = self.model_dump(mode="json", include={"setup", "statements", "scores"}, by_alias=True)
@@ -184,11 +189,10 @@ class SqlEnv(EnvSpec):
     async def open(self) -> AsyncIterator[WorldMaker]:
         """Reads the seed once, or connects; worlds share that and a pool of threads. Raises RlfError."""
         seed = await asyncio.to_thread(self._open_seed)
-        threads = ThreadPool(self.limits.max_concurrency + MAX_ABANDONED)
         try:
-            yield _Maker(self, seed, threads)
+            with closing(ThreadPool(self.limits.max_concurrency + MAX_ABANDONED)) as threads:
+                yield _Maker(self, seed, threads)
         finally:
-            threads.close()
             await asyncio.to_thread(seed.close)
 
 
@@ -245,16 +249,13 @@ class _SqlWorld(World):
         return Step(await self._maker.run(lambda: self._run(self._open_one, call)))
 
     def _run(self, database: Database, call: ToolCall) -> Any:
-        """What a call gives. Raises ToolFailure where the database refuses it, or it does nothing."""
+        """Runs a call. Raises ToolFailure where the database refuses it, or it does nothing."""
         statement = self._spec.statements[call.name]
         names, rows, changed = database.execute(
             statement.sql, statement.bound(call.arguments), self._spec.limits.step_s
         )
         if statement.otherwise is not None and not (rows if names else changed):
-            words = statement.otherwise
-            for name, value in call.arguments.items():
-                words = words.replace(f"{{{name}}}", str(value))
-            raise ToolFailure(Outcome.TOOL_ERROR, words)
+            raise ToolFailure(Outcome.TOOL_ERROR, str(fill(statement.otherwise, call.arguments)))
         return [dict(zip(names, row, strict=True)) for row in rows] if names else {"changed": changed}
 
     async def score(self) -> Mapping[str, float]:

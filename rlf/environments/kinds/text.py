@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from importlib import metadata
 from typing import Any, Literal, Self
 
@@ -104,8 +104,5 @@ class TextEnv(EnvSpec):
             async with ClassProcesses(name, PlayedGame, args, imports=(package_of(self.make),)) as processes:
                 yield ClassMaker(processes)
             return
-        threads = ThreadPool(self.limits.max_concurrency + MAX_ABANDONED)
-        try:
+        with closing(ThreadPool(self.limits.max_concurrency + MAX_ABANDONED)) as threads:
             yield ClassMaker(OwnProcess(PlayedGame, args, threads, ()))
-        finally:
-            threads.close()

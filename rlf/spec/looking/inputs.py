@@ -38,7 +38,7 @@ from rlf.tools.validate import ArgumentCheck
 from rlf.types import Task
 
 Datasets = dict[tuple[str, tuple[str, ...] | None], Sequence[Task] | SpecError]
-"""Tasks that were read, or why not, by a dataset's keys and the names of the tools that its rows may name; None: any."""
+"""Tasks that were read, or why not, by a dataset's keys and the tools that its rows may name; None: any."""
 
 
 class LookedAt(NamedTuple):

@@ -25,7 +25,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 def read_context(folder: Path) -> int | None:
     """Tokens that a model has positions for, stretched ones included; None where its configuration does not say."""
     config = read_config(folder)
-    text = config.get("text_config", config)
+    text = config.get("text_config") or config
     found: int | None = next((text[key] for key in _POSITIONS if isinstance(text.get(key), int)), None)
     stretched = text.get("rope_parameters") or text.get("rope_scaling")
     if found is None or not isinstance(stretched, dict):
@@ -43,7 +43,7 @@ def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     try:
         for file in sorted(folder.glob("*.safetensors")):
             shapes |= _read_shapes(file)
-    except (OSError, ValueError, KeyError, struct.error):
+    except (OSError, ValueError, KeyError, TypeError, struct.error):
         return {}
     return shapes
 
@@ -73,4 +73,6 @@ def _read_entries(file: Path) -> tuple[dict[str, Any], int]:
         if size > _MAX_HEADER_BYTES:
             raise ValueError(f"{file}: a header of {size} bytes")
         entries = json.loads(stream.read(size))
+    if not isinstance(entries, dict):
+        raise ValueError(f"{file}: a header that is no mapping")
     return {name: entry for name, entry in entries.items() if name != "__metadata__"}, 8 + size

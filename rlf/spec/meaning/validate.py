@@ -258,7 +258,7 @@ def _in_sections(root: Node, path: KeyPath) -> list[str]:
 
 
 def _written_there(root: Node, path: KeyPath, sections: Sequence[str]) -> str:
-    """Suggests the whole key where one at the top is meant for a section; its value with the kind that it stands for."""
+    """Suggests the whole key where one at the top is meant for a section, with the kind that its value stands for."""
     node, _ = find(root, path)
     if len(sections) != 1 or not isinstance(node.value, str | int | float) or node.written is not None:
         return ""

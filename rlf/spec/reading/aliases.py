@@ -7,8 +7,10 @@ table of the documentation is made from this file.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
+from types import MappingProxyType
 
 
 class Source(StrEnum):
@@ -31,11 +33,11 @@ class Alias:
     """Dotted keys, from the top of a spec."""
     canonical: tuple[str, ...]
     """The dotted key of ours; several take the items of a list, in order."""
-    also: tuple[str, ...] = ()
+    also: tuple[str, ...]
     """Keys that take the same value, unless the same file gives them another."""
-    implies: Mapping[str, str] = field(default_factory=dict)
+    implies: Mapping[str, str]
     """Settings that the name stands for beside its value, unless the same file says otherwise."""
-    values: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, str]
     """The library's words for values that are called otherwise here."""
 
 
@@ -55,161 +57,127 @@ def _make_alias(
     source: Source,
     names: str,
     canonical: str,
-    *,
     also: tuple[str, ...] = (),
-    implies: Mapping[str, str] | None = None,
-    values: Mapping[str, str] | None = None,
+    implies: Mapping[str, str] = MappingProxyType({}),
+    values: Mapping[str, str] = MappingProxyType({}),
 ) -> Alias:
-    return Alias(source, tuple(names.split()), tuple(canonical.split()), also, implies or {}, values or {})
+    return Alias(source, tuple(names.split()), tuple(canonical.split()), also, implies, values)
 
 
-_TRL = (
-    _make_alias(Source.TRL, "train.num_generations", "rollout.num_generations"),
-    _make_alias(Source.TRL, "train.temperature", "rollout.temperature"),
-    _make_alias(Source.TRL, "train.top_p", "rollout.top_p"),
-    _make_alias(Source.TRL, "train.top_k", "rollout.top_k"),
-    _make_alias(Source.TRL, "train.min_p", "rollout.min_p"),
-    _make_alias(Source.TRL, "train.beta train.kl.beta", "train.kl.coef", implies=_LOSS_KL),
-    _make_alias(Source.TRL, "train.epsilon train.loss.epsilon", _CLIP, also=_BOTH_CLIPS),
-    _make_alias(Source.TRL, "train.epsilon_high train.loss.epsilon_high", "train.loss.clip_high"),
-    _make_alias(Source.TRL, "train.sapo_temperature_pos train.loss.sapo_temperature_pos", "train.loss.tau_pos"),
-    _make_alias(Source.TRL, "train.sapo_temperature_neg train.loss.sapo_temperature_neg", "train.loss.tau_neg"),
-    _make_alias(Source.TRL, "train.off_policy_mask_threshold", "train.loss.off_policy_mask"),
-    _make_alias(Source.TRL, "train.top_entropy_quantile", "train.loss.top_entropy"),
-    _make_alias(Source.TRL, "train.mask_truncated_completions", "train.mask_truncated"),
-    _make_alias(Source.TRL, "train.ref_model_mixup_alpha train.kl.ref_model_mixup_alpha", "train.kl.sync_mix"),
-    _make_alias(Source.TRL, "train.num_iterations", "train.epochs"),
-    _make_alias(Source.TRL, "train.num_generations_eval", "eval.num_samples"),
-    _make_alias(Source.TRL, "train.save_total_limit", "checkpoint.keep"),
-    _make_alias(Source.TRL, "model.model_name_or_path", "model.path"),
-    _make_alias(Source.TRL, "model.lora_r", "model.lora.rank"),
-    _make_alias(Source.TRL, "model.lora_target_modules", "model.lora.target_modules"),
-    _make_alias(Source.TRL, "data.dataset_name", "data.train.path"),
-    _make_alias(Source.TRL, "data.dataset_config", "data.train.config"),
-    _make_alias(Source.TRL, "data.dataset_train_split", "data.train.split"),
-)
-_VERL = (
-    _make_alias(Source.VERL, f"rollout.n {_ROLLOUT}.n", "rollout.num_generations"),
-    _make_alias(Source.VERL, f"{_ROLLOUT}.temperature", "rollout.temperature"),
-    _make_alias(Source.VERL, f"{_ROLLOUT}.top_p", "rollout.top_p"),
-    _make_alias(
-        Source.VERL,
-        f"rollout.multi_turn.max_assistant_turns {_ROLLOUT}.multi_turn.max_assistant_turns",
-        "rollout.max_turns",
-    ),
-    _make_alias(
-        Source.VERL,
-        f"train.kl_loss_coef train.kl.kl_loss_coef {_ACTOR}.kl_loss_coef",
-        "train.kl.coef",
-        implies=_LOSS_KL,
-    ),
-    _make_alias(
-        Source.VERL,
+_trl, _verl, _openrlhf = (partial(_make_alias, source) for source in Source)
+ALIASES: tuple[Alias, ...] = (
+    _trl("train.num_generations", "rollout.num_generations"),
+    _trl("train.temperature", "rollout.temperature"),
+    _trl("train.top_p", "rollout.top_p"),
+    _trl("train.top_k", "rollout.top_k"),
+    _trl("train.min_p", "rollout.min_p"),
+    _trl("train.beta train.kl.beta", "train.kl.coef", implies=_LOSS_KL),
+    _trl("train.epsilon train.loss.epsilon", _CLIP, also=_BOTH_CLIPS),
+    _trl("train.epsilon_high train.loss.epsilon_high", "train.loss.clip_high"),
+    _trl("train.sapo_temperature_pos train.loss.sapo_temperature_pos", "train.loss.tau_pos"),
+    _trl("train.sapo_temperature_neg train.loss.sapo_temperature_neg", "train.loss.tau_neg"),
+    _trl("train.off_policy_mask_threshold", "train.loss.off_policy_mask"),
+    _trl("train.top_entropy_quantile", "train.loss.top_entropy"),
+    _trl("train.mask_truncated_completions", "train.mask_truncated"),
+    _trl("train.ref_model_mixup_alpha train.kl.ref_model_mixup_alpha", "train.kl.sync_mix"),
+    _trl("train.num_iterations", "train.epochs"),
+    _trl("train.num_generations_eval", "eval.num_samples"),
+    _trl("train.save_total_limit", "checkpoint.keep"),
+    _trl("model.model_name_or_path", "model.path"),
+    _trl("model.lora_r", "model.lora.rank"),
+    _trl("model.lora_target_modules", "model.lora.target_modules"),
+    _trl("data.dataset_name", "data.train.path"),
+    _trl("data.dataset_config", "data.train.config"),
+    _trl("data.dataset_train_split", "data.train.split"),
+    _verl(f"rollout.n {_ROLLOUT}.n", "rollout.num_generations"),
+    _verl(f"{_ROLLOUT}.temperature", "rollout.temperature"),
+    _verl(f"{_ROLLOUT}.top_p", "rollout.top_p"),
+    _verl(f"rollout.multi_turn.max_assistant_turns {_ROLLOUT}.multi_turn.max_assistant_turns", "rollout.max_turns"),
+    _verl(f"train.kl_loss_coef train.kl.kl_loss_coef {_ACTOR}.kl_loss_coef", "train.kl.coef", implies=_LOSS_KL),
+    _verl(
         f"train.kl_loss_type {_ACTOR}.kl_loss_type",
         "train.kl.kind",
         values={"low_var_kl": "k3", "mse": "k2", "kl": "k1"},
     ),
-    _make_alias(Source.VERL, "algorithm.kl_ctrl.kl_coef", "train.kl.coef", implies=_REWARD_KL),
-    _make_alias(Source.VERL, f"train.clip_ratio train.loss.clip_ratio {_ACTOR}.clip_ratio", _CLIP, also=_BOTH_CLIPS),
-    _make_alias(Source.VERL, f"train.clip_ratio_low train.loss.clip_ratio_low {_ACTOR}.clip_ratio_low", _CLIP),
-    _make_alias(
-        Source.VERL,
-        f"train.clip_ratio_high train.loss.clip_ratio_high {_ACTOR}.clip_ratio_high",
-        "train.loss.clip_high",
-    ),
-    _make_alias(
-        Source.VERL, f"train.clip_ratio_c train.loss.clip_ratio_c {_ACTOR}.clip_ratio_c", "train.loss.dual_clip"
-    ),
-    _make_alias(
-        Source.VERL, f"train.loss_agg_mode {_ACTOR}.loss_agg_mode", "train.loss.aggregation", values=_AGGREGATIONS
-    ),
-    _make_alias(
-        Source.VERL,
-        f"train.policy_loss.loss_mode {_ACTOR}.policy_loss.loss_mode",
-        "train.loss.kind",
-        values={"vanilla": "ppo"},
-    ),
-    _make_alias(Source.VERL, f"train.loss_scale_factor {_ACTOR}.loss_scale_factor", "train.loss.length"),
-    _make_alias(Source.VERL, f"{_ACTOR}.tau_pos", "train.loss.tau_pos"),
-    _make_alias(Source.VERL, f"{_ACTOR}.tau_neg", "train.loss.tau_neg"),
-    _make_alias(Source.VERL, f"train.entropy_coeff {_ACTOR}.entropy_coeff", "train.entropy_coef"),
-    _make_alias(Source.VERL, f"train.ppo_epochs {_ACTOR}.ppo_epochs", "train.epochs"),
-    _make_alias(Source.VERL, f"train.lr {_ACTOR}.optim.lr", "train.learning_rate"),
-    _make_alias(Source.VERL, f"{_ACTOR}.optim.weight_decay", "train.weight_decay"),
-    _make_alias(Source.VERL, f"train.grad_clip {_ACTOR}.grad_clip {_ACTOR}.optim.clip_grad", "train.max_grad_norm"),
-    _make_alias(Source.VERL, "train.adv_estimator algorithm.adv_estimator", "train.algorithm.kind", values=_ESTIMATORS),
-    _make_alias(Source.VERL, "algorithm.gamma", "train.algorithm.gamma"),
-    _make_alias(Source.VERL, "algorithm.lam", "train.algorithm.lam"),
-    _make_alias(Source.VERL, "data.train_batch_size", "train.prompts_per_step"),
-    _make_alias(Source.VERL, "data.train_files", "data.train.path"),
-    _make_alias(Source.VERL, "data.val_files", "data.eval.path"),
-    _make_alias(Source.VERL, "data.train.prompt_key", "data.train.prompt"),
-    _make_alias(Source.VERL, "data.eval.prompt_key", "data.eval.prompt"),
-    _make_alias(Source.VERL, "actor_rollout_ref.model.path", "model.path"),
-    _make_alias(Source.VERL, "model.lora_rank actor_rollout_ref.model.lora_rank", "model.lora.rank"),
-    _make_alias(Source.VERL, "model.lora_alpha actor_rollout_ref.model.lora_alpha", "model.lora.alpha"),
-    _make_alias(Source.VERL, "critic.optim.lr", "train.critic.learning_rate"),
-    _make_alias(Source.VERL, "critic.cliprange_value", "train.critic.value_clip"),
-    _make_alias(Source.VERL, "rollout.val_kwargs.n actor_rollout_ref.rollout.val_kwargs.n", "eval.num_samples"),
-    _make_alias(Source.VERL, "actor_rollout_ref.rollout.val_kwargs.temperature", "eval.temperature"),
-    _make_alias(Source.VERL, "train.total_training_steps trainer.total_training_steps", "train.steps"),
-    _make_alias(Source.VERL, "trainer.test_freq", "eval.every"),
-    _make_alias(Source.VERL, "trainer.save_freq", "checkpoint.every"),
-    _make_alias(Source.VERL, "trainer.max_actor_ckpt_to_keep", "checkpoint.keep"),
-    _make_alias(Source.VERL, "trainer.experiment_name", "name"),
-)
-_OPENRLHF = (
-    _make_alias(Source.OPENRLHF, "rollout.n_samples_per_prompt train.n_samples_per_prompt", "rollout.num_generations"),
-    _make_alias(Source.OPENRLHF, "rollout.batch_size train.rollout_batch_size", "train.prompts_per_step"),
-    _make_alias(Source.OPENRLHF, "data.max_len", "rollout.max_total_tokens"),
-    _make_alias(
-        Source.OPENRLHF, "algo.kl.init_coef train.init_kl_coef train.kl.init_coef", "train.kl.coef", implies=_REWARD_KL
-    ),
-    _make_alias(Source.OPENRLHF, "algo.kl.estimator", "train.kl.kind"),
-    _make_alias(Source.OPENRLHF, "algo.kl.use_loss", "train.kl.place", values={"true": "loss", "false": "reward"}),
-    _make_alias(Source.OPENRLHF, "actor.eps_clip train.eps_clip train.loss.eps_clip", _CLIP, also=_BOTH_CLIPS),
-    _make_alias(
-        Source.OPENRLHF,
+    _verl("algorithm.kl_ctrl.kl_coef", "train.kl.coef", implies=_REWARD_KL),
+    _verl(f"train.clip_ratio train.loss.clip_ratio {_ACTOR}.clip_ratio", _CLIP, also=_BOTH_CLIPS),
+    _verl(f"train.clip_ratio_low train.loss.clip_ratio_low {_ACTOR}.clip_ratio_low", _CLIP),
+    _verl(f"train.clip_ratio_high train.loss.clip_ratio_high {_ACTOR}.clip_ratio_high", "train.loss.clip_high"),
+    _verl(f"train.clip_ratio_c train.loss.clip_ratio_c {_ACTOR}.clip_ratio_c", "train.loss.dual_clip"),
+    _verl(f"train.loss_agg_mode {_ACTOR}.loss_agg_mode", "train.loss.aggregation", values=_AGGREGATIONS),
+    _verl(f"train.policy_loss.loss_mode {_ACTOR}.policy_loss.loss_mode", "train.loss.kind", values={"vanilla": "ppo"}),
+    _verl(f"train.loss_scale_factor {_ACTOR}.loss_scale_factor", "train.loss.length"),
+    _verl(f"{_ACTOR}.tau_pos", "train.loss.tau_pos"),
+    _verl(f"{_ACTOR}.tau_neg", "train.loss.tau_neg"),
+    _verl(f"train.entropy_coeff {_ACTOR}.entropy_coeff", "train.entropy_coef"),
+    _verl(f"train.ppo_epochs {_ACTOR}.ppo_epochs", "train.epochs"),
+    _verl(f"train.lr {_ACTOR}.optim.lr", "train.learning_rate"),
+    _verl(f"{_ACTOR}.optim.weight_decay", "train.weight_decay"),
+    _verl(f"train.grad_clip {_ACTOR}.grad_clip {_ACTOR}.optim.clip_grad", "train.max_grad_norm"),
+    _verl("train.adv_estimator algorithm.adv_estimator", "train.algorithm.kind", values=_ESTIMATORS),
+    _verl("algorithm.gamma", "train.algorithm.gamma"),
+    _verl("algorithm.lam", "train.algorithm.lam"),
+    _verl("data.train_batch_size", "train.prompts_per_step"),
+    _verl("data.train_files", "data.train.path"),
+    _verl("data.val_files", "data.eval.path"),
+    _verl("data.train.prompt_key", "data.train.prompt"),
+    _verl("data.eval.prompt_key", "data.eval.prompt"),
+    _verl("actor_rollout_ref.model.path", "model.path"),
+    _verl("model.lora_rank actor_rollout_ref.model.lora_rank", "model.lora.rank"),
+    _verl("model.lora_alpha actor_rollout_ref.model.lora_alpha", "model.lora.alpha"),
+    _verl("critic.optim.lr", "train.critic.learning_rate"),
+    _verl("critic.cliprange_value", "train.critic.value_clip"),
+    _verl("rollout.val_kwargs.n actor_rollout_ref.rollout.val_kwargs.n", "eval.num_samples"),
+    _verl("actor_rollout_ref.rollout.val_kwargs.temperature", "eval.temperature"),
+    _verl("train.total_training_steps trainer.total_training_steps", "train.steps"),
+    _verl("trainer.test_freq", "eval.every"),
+    _verl("trainer.save_freq", "checkpoint.every"),
+    _verl("trainer.max_actor_ckpt_to_keep", "checkpoint.keep"),
+    _verl("trainer.experiment_name", "name"),
+    _openrlhf("rollout.n_samples_per_prompt train.n_samples_per_prompt", "rollout.num_generations"),
+    _openrlhf("rollout.batch_size train.rollout_batch_size", "train.prompts_per_step"),
+    _openrlhf("data.max_len", "rollout.max_total_tokens"),
+    _openrlhf("algo.kl.init_coef train.init_kl_coef train.kl.init_coef", "train.kl.coef", implies=_REWARD_KL),
+    _openrlhf("algo.kl.estimator", "train.kl.kind"),
+    _openrlhf("algo.kl.use_loss", "train.kl.place", values={"true": "loss", "false": "reward"}),
+    _openrlhf("actor.eps_clip train.eps_clip train.loss.eps_clip", _CLIP, also=_BOTH_CLIPS),
+    _openrlhf(
         "actor.eps_clip_low_high train.eps_clip_low_high train.loss.eps_clip_low_high",
         "train.loss.clip_low train.loss.clip_high",
     ),
-    _make_alias(Source.OPENRLHF, "actor.dual_clip", "train.loss.dual_clip"),
-    _make_alias(Source.OPENRLHF, "actor.policy_loss_type", "train.loss.kind"),
-    _make_alias(Source.OPENRLHF, "actor.loss_agg_mode", "train.loss.aggregation", values=_AGGREGATIONS),
-    _make_alias(Source.OPENRLHF, "actor.entropy_coef", "train.entropy_coef"),
-    _make_alias(Source.OPENRLHF, "actor.adam.lr train.actor_learning_rate", "train.learning_rate"),
-    _make_alias(Source.OPENRLHF, "actor.adam.betas", "train.adam_betas"),
-    _make_alias(Source.OPENRLHF, "actor.adam.weight_decay", "train.weight_decay"),
-    _make_alias(Source.OPENRLHF, "actor.lr_scheduler", "train.lr_schedule"),
-    _make_alias(Source.OPENRLHF, "actor.min_lr_ratio", "train.min_lr_ratio"),
-    _make_alias(Source.OPENRLHF, "actor.max_norm", "train.max_grad_norm"),
-    _make_alias(Source.OPENRLHF, "train.max_epochs", "train.epochs"),
-    _make_alias(
-        Source.OPENRLHF,
-        "algo.advantage.estimator train.advantage_estimator",
-        "train.algorithm.kind",
-        values={"group_norm": "grpo"},
+    _openrlhf("actor.dual_clip", "train.loss.dual_clip"),
+    _openrlhf("actor.policy_loss_type", "train.loss.kind"),
+    _openrlhf("actor.loss_agg_mode", "train.loss.aggregation", values=_AGGREGATIONS),
+    _openrlhf("actor.entropy_coef", "train.entropy_coef"),
+    _openrlhf("actor.adam.lr train.actor_learning_rate", "train.learning_rate"),
+    _openrlhf("actor.adam.betas", "train.adam_betas"),
+    _openrlhf("actor.adam.weight_decay", "train.weight_decay"),
+    _openrlhf("actor.lr_scheduler", "train.lr_schedule"),
+    _openrlhf("actor.min_lr_ratio", "train.min_lr_ratio"),
+    _openrlhf("actor.max_norm", "train.max_grad_norm"),
+    _openrlhf("train.max_epochs", "train.epochs"),
+    _openrlhf(
+        "algo.advantage.estimator train.advantage_estimator", "train.algorithm.kind", values={"group_norm": "grpo"}
     ),
-    _make_alias(Source.OPENRLHF, "algo.advantage.gamma", "train.algorithm.gamma"),
-    _make_alias(Source.OPENRLHF, "algo.advantage.lambd", "train.algorithm.lam"),
-    _make_alias(Source.OPENRLHF, "critic.adam.lr train.critic_learning_rate", "train.critic.learning_rate"),
-    _make_alias(Source.OPENRLHF, "critic.value_clip", "train.critic.value_clip"),
-    _make_alias(Source.OPENRLHF, "actor.model_name_or_path model.pretrain", "model.path"),
-    _make_alias(Source.OPENRLHF, "data.prompt_dataset", "data.train.path"),
-    _make_alias(Source.OPENRLHF, "data.prompt_split", "data.train.split"),
-    _make_alias(Source.OPENRLHF, "data.input_key data.train.input_key", "data.train.prompt"),
-    _make_alias(Source.OPENRLHF, "data.label_key data.train.label_key", "data.train.answer"),
-    _make_alias(Source.OPENRLHF, "eval.dataset", "data.eval.path"),
-    _make_alias(Source.OPENRLHF, "eval.split", "data.eval.split"),
-    _make_alias(Source.OPENRLHF, "data.eval.input_key", "data.eval.prompt"),
-    _make_alias(Source.OPENRLHF, "data.eval.label_key", "data.eval.answer"),
-    _make_alias(Source.OPENRLHF, "eval.steps", "eval.every"),
-    _make_alias(Source.OPENRLHF, "eval.n_samples_per_prompt", "eval.num_samples"),
-    _make_alias(Source.OPENRLHF, "ckpt.save_steps", "checkpoint.every"),
-    _make_alias(Source.OPENRLHF, "ckpt.max_num", "checkpoint.keep"),
-    _make_alias(Source.OPENRLHF, "train.seed", "seed"),
+    _openrlhf("algo.advantage.gamma", "train.algorithm.gamma"),
+    _openrlhf("algo.advantage.lambd", "train.algorithm.lam"),
+    _openrlhf("critic.adam.lr train.critic_learning_rate", "train.critic.learning_rate"),
+    _openrlhf("critic.value_clip", "train.critic.value_clip"),
+    _openrlhf("actor.model_name_or_path model.pretrain", "model.path"),
+    _openrlhf("data.prompt_dataset", "data.train.path"),
+    _openrlhf("data.prompt_split", "data.train.split"),
+    _openrlhf("data.input_key data.train.input_key", "data.train.prompt"),
+    _openrlhf("data.label_key data.train.label_key", "data.train.answer"),
+    _openrlhf("eval.dataset", "data.eval.path"),
+    _openrlhf("eval.split", "data.eval.split"),
+    _openrlhf("data.eval.input_key", "data.eval.prompt"),
+    _openrlhf("data.eval.label_key", "data.eval.answer"),
+    _openrlhf("eval.steps", "eval.every"),
+    _openrlhf("eval.n_samples_per_prompt", "eval.num_samples"),
+    _openrlhf("ckpt.save_steps", "checkpoint.every"),
+    _openrlhf("ckpt.max_num", "checkpoint.keep"),
+    _openrlhf("train.seed", "seed"),
 )
-ALIASES: tuple[Alias, ...] = (*_TRL, *_VERL, *_OPENRLHF)
 """Every accepted name."""
 
 NEAR_MISSES: Mapping[str, str] = {
