@@ -7,6 +7,8 @@ import sys
 import pytest
 from hypothesis import HealthCheck, settings
 
+from .warm import COMMON, share_session, warm_python
+
 settings.register_profile("rlf", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rlf")
 """How fast a machine makes examples says nothing of rlf."""
@@ -22,8 +24,16 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 """Bytecode is kept: tests start hundreds of processes, some in environments whose packages come without any."""
 
+share_session()
+
 gc.disable()
 """While the tests are collected; what was imported and collected by then is looked through no more."""
+
+
+def pytest_configure(config):
+    """Workers are forked from a process that has imported what most of them need, but where lines are counted."""
+    if getattr(config.option, "tx", None) and not getattr(config.option, "cov_source", None):
+        config.option.tx = [f"popen//python={warm_python(*COMMON)}" for _ in config.option.tx]
 
 
 def pytest_collection_finish():

@@ -10,28 +10,23 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from multiprocessing import get_context
+from multiprocessing import forkserver, get_context, spawn
 from multiprocessing.context import ForkServerContext
 from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any, Self
 
-IMPORTED = (
-    "rlf.cli.main",
-    "rlf.cli.run",
-    "rlf.api.running.start",
-    "rlf.engines.local.engine",
-    "transformers.models.auto.modeling_auto",
-    "transformers.models.auto.tokenization_auto",
-    "transformers.models.qwen3.modeling_qwen3",
-)
-"""What the server imports. It calls none of it, so that it stays one thread, which can be forked."""
+from .warm import COMMON, warm_python
 
 
 @cache
 def _context() -> ForkServerContext:
+    """Of a server that is forked from what is warm, and calls none of it: it stays one thread, which can be forked."""
     context = get_context("forkserver")
-    context.set_forkserver_preload([*IMPORTED])
+    python = spawn.get_executable()
+    context.set_executable(warm_python(*COMMON))
+    forkserver.ensure_running()
+    context.set_executable(python)
     return context
 
 

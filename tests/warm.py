@@ -1,8 +1,8 @@
 """Pythons that have imported already what takes seconds: `warm_python(...)` is a program to start in place of `python`.
 
-What it starts, a file or a module, is forked from a process that has the modules, with the streams, descriptors,
-environment and folder of the one that asks; it dies with it, and its exit code comes back. Its process id is not that
-of the program: processes whose id or start is the point are started plainly.
+What it starts, a file, a module or a text, is forked from a process that has the modules, with the streams,
+descriptors, environment and folder of the one that asks; it dies with it, and its exit code comes back. Its process id
+is not that of the program: processes whose id or start is the point are started plainly.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import fcntl
 import gc
+import hashlib
 import json
 import os
 import runpy
@@ -17,15 +18,26 @@ import selectors
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
+import time
 from contextlib import suppress
-from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+COMMON = (
+    "rlf.cli.main",
+    "rlf.cli.run",
+    "rlf.api.running.start",
+    "rlf.engines.local.engine",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.tokenization_auto",
+    "transformers.models.qwen3.modeling_qwen3",
+    *("fastapi.openapi.models", "mcp.server.mcpserver", "peft", "scipy.stats"),
+)
+"""What a run and much of what tests use import."""
 MCP = ("rlf.cli.main", "rlf.api.env.serving.mcp", "mcp.server.mcpserver")
 """What servers on the SDK import, ours among them."""
 _MAX_BYTES = 1 << 17
@@ -59,43 +71,64 @@ os._exit(code)
 """
 
 
-@cache
+_SESSION = "RLF_TEST_SESSION"
+_ENVIRON: dict[str, str] = {}
+"""That of this process before any test."""
+
+
+def share_session() -> None:
+    """Makes this process the one with which all that is warm ends; those that it starts share what is warm."""
+    if _SESSION not in os.environ:
+        folder = tempfile.mkdtemp(prefix="rlf-warm-")
+        os.environ[_SESSION] = f"{os.getpid()}:{folder}"
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    _ENVIRON.update(os.environ)
+
+
 def warm_python(*modules: str, python: str = sys.executable) -> str:
-    """The program; what it forks from is started once and ends with this process. Linux alone has such a one."""
+    """The program; what it forks from is started once, by the first process that asks. Linux alone has such a one."""
     if sys.platform != "linux":
         return python
-    folder = Path(tempfile.mkdtemp(prefix="rlf-warm-"))
-    address, program = str(folder / "asked"), folder / "python"
-    program.write_text(_PROGRAM.format(python=sys.executable, address=address))
-    program.chmod(0o755)
-    process = subprocess.Popen(
-        [python, __file__, address, *modules],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
-    )
-
-    atexit.register(process.communicate)
-    assert process.stdout is not None and process.stdout.readline() == b"ready\n", f"{python} has not {modules}"
+    owner, _, shared = _ENVIRON[_SESSION].partition(":")
+    folder = Path(shared) / hashlib.sha256(repr((python, modules)).encode()).hexdigest()[:12]
+    program = folder / "python"
+    with Path(f"{folder}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not program.exists():
+            folder.mkdir()
+            _start_server(folder / "asked", [python, __file__, owner, str(folder / "asked"), *modules])
+            program.write_text(_PROGRAM.format(python=sys.executable, address=str(folder / "asked")))
+            program.chmod(0o755)
     return str(program)
 
 
-def _serve(address: str, modules: list[str]) -> dict[str, Any]:
-    """Forks for each that asks until stdin is closed. Returns in a fork: what it is to run."""
+def _start_server(address: Path, command: list[str]) -> None:
+    """Returns when it listens; it ends with the process that owns the session."""
+    environ = _ENVIRON | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    nothing = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1)]
+    pid = os.posix_spawnp(command[0], command, environ, file_actions=nothing, setsid=True)
+    while not address.exists():
+        assert os.waitpid(pid, os.WNOHANG) == (0, 0), command
+        time.sleep(0.02)
+
+
+def _serve(owner: int, address: str, modules: list[str]) -> dict[str, Any]:
+    """Forks for each that asks, until the owner has ended. Returns in a fork: what it is to run."""
+    ends = os.pidfd_open(owner)
     for module in modules:
         import_module(module)
     gc.freeze()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    listener.bind(address)
+    listener.bind(f"{address}.new")
     listener.listen(64)
+    Path(f"{address}.new").rename(address)
     selector = selectors.DefaultSelector()
-    selector.register(0, selectors.EVENT_READ)
+    selector.register(ends, selectors.EVENT_READ)
     selector.register(listener, selectors.EVENT_READ)
-    print("ready", flush=True)
     while True:
         for key, _ in selector.select():
-            if key.fd == 0:
-                shutil.rmtree(Path(address).parent)
+            if key.fd == ends:
+                shutil.rmtree(Path(address).parents[1], ignore_errors=True)
                 os._exit(0)
             if key.fileobj is listener:
                 asked, _ = listener.accept()
@@ -152,18 +185,21 @@ def _take_over(place: dict[str, Any], passed: list[int]) -> None:
 
 
 def _run(argv: list[str]) -> None:
-    """As `python ARGV` would: options but -m are ignored."""
-    while argv[0].startswith("-") and argv[0] != "-m":
+    """As `python ARGV` would: options but -m and -c are ignored."""
+    while argv[0].startswith("-") and argv[0] not in ("-m", "-c"):
         argv = argv[1:]
     sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
     sys.stdout, sys.stderr = (os.fdopen(number, "w", 1, "utf-8", closefd=False) for number in (1, 2))
     if argv[0] == "-m":
         sys.path[0], sys.argv = str(Path.cwd()), argv[1:]
         runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
+    elif argv[0] == "-c":
+        sys.path[0], sys.argv, sys.modules["__main__"] = "", ["-c", *argv[2:]], ModuleType("__main__")
+        exec(argv[1], vars(sys.modules["__main__"]))
     else:
         sys.path[0], sys.argv = str(Path(argv[0]).parent), argv
         runpy.run_path(argv[0], run_name="__main__")
 
 
 if __name__ == "__main__":
-    _run(_serve(sys.argv[1], sys.argv[2:])["argv"])
+    _run(_serve(int(sys.argv[1]), sys.argv[2], sys.argv[3:])["argv"])
