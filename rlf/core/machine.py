@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 
 def usable_cores() -> int:
@@ -15,3 +16,11 @@ def usable_cores() -> int:
 def machine_memory_bytes() -> int:
     """Physical memory of this machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def cache_folder() -> Path:
+    """Folder of rlf's caches for this user. Raises OSError for a user without a home, as in some containers."""
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlf"
+    except RuntimeError as error:
+        raise OSError(str(error)) from error

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rlf.core.hashing import hash_json
+from rlf.core.machine import cache_folder
 
 T = TypeVar("T")
 
@@ -84,11 +85,7 @@ def _write_note(key: Any, data: bytes) -> None:
 
 def _note_path(key: Any) -> Path:
     """Raises OSError where this user has no folder for notes."""
-    try:
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError as error:  # a user without a home, as in some containers
-        raise OSError(str(error)) from error
-    return folder / "rlf" / "checks" / f"{hash_json([_code_stamp(), key])}.json"
+    return cache_folder() / "checks" / f"{hash_json([_code_stamp(), key])}.json"
 
 
 @cache

@@ -19,7 +19,6 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from statistics import fmean
 from time import perf_counter
-from types import TracebackType
 from typing import Any, Self
 
 from rlf.core import RlfError, RunError
@@ -91,10 +90,7 @@ class RewardFunction:
         self._opened_at, self._num_scored = perf_counter(), 0
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Closes every term."""
+    async def __aexit__(self, *_: object) -> None:
         self._state = self.state()
         self._scorers.clear()
         await self._stack.aclose()

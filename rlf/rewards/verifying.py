@@ -237,8 +237,7 @@ def _offer_task(task: Task) -> dict[str, Any]:
     """What the task offers to templates."""
     answers = golds(task.answer)
     gold = {"gold": answers[0]} if answers else {}
-    question = next((message.content for message in reversed(task.messages) if message.role == "user"), "")
-    return {"question": question, "columns": task.columns, **gold}
+    return {"question": task.question, "columns": task.columns, **gold}
 
 
 def _offer_trajectory(trajectory: Trajectory) -> dict[str, Any]:

@@ -7,21 +7,20 @@ should be one that may only read. The process needs the network, so it is held b
 from __future__ import annotations
 
 import asyncio
-from types import TracebackType
 from typing import Self
 
 from rlf.core.machine import usable_cores
 from rlf.sandbox.execution import Execution, SqlRequest
+from rlf.sandbox.frames import sql_frame
 from rlf.sandbox.launch import Launch
 from rlf.sandbox.packages import find_packages
-from rlf.sandbox.sandbox import sql_frame
 from rlf.sandbox.spec import Level, SandboxLimits
 from rlf.sandbox.warm import WarmServer
 
 _DRIVER = ("sqlalchemy", "psycopg", "psycopg-binary")
 # Its processes mostly wait for the database.
 _CALLS_PER_CORE = 8
-_TELLING_S = 1.0
+_REPORTING_S = 1.0
 """Time beyond the database's own to report that its time was up."""
 
 
@@ -42,16 +41,13 @@ class PostgresReader:
         await self._warm.get()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Ends what runs."""
+    async def __aexit__(self, *_: object) -> None:
         await self._warm.close()
 
     async def sql(self, request: SqlRequest) -> Execution:
         """Runs one statement in a transaction that can only read."""
         limits = request.limits or self._limits
         frame = sql_frame("postgres", self._url, request, limits.wall_s)
-        held_to = limits.model_copy(update={"wall_s": limits.wall_s + _TELLING_S})
+        held_to = limits.model_copy(update={"wall_s": limits.wall_s + _REPORTING_S})
         async with self._permits:
             return await self._warm.once(frame, held_to, trusted=True)

@@ -5,9 +5,9 @@ A kernel that ignores a limit, a container that shares what it should not: bette
 
 from __future__ import annotations
 
-from rlf.sandbox.execution import Outcome
+from rlf.sandbox.execution import Outcome, Request
 from rlf.sandbox.fork_server import ForkServer, ServerGone
-from rlf.sandbox.guest.wire import pack
+from rlf.sandbox.frames import python_frame
 from rlf.sandbox.launch import LevelUnavailable
 from rlf.sandbox.spec import Level, SandboxLimits
 from rlf.sandbox.verdict import judge
@@ -15,6 +15,7 @@ from rlf.sandbox.verdict import judge
 # Low, so that the probe of the process limit needs few forks.
 _PROCESSES = 4
 _LIMITS = SandboxLimits(wall_s=20, cpu_s=10, memory_mb=64, processes=_PROCESSES, disk_mb=1)
+_MAX_VALUE_CHARS = 1000
 
 _CONTAINED = """
 import os, socket
@@ -79,7 +80,7 @@ async def prove(server: ForkServer) -> None:
     except ServerGone as fault:
         raise LevelUnavailable(level, str(fault)) from fault
     try:
-        answer = await process.ask(python_frame(_SOURCE[level]), _LIMITS, once=True)
+        answer = await process.ask(python_frame(Request(_SOURCE[level]), _MAX_VALUE_CHARS), _LIMITS, once=True)
     finally:
         process.close()
     execution = judge(answer, _LIMITS, level)
@@ -87,9 +88,3 @@ async def prove(server: ForkServer) -> None:
         raise LevelUnavailable(level, f"its first process failed: {execution.error or execution.stderr}")
     if execution.value != "''":
         raise LevelUnavailable(level, f"it does not hold here: {execution.value}")
-
-
-def python_frame(source: str, stdin: str = "", max_value_chars: int = 1000, **rest: object) -> bytes:
-    """A request to run Python, as `guest.job` reads it."""
-    head = {"job": "python", "source": source, "max_value_chars": max_value_chars, "files": [], "fetch": [], **rest}
-    return pack(head, [stdin.encode(errors="replace")])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 from dataclasses import replace
 from time import perf_counter
-from types import TracebackType
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
@@ -67,10 +66,7 @@ class RemoteSandbox:
         self._client = aiohttp.ClientSession()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Closes the connections."""
+    async def __aexit__(self, *_: object) -> None:
         await self._client.close()
 
     async def run(self, request: Request, *, session: str | None = None) -> Execution:

@@ -12,14 +12,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
-from types import TracebackType
+from pathlib import Path
 from typing import Self
 
 from rlf.core.errors import RlfError
 from rlf.core.machine import usable_cores
 from rlf.sandbox.execution import Execution, Request, SqlRequest
-from rlf.sandbox.guest.wire import pack
+from rlf.sandbox.frames import python_frame, sql_frame
 from rlf.sandbox.launch import Launch
 from rlf.sandbox.packages import find_packages
 from rlf.sandbox.remote import RemoteSandbox
@@ -51,9 +50,7 @@ class Sandbox:
         self._sessions = Sessions(self._warm, self._spec.max_sessions)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Ends every session and the server; nothing is left."""
         await self._sessions.close()
         await self._warm.close()
@@ -90,11 +87,11 @@ class Sandbox:
         the working folder.
         """
         limits = request.limits or self._spec.limits
-        frame = _python_frame(request, limits.output_bytes)
+        frame = python_frame(request, limits.output_bytes)
         async with self._permits:
             if request.program is not None:
                 program = replace(request, source=request.program, files={}, fetch=(), stdin="")
-                return await self._warm.test(frame, _python_frame(program, limits.output_bytes, "program"), limits)
+                return await self._warm.test(frame, python_frame(program, limits.output_bytes, "program"), limits)
             if session is None:
                 return await self._warm.once(frame, limits)
             return await self._sessions.run(session, frame, limits)
@@ -114,30 +111,3 @@ class Sandbox:
 def open_sandbox(spec: SandboxSpec) -> Sandbox | RemoteSandbox:
     """The sandbox that a spec asks for, to be entered."""
     return RemoteSandbox(spec) if spec.url is not None else Sandbox(spec)
-
-
-def sql_frame(job: str, place: str, request: SqlRequest, timeout_s: float) -> bytes:
-    """A request to run SQL, as `guest.job` reads it."""
-    bounds = {"max_rows": request.max_rows, "max_bytes": request.max_bytes, "timeout_s": timeout_s}
-    return pack({"job": job, "place": place, "query": request.query, **bounds})
-
-
-def check_names(names: Sequence[str]) -> None:
-    """Raises ValueError for a name that leaves the working folder."""
-    for name in names:
-        parts = PurePosixPath(name).parts
-        if not parts or ".." in parts or parts[0] == "/" or "\0" in name:
-            raise ValueError(f"got the file name {name!r}; expected one within the working folder")
-
-
-def _python_frame(request: Request, max_value_chars: int, part: str = "test") -> bytes:
-    check_names([*request.files, *request.fetch])
-    head = {
-        "job": "python",
-        "part": None if request.program is None else part,
-        "source": request.source,
-        "max_value_chars": max_value_chars,
-        "files": list(request.files),
-        "fetch": list(request.fetch),
-    }
-    return pack(head, [request.stdin.encode(errors="replace"), *request.files.values()])

@@ -135,10 +135,10 @@ async def _probe_level(level: Level) -> LevelReport:
     except LevelUnavailable as fault:
         return LevelReport(level, False, fault.why, fault.fix)
     await server.close()
-    return LevelReport(level, True, _find_image(level))
+    return LevelReport(level, True, _describe_level(level))
 
 
-def _find_image(level: Level) -> str:
+def _describe_level(level: Level) -> str:
     if level is Level.NAMESPACES:
         return "bubblewrap; own user, pid, mount and IPC namespaces, file system in memory and seccomp filter per call"
     if level is Level.LANDLOCK:

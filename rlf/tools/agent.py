@@ -79,7 +79,6 @@ class AgentRuntime(ToolRuntime):
         await self.executor.end_trajectory(trajectory_id)
 
     async def close(self) -> None:
-        """Closes its tools and its connections."""
         await self._stack.aclose()
 
 

@@ -6,7 +6,7 @@ import inspect
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from rlf.core.image_file import read_header
 from rlf.tools.failure import ToolFailure, describe
@@ -112,27 +112,20 @@ def _reject_output(what: str) -> ToolFailure:
 _BEYOND_CHARS = 4096
 
 
-class Cut(NamedTuple):
-    """A text within its budget."""
-
-    text: str
-    truncated: bool
-
-
-def cut(text: str, max_chars: int, redact: Callable[[str], str] = str) -> Cut:
+def cut(text: str, max_chars: int, redact: Callable[[str], str] = str) -> str:
     """Keeps head and tail, two parts to one, around a marker that says how much is missing.
 
     At most `max_chars` long, but never shorter than the marker. `redact` is given each part with what lies beyond its
     end, so that it finds a secret that the cut would halve.
     """
     if len(text) <= max_chars:
-        return Cut(text, False)
+        return text
     room = max(0, max_chars - len(_cut_marker(len(text))))
     tail = room // 3
     head = room - tail
     first = redact(text[: head + _BEYOND_CHARS])[:head]
     last = redact(text[max(0, len(text) - tail - _BEYOND_CHARS) :]) if tail else ""
-    return Cut(first + _cut_marker(len(text) - room) + last[max(0, len(last) - tail) :], True)
+    return first + _cut_marker(len(text) - room) + last[max(0, len(last) - tail) :]
 
 
 def _cut_marker(num_chars: int) -> str:

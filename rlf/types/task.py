@@ -44,6 +44,11 @@ class Task:
     """Names of the tools that its trajectories see and may call; None: every declared one."""
 
     @property
+    def question(self) -> str:
+        """What the user asked last; empty where there is no such message."""
+        return next((message.content for message in reversed(self.messages) if message.role == "user"), "")
+
+    @property
     def images(self) -> tuple[str, ...]:
         """The images of all its messages, in order."""
         return tuple(image for message in self.messages for image in message.images)

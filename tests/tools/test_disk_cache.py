@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from rlf.core import machine
 from rlf.tools import Executor
 from rlf.tools.execution.cache import CacheKey
-from rlf.tools.execution.disk_cache import DiskCache, default_path
+from rlf.tools.execution.disk_cache import DiskCache
+from rlf.tools.mcp import McpServer, listing
 from rlf.types import Image, Outcome, ToolCall, ToolOutput, ToolResult
 
 FOREVER = {"scope": "forever"}
@@ -34,9 +36,10 @@ def run_once(declaration: Any, *queries: str) -> list[ToolResult]:
     return asyncio.run(story())
 
 
-def test_the_file_lies_where_the_platform_keeps_caches(cache_folder: Path) -> None:
-    assert default_path() == cache_folder
-    assert default_path({}) == Path.home() / ".cache/rlf/tool_results.db"
+def test_the_file_lies_where_the_platform_keeps_caches(cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert machine.cache_folder() == cache_folder.parent
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert machine.cache_folder() == Path.home() / ".cache/rlf"
 
 
 def test_a_later_run_is_answered_from_disk(declare: Any, toolbox: ModuleType) -> None:
@@ -103,11 +106,23 @@ def test_a_file_that_is_no_database_costs_hits_and_no_call(
     assert sum("cannot be used as a cache" in record.message for record in caplog.records) == 1
 
 
-def test_a_user_without_a_home_has_no_cache_and_calls_go_on(declare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def _leave_home(monkeypatch: pytest.MonkeyPatch) -> None:
     def homeless() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
-    monkeypatch.setattr("rlf.tools.execution.disk_cache.default_path", homeless)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+
+
+def test_a_user_without_a_home_has_no_kept_list_of_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    _leave_home(monkeypatch)
+    server = McpServer(command="nothing")
+    listing.forget(server)
+    assert listing.known_listing(server) is None
+
+
+def test_a_user_without_a_home_has_no_cache_and_calls_go_on(declare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _leave_home(monkeypatch)
     assert [result.text for result in run_once(declare("echo", cache=FOREVER), "a", "b")] == ["a", "b"]
 
 

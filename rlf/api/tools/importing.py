@@ -14,7 +14,7 @@ from rlf.spec.reading.mcp_json import SERVERS, each_server, is_disabled, with_va
 from rlf.spec.reading.nodes import Node, plain, walk, wrap
 from rlf.spec.reading.reader import read_file
 from rlf.tools.imports.documents import find_file, from_openai, from_openapi
-from rlf.tools.imports.found import Imported, escape_all_but_variables, refuse_references
+from rlf.tools.imports.found import FromEnvironment, Imported, escape_all_but_variables, map_texts, refuse_references
 from rlf.tools.imports.python import read_module
 from rlf.tools.imports.secrets import Secrets
 from rlf.tools.imports.servers import (
@@ -23,7 +23,6 @@ from rlf.tools.imports.servers import (
     declare_tool,
     in_its_folder,
     is_program,
-    mark_variables,
     names_servers,
     root_of,
     split_command,
@@ -118,7 +117,9 @@ def _from_servers(item: Node, folder: Path, *, has_variables: bool = True) -> Im
         server = validate_server(name, value, item.folder)
         server_settings = as_file_says(plain(as_written)["mcp"], server, folder)
         secrets = Secrets(name, has_variables)
-        server_settings = secrets.without(mark_variables(server_settings) if has_variables else server_settings)
+        server_settings = secrets.without(
+            map_texts(server_settings, FromEnvironment) if has_variables else server_settings
+        )
         if secrets.moved:
             found.notes.append(
                 f"{name}: secrets are not copied; the file reads them from these variables: {', '.join(secrets.moved)}"

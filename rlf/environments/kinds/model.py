@@ -133,8 +133,7 @@ class _ModelWorld(World):
         system = Template(self._spec.system).render({"task": task.id, **task.columns})
         self._messages = [{"role": "system", "content": system}]
         if self._spec.greeting is None:
-            first = next((message.content for message in reversed(task.messages) if message.role == "user"), "")
-            self._messages.append({"role": "assistant", "content": first})
+            self._messages.append({"role": "assistant", "content": task.question})
             return said
         words = await self._ask(self._spec.greeting)
         return "\n\n".join(part for part in (said, words) if part)

@@ -8,7 +8,7 @@ Questions that a behaviour answers rightly do not count, except for answers that
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -71,11 +71,6 @@ class Scale:
     gold: Sequence[float | None]
     base: Sequence[float]
 
-    def share(self, question: int, reward: float) -> float | None:
-        """The share that a reward is; None where being right is worth nothing."""
-        worth = self.worth(question)
-        return None if worth is None else (reward - self.base[question]) / worth
-
     def worth(self, question: int) -> float | None:
         """The reward of being right above the base; None where it is unknown or none."""
         gold = self.gold[question]
@@ -111,12 +106,8 @@ def attempt_of(
 ) -> Attempt:
     """Result of playing a shape; None in `played` where a question has no such shape."""
     known = [item for item in played if item is not None]
-    counted = [
-        (at, item)
-        for at, item in enumerate(played)
-        if item is not None and scale is not None and _is_counted(item, shape, terms) and scale.worth(at) is not None
-    ]
-    shares = [share for at, item in counted if (share := _share_of_gold(scale, at, item.reward)) is not None]
+    counted = [] if scale is None else list(_list_counted(played, shape, scale, terms))
+    shares = [share for _, share, _ in counted]
     return Attempt(
         name,
         shape,
@@ -128,12 +119,7 @@ def attempt_of(
         sum(item.reward is None for item in known),
         fmean(item.trajectory.num_sampled for item in known) if known else 0.0,
         _mean_by_name((score.term, score.contribution) for item in known for score in item.scores),
-        _mean_by_name(
-            (score.term, score.contribution / (_gold_worth(scale, at) or 1.0))
-            for at, item in counted
-            if item.reward is not None
-            for score in item.scores
-        ),
+        _mean_by_name((each.term, each.contribution / worth) for item, _, worth in counted for each in item.scores),
         tuple(turn.text for turn in known[0].trajectory.turns) if known else (),
         _missing_by_term(known),
     )
@@ -154,17 +140,16 @@ def mean(values: Iterable[float | None]) -> float | None:
     return fmean(known) if known else None
 
 
-def _is_counted(scored: Scored, shape: Shape, terms: Sequence[Term]) -> bool:
-    wrong_on_purpose = not VARIANTS.isdisjoint(shape.parts)
-    return scored.reward is not None and (shape == PADDED or wrong_on_purpose or not is_right(scored, terms))
-
-
-def _share_of_gold(scale: Scale | None, question: int, reward: float | None) -> float | None:
-    return None if scale is None or reward is None else scale.share(question, reward)
-
-
-def _gold_worth(scale: Scale | None, question: int) -> float | None:
-    return None if scale is None else scale.worth(question)
+def _list_counted(
+    played: Sequence[Scored | None], shape: Shape, scale: Scale, terms: Sequence[Term]
+) -> Iterator[tuple[Scored, float, float]]:
+    """The questions that count, each with the share of the reward of being right and with what that is worth."""
+    counts_all = shape == PADDED or not VARIANTS.isdisjoint(shape.parts)  # right, or wrong, on purpose
+    for question, item in enumerate(played):
+        if item is None or item.reward is None or (not counts_all and is_right(item, terms)):
+            continue
+        if (worth := scale.worth(question)) is not None:
+            yield item, (item.reward - scale.base[question]) / worth, worth
 
 
 def _mean_by_name(values: Iterable[tuple[str, float]]) -> dict[str, float]:

@@ -11,7 +11,7 @@ from rlf.chat.format import ChatFormat
 from rlf.core.errors import RlfError
 from rlf.rewards.answers import golds
 from rlf.rewards.attack.shapes import Calls, Part, Shape
-from rlf.rewards.attack.texts import answer_texts, asked, gold_text, may_be_same
+from rlf.rewards.attack.texts import answer_texts, gold_text, may_be_same
 from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.rewards.kinds.verify import VerifyTerm
 from rlf.rewards.term import Term
@@ -58,7 +58,7 @@ class Scripts:
         """The turns of a shape on a question; the last one is repeated as long as a turn is asked for."""
         chat = self.chat
         tools = [tool for tool in self.tools if task.may_use(tool.name)]
-        queries = [asked(task), *(gold_text(other) for other in self.tasks if other is not task and gold_text(other))]
+        queries = [task.question, *(gold_text(other) for other in self.tasks if other is not task and gold_text(other))]
 
         def called(first: int) -> Line:
             return _make_line(chat, _write_calls(chat, shape, tools, first, queries))

@@ -40,11 +40,10 @@ def answer_texts(
         rubric: the descriptions of the reward terms.
         long: words without content.
     """
-    question = asked(task)
-    words, right = question.split(), gold_text(task)
+    words, right = task.question.split(), gold_text(task)
     middle = len(others) // 2
     return {
-        Part.QUESTION: question,
+        Part.QUESTION: task.question,
         Part.QUESTION_END: " ".join(words[len(words) // 2 :]),
         Part.MARKS: '<answer></answer> \\boxed{} ``` ``` {"answer": ""}',
         Part.REFUSAL: "I do not know the answer to that.",
@@ -62,11 +61,6 @@ def answer_texts(
         Part.LONG: long,
         **_wrong_variants(right, signed),
     }
-
-
-def asked(task: Task) -> str:
-    """The question."""
-    return next((message.content for message in reversed(task.messages) if message.role == "user"), "")
 
 
 def gold_text(task: Task) -> str:

@@ -19,10 +19,9 @@ _TURN_END = re.compile(r"(?:<\|[\w-]+\|>|</s>|<eos>|<end_of_turn>)\s*$")
 
 def task_values(task: Task, criteria: Sequence[Criterion]) -> dict[str, Any]:
     """`question`, `gold` (the first), `golds`, `columns` and `criteria`."""
-    questions = [message.content for message in task.messages if message.role == "user"]
     answers = list(golds(task.answer))
     return {
-        "question": questions[-1] if questions else "",
+        "question": task.question,
         "gold": answers[0] if answers else None,
         "golds": answers,
         "columns": dict(task.columns),

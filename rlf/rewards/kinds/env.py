@@ -37,7 +37,6 @@ class EnvTerm(Term):
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The declared range."""
         return self.range
 
     def open(self, context: RewardContext) -> AbstractAsyncContextManager[Scorer]:

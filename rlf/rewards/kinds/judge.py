@@ -201,7 +201,6 @@ class JudgeTerm(Term):
 
     @property
     def compares_groups(self) -> bool:
-        """Whether the rollouts of a task are compared with each other, so that each waits for all."""
         return is_about_groups(self.compare, self.against)
 
     @property

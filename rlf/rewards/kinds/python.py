@@ -57,15 +57,12 @@ class PythonTerm(Term):
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The declared range."""
         return (-float("inf"), float("inf")) if self.range is None else self.range
 
     def prepare(self) -> None:
-        """Imports the function."""
         check_function(self.callable)
 
     def prepare_unrun(self) -> None:
-        """Looks whether the source has the function."""
         find_definition(self.callable)
 
     def open(self, context: RewardContext) -> AbstractAsyncContextManager[Scorer]:

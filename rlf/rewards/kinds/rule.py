@@ -28,7 +28,7 @@ class Rule(Term):
         """The verdict on a scorable trajectory as a whole."""
 
     def judge_turns(self, trajectory: Trajectory) -> Verdict:
-        """The verdict turn by turn; of rules that `judges_turns`."""
+        """The verdict turn by turn, None for a turn without what it scores; of rules that `judges_turns`."""
         raise NotImplementedError(f"{self.rule} scores whole trajectories only")
 
     def verdict(self, trajectory: Trajectory, scoring: Scoring) -> Verdict:
@@ -40,7 +40,6 @@ class Rule(Term):
         return self.verdict(trajectory, scoring)
 
     def open(self, context: RewardContext) -> AbstractAsyncContextManager[Scorer]:
-        """Nothing to open."""
         return nullcontext(self)
 
 

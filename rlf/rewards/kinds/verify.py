@@ -180,12 +180,10 @@ class VerifyTerm(Term):
         return as_rows(read_expected(expected).value) == []
 
     def prepare(self) -> None:
-        """Imports the function that compares."""
         if self.callable is not None:
             check_function(self.callable)
 
     def prepare_unrun(self) -> None:
-        """Looks whether the source has the function."""
         if self.callable is not None:
             find_definition(self.callable)
 

@@ -65,7 +65,6 @@ class Collection(Rule):
     credit: Credit = Credit.ALL
 
     def judge(self, trajectory: Trajectory) -> Verdict:
-        """Compares the items."""
         gold = gold_items(trajectory.task.answer, self.normalize)
         if not gold:
             return Verdict(None, f"the gold {trajectory.task.answer!r} lists nothing")

@@ -25,7 +25,6 @@ class Contains(Rule):
     normalize: Normalization = Normalization.TEXT
 
     def judge(self, trajectory: Trajectory) -> Verdict:
-        """Looks for every gold."""
         if trajectory.answer is None:
             return Verdict(0.0, "no answer")
         answers = golds(trajectory.task.answer)

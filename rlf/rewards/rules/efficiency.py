@@ -38,7 +38,6 @@ class Efficiency(Rule):
         return self
 
     def judge(self, trajectory: Trajectory) -> Verdict:
-        """Compares what was used with the budgets."""
         if not (trajectory.calls or (trajectory.answer or "").strip()):
             return Verdict(0.0, "nothing was called or answered")
         used = {"calls": len(trajectory.calls), "turns": len(trajectory.turns), "tokens": trajectory.num_sampled}

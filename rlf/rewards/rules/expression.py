@@ -74,7 +74,6 @@ class Expression(Rule):
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The declared range."""
         return self.range
 
     @property
@@ -101,7 +100,6 @@ class Expression(Rule):
         return self._compute_value(trajectory, {})
 
     def verdict(self, trajectory: Trajectory, scoring: Scoring) -> Verdict:
-        """The formula's value."""
         return self._compute_value(trajectory, scoring.values)
 
     def _compute_value(self, trajectory: Trajectory, values: Mapping[str, float | None]) -> Verdict:

@@ -69,7 +69,6 @@ class JsonSchema(Rule):
         return _make_validator(self.json_schema)
 
     def judge(self, trajectory: Trajectory) -> Verdict:
-        """Reads and validates the answer."""
         fenced = _FENCED.fullmatch(trajectory.answer or "")
         text = fenced[1] if fenced else trajectory.answer or ""
         try:

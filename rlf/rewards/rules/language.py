@@ -102,7 +102,6 @@ class LanguageRule(Rule):
     where: Where = Where.ANSWER
 
     def judge(self, trajectory: Trajectory) -> Verdict:
-        """Counts letters by script, and stop words."""
         text = trajectory.answer or ""
         if self.where is Where.TEXT:
             text = "\n".join(turn.text for turn in trajectory.turns)

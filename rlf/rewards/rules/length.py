@@ -47,7 +47,6 @@ class Length(Rule):
         return self
 
     def judge(self, trajectory: Trajectory) -> Verdict:
-        """Counts the answer."""
         answer = (trajectory.answer or "").strip()
         if not answer:
             return Verdict(0.0, "no answer")

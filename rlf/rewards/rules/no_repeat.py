@@ -26,7 +26,6 @@ class NoRepeat(Rule):
     rule: Literal["no_repeat"] = "no_repeat"
 
     def judge(self, trajectory: Trajectory) -> Verdict:
-        """Counts repetitions."""
         news = [new for turn in _list_new_calls(trajectory) for new in turn]
         if not news:
             answered = bool((trajectory.answer or "").strip())
@@ -34,7 +33,6 @@ class NoRepeat(Rule):
         return Verdict(sum(news) / len(news), f"{len(news) - sum(news)} of {len(news)} calls repeat an earlier one")
 
     def judge_turns(self, trajectory: Trajectory) -> Verdict:
-        """The same turn by turn; nothing of a turn without a call."""
         values = [sum(news) / len(news) if news else None for news in _list_new_calls(trajectory)]
         return Verdict(None, turn_values=tuple(values))
 

@@ -43,7 +43,6 @@ class Overlong(Rule):
         return (-1.0, 0.0)
 
     def judge(self, trajectory: Trajectory) -> Verdict:
-        """Compares what was sampled with the buffer."""
         n = trajectory.num_sampled
         into = n - (self.max_tokens - self.buffer_tokens)
         return Verdict(-min(max(into / self.buffer_tokens, 0.0), 1.0), f"{n} of {self.max_tokens} tokens sampled")

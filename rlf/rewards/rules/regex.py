@@ -50,7 +50,6 @@ class Regex(Rule):
         return pattern
 
     def judge(self, trajectory: Trajectory) -> Verdict:
-        """Looks for the pattern."""
         text = trajectory.answer
         if self.where is Where.TEXT:
             text = "\n".join(turn.text for turn in trajectory.turns)

@@ -44,7 +44,6 @@ class RlFactorySearch(Rule):
         return (-2 * self.format_score, 1 + self.format_score / 2)
 
     def judge(self, trajectory: Trajectory) -> Verdict:
-        """Compares the answer and adds what form and calls are worth."""
         form = self.format_score if _in_form(trajectory) else -self.format_score
         if len(trajectory.calls) > self.max_calls:
             form -= self.format_score

@@ -46,7 +46,6 @@ class SearchR1(Rule):
         return (0.0, max(1.0, self.structure_score + self.retrieval_score))
 
     def judge(self, trajectory: Trajectory) -> Verdict:
-        """Compares the answer, then looks at form and results."""
         if trajectory.answer is None:
             return Verdict(0.0, "no answer")
         answers = golds(trajectory.task.answer)

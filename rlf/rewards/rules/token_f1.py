@@ -23,7 +23,6 @@ class TokenF1(Rule):
     normalize: Normalization = Normalization.TEXT
 
     def judge(self, trajectory: Trajectory) -> Verdict:
-        """Compares the answer with every gold."""
         if trajectory.answer is None:
             return Verdict(0.0, "no answer")
         answers = golds(trajectory.task.answer)

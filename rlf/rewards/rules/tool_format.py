@@ -28,14 +28,12 @@ class ToolFormat(Rule):
     rule: Literal["tool_format"] = "tool_format"
 
     def judge(self, trajectory: Trajectory) -> Verdict:
-        """Counts calls and failures."""
         good, tried = _count_formed(trajectory.calls, trajectory.failures)
         if tried == 0:
             return Verdict(0.0, "no tool was called")
         return Verdict(good / tried, f"{good} of {tried} calls are well formed")
 
     def judge_turns(self, trajectory: Trajectory) -> Verdict:
-        """The same turn by turn; nothing of a turn without a call."""
         counts = [_count_formed(turn.calls, turn.failures) for turn in trajectory.turns]
         values = [good / tried if tried else None for good, tried in counts]
         return Verdict(None, turn_values=tuple(values))

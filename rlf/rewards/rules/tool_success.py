@@ -25,12 +25,10 @@ class ToolSuccess(Rule):
     """Names of the tools that count; None: all."""
 
     def judge(self, trajectory: Trajectory) -> Verdict:
-        """Counts calls."""
         good, tried = self._count_successes(trajectory.calls)
         return Verdict(good / tried, f"{good} of {tried} calls were answered") if tried else Verdict(0.0, "no call")
 
     def judge_turns(self, trajectory: Trajectory) -> Verdict:
-        """The same turn by turn; nothing of a turn without a call."""
         counts = [self._count_successes(turn.calls) for turn in trajectory.turns]
         values = [good / tried if tried else None for good, tried in counts]
         return Verdict(None, turn_values=tuple(values))

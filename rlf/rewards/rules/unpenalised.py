@@ -18,7 +18,6 @@ class Unpenalised(Rule):
     rule: Literal["unpenalised"] = "unpenalised"
 
     def judge(self, trajectory: Trajectory) -> Verdict:
-        """Counts what the rollout loop has marked."""
         number = trajectory.num_penalised
         if not (number or trajectory.calls or (trajectory.answer or "").strip()):
             return Verdict(0.0, "nothing was called or answered")

@@ -31,7 +31,6 @@ class UsefulObservation(Rule):
     """Column with a piece of evidence or a list of them; None: the gold answers."""
 
     def judge(self, trajectory: Trajectory) -> Verdict:
-        """Counts useful turns."""
         by_turn = self.judge_turns(trajectory)
         if by_turn.turn_values is None:
             return by_turn
@@ -41,7 +40,6 @@ class UsefulObservation(Rule):
         return Verdict(sum(useful) / len(useful), f"{sum(useful):g} of {len(useful)} turns with a call are useful")
 
     def judge_turns(self, trajectory: Trajectory) -> Verdict:
-        """Distinguishes useful turns from others; returns nothing for a turn without a call."""
         task = trajectory.task
         pieces = golds(task.answer if self.column is None else task.columns.get(self.column))
         if not pieces:

@@ -26,12 +26,10 @@ class ValidCall(Rule):
     rule: Literal["valid_call"] = "valid_call"
 
     def judge(self, trajectory: Trajectory) -> Verdict:
-        """Counts calls and failures."""
         good, tried = _count_valid(trajectory.calls, trajectory.failures)
         return Verdict(good / tried, f"{good} of {tried} calls are valid") if tried else Verdict(0.0, "no call")
 
     def judge_turns(self, trajectory: Trajectory) -> Verdict:
-        """The same turn by turn; nothing of a turn without a call."""
         counts = [_count_valid(turn.calls, turn.failures) for turn in trajectory.turns]
         return Verdict(None, turn_values=tuple(good / tried if tried else None for good, tried in counts))
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from . import postgres, program, sqlite
 from .cell import Ended, Interpreter
-from .wire import Frame, pack, read_frame
+from .wire import Frame, pack, read_frame, write_all
 
 _MAX_REQUEST_BYTES = 1 << 30
 
@@ -22,7 +22,7 @@ def serve(channel: int, *, once: bool) -> None:
     """Answers until the channel ends; after the first request where `once`."""
     random.seed(0)
     interpreter: Interpreter | None = None
-    _write_all(channel, pack({"ready": True}))
+    write_all(channel, pack({"ready": True}))
     while (frame := read_frame(lambda size: os.read(channel, size), _MAX_REQUEST_BYTES)) is not None:
         head = frame.head
         if head["job"] == "python":
@@ -33,7 +33,7 @@ def serve(channel: int, *, once: bool) -> None:
         else:
             timeout_s = head["timeout_s"]
             answer = pack(postgres.query(head["place"], head["query"], head["max_rows"], head["max_bytes"], timeout_s))
-        _write_all(channel, answer)
+        write_all(channel, answer)
         if once:
             os._exit(0)
 
@@ -104,9 +104,3 @@ def _read_files(patterns: list[str]) -> dict[str, bytes]:
             if place.is_file() and not place.is_symlink():
                 found[place.as_posix()] = place.read_bytes()
     return found
-
-
-def _write_all(channel: int, answer: bytes) -> None:
-    rest: Any = memoryview(answer)
-    while rest:
-        rest = rest[os.write(channel, rest) :]

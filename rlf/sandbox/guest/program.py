@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
-from .wire import BadFrame, pack, read_frame
+from .wire import BadFrame, pack, read_frame, write_all
 
 DESCRIPTOR = 4
 """The end of the socket that each of the two has."""
@@ -270,10 +270,8 @@ class _Peer:
         return _KINDS[kind](self._unpack_value(content))
 
     def _send_message(self, message: Mapping[str, Any]) -> None:
-        rest: Any = memoryview(pack(dict(message)))
         try:
-            while rest:
-                rest = rest[os.write(DESCRIPTOR, rest) :]
+            write_all(DESCRIPTOR, pack(dict(message)))
         except OSError as gone:
             raise ProgramFault("the program has ended") from gone
 

@@ -7,6 +7,7 @@ blobs apart. Whoever reads sets the longest frame that it takes.
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -56,6 +57,13 @@ def unpack(frame: bytes) -> Frame:
     if end != len(frame):
         raise BadFrame("its sizes do not add up")
     return Frame(head, tuple(blobs))
+
+
+def write_all(descriptor: int, frame: bytes) -> None:
+    """Writes a frame to a blocking stream. Raises OSError where nobody reads it any more."""
+    rest = memoryview(frame)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
 
 
 def read_frame(read: Callable[[int], bytes], max_bytes: int) -> Frame | None:

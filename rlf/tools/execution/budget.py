@@ -52,13 +52,13 @@ class Budget:
 
     def _cut_text(self, text: str, redact: Callable[[str], str]) -> str:
         """Cuts to the characters, then to ever fewer until the tokens fit or the marker is left."""
-        shown = cut(text, self._max_chars, redact).text
+        shown = cut(text, self._max_chars, redact)
         num_chars = len(shown)
         while (
             self._max_tokens is not None and num_chars and (num_tokens := self._count_tokens(shown)) > self._max_tokens
         ):
             num_chars = int(num_chars * self._max_tokens / num_tokens * 0.95)
-            shown = cut(text, num_chars, redact).text
+            shown = cut(text, num_chars, redact)
         return shown
 
     def _count_tokens(self, text: str) -> int:

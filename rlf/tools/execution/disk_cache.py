@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 from rlf.core.hashing import hash_json
+from rlf.core.machine import cache_folder
 from rlf.core.wal import use_wal
 from rlf.tools.execution.cache import CacheKey
 from rlf.types import ToolResult
@@ -35,17 +35,11 @@ CREATE TABLE IF NOT EXISTS results (
 """
 
 
-def default_path(environment: Mapping[str, str] = os.environ) -> Path:
-    """`$XDG_CACHE_HOME/rlf/tool_results.db`, by default under `~/.cache`."""
-    folder = environment.get("XDG_CACHE_HOME")
-    return (Path(folder) if folder else Path.home() / ".cache") / "rlf" / "tool_results.db"
-
-
 class DiskCache:
     """Reads and writes on one thread of its own. A file that fails costs hits, never a call: it is reported once."""
 
     def __init__(self, path: Path | None = None) -> None:
-        """Takes the file, by default `default_path()`; nothing is opened before it is used."""
+        """Takes the file, by default `tool_results.db` among rlf's caches; nothing is opened before it is used."""
         self._path = path
         self._thread = ThreadPoolExecutor(1, "rlf-tool-cache")
         self._database: sqlite3.Connection | None = None
@@ -77,7 +71,7 @@ class DiskCache:
             return None
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-        except (sqlite3.Error, OSError, RuntimeError) as fault:  # RuntimeError: the user has no home
+        except (sqlite3.Error, OSError) as fault:
             self._is_broken = True
             logger.warning("%s: cannot be used as a cache of tool results: %s", self._path or "~/.cache", fault)
             return None
@@ -97,7 +91,7 @@ class DiskCache:
     def _open_database(self) -> sqlite3.Connection:
         """One statement is one transaction: no writer holds the lock between two."""
         if self._database is None:
-            self._path = self._path or default_path()
+            self._path = self._path or cache_folder() / "tool_results.db"
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._database = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
             use_wal(self._database, _BUSY_S)

@@ -71,7 +71,7 @@ class LoopMonitor:
     def _report_block(self, culprit: _Culprit, lag_s: float) -> None:
         self.num_blocks[culprit.tool] += 1
         if self.num_blocks[culprit.tool] == 1 and self._notify is not None:
-            text = f"tool {culprit.tool} blocked the event loop for {lag_s:.1f} s at {culprit.place}; {_MEND}"
+            text = f"tool {culprit.tool} blocked the event loop for {lag_s:.1f} s at {culprit.place}; {_FIX}"
             self._notify("warning", text)
 
     def _watch_loop(self) -> None:
@@ -88,8 +88,8 @@ class LoopMonitor:
         tool = task.get_name().removeprefix(TASK_PREFIX)
         place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         if not self.num_blocks[tool]:
-            logger.warning("tool %s blocks the event loop at %s; %s", tool, place, _MEND)
+            logger.warning("tool %s blocks the event loop at %s; %s", tool, place, _FIX)
         return _Culprit(tool, place)
 
 
-_MEND = "use `isolation: thread` or `process` with `def`, or await slow work"
+_FIX = "use `isolation: thread` or `process` with `def`, or await slow work"

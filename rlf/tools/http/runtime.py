@@ -96,7 +96,6 @@ class HttpRuntime(ToolRuntime):
             raise ToolFailure(self._garbled, str(fault)) from fault
 
     async def close(self) -> None:
-        """Ends requests and closes connections."""
         if self._batcher is not None:
             await self._batcher.close()
         await self._client.close()

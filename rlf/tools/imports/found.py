@@ -7,6 +7,7 @@ environment fills in is a `FromEnvironment`, which only rlf and the user's own s
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,15 +46,22 @@ class Imported:
     """Choices made for the user."""
 
 
+def map_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """A JSON value with each of its texts, but for keys, changed."""
+    if isinstance(value, dict):
+        return {key: map_texts(child, change) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [map_texts(child, change) for child in value]
+    return change(value) if isinstance(value, str) else value
+
+
 def escaped(value: Any) -> Any:
     """A declaration's value with texts as a file writes them, so that `${...}` in them stays text."""
-    if isinstance(value, dict):
-        return {key: escaped(child) for key, child in value.items()}
-    if isinstance(value, list | tuple):
-        return [escaped(child) for child in value]
-    if isinstance(value, FromEnvironment):
-        return escape_all_but_variables(value)
-    return escape_references(value) if isinstance(value, str) else value
+    return map_texts(value, _escape_text)
+
+
+def _escape_text(text: str) -> str:
+    return escape_all_but_variables(text) if isinstance(text, FromEnvironment) else escape_references(text)
 
 
 def escape_references(text: str) -> str:
@@ -81,11 +89,9 @@ def refuse_references(address: str) -> None:
 
 def with_stand_ins(value: Any) -> Any:
     """The declaration with a word in place of each variable of the environment, to be checked without them."""
-    if isinstance(value, dict):
-        return {key: with_stand_ins(child) for key, child in value.items()}
-    if isinstance(value, list | tuple):
-        return [with_stand_ins(child) for child in value]
-    return _VARIABLE.sub("filled-in", value) if isinstance(value, FromEnvironment) else value
+    return map_texts(
+        value, lambda text: _VARIABLE.sub("filled-in", text) if isinstance(text, FromEnvironment) else text
+    )
 
 
 def variables_of(value: Any) -> list[str]:

@@ -10,11 +10,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from rlf.core.errors import RlfError
-from rlf.tools.imports.found import FromEnvironment
+from rlf.tools.imports.found import Json
 from rlf.tools.mcp.entry import ToolServer
 from rlf.tools.mcp.offer import Entry
 
-Json = dict[str, Any]
 SERVERS = "mcpServers"
 
 _READ_SUFFIXES = frozenset({".json", ".yaml", ".yml"})
@@ -119,15 +118,6 @@ def as_program(path: str) -> str:
 
 def _relative_path(folder: Path, path: str) -> str:
     return Path(os.path.relpath(path, folder.absolute())).as_posix()
-
-
-def mark_variables(value: Any) -> Any:
-    """A server's settings whose texts the environment fills in."""
-    if isinstance(value, dict):
-        return {key: mark_variables(child) for key, child in value.items()}
-    if isinstance(value, list):
-        return [mark_variables(child) for child in value]
-    return FromEnvironment(value) if isinstance(value, str) else value
 
 
 def declare_tool(server: ToolServer, entry: Entry, settings: Json) -> Json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from pydantic import Field, field_validator
@@ -61,21 +61,15 @@ class AgentTool(ToolKind):
 
     def complaints(self, input_schema: Mapping[str, Any]) -> list[str]:
         """Names in the prompt that no argument has, and what is wrong with the model's tools."""
-        found = self._own_complaints(input_schema)
-        for tool in self.tools:
-            found += [f"its tool {tool.name!r}: {complaint}" for complaint in tool.target.complaints(tool.input_schema)]
-        return found
+        return self._find_complaints(input_schema, lambda target: target.complaints)
 
     def static_complaints(self, input_schema: Mapping[str, Any]) -> list[str]:
         """The same; of the model's tools only what is known without running them."""
-        found = self._own_complaints(input_schema)
-        for tool in self.tools:
-            found += [
-                f"its tool {tool.name!r}: {complaint}" for complaint in tool.target.static_complaints(tool.input_schema)
-            ]
-        return found
+        return self._find_complaints(input_schema, lambda target: target.static_complaints)
 
-    def _own_complaints(self, input_schema: Mapping[str, Any]) -> list[str]:
+    def _find_complaints(
+        self, input_schema: Mapping[str, Any], look: Callable[[ToolKind], Callable[[Mapping[str, Any]], list[str]]]
+    ) -> list[str]:
         found = list[str]()
         if "properties" in input_schema:
             found += unknown_names("prompt", Template(self.prompt).names, set(input_schema["properties"]))
@@ -83,10 +77,11 @@ class AgentTool(ToolKind):
         found += [f"its tool {name!r} is declared twice; give each a name of its own" for name in repeated]
         if self.depth > MAX_DEPTH:
             found.append(f"agents are nested {self.depth} deep; at most {MAX_DEPTH} is allowed. Remove one")
+        for tool in self.tools:
+            found += [f"its tool {tool.name!r}: {complaint}" for complaint in look(tool.target)(tool.input_schema)]
         return found
 
     async def prepare(self) -> None:
-        """Prepares the model's tools."""
         for tool in self.tools:
             await tool.target.prepare()
 

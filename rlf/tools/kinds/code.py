@@ -98,12 +98,10 @@ class CodeRuntime(ToolRuntime):
         )
 
     async def end_trajectory(self, trajectory_id: str) -> None:
-        """Ends the trajectory's session."""
         if self._session:
             await self._sandbox.end_session(trajectory_id)
 
     async def close(self) -> None:
-        """Ends the sandbox and all that runs in it."""
         await self._stack.aclose()
 
 

@@ -122,11 +122,10 @@ class HttpTool(ToolKind):
         """Names in templates that no argument has, and credentials that would follow an argument to any host."""
         arguments = set(input_schema.get("properties", ()))
         found = []
-        keys = [*(key for key in ("headers",) if any(SECRET_HEADER.search(name) for name in self.headers))]
-        keys += [key for key in ("query",) if any(map(is_secret_name, self.query or {}))]
-        if not self.has_fixed_host and keys:
-            message = f"an argument chooses the host, which would be sent the credentials in `{keys[0]}`; remove them"
-            found.append(message)
+        in_headers = any(map(SECRET_HEADER.search, self.headers))
+        if not self.has_fixed_host and (in_headers or any(map(is_secret_name, self.query or {}))):
+            key = "headers" if in_headers else "query"
+            found.append(f"an argument chooses the host, which would be sent the credentials in `{key}`; remove them")
         if "properties" not in input_schema:
             return found
         known = {"calls"} if self.batch else arguments

@@ -133,7 +133,6 @@ class ModelRuntime(ToolRuntime):
         self._response = response
 
     async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
-        """Runs one call."""
         from rlf.endpoints.pool import Caller
 
         caller = Caller(inner_deadline_s(context), context.meter, context.deadline.waiting)
@@ -148,7 +147,6 @@ class ModelRuntime(ToolRuntime):
         return self._make_output(answer)
 
     async def close(self) -> None:
-        """Closes the connections."""
         await self._pool.close()
 
     async def _ask_model(self, arguments: Mapping[str, Any], caller: Caller) -> Completion | Images:

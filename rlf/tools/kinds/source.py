@@ -91,7 +91,6 @@ class SourceRuntime(ToolRuntime):
         return ToolOutput(clean(text), is_error=failed, usage=usage_of(execution))
 
     async def close(self) -> None:
-        """Leaves the sandbox; the last one ends it."""
         await self._stack.aclose()
 
 

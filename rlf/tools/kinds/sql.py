@@ -144,7 +144,6 @@ class SqlRuntime(ToolRuntime):
         return ToolOutput(clean(_as_text(table)), structured=structured, usage=usage)
 
     async def close(self) -> None:
-        """Ends what runs the statements."""
         await self._stack.aclose()
 
 

@@ -77,7 +77,7 @@ class Connection:
             owner.add_done_callback(self._owners.discard)
         return await asyncio.shield(self._live)
 
-    async def tell_end(self, trajectory_id: str) -> None:
+    async def report_end(self, trajectory_id: str) -> None:
         """Lets `rlf tools serve` drop a trajectory's state; other servers would not know what is meant."""
         session = self._live.result() if self._live is not None and _is_open(self._live) else None
         if session is not None and session.server_info is not None and session.server_info.name == SERVER_NAME:

@@ -10,11 +10,13 @@ import asyncio
 import json
 import os
 import threading
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
 from rlf.core.errors import RlfError
 from rlf.core.foreign import about_to_run
+from rlf.core.machine import cache_folder
 from rlf.tools.failure import ToolFailure
 from rlf.tools.mcp.offer import Entry, Listing
 from rlf.tools.mcp.server import McpServer
@@ -103,12 +105,13 @@ async def _fetch_listing(server: McpServer) -> Listing | ToolFailure:
 def forget(server: McpServer) -> None:
     """Makes the next use read the list again."""
     _READ.pop(server.identity(), None)
-    _cache_file(server).unlink(missing_ok=True)
+    with suppress(OSError):
+        _cache_file(server).unlink(missing_ok=True)
 
 
 def _cache_file(server: McpServer) -> Path:
-    home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    return home / "rlf" / "mcp" / f"{server.identity()}.json"
+    """Raises OSError where this user has no folder for caches."""
+    return cache_folder() / "mcp" / f"{server.identity()}.json"
 
 
 def _read_kept(server: McpServer) -> Listing | None:
@@ -117,15 +120,15 @@ def _read_kept(server: McpServer) -> Listing | None:
         if kept["format"] != _FORMAT:
             return None
         return Listing(tuple(Entry(**entry) for entry in kept["entries"]))
-    except (OSError, ValueError, TypeError, KeyError):  # absent, or another program's: read anew
+    except (OSError, ValueError, TypeError, KeyError):  # absent, or another program's: the server is asked
         return None
 
 
 def _keep_listing(server: McpServer, listing: Listing) -> None:
     """A machine whose cache folder cannot be written to asks the server each time."""
-    file = _cache_file(server)
     text = json.dumps({"format": _FORMAT, "server": server.shown, "entries": [asdict(e) for e in listing.entries]})
     try:
+        file = _cache_file(server)
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_suffix(f".{os.getpid()}.part")
         part.write_text(text, encoding="utf-8")

@@ -36,7 +36,7 @@ class Pool:
         found = self._pinned.pop(trajectory_id, None)
         if found is not None:
             self._num_pinned[found] -= 1
-            await found.tell_end(trajectory_id)
+            await found.report_end(trajectory_id)
 
 
 async def acquire(server: McpServer) -> Pool:

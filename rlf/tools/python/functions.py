@@ -58,7 +58,6 @@ class OnThread:
 
     @property
     def num_abandoned(self) -> int:
-        """Number of threads that still run an abandoned call."""
         return self._pool.num_abandoned
 
     async def call(self, function: Function, arguments: Mapping[str, Any], finish: Callable[[Any], T]) -> T:
@@ -92,15 +91,12 @@ class FunctionRuntime(ToolRuntime):
 
     @property
     def num_abandoned(self) -> int:
-        """Calls that were given up and still run."""
         return self._place.num_abandoned
 
     def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> Coroutine[Any, Any, ToolOutput]:
-        """Runs one call."""
         return self._place.call(self._function, arguments, to_output)
 
     async def close(self) -> None:
-        """Closes the place."""
         self._place.close()
 
 
@@ -126,7 +122,6 @@ class ClassRuntime(ToolRuntime):
 
     @property
     def num_abandoned(self) -> int:
-        """Calls that were given up and still run."""
         return self._place.num_abandoned
 
     async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
@@ -141,7 +136,6 @@ class ClassRuntime(ToolRuntime):
         return await self._place.call(call, arguments, to_output)
 
     async def end_trajectory(self, trajectory_id: str) -> None:
-        """Closes the trajectory's instance, if it has one."""
         held = self._held.pop(trajectory_id, None) if self._by_trajectory else None
         if held is not None:
             await self._close_held(held)

@@ -134,12 +134,12 @@ def _inline_definitions(schemas: _Schemas) -> _Schemas:
         reference = schema.get("$ref", "")
         if whole.count(json.dumps(reference)) == 1 and reference.startswith(_DEFINITION):
             rest = {key: child for key, child in schema.items() if key != "$ref"}
-            schema = {**definitions.pop(_cache_key_of(reference)), **rest}
+            schema = {**definitions.pop(_definition_name(reference)), **rest}
         by_name[name] = {key: child for key, child in schema.items() if key != "title"}
     return _Schemas(by_name, definitions)
 
 
-def _cache_key_of(reference: str) -> str:
+def _definition_name(reference: str) -> str:
     return reference.removeprefix(_DEFINITION).replace("~1", "/").replace("~0", "~")
 
 
