@@ -204,7 +204,9 @@ class EndpointPool:
                     raise
                 last = failure
                 logger.debug("endpoint %s: %s", endpoint.spec.place, failure.text)
-        raise last or self._why_none_is_rested()
+        best = min(self._endpoints, key=lambda endpoint: endpoint.rest_s)
+        no_time = EndpointFailure(Outcome.TIMEOUT, "no time was left for a request to the endpoint")
+        raise last or best.last_failure or no_time
 
     async def _wait_for_rested(self, deadline: float) -> _Endpoint | None:
         """The best endpoint, once it is rested; None when none is before the deadline."""
@@ -216,10 +218,6 @@ class EndpointPool:
             if not pause_s:
                 return best
             await asyncio.sleep(pause_s * self._random.uniform(1.0, 1.2))
-
-    def _why_none_is_rested(self) -> EndpointFailure:
-        best = min(self._endpoints, key=lambda endpoint: endpoint.rest_s)
-        return best.last_failure or EndpointFailure(Outcome.TIMEOUT, "no time was left for a request to the endpoint")
 
 
 async def open_pool(specs: Sequence[EndpointSpec]) -> EndpointPool:

@@ -52,7 +52,7 @@ def read_expected(value: Any) -> ComparedSide:
 def equal(got: ComparedSide, expected: ComparedSide, tolerance: float | None) -> tuple[float, str]:
     """Whether both texts are the same, white space at the ends aside."""
     one, other = got.text.strip(), expected.text.strip()
-    return float(one == other), _describe_pair(one, other)
+    return float(one == other), f"got {_shorten_value(one)}; expected {_shorten_value(other)}"
 
 
 def numeric(got: ComparedSide, expected: ComparedSide, tolerance: float | None) -> tuple[float, str]:
@@ -181,10 +181,6 @@ def _parse_or_text(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
-
-
-def _describe_pair(got: str, expected: str) -> str:
-    return f"got {_shorten_value(got)}; expected {_shorten_value(expected)}"
 
 
 def _shorten_value(value: Any) -> str:

@@ -205,7 +205,8 @@ def _make_trial(term: Term, wanted: _Wanted, once: Scored, again: Scored) -> Tri
     score = once.scores[0]
     shortfalls = list(_list_shortfalls(wanted, score))
     if _compare_key(score) != _compare_key(again.scores[0]):
-        shortfalls.append(f"a second time it was {_show_value(again.scores[0].value)}")
+        value = again.scores[0].value
+        shortfalls.append(f"a second time it was {'no value' if value is None else f'{value:g}'}")
     return Trial(term.name, wanted.what, wanted.words, score.value, score.reason, tuple(shortfalls))
 
 
@@ -222,7 +223,3 @@ def _list_shortfalls(wanted: _Wanted, score: Score) -> Iterator[str]:
 
 def _compare_key(score: Score) -> tuple[Any, ...]:
     return score.value, score.state, score.turn_values
-
-
-def _show_value(value: float | None) -> str:
-    return "no value" if value is None else f"{value:g}"

@@ -124,7 +124,9 @@ def _make_execution(response: _Response, limits: SandboxLimits) -> Execution:
     if response.status == "SandboxError" or ran is None:
         raise ValueError(f"{response.status}: {response.message}")
     files = {name: base64.b64decode(content, validate=True) for name, content in response.files.items()}
-    stdout, stderr = (_limit_bytes(text or "", limits.output_bytes) for text in (ran.stdout, ran.stderr))
+    stdout, stderr = (
+        (text or "").encode()[: limits.output_bytes].decode(errors="ignore") for text in (ran.stdout, ran.stderr)
+    )
     outcome, error = _read_outcome(ran, limits)
     if outcome is Outcome.OK and len(ran.stdout or "") + len(ran.stderr or "") > limits.output_bytes:
         outcome, error = Outcome.OUTPUT_LIMIT, f"only the first {limits.output_bytes} bytes of output were kept"
@@ -139,7 +141,3 @@ def _read_outcome(ran: _RunResult, limits: SandboxLimits) -> tuple[Outcome, str 
     last = (ran.stderr or "").strip().rpartition("\n")[2]
     error = last or f"the program left with code {ran.return_code}"
     return (Outcome.MEMORY if last.startswith("MemoryError") else Outcome.ERROR), error
-
-
-def _limit_bytes(text: str, max_bytes: int) -> str:
-    return text.encode()[:max_bytes].decode(errors="ignore")

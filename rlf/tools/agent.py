@@ -104,7 +104,7 @@ class _Run:
                 messages += [
                     reply.message(),
                     *await self._answer_calls(reply, done),
-                    *map(_correct_failure, reply.failures),
+                    *({"role": "user", "content": f"error: {failure.message}"} for failure in reply.failures),
                 ]
             finally:
                 self._record_turn(reply, done)
@@ -169,7 +169,10 @@ class _Run:
                 raise ToolFailure(result.outcome, f"the agent's tool {call.name}: {result.text}")
         refusal = f"error: no more than {max_calls} calls are allowed; answer with what you have"
         texts = [result.text for result in results] + [refusal] * len(reply.calls[room:])
-        messages = [_tool_message(call, text) for call, text in zip(reply.calls, texts, strict=True)]
+        messages = [
+            {"role": "tool", "tool_call_id": call.id, "content": text}
+            for call, text in zip(reply.calls, texts, strict=True)
+        ]
         return [*messages, *_shown_images(calls, results)]
 
     async def _run_call(self, call: RequestedCall, done: list[InnerCall]) -> ToolResult:
@@ -217,10 +220,6 @@ class _Message:
         return replace(self.completion, calls=tuple(self.calls)).message()
 
 
-def _tool_message(call: RequestedCall, text: str) -> dict[str, Any]:
-    return {"role": "tool", "tool_call_id": call.id, "content": text}
-
-
 def _shown_images(calls: Sequence[RequestedCall], results: Sequence[ToolResult]) -> list[dict[str, Any]]:
     """The images of results, in a message of the user: servers take none in those of tools."""
     parts = list[dict[str, Any]]()
@@ -229,10 +228,6 @@ def _shown_images(calls: Sequence[RequestedCall], results: Sequence[ToolResult])
             parts.append(text_part(f"Images in the result of {call.name}:"))
             parts += map(image_part, result.images)
     return [{"role": "user", "content": parts}] if parts else []
-
-
-def _correct_failure(failure: ParseFailure) -> dict[str, Any]:
-    return {"role": "user", "content": f"error: {failure.message}"}
 
 
 def _read_call_arguments(call: RequestedCall) -> dict[str, Any] | None:

@@ -148,17 +148,13 @@ def _coerce_number(text: str) -> Any:
     return _coerce_json(text) if len(text) <= _MAX_DIGITS and _NUMBER.fullmatch(text) else text
 
 
-def _coerce_boolean(text: str) -> Any:
-    return {"true": True, "false": False}.get(text.lower(), text)
-
-
 _MAX_DIGITS = 100
 # Python's float() would also take `1_000`, `inf` and `nan`, which JSON does not have.
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?")
 _READERS: Mapping[str, Callable[[str], Any]] = {
     "integer": _coerce_number,
     "number": _coerce_number,
-    "boolean": _coerce_boolean,
+    "boolean": lambda text: {"true": True, "false": False}.get(text.lower(), text),
     "object": _coerce_json,
     "array": _coerce_json,
 }

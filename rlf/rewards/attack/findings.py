@@ -76,7 +76,8 @@ def find_causes(
     found: dict[tuple[str, Cause], Finding] = {}
     explained = set[str]()
     for attempt in attempts:
-        term, cause = _find_payer(attempt, terms), attempt.cause or Cause.COMBINATION
+        term = max((each.name for each in terms), key=lambda name: attempt.contributions.get(name, 0.0))
+        cause = attempt.cause or Cause.COMBINATION
         if not attempt.is_hack(share) or term in explained or (term, cause) in found:
             continue
         if cause not in OF_ANSWERS:
@@ -100,11 +101,6 @@ def _find_unpaid(standard: Standard, terms: Sequence[Term]) -> Finding:
     )
     cause = Cause.RIGHT_IS_NOT_PAID
     return Finding(cause, WORDS[cause], name, twin.name, None, None, advice)
-
-
-def _find_payer(attempt: Attempt, terms: Sequence[Term]) -> str:
-    """The term that pays it most."""
-    return max((term.name for term in terms), key=lambda name: attempt.contributions.get(name, 0.0))
 
 
 def _make_finding(

@@ -100,7 +100,8 @@ def expected(
             if read(token.token) is not None and re.match(r"\w|\.\d", following):
                 raise Unreadable(f"the verdict is several tokens: {_show_text(token.token + following)}")
             return sum(value * chance for value, chance in verdicts) / mass, min(mass, 1.0)
-    raise Unreadable(f"no token with {coverage:g} of its probability on verdicts: {_show_text(_join_tokens(tokens))}")
+    reply = "".join(token.token for token in tokens)
+    raise Unreadable(f"no token with {coverage:g} of its probability on verdicts: {_show_text(reply)}")
 
 
 def _drop_thoughts(text: str) -> str:
@@ -113,10 +114,6 @@ def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         raise ValueError("a key is written twice")
     return found
-
-
-def _join_tokens(tokens: Sequence[TokenLogprob]) -> str:
-    return "".join(token.token for token in tokens)
 
 
 def _show_text(text: str) -> str:

@@ -55,13 +55,9 @@ def _list_tokens(content: Any) -> Iterator[str]:
     yield from (key for key, value in content.items() if isinstance(value, int) and not isinstance(value, bool))
     for key, value in content.items():
         if key.endswith("_token") or key in ("added_tokens", "added_tokens_decoder", "additional_special_tokens"):
-            for each in (
-                value.values() if key == "added_tokens_decoder" and isinstance(value, dict) else _as_items(value)
-            ):
+            if key == "added_tokens_decoder" and isinstance(value, dict):
+                value = list(value.values())
+            for each in value if isinstance(value, list) else [value]:
                 token = each.get("content") if isinstance(each, dict) else each
                 if isinstance(token, str):
                     yield token
-
-
-def _as_items(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]

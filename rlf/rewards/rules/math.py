@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, ClassVar, Literal
 
@@ -92,7 +92,9 @@ class _Comparer:
             return Verdict(0.0, f"not compared within {self._rule.timeout_s:g} s")
         if "unreadable" in reply:
             return Verdict(None, f"the gold {reply['unreadable']!r} is not mathematics")
-        return Verdict(1.0, "right") if reply["equal"] else Verdict(0.0, _describe_wrong(answer, texts))
+        if reply["equal"]:
+            return Verdict(1.0, "right")
+        return Verdict(0.0, f"got {answer[-80:]!r}; expected {shown(texts)}")
 
     async def _ask_worker(self, question: dict[str, Any]) -> Mapping[str, Any] | None:
         """A worker's answer; None when there was none in time, _TOO_MUCH when the answer is to blame for that."""
@@ -160,7 +162,3 @@ async def _end_worker(worker: Process) -> None:
     with suppress(ProcessLookupError):
         worker.kill()
     await worker.communicate()  # reads to the end, so that its pipes are closed too
-
-
-def _describe_wrong(answer: str, texts: Sequence[str]) -> str:
-    return f"got {answer[-80:]!r}; expected {shown(tuple(texts))}"

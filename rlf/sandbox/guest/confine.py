@@ -49,7 +49,8 @@ def confine_server(level: str) -> None:
 
 def confine(to: Confinement) -> None:
     """Confines this process for ever. Raises OSError where the kernel refuses."""
-    address_space = _address_space_bytes() + (to.limits["memory_mb"] << 20)
+    num_pages = int(Path("/proc/self/statm").read_bytes().split()[0])
+    address_space = num_pages * resource.getpagesize() + (to.limits["memory_mb"] << 20)
     if to.level == "namespaces":
         _enter_namespaces(to)
     os.chdir(to.work)
@@ -97,10 +98,6 @@ def _write_file(path: str, text: str) -> None:
         os.write(file, text.encode())
     finally:
         os.close(file)
-
-
-def _address_space_bytes() -> int:
-    return int(Path("/proc/self/statm").read_bytes().split()[0]) * resource.getpagesize()
 
 
 def _set_limits(to: Confinement, address_space: int) -> None:

@@ -56,16 +56,13 @@ def _pairs_of(name: str, value: Any, encoding: Encoding | None) -> Iterator[tupl
     elif encoding is Encoding.FLAT and isinstance(value, dict):
         yield from pairs(value, {})
     elif encoding in _BETWEEN and isinstance(value, dict | list):
-        if items := [as_text(item) for item in _in_a_row(value) if item is not None]:
+        in_a_row = value if isinstance(value, list) else [part for entry in value.items() for part in entry]
+        if items := [as_text(item) for item in in_a_row if item is not None]:
             yield name, _BETWEEN[encoding].join(items)
     else:
         yield from (
             (name, as_text(item)) for item in (value if isinstance(value, list) else [value]) if item is not None
         )
-
-
-def _in_a_row(value: dict[str, Any] | list[Any]) -> list[Any]:
-    return value if isinstance(value, list) else [part for entry in value.items() for part in entry]
 
 
 def _flatten_deep(name: str, value: Any) -> Iterator[tuple[str, str]]:

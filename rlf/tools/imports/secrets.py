@@ -36,7 +36,8 @@ class Secrets:
         if isinstance(server.get("headers"), dict):
             settings["headers"] = {name: self._move_header(name, value) for name, value in server["headers"].items()}
         if isinstance(server.get("args"), list):
-            settings["args"] = self._move_arguments(server["args"])
+            before = [None, *server["args"]]
+            settings["args"] = [self._move_argument(*pair) for pair in zip(server["args"], before, strict=False)]
         if isinstance(server.get("url"), str):
             settings["url"] = self._move_from_url(server["url"])
         return settings
@@ -54,10 +55,6 @@ class Secrets:
         scheme, space, _ = self._neutralize_text(value, "").strip().rpartition(" ")
         last = "TOKEN" if name.casefold() == "authorization" else name
         return FromEnvironment(f"{scheme}{space}{_make_reference(variable_name(self.owner, last))}")
-
-    def _move_arguments(self, arguments: list[Any]) -> list[Any]:
-        before = [None, *arguments]
-        return [self._move_argument(argument, name) for argument, name in zip(arguments, before, strict=False)]
 
     def _move_argument(self, argument: Any, before: Any) -> Any:
         option = _OPTION.fullmatch(argument) if isinstance(argument, str) else None

@@ -116,14 +116,13 @@ def _argument_schemas(arguments: Sequence[Argument]) -> _Schemas:
         (one.name, "validation", TypeAdapter(one.annotation)) for one in arguments if one.annotation is not NO_DEFAULT
     ]
     found, shared = TypeAdapter.json_schemas(adapters, schema_generator=_Generator)  # type: ignore[arg-type]  # modes
-    definitions = {key: _drop_title(key, one) for key, one in shared.get("$defs", {}).items()}
+    definitions = {
+        key: {word: child for word, child in one.items() if word != "title" or child != key}
+        for key, one in shared.get("$defs", {}).items()
+    }
     by_name: dict[str, dict[str, Any]] = {one.name: {} for one in arguments}
     by_name |= {str(name): dict(schema) for (name, _), schema in found.items()}
     return _inline_definitions(_Schemas(by_name, definitions))
-
-
-def _drop_title(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {key: child for key, child in schema.items() if key != "title" or child != name}
 
 
 def _inline_definitions(schemas: _Schemas) -> _Schemas:

@@ -46,7 +46,7 @@ def read_signature(function: Callable[..., Any]) -> CallSignature:
     """The arguments that calls fill in; what a partial binds is not theirs. Raises TypeError or ValueError."""
     parameters = inspect.signature(function).parameters.values()
     types = _type_hints(function)
-    bound = _bound_names(function)
+    bound = function.keywords if isinstance(function, partial) else ()  # what somebody bound is no choice of a model's
     named = [p for p in parameters if p.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)]
     return CallSignature(
         tuple(_make_argument(p, types.get(p.name, p.annotation)) for p in named if p.name not in bound),
@@ -82,22 +82,14 @@ def _find_definition(function: Callable[..., Any]) -> Any:
     return type(function).__call__ if is_instance and hasattr(type(function), "__call__") else function  # noqa: B004
 
 
-def _bound_names(function: Callable[..., Any]) -> frozenset[str]:
-    """Names that a partial fills in by keyword: what somebody bound is no choice of a model's."""
-    return frozenset(function.keywords) if isinstance(function, partial) else frozenset()
-
-
 def _resolve_annotation(target: Any, name: str, annotation: Any) -> Any:
     """One annotation by itself, so that an unknown name spoils no other."""
+    module = sys.modules.get(getattr(target, "__module__", None) or "", typing)
     stand_in = type("_Annotated", (), {"__annotations__": {name: annotation}})
     try:
-        return typing.get_type_hints(stand_in, vars(_module_of(target)), include_extras=True)[name]
+        return typing.get_type_hints(stand_in, vars(module), include_extras=True)[name]
     except Exception:  # noqa: BLE001 - as above: left as it is written
         return annotation
-
-
-def _module_of(target: Any) -> Any:
-    return sys.modules.get(getattr(target, "__module__", None) or "", typing)
 
 
 def _make_argument(parameter: Parameter, annotation: Any) -> Argument:

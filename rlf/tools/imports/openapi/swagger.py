@@ -86,12 +86,9 @@ def _convert_parameter(written: Json) -> Json:
         if schema.get("type") == "array"
         else {}
     )
-    return {**kept, **style, "schema": _convert_schema(schema)}
-
-
-def _convert_schema(schema: Json) -> Json:
-    """`type: file`, which OpenAPI 3 says as a format."""
-    return {**schema, "type": "string", "format": "binary"} if schema.get("type") == "file" else schema
+    if schema.get("type") == "file":  # which OpenAPI 3 says as a format
+        schema |= {"type": "string", "format": "binary"}
+    return {**kept, **style, "schema": schema}
 
 
 def _convert_body(parameters: list[Json], consumes: list[str]) -> Json:
