@@ -1,4 +1,4 @@
-"""What a request proves itself with, by name: a key that is refused is reported by where it comes from."""
+"""Credentials of requests, by name: a key that is refused is reported by where it comes from."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _REDIRECTS: Final = range(300, 400)
 
 
 def outcome_of_status(status: int, *, has_pause: bool = False, tool_errors: Collection[int] = ()) -> Outcome:
-    """What a status that is no success means.
+    """The outcome of a status that is no success.
 
     Args:
         has_pause: whether the answer has a `Retry-After`.

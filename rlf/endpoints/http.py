@@ -198,7 +198,7 @@ class HttpClient:
 
 
 class _Open(NamedTuple):
-    """What belongs to the loop that requests run on."""
+    """The session and timers of the loop that requests run on."""
 
     session: aiohttp.ClientSession
     timers: Timers
@@ -234,7 +234,7 @@ def _is_upgrade(here: URL, there: URL) -> bool:
 
 
 def _make_failure(fault: Exception, sent: bool, request: HttpRequest, deadline_s: float) -> EndpointFailure:
-    """What a fault comes to.
+    """The failure of a request that raised.
 
     Args:
         sent: whether something of the request may have been delivered.

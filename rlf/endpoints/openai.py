@@ -151,7 +151,7 @@ def read_chat(answer: Mapping[str, Any], usage: Usage) -> Completion:
 
 
 def split_thinking(text: str) -> tuple[str, str]:
-    """What a message thinks and what it says, where the server leaves `<think>` in it.
+    """The thinking and the answer in a message, where the server leaves `<think>` in it.
 
     A `</think>` that nothing opened ends thinking too: the model's template has opened it. What was never closed is all
     thought.
@@ -179,7 +179,7 @@ def read_completion(answer: Mapping[str, Any], usage: Usage) -> Completion:
 
 @dataclass(frozen=True, slots=True)
 class DrawnImages:
-    """What an image model's answer holds: files, or addresses where they lie."""
+    """Images in an image model's answer: files, or addresses where they lie."""
 
     items: tuple[Image | str, ...]
     usage: Usage

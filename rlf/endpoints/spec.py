@@ -1,4 +1,4 @@
-"""What the YAML says of servers. Model and agent tools and judge terms share the keys of an endpoint."""
+"""Servers in the YAML. Model and agent tools and judge terms share the keys of an endpoint."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Redirects(StrEnum):
 
 
 class Prices(StrictModel):
-    """What the host charges; cost is counted from these, where an answer does not name its own `cost`."""
+    """Prices of the host; cost is counted from these, where an answer does not name its own `cost`."""
 
     prompt_usd: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """US dollars for a million prompt tokens."""
@@ -45,7 +45,7 @@ class Prices(StrictModel):
     """US dollars for an image that was made."""
 
     def of(self, reported: Reported) -> Usage:
-        """What an answer used up, with its cost."""
+        """The usage of an answer, with its cost."""
         cached_usd = self.prompt_usd if self.cached_usd is None else self.cached_usd
         tokens_usd = (
             (reported.prompt_tokens - reported.cached_tokens) * self.prompt_usd

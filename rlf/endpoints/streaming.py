@@ -11,7 +11,7 @@ from rlf.endpoints.failure import unusable
 EVENTS = "text/event-stream"
 """The content type of a stream."""
 ASKED = {"stream": True, "stream_options": {"include_usage": True}}
-"""What asks for one."""
+"""Keys of a request for a stream."""
 
 
 class StreamedChat:

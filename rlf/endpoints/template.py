@@ -24,7 +24,7 @@ _EXPRESSION = re.compile(r"\s*\{\{-?(.*?)-?\}\}\s*", re.DOTALL)
 
 
 class TemplateFault(ValueError):
-    """What is wrong with a template, or with what it is filled in with."""
+    """A fault of a template, or of the values that fill it in."""
 
     source = ""
     """The template that cannot be read."""
@@ -67,7 +67,7 @@ class Template:
 
     @cached_property
     def _compiled_expression(self) -> Callable[..., Any] | None:
-        """What the template stands for where it is one expression."""
+        """The template as an expression, where it is one alone."""
         alone = self._alone
         return self._environment.compile_expression(alone[1], undefined_to_none=False) if alone else None
 
@@ -79,7 +79,7 @@ class Template:
             raise TemplateFault(f"cannot be filled in: {str(error) or type(error).__name__}") from error
 
     def value(self, values: Mapping[str, Any]) -> Any:
-        """What a template that is one expression stands for, with its type, or ABSENT; any other's text."""
+        """The value of a template that is one expression, with its type, or ABSENT; any other's text."""
         from jinja2 import Undefined
 
         if self._compiled_expression is None:
@@ -108,7 +108,7 @@ class FilledValue:
 
     @property
     def names(self) -> frozenset[str]:
-        """What the templates must be given."""
+        """Names that the templates must be given."""
         return frozenset().union(*(template.names for template in self.templates))
 
     def fill(self, values: Mapping[str, Any], *, whole: bool = False) -> Any:

@@ -1,4 +1,4 @@
-"""What a Jinja2 template looks up, attribute by attribute, found without filling it in. Loads jinja2 when used."""
+"""Names and attributes that a Jinja2 template looks up, found without filling it in. Loads jinja2 when used."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Path: TypeAlias = tuple[str, ...]
 """`a.b["c"]` is (a, b, c); what stands for each element of a list is `ELEMENT`."""
 ELEMENT = "*"
 Shape: TypeAlias = "Mapping[str, Shape] | Sequence[Shape] | None"
-"""What a value has: attributes by name, or one shape of all elements; None: anything."""
+"""The parts of a value: attributes by name, or one shape of all elements; None: anything."""
 _ASK_WHETHER = frozenset({"defined", "undefined", "default", "d"})
 """Tests and filters that take what is not there."""
 
 
 def paths_of(source: str) -> set[Path]:
-    """What must be there for a template to be filled in; not what it asks about by `is defined` or `default`.
+    """The paths that a template needs to be filled in; not those that it asks about by `is defined` or `default`.
 
     The source must be one that `Template` takes.
     """

@@ -1,4 +1,4 @@
-"""What an answer says that it used up, read with suspicion: no count and no cost that cannot be true is counted.
+"""Usage that an answer reports, read with suspicion: no count and no cost that cannot be true is counted.
 
 Servers name things differently: OpenAI has `prompt_tokens_details.cached_tokens`, and `input_tokens` in its newer API;
 DeepSeek `prompt_cache_hit_tokens`; OpenRouter its own `cost` in US dollars.
@@ -19,7 +19,7 @@ _MAX_COST_USD: Final = 1_000.0
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What requests used up."""
+    """Tokens and cost of requests."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -44,7 +44,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What one answer reports, before prices."""
+    """The numbers of one answer, before prices."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -59,7 +59,7 @@ class Reported:
 
 
 def read_usage(answer: Mapping[str, Any]) -> Reported:
-    """What an answer says of its own cost."""
+    """The usage that an answer reports."""
     items = answer.get("data")
     num_images = len(items) if isinstance(items, list) else 0
     usage = answer.get("usage")
@@ -90,7 +90,7 @@ def read_usage(answer: Mapping[str, Any]) -> Reported:
 
 
 def usage_of_error(body: bytes) -> Reported:
-    """What the body of an error says that the request used up all the same."""
+    """The usage that the body of an error reports."""
     try:
         answer = json.loads(body)
     except (ValueError, RecursionError):

@@ -64,7 +64,7 @@ class OwnFunction:
         }
 
     async def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        """What it returns, awaited where it can be. Raises TookTooLong, and whatever it raises."""
+        """Calls it and returns its value, awaited where it can be. Raises TookTooLong, and whatever it raises."""
         if is_async(self.function):
             return await _wait_within(self.function(*arguments, **keywords), self._timeout_s)
         value = await self._on_thread(partial(self.function, *arguments, **keywords))

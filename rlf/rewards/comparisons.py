@@ -19,7 +19,7 @@ NO_ROWS = "neither side has rows, so any query without rows is right"
 
 
 class NothingToCompare(ValueError):
-    """What a side lacks, in words."""
+    """A side lacks what is compared; the message says what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def read_result(result: ToolResult) -> ComparedSide:
 
 
 def read_expected(value: Any) -> ComparedSide:
-    """What a dataset says; text is read as JSON where it is some."""
+    """A dataset's value; text is read as JSON where it is some."""
     if isinstance(value, str):
         return ComparedSide(value, _parse_or_text(value))
     return ComparedSide(json.dumps(value, ensure_ascii=False, default=str), value)

@@ -1,4 +1,4 @@
-"""What a call brings to light: which results are evidence that the trajectory found something."""
+"""Evidence in the results of calls that the trajectory found something."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class TurnFacts(StrictModel, allow_inf_nan=False):
 
 
 class TrajectoryFacts(StrictModel, allow_inf_nan=False):
-    """What a reward looks at."""
+    """The parts of a trajectory that a reward looks at."""
 
     question: str = ""
     """What was asked."""

@@ -69,7 +69,7 @@ class RewardFunction:
         self._num_scored = 0
 
     def state(self) -> dict[str, dict[str, Any]]:
-        """What terms have counted, by name, as JSON has it; after the reward is closed, what they had then."""
+        """The terms' counts by name, as JSON has them; after the reward is closed, those at its end."""
         stateful = {name: each for name, each in self._scorers.items() if isinstance(each, StatefulScorer)}
         return self._state | {name: each.state() for name, each in stateful.items()}
 
@@ -134,7 +134,7 @@ class RewardFunction:
         return [task.result() for task in scoring]
 
     async def _ask_terms(self, trajectory: Trajectory, step: int, group_size: int) -> Mapping[str, _TermResult]:
-        """What each term says. Rules answer here and now, the others in tasks of their own."""
+        """The result of each term. Rules answer here and now, the others in tasks of their own."""
         assert self._scorers, "score outside `async with`"
         asking = _Asking(trajectory, step, group_size, self._bounds)
         later: list[tuple[Term, Scorer]] = []
@@ -237,7 +237,7 @@ class _Asking:
         return closed
 
     def _why_closed(self, gate: Gate) -> _TermResult | None:
-        """What a term behind the gate says in place of a value; None when the gate is open."""
+        """The result of a term behind a closed gate; None when the gate is open."""
         other = self.results[gate.term]
         if other.state is ScoreState.GATED:
             return _TermResult(None, ScoreState.GATED, f"not computed: neither was {gate.term!r}")

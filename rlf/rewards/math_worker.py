@@ -61,7 +61,7 @@ def _compare_answer(golds: list[str], answer: str, cpu_s: float) -> None:
 
 
 def _parse_text(text: str) -> list[Any]:
-    """What a text says: LaTeX without delimiters, or a formula in letters that ends it, as one formula, else the last.
+    """A text as mathematics: LaTeX without delimiters, or the formula in letters at its end, else the last formula.
 
     Of "x^2 - 1" and "(1, 2)" the library by itself takes the last number, 1 and 2.
     """
@@ -94,7 +94,7 @@ def _is_formula(run: str) -> bool:
 
 
 def _formula_in(run: str) -> str:
-    """What a run of symbols says: without an article before it, and after the last comma outside brackets."""
+    """The formula in a run of symbols: without an article before it, and after the last comma outside brackets."""
     depth, start = 0, 0
     for at, character in enumerate(run):
         depth += (character in "([{") - (character in ")]}")

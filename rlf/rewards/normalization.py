@@ -85,7 +85,7 @@ def has_words(normal: str) -> bool:
 
 
 def destroyed(gold: str, by: Normalization) -> str | None:
-    """What is left of a gold that loses meaning by a normalisation.
+    """The rest of a gold that loses meaning by a normalisation.
 
     None where it loses none, and where nothing is left, since such a gold must be met as it stands.
     """

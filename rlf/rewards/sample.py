@@ -1,4 +1,4 @@
-"""What a rule shows of itself: options and trajectories with known values, for conformance and `rlf rewards test`."""
+"""Samples of rules: options and trajectories with known values, for conformance and `rlf rewards test`."""
 
 from __future__ import annotations
 

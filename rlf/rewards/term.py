@@ -1,4 +1,4 @@
-"""What a reward term is: one number about one trajectory, or a reason why there is none.
+"""Reward terms: one number about one trajectory, or a reason why there is none.
 
 `Term.model_validate(mapping, context={"folder": Path})` builds the class of the mapping's `kind`; faults carry the
 YAML key path as `loc`. A `Term` is the declaration; `open` gives the `Scorer` that works for a run. Weighting, gates
@@ -29,7 +29,7 @@ from rlf.types import ScoreUsage, ToolInvoker, Trajectory
 
 
 class Verdict(NamedTuple):
-    """What a term says of a trajectory."""
+    """The result of a term for a trajectory."""
 
     value: float | None
     """Within the term's `bounds`. None: the term cannot score this trajectory, which is never the same as 0."""
@@ -43,7 +43,7 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RewardContext:
-    """What a run gives its terms when they open."""
+    """Services of a run for its terms."""
 
     tools: ToolInvoker
     """Runs declared tools, those hidden from the model too. Calls count and fail like the model's own."""
@@ -82,7 +82,7 @@ class StatefulScorer(Scorer, Protocol):
     """A scorer whose counts outlive a process: a checkpoint holds them."""
 
     def state(self) -> dict[str, Any]:
-        """What it has counted, as JSON has it."""
+        """Its counts, as JSON has them."""
         ...
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -99,7 +99,7 @@ class GroupScorer(Scorer, Protocol):
 
 
 class Stage(StrEnum):
-    """What a term looks at."""
+    """The part of a trajectory that a term scores."""
 
     OUTCOME = "outcome"
     """The trajectory as a whole: one value."""
@@ -108,7 +108,7 @@ class Stage(StrEnum):
 
 
 class Unscorable(StrEnum):
-    """What follows when a term has no value for a trajectory."""
+    """The consequence where a term has no value for a trajectory."""
 
     DROP_TRAJECTORY = "drop_trajectory"
     """The trajectory has no reward: it stays out of its group and of the loss."""
@@ -214,12 +214,12 @@ class Term(Kind, ABC, allow_inf_nan=False):
         """Looks at what the term names, without opening it. Raises RlfError when it cannot be used."""
 
     def prepare_unrun(self) -> None:
-        """What of `prepare` needs no code of others to run: all of it, for a kind that runs none. Raises RlfError."""
+        """The part of `prepare` that runs no code of others: all of it, for a kind that runs none. Raises RlfError."""
         self.prepare()
 
     @abstractmethod
     def open(self, context: RewardContext) -> AbstractAsyncContextManager[Scorer]:
-        """What scores for a run; leaving the context gives back all that it holds. Raises RlfError."""
+        """The term's scorer for a run; leaving the context gives back all that it holds. Raises RlfError."""
 
 
 TERM_KINDS: Registry[Term] = Registry(

@@ -96,7 +96,7 @@ def count_solved(calls: Iterable[Finding], golds: Golds) -> int:
 
 
 class Solved(NamedTuple):
-    """What a trajectory's calls solve: q sub-questions solved of n, by p calls."""
+    """Sub-questions that a trajectory's calls solve: q solved of n, by p calls."""
 
     solved: int
     calls: int
@@ -131,7 +131,7 @@ def read_golds(column: Any) -> dict[str, list[Any]] | None:
 
 
 def solved_by(trajectory: Trajectory, column: str = "unsolved_set") -> Solved | None:
-    """What a trajectory's calls solve, by value and type; None where its row has no sub-questions.
+    """The sub-questions that a trajectory's calls solve, by value and type; None where its row has no sub-questions.
 
     A call that could not be read counts as a call.
     """
@@ -144,7 +144,7 @@ def solved_by(trajectory: Trajectory, column: str = "unsolved_set") -> Solved | 
 
 
 def finding_of(record: CallRecord) -> Finding | None:
-    """What a call finds; None where it failed."""
+    """The finding of a call; None where it failed."""
     if record.result.outcome is not Outcome.OK:
         return None
     return Finding(record.call.name, text_keys(record.result.text), value_keys(record.call.arguments))

@@ -28,7 +28,7 @@ class _CannotSay(Exception):
 
 
 class _Wrong(Exception):
-    """What the model produced cannot be run, or the tool refuses it."""
+    """The model's product cannot be run, or the tool refuses it."""
 
 
 class Verifier:
@@ -129,7 +129,7 @@ class Verifier:
         return value
 
     async def _run_gold(self, task: Task, templates: FilledValue) -> ToolResult:
-        """What the tool says to the gold, run once however many trajectories ask."""
+        """The tool's result for the gold, run once however many trajectories ask."""
         try:
             arguments = gold_arguments(templates, task)
         except TemplateFault as fault:
@@ -152,7 +152,7 @@ class Verifier:
         return result
 
     async def _run_produced(self, trajectory: Trajectory, number: int = 0, **further: str) -> ToolResult:
-        """What the tool says to what the model produced. Raises _Wrong or _CannotSay."""
+        """The tool's result for the model's product. Raises _Wrong or _CannotSay."""
         result = await self._run_tool(trajectory, number, **further)
         if result.outcome is not Outcome.OK:
             raise _Wrong(f"{self._tool}: {result.outcome}: {result.text}")
@@ -234,14 +234,14 @@ def gold_arguments(templates: FilledValue, task: Task) -> dict[str, Any]:
 
 
 def _offer_task(task: Task) -> dict[str, Any]:
-    """What the task offers to templates."""
+    """The task's values for templates."""
     answers = golds(task.answer)
     gold = {"gold": answers[0]} if answers else {}
     return {"question": task.question, "columns": task.columns, **gold}
 
 
 def _offer_trajectory(trajectory: Trajectory) -> dict[str, Any]:
-    """What the model offers to them; what it did not produce is undefined."""
+    """The trajectory's values for templates; what the model did not produce is undefined."""
     calls = [
         {"name": r.call.name, "arguments": r.call.arguments, "outcome": str(r.result.outcome), "result": r.result.text}
         for r in trajectory.calls

@@ -1,4 +1,4 @@
-"""What hostile code tries, and the levels that say they stop it. `rlf doctor --attack` and the tests run this table.
+"""Attacks of hostile code, and the levels that say they stop them. `rlf doctor --attack` and the tests run this table.
 
 The code of an attack evaluates to the text of what it achieved; `''` when nothing. What an attack does without saying
 so is seen from outside (`rlf.sandbox.battery`). Codes find KEY_FILE, a file of the host's user with a secret in it,

@@ -79,13 +79,13 @@ class _Host:
 
     @property
     def facts(self) -> str:
-        """What attacks know of it, in Python."""
+        """The facts that attacks know, in Python."""
         names = {"KEY_FILE": str(self.key_file), "FOLDER": str(self.folder), "BYSTANDER": self.bystander.pid}
         names["PORT"] = self.listener.getsockname()[1]
         return "".join(f"{name} = {value!r}\n" for name, value in names.items())
 
     def state(self, sandbox: Sandbox) -> dict[str, object]:
-        """What no attack may change."""
+        """The state that no attack may change."""
         key = self.key_file.stat() if self.key_file.exists() else None
         return {
             "the key file": key and (key.st_mode, key.st_mtime_ns, key.st_size, key.st_nlink),
@@ -140,7 +140,7 @@ async def _run_attack(sandbox: Sandbox, host: _Host, attack: Attack) -> Executio
 
 
 def _check_execution(execution: Execution, host: _Host, attack: Attack) -> Iterator[str]:
-    """What the call itself shows."""
+    """Escapes that the call itself shows."""
     if execution.outcome not in attack.outcomes:
         yield f"ended {execution.outcome}: {execution.error}"
     if not attack.sql and execution.outcome is Outcome.OK and execution.value != "''":
@@ -156,7 +156,7 @@ def _check_execution(execution: Execution, host: _Host, attack: Attack) -> Itera
 
 
 async def _check_next_call(sandbox: Sandbox, attack: Attack) -> list[str]:
-    """What the next call finds."""
+    """Escapes that the next call finds."""
     following = await sandbox.run(Request(attack.after or "''"))
     if following.outcome is not Outcome.OK:
         return [f"the next call ended {following.outcome}: {following.error}"]
@@ -164,9 +164,9 @@ async def _check_next_call(sandbox: Sandbox, attack: Attack) -> list[str]:
 
 
 async def _find_changes(sandbox: Sandbox, host: _Host, before: dict[str, object]) -> list[str]:
-    """What has changed for good."""
+    """Changes that stay."""
     deadline = perf_counter() + _SETTLE_S
-    while (after := host.state(sandbox)) != before and perf_counter() < deadline:  # noqa: ASYNC110 - nobody is told
+    while (after := host.state(sandbox)) != before and perf_counter() < deadline:  # noqa: ASYNC110 - nothing reports it
         await asyncio.sleep(0.05)
     return [f"changed {name}" for name in before if after[name] != before[name]]
 

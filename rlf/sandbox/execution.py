@@ -59,7 +59,7 @@ class SqlRequest:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a call used."""
+    """Resources that a call used."""
 
     wall_s: float = 0.0
     cpu_s: float = 0.0

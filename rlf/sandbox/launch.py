@@ -29,7 +29,7 @@ _ENVIRONMENT = {
     "MKL_NUM_THREADS": "1",
     "MPLBACKEND": "Agg",
 }
-"""What server and calls find in os.environ, beside HOME and TMPDIR. One thread: more cannot fork."""
+"""The environment of server and calls, beside HOME and TMPDIR. One thread: more cannot fork."""
 _HASH_SEED = {"PYTHONHASHSEED": "0"}
 """The whole environment of the server: sets of texts have one order in every run."""
 _SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin")
@@ -46,7 +46,7 @@ class LevelUnavailable(RlfError):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a fork server is started with."""
+    """The settings of a fork server."""
 
     level: Level
     packages: Packages
@@ -62,7 +62,7 @@ class Launch:
     def command(self, control: int, scratch: Path) -> list[str]:
         """The command; `control` is the descriptor of the socket that it inherits.
 
-        The scratch folder is its last word and that of every process it starts, by which `ps` tells them apart.
+        The scratch folder is its last word and that of every process it starts, by which `ps` distinguishes them.
 
         Raises LevelUnavailable where the machine plainly lacks what the level is made of.
         """
@@ -138,7 +138,7 @@ def link_packages(packages: Packages, scratch: Path) -> None:
 
 
 def environment() -> dict[str, str]:
-    """What the server is started with in place of rlf's own environment, which /proc would show."""
+    """The server's environment, in place of rlf's own, which /proc would show."""
     return dict(_HASH_SEED)
 
 

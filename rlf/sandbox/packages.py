@@ -12,7 +12,7 @@ from rlf.core.errors import RlfError
 
 @dataclass(frozen=True, slots=True)
 class Packages:
-    """What calls may import beside the standard library."""
+    """Packages that calls may import beside the standard library."""
 
     entries: tuple[Path, ...]
     """Top-level files and folders of site-packages."""
@@ -52,7 +52,7 @@ def _normalize_name(name: str) -> str:
 
 
 def _list_entries(package: Distribution) -> set[Path]:
-    """What lies beside other packages; scripts and data outside of site-packages are left out."""
+    """A package's files in site-packages; scripts and data outside of site-packages are left out."""
     tops = {file.parts[0] for file in package.files or () if file.parts[0] not in ("..", "__pycache__")}
     paths = {Path(str(package.locate_file(top))) for top in tops}
     return {path for path in paths if path.exists()}

@@ -24,7 +24,7 @@ _GRACE_S = 10.0
 
 
 class _RunResult(BaseModel):
-    """What the service says of the program; keys that rlf does not read are left."""
+    """The service's result of the program; keys that rlf does not read are left."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -119,7 +119,7 @@ def _make_body(request: Request, limits: SandboxLimits) -> dict[str, Any]:
 
 
 def _make_execution(response: _Response, limits: SandboxLimits) -> Execution:
-    """What the service's answer means. Raises ValueError where it says that the service itself failed."""
+    """The execution that the service answers with. Raises ValueError where it says that the service itself failed."""
     ran = response.run_result
     if response.status == "SandboxError" or ran is None:
         raise ValueError(f"{response.status}: {response.message}")

@@ -57,7 +57,7 @@ class Sandbox:
 
     @property
     def limits(self) -> SandboxLimits:
-        """What a call may use where its request says nothing."""
+        """The limits of a call whose request has none."""
         return self._spec.limits
 
     @property

@@ -59,7 +59,7 @@ class LevelReport:
 
 
 class SandboxLimits(StrictModel):
-    """What one call may use. Calls cannot change it."""
+    """Limits of one call. Calls cannot change them."""
 
     wall_s: float = Field(default=10.0, gt=0, allow_inf_nan=False)
     """Time from start to result; the call is killed at it."""

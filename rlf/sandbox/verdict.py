@@ -16,7 +16,7 @@ from rlf.sandbox.spec import Level, SandboxLimits
 _CPU_SLACK_S = 0.3
 """By how much the kernel's two counts of processor time differ."""
 _OWN_WORD = frozenset({Outcome.OK, Outcome.ERROR, Outcome.MEMORY})
-"""What a process that runs foreign code may say of itself; all else is seen from outside."""
+"""Outcomes that a process of foreign code may report itself; all others are seen from outside."""
 _UNSAID = "it ended without a reason; the limits of open files, memory or processes may be too low (`ulimit -a`)"
 
 
@@ -39,7 +39,7 @@ def judge(answer: Answer, limits: SandboxLimits, level: Level, *, trusted: bool 
 
 
 def _outside_outcome(answer: Answer, limits: SandboxLimits, level: Level) -> tuple[Outcome | None, str | None]:
-    """What was seen from outside; None when the process answered in time."""
+    """The outcome as seen from outside; None when the process answered in time."""
     ending = answer.exit
     if ending is not None and ending.failed:
         return Outcome.INFRA, ending.failed

@@ -125,7 +125,7 @@ async def strongest(launches: Iterable[Launch]) -> WarmServer:
 
 
 async def probe() -> tuple[LevelReport, ...]:
-    """What this machine offers, level by level, strongest first; starts and ends a server of each."""
+    """The levels that this machine offers, strongest first; starts and ends a server of each."""
     return tuple([await _probe_level(level) for level in _BY_STRENGTH])
 
 

@@ -111,7 +111,7 @@ class _Run:
         raise ToolFailure(Outcome.TOOL_ERROR, f"the agent had no answer after {max_turns} turns")
 
     async def _ask_model(self, messages: Sequence[Mapping[str, Any]], *, is_last: bool) -> _Message:
-        """What the model says next."""
+        """The model's next turn."""
         context, meter = self._context, Meter(self._context.meter)
         self._num_turns += 1
         meter.add({"turns": 1})

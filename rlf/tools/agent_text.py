@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from rlf.chat.parsed import Parsed
 
 _VAGUE: Final = (FailureClass.WRONG_TAG, FailureClass.BAD_CALL, FailureClass.EMPTY)
-"""What a format says of another's call."""
+"""Failures that a format reports for another's call."""
 AUTO: Final = "auto"
 NONE: Final = "none"
 
 
 class TextTurn(NamedTuple):
-    """What a text that looks like a call says."""
+    """The calls and failures in a text that looks like a call."""
 
     calls: tuple[ToolCall, ...]
     failures: tuple[ParseFailure, ...]
@@ -82,5 +82,5 @@ class TextCalls:
                 with suppress(RlfError) if self._form == AUTO else nullcontext():  # some cannot call just these tools
                     self._formats.append(stand_in(name, self._tools))
             for format_ in self._formats:
-                format_.begins_thinking = False  # the server has told thinking apart
+                format_.begins_thinking = False  # the server has taken thinking out
         return self._formats

@@ -1,4 +1,4 @@
-"""What a tool file says, in MCP's own words: name, description, inputSchema, and where calls go.
+"""Tool files, in MCP's own words: name, description, inputSchema, and where calls go.
 
 `ToolDeclaration.model_validate(mapping, context={"folder": Path})` builds one. Faults carry the YAML key path as
 `loc`, also those inside `target:` and inside the schema.
@@ -37,7 +37,7 @@ class CacheScope(StrEnum):
 
 
 class Coercion(StrEnum):
-    """What happens to arguments that do not satisfy inputSchema."""
+    """Treatment of arguments that do not satisfy inputSchema."""
 
     NONE = "none"
     """They are refused, and the model gets the reason."""
@@ -52,7 +52,7 @@ class CacheSpec(StrictModel):
 
 
 class Expectation(StrictModel):
-    """What a test call must give: every key that is set must hold."""
+    """The expected result of a test call: every key that is set must hold."""
 
     contains: str | None = None
     """Text within the result."""

@@ -76,7 +76,7 @@ async def run_samples(
 
 
 def shortfalls(expect: Expectation, result: ToolResult) -> list[str]:
-    """What of the expectation does not hold."""
+    """The parts of the expectation that do not hold, in words."""
     complaints = _time_shortfalls(expect, result)
     failed = result.outcome is not Outcome.OK
     if expect.error is not None:

@@ -28,7 +28,7 @@ _LOST_CONNECTIONS = frozenset(
         ("aiohttp", "ClientConnectionError"),
     }
 )
-"""What clients raise in place of a ConnectionError, by package and name of the class."""
+"""Exceptions that clients raise in place of a ConnectionError, by package and name of the class."""
 
 
 class ToolFailure(Exception):
@@ -43,7 +43,7 @@ class ToolFailure(Exception):
 
 
 def outcome_of_fault(fault: BaseException) -> Outcome:
-    """What an exception of a tool's own code means, wherever that runs: a failed connection judges no call."""
+    """The outcome for an exception of a tool's own code, wherever that runs: a failed connection judges no call."""
     if isinstance(fault, ConnectionRefusedError | socket.gaierror):
         return Outcome.UNREACHABLE
     if isinstance(fault, ConnectionError) or _is_lost_connection(fault):

@@ -30,7 +30,7 @@ def json_text(value: Any) -> str:
 
 
 def plain_value(value: Any) -> Any:
-    """What stands for a value that `json` does not know, one level deep. Raises TypeError where nothing does."""
+    """The stand-in for a value that `json` does not know, one level deep. Raises TypeError where nothing does."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, _AS_TEXT):
@@ -55,7 +55,7 @@ def plain_value(value: Any) -> Any:
 
 
 def _of_pydantic(value: Any) -> Any:
-    """What a model says of itself, with its own serializers."""
+    """A model as JSON values, by its own serializers."""
     from pydantic_core import to_jsonable_python
 
     return to_jsonable_python(value, inf_nan_mode="constants")

@@ -1,4 +1,4 @@
-"""What a kind of tool is: the keys of `target:`, and a runtime that answers calls.
+"""Kinds of tools: the keys of `target:`, and a runtime that answers calls.
 
 A kind is one file of `rlf.tools.kinds`. It knows how to reach its tool and nothing of limits, caches or models:
 those are the executor's, the same for every kind.
@@ -36,7 +36,7 @@ class CallOrigin(NamedTuple):
 
 
 class CallContext(NamedTuple):
-    """What a runtime knows of a call beside its arguments."""
+    """The circumstances of a call: all that a runtime knows beside its arguments."""
 
     trajectory_id: str
     """Names the state of tools that keep some from call to call."""
@@ -60,7 +60,7 @@ class CallContext(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SelfDescription:
-    """What a target says of itself, for a declaration that does not."""
+    """Description and inputSchema by the target, for a declaration without them."""
 
     description: str
     input_schema: Mapping[str, Any]
@@ -120,14 +120,14 @@ class ToolKind(Kind, ABC):
 
     @abstractmethod
     def complaints(self, input_schema: Mapping[str, Any]) -> list[str]:
-        """What keeps calls that satisfy `input_schema` from reaching the tool; empty when all is well.
+        """Reasons why calls that satisfy `input_schema` do not reach the tool; empty when all is well.
 
         Raises:
             RlfError: the tool cannot even be looked at, for instance because its import fails.
         """
 
     def static_complaints(self, input_schema: Mapping[str, Any]) -> list[str]:
-        """What `complaints` can say without running code of others: all of it, for a kind that runs none."""
+        """Those of `complaints` that are known without running code of others: all of it, for a kind that runs none."""
         return self.complaints(input_schema)
 
     async def prepare(self) -> None:
@@ -139,7 +139,7 @@ class ToolKind(Kind, ABC):
         """sha256 of what decides the tool's answers, as far as it can be known: part of cache keys and lineage."""
 
     def described(self) -> SelfDescription | None:
-        """What the target says of itself; None where only the declaration can say. Raises RlfError."""
+        """The target's own description; None where only the declaration has one. Raises RlfError."""
         return None
 
     def contained(self) -> ToolKind:

@@ -1,4 +1,4 @@
-"""What one tool may cost: time, concurrency, rate, retries, output."""
+"""The limits of one tool: time, concurrency, rate, retries, output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tools that ask other machines share: how long they may take, what they ask, what their failures are called."""
+"""Tools that ask other machines: their time limits, prompts and failures."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def shown_answer(completion: Completion) -> str:
 
 
 def unknown_names(key: str, names: Collection[str], known: Collection[str]) -> list[str]:
-    """What is wrong with the names in the template of a key, given all that it can be filled in with."""
+    """Complaints about names in the template of a key that nothing fills in."""
     declared = ", ".join(sorted(known)) or "none"
     return [
         f"the template in `{key}` names {name!r}{nearest(name, list(known))} (arguments: {declared}); "

@@ -18,7 +18,7 @@ _PLAIN = (str, int, float, bool)
 
 
 def to_output(value: Any) -> ToolOutput:
-    """What a Python function returned as a tool's output; a ToolOutput stays what it is. Raises as `to_text` does."""
+    """The return value of a Python function as a tool's output; a ToolOutput stays one. Raises as `to_text` does."""
     if isinstance(value, ToolOutput):
         return replace(value, text=to_text(value.text), structured=_as_structured(value.structured))
     return ToolOutput(to_text(value))

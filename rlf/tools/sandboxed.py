@@ -1,4 +1,4 @@
-"""What tools that run in a sandbox share: from an execution to what the model reads."""
+"""Tools that run in a sandbox: from an execution to the text that the model reads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def refuse_failures(execution: Execution) -> None:
 
 
 def error_of(execution: Execution) -> str:
-    """What went wrong, the last lines of a long traceback, and the end of what was written before it."""
+    """The error, the last lines of a long traceback, and the output before it."""
     error = execution.error or execution.outcome.value
     if len(error) > _MAX_ERROR_CHARS:
         error = "…" + error[1 - _MAX_ERROR_CHARS :]
@@ -37,12 +37,12 @@ def error_of(execution: Execution) -> str:
 
 
 def usage_of(execution: Execution) -> dict[str, float]:
-    """What the call used up."""
+    """Processor time and memory of the call."""
     return {"cpu_s": execution.usage.cpu_s, "peak_memory_mb": execution.usage.peak_memory_bytes / 2**20}
 
 
 def argument_complaints(name: str, input_schema: Mapping[str, Any]) -> list[str]:
-    """What keeps calls from bringing the one text that the tool takes."""
+    """Reasons why calls do not bring the one text that the tool takes."""
     properties: Mapping[str, Any] = input_schema.get("properties", {})
     if name not in properties:
         return [

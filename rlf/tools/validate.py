@@ -52,7 +52,7 @@ class ArgumentCheck:
         self._validator = compile_schema(closed(input_schema))
 
     def complaint(self, arguments: Mapping[str, Any]) -> str | None:
-        """What is wrong with the arguments and what is expected; None when they are valid."""
+        """The faults of the arguments and the expected ones, in words; None when they are valid."""
         try:
             if self._validator.is_valid(arguments):
                 return None
@@ -114,7 +114,7 @@ class OutputCheck:
         self._validator = compile_schema(output_schema)
 
     def complaint(self, output: ToolOutput) -> str | None:
-        """What of the structured result, or of the text read as JSON, breaks the schema; None when it holds."""
+        """The first fault of the structured result, or of the text read as JSON; None when the schema holds."""
         value = output.structured
         if value is None:
             try:

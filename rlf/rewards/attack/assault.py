@@ -203,7 +203,7 @@ class _Assault:
         self.scale: Scale | None = None
 
     async def find_gold(self) -> tuple[Attempt | None, Attempt | None]:
-        """What being right is worth, by the best of the references, and a wrong answer of the same shape."""
+        """The worth of being right, by the best of the references, and a wrong answer of the same shape."""
         world, terms = self._world, self._reward.terms
         if not any(golds(task.answer) for task in world.tasks):
             self.scale = scale_of_ranges(terms, self._step, len(world.tasks))

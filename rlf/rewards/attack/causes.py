@@ -1,4 +1,4 @@
-"""What is wrong with a reward that pays a behaviour without skill, in words, and what to change."""
+"""Faults of rewards that pay behaviours without skill, in words, and what to change."""
 
 from __future__ import annotations
 
@@ -93,4 +93,4 @@ STRICTER: dict[Cause, str] = {
     Cause.PARTIAL: "compare the whole answer, e.g. with `rule: exact_match`",
     Cause.INJECTION: "let the grader compare the answer, and take no score from it",
 }
-"""What to do with a term that decides what is right; of the other causes `compare the answer with the gold`."""
+"""Advice for a term that decides what is right; of the other causes `compare the answer with the gold`."""

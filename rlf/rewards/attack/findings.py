@@ -1,4 +1,4 @@
-"""What is wrong with a reward, term by term: the cause, who showed it, and what to change."""
+"""Findings about a reward, term by term: the cause, who showed it, and what to change."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Standard:
-    """What a right answer earns and what a wrong one of the same form does."""
+    """The pay of a right answer and of a wrong one of the same form."""
 
     gold: Attempt
     twin: Attempt
@@ -65,7 +65,7 @@ class Standard:
 def find_causes(
     standard: Standard | None, attempts: Sequence[Attempt], share: float, terms: Sequence[Term], step: int
 ) -> list[Finding]:
-    """What is wrong with each term that pays for what is not skill, each by the simplest behaviour that shows it.
+    """The faults of each term that pays for what is not skill, each by the simplest behaviour that shows it.
 
     Args:
         attempts: the simplest first.

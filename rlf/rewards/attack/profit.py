@@ -1,4 +1,4 @@
-"""What behaviours earn: the share of the reward of being right, question by question and term by term.
+"""Pay of behaviours: the share of the reward of being right, question by question and term by term.
 
     share_q = (reward_q - base_q) / (gold_q - base_q),  base_q = 0, or, where gold_q <= 0, the reward of doing nothing.
 
@@ -66,7 +66,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What being right is worth on each question."""
+    """The worth of being right on each question."""
 
     gold: Sequence[float | None]
     base: Sequence[float]

@@ -1,4 +1,4 @@
-"""What adversaries say, turn by turn, in a chat format."""
+"""Scripts of adversaries, turn by turn, in a chat format."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Scripts:
         return words * min(333, self.max_total_tokens // (2 * tokens))
 
     def texts(self, task: Task, terms: Sequence[Term]) -> dict[Part, str]:
-        """What each part of an answer says on a task."""
+        """The text of each part of an answer on a task."""
         right = golds(task.answer)
         others = [text for other in self.tasks for text in golds(other.answer)]
         others = [text for text in dict.fromkeys(others) if not any(may_be_same(text, gold) for gold in right)]

@@ -30,7 +30,7 @@ class Calls(StrEnum):
 
 
 class Part(StrEnum):
-    """What an answer can consist of."""
+    """Parts that an answer can consist of."""
 
     QUESTION = "question"
     """The question."""
@@ -81,7 +81,7 @@ CONSTANTS = frozenset({Part.CONSTANT, Part.FREQUENT})
 
 
 class Form(StrEnum):
-    """What an answer is wrapped in."""
+    """The wrapping of an answer."""
 
     PLAIN = "plain"
     BOXED = "boxed"
@@ -114,7 +114,7 @@ class Shape:
 
     @property
     def words(self) -> str:
-        """What it does, in words."""
+        """The behaviour in words."""
         number = self.num_turns * self.num_calls
         turns = f" in {self.num_turns} turns" if self.num_turns > 1 else ""
         calls = f"{number} {self.calls} call{'s' * (number > 1)}{turns}" if number else "no call"
@@ -139,7 +139,7 @@ REFERENCES = tuple(
     for part in (Part.GOLD, Part.GOLDS)
     for calls in (0, 1)
 )
-"""What a policy that knows the answer does; the best one counts."""
+"""Behaviours of a policy that knows the answer; the best one counts."""
 ADVERSARIES: Mapping[str, tuple[Shape, Cause]] = {
     "do nothing": (NOTHING, Cause.NOTHING),
     "broken calls": (Shape(2, 1, Calls.BROKEN), Cause.BROKEN_CALL),

@@ -31,7 +31,7 @@ _UNITS = ("kg", "m", "s")
 def answer_texts(
     task: Task, others: Sequence[str], frequent: Sequence[str], *, signed: bool, rubric: str, long: str
 ) -> dict[Part, str]:
-    """What each part is for one question; the observation is not known before it is played.
+    """The text of each part for one question; the observation is not known before it is played.
 
     Args:
         others: right answers of other questions, none of them right here.
@@ -136,7 +136,7 @@ def _same_number(answer: str, gold: str) -> bool:
 
 
 def gold_form(gold: str) -> str:
-    """What kind of text a gold is: questions are drawn from all kinds."""
+    """The kind of text that a gold is: questions are drawn from all kinds."""
     number = fold(gold).strip()
     if _WITH_UNIT.fullmatch(number):
         return "measure"
@@ -146,5 +146,5 @@ def gold_form(gold: str) -> str:
 
 
 def gold_key(gold: str) -> str:
-    """What two golds have in common that are one answer."""
+    """A key that golds of one answer share."""
     return normalize(gold) or gold

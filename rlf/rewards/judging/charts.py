@@ -125,7 +125,7 @@ class Charts:
         return _NAMES[highest] if self._residuals[highest] > self._residual_height else None
 
     def _side_words(self, side: _Side) -> str:
-        """What a side's alarm says: of both sides, where the other one has moved too."""
+        """The words of a side's alarm: of both sides, where the other one has moved too."""
         other = self._poor if side is self._good else self._good
         if other.is_calibrated and other.moved:
             return _BOTH_SIDES[self._poor.moved, self._good.moved]

@@ -64,7 +64,7 @@ class Watchman:
             self._raise_alarm(what)
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint holds, as JSON has it."""
+        """The state in a checkpoint, as JSON has it."""
         latest = [list(pair) for pair in self._latest]
         return {"charts": self._charts.state(), "latest": latest, "kappa": self.kappa, "frozen": self.frozen}
 

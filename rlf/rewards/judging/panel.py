@@ -187,7 +187,7 @@ class Panel:
 
 
 def _read_usage(meter: Meter, num_replies: int) -> ScoreUsage:
-    """What asking took, failed and repeated requests included."""
+    """The cost of asking, failed and repeated requests included."""
     spent = meter.usage
     return ScoreUsage(
         num_replies=num_replies,

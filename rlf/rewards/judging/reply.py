@@ -1,4 +1,4 @@
-"""What a judge's reply says. A reply that says anything but one verdict is unreadable: it is never guessed at.
+"""Verdicts read from a judge's reply. A reply that says anything but one verdict is unreadable: it is never guessed at.
 
 Only the judge's own words are read, after what it thought aloud. Two verdicts in a reply, as of one that quotes the
 text it judges, are none.
@@ -40,7 +40,7 @@ def json_object(text: str) -> Mapping[str, Any]:
 
 
 def tagged(text: str, tag: str) -> str:
-    """What stands in the one `<tag>...</tag>` of the reply. Raises Unreadable."""
+    """The text in the one `<tag>...</tag>` of the reply. Raises Unreadable."""
     answer = _drop_thoughts(text)
     found = re.findall(rf"<{re.escape(tag)}>(.*?)</{re.escape(tag)}>", answer, re.DOTALL)
     if len(found) != 1:

@@ -38,7 +38,7 @@ _MAX_REASON_CHARS = 500
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What the judges say of something: the value, or why there is none."""
+    """The judges' combined result: the value, or why there is none."""
 
     value: float | None
     reason: str
@@ -46,7 +46,7 @@ class Judgement:
 
     @classmethod
     def of(cls, verdict: Verdict) -> Judgement:
-        """What a verdict says."""
+        """The result of a verdict."""
         return cls(verdict.value, verdict.reason, verdict.usage or ScoreUsage())
 
     def verdict(self) -> Verdict:
@@ -78,7 +78,7 @@ class JudgeScorer:
         self._gathering = Gathering(self._judge_group, group_timeout_s)
 
     def state(self) -> dict[str, Any]:
-        """What the sentinels have counted; empty without any."""
+        """The counts of the sentinels; empty without any."""
         return {} if self._watchman is None else self._watchman.state()
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -115,7 +115,7 @@ class JudgeScorer:
             self._gathering.leave((scoring.step, trajectory.task.id), scoring.group_size)
 
     async def judge_alone(self, trajectory: Trajectory, *, fresh: bool = False) -> Judgement:
-        """What judges say of a trajectory by itself, or beside its gold."""
+        """The judges' result for a trajectory by itself, or beside its gold."""
         if not (trajectory.answer or "").strip():
             return Judgement(0.0, _NO_ANSWER, ScoreUsage())
         if self._judging.compare is Compare.POINTWISE:
@@ -196,7 +196,7 @@ class JudgeScorer:
         return (value - low) / (high - low), f"expected {value:.3g}, with {mass:.0%} of the probability on scores"
 
     def _read_values(self, reply: Reply, names: Sequence[str]) -> tuple[list[Any], str]:
-        """What stands under each name, and the reason."""
+        """The value under each name, and the reason."""
         if self._judging.read is Read.TAG:
             return [tagged(reply.text, name) for name in names], ""
         values = json_object(reply.text)

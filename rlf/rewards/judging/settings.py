@@ -14,7 +14,7 @@ from rlf.core.models import StrictModel
 
 
 class Compare(StrEnum):
-    """What a verdict is about."""
+    """The object of a verdict."""
 
     POINTWISE = "pointwise"
     """One trajectory by itself: a score within `range`, or one for each criterion."""
@@ -25,7 +25,7 @@ class Compare(StrEnum):
 
 
 class Against(StrEnum):
-    """What an answer is compared with."""
+    """The other side of a comparison."""
 
     GOLD = "gold"
     """The task's gold answer; of several the first."""
@@ -54,7 +54,7 @@ class Combine(StrEnum):
 
 
 class OnDrift(StrEnum):
-    """What follows an alarm of the sentinels."""
+    """The consequence of an alarm of the sentinels."""
 
     WARN = "warn"
     """The run continues; the alarm is an event in the lineage."""
@@ -152,7 +152,7 @@ def is_about_groups(compare: Compare, against: Against) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """What judges are asked and how their replies are read: those keys of the term, by their names."""
+    """The keys of the term that decide the questions and the reading of replies, by their names."""
 
     template: str
     system: str | None

@@ -1,4 +1,4 @@
-"""What a prompt is filled in with: a task and the trajectories that are judged, as plain values."""
+"""Values of a judge's prompt: a task and the trajectories that are judged, as plain values."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ SHAPES: Mapping[Compare, Mapping[str, Shape]] = {
     Compare.PAIRWISE: {**_SHARED, "first": _CANDIDATE, "second": _CANDIDATE},
     Compare.GROUP: {**_SHARED, "candidates": [_CANDIDATE]},
 }
-"""What a prompt can be filled in with, as `rlf.rewards.judging.view` makes it."""
+"""Values that a prompt can be filled in with, as `rlf.rewards.judging.view` makes it."""
 
 _HEAD = """\
 {% if criteria %}

@@ -36,7 +36,7 @@ MAX_EXPECTED = 100
 
 
 class JudgeTerm(Term):
-    """What other models say of the trajectory, mapped to 0 to 1.
+    """The verdict of other models on the trajectory, mapped to 0 to 1.
 
     A judge reads a prompt over the trajectory, whose values are fenced: they are data to it, whatever they say. A
     trajectory without an answer is worth 0 and no judge is asked. A judge that cannot be reached, or whose reply is
@@ -210,12 +210,12 @@ class JudgeTerm(Term):
 
     @property
     def template(self) -> str:
-        """What the judge is asked."""
+        """The declared prompt, or the default one."""
         return self.prompt or DEFAULT_PROMPTS[self.compare]
 
     @property
     def judging(self) -> Judging:
-        """What judges are asked and how their replies are read."""
+        """The term's keys that decide the questions and the reading of replies."""
         return Judging(**{field.name: getattr(self, field.name) for field in fields(Judging)})
 
     @property

@@ -19,7 +19,7 @@ from rlf.types import Trajectory
 
 
 class Shape(StrEnum):
-    """What a function takes."""
+    """The parameters of a function."""
 
     AUTO = "auto"
     """By its parameters: `completions` makes it TRL's, `solution_str` and `ground_truth` verl's, else rlf's."""

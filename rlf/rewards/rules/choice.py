@@ -28,7 +28,7 @@ _WRAPPER = re.compile(
 """LaTeX around a letter, which says nothing."""
 # What Markdown and LaTeX leave around a letter, as in `**B**` or `$B$`, is not part of the answer.
 _MARKS = re.compile(r"[*`$_{}]")
-# One letter, perhaps in brackets or quotes. What follows tells it from a word (`A-level`, `B.5`, `I'm`).
+# One letter, perhaps in brackets or quotes. What follows distinguishes it from a word (`A-level`, `B.5`, `I'm`).
 _LETTER = r"[(\[\"']{0,3}([A-Za-z])(?![A-Za-z0-9]|['.\-][A-Za-z]|\.\d)[)\]\"']{0,3}"
 # `B or C`, `B, C`: then several letters are named. `A and B is right` begins a new statement instead.
 _ALTERNATIVE = re.compile(

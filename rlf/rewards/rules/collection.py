@@ -28,7 +28,7 @@ _AND = re.compile(r"\s*and\b", re.IGNORECASE)
 
 
 class Comparison(StrEnum):
-    """What makes two collections the same."""
+    """When two collections are the same."""
 
     LIST = "list"
     """The same items in the same order."""
@@ -39,7 +39,7 @@ class Comparison(StrEnum):
 
 
 class Credit(StrEnum):
-    """What a part of the items is worth."""
+    """The worth of a part of the items."""
 
     ALL = "all"
     """Nothing: 1 for the same collection, else 0."""

@@ -18,7 +18,7 @@ EMPTY, MALFORMED = -0.5, -0.3
 
 
 class Variant(StrEnum):
-    """What calls are worth: q sub-questions solved by p calls."""
+    """The worth of calls: q sub-questions solved by p calls."""
 
     F1 = "f1"
     """2 q / (p + 1), the paper's, made for single turns: over a trajectory it runs to 2."""

@@ -85,7 +85,7 @@ class JsonSchema(Rule):
 
 
 def _make_validator(schema: Mapping[str, Any]) -> Any:
-    """What validates by the schema; `format` is asserted, and nothing is fetched. Raises ValueError."""
+    """A validator of the schema; `format` is asserted, and nothing is fetched. Raises ValueError."""
     return jsonschema_rs.validator_for(
         dict(schema), validate_formats=True, ignore_unknown_formats=False, retriever=_not_retrieved
     )

@@ -15,7 +15,7 @@ from rlf.types import Trajectory
 
 
 class Unit(StrEnum):
-    """What is counted."""
+    """The unit that is counted."""
 
     WORDS = "words"
     """Runs of characters between white space."""

@@ -49,7 +49,7 @@ class Math(Rule):
     """Processes that compare, at most."""
 
     def judge(self, trajectory: Trajectory) -> Verdict:
-        """What needs no comparison: no answer, or the gold's own text."""
+        """The verdict where none must be computed: no answer, or the gold's own text."""
         answer = (trajectory.answer or "").strip()
         if not answer:
             return Verdict(0.0, "no answer")

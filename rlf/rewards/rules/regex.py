@@ -18,7 +18,7 @@ _TIMEOUT_S = 0.5
 
 
 class Where(StrEnum):
-    """What is looked at."""
+    """The text that is searched."""
 
     ANSWER = "answer"
     """The final answer."""

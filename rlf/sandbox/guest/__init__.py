@@ -1,1 +1,1 @@
-"""What runs inside the sandbox: the standard library alone, since nothing else of rlf is there."""
+"""Code that runs inside the sandbox: the standard library alone, since nothing else of rlf is there."""

@@ -1,4 +1,4 @@
-"""What a process gives up before it runs foreign code, level by level."""
+"""Rights that a process gives up before it runs foreign code, level by level."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STACK_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """What a process is held to."""
+    """The bounds of a process."""
 
     level: str
     limits: dict[str, Any]

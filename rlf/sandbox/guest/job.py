@@ -1,4 +1,4 @@
-"""What a confined process does: reads one request after the other from its channel and answers each."""
+"""The work of a confined process: it reads one request after the other from its channel and answers each."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _run_source(interpreter: Interpreter, head: dict[str, Any]) -> Ended:
 
 
 def _module_name(head: dict[str, Any]) -> str:
-    """What the code finds as `__name__`: a program under test is imported, not started."""
+    """The code's `__name__`: a program under test is imported, not started."""
     return "program" if head.get("part") == "program" else "__main__"
 
 

@@ -1,4 +1,4 @@
-"""What processes and folders hold, as /proc and the file system show it."""
+"""Memory of processes and sizes of folders, as /proc and the file system show them."""
 
 from __future__ import annotations
 

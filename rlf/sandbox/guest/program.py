@@ -127,7 +127,7 @@ _OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "len": len,
     "str": str,
 }
-"""What one process asks of objects of the other; a program of those of its test only `call`."""
+"""Operations of one process on objects of the other; a program of those of its test only `call`."""
 
 
 class _Peer:
@@ -142,7 +142,7 @@ class _Peer:
         self._one_at_a_time = threading.RLock()
 
     def ask(self, what: str, number: int, *arguments: Any, **keywords: Any) -> Any:
-        """What an operation on an object of the other process gives. Raises what it raises there, or ProgramFault."""
+        """The result of an operation on an object of the other process. Raises its exception, or ProgramFault."""
         packed = [self._pack_value(each) for each in arguments], {k: self._pack_value(v) for k, v in keywords.items()}
         given = (*arguments, *keywords.values())
         marked = any(map(_is_marked, given))
@@ -305,7 +305,7 @@ def _take_over(argument: Any, changed: Any) -> None:
 
 
 def names_of_program() -> dict[str, Any]:
-    """What the test finds. Raises ProgramFault where the program itself fails."""
+    """The names that the test finds. Raises ProgramFault where the program itself fails."""
     return _Peer(is_program=False).meet()
 
 

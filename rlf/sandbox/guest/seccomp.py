@@ -58,7 +58,7 @@ _DENIED_LAST = """
 mount 165 40, pidfd_send_signal 424 424, pidfd_open 434 434, landlock_create_ruleset 444 444, landlock_add_rule 445 445,
 landlock_restrict_self 446 446, setrlimit 160 164
 """
-"""What the server and a process about to be confined still need."""
+"""Calls that the server and a process about to be confined still need."""
 _DENIED_LAST_ALONE = "fork 57 -, vfork 58 -, chown 92 -, fchown 93 55, lchown 94 -, fchownat 260 54"
 """The server of root gives each call's folder to the call's own user."""
 _LOOKED_AT = """
@@ -94,7 +94,7 @@ def supported(machine: str | None = None) -> bool:
 
 
 def server_filter(*, alone: bool, machine: str | None = None) -> bytes:
-    """What a server gives up, and with it all that it starts; most of the work, done once. `struct sock_filter[]`.
+    """The filter of a server and of all that it starts; most of the work, done once. `struct sock_filter[]`.
 
     `alone`: without a pid namespace, so that no other process may be reached.
     """
@@ -102,7 +102,7 @@ def server_filter(*, alone: bool, machine: str | None = None) -> bytes:
 
 
 def call_filter(own_pid: int, *, alone: bool, machine: str | None = None) -> bytes:
-    """What a process gives up last, above the server's filter."""
+    """The filter that a process installs last, above the server's."""
     return _pack_instructions(_for_call(_MACHINES[machine or platform.machine()], own_pid, alone))
 
 

@@ -1,7 +1,7 @@
 """The fork server: started once, imports what calls will need, then forks one confined process for each call.
 
 It runs nothing foreign itself. It answers to rlf over one socket of packets: `start` (with the process's descriptors:
-channel, stdout, stderr), `kill`, `pause`, `resume`; and tells of each process that has ended. When rlf is gone, so
+channel, stdout, stderr), `kill`, `pause`, `resume`; and reports each process that has ended. When rlf is gone, so
 that the socket ends, it kills what runs and leaves.
 """
 

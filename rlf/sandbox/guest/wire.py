@@ -24,7 +24,7 @@ class Frame(NamedTuple):
 
 
 class BadFrame(Exception):
-    """What came is no frame, or one too long."""
+    """The bytes are no frame, or one too long."""
 
 
 def pack(head: dict[str, Any], blobs: Sequence[bytes] = ()) -> bytes:

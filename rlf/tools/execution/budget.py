@@ -1,4 +1,4 @@
-"""What of a result the model is shown: head and tail within a budget of characters and of tokens."""
+"""Results cut to head and tail, within a budget of characters and of tokens."""
 
 from __future__ import annotations
 

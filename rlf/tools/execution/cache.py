@@ -15,7 +15,7 @@ MAX_RESULTS = 20_000
 
 
 class CacheKey(NamedTuple):
-    """What two calls must share to have one result."""
+    """The key of a result: calls with the same one have one result."""
 
     tool: str
     source_hash: str
@@ -42,7 +42,7 @@ class RunCache:
     async def get(self, key: CacheKey, run: Callable[[], Awaitable[ToolResult]]) -> ToolResult:
         """The kept result, or that of the same call in flight, or a new one.
 
-        Who joins a call in flight shares its error too, but not its cancellation: then one of them calls anew.
+        Who joins a call in flight shares its error too, but not its cancellation: then one of them calls again.
         """
         while True:
             if key in self._kept:

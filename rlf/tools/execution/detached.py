@@ -47,7 +47,7 @@ class Detached:
         """The coroutine's result.
 
         Args:
-            name: the task's, which tells what runs when the loop is blocked.
+            name: the task's, by which the monitor names what blocks the loop.
 
         Raises:
             TimeoutError: time is up; the coroutine was cancelled, and is left behind if it does not end.
@@ -72,7 +72,7 @@ class Detached:
     async def fault_of(
         self, coroutine: Coroutine[Any, Any, object], timeout_s: float, name: str
     ) -> BaseException | None:
-        """What a coroutine raises, a late end too; None where it ends well and in time."""
+        """The exception of a coroutine, a late end too; None where it ends well and in time."""
         try:
             return await self.run(_guard_coroutine(coroutine), Deadline(timeout_s), name)
         except (TimeoutError, CancelledItself) as late:

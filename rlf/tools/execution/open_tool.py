@@ -39,7 +39,7 @@ _RETRIED = FAILURES | {Outcome.TOOL_ERROR, Outcome.OUTPUT_REJECTED}
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What all tools of an executor share."""
+    """Settings and services that all tools of an executor share."""
 
     seed: int = 0
     meter: Meter | None = None
@@ -82,7 +82,7 @@ class Course:
         return f"tool {self.name} ({self.origin.trajectory_id})"
 
     def usage(self) -> Mapping[str, float]:
-        """What all attempts used up."""
+        """The usage of all attempts."""
         if len(self.attempts) == 1:
             return self.attempts[0].usage
         total = Meter()

@@ -2,7 +2,7 @@
 
 A recording holds each call with its result, one JSON object a line. Calls are matched by trajectory, tool and
 arguments; the n-th identical call of a trajectory has the n-th result. A run that was resumed plays some trajectories
-anew: of each, the latest session's calls count. A call that the recording lacks ends the run:
+again: of each, the latest session's calls count. A call that the recording lacks ends the run:
 an invented result would make it another run.
 """
 
@@ -27,7 +27,7 @@ class ReplayMiss(RunError):
 
 
 class AnsweredCall(NamedTuple):
-    """What identifies a call among those of a run."""
+    """The identity of a call among those of a run."""
 
     trajectory_id: str
     tool: str

@@ -47,7 +47,7 @@ class Batcher(Generic[In, Out]):
         """Takes what runs a batch.
 
         Args:
-            run: gives one result per item, in order, within the seconds it is told: the most that any of them has.
+            run: gives one result per item, in order, within the given seconds: the most that any of them has.
         """
         self._run = run
         self._max_size = max_size
@@ -95,7 +95,7 @@ class Batcher(Generic[In, Out]):
             limit_s = max(waiting.deadline for waiting in batch) - monotonic()
             results = await self._run([waiting.item for waiting in batch], limit_s)
             assert len(results) == len(batch), f"{len(results)} results of {len(batch)} calls"
-        except Exception as fault:  # noqa: BLE001 - handed to every call of the batch
+        except Exception as fault:  # noqa: BLE001 - raised in every call of the batch
             for waiting in batch:
                 if not waiting.reply.done():
                     waiting.reply.set_exception(fault)

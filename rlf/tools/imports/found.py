@@ -1,4 +1,4 @@
-"""What an importer returns, and its texts as a tool file has to write them.
+"""Results of importers, and their texts as a tool file has to write them.
 
 Invariant: an imported text is data. Written by `escaped`, it reads as it was, whatever `${...}` it holds; what the
 environment fills in is a `FromEnvironment`, which only rlf and the user's own settings make.
@@ -36,7 +36,7 @@ class FromEnvironment(str):
 
 @dataclass(slots=True)
 class Imported:
-    """What an importer found at a source."""
+    """The tools that an importer found at a source."""
 
     tools: list[Json] = field(default_factory=list)
     """Declarations as a tool file holds them, with texts as they are read."""

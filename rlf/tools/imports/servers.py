@@ -18,7 +18,7 @@ SERVERS = "mcpServers"
 
 _READ_SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 _SCRIPTS = {".py": "python", ".js": "node", ".mjs": "node", ".sh": "sh"}
-"""What starts a script, by its suffix."""
+"""Programs that start scripts, by their suffixes."""
 
 
 def split_command(command: str) -> list[str]:

@@ -106,7 +106,7 @@ class CodeRuntime(ToolRuntime):
 
 
 def _show_execution(execution: Execution) -> str:
-    """What a notebook shows: output, warnings, the last value."""
+    """Output, warnings and the last value, as a notebook shows them."""
     parts = [execution.stdout, execution.stderr, execution.value or ""]
     return "\n".join(part.rstrip("\n") for part in parts if part) or "The program ran; it printed nothing."
 

@@ -148,5 +148,5 @@ class PythonTool(ToolKind):
 
 
 def _bind_callable(target: Callable[..., Any]) -> Callable[..., Any]:
-    """What a call runs: the function itself, or a class's `__call__`, bound so that `self` is not in its signature."""
+    """The function that a call runs: a class's `__call__` is bound, so that `self` is not in its signature."""
     return MethodType(target.__call__, target) if inspect.isclass(target) else target

@@ -105,7 +105,7 @@ def call_text(function: str, arguments: Mapping[str, Any]) -> str:
 
 
 def value_of(execution: Execution) -> Any:
-    """What a call returned; its text where that is no literal."""
+    """The value that a call returned; its text where that is no literal."""
     try:
         return ast.literal_eval(execution.value or "None")
     except (ValueError, SyntaxError, RecursionError):

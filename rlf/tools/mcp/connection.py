@@ -29,7 +29,7 @@ from rlf.tools.mcp.words import SERVER_NAME, TRAJECTORY_ENDED
 from rlf.types import Outcome
 
 logger = logging.getLogger(__name__)
-logging.getLogger("mcp").setLevel(logging.CRITICAL)  # the SDK logs a traceback for what is told here as an outcome
+logging.getLogger("mcp").setLevel(logging.CRITICAL)  # the SDK logs a traceback for what is an outcome here
 
 FIRST_PAUSE_S: Final = 0.1
 """Pause after the second start in a row that came to nothing; it doubles with each further one."""
@@ -134,7 +134,7 @@ class Connection:
 
         try:
             await self._hold_session(live, ended, fail)
-        except Exception as fault:  # noqa: BLE001 - whatever keeps a session from being, the calls are told
+        except Exception as fault:  # noqa: BLE001 - whatever prevents a session is reported to the calls
             fail(fault)
         except BaseException as fault:
             fail(fault)
@@ -161,7 +161,7 @@ class Connection:
                 try:
                     await _agree_revision(session)
                     self.listing = await read_listing(session)
-                except Exception as fault:  # told before the session is closed, which takes its time
+                except Exception as fault:  # reported before the session is closed, which takes its time
                     fail(fault)
                     raise
                 except asyncio.CancelledError:

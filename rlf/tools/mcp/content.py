@@ -1,4 +1,4 @@
-"""What a call of an MCP server is made of and what it gives back, from the SDK's types to rlf's."""
+"""URIs and results of an MCP server's calls, from the SDK's types to rlf's."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def expand(template: str, arguments: Mapping[str, Any]) -> str:
 
 
 def output_of_call(result: mcp.CallToolResult) -> ToolOutput:
-    """What a tool gave back: text parts one under the other, images beside them."""
+    """A tool's output: text parts one under the other, images beside them."""
     texts, images = _split_content(result.content)
     structured = result.structured_content
     if not texts and structured is not None:
@@ -49,7 +49,7 @@ def output_of_call(result: mcp.CallToolResult) -> ToolOutput:
 
 
 def output_of_resource(result: mcp.ReadResourceResult) -> ToolOutput:
-    """What a resource holds."""
+    """A resource's content."""
     texts: list[str] = []
     images: list[Image] = []
     for contents in result.contents:

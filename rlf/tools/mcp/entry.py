@@ -38,11 +38,11 @@ class ToolServer(StrictModel):
     """Whether the model sees none of them."""
 
     def chosen(self, listing: Listing) -> list[Entry]:
-        """What is taken of a server's list."""
+        """The chosen entries of a server's list."""
         offered = [entry for entry in listing.entries if self.resources or entry.resource is None]
         wanted = [entry for entry in offered if self.include is None or entry.name in self.include]
         return [entry for entry in wanted if entry.name not in self.exclude]
 
     def name_of(self, entry: Entry) -> str:
-        """What the model calls it."""
+        """The entry's name for the model."""
         return (self.prefix + _NOT_IN_NAMES.sub("_", entry.name))[:64]

@@ -1,4 +1,4 @@
-"""What an MCP server offers, and how a spec knows it without a connection: lists are kept by the server's identity.
+"""Lists of an MCP server's tools, known to a spec without a connection: they are kept by the server's identity.
 
 A list is read over a connection of its own the first time, and again when the command, its arguments or the files
 that they name change. A run compares what it was checked with against the live server (`rlf.tools.kinds.mcp`).
@@ -27,7 +27,7 @@ _READ: dict[str, Listing] = {}
 
 
 def listing_of(server: McpServer) -> Listing:
-    """What the server offers: as it was last read, or read now.
+    """The server's list: as it was last read, or read now.
 
     Raises:
         RlfError: it cannot be started or reached, or does not answer in time.

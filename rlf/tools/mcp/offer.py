@@ -1,4 +1,4 @@
-"""What an MCP server offers: tools, and resources to read."""
+"""Tools of an MCP server, and resources to read."""
 
 from __future__ import annotations
 

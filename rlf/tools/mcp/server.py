@@ -1,4 +1,4 @@
-"""What a spec says of an MCP server: the command that starts it, or the url where it answers."""
+"""MCP servers in a spec: the command that starts one, or the url where it answers."""
 
 from __future__ import annotations
 

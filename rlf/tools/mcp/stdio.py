@@ -68,7 +68,7 @@ async def stdio_streams(server: McpServer, on_end: Callable[[str], None]) -> Asy
     """Starts the server and ends it, with every process of its group.
 
     Args:
-        on_end: told, in words, when the server has closed its stdout.
+        on_end: called with the reason when the server has closed its stdout.
 
     Raises:
         OSError: it cannot be started.
@@ -152,7 +152,7 @@ async def _pump_stdout(
 
 async def _pump_stdin(process: Process, outbound: MemoryObjectReceiveStream[SessionMessage]) -> None:
     assert process.stdin is not None, "started without a pipe"
-    with contextlib.suppress(OSError):  # the server is gone: its stdout ends too, and that is told
+    with contextlib.suppress(OSError):  # the server is gone: its stdout ends too, which is reported
         async for item in outbound:
             process.stdin.write(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
             await process.stdin.drain()
@@ -211,7 +211,7 @@ def _how_it_ended(process: Process, tail: Tail) -> str:
 
 
 class Oversized(NamedTuple):
-    """What is kept of a line over the bound."""
+    """A line over the bound, as far as it is kept."""
 
     head: bytes
     tail: bytes

@@ -40,11 +40,11 @@ class HeardEvents:
         """Whether the event under way is a long one, of which a part was passed on."""
 
     def feed(self, chunk: bytes) -> bytes:
-        """What may be passed on once a further piece is there."""
+        """The bytes that may be passed on after a further piece."""
         return b"".join(self._filter_events(chunk))
 
     def end(self) -> bytes:
-        """What is left at the end of the stream."""
+        """The rest at the end of the stream."""
         return self._rest
 
     def _filter_events(self, chunk: bytes) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""What rlf's MCP client and `rlf tools serve` say to each other beyond the protocol, and how much of an answer is read.
+"""Names that rlf's MCP client and `rlf tools serve` use beyond the protocol, and the largest message that is read.
 
 Other peers pass over what they do not know.
 """

@@ -1,4 +1,4 @@
-"""What a docstring says: of the function, and of each parameter. Google's, NumPy's, Sphinx's and Epytext's manner."""
+"""Docstrings: a function's summary, and the words on each parameter; by Google, NumPy, Sphinx and Epytext."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def summary(document: str) -> str:
 
 
 def parameter_words(document: str) -> dict[str, str]:
-    """What a docstring says of each parameter, all its lines: the style that finds most speaks first, and lists in
+    """The words on each parameter, all lines of them: the style that finds most speaks first, and lists in
     nobody's style last."""
     found = [_parse_parameters(style, document) for style in _STYLES]
     found.sort(key=len, reverse=True)

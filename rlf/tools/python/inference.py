@@ -1,4 +1,4 @@
-"""What a Python function says of itself: inputSchema from its signature, words from its docstring."""
+"""Descriptions of Python functions: inputSchema from the signature, words from the docstring."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlf.tools.python.docstrings import parameter_words, summary
 from rlf.tools.python.parameters import NO_DEFAULT, Argument, documentation, read_signature
 
 NO_SCHEMA = (PydanticUserError, PydanticSchemaGenerationError, PydanticInvalidForJsonSchema, TypeError, NameError)
-"""What pydantic raises for a type that JSON has no word for."""
+"""Exceptions of pydantic for a type that JSON has no word for."""
 _DEFINITION = "#/$defs/"
 
 

@@ -1,4 +1,4 @@
-"""What arguments a callable takes: names, types, defaults. It reads signatures of functions, methods, partials,
+"""The arguments of a callable: names, types, defaults. It reads signatures of functions, methods, partials,
 cached functions and callable instances alike, and calls nothing."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a call of a worker process may leave for the next: restored after each call, or reported where it cannot be."""
+"""State of a worker process that a call may change: restored after each call, or reported where it cannot be."""
 
 from __future__ import annotations
 

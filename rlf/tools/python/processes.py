@@ -32,7 +32,7 @@ _START_S = 60.0
 _END_S = 2.0
 _MAX_LINE_BYTES = 1 << 20
 _KEPT = {"threads": "they cannot be stopped and may run during later calls"}
-"""What stays in a process that serves on."""
+"""Leftovers that a process may keep and still serve."""
 _RETIRED = "it cannot be restored, so each such process ends after its call"
 
 

@@ -1,7 +1,7 @@
 """The other end of `isolation: process`: a process that runs one function, call by call, and can be killed.
 
 Messages are JSON with their length before them, over a socket of its own: what a tool prints goes to stderr. The
-first one tells what to import.
+first one says what to import.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class _Scheme:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a request carries."""
+    """Credentials of a request."""
 
     headers: dict[str, FromEnvironment] = field(default_factory=dict)
     query: dict[str, FromEnvironment] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Security:
         self._chosen: Counter[tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]] = Counter()
 
     def credentials(self, operation: Json) -> Credentials:
-        """What an operation is sent. Raises LeftOut where it needs what no file can hold."""
+        """The credentials of an operation. Raises LeftOut where it needs what no file can hold."""
         alternatives = self._list_alternatives(operation)
         possible = [one for one in alternatives if all(self._schemes.get(name) for name in one)]
         if not alternatives:
@@ -119,7 +119,7 @@ def _join_names(names: Sequence[str]) -> str:
 
 
 def _read_scheme(document: Json, written: Any) -> _Scheme | None:
-    """What a scheme comes to; None where no file can hold its credentials, as with signatures and certificates."""
+    """Reads a scheme; None where no file can hold its credentials, as with signatures and certificates."""
     try:
         written = follow(document, written)
     except LeftOut:

@@ -58,7 +58,7 @@ def follow(document: Json, value: Any) -> Json:
 
 
 def _find_target(document: Json, ref: str) -> Any:
-    """What a JSON pointer names; it may be percent-encoded, as part of a URI."""
+    """The target of a JSON pointer; it may be percent-encoded, as part of a URI."""
     if not ref.startswith("#/"):
         raise LeftOut(f"it refers to {ref!r}, which is in another document")
     found: Any = document
