@@ -1,5 +1,6 @@
 """OpenEnv: a world behind the real server, of `.venv/worlds/openenv`, played by rlf over its WebSocket."""
 
+import io
 import socket
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from rlf.core import RlfError
 from rlf.environments import EnvSpec
 from rlf.types import Message, Outcome, StopReason, Task
 
@@ -104,3 +106,13 @@ def test_a_server_that_is_not_there_is_a_fault_before_the_run():
 
     with pytest.raises(RlfError, match="Start the OpenEnv server"):
         EnvSpec.model_validate({"kind": "openenv", "url": f"http://127.0.0.1:{free_port()}"}).complaints()
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"), [(b"[]", "expected the answer of an OpenEnv server"), (b"{}", "describes no action")]
+)
+def test_a_server_of_another_kind_is_a_fault_and_no_traceback(monkeypatch, answer, words):
+    monkeypatch.setattr(urllib.request, "urlopen", lambda url, timeout: io.BytesIO(answer))
+    env = EnvSpec.model_validate({"kind": "openenv", "url": "http://127.0.0.1:1"})
+    with pytest.raises(RlfError, match=words):
+        assert env.tools

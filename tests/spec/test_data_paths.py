@@ -1,5 +1,7 @@
 """What has a suffix or lies in an existing folder is a file; the Hub is asked for nothing else, and once."""
 
+from pathlib import Path
+
 import pytest
 
 from rlf.core import SpecError
@@ -97,3 +99,21 @@ def test_a_missing_file_of_a_tool_is_named_with_the_one_that_is_meant(project):
 def test_a_key_of_other_libraries_at_the_top_is_answered_with_ours(project, given, meant):
     with pytest.raises(SpecError, match=meant):
         load_spec([project(ROWS)], [given])
+
+
+def test_what_the_user_may_not_read_is_a_fault_and_no_traceback(project, monkeypatch):
+    look = Path.stat
+
+    def refuse(path, **keys):
+        if "private" in path.parts:
+            raise PermissionError(13, "Permission denied", str(path))
+        return look(path, **keys)
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    overrides = ["data.train.path=/private/x.jsonl", "model.path=/private/model", "tools[0].files=[/private/a.txt]"]
+    faults = check_inputs(load_spec([project()], overrides))
+    assert [fault.path for fault in faults if "you have no permission" in fault.message] == [
+        "data.train.path",
+        "model.path",
+        "tools[0].files[0]",
+    ]

@@ -184,9 +184,9 @@ def _draw_tool_calls(
     return right
 
 
-def copy_words(tokenizer: PreTrainedTokenizerFast, rng: random.Random, num_items: int = 10) -> Demonstration:
+def copy_words(tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> Demonstration:
     """Random words, syllables and pairs of digits, then the same again: the bare skill of copying."""
     items = [*STARTS, *ENDS, *NOUNS, *KINDS, *VERBS, *PARAMETERS, *(f"{pair:02d}" for pair in range(100))]
     row = Demonstration(tokenizer)
-    row.copy([token for item in rng.choices(items, k=num_items) for token in tokenizer.encode(item)])
+    row.copy([token for item in rng.choices(items, k=10) for token in tokenizer.encode(item)])
     return row

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -63,7 +62,7 @@ class OpenEnvEnv(EnvSpec):
         """The action, by the server's schema. Raises RlfError where it cannot be asked."""
         if self.text is not None:
             return ()
-        schema = dict(self._asked("schema")["action"])
+        schema = self._action_schema()
         properties = {name: one for name, one in (schema.get("properties") or {}).items() if name != "metadata"}
         description = schema.get("description") or "Act in the world."
         kept = {key: value for key, value in schema.items() if key in ("required", "$defs", "additionalProperties")}
@@ -85,10 +84,17 @@ class OpenEnvEnv(EnvSpec):
             return complaints
         if self._asked("health").get("status") not in ("healthy", "ok"):
             return [f"url: the server at {self.url} reports that it is not healthy"]
-        fields = self._asked("schema").get("action", {}).get("properties") or {}
+        fields = self._action_schema().get("properties") or {}
         if self.text is not None and self.text not in fields:
             return [f"text: an action has no field {self.text!r} (it has: {', '.join(fields) or 'none'})"]
         return []
+
+    def _action_schema(self) -> dict[str, Any]:
+        """The schema of an action. Raises RlfError."""
+        action = self._asked("schema").get("action")
+        if not isinstance(action, dict):
+            raise RlfError(f"{self.url}: it describes no action; expected an OpenEnv server. Correct the url.")
+        return action
 
     def _asked(self, path: str) -> dict[str, Any]:
         """The server's answer at a path. Raises RlfError."""
@@ -96,9 +102,11 @@ class OpenEnvEnv(EnvSpec):
         about_to_run(f"ask the OpenEnv server {url}")
         try:
             with urllib.request.urlopen(url, timeout=_ASK_S) as answer:
-                found: dict[str, Any] = json.load(answer)
-        except (OSError, urllib.error.URLError, ValueError) as fault:
+                found = json.load(answer)
+        except (OSError, ValueError) as fault:
             raise RlfError(f"{url}: {fault}. Start the OpenEnv server, or correct the url.") from fault
+        if not isinstance(found, dict):
+            raise RlfError(f"{url}: got {found!r:.40}; expected the answer of an OpenEnv server. Correct the url.")
         return found
 
     def source_hash(self) -> str:

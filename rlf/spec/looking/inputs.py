@@ -28,7 +28,7 @@ from rlf.spec.checks import reads
 from rlf.spec.load import LoadedSpec
 from rlf.spec.looking.budget import MEASURED, PromptSizes, check_budget, most_images
 from rlf.spec.looking.model_folder import folder_on_disk, named_folder
-from rlf.spec.looking.near_files import missing_file
+from rlf.spec.looking.near_files import FORBIDDEN, is_forbidden, missing_file
 from rlf.spec.looking.weights import read_config, read_context, read_shapes
 from rlf.spec.models import DataSource
 from rlf.spec.reading.nodes import KeyPath, find
@@ -98,9 +98,9 @@ def _read_tasks(loaded: LoadedSpec, name: str, read: Datasets, faults: list[Faul
     source: DataSource | None = getattr(loaded.spec.data, name) if loaded.is_sound(here) else None
     if source is None:
         return []
-    if is_local(source.path) and not Path(source.path).exists():
-        node, _ = find(loaded.tree, (*here, "path"))
-        faults.append(node.fault(missing_file(node, Path(source.path))))
+    node, _ = find(loaded.tree, (*here, "path"))
+    if is_local(source.path) and (message := missing_file(node, Path(source.path))):
+        faults.append(node.fault(message))
         return []
     declared = _declared_names(loaded)
     key = (source.model_dump_json(), declared)
@@ -140,6 +140,8 @@ def _check_model(loaded: LoadedSpec) -> list[Fault]:
     if folder is None:
         return []
     shown = shown_path(folder)
+    if is_forbidden(folder / "config.json"):
+        return [loaded.fault(path, f"{shown}: {FORBIDDEN}")]
     if not folder.is_dir():
         fix = "Write a folder with a model in it, a Hugging Face id, or builtin:tiny."
         return [loaded.fault(path, f"{shown}: no such folder. {fix}")]
@@ -219,17 +221,17 @@ def _adapted_modules(loaded: LoadedSpec) -> list[Fault]:
 def _tool_files(loaded: LoadedSpec) -> list[Fault]:
     """Files that tools declare to read, and that are not there or are folders."""
     found = [(find(loaded.tree, path)[0], Path(file)) for path, file in declared_files(loaded.spec.tools)]
-    folders = [
-        node.fault(f"{shown_path(file)} is a folder. Name the files in it.") for node, file in found if file.is_dir()
-    ]
-    return folders + [node.fault(missing_file(node, file)) for node, file in found if not file.exists()]
+    absent = [node.fault(message) for node, file in found if (message := missing_file(node, file))]
+    words = "is a folder. Name the files in it."
+    folders = [(node, file) for node, file in found if not is_forbidden(file) and file.is_dir()]
+    return absent + [node.fault(f"{shown_path(file)} {words}") for node, file in folders]
 
 
 @reads("env")
 def _env_files(loaded: LoadedSpec) -> list[Fault]:
     """Files that the world names, and that are not there."""
     found = [(find(loaded.tree, path)[0], Path(file)) for path, file in env_files(loaded.spec.env)]
-    return [node.fault(missing_file(node, file)) for node, file in found if not file.exists()]
+    return [node.fault(message) for node, file in found if (message := missing_file(node, file))]
 
 
 @reads("tools[]", "rewards[]")

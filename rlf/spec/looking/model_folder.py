@@ -24,7 +24,7 @@ def model_location(path: str) -> str:
 def folder_on_disk(path: str) -> Path | None:
     """The folder with a model's files; None for a Hugging Face id that has not been fetched."""
     folder = named_folder(path) or _find_cached(path)
-    return folder if folder is not None and folder.is_dir() else None
+    return folder if folder is not None and os.path.isdir(folder) else None  # noqa: PTH112 - never raises
 
 
 def _find_cached(model_id: str) -> Path | None:

@@ -12,13 +12,33 @@ from rlf.spec.reading.nodes import OVERRIDE, Node
 from rlf.spec.reading.reader import shown_path
 
 
-def missing_file(node: Node, file: Path) -> str:
+FORBIDDEN = "you have no permission to read it. Check those of the folders on the way, too."
+
+
+def is_forbidden(path: Path) -> bool:
+    """Whether this user may not look at a path."""
+    try:
+        path.stat()
+    except PermissionError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return False
+
+
+def missing_file(node: Node, file: Path) -> str | None:
     """The message for a file that is not there, with the one that is meant, as far as that can be seen.
+
+    None where it is there.
 
     Args:
         node: the value that names the file; its folder is where relative paths in it start.
         file: the whole path.
     """
+    if is_forbidden(file):
+        return f"{shown_path(file)}: {FORBIDDEN}"
+    if os.path.exists(file):  # noqa: PTH110 - Path's own raises what `is_forbidden` has looked for
+        return None
     written = os.path.relpath(file, node.folder)
     meant = _find_meant(written, node.folder)
     suggestion = f"; did you mean {os.path.relpath(meant, node.folder)}?" if meant is not None else "."
@@ -30,7 +50,7 @@ def _find_meant(written: str, folder: Path) -> Path | None:
     """The nearest data file: of that name from another start, or of nearly that name, from the same start first."""
     near = (folder, Path.cwd(), folder.parent)
     starts = list(dict.fromkeys([*near, *(start / "data" for start in near)]))
-    exact = [path for start in starts if (path := absolute(Path(written), start)).is_file()]
+    exact = [path for start in starts if os.path.isfile(path := absolute(Path(written), start))]  # noqa: PTH113
     return next(
         iter([*exact, *(path for start in starts for path in _list_near(absolute(Path(written), start)))]), None
     )

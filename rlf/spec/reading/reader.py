@@ -200,9 +200,10 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def _nearest_file(path: Path) -> str:
-    if not path.parent.is_dir():
+    try:
+        return nearest(path.name, [other.name for other in path.parent.iterdir()])
+    except OSError:
         return ""
-    return nearest(path.name, [other.name for other in path.parent.iterdir()])
 
 
 def _parse_text(text: str, reader: _Reader) -> Node | None:
