@@ -11,7 +11,6 @@ from rlf.spec.reading.layers import absolute
 from rlf.spec.reading.nodes import OVERRIDE, Node
 from rlf.spec.reading.reader import shown_path
 
-
 FORBIDDEN = "you have no permission to read it. Check those of the folders on the way, too."
 
 
