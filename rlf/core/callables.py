@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
+from traceback import walk_tb
 from types import ModuleType
 from typing import Annotated, Any
 
@@ -138,10 +139,17 @@ def import_fault(name: str, fault: BaseException) -> str:
     return f"cannot import {name!r}: {type(fault).__name__}: {fault}. {_explain_fix(name.rpartition(':')[0] or name)}"
 
 
+def find_own_line(error: BaseException) -> str | None:
+    """The last line of users' modules that an error passed through, as `file.py:7`; None where it passed none."""
+    own = {str(file) for file, _ in _IMPORTED.values()}
+    passed = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    return next((f"{Path(file).name}:{line}" for file, line in reversed(passed) if file in own), None)
+
+
 def missing_name(name: str, part: str, known: Sequence[str]) -> str:
     """The message for a callable that its module does not have."""
-    close = nearest(part, [each for each in known if not each.startswith("_")])
-    return f"{name!r}: {name.rpartition(':')[0]} has no {part!r}{close}. Define it, or correct the name after `:`."
+    close = nearest(part, [each for each in known if not each.startswith("_")]) or "."
+    return f"{name!r}: {name.rpartition(':')[0]} has no {part!r}{close} Define it, or correct the name after `:`."
 
 
 def _load_module_file(path: Path) -> ModuleType:

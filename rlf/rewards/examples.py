@@ -205,8 +205,9 @@ def _make_trial(term: Term, wanted: _Wanted, once: Scored, again: Scored) -> Tri
     score = once.scores[0]
     shortfalls = list(_list_shortfalls(wanted, score))
     if _compare_key(score) != _compare_key(again.scores[0]):
-        value = again.scores[0].value
-        shortfalls.append(f"a second time it was {'no value' if value is None else f'{value:g}'}")
+        other = again.scores[0]
+        shown = f"no value: {other.reason}" if other.value is None else f"{other.value:g}"
+        shortfalls.append(f"a second time it was {shown}")
     return Trial(term.name, wanted.what, wanted.words, score.value, score.reason, tuple(shortfalls))
 
 

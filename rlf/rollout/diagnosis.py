@@ -326,21 +326,22 @@ def _gold_cause(scored: Sequence[Scored], setting: Setting) -> Cause | None:
 
 
 def _constant(scored: Sequence[Scored]) -> Cause:
-    terms = "; ".join(f"{score.term} {score.contribution:g}" for score in scored[0].scores)
-    whole = (
-        "the reward is the same whatever the policy does"
-        if len(_distinct_rewards(scored)) == 1
-        else "every group's is one"
-    )
-    advice = "Try the terms with `rlf rewards attack SPEC`, and see that they separate good from bad trajectories."
-    return Cause(CauseKind.CONSTANT_REWARD, f"{whole} ({terms})", advice, 0)
+    terms = ", ".join(f"{score.term} {score.contribution:g}" for score in scored[0].scores)
+    if len(_distinct_rewards(scored)) == 1:
+        seen = f"the reward is the same whatever the policy does ({terms})"
+        advice = "Try the terms with `rlf rewards attack SPEC`, and see that they separate good from bad trajectories."
+    else:
+        seen = f"rewards differ between tasks, never between the rollouts of one (those of the first: {terms})"
+        advice = "Take tasks that the model sometimes solves, or more `rollout.num_generations`."
+    return Cause(CauseKind.CONSTANT_REWARD, seen, advice, 0)
 
 
 def _too_hard(scored: Sequence[Scored]) -> Cause | None:
     found = _showing(scored, lambda item: item.trajectory.answer is not None)
     if not found:
         return None
-    reasons = Counter(item.scores[0].reason for item in scored if item.scores and item.scores[0].reason)
+    answered = [scored[k] for k in found]
+    reasons = Counter(item.scores[0].reason for item in answered if item.scores and item.scores[0].reason)
     why = f", e.g. {quote(reasons.most_common(1)[0][0])}" if reasons else ""
     seen = f"{len(found)} of {len(scored)} gave an answer and none is right{why}"
     advice = "Start from a model that solves some of the questions, from easier questions, or from demonstrations."

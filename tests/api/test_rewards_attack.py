@@ -252,4 +252,4 @@ def test_without_a_verdict_the_terms_that_give_no_value_are_named(tmp_path: Path
     broken = '  - {kind: python, name: broken, callable: "own.py:broken", range: [0, 1]}\n'
     found = attacked(tmp_path, RIGHT + broken)
     assert not found.is_passed and not found.findings
-    assert "The right answer has no reward: term 'broken': ZeroDivisionError: division by zero." in found.verdict
+    assert "has no reward: term 'broken': ZeroDivisionError: division by zero (own.py:2)." in found.verdict

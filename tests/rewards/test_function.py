@@ -62,13 +62,14 @@ def test_a_task_without_answer_is_unscorable_where_a_term_needs_one(trajectory: 
 @pytest.mark.parametrize(
     ("function", "value", "reason"),
     [
-        ("fail", None, "ValueError: no such thing"),
+        ("fail", None, "ValueError: no such thing (functions.py:43)"),
         ("leave", None, "SystemExit: 3"),
         ("value", None, "returned None"),
         ("value", float("nan"), "nan is not a finite number"),
         ("value", float("-inf"), "-inf is not a finite number"),
         ("value", "0.5", "returned '0.5', which is not a number"),
-        ("value", [1.0], "TypeError"),
+        ("value", [1.0], "returned [1.0], which is not a number"),
+        ("one_for_all", 0.5, "returned 0.5, which is not a list of numbers"),
         ("two_columns", 3, "missing 1 required positional argument: 'hops'"),
     ],
 )

@@ -191,7 +191,7 @@ def test_a_range_makes_other_values_faults(own: Any) -> None:
 
 def test_an_async_function_that_exits_ends_neither_the_loop_nor_the_run(own: Any) -> None:
     scored = score(TrajectoryFacts(answer="x").trajectory(), own("leaves"))
-    assert (scored.scores[0].state, scored.scores[0].reason) == (ScoreState.FAULT, "SystemExit: 3")
+    assert (scored.scores[0].state, scored.scores[0].reason) == (ScoreState.FAULT, "SystemExit: 3 (own.py:43)")
 
 
 def test_a_call_that_nobody_waits_for_any_more_is_stopped_and_counted(own: Any) -> None:

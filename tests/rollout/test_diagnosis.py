@@ -168,3 +168,15 @@ def test_rewards_that_differ_without_a_success_name_the_terms_that_differ() -> N
     assert diagnose(shaped, Signal.NO_SUCCESS, SETTING).figures.endswith(
         "rewards differ by 'well_formed' only: nothing to learn success from"
     )
+
+
+def test_tasks_that_are_always_or_never_solved_are_not_a_reward_that_is_constant() -> None:
+    scored = [item(n, reward=float(n // 4), success=float(n // 4), result=ok("Fenpus"), reason="") for n in range(8)]
+    (cause,) = find_causes(scored, Signal.NO_DIFFERENCE, SETTING)
+    assert cause.seen.startswith("rewards differ between tasks, never between the rollouts of one (those of the first")
+
+
+def test_the_reason_of_wrong_answers_is_that_of_an_answer() -> None:
+    cut_off = [item(n, answer=None, result=ok("Bitbal lives in Fenpus."), reason="no answer") for n in range(5)]
+    (cause,) = find_causes([*cut_off, *items(result=ok("Bitbal lives in Fenpus."))[5:]], Signal.NO_DIFFERENCE, SETTING)
+    assert cause.seen == """3 of 8 gave an answer and none is right, e.g. "got 'unknown'\""""

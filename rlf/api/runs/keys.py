@@ -120,7 +120,7 @@ def read_key(reader: Reader, plans: Mapping[str, PlanValues], spec: str, key: st
     """The results of a key's values. Raises RlfError if no run of the spec has the key."""
     known = list(dict.fromkeys(name for plan in plans.values() for name in plan.values))
     if key not in known:
-        raise RlfError(f"key: got {key[:80]!r}; no run of {spec[:80]!r} has it{nearest(key, known)}.")
+        raise RlfError(f"key: got {key[:80]!r}; no run of {spec[:80]!r} has it{nearest(key, known) or '.'}")
     found = reader.latest_evaluations(list(plans))
     success = {run_id: one.metrics["success"] for run_id, one in found.items() if "success" in one.metrics}
     by_value: dict[str, list[str]] = {}

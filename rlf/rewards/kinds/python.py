@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from enum import StrEnum
 from inspect import Parameter
 from typing import Any, ClassVar, Literal
@@ -97,16 +97,32 @@ class _Caller:
         if self._shape is Shape.VERL and isinstance(value, Mapping):
             value = value.get("score")
         if self._shape is Shape.TRL and value is not None:
-            if len(value) != 1:
-                raise ValueError(f"{name} returned {len(value)} values for one completion")
-            value = value[0]
+            values = _read_list(name, value)
+            if len(values) != 1:
+                raise ValueError(f"{name} returned {len(values)} values for one completion")
+            value = values[0]
         if value is None:
             return Verdict(None, f"{name} returned None")
-        if isinstance(value, str | bytes):
-            raise TypeError(f"{name} returned {value[:80]!r}, which is not a number")
         if self._term.stage is Stage.TURN:
-            return Verdict(None, turn_values=tuple(None if each is None else float(each) for each in value))
-        return Verdict(float(value))
+            of_turns = _read_list(name, value)
+            return Verdict(
+                None, turn_values=tuple(None if each is None else _read_number(name, each) for each in of_turns)
+            )
+        return Verdict(_read_number(name, value))
+
+
+def _read_list(name: str, value: Any) -> list[Any]:
+    try:
+        return list(value)
+    except TypeError as fault:
+        raise TypeError(f"{name} returned {repr(value)[:80]}, which is not a list of numbers") from fault
+
+
+def _read_number(name: str, value: Any) -> float:
+    if not isinstance(value, str | bytes):
+        with suppress(TypeError, ValueError):
+            return float(value)
+    raise TypeError(f"{name} returned {repr(value)[:80]}, which is not a number")
 
 
 def _detect_shape(parameters: Mapping[str, Parameter]) -> Shape:
