@@ -237,13 +237,13 @@ def evaluations_view(report: EvaluationReport) -> Group:
     """The report for people: targets, each with a letter, then tables of their results, by kind and by term."""
     run_ids = list(dict.fromkeys(row.run_id for row in report.rows))
     letters = dict(zip(run_ids, _LETTERS, strict=False)) if len(run_ids) > 1 else {}
-    parts: list[Table | Text] = [*_show_legend(report.rows, letters), Text(), _main_table(report.rows, letters)]
-    if any(row.kinds for row in report.rows):
-        parts += [Text(), _kind_table(report.rows, letters)]
-    if any(row.solves for row in report.rows):
-        parts += [Text(), _solve_table(report.rows, letters)]
-    if any(len(row.terms) > 1 for row in report.rows):
-        parts += [Text(), _term_table(report.rows, letters)]
+    parts: list[Table | Text] = [*_show_legend(report.rows, letters)]
+    label = {"": [letters.get(row.run_id, "?") for row in report.rows]} if letters else {}
+    label["mode"] = [row.mode for row in report.rows]
+    for list_columns in (_list_figures, _list_kinds, _list_solves, _list_terms):
+        if columns := list_columns(report.rows):
+            table = label | columns
+            parts += [Text(), plain_table(tuple(table), zip(*table.values(), strict=True), left=("", "mode"))]
     lines = [*_failure_lines(report.rows), *map(_repeat_line, report.repeats)]
     return Group(*parts, *([Text()] if lines else []), *map(Text, lines))
 
@@ -255,16 +255,9 @@ def _show_legend(rows: Sequence[EvaluationRow], letters: Mapping[str, str]) -> I
         yield Text(f"{before}{visible(target)}  ", "bold").append(f"evaluation {run_id}", "dim not bold")
 
 
-def _label_columns(rows: Sequence[EvaluationRow], letters: Mapping[str, str]) -> dict[str, list[str]]:
-    """The columns that say of what a row is."""
-    label = {"": [letters.get(row.run_id, "?") for row in rows]} if letters else {}
-    return label | {"mode": [row.mode for row in rows]}
-
-
-def _main_table(rows: Sequence[EvaluationRow], letters: Mapping[str, str]) -> Table:
-    columns = _label_columns(rows, letters)
+def _list_figures(rows: Sequence[EvaluationRow]) -> dict[str, list[str]]:
     intervals = [None if row.low is None or row.high is None else (row.low, row.high) for row in rows]
-    columns["success (95 % CI)"] = [rate(row.success, each) for row, each in zip(rows, intervals, strict=True)]
+    columns = {"success (95 % CI)": [rate(row.success, each) for row, each in zip(rows, intervals, strict=True)]}
     for k in sorted({k for row in rows for k in row.pass_at if k > 1}):
         columns[f"pass@{k}"] = [rate(row.pass_at.get(k), None) for row in rows]
     for k in sorted({k for row in rows for k in row.pass_all if k > 1}):
@@ -279,44 +272,39 @@ def _main_table(rows: Sequence[EvaluationRow], letters: Mapping[str, str]) -> Ta
         "s each": [f"{row.seconds:.2f}" for row in rows],
         "time": [duration(row.total_s) for row in rows],
     }
-    if any(row.cost_usd for row in rows):
-        columns["cost"] = [dollars(row.cost_usd) for row in rows]
-    return _make_table(columns)
+    return columns | ({"cost": [dollars(row.cost_usd) for row in rows]} if any(row.cost_usd for row in rows) else {})
 
 
-def _kind_table(rows: Sequence[EvaluationRow], letters: Mapping[str, str]) -> Table:
-    columns = _label_columns(rows, letters)
+def _list_kinds(rows: Sequence[EvaluationRow]) -> dict[str, list[str]]:
+    columns: dict[str, list[str]] = {}
     for name in sorted({kind.kind for row in rows for kind in row.kinds}):
         found = [next((kind for kind in row.kinds if kind.kind == name), None) for row in rows]
         most = max(kind.num_questions for kind in found if kind is not None)
         columns[f"{visible(name)} ({most})"] = [
             "–" if kind is None else rate(kind.success, (kind.low, kind.high)) for kind in found
         ]
-    return _make_table(columns)
+    return columns
 
 
-def _solve_table(rows: Sequence[EvaluationRow], letters: Mapping[str, str]) -> Table:
+def _list_solves(rows: Sequence[EvaluationRow]) -> dict[str, list[str]]:
     """Solve-F1 with precision and recall, over all and by kind: precision never stands alone."""
-    columns = _label_columns(rows, letters)
-    for name in sorted({name.removeprefix("f1") for row in rows for name in row.solves if name.startswith("f1")}):
-        columns[visible(name.removeprefix("/")) or "Solve-F1 (P, R)"] = [
+    names = sorted({name.removeprefix("f1") for row in rows for name in row.solves if name.startswith("f1")})
+    return {
+        visible(name.removeprefix("/")) or "Solve-F1 (P, R)": [
             f"{row.solves['f1' + name]:.3f} ({row.solves['p' + name]:.2f}, {row.solves['r' + name]:.2f})"
             if "f1" + name in row.solves
             else "–"
             for row in rows
         ]
-    return _make_table(columns)
+        for name in names
+    }
 
 
-def _term_table(rows: Sequence[EvaluationRow], letters: Mapping[str, str]) -> Table:
-    columns = _label_columns(rows, letters)
-    for term in dict.fromkeys(term for row in rows for term in row.terms):
-        columns[visible(term)] = [decimal(row.terms.get(term)) for row in rows]
-    return _make_table(columns)
-
-
-def _make_table(columns: dict[str, list[str]]) -> Table:
-    return plain_table(tuple(columns), zip(*columns.values(), strict=True), left=("", "mode"))
+def _list_terms(rows: Sequence[EvaluationRow]) -> dict[str, list[str]]:
+    """Each term's mean, where there are several."""
+    terms = dict.fromkeys(term for row in rows for term in row.terms)
+    several = any(len(row.terms) > 1 for row in rows)
+    return {visible(term): [decimal(row.terms.get(term)) for row in rows] for term in terms} if several else {}
 
 
 def _failure_lines(rows: Sequence[EvaluationRow]) -> Iterator[str]:

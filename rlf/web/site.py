@@ -98,9 +98,11 @@ class Site:
         kept: dict[Hashable, T] = {} if opened is None else opened.kept
         found = kept.get(key)
         if found is None:
-            while len(kept) >= _MAX_KEPT:
-                kept.pop(next(iter(kept)), None)
-            found = kept[key] = make()
+            found = make()
+            with self._lock:
+                while len(kept) >= _MAX_KEPT:
+                    del kept[next(iter(kept))]
+                kept[key] = found
         return found
 
     @property

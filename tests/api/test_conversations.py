@@ -182,6 +182,15 @@ def test_an_answer_that_was_cut_off_hides_nothing_of_the_next_one(monkeypatch):
     assert [item.text for item in shown] == ["One and", " two."]
 
 
+def test_a_failure_at_the_end_of_a_session_is_told(monkeypatch):
+    async def fail(self):
+        raise RlfError("a tool did not close")
+
+    monkeypatch.setattr("rlf.api.chat.conversation.Conversation.close", fail)
+    with pytest.raises(RlfError, match="did not close"), talking("builtin:tiny"):
+        pass
+
+
 def test_what_is_no_call_that_can_be_run_is_shown_with_its_correction():
     def unreadable(messages):
         calls = [{"id": "c", "type": "function", "function": {"name": "search", "arguments": "{query"}}]

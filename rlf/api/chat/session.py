@@ -75,7 +75,9 @@ class Session:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._end_life()
+        failure = self._end_life()
+        if failure is not None and error is None:
+            raise failure
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of the work. Ctrl-C cancels it, and is raised when it has ended or at a second Ctrl-C."""
@@ -108,13 +110,16 @@ class Session:
                 raise
             self._opened.set_exception(error)
 
-    def _end_life(self) -> None:
+    def _end_life(self) -> BaseException | None:
+        """Closes everything; returns the failure of closing."""
+        failure = None
         if self._stop is not None and self._living is not None:
             self._loop.call_soon_threadsafe(self._stop.set)
-            self._living.exception()
+            failure = self._living.exception()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+        return failure
 
 
 @asynccontextmanager

@@ -232,10 +232,13 @@ def page_notices(spec: RunSpec, runs_folder: Path) -> list[Notice]:
     """The page of the last attack on a spec's present world, as a notice of a run; none without one."""
     if spec.env is None or not (runs_folder / _PAGES).is_dir():
         return []
+    file = _page_file(spec, runs_folder)
     try:
-        page = json.loads(_page_file(spec, runs_folder).read_text(encoding="utf-8"))
-    except OSError:
+        page = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
         return []
+    except (OSError, ValueError) as error:
+        return [Notice("warning", f"{file}: the page of the last attack cannot be read: {error}", {})]
     failed = [verdict["name"] for verdict in page["verdicts"] if verdict["sign"] == Sign.FAILED]
     found = f"fails on {', '.join(failed)}" if failed else "no point failed"
     level: Literal["info", "warning"] = "warning" if failed else "info"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from rlf.api.evaluation.prepare import Prepared, prepare
 from rlf.api.evaluation.spool import Spool
 from rlf.api.lineage import check_runs_folder, open_lineage
 from rlf.api.running.budgets import BudgetSpent, open_budget
-from rlf.api.running.drive import run_owned
+from rlf.api.running.drive import recording_failure, run_owned
 from rlf.api.running.provenance import code_patch, hide_secrets, made_here, recorded_files
 from rlf.api.running.restoring import Places, source_texts
 from rlf.api.targets import NO_TARGET
@@ -25,7 +25,6 @@ from rlf.core.errors import RlfError
 from rlf.core.ids import new_run_id
 from rlf.core.inside import run_folder
 from rlf.endpoints import EndpointSpec
-from rlf.lineage.lease import LeaseLost
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.records import EVALUATION, FileRecord, ParentKind, RunRecord
@@ -97,7 +96,9 @@ def evaluate(
         prepared = [stack.enter_context(prepare(name, asked, runs_folder=runs_folder)) for name in names]
         if endpoint is not None:
             prepared.append(stack.enter_context(prepare(None, asked, runs_folder=runs_folder, endpoint=endpoint)))
-        store = stack.enter_context(_open_store(prepared, runs_folder))
+        url = prepared[0].plan.spec.lineage.url
+        store = stack.enter_context(open_lineage(runs_folder, create=True, url=url))
+        hide_secrets(store, [item.plan for item in prepared])
         run_ids, originals, ends = list[str](), dict[str, str](), list[RunFinished]()
         for item in prepared:
             run_id, end = _evaluate_one(store, item, runs_folder, command, show)
@@ -118,13 +119,6 @@ def _evaluate_one(
     loaded = load(prepared)  # before anything is written: it may fail
     run_id, over = _register_evaluation(store, prepared, runs_folder, command, show)
     return run_id, _drive_evaluation(store, run_id, prepared, loaded, over, runs_folder, show)
-
-
-@contextmanager
-def _open_store(prepared: Sequence[Prepared], runs_folder: Path) -> Iterator[Store]:
-    with open_lineage(runs_folder, create=True, url=prepared[0].plan.spec.lineage.url) as store:
-        hide_secrets(store, [item.plan for item in prepared])
-        yield store
 
 
 def _register_evaluation(
@@ -220,7 +214,8 @@ def _drive_evaluation(
         traffic = Traffic(redact=store.redactor.text, meter=budget.meter)
         work = partial(play, prepared, loaded, over=over, spool=spool, traffic=traffic, emit=emit, show=show)
         try:
-            asyncio.run(run_owned(store, run_id, budget, recorder, work, None, run_folder(runs_folder, run_id)))
+            with recording_failure(recorder, lambda: step):
+                asyncio.run(run_owned(store, run_id, budget, recorder, work, None, run_folder(runs_folder, run_id)))
             status = RunStatus.FAILED if unscored else RunStatus.FINISHED
             ended = RunFinished(status, step, "; ".join(unscored) or None)
         except KeyboardInterrupt:
@@ -228,14 +223,6 @@ def _drive_evaluation(
         except BudgetSpent as stop:
             spent = str(stop).partition(". ")[0]
             ended = RunFinished(RunStatus.INTERRUPTED, step, f"{spent}. Set a larger `limits.max_usd=N` to continue")
-        except BrokenPipeError:  # nobody reads what is printed any more
-            recorder(RunFinished(RunStatus.INTERRUPTED, step, "its output pipe was closed"))
-            raise
-        except LeaseLost:
-            raise
-        except BaseException as failure:
-            recorder(RunFinished(RunStatus.FAILED, step, str(failure) or type(failure).__name__))
-            raise
         emit(ended)
     if ended.status is not RunStatus.INTERRUPTED:
         spool.remove()

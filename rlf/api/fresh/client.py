@@ -80,9 +80,10 @@ class FreshProcesses:
         if kept is not None and kept.state == state and state is not None and time.monotonic() - kept.at_s < _KEEP_S:
             return kept.answer
         answer = self.call(task, deadline_s=deadline_s, **arguments)
-        while len(self._kept) >= _MAX_KEPT:
-            self._kept.pop(next(iter(self._kept)), None)
-        self._kept[key] = _Kept(state, time.monotonic(), answer)
+        with self._lock:
+            while len(self._kept) >= _MAX_KEPT:
+                del self._kept[next(iter(self._kept))]
+            self._kept[key] = _Kept(state, time.monotonic(), answer)
         return answer
 
     def _look(self) -> frozenset[tuple[str, int, int]] | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -85,21 +86,17 @@ def drive(store: Store, plan: Plan, engine: EngineRun, sink: RunSink, info: RunI
     with Recorder(store, info.run_id, budget.unrecorded, is_played=budget.is_played) as recorder, tracking:
         sink.recorder, sink.tracking = recorder, tracking
         try:
-            sink.shown = view(info)
-            for event in sink.opening:
-                sink(event)
-            asyncio.run(run_owned(store, info.run_id, budget, recorder, engine.run, engine.leave_job, info.folder))
+            with recording_failure(recorder, lambda: engine.step):
+                sink.shown = view(info)
+                for event in sink.opening:
+                    sink(event)
+                asyncio.run(run_owned(store, info.run_id, budget, recorder, engine.run, engine.leave_job, info.folder))
             status = RunStatus.FINISHED
         except KeyboardInterrupt:
             status, error = RunStatus.INTERRUPTED, stops.reason()
         except BudgetSpent as stop:
             status, error = RunStatus.INTERRUPTED, str(stop).replace("RUN", info.run_id, 1)
             spent = error
-        except BrokenPipeError:  # nobody reads what the view prints any more
-            recorder(RunFinished(RunStatus.INTERRUPTED, engine.step, "its output pipe was closed"))
-            raise
-        except LeaseLost:
-            raise
         except HealthStop as stop:
             verdict = _report_verdict(store, sink, info)
             recorder(RunFinished(RunStatus.FAILED, stop.alarms[0].step, str(stop)))
@@ -108,14 +105,26 @@ def drive(store: Store, plan: Plan, engine: EngineRun, sink: RunSink, info: RunI
             if since:
                 drop_checkpoints(store, info.run_id, info.folder, from_step=min(since))
             raise HealthStop(stop.alarms, verdict) from stop
-        except BaseException as failure:
-            recorder(RunFinished(RunStatus.FAILED, engine.step, str(failure) or type(failure).__name__))
-            raise
         verdict = _report_verdict(store, sink, info)
         sink(RunFinished(status, engine.step, error))
     if spec.lineage.keep is not None and status is RunStatus.FINISHED:
         thin(store, info.run_id, parse_keep(spec.lineage.keep))
     return RunOutcome(info.run_id, status, engine.step, verdict, spent)
+
+
+@contextmanager
+def recording_failure(recorder: Recorder, step: Callable[[], int]) -> Iterator[None]:
+    """Records how a run ended that the block ends by an error of its own, which is raised again."""
+    try:
+        yield
+    except (KeyboardInterrupt, BudgetSpent, HealthStop, LeaseLost):  # the caller's to record, or another process's
+        raise
+    except BrokenPipeError:  # nobody reads what is printed any more
+        recorder(RunFinished(RunStatus.INTERRUPTED, step(), "its output pipe was closed"))
+        raise
+    except BaseException as failure:
+        recorder(RunFinished(RunStatus.FAILED, step(), str(failure) or type(failure).__name__))
+        raise
 
 
 def _report_verdict(store: Store, sink: RunSink, info: RunInfo) -> Verdict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -91,7 +92,7 @@ def view_comparison(reader: Reader, names: Sequence[str], mode: str | None) -> C
 def _arm_curves(arm: Arm) -> ArmCurves:
     members = []
     for member in arm.members:
-        steps = list(member.steps)[:: -max(1, len(member.steps) // _STEPS)][::-1]
+        steps = list(member.steps)[:: -max(1, math.ceil(len(member.steps) / _STEPS))][::-1]
         names = sorted({name for step in steps for name in step.metrics})
         values = {name: tuple(step.metrics.get(name) for step in steps) for name in names}
         numbers = tuple(step.step for step in steps)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -37,14 +38,18 @@ def certified(spec: RunSpec, chat: ChatFormat, runs_folder: Path | None = None) 
     from rlf.rollout.certificate import Certificate, certify
 
     name, tools = format_name(spec, chat), spec.shown_tools
-    system = spec.data.train.system
+
+    def play() -> Certificate:
+        history, system = spec.chat.history, spec.data.train.system
+        return certify(chat, name, tools, history=history, system=system, speaks=_world_speaks(spec))
+
     if runs_folder is None:
-        return certify(chat, name, tools, history=spec.chat.history, system=system, speaks=_world_speaks(spec))
+        return play()
     file = runs_folder / _FOLDER / f"{_certificate_key(spec, chat, name, tools)}.json"
-    if file.is_file():
+    with suppress(OSError, ValueError, LookupError, TypeError):  # not there, or damaged
         stored = json.loads(file.read_text(encoding="utf-8"))
         return Certificate(**stored | {key: tuple(stored[key]) for key in ("checks", "differences")})
-    certificate = certify(chat, name, tools, history=spec.chat.history, system=system, speaks=_world_speaks(spec))
+    certificate = play()
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_suffix(f".{os.getpid()}")
     draft.write_text(json.dumps(asdict(certificate)), encoding="utf-8")

@@ -48,17 +48,12 @@ def tools_of_files(
 ) -> list[tuple[Path, ToolDeclaration]]:
     """The same, each with the file that was named for it. What imported modules print goes to stderr."""
     forget_edited()
-    with redirect_stdout(sys.stderr):
-        return _tools_of_files(files, texts or {})
-
-
-def _tools_of_files(files: Sequence[Path], texts: Mapping[Path, str]) -> list[tuple[Path, ToolDeclaration]]:
-    found: list[tuple[Path, ToolDeclaration]] = []
-    faults: list[Fault] = []
+    found, faults = list[tuple[Path, ToolDeclaration]](), list[Fault]()
     for file in files or sorted(_FOLDER.glob("*.yaml")):
+        known = [tool for _, tool in found]
         try:
-            known = [tool for _, tool in found]
-            found += [(file, tool) for tool in _load_tool_file(file, texts) if tool not in known]
+            with redirect_stdout(sys.stderr):
+                found += [(file, tool) for tool in _load_tool_file(file, texts or {}) if tool not in known]
         except SpecError as error:
             faults += error.faults
     if faults:

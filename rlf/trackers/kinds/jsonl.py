@@ -23,10 +23,10 @@ class JsonlTracker(Tracker):
     def open(self, run: Tracked) -> TrackerWriter:
         """Opens the file; a resume drops the lines of the steps that it does again."""
         path = run.folder / FILE
-        kept = _lines_before(path, run.first_step)
-        file = path.open("w", encoding="utf-8")
-        file.writelines(kept)
-        writer = _Writer(file)
+        draft = path.with_suffix(".draft")
+        draft.write_text("".join(_lines_before(path, run.first_step)), encoding="utf-8")
+        draft.replace(path)  # a kill at any moment leaves the old lines or the kept ones
+        writer = _Writer(path.open("a", encoding="utf-8"))
         writer.line("run", run.first_step - 1, run_id=run.run_id, spec=dict(run.spec))
         return writer
 
