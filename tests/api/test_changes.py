@@ -44,6 +44,7 @@ def edit(path: Path, old: str, new: str) -> None:
     ("name", "old", "new", "shown"),
     [
         ("search.py", "answer(query)", "answer('')", ["code search.py", "-    return words.answer(query)"]),
+        ("search.py", "import words", "++len('ab')\nimport words", ["+++len('ab')"]),
         ("train.jsonl", "Here 3", "There 3", ["data train.jsonl", "+{", "There 3"]),
     ],
 )

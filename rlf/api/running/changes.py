@@ -215,4 +215,4 @@ def _with_lines(change: InputChange, file: FileRecord, reader: Reader, places: P
     new = reader.store.redactor.text(places.read_text(file) or "")
     (old,) = kept.values()
     lines = difflib.unified_diff(old.splitlines(), new.splitlines(), n=0, lineterm="")
-    return replace(change, lines=tuple(line for line in lines if not line.startswith(("---", "+++"))))
+    return replace(change, lines=tuple(lines)[2:])  # the first two name files
