@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from rlf.core.timers import Deadline, Timers
-from rlf.environments.kind import EnvSpec, WorldMaker
+from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.state import describe_difference, hash_state, plain_state
 from rlf.environments.world import Step, World
 from rlf.tools.execution.detached import Detached
@@ -37,7 +37,7 @@ class WorldEpisode:
         seed: int,
         *,
         speaks: bool,
-        maker: WorldMaker,
+        make: MakeWorld,
         permits: asyncio.Semaphore,
         detached: Detached,
         timers: Timers,
@@ -52,7 +52,7 @@ class WorldEpisode:
             redact: strikes secrets out of what the world says.
             forget: called with the episode when it is closed, and with what went wrong then.
         """
-        self._spec, self._task, self._seed, self._maker = spec, task, seed, maker
+        self._spec, self._task, self._seed, self._make = spec, task, seed, make
         self._permits, self._detached, self._timers = permits, detached, timers
         self._redact, self._forget = redact, forget
         self._names = frozenset(tool.name for tool in spec.tools)
@@ -102,7 +102,7 @@ class WorldEpisode:
         return observation
 
     async def _start(self) -> str | None:
-        world = self._world = await self._maker.make()
+        world = self._world = await self._make()
         said = await world.reset(self._task, self._seed)
         if world.shows_state:
             self._state = plain_state(await world.state())

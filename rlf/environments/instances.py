@@ -60,15 +60,9 @@ def read_answer(stand_in: StandIn, answer: Mapping[str, Any]) -> Any:
     return answer["value"]
 
 
-class ClassMaker:
-    """Makes worlds of a class."""
-
-    def __init__(self, place: Place) -> None:
-        self._place = place
-
-    async def make(self) -> World:
-        """A world of an instance of its own."""
-        return ClassWorld(await self._place.make(), self._place)
+async def make_class_world(place: Place) -> World:
+    """A world of a class, with an instance of its own."""
+    return ClassWorld(await place.make(), place)
 
 
 def asynchronous_methods(made_by: Callable[..., Any]) -> frozenset[str]:

@@ -6,9 +6,9 @@ A kind is one file of `rlf.environments.kinds`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import Field, PrivateAttr
 
@@ -39,12 +39,8 @@ class EnvLimits(StrictModel):
     """Longest result of a call that the model is shown, the marker of a cut included."""
 
 
-class WorldMaker(Protocol):
-    """Makes the worlds of an open kind."""
-
-    async def make(self) -> World:
-        """A new world, which is then reset once. Counts as a part of the reset."""
-        ...
+MakeWorld = Callable[[], Coroutine[Any, Any, World]]
+"""Makes a new world of an open kind, which is then reset once. Counts as a part of the reset."""
 
 
 class EnvSpec(Kind, ABC, allow_inf_nan=False):
@@ -129,7 +125,7 @@ class EnvSpec(Kind, ABC, allow_inf_nan=False):
         return self
 
     @abstractmethod
-    def open(self) -> AbstractAsyncContextManager[WorldMaker]:
+    def open(self) -> AbstractAsyncContextManager[MakeWorld]:
         """Opens what all worlds of a run share, and releases it at the end of the context. Raises RlfError."""
 
 

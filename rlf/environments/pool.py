@@ -17,7 +17,7 @@ from rlf.core import RlfError, derive_seed
 from rlf.core.meter import Meter
 from rlf.core.timers import Timers
 from rlf.environments.episode import WorldEpisode
-from rlf.environments.kind import EnvSpec, WorldMaker
+from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.execution.detached import Detached
 from rlf.tools.failure import ToolFailure
@@ -57,14 +57,14 @@ class WorldPool:
         self._close_faults: Counter[str] = Counter()
         self._permits = asyncio.Semaphore(spec.limits.max_concurrency)
         self._stack = AsyncExitStack()
-        self._maker: WorldMaker | None = None
+        self._make: MakeWorld | None = None
         self._speaks = False
         self.declarations = tuple(self._declare(tool) for tool in spec.tools)
         """The tools of the worlds, for the executor."""
 
     async def __aenter__(self) -> Self:
         """Opens what all worlds share. Raises RlfError."""
-        self._maker = await self._stack.enter_async_context(self.spec.open())
+        self._make = await self._stack.enter_async_context(self.spec.open())
         self._speaks = self.spec.speaks
         self._detached, self._timers = Detached(), Timers()
         return self
@@ -128,14 +128,14 @@ class WorldPool:
                 logger.warning("world %s: close: %s", self.spec.kind, fault)
 
     def _open(self, trajectory_id: str, task: Task) -> WorldEpisode:
-        assert self._maker is not None, "the pool is not entered"
+        assert self._make is not None, "the pool is not entered"
         assert trajectory_id not in self._episodes, f"trajectory {trajectory_id} has a world already"
         episode = self._episodes[trajectory_id] = WorldEpisode(
             self.spec,
             task,
             derive_seed(self._seed, "world", task.id),
             speaks=self._speaks,
-            maker=self._maker,
+            make=self._make,
             permits=self._permits,
             detached=self._detached,
             timers=self._timers,

@@ -43,7 +43,7 @@ class Bench:
 
     def __init__(self, subject, worlds):
         self.subject, self.worlds, self.closed = subject, worlds, []
-        make = worlds._maker.make
+        make = worlds._make
 
         async def counted():
             world = await make()
@@ -57,7 +57,7 @@ class Bench:
             world.close = close_counted
             return world
 
-        worlds._maker.make = counted
+        worlds._make = counted
 
     def open(self, name):
         return self.worlds.open(name, self.subject.task)

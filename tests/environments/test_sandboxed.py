@@ -104,8 +104,8 @@ def test_a_class_in_a_sandbox_is_a_world_that_this_process_never_imports(env, tm
 
 def test_a_snapshot_of_a_sandboxed_instance_goes_on_in_another(env):
     async def go():
-        async with EnvSpec.model_validate(env).open() as maker:
-            world, fork = await maker.make(), await maker.make()
+        async with EnvSpec.model_validate(env).open() as make:
+            world, fork = await make(), await make()
             await world.reset(Task("t", (), columns={"answer": 7}), 0)
             await world.call(ToolCall("note", {"number": 4}))
             await fork.restore(await world.snapshot())

@@ -101,8 +101,8 @@ def test_a_snapshot_goes_on_as_the_world_that_it_was_taken_from(env):
     spec = EnvSpec.model_validate(env)
 
     async def go():
-        async with spec.open() as maker:
-            world, fork = await maker.make(), await maker.make()
+        async with spec.open() as make:
+            world, fork = await make(), await make()
             await world.reset(TASK, 0)
             await world.call(ToolCall("cancel", {"number": "12"}))
             await fork.restore(pickle.loads(pickle.dumps(await world.snapshot())))

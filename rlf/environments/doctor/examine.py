@@ -14,7 +14,7 @@ from rlf.environments.doctor.panel import panel
 from rlf.environments.doctor.playing import Action, Bench, GoldFault, Played, Policy, first_difference, follow
 from rlf.environments.doctor.verdicts import Page, Ranges, Sign, Verdict
 from rlf.environments.episode import CLOSE_S, describe_late
-from rlf.environments.kind import EnvLimits, WorldMaker
+from rlf.environments.kind import EnvLimits, MakeWorld
 from rlf.environments.world import World
 from rlf.tools.execution.detached import Detached
 from rlf.tools.failure import ToolFailure
@@ -181,9 +181,9 @@ async def _deadlines(subject: Subject) -> tuple[Sign, str]:
 async def _close(subject: Subject) -> tuple[Sign, str]:
     """A world closes, also one that was never reset."""
     detached, reset_s = Detached(), subject.bench.spec.limits.reset_s
-    async with subject.bench.spec.open() as maker:
+    async with subject.bench.spec.open() as make:
         for is_reset in (False, True):
-            world = await _ask(maker.make(), reset_s, "to be made")
+            world = await _ask(make(), reset_s, "to be made")
             if is_reset:
                 await detached.fault_of(world.reset(subject.tasks[0], 0), reset_s, "reset")
             if (fault := await detached.fault_of(world.close(), CLOSE_S, "close")) is not None:
@@ -209,9 +209,9 @@ async def _ask(work: Coroutine[Any, Any, T], limit_s: float, what: str) -> T:
 
 
 @asynccontextmanager
-async def _made(maker: WorldMaker, limits: EnvLimits) -> AsyncIterator[World]:
+async def _made(make: MakeWorld, limits: EnvLimits) -> AsyncIterator[World]:
     """A world outside of an episode, which is closed however it closes."""
-    world = await _ask(maker.make(), limits.reset_s, "to be made")
+    world = await _ask(make(), limits.reset_s, "to be made")
     try:
         yield world
     finally:
@@ -221,13 +221,13 @@ async def _made(maker: WorldMaker, limits: EnvLimits) -> AsyncIterator[World]:
 async def _snapshot(subject: Subject) -> tuple[Sign, str]:
     """A fork, taken before each action of a solution, continues as the world that it was taken from."""
     actions, limits = subject.golds[0] or (), subject.bench.spec.limits
-    async with subject.bench.spec.open() as maker, _made(maker, limits) as world:
+    async with subject.bench.spec.open() as make, _made(make, limits) as world:
         await _ask(world.reset(subject.tasks[0], 0), limits.reset_s, "reset")
         for at in range(len(actions) + 1):
             taken = await _ask(world.snapshot(), limits.step_s, "snapshot")
             if taken is None:
                 return _UNKNOWN, "it has no snapshots; forks repeat the calls instead"
-            async with _made(maker, limits) as twin:
+            async with _made(make, limits) as twin:
                 await _ask(twin.restore(taken), limits.reset_s, "restore")
                 if difference := await _compare(world, twin, actions[at : at + 1], limits):
                     return _FAILED, f"a fork after {at} actions: {difference}"

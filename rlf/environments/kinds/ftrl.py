@@ -20,7 +20,7 @@ from rlf.core import RlfError
 from rlf.core.hashing import hash_bytes, hash_json
 from rlf.core.remember import MIN_BYTES, remember, stamp_file
 from rlf.data.source import read_rows
-from rlf.environments.kind import EnvSpec, WorldMaker
+from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.sandboxes import Sessions, complain_of_level, open_sessions
 from rlf.environments.workers import ftrl_tools
 from rlf.environments.world import Step, World
@@ -132,10 +132,14 @@ class FtrlEnv(EnvSpec):
         )
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[WorldMaker]:
+    async def open(self) -> AsyncIterator[MakeWorld]:
         """Starts the sandbox. Raises RlfError with every reason where no level holds."""
         async with open_sessions(self.sandbox, self.limits) as sessions:
-            yield _Maker(sessions)
+
+            async def make() -> World:
+                return _FtrlWorld(sessions)
+
+            yield make
 
 
 def _read_column(values: Mapping[str, Any], name: str) -> Any:
@@ -163,19 +167,8 @@ def _describe_complaint(tool: str, source: str | None) -> str:
     return "" if tool in names else f"the source of the tool {tool!r} defines no function of that name"
 
 
-class _Maker:
-    """Gives each world a session of the sandbox."""
-
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
-
-    async def make(self) -> World:
-        """A world whose session begins at its reset."""
-        return _FtrlWorld(self._sessions)
-
-
 class _FtrlWorld(World):
-    """The tools of one row."""
+    """The tools of one row, in a session that begins at the reset."""
 
     ends_when_cancelled = True
 

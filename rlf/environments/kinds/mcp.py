@@ -19,7 +19,7 @@ from rlf.core import nearest
 from rlf.core.hashing import hash_json
 from rlf.core.models import StrictModel
 from rlf.environments.filling import fill
-from rlf.environments.kind import EnvSpec, WorldMaker
+from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.world import Step, World
 from rlf.tools.failure import ToolFailure
 from rlf.tools.mcp.listing import known_listing, list_ahead, listing_of
@@ -147,13 +147,13 @@ class McpEnv(EnvSpec):
         return hash_json([self.server.identity(), calls, self.key, self.shown])
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[WorldMaker]:
+    async def open(self) -> AsyncIterator[MakeWorld]:
         """Loads the SDK; with a key also opens the sessions that worlds share."""
         await asyncio.to_thread(import_module, "rlf.tools.mcp.runtime")
         await list_ahead(self.in_folder(self._common_folder))
         maker = _Maker(self)
         try:
-            yield maker
+            yield maker.make
         finally:
             await maker.close()
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import Field
 
 from rlf.core.hashing import hash_json
-from rlf.core.meter import Meter
 from rlf.endpoints import EndpointFailure, EndpointSpec, SamplingSpec
 from rlf.endpoints.template import Template, TemplateText
-from rlf.environments.kind import EnvSpec, WorldMaker
+from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.world import Step, World
 from rlf.tools.failure import ToolFailure
 from rlf.types import Outcome, Task, ToolCall, ToolDescription
@@ -92,33 +91,26 @@ class ModelEnv(EnvSpec):
         return self if self.world is None else self.model_copy(update={"world": self.world.contained()})
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[WorldMaker]:
+    async def open(self) -> AsyncIterator[MakeWorld]:
         """Looks whether any of the endpoints answers, and opens the world."""
         from rlf.endpoints.pool import open_pool
 
         async with AsyncExitStack() as stack:
             pool = await open_pool(self.endpoints)
             stack.push_async_callback(pool.close)
-            inner = None if self.world is None else await stack.enter_async_context(self.world.open())
-            yield _Maker(self, pool, inner, self.meter)
+            make_inner = None if self.world is None else await stack.enter_async_context(self.world.open())
 
+            async def make() -> World:
+                return _ModelWorld(self, pool, None if make_inner is None else await make_inner())
 
-class _Maker:
-    """Makes conversations with one model, each over a world of its own."""
-
-    def __init__(self, spec: ModelEnv, pool: EndpointPool, inner: WorldMaker | None, meter: Meter) -> None:
-        self.spec, self.pool, self.meter, self._inner = spec, pool, meter, inner
-
-    async def make(self) -> World:
-        """A conversation that has not begun."""
-        return _ModelWorld(self, None if self._inner is None else await self._inner.make())
+            yield make
 
 
 class _ModelWorld(World):
     """One conversation."""
 
-    def __init__(self, maker: _Maker, inner: World | None) -> None:
-        self._maker, self._spec, self._inner = maker, maker.spec, inner
+    def __init__(self, spec: ModelEnv, pool: EndpointPool, inner: World | None) -> None:
+        self._spec, self._pool, self._inner = spec, pool, inner
         self._messages: list[Mapping[str, Any]] = []
         """As the model that plays the user sees it: the policy's words are its user's."""
         self._seed = 0
@@ -157,9 +149,8 @@ class _ModelWorld(World):
         if sampling.seed is not None:
             sampling = sampling.model_copy(update={"seed": (sampling.seed + self._seed) % 2**31})
         try:
-            answer = await self._maker.pool.chat(
-                self._messages, Caller(spec.limits.step_s, self._maker.meter), sampling=sampling
-            )
+            caller = Caller(spec.limits.step_s, spec.meter)
+            answer = await self._pool.chat(self._messages, caller, sampling=sampling)
         except EndpointFailure as failure:
             words = f"the model that plays the user: {failure.outcome}: {failure.text}"
             raise ToolFailure(Outcome.INFRA, words) from failure

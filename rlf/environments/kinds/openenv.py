@@ -6,6 +6,7 @@ import json
 import urllib.request
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
@@ -14,7 +15,7 @@ from rlf.core import RlfError
 from rlf.core.foreign import about_to_run
 from rlf.core.hashing import hash_json
 from rlf.environments.filling import fill
-from rlf.environments.kind import EnvSpec, WorldMaker
+from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.world import Step, World
 from rlf.tools.failure import ToolFailure
 from rlf.types import Outcome, Task, ToolCall, ToolDescription
@@ -114,32 +115,26 @@ class OpenEnvEnv(EnvSpec):
         return hash_json([self.url, dict(self.reset), self.tool, self.text])
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[WorldMaker]:
+    async def open(self) -> AsyncIterator[MakeWorld]:
         """Opens the client that all sessions share."""
         import aiohttp
 
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(connector=connector) as client:
-            yield _Maker(self, client)
+            yield partial(_make_world, self, client)
 
 
-class _Maker:
-    """Opens a WebSocket for each world."""
+async def _make_world(spec: OpenEnvEnv, client: ClientSession) -> World:
+    """A world with a WebSocket of its own, which is a session."""
+    import aiohttp
 
-    def __init__(self, spec: OpenEnvEnv, client: ClientSession) -> None:
-        self._spec, self._client = spec, client
-
-    async def make(self) -> World:
-        """A world with a session of its own."""
-        import aiohttp
-
-        url = f"{self._spec.url.rstrip('/')}/ws"
-        try:
-            socket = await self._client.ws_connect(url, max_msg_size=_MAX_MESSAGE_BYTES)
-        except aiohttp.WSServerHandshakeError as fault:
-            words = f"{url}: the server holds no sessions (HTTP {fault.status}); plain HTTP would step a fresh world"
-            raise RuntimeError(words) from fault
-        return _OpenEnvWorld(self._spec, socket)
+    url = f"{spec.url.rstrip('/')}/ws"
+    try:
+        socket = await client.ws_connect(url, max_msg_size=_MAX_MESSAGE_BYTES)
+    except aiohttp.WSServerHandshakeError as fault:
+        words = f"{url}: the server holds no sessions (HTTP {fault.status}); plain HTTP would step a fresh world"
+        raise RuntimeError(words) from fault
+    return _OpenEnvWorld(spec, socket)
 
 
 class _OpenEnvWorld(World):

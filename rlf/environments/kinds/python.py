@@ -6,6 +6,7 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -17,8 +18,8 @@ from rlf.core.callables import CallableName, is_async, load_callable, source_has
 from rlf.core.definitions import read_class
 from rlf.core.hashing import hash_json, hash_path
 from rlf.environments.classes import describe_methods, missing_columns, sets_reward, tool_names
-from rlf.environments.instances import ClassMaker, OwnProcess, asynchronous_methods
-from rlf.environments.kind import EnvSpec, WorldMaker
+from rlf.environments.instances import OwnProcess, asynchronous_methods, make_class_world
+from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.processes import ClassProcesses
 from rlf.environments.sandboxes import ClassSandbox, complain_of_level, open_sessions
 from rlf.sandbox import SandboxSpec
@@ -142,20 +143,20 @@ class PythonEnv(EnvSpec):
         return self.model_copy(update={"isolation": Isolation.PROCESS})
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[WorldMaker]:
+    async def open(self) -> AsyncIterator[MakeWorld]:
         """Imports the class; its instances share a pool of threads, the process that theirs are forked from, or a
         sandbox."""
         made_by = self._made_by
         if self.isolation is Isolation.PROCESS:
             async with ClassProcesses(self.callable, made_by, self.args, memory_mb=self.memory_mb) as processes:
-                yield ClassMaker(processes)
+                yield partial(make_class_world, processes)
             return
         if self.isolation is Isolation.SANDBOX:
             async with open_sessions(self.sandbox or SandboxSpec(), self.limits) as sessions:
-                yield ClassMaker(ClassSandbox(sessions, self.callable, made_by, self.args))
+                yield partial(make_class_world, ClassSandbox(sessions, self.callable, made_by, self.args))
             return
         if self.isolation is Isolation.INLINE:
-            yield ClassMaker(OwnProcess(made_by, self.args, None, self.tools))
+            yield partial(make_class_world, OwnProcess(made_by, self.args, None, self.tools))
             return
         with closing(ThreadPool(self.limits.max_concurrency + MAX_ABANDONED)) as threads:
-            yield ClassMaker(OwnProcess(made_by, self.args, threads, self.tools))
+            yield partial(make_class_world, OwnProcess(made_by, self.args, threads, self.tools))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -18,7 +18,7 @@ from rlf.core.hashing import hash_bytes, hash_json
 from rlf.core.models import StrictModel
 from rlf.environments.databases import Database, Seed, SqliteSeed, read_sqlite
 from rlf.environments.filling import fill
-from rlf.environments.kind import EnvSpec, WorldMaker
+from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.postgres import PostgresSeed
 from rlf.environments.world import Step, World
 from rlf.tools.failure import ToolFailure, describe
@@ -26,7 +26,6 @@ from rlf.tools.limits import MAX_ABANDONED
 from rlf.tools.python.threads import ThreadPool
 from rlf.types import Outcome, Task, ToolCall, ToolDescription
 
-T = TypeVar("T")
 _MAX_ROWS_SHOWN = 2000
 """Rows of a table that a state shows one by one; a larger table is shown by its hash."""
 
@@ -186,29 +185,18 @@ class SqlEnv(EnvSpec):
         return hash_json(["postgresql", seed, said])
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[WorldMaker]:
+    async def open(self) -> AsyncIterator[MakeWorld]:
         """Reads the seed once, or connects; worlds share that and a pool of threads. Raises RlfError."""
         seed = await asyncio.to_thread(self._open_seed)
         try:
             with closing(ThreadPool(self.limits.max_concurrency + MAX_ABANDONED)) as threads:
-                yield _Maker(self, seed, threads)
+
+                async def make() -> World:
+                    return _SqlWorld(self, seed, threads)
+
+                yield make
         finally:
             await asyncio.to_thread(seed.close)
-
-
-class _Maker:
-    """Makes databases of one seed."""
-
-    def __init__(self, spec: SqlEnv, seed: Seed, threads: ThreadPool) -> None:
-        self.spec, self.seed, self._threads = spec, seed, threads
-
-    async def make(self) -> World:
-        """A world over a database of its own."""
-        return _SqlWorld(self)
-
-    async def run(self, work: Callable[[], T]) -> T:
-        """Runs work on a thread."""
-        return await self._threads.run(work)
 
 
 class _SqlWorld(World):
@@ -216,8 +204,8 @@ class _SqlWorld(World):
 
     shows_state = True
 
-    def __init__(self, maker: _Maker) -> None:
-        self._maker, self._spec = maker, maker.spec
+    def __init__(self, spec: SqlEnv, seed: Seed, threads: ThreadPool) -> None:
+        self._spec, self._seed, self._threads = spec, seed, threads
         self._database: Database | None = None
         self._is_closed = False
         self._columns: dict[str, Any] = {}
@@ -226,7 +214,7 @@ class _SqlWorld(World):
 
     async def reset(self, task: Task, seed: int) -> None:
         self._columns = dict(task.columns)
-        await self._maker.run(self._begin)
+        await self._threads.run(self._begin)
 
     def _begin(self) -> None:
         database = self._start()
@@ -236,7 +224,7 @@ class _SqlWorld(World):
             self._database = database
 
     def _start(self) -> Database:
-        database = self._maker.seed.make()
+        database = self._seed.make()
         try:
             for statement in self._spec.setup:
                 database.execute(statement, self._columns)
@@ -246,7 +234,7 @@ class _SqlWorld(World):
         return database
 
     async def call(self, call: ToolCall) -> Step:
-        return Step(await self._maker.run(lambda: self._run(self._open_one, call)))
+        return Step(await self._threads.run(lambda: self._run(self._open_one, call)))
 
     def _run(self, database: Database, call: ToolCall) -> Any:
         """Runs a call. Raises ToolFailure where the database refuses it, or it does nothing."""
@@ -259,7 +247,7 @@ class _SqlWorld(World):
         return [dict(zip(names, row, strict=True)) for row in rows] if names else {"changed": changed}
 
     async def score(self) -> Mapping[str, float]:
-        return await self._maker.run(lambda: {name: self._scored(score) for name, score in self._spec.scores.items()})
+        return await self._threads.run(lambda: {name: self._scored(score) for name, score in self._spec.scores.items()})
 
     def _scored(self, score: SqlScore) -> float:
         if score.assertion is not None:
@@ -281,7 +269,7 @@ class _SqlWorld(World):
     async def state(self) -> dict[str, Any]:
         version = self._open_one.version
         if self._shown is None or self._shown[0] != version:
-            self._shown = version, await self._maker.run(lambda: _read_state(self._open_one))
+            self._shown = version, await self._threads.run(lambda: _read_state(self._open_one))
         return self._shown[1]
 
     async def snapshot(self) -> tuple[bytes, dict[str, Any]] | None:
@@ -296,7 +284,7 @@ class _SqlWorld(World):
         self._is_closed = True
         if self._database is not None:
             self._database.interrupt()
-            await self._maker.run(self._database.close)
+            await self._threads.run(self._database.close)
 
     @property
     def _open_one(self) -> Database:

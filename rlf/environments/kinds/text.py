@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing
+from functools import partial
 from importlib import metadata
 from typing import Any, Literal, Self
 
@@ -12,8 +13,8 @@ from pydantic import Field
 from rlf.core.hashing import hash_json
 from rlf.core.models import StrictModel
 from rlf.environments.games import OwnRandom, PlayedGame, find_game, package_of
-from rlf.environments.instances import ClassMaker, OwnProcess
-from rlf.environments.kind import EnvSpec, WorldMaker
+from rlf.environments.instances import OwnProcess, make_class_world
+from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.processes import ClassProcesses
 from rlf.tools.failure import describe
 from rlf.tools.limits import MAX_ABANDONED
@@ -95,14 +96,14 @@ class TextEnv(EnvSpec):
         return self if self.isolation != "auto" else self.model_copy(update={"isolation": "process"})
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[WorldMaker]:
+    async def open(self) -> AsyncIterator[MakeWorld]:
         """Imports the package; its games share a pool of threads, or the process that theirs are forked from."""
         args = {"make": self.make, "args": dict(self.args)} | (self.invalid.model_dump() if self.invalid else {})
         find_game(self.make, self.args)
         if self.isolation == "process":
             name = f"{PlayedGame.__module__}:{PlayedGame.__name__}"
             async with ClassProcesses(name, PlayedGame, args, imports=(package_of(self.make),)) as processes:
-                yield ClassMaker(processes)
+                yield partial(make_class_world, processes)
             return
         with closing(ThreadPool(self.limits.max_concurrency + MAX_ABANDONED)) as threads:
-            yield ClassMaker(OwnProcess(PlayedGame, args, threads, ()))
+            yield partial(make_class_world, OwnProcess(PlayedGame, args, threads, ()))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Literal, Self
@@ -18,8 +19,8 @@ from pydantic_core import PydanticCustomError
 from rlf.core import RlfError
 from rlf.core.foreign import about_to_run
 from rlf.core.hashing import hash_json, hash_path
-from rlf.environments.instances import ClassMaker
-from rlf.environments.kind import EnvSpec, WorldMaker
+from rlf.environments.instances import make_class_world
+from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.processes import ClassProcesses
 from rlf.environments.workers import verifiers_tasks
 from rlf.types import ToolDescription
@@ -105,11 +106,11 @@ class VerifiersEnv(EnvSpec):
         return hash_json([source, dict(self.args)])
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[WorldMaker]:
+    async def open(self) -> AsyncIterator[MakeWorld]:
         """Starts the process that loads the taskset, which those of its worlds are forked from. Raises RlfError."""
         tools = await asyncio.to_thread(lambda: [tool.name for tool in self.tools])
         made_by = verifiers_tasks.TasksetWorld
         with TemporaryDirectory(prefix="rlf-verifiers-") as folder:
             args = {"args": dict(self.args), "tools": tools, "folder": folder}
             async with ClassProcesses(self._taskset, made_by, args, command=self._command, start_s=_LOOK_S) as place:
-                yield ClassMaker(place)
+                yield partial(make_class_world, place)
