@@ -57,3 +57,12 @@ def test_what_cannot_be_played_is_a_fault_before_the_run():
     misfit = EnvSpec.model_validate({"kind": "text", "make": f"{PACKAGE}:Number-v0", "args": {"most": 0}})
     assert "cannot be reset: ValueError" in misfit.complaints()[0]
     assert "expected `package:id`" in EnvSpec.model_validate({"kind": "text", "make": "chess"}).static_complaints()[0]
+
+
+def test_an_edited_file_of_a_game_is_another_source(tmp_path):
+    file = tmp_path / "game.py"
+    env = EnvSpec.model_validate({"kind": "text", "make": f"{file}:Game"})
+    file.write_text("class Game: ...\n")
+    before = env.source_hash()
+    file.write_text("class Game: pass\n")
+    assert env.source_hash() != before

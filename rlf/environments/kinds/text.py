@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing
 from functools import partial
 from importlib import metadata
+from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from rlf.core.hashing import hash_json
+from rlf.core.hashing import hash_json, hash_path
 from rlf.core.models import StrictModel
 from rlf.environments.games import OwnRandom, PlayedGame, find_game, package_of
 from rlf.environments.instances import OwnProcess, make_class_world
@@ -84,12 +85,13 @@ class TextEnv(EnvSpec):
         return []
 
     def source_hash(self) -> str:
-        """The name, and the version of the package where it is installed as one."""
-        package = self.make.partition(":")[0].partition(".")[0]
-        installed = metadata.packages_distributions().get(package, ())
+        """The name, and the file, or the version of the package where it is installed as one."""
+        package = package_of(self.make)
+        installed = metadata.packages_distributions().get(package.partition(".")[0], ())
         invalid = [] if self.invalid is None else [self.invalid.model_dump(mode="json")]
         versions = [f"{name} {metadata.version(name)}" for name in installed]
-        return hash_json([self.make, dict(self.args), *invalid, versions])
+        code = [hash_path(Path(package))] if package.endswith(".py") else versions
+        return hash_json([self.make, dict(self.args), *invalid, code])
 
     def contained(self) -> Self:
         """Games in processes, unless the spec says where."""

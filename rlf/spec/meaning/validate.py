@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -28,20 +28,18 @@ _MAX_ROUNDS = 5
 
 def validate_spec(root: Node, faults: list[Fault]) -> RunSpec | None:
     """The spec; None, with faults added, when anything in it is wrong."""
-    values = plain(root)
-    incomplete: set[str] = set()
+    values, is_whole = plain(root), True
     faults += _booleans_for_numbers(RunSpec, root)
     for key, models in _validate_items(root, faults):
-        if None in models:
-            incomplete.add(key)
+        is_whole &= None not in models
         if isinstance(root.mapping[key].value, list):
             values[key] = [found for found in models if found is not None]
     try:
         spec = RunSpec.model_validate(values)
     except ValidationError as error:
-        faults += faults_of(RunSpec, root, [found for found in error.errors() if not _is_count(found, incomplete)])
+        faults += faults_of(RunSpec, root, error.errors())
         return None
-    return None if incomplete else spec
+    return spec if is_whole else None
 
 
 def _validate_items(root: Node, faults: list[Fault]) -> Iterator[tuple[str, list[BaseModel | None]]]:
@@ -176,11 +174,6 @@ def _booleans_for_numbers(model: type[BaseModel], root: Node) -> Iterator[Fault]
                 number = "a whole number" if int in arms else "a number"
                 assert field is not None, f"no field for {path}"
                 yield node.fault(boolean_for_number(show(node.value), str(path[-1]), field, number))
-
-
-def _is_count(error: ErrorDetails, incomplete: Set[str]) -> bool:
-    """Whether an error says that items are too few, as they seem when some of them are broken."""
-    return error["type"] == "too_short" and error["loc"][0] in incomplete and len(error["loc"]) == 1
 
 
 def validate_item(model: type[M], key: str, item: Node, faults: list[Fault]) -> M | None:
