@@ -11,10 +11,10 @@ from rlf.core import Fault, RlfError, nearest
 from rlf.spec.meaning.validate import faults_of
 from rlf.spec.reading.mcp_json import SERVERS, each_server
 from rlf.spec.reading.nodes import UNREADABLE, Node, plain, wrap
+from rlf.spec.reading.paths import expand_server
 from rlf.tools.mcp.entry import ToolServer
 from rlf.tools.mcp.listing import listing_of
 from rlf.tools.mcp.offer import Entry, Listing
-from rlf.tools.mcp.server import McpServer
 
 _OF_EVERY_TOOL = ("limits", "idempotent", "cache", "hidden")
 
@@ -80,25 +80,10 @@ def _find_unknown_tools(item: Node, server: ToolServer, listing: Listing) -> lis
     ]
 
 
-def _expand_files(node: Node, server: McpServer) -> Node:
-    """The server as it is written, its files found: the declaration may be read from another folder."""
-    entries = dict(node.mapping)
-    if "args" in entries:
-        found = zip(entries["args"].items, server.args, strict=True)
-        entries["args"] = replace(entries["args"], value=[_with_file(argument, path) for argument, path in found])
-    if "command" in entries and server.command is not None:
-        entries["command"] = _with_file(entries["command"], server.command)
-    return replace(node, value=entries)
-
-
-def _with_file(node: Node, path: str) -> Node:
-    return node if node.written is not None else replace(node, value=path)
-
-
 def _declare_entry(item: Node, server: ToolServer, entry: Entry) -> Node:
     settings = {"kind": "mcp", "resource": entry.resource} if entry.resource else {"kind": "mcp", "tool": entry.name}
     target = {key: wrap(value, item) for key, value in {**settings, "digest": entry.digest}.items()}
     about = {"name": server.name_of(entry), "description": entry.description, "inputSchema": dict(entry.input_schema)}
     shared = {key: item.mapping[key] for key in _OF_EVERY_TOOL if key in item.mapping}
-    of_target = {"target": replace(item, value={**target, "server": _expand_files(item.mapping["mcp"], server.mcp)})}
+    of_target = {"target": replace(item, value={**target, "server": expand_server(item.mapping["mcp"], server.mcp)})}
     return replace(item, value={**{key: wrap(value, item) for key, value in about.items()}, **of_target, **shared})

@@ -98,15 +98,20 @@ def _resolve_server(server: Node) -> Node:
         found = McpServer.model_validate(plain(server), context={"folder": server.folder})
     except ValidationError:  # reported with its place when the whole spec is read
         return server
-    settings = found.model_dump(mode="json", include={"command", "cwd"})
+    return expand_server(server, found)
+
+
+def expand_server(node: Node, server: McpServer) -> Node:
+    """A server as it is written, with the places of its program, folder and files."""
+    settings = server.model_dump(mode="json", include={"command", "cwd"})
     changed = {
-        key: replace(node, value=settings[key]) for key, node in server.mapping.items() if settings.get(key) is not None
+        key: replace(child, value=settings[key]) for key, child in node.mapping.items() if settings.get(key) is not None
     }
-    args = server.get("args")
+    args = node.get("args")
     if args is not None:
-        items = [replace(node, value=value) for node, value in zip(args.items, found.args, strict=True)]
+        items = [replace(child, value=value) for child, value in zip(args.items, server.args, strict=True)]
         changed["args"] = replace(args, value=items)
-    return replace(server, value={**server.mapping, **changed})
+    return replace(node, value={**node.mapping, **changed})
 
 
 def env_files(env: EnvSpec | None, path: KeyPath = ("env",)) -> Iterator[tuple[KeyPath, str]]:
