@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
@@ -19,6 +20,14 @@ from rlf.endpoints.usage import Reported, Usage
 _URL = re.compile(r"https?://[^/\s]+(/\S*)?")
 # `user:password@` of an address, which logs and messages must not show.
 _USER = re.compile(r"//[^/@]*@")
+
+
+def check_host(url: str) -> None:
+    """Raises ValueError for a URL whose host or port can be none."""
+    parts = urlsplit(url)
+    (parts.hostname or "").encode("idna")
+    if parts.port == 0:
+        raise ValueError("a port is at least 1")
 
 
 class Redirects(StrEnum):
@@ -79,6 +88,10 @@ class EndpointSpec(StrictModel):
     @field_validator("url")
     @classmethod
     def _is_a_base(cls, url: str) -> str:
+        try:
+            check_host(url)
+        except ValueError as fault:
+            raise wrong_value(f"got {url!r}; expected `http://HOST:PORT/v1`: {fault}") from fault
         if not _URL.fullmatch(url):
             raise wrong_value(f"got {url!r}; expected `http://HOST:PORT/v1`")
         return url.rstrip("/")

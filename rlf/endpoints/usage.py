@@ -27,14 +27,6 @@ class Usage:
     cached_tokens: int = 0
     """Those of the prompt that the server had in its cache."""
 
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.prompt_tokens + other.prompt_tokens,
-            self.completion_tokens + other.completion_tokens,
-            self.cost_usd + other.cost_usd,
-            self.cached_tokens + other.cached_tokens,
-        )
-
     def by_unit(self) -> dict[str, float]:
         """As `ToolOutput.usage` has it; a cost and cached tokens of nothing are left out."""
         usage: dict[str, float] = {"prompt_tokens": self.prompt_tokens, "completion_tokens": self.completion_tokens}

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 Row = tuple[Any, ...]
@@ -55,7 +56,7 @@ def num_paired(got: Sequence[Row], expected: Sequence[Row], tolerance: float | N
     equal = Counter(got) & Counter(expected) if tolerance is None else Counter[Row]()
     left, wanted = list((Counter(got) - equal).elements()), list((Counter(expected) - equal).elements())
     near = _Near(wanted, tolerance)
-    return equal.total() + _num_matched([list(near.places(row)) for row in left])
+    return equal.total() + _num_matched([list(near.places(row)) for row in left], len(wanted))
 
 
 class _Near:
@@ -98,41 +99,17 @@ def _near_window(number: float, tolerance: float | None) -> tuple[float, float]:
         return number, number
 
 
-def _num_matched(near: Sequence[Sequence[int]]) -> int:
+def _num_matched(near: Sequence[Sequence[int]], num_right: int) -> int:
     """The size of a largest matching: each place on the left with the places on the right that it can have."""
-    owner: dict[int, int] = {}
-    return sum(_augment_match(start, near, owner) for start in range(len(near)))
+    if not any(near):
+        return 0
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import maximum_bipartite_matching
 
-
-def _augment_match(start: int, near: Sequence[Sequence[int]], owner: dict[int, int]) -> bool:
-    """Finds a place for one more, moving others where need be; breadth first, without recursion."""
-    came_from: dict[int, int] = {}
-    waiting = deque([start])
-    while waiting:
-        left = waiting.popleft()
-        for right in near[left]:
-            if right in came_from:
-                continue
-            came_from[right] = left
-            if right in owner:
-                waiting.append(owner[right])
-                continue
-            _move_matches(right, came_from, owner, near, start)
-            return True
-    return False
-
-
-def _move_matches(
-    right: int, came_from: Mapping[int, int], owner: dict[int, int], near: Sequence[Sequence[int]], start: int
-) -> None:
-    """Gives a free place to the last of a path, the place that it leaves to the one before, and so on."""
-    while True:
-        left = came_from[right]
-        before = next((place for place in near[left] if owner.get(place) == left), None)
-        owner[right] = left
-        if left == start or before is None:
-            return
-        right = before
+    rights = [right for rights in near for right in rights]
+    starts = [0, *accumulate(map(len, near))]
+    graph = csr_matrix(([1] * len(rights), rights, starts), shape=(len(near), num_right))
+    return int((maximum_bipartite_matching(graph, perm_type="column") >= 0).sum())
 
 
 def _to_comparable(value: Any) -> Any:

@@ -12,12 +12,9 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
-from pydantic import (
-    Field,
-    field_validator,
-)
+from pydantic import AfterValidator, Field, field_validator
 
 from rlf.core import Registry
 from rlf.core.kinds import Kind
@@ -127,11 +124,15 @@ class Gate(StrictModel, allow_inf_nan=False):
     """Its value must not exceed this; None: no bound."""
 
 
-def check_order(bounds: tuple[float, float] | None) -> tuple[float, float] | None:
-    """A range, whose lower bound is first; for validators of fields that hold one."""
-    if bounds is not None and not bounds[0] < bounds[1]:
+def check_order(bounds: tuple[float, float]) -> tuple[float, float]:
+    """A range, whose lower bound is first."""
+    if not bounds[0] < bounds[1]:
         raise wrong_value(f"got [{bounds[0]:g}, {bounds[1]:g}]; expected the lower bound first. Swap them.")
     return bounds
+
+
+Range = Annotated[tuple[float, float], AfterValidator(check_order)]
+"""A field with the lower and the upper bound of values."""
 
 
 class Term(Kind, ABC, allow_inf_nan=False):
@@ -151,7 +152,7 @@ class Term(Kind, ABC, allow_inf_nan=False):
     """Factor of the term's value in the reward: a number, or a schedule. 0 reports the term and lets others read it."""
     scale: float = 1.0
     """Factor before `clip`."""
-    clip: tuple[float, float] | None = None
+    clip: Range | None = None
     """Bounds of scale x value; None: no bounds."""
     when: Gate | None = None
     """The gate; None: the term is always asked."""
@@ -161,8 +162,6 @@ class Term(Kind, ABC, allow_inf_nan=False):
     unscorable: Unscorable = Unscorable.DROP_TRAJECTORY
     tests: tuple[Example, ...] = ()
     """Trajectories with the value they must have; `rlf rewards test` scores them."""
-
-    _clip_is_ordered = field_validator("clip")(check_order)
 
     @field_validator("stage")
     @classmethod

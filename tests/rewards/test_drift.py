@@ -16,7 +16,10 @@ import pytest
 from rlf.core import RlfError, RunError, SpecError
 from rlf.rewards import RewardFunction, Term, TrajectoryFacts
 from rlf.rewards.judging.charts import Charts, _run_length, height_of
+from rlf.rewards.judging.drift import Watchman
 from rlf.rewards.judging.kappa import cohen_kappa
+from rlf.rewards.judging.labels import Labelled
+from rlf.rewards.judging.settings import Sentinels
 from rlf.rollout.metrics import rollout_metrics
 from rlf.types import Scored, Trajectory
 
@@ -215,6 +218,14 @@ def test_a_step_has_a_sentinel_and_more_by_the_rate(sentinels: str) -> None:
     with judging(honest) as judge:
         run(watched(judge, sentinels, rate=0.25), 2, 200)
         assert 60 <= asked_about(judge, "S") <= 140  # 100 expected, standard deviation 9
+
+
+def test_steps_that_overlap_have_one_certain_sentinel_each(sentinels: str) -> None:
+    item = Labelled(TrajectoryFacts(answer="x").trajectory(), 1.0, None)
+    watchman = Watchman("good", Sentinels(file=sentinels, rate=1e-9), [item], 0, lambda level, words: None)
+    steps = [1, 1, 2, 1, 2, 3, 2, 3]
+    chosen = [watchman.sentinel(f"t{at}", step) is not None for at, step in enumerate(steps)]
+    assert chosen == [True, False, True, False, False, True, False, False]
 
 
 def test_sentinels_are_asked_anew_each_time_and_change_no_reward(sentinels: str) -> None:

@@ -243,8 +243,11 @@ def test_a_file_keeps_replies_for_the_next_run(tmp_path: Path) -> None:
         values = [score(answer("a"), term(judge, **keys)).reward for _ in range(2)]
         other = score(answer("a"), term(judge, **keys, sampling={"temperature": 0.0, "max_tokens": 5})).reward
         score(answer("a"), term(judge, **keys | {"cache": None}))
-    assert values == [pytest.approx(7.5 / 9)] * 2 and other == values[0]
-    assert len(judge.asked) == 3  # once for each sampling, and once without a cache
+        with closing(sqlite3.connect(keys["cache"]["file"], isolation_level=None)) as file:
+            file.execute("UPDATE replies SET logprobs = '[[7]]'")
+        damaged = score(answer("a"), term(judge, **keys)).reward
+    assert values == [pytest.approx(7.5 / 9)] * 2 and other == damaged == values[0]
+    assert len(judge.asked) == 4  # once for each sampling, once without a cache, and once for a reply that is damaged
 
 
 def test_a_cache_that_others_hold_locked_is_waited_for_off_the_loop_and_done_without(

@@ -195,3 +195,17 @@ def test_a_long_query_ends_at_its_time_and_a_dead_server_is_infrastructures_faul
     assert slow.outcome is Outcome.TIMEOUT
     [dead] = answers(declared("sql", "query", url="postgresql://x@127.0.0.1:9/x"), "SELECT 1")
     assert dead.outcome is Outcome.INFRA
+
+
+def test_rows_that_only_a_journal_holds_make_another_source(tmp_path):
+    file = tmp_path / "written.sqlite"
+    with closing(sqlite3.connect(file, isolation_level=None)) as writer:
+        writer.execute("PRAGMA journal_mode = WAL")
+        writer.execute("CREATE TABLE t (x INTEGER)")
+        writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        target = declared("sql", "query", url=str(file)).target
+        hashes = [target.source_hash()]
+        for number in range(2):
+            writer.execute("INSERT INTO t VALUES (?)", (number,))
+            hashes.append(target.source_hash())
+    assert len(set(hashes)) == 3

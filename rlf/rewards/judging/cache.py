@@ -95,7 +95,10 @@ class _File:
 
     def get(self, key: str) -> Known | None:
         row = self._connection.execute("SELECT text, logprobs FROM replies WHERE key = ?", (key,)).fetchone()
-        return None if row is None else (row[0], tuple(TokenLogprob(*each) for each in json.loads(row[1])))
+        try:
+            return None if row is None else (row[0], tuple(TokenLogprob(*each) for each in json.loads(row[1])))
+        except (ValueError, TypeError):  # written by another version: as good as none
+            return None
 
     def put(self, key: str, text: str, logprobs: tuple[TokenLogprob, ...]) -> None:
         packed = json.dumps([[each.token, each.logprob, dict(each.top)] for each in logprobs])

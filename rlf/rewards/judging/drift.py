@@ -44,7 +44,7 @@ class Watchman:
 
     def sentinel(self, trajectory_id: str, step: int) -> Labelled | None:
         """The sentinel to try beside a trajectory; None beside most. The first of a step always has one."""
-        is_first = step != self._step
+        is_first = self._step is None or step > self._step  # steps may overlap
         if is_first:
             self._step = step
             self.kappa = cohen_kappa(list(self._latest)) if len(self._latest) > 1 else None

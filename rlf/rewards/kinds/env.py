@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import ClassVar, Literal, Self
 
-from pydantic import field_validator, model_validator
+from pydantic import model_validator
 
 from rlf.core.models import wrong_value
-from rlf.rewards.term import RewardContext, Scorer, Scoring, Stage, Term, Verdict, check_order
+from rlf.rewards.term import Range, RewardContext, Scorer, Scoring, Stage, Term, Verdict
 from rlf.types import Trajectory
 
 
@@ -23,10 +23,8 @@ class EnvTerm(Term):
     kind: Literal["env"] = "env"
     score: str | None = None
     """The score's name, as the world gives it; with `stage: turn` there is none to name."""
-    range: tuple[float, float] = (0.0, 1.0)
+    range: Range = (0.0, 1.0)
     """Least and greatest value; one outside is a fault of the world."""
-
-    _range_is_ordered = field_validator("range")(check_order)
 
     @model_validator(mode="after")
     def _score_is_named(self) -> Self:

@@ -29,7 +29,7 @@ from rlf.rewards.judging.settings import (
     is_about_groups,
 )
 from rlf.rewards.judging.words import DEFAULT_PROMPTS, SHAPES
-from rlf.rewards.term import RewardContext, Scorer, Term, Unscorable, check_order
+from rlf.rewards.term import Range, RewardContext, Scorer, Term, Unscorable
 
 MAX_EXPECTED = 100
 """Highest score that `read: expected` takes: each must be one token of the judge's."""
@@ -53,7 +53,7 @@ class JudgeTerm(Term):
     compare: Compare = Compare.POINTWISE
     against: Against = Against.GOLD
     """With `compare: pairwise`."""
-    range: tuple[float, float] = (1.0, 10.0)
+    range: Range = (1.0, 10.0)
     """Lowest and highest score of `compare: pointwise`; a score outside is no verdict."""
     criteria: tuple[Criterion, ...] = ()
     """What is looked at. Pointwise, each has a score of its own; none: there is one score."""
@@ -88,8 +88,6 @@ class JudgeTerm(Term):
     @classmethod
     def _likeliest_unless_said(cls, sampling: Any) -> Any:
         return {"temperature": 0.0, **sampling} if isinstance(sampling, Mapping) else sampling
-
-    _range_is_ordered = field_validator("range")(check_order)
 
     @field_validator("criteria")
     @classmethod

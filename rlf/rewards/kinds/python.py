@@ -8,13 +8,13 @@ from enum import StrEnum
 from inspect import Parameter
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from rlf.core.callables import CallableName
 from rlf.core.definitions import find_definition
 from rlf.rewards.calling import OwnFunction, TookTooLong, check_function
 from rlf.rewards.judging.view import plain
-from rlf.rewards.term import RewardContext, Scorer, Scoring, Stage, Term, Verdict, check_order
+from rlf.rewards.term import Range, RewardContext, Scorer, Scoring, Stage, Term, Verdict
 from rlf.types import Trajectory
 
 
@@ -50,10 +50,8 @@ class PythonTerm(Term):
     shape: Shape = Shape.AUTO
     timeout_s: float = Field(default=30.0, gt=0, allow_inf_nan=False)
     """Time that one call has; past it the trajectory is unscorable."""
-    range: tuple[float, float] | None = None
+    range: Range | None = None
     """Least and greatest value; one outside is a fault of the function. None: any finite number."""
-
-    _range_is_ordered = field_validator("range")(check_order)
 
     @property
     def bounds(self) -> tuple[float, float]:

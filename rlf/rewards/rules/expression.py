@@ -15,7 +15,7 @@ from rlf.core import nearest
 from rlf.core.models import wrong_value
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.sample import Sample
-from rlf.rewards.term import Scoring, Verdict, check_order
+from rlf.rewards.term import Range, Scoring, Verdict
 from rlf.types import Outcome, Trajectory
 
 _MAX_CHARS, _MAX_NODES = 500, 100
@@ -58,7 +58,7 @@ class Expression(Rule):
     rule: Literal["expression"] = "expression"
     formula: str
     """At most 500 characters."""
-    range: tuple[float, float] = (0.0, 1.0)
+    range: Range = (0.0, 1.0)
     """Least and greatest value; one outside is a fault of the term."""
 
     @field_validator("formula")
@@ -69,8 +69,6 @@ class Expression(Rule):
         except ValueError as error:
             raise wrong_value(str(error)) from error
         return formula
-
-    _range_is_ordered = field_validator("range")(check_order)
 
     @property
     def bounds(self) -> tuple[float, float]:

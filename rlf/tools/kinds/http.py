@@ -17,7 +17,7 @@ from pydantic import Field, field_validator, model_validator
 from rlf.core.hashing import hash_json
 from rlf.core.models import wrong_value
 from rlf.core.redact import SECRET_HEADER, is_secret_name, secret_parameters
-from rlf.endpoints.spec import Redirects
+from rlf.endpoints.spec import Redirects, check_host
 from rlf.endpoints.template import FilledValue, Template, TemplateFault, TemplateText
 from rlf.tools.http.batcher import BatchSpec
 from rlf.tools.http.encoding import BodyFormat, Encoding
@@ -91,6 +91,11 @@ class HttpTool(ToolKind):
         if not url.startswith(("http://", "https://", "{{")):
             raise wrong_value(f"got {url!r}; expected `http://...` or `https://...`")
         _check_parse(url, Template)
+        try:
+            if _FIXED_HOST.match(url):
+                check_host(url)
+        except ValueError as fault:
+            raise wrong_value(f"got {url!r}; no request can be sent there: {fault}. Correct host and port") from fault
         return url
 
     @field_validator("query", "body")

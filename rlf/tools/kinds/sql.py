@@ -94,9 +94,10 @@ class SqlTool(ToolKind):
         return found
 
     def source_hash(self) -> str:
-        """Covers a SQLite file's content; of PostgreSQL the place alone."""
+        """Covers a SQLite file's content, its journals included; of PostgreSQL the place alone."""
         if self.file is not None:
-            return hash_json([hash_path(self.file), self.max_rows, self.max_bytes])
+            journals = map(hash_path, _find_journals(self.file))
+            return hash_json([hash_path(self.file), self.max_rows, self.max_bytes, *journals])
         place = self.url.rpartition("@")[2]
         return hash_json([place, self.max_rows, self.max_bytes])
 
@@ -119,7 +120,7 @@ class SqlRuntime(ToolRuntime):
     async def open_file(self, file: Path) -> None:
         """Starts the sandbox of a SQLite file, or of a copy where somebody writes to it."""
         async with AsyncExitStack() as stack:
-            if _is_being_written(file):
+            if _find_journals(file):
                 file = await asyncio.to_thread(_copy_database, file, Path(stack.enter_context(TemporaryDirectory())))
             sandbox = await stack.enter_async_context(Sandbox(self._sandbox, databases=[file]))
             self.isolation, self._run, self._stack = sandbox.level.value, partial(sandbox.sql, file), stack.pop_all()
@@ -160,10 +161,10 @@ def _format_cell(value: Any) -> str:
     return "NULL" if value is None else " ".join(str(value).split("\n"))
 
 
-def _is_being_written(file: Path) -> bool:
-    """Whether a journal lies beside the file: what it says is not all in the file itself."""
+def _find_journals(file: Path) -> list[Path]:
+    """The journals of a file that is being written: not all of its content is in the file itself."""
     beside = (file.with_name(file.name + end) for end in ("-wal", "-journal"))
-    return any(path.is_file() and path.stat().st_size for path in beside)
+    return [path for path in beside if path.is_file() and path.stat().st_size]
 
 
 def _copy_database(file: Path, folder: Path) -> Path:

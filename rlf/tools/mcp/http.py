@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Callable
 from typing import Any, Final
 
 import httpx2
@@ -64,42 +64,42 @@ class _Bounded(httpx2.AsyncBaseTransport):
             raise httpx2.DecodingError("the server compresses although it was asked not to", request=request)
         assert isinstance(response.stream, httpx2.AsyncByteStream), "an answer without an asynchronous stream"
         is_events = response.headers.get("content-type", "").startswith(_EVENT_STREAM)
-        response.stream = _HeardStream(response.stream) if is_events else _BoundedStream(response.stream)
+        response.stream = _Stream(response.stream, _pass_heard if is_events else _pass_bounded)
         return response
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
 
-class _HeardStream(httpx2.AsyncByteStream):
+class _Stream(httpx2.AsyncByteStream):
+    """An answer's bytes after a filter."""
+
+    def __init__(
+        self, inner: httpx2.AsyncByteStream, passed: Callable[[AsyncIterable[bytes]], AsyncIterator[bytes]]
+    ) -> None:
+        self._inner, self._passed = inner, passed
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._passed(self._inner)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+async def _pass_heard(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
     """Events, on which the SDK has a bound of its own."""
-
-    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
-        self._inner = inner
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        events = HeardEvents()
-        async for chunk in self._inner:
-            if heard := events.feed(chunk):
-                yield heard
-        if rest := events.end():
-            yield rest
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
+    events = HeardEvents()
+    async for chunk in chunks:
+        if heard := events.feed(chunk):
+            yield heard
+    if rest := events.end():
+        yield rest
 
 
-class _BoundedStream(httpx2.AsyncByteStream):
-    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
-        self._inner = inner
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        size_bytes = 0
-        async for chunk in self._inner:
-            size_bytes += len(chunk)
-            if size_bytes > MAX_MESSAGE_BYTES:
-                raise httpx2.StreamError(too_large())  # what the SDK turns into an error of this one request
-            yield chunk
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
+async def _pass_bounded(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    size_bytes = 0
+    async for chunk in chunks:
+        size_bytes += len(chunk)
+        if size_bytes > MAX_MESSAGE_BYTES:
+            raise httpx2.StreamError(too_large())  # what the SDK turns into an error of this one request
+        yield chunk
