@@ -41,7 +41,9 @@ def read_json_lines(
             found.append(read(json.loads(line), number))
         except ValidationError as error:
             wrong = [(".".join(map(str, each["loc"][:key_depth])), each["msg"]) for each in error.errors()]
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
+            wrong = [("", str(error))]
+        except (KeyError, TypeError) as error:
             wrong = [("", f"it holds no trajectory: {error}")]
         else:
             continue

@@ -48,7 +48,7 @@ class AgentRuntime(ToolRuntime):
         max_calls: int,
     ) -> None:
         """Takes whom to ask and what, the model's tools, and the limits of one loop."""
-        self._prompt, self._stack = prompt, AsyncExitStack()
+        self._prompt = prompt
         self.pool, self.sampling, self.max_turns, self.max_calls = pool, sampling, max_turns, max_calls
         self.executor = Executor(tools)
         self.text_calls = TextCalls(text_calls, self.executor.descriptions)
@@ -60,7 +60,7 @@ class AgentRuntime(ToolRuntime):
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.pool.close)
             await stack.enter_async_context(self.executor)
-            self._stack = stack.pop_all()
+            self.held.push_async_exit(stack.pop_all())
 
     async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
         """Runs one loop."""
@@ -77,9 +77,6 @@ class AgentRuntime(ToolRuntime):
     async def end_trajectory(self, trajectory_id: str) -> None:
         """Gives back what its tools hold for a trajectory."""
         await self.executor.end_trajectory(trajectory_id)
-
-    async def close(self) -> None:
-        await self._stack.aclose()
 
 
 class _Run:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -103,8 +105,14 @@ class ToolRuntime(ABC):
     async def end_trajectory(self, trajectory_id: str) -> None:  # noqa: B027 - most tools hold nothing
         """Gives back what is held for one trajectory; called once for each, also for those that made no call."""
 
-    async def close(self) -> None:  # noqa: B027 - most tools hold nothing
+    @cached_property
+    def held(self) -> AsyncExitStack:
+        """All that the tool holds while it is open, for `close` to give back."""
+        return AsyncExitStack()
+
+    async def close(self) -> None:
         """Gives back what the tool holds. Does not wait for abandoned calls."""
+        await self.held.aclose()
 
 
 class ToolKind(Kind, ABC):

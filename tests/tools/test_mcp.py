@@ -285,10 +285,10 @@ def test_fifty_slow_starts_leave_no_process(no_server_is_left: str) -> None:
 
     async def main() -> None:
         from rlf.tools.failure import ToolFailure
-        from rlf.tools.mcp.pool import acquire
+        from rlf.tools.mcp.pool import use_pool
 
         with pytest.raises(ToolFailure, match=r"gave no list of tools within 0\.3 s"):
-            await acquire(server)
+            await use_pool(server).__aenter__()
 
     asyncio.run(main())
     assert left_of(no_server_is_left) == []

@@ -54,6 +54,9 @@ class HttpRuntime(ToolRuntime):
         self._response, self._result = response, None if result is None else Template(result)
         self._timers, self._batch = Timers(), batch
         self._batcher = None if batch is None else Batcher(self._send_batch, batch.max_size, batch.max_wait_ms / 1000)
+        self.held.push_async_callback(client.close)
+        if self._batcher is not None:
+            self.held.push_async_callback(self._batcher.close)
 
     async def refuse_wrong_key(self, address: str) -> None:
         """Asks for the head of an address with the tool's key, which changes nothing at the service.
@@ -94,11 +97,6 @@ class HttpRuntime(ToolRuntime):
             raise ToolFailure(Outcome.INVALID_ARGUMENTS, f"the arguments make no request: {fault}") from fault
         except NoSuchPart as fault:
             raise ToolFailure(self._garbled, str(fault)) from fault
-
-    async def close(self) -> None:
-        if self._batcher is not None:
-            await self._batcher.close()
-        await self._client.close()
 
     async def _in_batch(self, call: _Call, limit_s: float) -> Any:
         assert self._batcher is not None, "a call for the batch of a tool without one"

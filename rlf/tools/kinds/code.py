@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal, Self
 
@@ -69,11 +68,10 @@ class CodeRuntime(ToolRuntime):
         """Takes the arguments that hold the code and the program that it tests, and whether state stays."""
         self._sandbox, self._limits = open_sandbox(sandbox), sandbox.limits
         self._argument, self._program, self._session = argument, program, session
-        self._stack = AsyncExitStack()
 
     async def open(self) -> None:
         """Starts the sandbox. Raises RlfError."""
-        await self._stack.enter_async_context(self._sandbox)
+        await self.held.enter_async_context(self._sandbox)
         self.isolation = self._sandbox.level.value
 
     async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
@@ -100,9 +98,6 @@ class CodeRuntime(ToolRuntime):
     async def end_trajectory(self, trajectory_id: str) -> None:
         if self._session:
             await self._sandbox.end_session(trajectory_id)
-
-    async def close(self) -> None:
-        await self._stack.aclose()
 
 
 def _show_execution(execution: Execution) -> str:

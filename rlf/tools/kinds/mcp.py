@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from importlib import import_module
 from typing import Any, Literal, Self
 
@@ -64,21 +65,24 @@ class McpTool(ToolKind):
 
     async def open(self, limits: Limits) -> ToolRuntime:
         """Starts or joins the server's sessions and compares its live list with what was declared."""
-        from rlf.tools.mcp.pool import acquire, release
+        from rlf.tools.mcp.pool import use_pool
         from rlf.tools.mcp.runtime import McpRuntime
 
-        try:
-            pool = await acquire(self.server)
-        except ToolFailure as failure:
-            raise RlfError(failure.text) from failure
-        entry = pool.connections[0].listing.tool(self.tool) if self.tool is not None else None
-        change = self._describe_change(entry, pool.connections[0].listing)
-        if change is not None:
-            forget(self.server)
-            await release(self.server, pool)
-            raise RlfError(change)
-        digest = None if entry is None else entry.digest
-        return McpRuntime(self.server, pool, tool=self.tool, resource=self.resource, digest=digest)
+        async with AsyncExitStack() as stack:
+            try:
+                pool = await stack.enter_async_context(use_pool(self.server))
+            except ToolFailure as failure:
+                raise RlfError(failure.text) from failure
+            listing = pool.connections[0].listing
+            entry = listing.tool(self.tool) if self.tool is not None else None
+            change = self._describe_change(entry, listing)
+            if change is not None:
+                forget(self.server)
+                raise RlfError(change)
+            digest = None if entry is None else entry.digest
+            runtime = McpRuntime(self.server, pool, tool=self.tool, resource=self.resource, digest=digest)
+            runtime.held.push_async_exit(stack.pop_all())
+        return runtime
 
     def _describe_change(self, entry: Entry | None, listing: Listing) -> str | None:
         """How the live server differs from what was declared, with the fix."""

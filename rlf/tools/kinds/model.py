@@ -131,6 +131,7 @@ class ModelRuntime(ToolRuntime):
         self._format = None if response_schema is None else json_schema_format("answer", response_schema)
         self._schema = None if response_schema is None else compile_schema(response_schema)
         self._response = response
+        self.held.push_async_callback(pool.close)
 
     async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
         from rlf.endpoints.pool import Caller
@@ -145,9 +146,6 @@ class ModelRuntime(ToolRuntime):
         if answer.is_truncated:
             context.meter.add({NoAnswer.TRUNCATED.value: 1})
         return self._make_output(answer)
-
-    async def close(self) -> None:
-        await self._pool.close()
 
     async def _ask_model(self, arguments: Mapping[str, Any], caller: Caller) -> Completion | Images:
         if self._api == "image":

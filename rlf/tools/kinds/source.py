@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import ast
-import asyncio
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
-from weakref import WeakKeyDictionary
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
@@ -18,7 +15,11 @@ from rlf.tools.kind import CallContext, ToolKind, ToolRuntime
 from rlf.tools.limits import Limits
 from rlf.tools.results import clean, to_text
 from rlf.tools.sandboxed import error_of, refuse_failures, usage_of, within_time
+from rlf.tools.shared import Shared
 from rlf.types import ToolOutput
+
+_SANDBOXES = Shared[Sandbox | RemoteSandbox]()
+"""Those that are open, by their specs."""
 
 
 def _resolve_file(file: str, info: ValidationInfo) -> str:
@@ -73,12 +74,12 @@ class SourceRuntime(ToolRuntime):
     def __init__(self, source: str, function: str, sandbox: SandboxSpec) -> None:
         """Takes the text of the file, the function's name and how it is contained."""
         self._source, self._function, self._spec = source, function, sandbox
-        self._stack = AsyncExitStack()
 
     async def open(self) -> None:
         """Starts the sandbox, or joins that of other tools. Raises RlfError."""
-        self._sandbox = await _Shared.join(self._spec)
-        self._stack.push_async_callback(_Shared.leave, self._spec)
+        self._sandbox = await self.held.enter_async_context(
+            _SANDBOXES.use(self._spec, lambda: open_sandbox(self._spec))
+        )
         self.isolation = self._sandbox.level.value
 
     async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
@@ -89,9 +90,6 @@ class SourceRuntime(ToolRuntime):
         failed = execution.outcome is not Outcome.OK
         text = error_of(execution) if failed else to_text(value_of(execution))
         return ToolOutput(clean(text), is_error=failed, usage=usage_of(execution))
-
-    async def close(self) -> None:
-        await self._stack.aclose()
 
 
 async def evaluate(sandbox: Sandbox | RemoteSandbox, source: str, expression: str, limits: SandboxLimits) -> Execution:
@@ -110,36 +108,3 @@ def value_of(execution: Execution) -> Any:
         return ast.literal_eval(execution.value or "None")
     except (ValueError, SyntaxError, RecursionError):
         return execution.value
-
-
-class _Shared:
-    """Sandboxes that are open, one for each loop and spec, with the number of tools that use it."""
-
-    _open: ClassVar[
-        WeakKeyDictionary[
-            asyncio.AbstractEventLoop, dict[SandboxSpec, tuple[AsyncExitStack, Sandbox | RemoteSandbox, int]]
-        ]
-    ] = WeakKeyDictionary()
-    _locks: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]] = WeakKeyDictionary()
-
-    @classmethod
-    async def join(cls, spec: SandboxSpec) -> Sandbox | RemoteSandbox:
-        loop = asyncio.get_running_loop()
-        async with cls._locks.setdefault(loop, asyncio.Lock()):
-            of_loop = cls._open.setdefault(loop, {})
-            if spec not in of_loop:
-                stack = AsyncExitStack()
-                of_loop[spec] = stack, await stack.enter_async_context(open_sandbox(spec)), 0
-            stack, sandbox, number = of_loop[spec]
-            of_loop[spec] = stack, sandbox, number + 1
-            return sandbox
-
-    @classmethod
-    async def leave(cls, spec: SandboxSpec) -> None:
-        loop = asyncio.get_running_loop()
-        async with cls._locks[loop]:
-            stack, sandbox, number = cls._open[loop].pop(spec)
-            if number > 1:
-                cls._open[loop][spec] = stack, sandbox, number - 1
-            else:
-                await stack.aclose()

@@ -114,7 +114,6 @@ class SqlRuntime(ToolRuntime):
     def __init__(self, sandbox: SandboxSpec, argument: str, max_rows: int, max_bytes: int) -> None:
         """Takes the argument that holds the statement, and how much of a table is shown."""
         self._sandbox, self._argument, self._max_rows, self._max_bytes = sandbox, argument, max_rows, max_bytes
-        self._stack = AsyncExitStack()
         self._run: Callable[[SqlRequest], Awaitable[Execution]]
 
     async def open_file(self, file: Path) -> None:
@@ -123,13 +122,14 @@ class SqlRuntime(ToolRuntime):
             if _find_journals(file):
                 file = await asyncio.to_thread(_copy_database, file, Path(stack.enter_context(TemporaryDirectory())))
             sandbox = await stack.enter_async_context(Sandbox(self._sandbox, databases=[file]))
-            self.isolation, self._run, self._stack = sandbox.level.value, partial(sandbox.sql, file), stack.pop_all()
+            self.isolation, self._run = sandbox.level.value, partial(sandbox.sql, file)
+            self.held.push_async_exit(stack.pop_all())
 
     async def open_postgres(self, url: str) -> None:
         """Starts the reader of a database."""
         from rlf.sandbox.postgres import PostgresReader
 
-        reader = await self._stack.enter_async_context(PostgresReader(url, self._sandbox.limits))
+        reader = await self.held.enter_async_context(PostgresReader(url, self._sandbox.limits))
         self.isolation, self._run = reader.level.value, reader.sql
 
     async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
@@ -143,9 +143,6 @@ class SqlRuntime(ToolRuntime):
         rows = [list(row) for row in table.rows]
         structured = {"columns": list(table.columns), "rows": rows, "truncated": table.truncated}
         return ToolOutput(clean(_as_text(table)), structured=structured, usage=usage)
-
-    async def close(self) -> None:
-        await self._stack.aclose()
 
 
 def _as_text(table: Table) -> str:

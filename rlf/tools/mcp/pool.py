@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from weakref import WeakKeyDictionary
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from rlf.core.hashing import hash_json
 from rlf.tools.mcp.connection import Connection
 from rlf.tools.mcp.server import McpServer
-
-_POOLS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Pool]] = WeakKeyDictionary()
-"""Open pools by everything that their server's declaration says."""
+from rlf.tools.shared import Shared
 
 
 class Pool:
@@ -20,7 +19,6 @@ class Pool:
         self.connections = [Connection(server) for _ in range(server.sessions)]
         self._pinned: dict[str, Connection] = {}
         self._num_pinned = dict.fromkeys(self.connections, 0)
-        self._num_users = 0
 
     def connection_for(self, trajectory_id: str) -> Connection:
         """The trajectory's connection: at its first call the one with the fewest trajectories."""
@@ -39,30 +37,24 @@ class Pool:
             await found.report_end(trajectory_id)
 
 
-async def acquire(server: McpServer) -> Pool:
-    """The loop's pool of a server, every session of it started.
+def use_pool(server: McpServer) -> AbstractAsyncContextManager[Pool]:
+    """The loop's pool of a server, every session of it started; they end with the last user.
 
     Raises:
         ToolFailure: UNREACHABLE.
     """
-    pools = _POOLS.setdefault(asyncio.get_running_loop(), {})
-    pool = pools.setdefault(_server_key(server), Pool(server))
-    pool._num_users += 1
+    return _POOLS.use(hash_json(server.model_dump(mode="json")), lambda: _open_pool(server))
+
+
+@asynccontextmanager
+async def _open_pool(server: McpServer) -> AsyncIterator[Pool]:
+    pool = Pool(server)
     try:
         await asyncio.gather(*(connection.session() for connection in pool.connections))
-    except BaseException:
-        await release(server, pool)
-        raise
-    return pool
-
-
-async def release(server: McpServer, pool: Pool) -> None:
-    """Ends the sessions when no other user has them."""
-    pool._num_users -= 1
-    if pool._num_users == 0:
-        del _POOLS[asyncio.get_running_loop()][_server_key(server)]
+        yield pool
+    finally:
         await asyncio.gather(*(connection.close() for connection in pool.connections))
 
 
-def _server_key(server: McpServer) -> str:
-    return hash_json(server.model_dump(mode="json"))
+_POOLS = Shared[Pool]()
+"""Those that are open, by everything that their server's declaration says."""

@@ -22,7 +22,7 @@ from rlf.tools.failure import ToolFailure, shorten
 from rlf.tools.kind import CallContext, ToolRuntime
 from rlf.tools.mcp.connection import Connection
 from rlf.tools.mcp.content import expand, output_of_call, output_of_resource
-from rlf.tools.mcp.pool import Pool, release
+from rlf.tools.mcp.pool import Pool
 from rlf.tools.mcp.server import McpServer
 from rlf.tools.mcp.words import OUTCOME, TOO_LARGE, TRAJECTORY, too_large
 from rlf.types import Outcome, ToolOutput
@@ -69,10 +69,6 @@ class McpRuntime(ToolRuntime):
     async def end_trajectory(self, trajectory_id: str) -> None:
         """Frees the trajectory's session for others; `rlf tools serve` is notified."""
         await self._pool.end_trajectory(trajectory_id)
-
-    async def close(self) -> None:
-        """Leaves the pool, which ends with its last tool."""
-        await release(self._server, self._pool)
 
     async def _ask_server(
         self, session: ClientSession, arguments: Mapping[str, Any], context: CallContext

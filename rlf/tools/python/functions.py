@@ -88,6 +88,7 @@ class FunctionRuntime(ToolRuntime):
         self._place = place
         self.isolation = place.isolation
         self.ends_when_cancelled = place.ends_when_cancelled
+        self.held.callback(place.close)
 
     @property
     def num_abandoned(self) -> int:
@@ -95,9 +96,6 @@ class FunctionRuntime(ToolRuntime):
 
     def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> Coroutine[Any, Any, ToolOutput]:
         return self._place.call(self._function, arguments, to_output)
-
-    async def close(self) -> None:
-        self._place.close()
 
 
 class _Held:
