@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunsFolder
+from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunsFolder, runs_option
 from rlf.cli.envelope import print_envelope, print_result
 from rlf.cli.output import stdout_console
 from rlf.core.errors import RlfError
@@ -79,6 +79,10 @@ def trace(
         else:
             matches = find_flipped(reader, run_id, limit) if flipped else find(reader, run_id, wanted, text, limit)
             print_result("trace", matches, as_json, matches_table(matches) if matches else "no trajectory matches.")
+            if matches and not as_json:
+                first, more = matches[0].summary, "; --limit lists more" if len(matches) == limit else ""
+                place = f"{first.k} --phase {first.phase} --step {first.step}{runs_option(runs_folder)}"
+                print(f"the first, turn by turn: rlf trace {run_id} {place}{more}")
 
 
 def show_trajectory(

@@ -42,6 +42,12 @@ def test_trajectories_are_found_by_what_they_are(recorded: Rlf) -> None:
     assert recorded("trace", "latest", "--text", "nowhere said").stdout == "no trajectory matches.\n"
 
 
+def test_the_list_ends_with_the_command_that_shows_its_first(recorded: Rlf) -> None:
+    last = recorded("trace", "latest", "--failed", "--limit", "2").stdout.splitlines()[-1]
+    command = last.removeprefix("the first, turn by turn: rlf ").removesuffix("; --limit lists more")
+    assert "turn 1" in recorded(*command.split()).stdout
+
+
 def test_flipped_questions_are_those_of_the_last_evaluation(recorded: Rlf) -> None:
     flipped = found(recorded("trace", "latest", "--flipped", "--json"))
     assert flipped and {item["step"] for item in flipped} == {12}
