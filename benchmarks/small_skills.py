@@ -2,7 +2,7 @@
 
 `choice`: how often the call of the right tool is likelier than the same call of each other tool, beside what a random
 choice finds. `row` and `cell`: what is answered, greedily, after the right call and its result were written for the
-model.
+model. `copy`: how often each next token of a name in the call is the likeliest, by the characters in the name.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import random
 import re
 from collections import Counter
+from collections.abc import Callable
 from statistics import fmean
 
 import torch
@@ -19,10 +20,23 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from rlf.builtin.names import builtin_path
 from rlf.builtin.small.lookups import sample_lookup
 from rlf.builtin.small.task import Task
+from rlf.builtin.small.words import random_word
 from rlf.builtin.tiny.layout import call_text, observation_ids, opening_ids, turn_ids
 from rlf.builtin.tiny.tokenizer import END_OF_TURN
 
 _MAX_ANSWER_TOKENS = 40
+_LOOK_UP = "Tools:\n- look_up(name, column): Read one column of a name. Columns: age, city."
+_MADE_NAMES: dict[str, Callable[[str, str], str]] = {
+    "plain": lambda one, _: one,
+    "hyphen": lambda one, other: f"{one}-{other}",
+    "apostrophe": lambda one, _: f"O'{one}",
+    "accent": lambda one, _: f"{one[0]}é{one[1:]}",
+    "comma": lambda one, other: f"{one}, {other}",
+    "brackets": lambda one, _: f"{one} (old)",
+    "slash": lambda one, other: f"{one}/{other}",
+    "address": lambda one, _: f"{one.lower()}@x.org",
+    "Cyrillic": lambda one, _: "".join(chr(0x430 + ord(letter) % 32) for letter in one),
+}
 _TOOL = re.compile(r"^- (\S+?)\((\S+?)\):", re.MULTILINE)
 
 
@@ -52,6 +66,18 @@ def answer_after_call(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFas
     return tokenizer.decode(row[start:]).removesuffix(END_OF_TURN).strip()
 
 
+@torch.inference_mode()
+def copies(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, name: str) -> bool:
+    """Whether each token of a name in a call, but the first, is the likeliest after those before it."""
+    before = opening_ids(tokenizer, _LOOK_UP, f"What is the city of {name}?")
+    call = call_text([("look_up", {"name": name, "column": "city"})])
+    start = len(before) + len(tokenizer.encode(call[: call.index(name)]))
+    token_ids = before + turn_ids(tokenizer, call)
+    end = start + len(tokenizer.encode(name))
+    likeliest = model(torch.tensor([token_ids])).logits[0].argmax(-1).tolist()
+    return likeliest[start : end - 1] == token_ids[start + 1 : end]
+
+
 def name_answer(task: Task, answer: str) -> str:
     """What an answer is."""
     if answer == task.answer:
@@ -77,6 +103,9 @@ def main() -> None:
         shares = ", ".join(f"{name} {count / number:.2f}" for name, count in sorted(found.items()))
         cells = fmean(1 + len(task.wrong_answers) for task in tasks)
         print(f"{kind}: {shares}, {cells:.1f} cells in the mean")
+    for kind, make in _MADE_NAMES.items():
+        names = [make(*(random_word(rng).capitalize() for _ in range(2))) for _ in range(number)]
+        print(f"copy, {kind}: {fmean(copies(model, tokenizer, name) for name in names):.2f}")
 
 
 if __name__ == "__main__":

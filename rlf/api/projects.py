@@ -8,7 +8,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlf.builtin.tables import Table, questions_of, read_table
+from rlf.builtin.tables import Table, find_uncopied, questions_of, read_table
 from rlf.core.errors import RlfError
 from rlf.core.registry import nearest
 from rlf.spec.meaning.schema import write_schemas
@@ -30,6 +30,8 @@ class Project:
     """Of the run, from the project's folder."""
     files: tuple[Path, ...]
     """Every file, from the project's folder."""
+    warnings: tuple[str, ...] = ()
+    """What may disappoint in a run of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +76,10 @@ def new_project(folder: Path, template: str, data: Path | None = None) -> Projec
     values = {"name": name, **(_table_values(table) if table else {})}
     for source in (_TEMPLATES / _COMMON, _TEMPLATES / template):
         _copy_template(source, folder, values)
-    if table is not None:
-        _write_table(folder / "data", table)
+    warnings = _write_table(folder / "data", table) if table is not None else ()
     write_schemas(folder / "schema")
     files = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
-    return Project(name, folder, Path("specs") / f"{name}.yaml", tuple(files))
+    return Project(name, folder, Path("specs") / f"{name}.yaml", tuple(files), warnings)
 
 
 def _table_values(table: Table) -> dict[str, str]:
@@ -94,13 +95,24 @@ def _table_values(table: Table) -> dict[str, str]:
     return {name: json.dumps(value, ensure_ascii=False)[1:-1] for name, value in values.items()}
 
 
-def _write_table(folder: Path, table: Table) -> None:
-    """Copies the file as it is, and writes its questions beside it."""
+def _write_table(folder: Path, table: Table) -> tuple[str, ...]:
+    """Copies the file as it is, writes its questions beside it, and warns of those that the model cannot answer."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(table.path, folder / table.path.name)
-    for split, questions in questions_of(table).items():
+    splits = questions_of(table)
+    for split, questions in splits.items():
         lines = [json.dumps(question, ensure_ascii=False) + "\n" for question in questions]
         (folder / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")
+    asked = [question for questions in splits.values() for question in questions]
+    uncopied = find_uncopied(asked)
+    if not uncopied:
+        return ()
+    example = f"{uncopied[0]['question']} {uncopied[0]['answer']}"
+    share = f"{len(uncopied)} of {len(asked)} questions, e.g. {example!r}"
+    return (
+        f"{share}: builtin:small copies only a to z, digits, spaces and `.`, `_`, `-`, so it will fail on them. "
+        "Leave these rows or columns out, or take another `model.path`.",
+    )
 
 
 def _copy_template(source: Path, folder: Path, values: dict[str, str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -44,4 +45,6 @@ def init(
     project = new_project(folder or Path(), template, data)
     files = "\n".join(str(project.folder / file) for file in project.files)
     enter = f"cd {shlex.quote(str(folder))} && " if folder is not None else ""
+    for warning in project.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
     print_result("init", project, as_json, f"{files}\n\n{enter}rlf run {project.spec}")

@@ -124,6 +124,13 @@ def test_a_wrong_name_or_template_makes_nothing(
 TABLE = "Craft Name;op erator;mass\n" + "".join(f"Kolu {n};Team {n % 3};{n}.5\n" for n in range(12))
 
 
+def test_what_the_built_in_model_cannot_copy_is_counted_when_a_project_is_made(rlf: Rlf, tmp_path: Path) -> None:
+    (tmp_path / "crafts.csv").write_text(TABLE + "Zoë;one;1\n", encoding="utf-8")
+    warning = rlf("init", "mine", "--template", "python", "--data", "crafts.csv").stderr
+    assert warning.startswith("warning: 2 of 26 questions, e.g. 'What is the ") and "of Zoë?" in warning
+    assert rlf("init", "shipped", "--template", "python").stderr == ""
+
+
 def test_a_table_of_ones_own_brings_its_tool_and_questions(
     rlf: Rlf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
