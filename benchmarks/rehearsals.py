@@ -14,9 +14,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from rlf.engines.openrlhf.rehearse.env import VLLM
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
 
-SPEC = Path(__file__).parents[1] / "specs" / "search_openrlhf.yaml"
+from rlf.engines.openrlhf.rehearse.env import VLLM  # noqa: E402
+from tests.vision import make_tiny_qwen_vl  # noqa: E402
+
+SPEC = ROOT / "specs" / "search_openrlhf.yaml"
 MODES = {
     "grpo": ["train.algorithm=grpo"],
     "reinforce_baseline": ["train.algorithm=reinforce_baseline"],
@@ -73,8 +77,6 @@ def newest_importable() -> list[str]:
 def with_pictures(folder: Path) -> list[str]:
     """Overrides for a small random Qwen3-VL and rows with pictures, both written to a folder."""
     from PIL import Image
-
-    from rlf.testing.vision import make_tiny_qwen_vl
 
     for colour in ("red", "blue"):
         Image.new("RGB", (60, 40), colour).save(folder / f"{colour}.png")

@@ -114,9 +114,9 @@ class Estimator(Kind, ABC):
     """A way to turn rewards into per-token advantages. Fields are its hyperparameters."""
 
     chosen_by: ClassVar[str] = "kind"
-    needs_group: ClassVar[bool]
+    needs_group: ClassVar[bool] = False
     """True if a task needs several rollouts: with one, every advantage would be 0."""
-    needs_critic: ClassVar[bool]
+    needs_critic: ClassVar[bool] = False
     """True if `values_BT` must be given and a critic trained on `returns_BT`."""
     reads_turns: ClassVar[bool] = False
     """True if it distinguishes the turns of a trajectory by `AdvantageInput.turns`."""

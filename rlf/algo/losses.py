@@ -13,32 +13,9 @@ import torch
 from torch import Tensor
 
 from rlf.algo.correction import correction_weights
-from rlf.algo.loss_config import (
-    Aggregation,
-    CorrectionGating,
-    CorrectionLevel,
-    CorrectionMode,
-    OffPolicyCorrection,
-    PolicyLossConfig,
-    PolicyLossKind,
-)
+from rlf.algo.loss_config import Aggregation, CorrectionLevel, PolicyLossConfig, PolicyLossKind
 from rlf.algo.loss_masks import kept_tokens
 from rlf.algo.masked import masked_mean, zero_outside
-
-__all__ = [
-    "Aggregation",
-    "CorrectionGating",
-    "CorrectionLevel",
-    "CorrectionMode",
-    "OffPolicyCorrection",
-    "PolicyLossConfig",
-    "PolicyLossKind",
-    "PolicyLossOutput",
-    "aggregate_loss",
-    "loss_denominator",
-    "policy_loss",
-    "value_loss",
-]
 
 
 class PolicyLossOutput(NamedTuple):
@@ -52,8 +29,6 @@ class PolicyLossOutput(NamedTuple):
     """Share of tokens whose clipped objective is the smaller one, so that the ratio has no gradient."""
     approx_kl: Tensor
     """Mean of old_logprobs - logprobs: the k1 estimate of how far the update went (OpenRLHF's `ppo_kl`)."""
-    ratio_mean: Tensor
-    ratio_max: Tensor
     mismatch_kl: Tensor | None
     """Mean of rollout_logprobs - old_logprobs (OpenRLHF's `vllm_kl`). None without rollout_logprobs."""
     filter_fraction: Tensor | None
@@ -155,13 +130,10 @@ def policy_loss(
     if keep_BT is not None:
         loss_BT = zero_outside(loss_BT, keep_BT)
         masked_fraction = masked_mean((~keep_BT).to(old_BT.dtype), mask_BT)
-    ratio_BT = ratio_BT.detach()
     return PolicyLossOutput(
         loss=aggregate_loss(loss_BT, mask_BT, config.aggregation, denominator, config.length),
         clip_fraction=masked_mean(clipped_BT.to(ratio_BT.dtype), mask_BT),
         approx_kl=masked_mean(old_BT - logprobs_BT.detach(), mask_BT),
-        ratio_mean=masked_mean(ratio_BT, mask_BT),
-        ratio_max=zero_outside(ratio_BT, mask_BT).max(),
         mismatch_kl=None if rollout_BT is None else masked_mean(rollout_BT - old_BT, mask_BT),
         filter_fraction=filter_fraction,
         masked_fraction=masked_fraction,

@@ -37,9 +37,8 @@ def server_context(certificate: Certificate | None) -> ssl.SSLContext | None:
         context.load_cert_chain(certificate.file, certificate.key, password=lambda: b"")
     except (OSError, ValueError) as fault:  # ssl.SSLError is an OSError
         raise RlfError(
-            f"{certificate.file}, {certificate.key}: these are not a certificate and its key: {fault}. Name two "
-            "files in PEM, the "
-            "key without a password."
+            f"{certificate.file}, {certificate.key}: these are not a certificate and its key: {fault}. Name two files "
+            "in PEM, the key without a password."
         ) from fault
     return context
 

@@ -5,8 +5,9 @@ Importing the package loads no database library; each name is fetched from its m
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rlf.core.lazy import lazily
 
 if TYPE_CHECKING:
     from rlf.lineage.reader import Reader
@@ -52,17 +53,9 @@ __all__ = [
 ]
 
 _HOME = {
-    "Reader": "reader",
-    "Recorder": "recorder",
-    "begin_resume": "run",
-    "start_run": "run",
-    "Store": "store",
-    "open_store": "store",
+    **dict.fromkeys(__all__, "records"),
+    **{"Reader": "reader", "Recorder": "recorder", "Store": "store", "open_store": "store"},
+    **dict.fromkeys(("begin_resume", "start_run"), "run"),
 }
-"""Module of each name; names that are not listed live in `records`."""
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOME.get(name, 'records')}"), name)
+"""Module of each name."""
+__getattr__ = lazily(__name__, _HOME)

@@ -94,8 +94,7 @@ def foreign_words(place: str, names: Collection[str]) -> str:
     """The message for a database of another program."""
     return (
         f"{place}: the database belongs to another program: it holds {', '.join(sorted(names)[:3])} and no "
-        f"{VERSION_TABLE}. "
-        "Nothing in it was changed. Move it away, or name another runs folder or database."
+        f"{VERSION_TABLE}. Nothing in it was changed. Move it away, or name another runs folder or database."
     )
 
 

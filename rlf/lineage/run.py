@@ -22,11 +22,9 @@ from rlf.lineage.records import INTERRUPTED, Change, FileRecord, RunRecord
 from rlf.lineage.store import Store
 from rlf.types import RunStatus
 
-_NONE: Mapping[tuple[str, str], str] = MappingProxyType({})
-
-
 Texts = Mapping[tuple[str, str], str]
 """Texts of small source files by role and path."""
+_NONE: Texts = MappingProxyType({})
 
 
 def start_run(store: Store, record: RunRecord, patch: str | None = None, texts: Texts = _NONE) -> None:
@@ -100,7 +98,8 @@ def begin_resume(store: Store, run_id: str, from_step: int, *, take_over: bool =
             _delete_after(connection, run_id, from_step)
             connection.execute(insert(tables.events), _event_of_end(row, take_over=take_over))
             now_running = {"status": RunStatus.RUNNING, "finished": None, "error": None, "last_step": from_step}
-            values = now_running | {"idle_s": (row.idle_s or 0.0) + _idle_s(connection, row)} | lease.columns()
+            idle_s = max(0.0, time.time() - last_sign_of_life(connection, row))
+            values = now_running | {"idle_s": (row.idle_s or 0.0) + idle_s} | lease.columns()
             connection.execute(update(tables.runs).where(tables.runs.c.id == run_id).values(values))
 
 
@@ -156,11 +155,6 @@ def _event_of_end(row: Row[Any], *, take_over: bool) -> dict[str, Any]:
     else:
         text = f"interrupted after step {row.last_step}: {describe_owner(row)}, ended without recording why"
     return {"run_id": row.id, "time": row.finished or time.time(), "level": "info", "text": text, "data": "{}"}
-
-
-def _idle_s(connection: Connection, row: Row[Any]) -> float:
-    """Time since the run's process last did something."""
-    return max(0.0, time.time() - last_sign_of_life(connection, row))
 
 
 def last_sign_of_life(connection: Connection, row: Row[Any]) -> float:

@@ -49,7 +49,7 @@ class NoDatabase(RlfError):
 
 
 _TO_SAVE = "the database is damaged. `rlf runs verify` lists what is readable, `rlf runs salvage` copies it."
-_MENDS: dict[str, tuple[type[RlfError], str]] = {
+_FIXES: dict[str, tuple[type[RlfError], str]] = {
     "disk is full": (
         RunError,
         "the disk is full. Make room, then continue with `rlf resume`: what was written is kept.",
@@ -172,8 +172,7 @@ class Store:
         if found is None or self._opened is None or not os.path.samestat(found, self._opened):
             raise LeaseLost(
                 f"{self.place}: the lineage was removed or replaced while this process used it, and nothing more can "
-                "be "
-                "recorded. Leave the runs folder in place until its runs have ended.",
+                "be recorded. Leave the runs folder in place until its runs have ended.",
                 is_taken_over=False,
             )
 
@@ -246,8 +245,7 @@ def _bring_up_to_date(store: Store) -> None:
     if not current and store.read_only:
         raise OldSchema(
             f"{store.place}: the database has the schema of an older rlf and is read-only here. `rlf runs list` "
-            "migrates it where it is writable; else copy the runs folder to such a place, and name that with "
-            "`--runs`."
+            "migrates it where it is writable; else copy the runs folder to such a place, and name that with `--runs`."
         )
     if not current:
         with store.write() as connection:
@@ -382,7 +380,7 @@ def _explain_failure(place: str) -> Iterator[None]:
         yield
     except DatabaseError as error:
         words = str(error.orig)
-        for sign, (kind, fix) in _MENDS.items():
+        for sign, (kind, fix) in _FIXES.items():
             if sign in words:
                 raise kind(f"{place}: {fix} ({words})") from error
         if isinstance(error, OperationalError) and not isinstance(error.orig, sqlite3.Error):

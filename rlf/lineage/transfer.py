@@ -12,6 +12,7 @@ from rlf.core import RlfError
 from rlf.core.inside import check_run_id
 from rlf.lineage import tables
 from rlf.lineage.blobs import copy_blobs
+from rlf.lineage.inserts import insert_rows
 from rlf.lineage.lease import Lease, describe_owner, has_owner
 from rlf.lineage.records import IMPORTING
 from rlf.lineage.store import Store
@@ -101,7 +102,8 @@ def _copy_rows(reading: Connection, writing: Connection, table: Table, run_id: s
     rows = [dict(row._mapping) for row in reading.execute(select(table).where(table.c.run_id == run_id))]
     if table in (tables.checkpoints, tables.exports):
         rows = [placed.row(row) for row in rows]
-    _insert_rows(writing, table, [_without_number(table, row) for row in rows])
+    if rows:
+        writing.execute(insert(table), [_without_number(table, row) for row in rows])
 
 
 def _copy_trajectories(reading: Connection, target: Store, lease: Lease) -> None:
@@ -126,28 +128,12 @@ def _copy_batch(reading: Connection, writing: Connection, ids: Sequence[int]) ->
     parts = {part: _read_parts(reading, part, ids) for part in tables.OF_TRAJECTORY}
     copy_blobs(reading, writing, blob_names(rows, parts[tables.tool_calls]))
     for part, found in parts.items():
-        _insert_bulk(writing, part, [(new_by_old[row[0]], *row[1:]) for row in found])
+        rows_of_part = ((new_by_old[row[0]], *row[1:]) for row in found)
+        insert_rows(writing, insert(part), [column.name for column in part.c], rows_of_part)
 
 
 def _read_parts(reading: Connection, table: Table, ids: Sequence[int]) -> Sequence[Any]:
     return reading.execute(select(table).where(table.c.trajectory_ref.in_(ids))).all()
-
-
-def _insert_rows(writing: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
-    if rows:
-        writing.execute(insert(table), rows)
-
-
-def _insert_bulk(writing: Connection, table: Table, rows: list[tuple[Any, ...]]) -> None:
-    """Whole rows in the order of the columns, by the driver itself: half of the cost of SQLAlchemy's own way."""
-    if not rows:
-        return
-    compiled = insert(table).compile(dialect=writing.dialect)
-    names = [column.name for column in table.c]
-    assert compiled.positiontup in (None, names), f"{table.name}: columns are inserted as {compiled.positiontup}"
-    by_name = compiled.positiontup is None
-    values: Any = [dict(zip(names, row, strict=True)) for row in rows] if by_name else rows
-    writing.exec_driver_sql(str(compiled), values)
 
 
 def _without_number(table: Table, row: dict[str, Any]) -> dict[str, Any]:

@@ -176,6 +176,7 @@ def _call_json(row: AnyRow, blobs: Blobs) -> dict[str, Any]:
 _OF_TRAJECTORY = ("sample_index", "stop", "answer", "error", "duration_s")
 _PLAIN = ("outcome", "text", "queue_s", "run_s", "cached", "truncated", "size_bytes", "isolation")
 _JSON = ("attempts", "usage", "structured")
+_OF_RESULT = ("outcome", "text", "attempts", "run_s")
 
 
 def found_calls(row: AnyRow, blobs: Mapping[str, bytes]) -> Iterator[FoundCall]:
@@ -194,21 +195,8 @@ def _found_inside(row: AnyRow, result: ToolResult, inside: str) -> Iterator[Foun
 
 
 def _make_found_call(row: AnyRow, call: ToolCall, result: ToolResult, inside: str) -> FoundCall:
-    return FoundCall(
-        phase=row.phase,
-        step=row.step,
-        k=row.k,
-        turn=row.turn,
-        position=row.position,
-        trajectory_id=row.trajectory_id,
-        name=call.name,
-        arguments=call.arguments,
-        outcome=result.outcome,
-        text=result.text,
-        attempts=result.attempts,
-        run_s=result.run_s,
-        inside=inside,
-    )
+    made = {"name": call.name, "arguments": call.arguments, "inside": inside}
+    return value(FoundCall, row, **made, **{name: getattr(result, name) for name in _OF_RESULT})
 
 
 def _make_score_values(row: AnyRow) -> dict[str, Any]:

@@ -42,19 +42,8 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on a device; lengths stay on the CPU, where the rows are planned."""
-        return Batch(
-            self.tokens_BT.to(device),
-            self.loss_mask_BT.to(device),
-            self.rollout_logprobs_BT.to(device),
-            self.lengths_B,
-            self.rewards_B.to(device),
-            self.group_B.to(device),
-            self.stretches,
-            None if self.turns is None else self.turns.to(device),
-            None if self.terms is None else self.terms.to(device),
-            None if self.greedy_B is None else self.greedy_B.to(device),
-            None if self.truncated_B is None else self.truncated_B.to(device),
-        )
+        values = {name: getattr(self, name) for name in _OF_THE_DEVICE}
+        return replace(self, **{name: value.to(device) for name, value in values.items() if value is not None})
 
     def advantage_input(self, reward_clip: tuple[float, float], **of_models: Any) -> AdvantageInput:
         """What estimators read of it, with what only models give: `kl_BT`, `kl_coef` and `values_BT`."""
@@ -88,6 +77,13 @@ class Batch:
             self.rewards_B[rows_S],
             self.group_B[rows_S],
         )
+
+
+_OF_THE_DEVICE = (
+    *("tokens_BT", "loss_mask_BT", "rollout_logprobs_BT", "rewards_B", "group_B"),
+    *("turns", "terms", "greedy_B", "truncated_B"),
+)
+"""What the update computes with."""
 
 
 @dataclass(frozen=True, slots=True)

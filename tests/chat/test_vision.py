@@ -10,8 +10,9 @@ from rlf.chat import FORMATS
 from rlf.chat.tokenizer import load_processor, load_tokenizer
 from rlf.chat.vision import Vision
 from rlf.core import RlfError
-from rlf.testing.vision import LLAVA_IMAGE, make_tiny_llava
 from rlf.types import Message, ToolDescription
+
+from ..vision import LLAVA_IMAGE, make_tiny_llava
 
 PIL = pytest.importorskip("PIL.Image")
 TOOLS = [ToolDescription("look", "Looks.", {"type": "object", "properties": {}})]

@@ -18,7 +18,6 @@ class DrGrpo(Estimator):
     """
 
     needs_group: ClassVar[bool] = True
-    needs_critic: ClassVar[bool] = False
 
     def advantages(self, batch: AdvantageInput) -> AdvantageOutput:
         """Mean-centred advantages, neither scaled nor whitened."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from rlf.algo.estimator import AdvantageInput, AdvantageOutput, Estimator
 from rlf.algo.precision import at_least_float32
 from rlf.algo.returns import from_returns
@@ -14,9 +12,6 @@ class FlashReinforce(Estimator):
 
     Mirrors OpenRLHF's `flash_reinforce`, which goes with `loss.correction: {level: seq, gating: binary_kl}`.
     """
-
-    needs_group: ClassVar[bool] = False
-    needs_critic: ClassVar[bool] = False
 
     def advantages(self, batch: AdvantageInput) -> AdvantageOutput:
         """Rewards less their mean."""

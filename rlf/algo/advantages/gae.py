@@ -34,7 +34,6 @@ class Gae(Estimator):
     with others they differ by up to half a deviation over turns.
     """
 
-    needs_group: ClassVar[bool] = False
     needs_critic: ClassVar[bool] = True
 
     gamma: float = Field(default=1.0, ge=0.0, le=1.0)

@@ -21,7 +21,6 @@ class Gdpo(Estimator):
     """
 
     needs_group: ClassVar[bool] = True
-    needs_critic: ClassVar[bool] = False
 
     def advantages(self, batch: AdvantageInput) -> AdvantageOutput:
         """Sums of group-normalised terms, scaled by their deviation over the batch's trajectories."""

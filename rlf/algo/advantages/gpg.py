@@ -19,7 +19,6 @@ class Gpg(Estimator):
     """
 
     needs_group: ClassVar[bool] = True
-    needs_critic: ClassVar[bool] = False
 
     def advantages(self, batch: AdvantageInput) -> AdvantageOutput:
         """Mean-centred advantages times one factor of the whole batch, not whitened."""

@@ -18,7 +18,6 @@ class Grpo(Estimator):
     """
 
     needs_group: ClassVar[bool] = True
-    needs_critic: ClassVar[bool] = False
 
     def advantages(self, batch: AdvantageInput) -> AdvantageOutput:
         """Group-normalised advantages, not whitened over the batch."""

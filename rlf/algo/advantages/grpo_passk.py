@@ -20,7 +20,6 @@ class GrpoPassk(Estimator):
     """
 
     needs_group: ClassVar[bool] = True
-    needs_critic: ClassVar[bool] = False
 
     std_norm: bool = Field(default=True)
     """False: the lead itself, not divided by the group's deviation (verl's `norm_adv_by_std_in_grpo`)."""

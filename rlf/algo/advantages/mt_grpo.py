@@ -30,7 +30,6 @@ class MtGrpo(Estimator):
     """
 
     needs_group: ClassVar[bool] = True
-    needs_critic: ClassVar[bool] = False
     reads_turns: ClassVar[bool] = True
 
     gamma: float = Field(default=1.0, ge=0.0, le=1.0)

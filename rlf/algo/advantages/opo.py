@@ -18,7 +18,6 @@ class Opo(Estimator):
     """
 
     needs_group: ClassVar[bool] = True
-    needs_critic: ClassVar[bool] = False
 
     def advantages(self, batch: AdvantageInput) -> AdvantageOutput:
         """Deviations from the length-weighted mean, neither scaled nor whitened."""

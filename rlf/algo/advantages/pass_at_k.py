@@ -25,7 +25,6 @@ class PassAtK(Estimator):
     """
 
     needs_group: ClassVar[bool] = True
-    needs_critic: ClassVar[bool] = False
 
     k: int = Field(default=4, ge=1)
     """Rollouts of which one has to be right; fewer than `rollout.num_generations`. 1 is `grpo`."""

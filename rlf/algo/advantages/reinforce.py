@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
 
 from pydantic import Field
 
@@ -17,9 +16,6 @@ class Reinforce(Estimator):
 
     Hu 2025, REINFORCE++ (arXiv:2501.03262), section 3. Mirrors OpenRLHF's `reinforce`.
     """
-
-    needs_group: ClassVar[bool] = False
-    needs_critic: ClassVar[bool] = False
 
     gamma: float = Field(default=1.0, ge=0.0, le=1.0)
     """Discount per token; observation tokens count as steps."""

@@ -19,7 +19,6 @@ class ReinforceBaseline(Estimator):
     """
 
     needs_group: ClassVar[bool] = True
-    needs_critic: ClassVar[bool] = False
 
     std_norm: bool = True
     """False: subtract the batch mean but do not divide by the deviation (OpenRLHF's `no_std_norm`)."""

@@ -16,8 +16,6 @@ class Remax(Estimator):
     ones, with the same weights; tasks whose greedy rollout has no reward are left out of the update.
     """
 
-    needs_group: ClassVar[bool] = False
-    needs_critic: ClassVar[bool] = False
     needs_greedy: ClassVar[bool] = True
 
     def advantages(self, batch: AdvantageInput) -> AdvantageOutput:

@@ -18,7 +18,6 @@ class Rloo(Estimator):
     """
 
     needs_group: ClassVar[bool] = True
-    needs_critic: ClassVar[bool] = False
 
     def advantages(self, batch: AdvantageInput) -> AdvantageOutput:
         """Leave-one-out advantages, not whitened over the batch."""

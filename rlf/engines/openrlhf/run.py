@@ -148,9 +148,8 @@ class OpenRlhfRun:
         self._last_recorded = last_step
         if start.named and (self._cluster is not None or self._ingest is not None):
             raise RlfError(
-                "--from: a cluster's job continues from the last state that its nodes wrote. Leave the option out, "
-                "or start a "
-                "new run."
+                "--from: a cluster's job continues from the last state that its nodes wrote. Leave the option out, or "
+                "start a new run."
             )
         if self._cluster is not None and self.job.argv.is_file():
             state = self._cluster.state(submission_id(self.job, read_attempt(self.job).number))
@@ -319,8 +318,7 @@ class OpenRlhfRun:
         address = f"{self._ingest.scheme}://{self._ingest.host}:{self._ingest.port}"
         return (
             f"{awaited} is over, but its trajectories do not arrive from the nodes. Check that they reach {address}. "
-            "They keep "
-            "them and try again."
+            "They keep them and try again."
         )
 
     async def _take_the_rest(self, ingest: Ingest) -> None:

@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from rlf.engines.local.model import load_model
-from rlf.testing.models import save_random_model
+
+from ...models import save_random_model
 
 
 @pytest.fixture(scope="session")

@@ -18,8 +18,9 @@ from rlf.engines.local.checkpoint import (
 from rlf.engines.local.manifest import find_damage
 from rlf.engines.local.model import load_model
 from rlf.spec.models import KlSpec, LoraSpec
-from rlf.testing.models import save_random_model
 from tests.engines.local.test_update import batch_of, new_updater, weights
+
+from ...models import save_random_model
 
 
 def model_in(folder, lora=None, **keys):

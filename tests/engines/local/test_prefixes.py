@@ -7,7 +7,8 @@ from rlf.engines.local import prefixes
 from rlf.engines.local.attention import using
 from rlf.engines.local.model import load_model, split
 from rlf.engines.local.prefixes import merge_prefixes, sort_by_tokens, split_rows
-from rlf.testing.models import save_random_model
+
+from ...models import save_random_model
 
 
 @pytest.fixture(scope="module")

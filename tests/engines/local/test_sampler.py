@@ -9,8 +9,9 @@ from rlf.engines.local.attention import ragged_layout
 from rlf.engines.local.host import PolicyHost
 from rlf.engines.local.model import load_model
 from rlf.spec.models import Schedule
-from rlf.testing.models import save_random_model
 from rlf.types import Finish, SampleRequest, Sampling
+
+from ...models import save_random_model
 
 STOP = 1
 PLAIN = Sampling(stop_token_ids=(STOP,))

@@ -14,9 +14,10 @@ from rlf.engines.local.attention import checkpoint_layers
 from rlf.engines.local.model import load_model
 from rlf.engines.local.update import Updater
 from rlf.spec.models import KlSpec, TrainSpec
-from rlf.testing.models import save_random_model
 from rlf.training.batch import make_batch, micro_batches
 from rlf.types import Message, Score, Scored, StopReason, Task, Trajectory, Turn
+
+from ...models import save_random_model
 
 
 @pytest.fixture

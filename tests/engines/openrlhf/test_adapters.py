@@ -21,7 +21,8 @@ from rlf.engines.openrlhf.actor.adapters import SCALE, WORKER, AdapterMerge, let
 from rlf.engines.openrlhf.rehearse.env import SHIM, rehearsal_environment
 from rlf.engines.saved_model import load_saved
 from rlf.spec.looking.model_folder import model_location
-from rlf.testing.models import save_random_model
+
+from ...models import save_random_model
 
 RANK, ALPHA = 4, 6
 

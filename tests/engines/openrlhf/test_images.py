@@ -17,8 +17,8 @@ from rlf.engines.openrlhf.job.folder import Job
 from rlf.engines.openrlhf.job.images import found_images, keep_images
 from rlf.plan import compile as compile_plan
 from rlf.spec import load_spec
-from rlf.testing.vision import make_tiny_llava
 
+from ...vision import make_tiny_llava
 from .agents import opened, records
 from .fakes import FakeEngine, Params
 from .tools import picture

@@ -10,8 +10,8 @@ from rlf.core import RlfError, RunError
 from rlf.engines.openrlhf import versions
 from rlf.engines.openrlhf.compile import parser
 from rlf.engines.openrlhf.rehearse.env import RehearsalEnvironment
-from rlf.testing.vision import make_tiny_llava
 
+from ...vision import make_tiny_llava
 from .test_engine import place, start
 
 TOOL = """

@@ -24,9 +24,9 @@ from rlf.chat.tokenizer import load_tokenizer
 from rlf.core import RlfError
 from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
 from rlf.engines.openrlhf.spool.records import SpoolReader
-from rlf.testing.vision import make_tiny_qwen_vl
 from rlf.types import Notice
 
+from ...vision import make_tiny_qwen_vl
 from .tools import picture
 
 ROOT = Path(__file__).parents[3]

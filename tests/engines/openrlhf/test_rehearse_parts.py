@@ -23,11 +23,11 @@ from rlf.engines.openrlhf.rehearse.policy import OpeningCalls
 from rlf.engines.openrlhf.rehearse.spec import place_changes, size_changes
 from rlf.plan import compile as compile_plan
 from rlf.spec import load_spec
-from rlf.testing.vision import make_tiny_qwen_vl
 from rlf.types import ToolCall
 from rlf.types.events import EvaluationFinished
 from rlf.types.policy import Finish, Sample, SampleRequest, Sampling
 
+from ...vision import make_tiny_qwen_vl
 from .conftest import JOB, SHIPPED, SPECS
 
 TINY = Path("rlf/builtin/tiny/checkpoint")

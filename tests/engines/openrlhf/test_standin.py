@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from rlf.engines.openrlhf.rehearse.env import STANDIN
-from rlf.testing.vision import LLAVA_IMAGE, make_tiny_llava
+
+from ...vision import LLAVA_IMAGE, make_tiny_llava
 
 Image = pytest.importorskip("PIL.Image", reason="pictures need Pillow")
 RED, BLUE = (Image.new("RGB", (40, 20), colour) for colour in ("red", "blue"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlf.testing.vision import LLAVA_IMAGE, make_tiny_llava
+from ...vision import LLAVA_IMAGE, make_tiny_llava
 
 Image = pytest.importorskip("PIL.Image", reason="pictures need Pillow")
 USER = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What is it? "}, {"type": "image"}]}

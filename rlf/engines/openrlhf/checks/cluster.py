@@ -42,14 +42,12 @@ def _complaint(path: KeyPath, text: str) -> str | None:
         case "url" if (host := _own(text)) is not None:
             return (
                 f"got {host}, which means another machine on every node. Write an address of this machine that the "
-                "nodes reach, "
-                "or start the service on each node."
+                "nodes reach, or start the service on each node."
             )
         case "command":
             return (
                 f"got {text}; every sampling actor starts the command on its node. Install it on each, or start one "
-                "server with "
-                "`rlf tools serve`, and write the url."
+                "server with `rlf tools serve`, and write the url."
             )
         case "callable" if file:
             return f"got {shown_path(Path(f'{file}.py'))}; every node must find it there. {_SHARED}."

@@ -8,7 +8,7 @@ documentation is made from this file, and a test holds every key of a spec again
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rlf.algo.loss_config import Aggregation, CorrectionGating, CorrectionLevel, OffPolicyCorrection
@@ -19,7 +19,6 @@ from rlf.engines.openrlhf.settings import (
     ESTIMATOR_NAMES,
     LOSS_NAMES,
     Colocate,
-    Gpus,
     Mode,
     OpenRlhfSettings,
     openrlhf_settings,
@@ -46,6 +45,10 @@ class Source:
         """The section that most options are of."""
         return self.spec.train
 
+    def has_eval(self, value: Value) -> Value:
+        """A value where there is an evaluation set; else None."""
+        return None if self.spec.data.eval is None else value
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -55,9 +58,14 @@ class Option:
     """Without dashes."""
     keys: str
     """The keys of the spec that it is made from, separated by spaces; empty for what rlf decides itself."""
-    value: Callable[[Source], Value]
+    value: Callable[[Source], Value] | None = None
+    """None: the key's own value; the option is left out where a section that leads to it is absent."""
     note: str = ""
     """How the value is made, where it is not the key's own."""
+
+    def of(self, source: Source) -> Value:
+        """The option's value."""
+        return _find(source.spec, self.keys) if self.value is None else self.value(source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +79,7 @@ class Elsewhere:
 def argv(spec: RunSpec, job: Job) -> list[str]:
     """The options of a plan without faults, `engine.extra_flags` last."""
     source = Source(spec, openrlhf_settings(spec), Layout.of(spec), job)
-    values = {option.flag: option.value(source) for option in OPTIONS} | flat(source.engine.extra_flags)
+    values = {option.flag: option.of(source) for option in OPTIONS} | flat(source.engine.extra_flags)
     return [word for flag, value in values.items() for word in words(flag, value)]
 
 
@@ -92,12 +100,15 @@ def flat(flags: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _gpus(of: Callable[[Source], Gpus | None], part: str) -> Callable[[Source], Value]:
-    def value(source: Source) -> Value:
-        gpus = of(source)
-        return None if gpus is None else getattr(gpus, part)
+def _find(start: Any, path: str) -> Any:
+    """What a dotted path leads to; None where it leads to nothing."""
+    for part in path.split("."):
+        start = getattr(start, part, None)
+    return start
 
-    return value
+
+def _laid(path: str) -> Callable[[Source], Value]:
+    return lambda source: _find(source.layout, path)
 
 
 def _warmup_ratio(source: Source) -> float:
@@ -115,8 +126,13 @@ def _schedule(source: Source) -> str:
     )
 
 
-def _of_critic(value: Callable[[Source], Value]) -> Callable[[Source], Value]:
-    return lambda source: value(source) if source.layout.critic is not None else None
+def _of_critic(option: Option) -> Option:
+    """An option of the critic alone, which is left out where there is none."""
+
+    def value(source: Source) -> Value:
+        return None if source.layout.critic is None else option.of(source)
+
+    return replace(option, flag=f"critic.{option.flag}", value=value)
 
 
 def _corrected(value: Callable[[OffPolicyCorrection], Value]) -> Callable[[Source], Value]:
@@ -142,10 +158,6 @@ def _filtering_range(source: Source) -> Value:
     return None if kept is None else (kept.low, kept.high)
 
 
-def _eval_steps(source: Source) -> Value:
-    return None if source.spec.data.eval is None else source.spec.eval.every or source.train.steps
-
-
 def _aggregation(source: Source) -> str:
     return "token-mean" if source.train.loss.aggregation is Aggregation.TOKEN_MEAN else "seq-mean-token-mean"
 
@@ -154,29 +166,24 @@ def _estimator(source: Source) -> str:
     return ESTIMATOR_NAMES[type(source.train.algorithm).__module__.rpartition(".")[2]]
 
 
-def _lora(key: str) -> Callable[[Source], Value]:
-    return lambda source: None if source.spec.model.lora is None else getattr(source.spec.model.lora, key)
-
-
-def _wandb(key: str) -> Callable[[Source], Value]:
-    return lambda source: None if source.engine.wandb is None else getattr(source.engine.wandb, key)
-
-
-def _muon(key: str) -> Callable[[Source], Value]:
-    return lambda source: None if source.engine.muon is None else getattr(source.engine.muon, key)
+def _adapted(source: Source) -> Value:
+    lora = source.spec.model.lora
+    return None if lora is None or lora.target_modules == ALL_LINEAR else lora.target_modules
 
 
 _OPTIMISER = (
-    ("adam.betas", "train.adam_betas", lambda s: s.train.adam_betas, ""),
-    ("adam.weight_decay", "train.weight_decay", lambda s: s.train.weight_decay, "not of biases and norms"),
-    ("lr_scheduler", "train.lr_schedule train.warmup_steps", _schedule, "`constant_with_warmup` where there is one"),
-    (
+    Option("adam.betas", "train.adam_betas"),
+    Option("adam.weight_decay", "train.weight_decay", note="not of biases and norms"),
+    Option(
+        "lr_scheduler", "train.lr_schedule train.warmup_steps", _schedule, "`constant_with_warmup` where there is one"
+    ),
+    Option(
         "lr_warmup_ratio",
         "train.warmup_steps train.steps train.epochs train.mini_batches",
         _warmup_ratio,
         "(warmup_steps - 1/2) / updates, which OpenRLHF rounds up to warmup_steps",
     ),
-    ("min_lr_ratio", "train.min_lr_ratio", lambda s: s.train.min_lr_ratio, ""),
+    Option("min_lr_ratio", "train.min_lr_ratio"),
 )
 """Options that the policy and the critic have each for itself."""
 
@@ -184,15 +191,12 @@ _MODELS = (
     Option("actor.model_name_or_path", "model.path", lambda s: model_location(s.spec.model.path)),
     Option("ds.param_dtype", "model.dtype", lambda s: "bf16", "float32 is refused"),
     Option("train.agent_func_path", "", lambda s: s.job.agent.name, "the job's agent"),
-    Option("train.seed", "seed", lambda s: s.spec.seed),
-    Option("train.full_determinism_enable", "engine.deterministic", lambda s: s.engine.deterministic or None),
-    Option("ds.lora.rank", "model.lora.rank", _lora("rank")),
-    Option("ds.lora.alpha", "model.lora.alpha", _lora("alpha")),
+    Option("train.seed", "seed"),
+    Option("train.full_determinism_enable", "engine.deterministic"),
+    Option("ds.lora.rank", "model.lora.rank"),
+    Option("ds.lora.alpha", "model.lora.alpha"),
     Option(
-        "ds.lora.target_modules",
-        "model.lora.target_modules",
-        lambda s: None if (names := _lora("target_modules")(s)) == ALL_LINEAR else names,
-        "`all-linear` is what OpenRLHF does without",
+        "ds.lora.target_modules", "model.lora.target_modules", _adapted, "`all-linear` is what OpenRLHF does without"
     ),
 )
 _DATA = (
@@ -206,14 +210,14 @@ _DATA = (
         lambda s: s.spec.rollout.max_images > 0,
         "with images: vLLM keeps an image's encoding when new weights come",
     ),
-    Option("data.max_len", "rollout.max_total_tokens", lambda s: s.spec.rollout.max_total_tokens),
+    Option("data.max_len", "rollout.max_total_tokens"),
     Option("train.num_episodes", "train.steps", lambda s: 1, "the rows are steps x prompts_per_step"),
 )
 _ROLLOUT = (
-    Option("rollout.batch_size", "train.prompts_per_step", lambda s: s.train.prompts_per_step),
-    Option("rollout.n_samples_per_prompt", "rollout.num_generations", lambda s: s.spec.rollout.num_generations),
-    Option("rollout.temperature", "rollout.temperature", lambda s: s.spec.rollout.temperature),
-    Option("rollout.top_p", "rollout.top_p", lambda s: s.spec.rollout.top_p),
+    Option("rollout.batch_size", "train.prompts_per_step"),
+    Option("rollout.n_samples_per_prompt", "rollout.num_generations"),
+    Option("rollout.temperature", "rollout.temperature"),
+    Option("rollout.top_p", "rollout.top_p"),
     Option(
         "rollout.micro_batch_size",
         "train.micro_batch_tokens rollout.max_total_tokens",
@@ -240,19 +244,19 @@ _TRAIN = (
         _packed(lambda s: None, lambda s: s.layout.micro_batch),
         "as rollout.micro_batch_size",
     ),
-    Option("train.dynamic_batch_enable", "engine.packing", lambda s: s.engine.packing),
+    Option("train.dynamic_batch_enable", "engine.packing"),
     Option(
         "train.max_tokens_per_gpu",
         "train.micro_batch_tokens engine.ring_attention",
         _packed(lambda s: s.layout.micro_batch_tokens, lambda s: None),
         "as rollout.max_tokens_per_gpu",
     ),
-    Option("train.max_epochs", "train.epochs", lambda s: s.train.epochs),
-    Option("actor.adam.lr", "train.learning_rate", lambda s: s.train.learning_rate),
+    Option("train.max_epochs", "train.epochs"),
+    Option("actor.adam.lr", "train.learning_rate"),
     Option("actor.optim", "engine.muon", lambda s: "adam" if s.engine.muon is None else "muon"),
-    Option("actor.muon.lr", "engine.muon.learning_rate", _muon("learning_rate")),
-    Option("actor.muon.momentum", "engine.muon.momentum", _muon("momentum")),
-    *(Option(f"actor.{flag}", keys, value, note) for flag, keys, value, note in _OPTIMISER),
+    Option("actor.muon.lr", "engine.muon.learning_rate"),
+    Option("actor.muon.momentum", "engine.muon.momentum"),
+    *(replace(option, flag=f"actor.{option.flag}") for option in _OPTIMISER),
     Option(
         "actor.max_norm",
         "train.max_grad_norm engine.muon",
@@ -260,19 +264,20 @@ _TRAIN = (
         "0 with Muon",
     ),
     Option("train.enable_ema", "engine.ema", lambda s: s.engine.ema is not None),
-    Option("train.ema_beta", "engine.ema", lambda s: s.engine.ema),
-    Option(
-        "actor.gradient_checkpointing_enable",
-        "engine.gradient_checkpointing",
-        lambda s: s.engine.gradient_checkpointing,
-    ),
+    Option("train.ema_beta", "engine.ema"),
+    Option("actor.gradient_checkpointing_enable", "engine.gradient_checkpointing"),
 )
-_CRITIC = (
-    Option("critic.adam.lr", "train.critic.learning_rate", _of_critic(lambda s: s.train.critic.learning_rate)),
-    Option("critic.value_clip", "train.critic.value_clip", _of_critic(lambda s: s.train.critic.value_clip)),
-    Option("critic.optim", "", _of_critic(lambda s: "adam")),
-    *(Option(f"critic.{flag}", keys, _of_critic(value), note) for flag, keys, value, note in _OPTIMISER),
-    Option("critic.max_norm", "train.max_grad_norm", _of_critic(lambda s: s.train.max_grad_norm)),
+_CRITIC = tuple(
+    map(
+        _of_critic,
+        (
+            Option("adam.lr", "train.critic.learning_rate"),
+            Option("value_clip", "train.critic.value_clip"),
+            Option("optim", "", lambda s: "adam"),
+            *_OPTIMISER,
+            Option("max_norm", "train.max_grad_norm"),
+        ),
+    )
 )
 _LOSS = (
     Option("actor.policy_loss_type", "train.loss.kind", lambda s: LOSS_NAMES[s.train.loss.kind]),
@@ -281,7 +286,7 @@ _LOSS = (
         "train.loss.clip_low train.loss.clip_high",
         lambda s: (s.train.loss.clip_low, s.train.loss.clip_high),
     ),
-    Option("actor.dual_clip", "train.loss.dual_clip", lambda s: s.train.loss.dual_clip),
+    Option("actor.dual_clip", "train.loss.dual_clip"),
     Option("actor.loss_agg_mode", "train.loss.aggregation", _aggregation),
     Option("actor.entropy_coef", "train.entropy_coef", lambda s: s.train.entropy_coef or None),
     Option("algo.advantage.is_correction_level", "train.loss.correction.level", _corrected(lambda c: c.level)),
@@ -296,16 +301,16 @@ _LOSS = (
 )
 _ADVANTAGE = (
     Option("algo.advantage.estimator", "train.algorithm.kind", _estimator, "`grpo` is `group_norm` there"),
-    Option("algo.advantage.gamma", "train.algorithm.gamma", lambda s: getattr(s.train.algorithm, "gamma", None)),
-    Option("algo.advantage.lambd", "train.algorithm.lam", lambda s: getattr(s.train.algorithm, "lam", None)),
+    Option("algo.advantage.gamma", "train.algorithm.gamma"),
+    Option("algo.advantage.lambd", "train.algorithm.lam"),
     Option(
         "algo.advantage.no_std_norm",
         "train.algorithm.std_norm",
         lambda s: not getattr(s.train.algorithm, "std_norm", True),
         "its opposite",
     ),
-    Option("reward.clip_range", "train.reward_clip", lambda s: s.train.reward_clip),
-    Option("algo.kl.init_coef", "train.kl.coef", lambda s: s.train.kl.coef),
+    Option("reward.clip_range", "train.reward_clip"),
+    Option("algo.kl.init_coef", "train.kl.coef"),
     Option("algo.kl.estimator", "train.kl.kind", lambda s: s.train.kl.kind if s.train.kl.coef else None),
     Option(
         "algo.kl.use_loss",
@@ -321,31 +326,22 @@ _ADVANTAGE = (
     ),
 )
 _EVAL = (
+    Option("eval.dataset", "data.eval", lambda s: s.has_eval("data/eval.jsonl"), "written by rlf, see below"),
     Option(
-        "eval.dataset",
-        "data.eval",
-        lambda s: None if s.spec.data.eval is None else "data/eval.jsonl",
-        "written by rlf, see below",
+        "eval.steps",
+        "eval.every train.steps",
+        lambda s: s.has_eval(s.spec.eval.every or s.train.steps),
+        "without it: the number of steps",
     ),
-    Option("eval.steps", "eval.every train.steps", _eval_steps, "without it: the number of steps"),
-    Option(
-        "eval.temperature",
-        "eval.temperature",
-        lambda s: None if s.spec.data.eval is None else s.spec.eval.temperature,
-    ),
-    Option(
-        "eval.n_samples_per_prompt",
-        "",
-        lambda s: None if s.spec.data.eval is None else 1,
-        "a row for each sample",
-    ),
+    Option("eval.temperature", "eval.temperature", lambda s: s.has_eval(s.spec.eval.temperature)),
+    Option("eval.n_samples_per_prompt", "", lambda s: s.has_eval(1), "a row for each sample"),
 )
 _CHECKPOINT = (
     Option("ckpt.path", "engine.output", lambda s: str(s.job.checkpoints), "the folder's `ckpt`"),
     Option("ckpt.output_dir", "engine.output", lambda s: str(s.job.model), "the folder's `model`"),
-    Option("ckpt.save_steps", "checkpoint.every", lambda s: s.spec.checkpoint.every),
-    Option("ckpt.max_num", "checkpoint.keep", lambda s: s.spec.checkpoint.keep),
-    Option("ckpt.save_hf", "engine.hf_checkpoints", lambda s: s.engine.hf_checkpoints),
+    Option("ckpt.save_steps", "checkpoint.every"),
+    Option("ckpt.max_num", "checkpoint.keep"),
+    Option("ckpt.save_hf", "engine.hf_checkpoints"),
     Option("ckpt.load_enable", "", lambda s: True, "a job continues from its own checkpoint, where there is one"),
     Option(
         "ckpt.best_metric_key",
@@ -356,12 +352,12 @@ _CHECKPOINT = (
     ),
 )
 _PLACES = (
-    Option("actor.num_nodes", "engine.actor.nodes", _gpus(lambda s: s.layout.actor, "nodes")),
-    Option("actor.num_gpus_per_node", "engine.actor.per_node", _gpus(lambda s: s.layout.actor, "per_node")),
-    Option("ref.num_nodes", "engine.ref.nodes", _gpus(lambda s: s.layout.ref, "nodes")),
-    Option("ref.num_gpus_per_node", "engine.ref.per_node", _gpus(lambda s: s.layout.ref, "per_node")),
-    Option("critic.num_nodes", "engine.critic.nodes", _gpus(lambda s: s.layout.critic, "nodes")),
-    Option("critic.num_gpus_per_node", "engine.critic.per_node", _gpus(lambda s: s.layout.critic, "per_node")),
+    Option("actor.num_nodes", "engine.actor.nodes", _laid("actor.nodes")),
+    Option("actor.num_gpus_per_node", "engine.actor.per_node", _laid("actor.per_node")),
+    Option("ref.num_nodes", "engine.ref.nodes", _laid("ref.nodes")),
+    Option("ref.num_gpus_per_node", "engine.ref.per_node", _laid("ref.per_node")),
+    Option("critic.num_nodes", "engine.critic.nodes", _laid("critic.nodes")),
+    Option("critic.num_gpus_per_node", "engine.critic.per_node", _laid("critic.per_node")),
     Option(
         "train.colocate_all",
         "engine.colocate",
@@ -383,21 +379,21 @@ _PLACES = (
     ),
 )
 _VLLM = (
-    Option("vllm.num_engines", "engine.vllm.engines", lambda s: s.layout.num_engines),
-    Option("vllm.tensor_parallel_size", "engine.vllm.tensor_parallel", lambda s: s.layout.tensor_parallel),
-    Option("vllm.gpu_memory_utilization", "engine.vllm.gpu_memory", lambda s: s.layout.gpu_memory),
-    Option("vllm.enforce_eager", "engine.vllm.enforce_eager", lambda s: s.engine.vllm.enforce_eager),
-    Option("vllm.enable_prefix_caching", "engine.vllm.prefix_caching", lambda s: s.engine.vllm.prefix_caching),
-    Option("vllm.sync_backend", "engine.vllm.sync_backend", lambda s: s.engine.vllm.sync_backend),
-    Option("vllm.enable_sleep", "engine.sleep", lambda s: s.layout.sleep),
+    Option("vllm.num_engines", "engine.vllm.engines", _laid("num_engines")),
+    Option("vllm.tensor_parallel_size", "engine.vllm.tensor_parallel"),
+    Option("vllm.gpu_memory_utilization", "engine.vllm.gpu_memory", _laid("gpu_memory")),
+    Option("vllm.enforce_eager", "engine.vllm.enforce_eager"),
+    Option("vllm.enable_prefix_caching", "engine.vllm.prefix_caching"),
+    Option("vllm.sync_backend", "engine.vllm.sync_backend"),
+    Option("vllm.enable_sleep", "engine.sleep", _laid("sleep")),
 )
 _DEEPSPEED = (
-    Option("ds.enable_sleep", "engine.sleep", lambda s: s.layout.sleep),
-    Option("ds.zero_stage", "engine.zero_stage", lambda s: s.engine.zero_stage),
-    Option("ds.adam_offload", "engine.offload_optimizer", lambda s: s.engine.offload_optimizer),
-    Option("ref.offload", "engine.offload_ref", lambda s: s.engine.offload_ref),
-    Option("ds.packing_samples", "engine.packing", lambda s: s.engine.packing),
-    Option("ds.attn_implementation", "engine.attention", lambda s: s.engine.attention),
+    Option("ds.enable_sleep", "engine.sleep", _laid("sleep")),
+    Option("ds.zero_stage", "engine.zero_stage"),
+    Option("ds.adam_offload", "engine.offload_optimizer"),
+    Option("ref.offload", "engine.offload_ref"),
+    Option("ds.packing_samples", "engine.packing"),
+    Option("ds.attn_implementation", "engine.attention"),
     Option(
         "ds.ring_attn_size",
         "engine.ring_attention",
@@ -411,16 +407,16 @@ _REPORTS = (
         lambda s: str(s.job.tensorboard) if s.engine.tensorboard else None,
         "the folder's `tensorboard`",
     ),
-    Option("logger.wandb.run_name", "name", lambda s: s.spec.name),
+    Option("logger.wandb.run_name", "name"),
     Option(
         "logger.wandb.key",
         "engine.wandb",
         lambda s: None if s.engine.wandb is None else "WANDB_API_KEY",
         "the variable's name, which only turns reports on: wandb reads the key from the environment",
     ),
-    Option("logger.wandb.project", "engine.wandb.project", _wandb("project")),
-    Option("logger.wandb.org", "engine.wandb.organisation", _wandb("organisation")),
-    Option("logger.wandb.group", "engine.wandb.group", _wandb("group")),
+    Option("logger.wandb.project", "engine.wandb.project"),
+    Option("logger.wandb.org", "engine.wandb.organisation"),
+    Option("logger.wandb.group", "engine.wandb.group"),
 )
 OPTIONS: tuple[Option, ...] = (
     *_MODELS,

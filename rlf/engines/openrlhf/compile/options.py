@@ -7,14 +7,13 @@ from __future__ import annotations
 
 _BY_VALUE = {
     "float": (
-        "actor.adam.eps actor.adam.lr actor.adam.weight_decay actor.aux_loss_coef actor.dual_clip "
-        "actor.entropy_coef actor.eps_clip actor.lr_warmup_ratio actor.max_norm actor.min_lr_ratio actor.muon.lr "
-        "actor.muon.momentum algo.advantage.gamma algo.advantage.lambd algo.kl.init_coef algo.kl.target "
-        "ckpt.max_mem critic.adam.eps critic.adam.lr critic.adam.weight_decay critic.lr_warmup_ratio "
-        "critic.max_norm critic.min_lr_ratio critic.muon.lr critic.muon.momentum critic.value_clip "
-        "ds.lora.dropout eval.temperature reward.overlong_buffer_len reward.overlong_penalty_factor "
-        "reward.stop_properly_penalty_coef rollout.temperature rollout.top_p train.ema_beta "
-        "vllm.gpu_memory_utilization"
+        "actor.adam.eps actor.adam.lr actor.adam.weight_decay actor.aux_loss_coef actor.dual_clip actor.entropy_coef "
+        "actor.eps_clip actor.lr_warmup_ratio actor.max_norm actor.min_lr_ratio actor.muon.lr actor.muon.momentum "
+        "algo.advantage.gamma algo.advantage.lambd algo.kl.init_coef algo.kl.target ckpt.max_mem critic.adam.eps "
+        "critic.adam.lr critic.adam.weight_decay critic.lr_warmup_ratio critic.max_norm critic.min_lr_ratio "
+        "critic.muon.lr critic.muon.momentum critic.value_clip ds.lora.dropout eval.temperature "
+        "reward.overlong_buffer_len reward.overlong_penalty_factor reward.stop_properly_penalty_coef "
+        "rollout.temperature rollout.top_p train.ema_beta vllm.gpu_memory_utilization"
     ),
     "float +": ("algo.advantage.is_correction_threshold"),
     "float 2": (
@@ -36,25 +35,23 @@ _BY_VALUE = {
         "actor.loss_agg_mode actor.lr_scheduler actor.model_name_or_path actor.optim actor.policy_loss_type "
         "algo.advantage.estimator algo.advantage.is_correction_gating algo.advantage.is_correction_level "
         "algo.advantage.is_correction_mode algo.kl.estimator ckpt.best_metric_key ckpt.output_dir ckpt.path "
-        "critic.lr_scheduler critic.model_name_or_path critic.optim data.image_key data.input_key "
-        "data.input_template data.label_key data.prompt_dataset data.prompt_probs data.prompt_split "
-        "ds.attn_implementation ds.experts_implementation ds.grad_accum_dtype ds.param_dtype ds.value_head_prefix "
-        "eval.dataset eval.split logger.tensorboard_dir logger.wandb.group logger.wandb.key logger.wandb.org "
-        "logger.wandb.project logger.wandb.run_name reward.model_name_or_path reward.remote_url "
-        "train.agent_func_path vllm.sync_backend"
+        "critic.lr_scheduler critic.model_name_or_path critic.optim data.image_key data.input_key data.input_template "
+        "data.label_key data.prompt_dataset data.prompt_probs data.prompt_split ds.attn_implementation "
+        "ds.experts_implementation ds.grad_accum_dtype ds.param_dtype ds.value_head_prefix eval.dataset eval.split "
+        "logger.tensorboard_dir logger.wandb.group logger.wandb.key logger.wandb.org logger.wandb.project "
+        "logger.wandb.run_name reward.model_name_or_path reward.remote_url train.agent_func_path vllm.sync_backend"
     ),
     "str *": ("ds.lora.target_modules"),
     "switch": (
         "actor.freeze_visual_encoder actor.gradient_checkpointing_enable actor.gradient_checkpointing_reentrant "
         "actor.muon.nesterov actor.muon.no_nesterov algo.advantage.no_std_norm algo.dynamic_filtering_enable "
-        "algo.kl.unbiased_gradient algo.kl.use_loss ckpt.disable_ds ckpt.load_enable ckpt.save_hf "
-        "critic.muon.nesterov critic.muon.no_nesterov critic.save_value_network data.apply_chat_template "
-        "data.disable_fast_tokenizer ds.adam_offload ds.deepcompile ds.enable_sleep ds.load_in_4bit "
-        "ds.overlap_comm ds.packing_samples ds.use_liger_kernel ds.use_universal_ckpt ref.offload "
-        "reward.normalize_enable reward.offload train.async_enable train.colocate_actor_ref train.colocate_all "
-        "train.colocate_critic_reward train.dynamic_batch_enable train.enable_ema train.full_determinism_enable "
-        "train.partial_rollout_enable use_ms vllm.enable_prefix_caching vllm.enable_sleep vllm.enforce_eager "
-        "vllm.sync_with_ray"
+        "algo.kl.unbiased_gradient algo.kl.use_loss ckpt.disable_ds ckpt.load_enable ckpt.save_hf critic.muon.nesterov "
+        "critic.muon.no_nesterov critic.save_value_network data.apply_chat_template data.disable_fast_tokenizer "
+        "ds.adam_offload ds.deepcompile ds.enable_sleep ds.load_in_4bit ds.overlap_comm ds.packing_samples "
+        "ds.use_liger_kernel ds.use_universal_ckpt ref.offload reward.normalize_enable reward.offload "
+        "train.async_enable train.colocate_actor_ref train.colocate_all train.colocate_critic_reward "
+        "train.dynamic_batch_enable train.enable_ema train.full_determinism_enable train.partial_rollout_enable use_ms "
+        "vllm.enable_prefix_caching vllm.enable_sleep vllm.enforce_eager vllm.sync_with_ray"
     ),
 }
 """Options without dashes, by what they take: `switch`, or the type of their values and how many there are."""

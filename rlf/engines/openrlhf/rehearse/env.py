@@ -37,7 +37,7 @@ TESTING = Path(rlf.__file__).parent / "testing" / "openrlhf"
 SHIM, STANDIN = TESTING / "shim", TESTING / "standin"
 """Folders for the path of a job: what adapts it to a CPU, and a stand-in for vLLM."""
 _TAIL_LINES = 12
-_MEND = """
+_SUPPLEMENT = """
 if not _has_ops():
     _named = torch.library.Library("torchvision", "DEF")
     for _name in ("nms", "qnms"):
@@ -141,8 +141,8 @@ class RehearsalEnvironment:
     def _install_torchvision(self) -> None:
         self._pip("install", "--no-deps", TORCHVISION)
         extension = self._packages / "torchvision" / "extension.py"
-        if extension.is_file() and _MEND not in extension.read_text():
-            extension.write_text(extension.read_text() + _MEND)
+        if extension.is_file() and _SUPPLEMENT not in extension.read_text():
+            extension.write_text(extension.read_text() + _SUPPLEMENT)
         self._run([str(self.python), "-c", "import torchvision.transforms.v2"], {})
 
     @property
