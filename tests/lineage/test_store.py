@@ -119,7 +119,7 @@ def test_an_unknown_database_is_the_users_fault_and_keeps_its_password_secret():
         open_store("://")
 
 
-@pytest.mark.parametrize("sign", store_module._MENDS)
+@pytest.mark.parametrize("sign", store_module._FIXES)
 def test_what_sqlite_refuses_is_reported_with_its_fix(store, sign):
     words = f"{sign}: 13"
     with pytest.raises(RlfError, match=rf"rlf\.db: .*\. .* \({words}\)"), store.read():
