@@ -18,6 +18,7 @@ from rlf.core.image_file import read_image_file
 from rlf.core.meter import Meter
 from rlf.endpoints import Completion, EndpointFailure, NoAnswer, RequestedCall, SamplingSpec, image_part, text_part
 from rlf.endpoints.pool import Caller, EndpointPool
+from rlf.rollout.calls import NOT_RUN, infrastructure_error, run_calls
 from rlf.rollout.loop import with_observation
 from rlf.rollout.rollout import Limits, Rollout
 from rlf.tools.agent_text import TextCalls
@@ -192,7 +193,7 @@ class TextPlay:
                 return StopReason.ANSWERED
             return await self._answer_in_world(self.world, self._stop_when_full(completion))
         if self._is_last_turn and self.world is None:
-            self.turns[-1] = replace(turn, calls=tuple(CallRecord(_call(call), _NOT_RUN) for call in completion.calls))
+            self.turns[-1] = replace(turn, calls=tuple(CallRecord(_call(call), NOT_RUN) for call in completion.calls))
             return StopReason.MAX_TURNS
         stop = await self._act_on(completion, turn)
         if self.world is None or stop is StopReason.INFRA_FAILURE:
@@ -258,12 +259,14 @@ class TextPlay:
     async def _act_on(self, completion: Completion, turn: Turn) -> StopReason | None:
         started = time.perf_counter()
         calls = [replace(call, id=call.id or f"call_{len(self.turns)}_{n}") for n, call in enumerate(completion.calls)]
-        records = await self._run_all(calls)
-        self.turns[-1] = replace(turn, calls=tuple(records), tools_s=time.perf_counter() - started)
-        for record in records:
-            if record.result.outcome.is_infrastructure:
-                self._error = f"tool {record.call.name!r}: {record.result.outcome}: {record.result.text}"
-                return StopReason.INFRA_FAILURE
+        records = [CallRecord(_call(call), NOT_RUN) for call in calls]
+        try:
+            await run_calls(records, range(len(calls)), lambda place: self._run(calls[place]), self.world)
+        finally:
+            self.turns[-1] = replace(turn, calls=tuple(records), tools_s=time.perf_counter() - started)
+        self._error = infrastructure_error(records)
+        if self._error is not None:
+            return StopReason.INFRA_FAILURE
         self.messages.append(replace(completion, calls=tuple(calls)).message())
         for call, record in zip(calls, records, strict=True):
             self.messages.append({"role": "tool", "tool_call_id": call.id, "content": record.result.text})
@@ -274,27 +277,15 @@ class TextPlay:
             )
         return self._stop_when_full(completion)
 
-    async def _run_all(self, calls: Sequence[RequestedCall]) -> list[CallRecord]:
-        """The results in order: the world's own calls one after the other, the others side by side."""
-        own = [] if self.world is None else [place for place, call in enumerate(calls) if self.world.owns(call.name)]
-        records: dict[int, CallRecord] = {}
-
-        async def run(*places: int) -> None:
-            for place in places:
-                records[place] = await self._run(calls[place])
-
-        await asyncio.gather(run(*own), *(run(place) for place in range(len(calls)) if place not in own))
-        return [records[place] for place in range(len(calls))]
-
-    async def _run(self, call: RequestedCall) -> CallRecord:
+    async def _run(self, call: RequestedCall) -> ToolResult:
         """The result of one call, or why it was not run."""
         self._num_calls += 1
-        made, refused = _call(call), self._refuse(call)
+        refused = self._refuse(call)
         if refused is None:
-            return CallRecord(made, await self._player.tools.invoke(made, trajectory_id=self._rollout.id))
+            return await self._player.tools.invoke(_call(call), trajectory_id=self._rollout.id)
         if self._player.watch is not None:
             self._player.watch.correct(f"{call.name}({call.arguments})", refused.text)
-        return CallRecord(made, refused)
+        return refused
 
     def _refuse(self, call: RequestedCall) -> ToolResult | None:
         """Why a call is not run; None for one that is."""
@@ -343,6 +334,3 @@ def _arguments(call: RequestedCall) -> Mapping[str, Any] | None:
 
 def _call(call: RequestedCall) -> ToolCall:
     return ToolCall(call.name, _arguments(call) or {})
-
-
-_NOT_RUN = ToolResult(Outcome.LIMIT_REACHED, "The trajectory ended with this turn; the call was not run.")

@@ -16,6 +16,7 @@ from rlf.chat.parsed import Parsed
 from rlf.chat.policy import ChatPolicy, FailurePolicy, RepairPolicy
 from rlf.chat.repair import repaired
 from rlf.rollout.builder import TokenRecord
+from rlf.rollout.calls import NOT_RUN, infrastructure_error, run_calls
 from rlf.rollout.rollout import Limits, Prefix, Rollout
 from rlf.types.policy import Finish, Policy, Sample, SampleRequest, Sampling
 from rlf.types.task import Message
@@ -149,7 +150,7 @@ class _Play:
     async def _go_through(self, prefix: Prefix) -> StopReason | None:
         """Counts what a prefix used, and makes its calls again. A result that differs leaves no state to resume."""
         for turn in prefix.turns:
-            records = [CallRecord(record.call, _NOT_RUN) for record in turn.calls]
+            records = [CallRecord(record.call, NOT_RUN) for record in turn.calls]
             replays = prefix.replays_calls or self.world is not None
             if replays:
                 await self._invoke(records)
@@ -245,7 +246,7 @@ class _Play:
         """Answers, or invokes the calls and feeds back what they return."""
         stop = self._stop_before_tools(parsed, sample)
         self.turns.append(turn)
-        records = [CallRecord(call, _NOT_RUN) for call in parsed.calls]
+        records = [CallRecord(call, NOT_RUN) for call in parsed.calls]
         started = time.perf_counter()
         counts = self.world is not None or self.rollout.is_single_turn
         is_run = stop is None or (stop is StopReason.MAX_TURNS and counts)
@@ -359,35 +360,7 @@ class _Play:
         num_allowed = len(records) if limit is None else max(0, min(len(records), limit - self.num_calls))
         self.num_calls += num_allowed
         records[num_allowed:] = [CallRecord(record.call, _OVER_LIMIT) for record in records[num_allowed:]]
-        if num_allowed == 1:
-            return await self._call_into(records, 0)
-        calls = [self._call_in_order(records, places) for places in self._lines(records[:num_allowed])]
-        for fault in await asyncio.gather(*calls, return_exceptions=True):  # which waits for all that are cancelled
-            if fault is not None:
-                raise fault
-        return None
-
-    def _lines(self, records: Sequence[CallRecord]) -> list[list[int]]:
-        """Places of calls, those together that are made one after the other: the world's own."""
-        world = self.world
-        own = [] if world is None else [place for place, one in enumerate(records) if world.owns(one.call.name)]
-        others = [[place] for place in range(len(records)) if place not in own]
-        return [own, *others] if own else others
-
-    async def _call_in_order(self, records: list[CallRecord], places: Sequence[int]) -> None:
-        for place in places:
-            await self._call_into(records, place)
-
-    async def _call_into(self, records: list[CallRecord], place: int) -> None:
-        """Runs the call at `place` and puts down what it came to, also when it is cancelled."""
-        call, started = records[place].call, time.perf_counter()
-        try:
-            records[place] = CallRecord(call, await self._call(call))
-        except asyncio.CancelledError as cancelled:
-            interrupted = [each for each in cancelled.args if isinstance(each, ToolResult)]
-            waited_s = time.perf_counter() - started
-            records[place] = CallRecord(call, interrupted[0] if interrupted else replace(_WAITED, queue_s=waited_s))
-            raise
+        await run_calls(records, range(num_allowed), lambda place: self._call(records[place].call), self.world)
 
     async def _call(self, call: ToolCall) -> ToolResult:
         """One call; a tool that the task's row leaves out is as unknown as one that is declared nowhere."""
@@ -397,12 +370,8 @@ class _Play:
         return ToolResult(Outcome.UNKNOWN_TOOL, f"no tool {call.name!r:.80} (known: {known})")
 
     def _infrastructure_stop(self, records: Sequence[CallRecord]) -> StopReason | None:
-        broken = [record for record in records if record.result.outcome.is_infrastructure]
-        if not broken:
-            return None
-        first = broken[0]
-        self.error = f"tool {first.call.name!r}: {first.result.outcome}: {first.result.text}"
-        return StopReason.INFRA_FAILURE
+        self.error = infrastructure_error(records)
+        return None if self.error is None else StopReason.INFRA_FAILURE
 
     async def _observe(
         self, parsed: Parsed, records: Sequence[CallRecord], sample: Sample, text: str
@@ -460,8 +429,6 @@ def _difference(before: CallRecord, now: CallRecord) -> str:
     return f"tool {before.call.name!r}: called again for the trajectory's prefix: {found}; before: {was}"
 
 
-_NOT_RUN = ToolResult(Outcome.LIMIT_REACHED, "The trajectory ended with this turn; the call was not run.")
-_WAITED = ToolResult(Outcome.CANCELLED, "The trajectory was cancelled while the call waited to run.")
 _OVER_LIMIT = ToolResult(Outcome.LIMIT_REACHED, "No tool calls are left. Answer now with what you know.")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rlf.rollout.calls import find_broken
 from rlf.rollout.rollout import Rollout
 from rlf.types.score import Scored
 from rlf.types.trajectory import StopReason, Trajectory
@@ -27,8 +28,8 @@ def find_cause(scored: Scored) -> str | None:
         return REWARD
     if trajectory.world is not None and trajectory.world.failed is not None:
         return world_name(trajectory.world)
-    broken = [record for record in trajectory.calls if record.result.outcome.is_infrastructure]
-    return f"tool {broken[0].call.name!r}" if broken else SAMPLER
+    broken = find_broken(trajectory.calls)
+    return f"tool {broken.call.name!r}" if broken else SAMPLER
 
 
 def world_name(world: WorldRecord) -> str:

@@ -1,0 +1,63 @@
+"""Trajectories of models behind servers."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from rlf.core.meter import Meter
+from rlf.endpoints import Completion, RequestedCall, SamplingSpec, Usage
+from rlf.rollout import Limits, Rollout
+from rlf.rollout.by_text import TextPlayer
+from rlf.tools.agent_text import AUTO, TextCalls
+from rlf.types import Message, Outcome, StopReason, Task, ToolResult
+
+
+class Tools:
+    """`quick` returns at once, `slow` never does."""
+
+    descriptions = ()
+
+    def __init__(self):
+        self.returned = asyncio.Event()
+
+    async def invoke(self, call, *, trajectory_id):
+        if call.name == "slow":
+            await asyncio.Event().wait()
+        self.returned.set()
+        return ToolResult(Outcome.OK, "found")
+
+    async def end_trajectory(self, trajectory_id):
+        pass
+
+
+def test_a_trajectory_cut_off_in_its_calls_keeps_the_results_that_came():
+    (kept,) = asyncio.run(play_until_a_call_returned())
+    assert kept.stop is StopReason.CANCELLED
+    assert [record.result.outcome for record in kept.calls] == [Outcome.OK, Outcome.CANCELLED]
+
+
+async def play_until_a_call_returned():
+    async def chat(*_, **__):
+        calls = (RequestedCall("a", "quick", "{}"), RequestedCall("b", "slow", "{}"))
+        return Completion("", calls, "tool_calls", (), Usage())
+
+    tools, kept = Tools(), []
+    player = TextPlayer(
+        SimpleNamespace(chat=chat),
+        tools,
+        Limits(max_turns=4, max_total_tokens=999),
+        SamplingSpec(),
+        timeout_s=20.0,
+        room=asyncio.Semaphore(1),
+        meter=Meter(),
+        text_calls=TextCalls(AUTO, ()),
+        usage={},
+    )
+    rollout = Rollout("r", Task("t", (Message("user", "Go."),), None), 0, seed=0)
+    playing = asyncio.create_task(player.play(rollout, cut_off=kept.append))
+    await tools.returned.wait()
+    playing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await playing
+    return kept
