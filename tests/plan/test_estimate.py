@@ -125,6 +125,14 @@ def test_a_critic_is_a_second_model():
     assert found["activations"] == 2 * parts(spec())["activations"]
 
 
+def test_spare_groups_and_a_copy_that_samples_take_slots_and_weights_of_their_own():
+    assert parts(spec(rollout={"oversample": 2.0}))["keys and values"] == 2 * 2 * 16 * 4 * 100 * 4
+    found = parts(spec(train={"staleness": 1, "loss": {"correction": {}}}), on_gpu=True)
+    # 2 prompts x 4 in the copy, 5 questions x 2 in the policy; trained weights in four bytes and in two
+    assert found["keys and values"] == 2 * 2 * (8 + 10) * 4 * 100 * 2
+    assert found["copy that samples"] == 1000 * (4 + 2)
+
+
 def test_a_micro_batch_holds_at_least_a_trajectory_and_at_most_a_mini_batch():
     assert micro_batch_tokens(spec(train={"micro_batch_tokens": 50})) == 100
     assert micro_batch_tokens(spec(train={"micro_batch_tokens": 5000})) == 800

@@ -5,6 +5,7 @@ Pure: values in, formulas and sums out, before anything runs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -93,6 +94,9 @@ def _weight_parts(spec: RunSpec, shape: ModelShape, size: _Sizes) -> Iterator[Pa
         yield Part("reference", "P x bytes", f"{p:,} x {c}", p * c)
     if c != held:
         yield Part("weights in the computing type", "P x bytes", f"{p:,} x {c}", p * c)
+    if spec.train.staleness:  # weights that are not trained are shared
+        trained, each = size.num_trainable, 4 + (c if c != held else 0)
+        yield Part("copy that samples", "T x bytes", f"{trained:,} x {each}", trained * each)
 
 
 def _training(shape: ModelShape, size: _Sizes) -> Iterator[Part]:
@@ -147,11 +151,12 @@ def _logits(spec: RunSpec, shape: ModelShape, size: _Sizes) -> Part:
 
 
 def _cache(spec: RunSpec, shape: ModelShape, size: _Sizes, num_eval_rows: int) -> Part:
-    """Keys and values of every open trajectory at full length."""
+    """Keys and values of every open trajectory at full length; the policy and a copy that samples hold their own."""
     rollout = spec.rollout
     per_evaluation = min(num_eval_rows, spec.eval.limit) * spec.eval.num_samples
-    per_step = spec.train.prompts_per_step * rollout.num_generations
-    slots = min(rollout.max_concurrency, max(per_step, per_evaluation))
+    per_step = math.ceil(spec.train.prompts_per_step * rollout.oversample) * rollout.num_generations
+    held = (per_step, per_evaluation) if spec.train.staleness else (max(per_step, per_evaluation),)
+    slots = sum(min(spec.most_at_once, most) for most in held)
     return Part(
         "keys and values",
         "2 x L x slots x K x max_total_tokens x bytes",

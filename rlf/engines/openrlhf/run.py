@@ -94,7 +94,7 @@ class OpenRlhfRun:
         self._place = read_place(self.job) or place or Place()
         self._opening_calls = opening_calls
         address = self._engine.ray_address
-        self._cluster = None if address is None else Cluster(address, self._place)
+        self._cluster = None if address is None else Cluster(address, self._place, emit)
         self._ingest = self._engine.ingest
         if plan.spec.chat.history is HistoryPolicy.FORK:
             raise RlfError("chat.history: got fork; OpenRLHF takes one sequence for a trajectory. Write keep.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -13,6 +14,8 @@ import pytest
 from rlf.api.lineage import open_lineage
 from rlf.api.running.start import resume
 from rlf.core import RlfError, RunError
+from rlf.engines.openrlhf.job.place import Place
+from rlf.engines.openrlhf.launch.cluster import Cluster
 from rlf.lineage import Reader
 from rlf.types import RunStatus, StepFinished
 
@@ -165,3 +168,21 @@ def test_a_missing_token_and_a_taken_port_are_reported_before_the_job_is_started
     with pytest.raises(RlfError, match="RLF_INGEST_TOKEN: not set"):
         cluster.start(how=cluster.apart)
     assert list(cluster.jobs.iterdir()) == []
+
+
+def test_a_job_that_cannot_be_stopped_is_named(tmp_path):
+    client = tmp_path / "client"
+    client.write_text('#!/bin/sh\ntest "$4" = follow && exec sleep 60\necho connection refused >&2\nexit 1\n')
+    client.chmod(0o755)
+    notices = []
+
+    async def leave():
+        async with Cluster("http://head:8265", Place(python=str(client)), notices.append).followed(
+            "j", tmp_path / "log"
+        ):
+            pass
+
+    asyncio.run(leave())
+    (notice,) = notices
+    assert notice.level == "warning"
+    assert notice.text == "http://head:8265: job j could not be stopped and may still run: connection refused"

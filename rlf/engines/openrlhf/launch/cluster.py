@@ -19,6 +19,7 @@ from rlf.engines.openrlhf.job.folder import Job
 from rlf.engines.openrlhf.job.place import Place
 from rlf.engines.openrlhf.launch import ray_job
 from rlf.engines.openrlhf.launch.process import supervised
+from rlf.types.events import EventSink, Notice
 
 _OUTPUTS = ("/spool", "/ckpt", "/logs", "/model", "/tensorboard", "/place.json")
 """What lies in the job folder and is not shipped."""
@@ -33,6 +34,7 @@ class Cluster:
 
     address: str
     place: Place
+    emit: EventSink
 
     def state(self, name: str) -> str:
         """How a job stands, by Ray's words; UNKNOWN for one that the server does not know.
@@ -103,10 +105,14 @@ class Cluster:
         process = await asyncio.create_subprocess_exec(
             *self._command("stop", name),
             stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
             env=self.place.environment({}),
         )
-        await process.wait()
+        _, errors = await process.communicate()
+        if process.returncode != 0:
+            reason = _last_line(errors.decode()) or "it does not end"
+            text = f"{self.address}: job {name} could not be stopped and may still run: {reason}"
+            self.emit(Notice("warning", text, {"job": name}))
 
     def _command(self, action: str, name: str) -> list[str]:
         return [self.place.python, "-P", ray_job.__file__, self.address, action, name]
