@@ -45,7 +45,7 @@ def correction_weights(
 def _correction_statistic(
     old_logprobs_BT: Tensor, rollout_logprobs_BT: Tensor, loss_mask_BT: Tensor, correction: OffPolicyCorrection
 ) -> Tensor:
-    """What the thresholds judge: [B, T] per token or [B, 1] per sequence.
+    """The values that the thresholds judge: [B, T] per token or [B, 1] per sequence.
 
     ratio: q / p, over a sequence exp(mean_t log(q / p)), as a product exp(sum_t log(q / p)).
     binary_kl: p log(p / q) + (1 - p) log((1 - p) / (1 - q)); tv: |p - q|; over a sequence their mean. Departure from

@@ -1,4 +1,4 @@
-"""What an advantage estimator is: its settings, what it needs, what it reads and what it returns.
+"""Advantage estimators: the settings, needs, inputs and outputs that all share.
 
 One estimator is one file of `rlf.algo.advantages`. This module names tensors but loads no torch.
 """
@@ -100,7 +100,7 @@ class AdvantageInput:
 
 @dataclass(frozen=True, slots=True)
 class AdvantageOutput:
-    """What the loss and the metrics read; all float, without gradient, 0 where `action_mask_BT` is false."""
+    """Inputs of the loss and the metrics; all float, without gradient, 0 where `action_mask_BT` is false."""
 
     advantages_BT: Tensor
     """The weight of each sampled token in the policy loss."""

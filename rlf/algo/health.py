@@ -25,7 +25,7 @@ _SHOWN = 5
 
 
 class Action(StrEnum):
-    """What follows an alarm."""
+    """Consequence of an alarm."""
 
     WARN = "warn"
     """The run continues; the alarm is an event in the lineage."""
@@ -36,7 +36,7 @@ class Action(StrEnum):
 
 
 class OnNoSignal(StrEnum):
-    """What follows where steps hold nothing to learn from."""
+    """Consequence of steps that hold nothing to learn from."""
 
     WARN = "warn"
     """A diagnosis after each such step."""

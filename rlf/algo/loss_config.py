@@ -14,7 +14,7 @@ from rlf.core.models import StrictModel
 
 
 class PolicyLossKind(StrEnum):
-    """What the importance ratio is taken over."""
+    """The unit that importance ratios are taken over."""
 
     PPO = "ppo"
     """One ratio per token (arXiv:1707.06347, equation 7)."""
@@ -55,7 +55,7 @@ class CorrectionLevel(StrEnum):
 
 
 class CorrectionMode(StrEnum):
-    """What happens outside the thresholds."""
+    """The effect of a value outside the thresholds."""
 
     MASK = "mask"
     """Tokens outside lose their loss; the others are weighted by their own ratio, unbounded."""

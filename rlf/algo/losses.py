@@ -40,7 +40,7 @@ class PolicyLossOutput(NamedTuple):
 
 
 def loss_denominator(loss_mask_BT: Tensor, aggregation: Aggregation, length: int | None = None) -> float:
-    """What the whole mini-batch is divided by: D of `aggregate_loss`, at least 1."""
+    """The divisor of the whole mini-batch: D of `aggregate_loss`, at least 1."""
     if aggregation is Aggregation.TOKEN_MEAN:
         return float(loss_mask_BT.sum().clamp(min=1))
     num_sequences = float(loss_mask_BT.any(dim=1).sum().clamp(min=1))

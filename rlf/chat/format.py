@@ -1,4 +1,4 @@
-"""What a chat format is: how a conversation becomes tokens, and what a sampled turn means.
+"""Chat formats: how a conversation becomes tokens, and what a sampled turn means.
 
 Rendering gives tokens, never text to be tokenised again: the tokens of turn k+1 are those of turn k as sampled, plus
 an observation. Parsing gives calls, failures and the answer types: text that opens a call is never an answer unnoticed.
@@ -108,7 +108,7 @@ class ChatFormat(ABC):
 
     @property
     def name(self) -> str:
-        """What the spec calls the format."""
+        """The format's name in a spec."""
         return FORMATS.name_of(type(self))
 
     @classmethod
@@ -199,7 +199,7 @@ class ChatFormat(ABC):
         return [CallId(name) for name in names + ["unknown"] * (len(results) - len(names))]
 
     def parse(self, text: str, *, truncated: bool) -> Parsed:
-        """What a sampled turn says. Never raises.
+        """Reads a sampled turn. Never raises.
 
         Args:
             text: `decode` of the sampled tokens, stop token included.

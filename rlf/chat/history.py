@@ -54,7 +54,7 @@ def differences(
     tools: Sequence[ToolDescription],
     segments: Sequence[str],
 ) -> tuple[str, ...]:
-    """What the template would change in the sampled turns of a conversation; nothing when it renders what was seen.
+    """Changes that the template would make to sampled turns; nothing when it renders what was seen.
 
     Args:
         segments: what was seen, cut into prompt, turn, observation, turn, ..., the last turn with its stop token.

@@ -1,4 +1,4 @@
-"""What shows that a text holds a call of some syntax, and the prefilter that makes looking for all of them cheap.
+"""Signs that a text holds a call of some syntax, and the prefilter that makes looking for all of them cheap.
 
 A syntax brings its own expression and the signs of it: texts one of which every match holds. An expression runs only
 over a text with one of its signs, so that ordinary prose costs a few substring tests.
@@ -16,7 +16,7 @@ from rlf.types import ToolDescription
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What shows a call."""
+    """Signs of a call."""
 
     pattern: re.Pattern[str]
     signs: tuple[str, ...]

@@ -24,7 +24,7 @@ _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cl
 
 
 def read_tokenizer(folder: Path) -> PreTrainedTokenizerBase | None:
-    """What a chat format asks of a tokenizer; None where the folder has no `tokenizer.json`.
+    """The tokenizer of a folder as a chat format needs it; None where the folder has no `tokenizer.json`.
 
     Raises RlfError for files that cannot be read.
     """

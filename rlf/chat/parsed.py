@@ -1,4 +1,4 @@
-"""What a sampled turn says: calls, failures and the answer, so typed that no failed call is an answer unnoticed."""
+"""A sampled turn's calls, failures and answer, so typed that no failed call is an answer unnoticed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlf.types import FailureClass, ParseFailure, ToolCall
 
 @dataclass(frozen=True, slots=True)
 class Parsed(Jsonable):
-    """What one sampled turn says."""
+    """The meaning of one sampled turn."""
 
     items: tuple[ToolCall | ParseFailure, ...] = field(metadata={"json": None})
     """Calls and failures in the order of the text."""

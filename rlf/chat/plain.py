@@ -1,4 +1,4 @@
-"""What the formats without tags of a model's own share: prompts without tools, neutral results, the one tool they call.
+"""Parts of all formats without tags of a model's own: prompts without tools, neutral results, the one tool they call.
 
 The spec's own prompt and system text explain to the model how to use such a format; nothing is added here.
 """

@@ -1,4 +1,4 @@
-"""What a run declares about its turns: repair, the reply to each failure class, history, and where sampling stops."""
+"""A run's settings for its turns: repair, the reply to each failure class, history, and where sampling stops."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RepairPolicy(StrEnum):
 
 
 class FailurePolicy(StrEnum):
-    """What follows a parse failure."""
+    """Consequence of a parse failure."""
 
     FEEDBACK = "feedback"
     """The model reads what was wrong and the right form, and continues."""
@@ -30,7 +30,7 @@ class FailurePolicy(StrEnum):
 
 
 class HistoryPolicy(StrEnum):
-    """What is done about a chat template that rewrites earlier turns: it renders other tokens than were seen."""
+    """Treatment of a chat template that rewrites earlier turns: it renders other tokens than were seen."""
 
     KEEP = "keep"
     """The tokens stay as sampled, earlier thinking included; the certificate names what the template would change."""
@@ -55,5 +55,5 @@ class ChatPolicy:
     """Whether a turn's context leaves out the thinking of earlier turns."""
 
     def reply(self, failure: ParseFailure) -> FailurePolicy:
-        """What follows one failure."""
+        """The consequence of one failure."""
         return self.failures.get(failure.kind, self.otherwise)

@@ -1,4 +1,4 @@
-"""What prose opens around a call that follows: a code fence, a comment, a thinking tag that the spec does not name.
+"""Quotations that prose opens around a call: a code fence, a comment, a thinking tag that the spec does not name.
 
 A call in one of these is shown, not made.
 """
@@ -19,7 +19,7 @@ _CLOSING = {"<!--": "-->"}
 
 
 class Quotes:
-    """What is open after the prose read so far."""
+    """The quotations that are open after the prose read so far."""
 
     __slots__ = ("_fence", "_is_owed", "_last_line", "_tag")
 

@@ -55,7 +55,7 @@ def messages(call: str, **other: str) -> Mapping[FailureClass, str]:
 
 
 class Scan(ABC):
-    """What was found so far in a turn."""
+    """Calls and failures found so far in a turn."""
 
     __slots__ = (
         "answers",
@@ -245,7 +245,7 @@ class Scan(ABC):
         return position
 
     def finish(self) -> Parsed:
-        """What was found, in the order of the text, and the answer when nothing but a rehearsal was found."""
+        """Calls and failures in the order of the text, and the answer when nothing but a rehearsal was found."""
         if self.marks_answers:
             self._check_answers()
         self._find_lookalikes()

@@ -53,7 +53,7 @@ def _make_tokenizer(name: str) -> PreTrainedTokenizerBase:
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """What a family's tokenizer has beside letters, and a small chat template."""
+    """The special tokens of a family, and a small chat template."""
 
     special: list[str]
     """Added tokens that are special."""

@@ -161,7 +161,7 @@ class TemplateRenderer:
 
     @cached_property
     def generation_prompt(self) -> str:
-        """What the template puts after a conversation to let the assistant speak."""
+        """The text that the template puts after a conversation to let the assistant speak."""
         messages = [{"role": "user", "content": "probe"}]
         before = self._render_text(messages, [_PROBE_TOOL], add_generation_prompt=False)
         after = self._render_text(messages, [_PROBE_TOOL], add_generation_prompt=True)

@@ -76,7 +76,7 @@ class Vision:
             await loop.run_in_executor(self._thread, self.prepare_image, reference)
 
     def tensors(self, references: Sequence[str]) -> dict[str, torch.Tensor] | None:
-        """What training takes of the images of a trajectory; None without any."""
+        """The inputs that training takes for the images of a trajectory; None without any."""
         import torch
 
         if not references:

@@ -1,4 +1,4 @@
-"""What every package may use: errors, the registry of kinds, ids, hashes, seeds, logging."""
+"""Foundations of every package: errors, the registry of kinds, ids, hashes, seeds, logging."""
 
 from rlf.core.errors import CheckError, Fault, Place, RlfError, RunError, SpecError
 from rlf.core.hashing import hash_bytes, hash_json, hash_path

@@ -29,7 +29,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class Definition(NamedTuple):
-    """What the source says of a callable."""
+    """A callable's definition as its source has it."""
 
     stub: Callable[..., Any]
     """A function or class with its signature and docstring; never to be called."""

@@ -17,7 +17,7 @@ class RlfError(Exception):
 
 
 class NotFoundError(RlfError):
-    """What was named is not there."""
+    """There is nothing of a given name."""
 
 
 class RunError(RlfError):
@@ -70,5 +70,5 @@ class SpecError(RlfError):
 
 
 def first_line(error: Exception) -> str:
-    """What an error says first; its class where it says nothing."""
+    """The first line of an error's text; its class where it has none."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

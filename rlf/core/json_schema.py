@@ -72,7 +72,7 @@ def _has_references(schema: Any) -> bool:
 
 
 def _follow_pointer(reference: str, whole: Mapping[str, Any]) -> Any:
-    """What a pointer such as `#/$defs/Point` leads to; None where that is nothing."""
+    """The value that a pointer such as `#/$defs/Point` leads to; None where there is none."""
     if not reference.startswith("#"):
         return None
     found: Any = whole

@@ -45,7 +45,7 @@ class Kind(StrictModel):
 
     @classmethod
     def kind_name(cls) -> str:
-        """What files write to choose this kind."""
+        """The name by which files choose this kind."""
         return cls.registry().name_of(cls)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What the machine offers this process."""
+"""Cores and memory that the machine offers this process."""
 
 from __future__ import annotations
 

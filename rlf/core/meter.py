@@ -1,4 +1,4 @@
-"""What is spent, counted as it is: also where the call that spends it fails, is cut off or is tried again."""
+"""Spending, counted as it is made: also where the call that spends it fails, is cut off or is tried again."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def _list_names(package: str, *, folders: bool) -> list[str]:
 
 @cache
 def _entry_points() -> Mapping[str, Mapping[str, EntryPoint]]:
-    """What installed packages add, by group and name; every package's file of them is read once."""
+    """The entry points of installed packages, by group and name; every package's file of them is read once."""
     from importlib.metadata import distributions
 
     found: defaultdict[str, dict[str, EntryPoint]] = defaultdict(dict)

@@ -1,4 +1,4 @@
-"""What was found out about large files, kept on this machine until they change.
+"""Results of reading large files, kept on this machine until the files change.
 
 A file is known by its path, size, times of change and inode. One that was written just now is not: it may change again
 without any of these. Nothing here is needed: where a note is absent, unreadable or another user's, its content is found

@@ -1,4 +1,4 @@
-"""What this process does: stages of its work that are under way, each with how much of it is done."""
+"""Stages of this process's work that are under way, each with how much of it is done."""
 
 from __future__ import annotations
 

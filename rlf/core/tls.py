@@ -11,7 +11,7 @@ from rlf.core.errors import RlfError
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What a server shows, and the key that proves it."""
+    """A server's certificate, and its private key."""
 
     file: Path
     """PEM: the certificate, and those that lead from it to its issuer where it has one."""
@@ -29,7 +29,7 @@ def certificate_of(file: Path | None, key: Path | None) -> Certificate | None:
 
 
 def server_context(certificate: Certificate | None) -> ssl.SSLContext | None:
-    """What a server speaks TLS by; None for none. Raises RlfError where the files cannot be used."""
+    """The TLS context of a server; None for none. Raises RlfError where the files cannot be used."""
     if certificate is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

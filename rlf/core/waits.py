@@ -1,4 +1,4 @@
-"""What this process waits for, reported every half minute: a stall has a name.
+"""Waits of this process, reported every half minute: a stall has a name.
 
 Calls of tools and requests to models say what they wait for; a collection of trajectories reports it while it plays.
 """
@@ -21,7 +21,7 @@ REPORT_S = 30.0
 
 
 class Wait(Protocol):
-    """What is waited for."""
+    """One thing that is waited for."""
 
     @property
     def since(self) -> float:

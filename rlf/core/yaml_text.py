@@ -1,6 +1,6 @@
 """YAML 1.2's core schema for PyYAML: `yes`, `on` and dates are text, `1e-5` is a number.
 
-Invariant: what `dump_yaml` writes, a loader with `CORE` reads as it was. Both use the one list of plain scalars below.
+Invariant: what `dump_yaml` writes, `CoreLoader` reads as it was. Both use the one list of plain scalars below.
 """
 
 from __future__ import annotations

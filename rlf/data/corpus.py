@@ -131,7 +131,7 @@ def _identity_of(corpus: Path) -> str:
 
 
 def _identity_in(index: Path) -> str | None:
-    """What an index was built from; None for one that is not there or is not whole."""
+    """The identity of the corpus that an index was built from; None for one that is not there or is not whole."""
     if not index.is_file():
         return None
     connection = sqlite3.connect(f"{index.absolute().as_uri()}?mode=ro", uri=True)

@@ -20,7 +20,7 @@ def with_images(messages: Sequence[Message], cell: Any, folder: Path) -> tuple[M
     """A row's messages with its images in the places of the marks in user messages.
 
     Args:
-        images: what the column holds: a path, a `data:` URI, bytes, `{bytes, path}` as Hugging Face writes it, or a
+        cell: what the column holds: a path, a `data:` URI, bytes, `{bytes, path}` as Hugging Face writes it, or a
             list of these; None for a row without any.
         folder: where paths start.
 

@@ -46,7 +46,7 @@ _MIXTURE = TypeAdapter(list[MixedDataset])
 
 
 def read_mixture(path: Path, shown: str) -> list[MixedDataset]:
-    """What a mixture lists, files as whole paths. Raises SpecError."""
+    """The sources of a mixture, files as whole paths. Raises SpecError."""
     try:
         found = _MIXTURE.validate_python(load_document(path.read_text(encoding="utf-8")))
     except ValidationError as error:

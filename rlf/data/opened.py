@@ -89,7 +89,7 @@ def _key_of(argument: Any) -> Any:
 
 
 def _stamp_files(source: Mapping[str, Any]) -> list[Any] | None:
-    """What all files of a dataset are known by; None where that is not known, or not worth it."""
+    """Stamps of all files of a dataset; None where that is not known, or not worth it."""
     name = source["path"]
     path = builtin_path(name.removeprefix(BUILTIN)) if name.startswith(BUILTIN) else Path(name)
     # The reader of parquet takes longer to load than small files. A mixture is small, and what it lists is not.

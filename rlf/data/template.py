@@ -20,7 +20,7 @@ ROW = "row"
 
 
 class TemplateFault(ValueError):
-    """What is wrong with a template, or with a row for it."""
+    """A fault of a template, or of a row for it."""
 
 
 class Template:
@@ -50,7 +50,7 @@ class Template:
         return _make_environment().from_string(self._text)
 
     def unknown_names(self, columns: Iterable[str]) -> str | None:
-        """What is wrong with the names, given all that can be filled in."""
+        """Faults of the names, given all that can be filled in."""
         known = list(columns)
         unknown = sorted(self.names - set(known) - set(_make_environment().globals))
         if not unknown:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What a run reads, loaded and checked."""
+    """Inputs of a run, loaded and checked."""
 
     model_path: str
     """A folder or a Hugging Face id; `builtin:` names are resolved."""
@@ -113,7 +113,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsed:
-    """What a rehearsal reports beside its stages."""
+    """A rehearsal's results beside its stages."""
 
     changes: tuple[Change, ...]
     """What was replaced, of the spec and for the machine."""
@@ -250,7 +250,7 @@ class Engine(PlannedEngine):
         return folder
 
     def find_damage(self, checkpoint: Path, sha256: str) -> str | None:
-        """What is wrong with a checkpoint, in words; None where it is whole, or on a disk that is not seen here."""
+        """The damage to a checkpoint, in words; None where it is whole, or on a disk that is not seen here."""
         if not checkpoint.exists():
             return "it is gone"
         return None if hash_path(checkpoint) == sha256 else "it differs from what was written"
@@ -283,8 +283,7 @@ def engine_of(spec: RunSpec) -> Engine:
 
 
 def recorded_engine(record: RunRecord) -> Engine:
-    """The engine of a recorded run, as it was set. Raises RlfError where it is no longer installed, or is not an "
-    "engine."""
+    """The engine of a recorded run, as it was set. Raises RlfError where it is no longer installed, or is no engine."""
     refuse_evaluation(record)
     kind, settings = ENGINES.get(record.engine), record.plan.get("spec", {}).get("engine", {})
     known = {key: value for key, value in settings.items() if key in kind.model_fields}  # an older rlf had others too

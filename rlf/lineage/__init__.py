@@ -1,4 +1,4 @@
-"""What is kept of every run: tables, the store they live in, the recorder that writes and the reader that reads.
+"""The lineage of runs: tables, the store they live in, the recorder that writes and the reader that reads.
 
 Importing the package loads no database library; each name is fetched from its module when it is first used.
 """

@@ -1,4 +1,4 @@
-"""What a run spent on tools and judges, by name: counted as it is recorded, and never taken back.
+"""Costs of tools and judges of a run, by name: counted as it is recorded, and never taken back.
 
 A step that is done again after a stop is paid for again, and a trajectory that was cut off or thinned has cost what it
 has cost. So these sums stand by themselves; rows of steps come and go.
@@ -52,7 +52,7 @@ def add_costs(connection: Connection, run_id: str, phase: str, spent: Spent) -> 
 
 
 def unrecorded_before(connection: Connection, run_id: str) -> dict[str, float]:
-    """What earlier processes of a run spent on requests that no trajectory has."""
+    """Costs of requests of a run's earlier processes that no trajectory has."""
     known = connection.execute(select(tables.costs.c.usage).filter_by(**_read_unrecorded(run_id))).scalar()
     return dict(json.loads(known or "{}"))
 

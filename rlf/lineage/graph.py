@@ -178,7 +178,7 @@ def _row_nodes(row_hashes: Mapping[str, Sequence[str]], sources: Sequence[Node])
 
 
 def _walk_products(reader: Reader, run_id: str) -> Iterator[Node]:
-    """What a run made. Step metrics that measure time are no part of a step's hash."""
+    """The products of a run. Step metrics that measure time are no part of a step's hash."""
     before, key_by_step = f"run:{run_id}", {0: f"run:{run_id}"}
     pending, checkpoints = reader.changes(run_id), reader.checkpoints(run_id)
     for step in reader.steps(run_id):

@@ -1,4 +1,4 @@
-"""What people add to runs: tags, notes; and taking a run out of the lineage."""
+"""Tags and notes that people add to runs; and taking a run out of the lineage."""
 
 from __future__ import annotations
 

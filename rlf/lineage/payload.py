@@ -1,4 +1,4 @@
-"""What of a trajectory no other table has, packed: tokens, action mask, sampler logprobs, turns; and its task.
+"""The part of a trajectory that no other table has, packed: tokens, action mask, sampler logprobs, turns; and its task.
 
 Layout, little-endian, compressed with zstd: version u8, number of tokens T u32, tokens u32[T], action_mask bool[T],
 rollout_logprobs float32[T], then JSON: the trajectory's written form without what has columns. Calls and parse failures

@@ -189,7 +189,7 @@ class Reader:
         return [value(Checkpoint, row, path=place(row.path)) for row in rows]
 
     def changes(self, run_id: str) -> list[Change]:
-        """What was accepted as changed when the run was resumed, in order of step."""
+        """Changes that were accepted when the run was resumed, in order of step."""
         table = tables.changes
         rows = self._fetch_all(_select_of_run(table, run_id).order_by(table.c.step, table.c.role, table.c.path))
         return [value(Change, row) for row in rows]
@@ -411,7 +411,7 @@ class Reader:
         return found[:limit]
 
     def costs(self, run_id: str) -> list[Cost]:
-        """What a run spent on tools and judges, by name, the dearest first."""
+        """Costs of a run's tools and judges, by name, the dearest first."""
         table = tables.costs
         return costs_of(
             (row.phase, row.kind, row.name, row.usage) for row in self._fetch_all(_select_of_run(table, run_id))

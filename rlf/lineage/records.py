@@ -288,7 +288,7 @@ class ToolCallSummary:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a run spent on one tool, or on the judges of one term, over all that it did."""
+    """A run's cost of one tool, or of the judges of one term, over all that it did."""
 
     kind: str
     """`tool`, agents among them with all that is inside of their calls; `judge`; or `other`, of requests that a stop
@@ -324,7 +324,7 @@ class Pay:
 
 @dataclass(frozen=True, slots=True)
 class StepTotals:
-    """What the trajectories of one training step add up to."""
+    """Totals of the trajectories of one training step."""
 
     step: int
     num_trajectories: int

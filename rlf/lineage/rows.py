@@ -51,7 +51,7 @@ def trajectory_row(scored: Scored, task_sha256: str, redactor: Redactor) -> Row:
 
 
 def collection_row(trajectories: Sequence[Scored]) -> Row:
-    """What the trajectories of one step or evaluation add up to."""
+    """Totals of the trajectories of one step or evaluation."""
     all_of = [scored.trajectory for scored in trajectories]
     return {
         "num_trajectories": len(all_of),
@@ -62,7 +62,7 @@ def collection_row(trajectories: Sequence[Scored]) -> Row:
 
 
 def tool_total_rows(trajectories: Sequence[Scored], redactor: Redactor) -> list[Row]:
-    """What the calls of one step or evaluation add up to, by tool and outcome."""
+    """Totals of the calls of one step or evaluation, by tool and outcome."""
     results: dict[tuple[str, str], list[ToolResult]] = {}
     for scored in trajectories:
         for record in scored.trajectory.calls:

@@ -1,4 +1,4 @@
-"""What is readable of a damaged SQLite lineage, row by row, and saving it into a new one.
+"""Reading a damaged SQLite lineage row by row, and saving what is readable into a new one.
 
 SQLite stops at the first page that it cannot read. Here each table is read by its keys, so that the pages behind a
 damaged one are found again. A row is saved when it is sound by itself and what it belongs to was saved too.
@@ -63,7 +63,7 @@ class Salvage:
 
 
 def read_tables(path: Path) -> list[ReadTable]:
-    """What is readable in a lineage. Raises RunError where nothing is."""
+    """The readable rows of a lineage. Raises RunError where nothing is."""
     with _opened_copy(path) as database:
         return [_count_rows(_Rows(database, table)) for table in tables.metadata.sorted_tables]
 

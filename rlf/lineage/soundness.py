@@ -37,7 +37,7 @@ _WORDS: dict[tuple[str, str], Callable[[str], Any]] = {
 
 
 def find_fault(table: Table, row: Mapping[str, Any]) -> str | None:
-    """What is wrong with a row as SQLite has it, in words; None where it is sound."""
+    """The fault of a row as SQLite has it, in words; None where it is sound."""
     for column in table.columns:
         if column.name in row and not _fits_column(column.type, row[column.name], nullable=bool(column.nullable)):
             return f"{column.name} is {str(row[column.name])[:40]!r}"

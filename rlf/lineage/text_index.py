@@ -119,7 +119,7 @@ def _fold_text(text: str) -> str:
 
 
 def _make_query(connection: sqlite3.Connection, text: str) -> str | None:
-    """What the words of every trajectory with the text match; None where that says nothing.
+    """A query that every trajectory with the text matches; None where no word decides.
 
     The first word of a text may be the end of a longer one, and the last one the beginning.
     """

@@ -129,7 +129,7 @@ def read_wholes(connection: Connection, rows: Sequence[AnyRow]) -> list[StoredTr
 
 
 def _read_parts(connection: Connection, table: Table, refs: Sequence[int]) -> dict[int, list[AnyRow]]:
-    """What a table has of trajectories, by their numbers."""
+    """Rows of a table for trajectories, by their numbers."""
     found: dict[int, list[AnyRow]] = {ref: [] for ref in refs}
     query = select(table).where(table.c.trajectory_ref.in_(refs)).order_by(*table.primary_key)
     for row in connection.execute(query):

@@ -61,7 +61,7 @@ def parse_keep(words: Sequence[str]) -> Keep:
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """What was removed."""
+    """Removed files and rows, counted."""
 
     num_trajectories: int
     """That lost their bulk."""
@@ -163,7 +163,7 @@ def _read_named(connection: Connection) -> set[str]:
 
 
 def find_damage(store: Store) -> Iterator[str]:
-    """What is wrong in the database, in words; nothing where all is well. Reads all of it once."""
+    """Faults of the database, in words; nothing where all is well. Reads all of it once."""
     with store.read() as connection:
         for look in (_check_database, _check_rows, _check_contents, _check_payloads, _check_sums):
             yield from _run_look(look, connection)

@@ -121,7 +121,7 @@ Blobs = Mapping[str, bytes]
 
 
 def blob_names(tasks: Sequence[AnyRow], calls: Sequence[AnyRow]) -> list[str]:
-    """What trajectories and calls refer to."""
+    """Names of the blobs that trajectories and calls refer to."""
     names = [row.task_sha256 for row in tasks]
     names += [name for call in calls for name in (call.text_sha256, call.original_sha256)]
     images = [sha256 for call in calls for _, sha256 in json.loads(call.images or "[]")]

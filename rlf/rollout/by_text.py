@@ -147,7 +147,7 @@ class TextPlay:
         return stop
 
     def trajectory(self, stop: StopReason) -> Trajectory:
-        """What there is of it."""
+        """The trajectory so far."""
         return Trajectory(
             id=self._rollout.id,
             task=self._rollout.task,

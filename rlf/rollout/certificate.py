@@ -47,7 +47,7 @@ _HUGE = "The river Orr rises in the hills. " * 200
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What was played and found right."""
+    """Counts of what was played and found right."""
 
     format: str
     num_turns: int

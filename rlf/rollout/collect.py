@@ -17,7 +17,7 @@ from rlf.types.trajectory import Trajectory
 
 
 class Player(Protocol):
-    """What plays trajectories: the setting of a model that samples tokens, or a model behind a server."""
+    """A player of trajectories: the setting of a model that samples tokens, or a model behind a server."""
 
     def open(self, trajectory_ids: Sequence[str]) -> None:
         """Announces trajectories in their logical order, before any of them is played."""
@@ -54,7 +54,7 @@ async def collect(
         on_scored: takes each trajectory as soon as it is scored.
 
     Raises:
-        RunError: a reward term cannot go on.
+        RunError: a reward term cannot continue.
     """
     sizes = Counter(rollout.task.id for rollout in rollouts)
     known: dict[str, Scored] = {}

@@ -26,7 +26,7 @@ _EXCERPT_CHARS = 160
 
 
 class CauseKind(StrEnum):
-    """What explains that nothing can be learned."""
+    """A reason why nothing can be learned."""
 
     NOT_SCORED = "not_scored"
     """Tools, services or reward terms failed."""
@@ -87,7 +87,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What of a spec a diagnosis reads."""
+    """The values of a spec that a diagnosis reads."""
 
     tools: tuple[str, ...]
     """Names of the tools that the policy may call."""
@@ -100,7 +100,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What is wrong with a step or an evaluation."""
+    """The fault of a step or an evaluation."""
 
     signal: Signal
     figures: str

@@ -20,7 +20,7 @@ _MAX_CHARS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class GoldCause:
-    """What is wrong with golds, or with how they are compared."""
+    """A fault of golds, or of how they are compared."""
 
     seen: str
     advice: str
@@ -31,7 +31,7 @@ class GoldCause:
 
 
 def find_gold_cause(trajectories: Sequence[Trajectory], key: str, column: str | None) -> GoldCause | None:
-    """What is wrong with the golds of trajectories of which none succeeded; None where nothing can be seen.
+    """The fault of the golds of trajectories of which none succeeded; None where nothing can be seen.
 
     Args:
         key: The key that names the column of golds, for advice.

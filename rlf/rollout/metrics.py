@@ -1,4 +1,4 @@
-"""What a set of trajectories says, as flat metrics. Unscorable ones count as such and in no mean."""
+"""Flat metrics of a set of trajectories. Unscorable ones count as such and in no mean."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _term_counts(scored: Sequence[Scored]) -> dict[str, float]:
 
 
 def _term_usage(scored: Sequence[Scored]) -> dict[str, float]:
-    """What judges took, by term; nothing of terms that asked none."""
+    """Usage of judges, by term; nothing of terms that asked none."""
     usages: dict[str, ScoreUsage] = {}
     for item in scored:
         for score in item.scores:
@@ -173,7 +173,7 @@ def _call_metrics(scored: Sequence[Scored]) -> dict[str, float]:
 
 
 def _worlds(scored: Sequence[Scored]) -> dict[str, float]:
-    """What worlds reported of trajectories that they scored, and their failures; nothing where there are none."""
+    """Scores that worlds gave trajectories, and their failures; nothing where there are none."""
     worlds = [item.trajectory.world for item in scored if item.trajectory.world is not None]
     metrics = {f"env/failed/{phase}": float(n) for phase, n in _counts(w.failed for w in worlds if w.failed).items()}
     scores: dict[str, list[float]] = {}
@@ -185,7 +185,7 @@ def _worlds(scored: Sequence[Scored]) -> dict[str, float]:
 
 
 def _tool_costs(scored: Sequence[Scored]) -> dict[str, float]:
-    """What tools cost, by name; nothing of those that cost nothing."""
+    """Costs of tools, by name; nothing of those that cost nothing."""
     usages = sorted(usage_by_name(scored).items())
     costs = {name: usage["cost_usd"] for (kind, name), usage in usages if kind == "tool"}
     return {f"tools/{name}/cost_usd": cost_usd for name, cost_usd in costs.items() if cost_usd}

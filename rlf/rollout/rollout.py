@@ -1,4 +1,4 @@
-"""What a trajectory is made from: its task or the prefix of another one, and its limits."""
+"""The beginning of a trajectory: its task or the prefix of another one, and its limits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlf.types.trajectory import Trajectory, Turn
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one trajectory may use."""
+    """Limits of one trajectory."""
 
     max_turns: int
     max_total_tokens: int

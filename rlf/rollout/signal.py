@@ -12,7 +12,7 @@ SOLVED = 0.9
 
 
 class Signal(StrEnum):
-    """What a step's rewards hold."""
+    """What can be learned from a step's rewards."""
 
     SOME = "some"
     """Rewards differ where they are compared, and some trajectory succeeded."""

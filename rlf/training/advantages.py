@@ -23,7 +23,7 @@ def recompute_advantages(estimator: Estimator, asked: AdvantageInput) -> list[fl
 
 
 def find_missing(estimator: Estimator) -> str | None:
-    """What an estimator reads beside rewards, which only its engine has, in words; None where it reads nothing."""
+    """The inputs of an estimator that only its engine has, in words; None where it reads rewards alone."""
     kind = type(estimator).__module__.rpartition(".")[2]
     if estimator.needs_critic:
         return f"{kind} needs a critic's values of each token, which are not stored"

@@ -46,7 +46,7 @@ class Batch:
         return replace(self, **{name: value.to(device) for name, value in values.items() if value is not None})
 
     def advantage_input(self, reward_clip: tuple[float, float], **of_models: Any) -> AdvantageInput:
-        """What estimators read of it, with what only models give: `kl_BT`, `kl_coef` and `values_BT`."""
+        """The input of estimators, with what only models give: `kl_BT`, `kl_coef` and `values_BT`."""
         return AdvantageInput(
             rewards_B=self.rewards_B,
             group_B=self.group_B,
@@ -153,7 +153,7 @@ def make_batch(
 
 
 def _terms(scored: Sequence[Scored]) -> TermRewards | None:
-    """What each term adds to the rewards. Where a term is not asked or has no value, its weight counts nowhere."""
+    """The share of each term in the rewards. Where a term is not asked or has no value, its weight counts nowhere."""
     names = [score.term for score in scored[0].scores]
     if not names or any([score.term for score in item.scores] != names for item in scored):
         return None
@@ -165,7 +165,7 @@ def _terms(scored: Sequence[Scored]) -> TermRewards | None:
 
 
 def _turns(scored: Sequence[Scored], shape: tuple[int, int]) -> TurnRewards | None:
-    """What terms with `stage: turn` gave, and which turn each token is of."""
+    """Scores of terms with `stage: turn`, and which turn each token is of."""
     if all(score.turn_values is None for item in scored for score in item.scores):
         return None
     num_turns = [len(item.trajectory.turns) for item in scored]

@@ -20,7 +20,7 @@ def counts(scored: Scored) -> bool:
 
 
 def find_cause(scored: Scored) -> str | None:
-    """What broke a trajectory, in words; None when it counts, or when playing it again would change nothing."""
+    """Why a trajectory broke, in words; None when it counts, or when playing it again would change nothing."""
     if scored.reward is not None:
         return None
     trajectory = scored.trajectory
@@ -33,7 +33,7 @@ def find_cause(scored: Scored) -> str | None:
 
 
 def world_name(world: WorldRecord) -> str:
-    """What a world that failed or answered is called among causes."""
+    """The name of a world among causes."""
     return f"world {world.kind!r}"
 
 

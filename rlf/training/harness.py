@@ -1,4 +1,4 @@
-"""What both engines build from a plan: chat format, worlds, tools, rewards, limits. One implementation."""
+"""The parts that both engines build from a plan: chat format, worlds, tools, rewards, limits. One implementation."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _redact() -> Callable[[str], str]:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What a run adds to tool calls beside the spec: redaction, recording, replay, costs."""
+    """A run's additions to tool calls beside the spec: redaction, recording, replay, costs."""
 
     redact: Callable[[str], str] = field(default_factory=_redact)
     """Strikes secrets out of what tools say; by default those that the environment's variables name as such."""
@@ -94,7 +94,7 @@ def build_harness(
     """Builds the parts from their declarations. Raises RlfError for what cannot be built.
 
     Args:
-        notify: takes what tools and reward terms tell: a level and the words.
+        notify: takes notices of tools and reward terms: a level and the words.
         traffic: None: tools are called, and nothing is recorded.
         count_tokens: of a tool's result; None: by the tokenizer.
     """

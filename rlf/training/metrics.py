@@ -11,7 +11,7 @@ from rlf.types.score import Scored
 def step_metrics(
     collected: Sequence[Scored], used: Sequence[Scored], *, num_groups: int, own: Mapping[str, float]
 ) -> dict[str, float]:
-    """What the trajectories of a step say, and what its engine measured.
+    """Metrics of a step's trajectories, and those that its engine measured.
 
     Args:
         used: the trajectories that the update was given.

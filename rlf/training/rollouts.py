@@ -1,7 +1,7 @@
 """Which rollouts a step and an evaluation make, with which ids and seeds.
 
 All of them follow from the run's seed and a rollout's place, so that every engine samples the same tasks in the same
-order, and a resumed run goes on with those that an uninterrupted one would have made.
+order, and a resumed run continues with those that an uninterrupted one would have made.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ of it where it is cut off."""
 
 @dataclass(frozen=True, slots=True)
 class WholeGroups:
-    """What a step takes."""
+    """The groups that a step takes."""
 
     collected: list[Scored]
     """The trajectories of the groups that are whole."""

@@ -58,7 +58,7 @@ class SampleRequest:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What the policy sampled, bit for bit."""
+    """Tokens that the policy sampled, bit for bit."""
 
     tokens: list[int]
     logprobs: list[float]

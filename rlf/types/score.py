@@ -29,7 +29,7 @@ class ScoreState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScoreUsage:
-    """What a judge's verdict took."""
+    """Usage of a judge's verdict."""
 
     num_replies: int = 0
     """Replies of judges that the verdict rests on, and of sentinels tried beside it."""
@@ -73,12 +73,12 @@ class Score(Jsonable):
 
     @property
     def contribution(self) -> float:
-        """What the score adds to the reward."""
+        """The score's share in the reward."""
         return 0.0 if self.value is None else self.weight * self.value
 
 
 def usage_by_name(trajectories: Iterable[Scored], *, is_played: bool = False) -> dict[tuple[str, str], Counter[str]]:
-    """What trajectories spent, by kind, `tool` or `judge`, and name. What a cache gave again has cost nothing.
+    """Costs of trajectories, by kind, `tool` or `judge`, and name. What a cache gave again has cost nothing.
 
     Args:
         is_played: whether all results of tools come from a recording, so that they have cost nothing either.

@@ -29,7 +29,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What the model is asked, and what the reward terms may know about it."""
+    """One question for the model, and what the reward terms may know about it."""
 
     id: str
     """Unique and stable within its dataset: pairs the same question across runs."""

@@ -85,7 +85,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """What a tool gave back, in MCP's terms, before any budget."""
+    """A tool's output, in MCP's terms, before any budget."""
 
     text: str
     images: tuple[Image, ...] = ()
@@ -174,7 +174,7 @@ class ToolDescription:
 
 
 class ToolInvoker(Protocol):
-    """What the rollout loop needs of the executor."""
+    """The executor as the rollout loop needs it."""
 
     @property
     def descriptions(self) -> tuple[ToolDescription, ...]:

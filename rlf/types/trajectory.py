@@ -38,7 +38,7 @@ class StopReason(StrEnum):
 
 
 class FailureClass(StrEnum):
-    """What was wrong with a turn's text. Each class is a metric."""
+    """The fault of a turn's text. Each class is a metric."""
 
     UNTERMINATED = "unterminated"
     """A call block was opened and not closed."""
@@ -82,7 +82,7 @@ class ParseFailure:
 
 
 class RepairKind(StrEnum):
-    """What was repaired in a call whose meaning was clear. Each kind is a metric."""
+    """The repaired part of a call whose meaning was clear. Each kind is a metric."""
 
     TRAILING_COMMA = "trailing_comma"
     """A comma before a closing brace or bracket."""

@@ -15,7 +15,7 @@ from rlf.types.task import Task
 
 
 class Phase(StrEnum):
-    """What a world was asked to do."""
+    """A request to a world."""
 
     RESET = "reset"
     """To be made and brought to its first state."""
@@ -51,7 +51,7 @@ class StateChange:
 
 @dataclass(frozen=True, slots=True)
 class WorldStep:
-    """What a turn did to the world, and what the world did."""
+    """Changes that a turn made to the world, and the world's answer."""
 
     changes: tuple[StateChange, ...] = ()
     reward: float | None = None
@@ -64,7 +64,7 @@ class WorldStep:
 
 @dataclass(frozen=True, slots=True)
 class WorldRecord:
-    """What is kept of a trajectory's world."""
+    """Record of a trajectory's world."""
 
     kind: str
     observation: str | None = None
@@ -90,7 +90,7 @@ class Episode(Protocol):
 
     @property
     def record(self) -> WorldRecord:
-        """What is to be kept of it so far."""
+        """Its record so far."""
 
     def owns(self, tool: str) -> bool:
         """Whether a tool is the world's: its calls are made one after the other, in the order of the turn."""
@@ -102,7 +102,7 @@ class Episode(Protocol):
         """Lets the world answer a turn that calls nothing. Raises WorldFailure."""
 
     def take_step(self) -> WorldStep:
-        """What calls and the reply did since it was last asked."""
+        """The changes since the last step, by calls and the reply."""
 
     async def score(self) -> None:
         """Scores the final state, which the record then holds. Raises WorldFailure."""

@@ -68,7 +68,7 @@ def to_row(scored: Scored | None) -> dict[str, Any]:
 
 
 def from_row(row: Mapping[str, Any]) -> Scored:
-    """What `to_row` wrote. Raises ValueError where it was thinned."""
+    """Reads the row that `to_row` wrote. Raises ValueError where it was thinned."""
     if row["scored"] is None:
         raise ValueError("the trajectory was thinned by `rlf runs gc`: nothing of it can be scored")
     values = json.loads(row["scored"])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Observations(StrEnum):
-    """What an action before an observation bootstraps from."""
+    """Where an action before an observation bootstraps from."""
 
     BOOTSTRAP = "bootstrap"
     """From the observation, whose value is 0 and which is a step of its own: OpenRLHF's way."""

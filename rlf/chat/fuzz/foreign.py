@@ -1,4 +1,4 @@
-"""What a format's parser makes of calls in other models' syntaxes: no one of them may be taken for an answer.
+"""Calls in other models' syntaxes given to a format's parser: none of them may be taken for an answer.
 
 Each syntax is written with every variant of arguments, alone, after words, after thinking, and as the format marks an
 answer. Every other format here is such a syntax too, and so is every one of `rlf.chat.foreign`.

@@ -1,4 +1,4 @@
-"""What a parser makes of mutated calls, counted by outcome."""
+"""Outcomes of a parser on mutated calls, counted."""
 
 from __future__ import annotations
 

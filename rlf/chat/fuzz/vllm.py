@@ -41,7 +41,7 @@ def vllm_reader(name: str, tokenizer: Any) -> Reader:
 
 
 class _Request:
-    """What vLLM's parsers ask of a request: nothing but whether there are tools."""
+    """The part of a request that vLLM's parsers read: whether there are tools."""
 
     tools: tuple[Any, ...] = ()
     tool_choice = "auto"

@@ -100,7 +100,7 @@ class Local(Engine):
         return load_host(path, settings, device=self.device)
 
     def find_damage(self, checkpoint: Path, sha256: str) -> str | None:
-        """What is wrong by the checkpoint's manifest."""
+        """The damage that the checkpoint's manifest shows."""
         from rlf.engines.local.manifest import find_damage
 
         return find_damage(checkpoint, sha256)

@@ -26,8 +26,8 @@ from rlf.engines.local.manifest import MANIFEST
 from rlf.engines.local.model import PolicyModel
 from rlf.engines.local.update import Updater
 
-REWARDS = "rewards.json"
 WEIGHTS, SAMPLER = "weights.safetensors", "sampler.safetensors"
+REWARDS = "rewards.json"
 """The file of a checkpoint with what reward terms have counted."""
 
 
@@ -134,7 +134,7 @@ def read_progress(checkpoint: Path) -> Progress:
 
 
 def read_rewards(checkpoint: Path) -> dict[str, Any]:
-    """What reward terms had counted; empty where none counts anything, and in checkpoints of older versions."""
+    """Counts of reward terms; empty where none counts anything, and in checkpoints of older versions."""
     path = checkpoint / REWARDS
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     return found

@@ -200,7 +200,7 @@ class PolicyHost:
         try:
             while self._rows:
                 await self._advance()
-        except Exception as error:  # noqa: BLE001 - handed to every trajectory that waits
+        except Exception as error:  # noqa: BLE001 - raised in every trajectory that waits
             replies = [row.reply for row in self._rows.values()]
             self._reset()
             for reply in replies:

@@ -12,7 +12,7 @@ MANIFEST = "manifest.json"
 
 
 def find_damage(checkpoint: Path, sha256: str | None = None) -> str | None:
-    """What is wrong with a checkpoint, in words; None where every file is there with the hash of the manifest.
+    """The damage to a checkpoint, in words; None where every file is there with the hash of the manifest.
 
     Args:
         sha256: the manifest's own hash; None: not known.

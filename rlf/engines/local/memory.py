@@ -119,7 +119,7 @@ def micro_batch_tokens(spec: RunSpec) -> int:
 
 
 def _activations(spec: RunSpec, shape: ModelShape, size: _Sizes, whole_layers: int) -> Part:
-    """What one layer keeps of a token for the backward pass: inputs of norms, projections, attention and MLP."""
+    """Values that one layer keeps of a token for the backward pass: inputs of norms, projections, attention and MLP."""
     tokens = micro_batch_tokens(spec)
     inputs = 5 + shape.num_layers - whole_layers
     values = whole_layers * shape.values_per_layer + inputs * shape.hidden_size

@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class UpdateResult:
-    """What an update did."""
+    """Results of an update."""
 
     metrics: dict[str, float]
     advantages: list[float]
@@ -45,7 +45,7 @@ class UpdateResult:
 
 @dataclass(slots=True)
 class _Fixed:
-    """What is known of a batch before its first optimiser step; all [B, T] or None when not needed."""
+    """Values of a batch that its optimiser steps do not change; all [B, T] or None when not needed."""
 
     old_logprobs_BT: torch.Tensor | None = None
     ref_logprobs_BT: torch.Tensor | None = None
@@ -293,7 +293,7 @@ class Updater:
 
 @dataclass(frozen=True, slots=True)
 class _MiniBatch:
-    """What the micro-batches of one optimiser step share."""
+    """The parts that micro-batches of one optimiser step share."""
 
     batch: Batch
     fixed: _Fixed

@@ -153,7 +153,7 @@ class OpenRlhf(OpenRlhfSettings):
         return Job.of_run(folder, self.output).checkpoints
 
     def find_damage(self, checkpoint: Path, sha256: str) -> str | None:
-        """What is wrong with the shards of a checkpoint; None for shards on the disks of nodes."""
+        """The damage to the shards of a checkpoint; None for shards on the disks of nodes."""
         from rlf.engines.openrlhf.job.checkpoints import is_whole
 
         if self.ingest is not None:

@@ -104,14 +104,14 @@ def _evaluation_words(event: EvaluationFinished) -> str:
 
 
 def _tool_words(name: str, results: Sequence[ToolResult]) -> str:
-    """What calls of a tool came to, with the words of the first that failed."""
+    """Outcomes of a tool's calls, with the words of the first that failed."""
     failed = next((result.text for result in results if result.outcome is not Outcome.OK), None)
     why = "" if failed is None else f" ({shorten(' '.join(failed.split()), _MAX_ERROR_CHARS)})"
     return f"{name}: {_outcomes(results) or 'never called'}{why}"
 
 
 def _world_words(worlds: Sequence[WorldRecord]) -> str:
-    """What worlds came to: the range of each score, and how many failed in what."""
+    """Results of worlds: the range of each score, and how many failed in what."""
     names = sorted({name for world in worlds for name in world.scores})
     values = {name: [world.scores[name] for world in worlds if name in world.scores] for name in names}
     scores = [f"{name} from {min(found):.3g} to {max(found):.3g}" for name, found in values.items()]

@@ -128,7 +128,7 @@ class IngestSpec(Section):
         return "http" if self.certificate is None else "https"
 
     def shown(self) -> Certificate | None:
-        """What the server shows; None without TLS."""
+        """The server's certificate; None without TLS."""
         return None if not (self.certificate and self.key) else Certificate(Path(self.certificate), Path(self.key))
 
 

@@ -1,4 +1,4 @@
-"""What lets the real, unmodified OpenRLHF run on a machine without a GPU, as two folders for PYTHONPATH.
+"""Modules that let the real, unmodified OpenRLHF run on a machine without a GPU, as two folders for PYTHONPATH.
 
 `shim` goes before everything else: a `sitecustomize` that adapts torch, vLLM and DeepSpeed to the CPU in every process
 of a job, and an importable `flash_attn`. `standin` holds a package `vllm` that samples with transformers in process,

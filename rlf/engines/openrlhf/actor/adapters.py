@@ -1,7 +1,7 @@
 """Adapters on their way to vLLM, which is sent every weight by PEFT's name and knows only those of the plain model.
 
 OpenRLHF sends all weights at each update, those of a module one after the other: the frozen weight, A, then B. So a
-module's three are held until they are together, and vLLM is handed W + alpha / rank x B A by the plain name (Hu et al.
+module's three are held until they are together, and vLLM gets W + alpha / rank x B A by the plain name (Hu et al.
 2021, equation 3). Nothing outlives its module's turn: frozen weights are not kept beside those of vLLM.
 """
 

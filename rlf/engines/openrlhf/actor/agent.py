@@ -133,7 +133,7 @@ class Agent:
         )
 
     def _ahead_of(self, parts: _Parts, engine: SamplesTokens, sampling_params: Any) -> Ahead:
-        """What plays evaluations. Ahead only where one actor has all rows, and weights stay until it is over."""
+        """The player of evaluations. Ahead only where one actor has all rows, and weights stay until it is over."""
 
         async def play_row(label: str) -> Scored:
             row, policy = read_label(label, self._folder), self._policy(engine, sampling_params)
@@ -209,7 +209,7 @@ class Agent:
         return scored
 
     async def _stand_in(self, parts: _Parts, policy: EnginePolicy, scored: Scored) -> StandIn:
-        """What OpenRLHF gets for a trajectory that is left out: its own tokens, or others where it sampled none."""
+        """The response for a trajectory that is left out: its own tokens, or others where it sampled none."""
         stand_in = StandIn.of(scored.trajectory) or parts.stand_in
         if stand_in is None:
             context, sampling = parts.harness.chat.stop_token_ids[:1], parts.harness.training
@@ -247,7 +247,7 @@ class Agent:
         return broken_trajectory(rollout, parts.prompt_tokens(rollout.task), error)
 
     async def _open(self, tokenizer: PreTrainedTokenizerBase, policy: EnginePolicy) -> _Parts:
-        """What all trajectories of this actor share, built by the first of them."""
+        """The parts that all trajectories of this actor share, built by the first of them."""
         async with self._opening:
             if self._parts is None:
                 self._parts = await self._build(tokenizer)
@@ -285,7 +285,7 @@ class Agent:
         """Evaluates the untrained policy, in whichever actor comes first.
 
         OpenRLHF evaluates only after steps. No weights change before the first batch is complete, and that waits for
-        this: its trajectories are not handed over before.
+        this: its trajectories are not returned before.
         """
         if not self._attempt.evaluate_first or not self._evaluation.is_file():
             return
@@ -309,7 +309,7 @@ def _with_contained_parts(spec: RunSpec) -> RunSpec:
 
 @dataclass(slots=True)
 class _Parts:
-    """What all trajectories of an actor share."""
+    """The parts that all trajectories of an actor share."""
 
     harness: Harness
     spool: SpoolWriter

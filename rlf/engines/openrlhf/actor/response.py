@@ -1,4 +1,4 @@
-"""What `execute` returns to OpenRLHF for a trajectory, and how one is left out of the loss there.
+"""The response of `execute` to OpenRLHF for a trajectory, and how one is left out of the loss there.
 
 OpenRLHF wants one number as reward for every trajectory of a group, and takes no less than the whole group. It divides
 each micro-batch's numbers by its sampled tokens, so that a micro-batch without any ends the job (ZeroDivisionError) or
@@ -63,7 +63,7 @@ def training_response(scored: Scored, reward: RewardFunction, params: Any, visio
 def stand_in_response(
     scored: Scored, stand_in: StandIn, group: Group, reward: RewardFunction, params: Any, vision: Vision | None
 ) -> dict[str, Any]:
-    """What OpenRLHF gets for a trajectory that is left out, once its group is over."""
+    """The response for a trajectory that is left out, once its group is over."""
     return {
         "observation_tokens": list(stand_in.tokens),
         "action_ranges": [(stand_in.position, stand_in.position + 1)],

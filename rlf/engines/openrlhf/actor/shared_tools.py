@@ -103,7 +103,7 @@ class RemoteTools:
 
 
 def find_shared_tools(spec: RunSpec, plan_text: str, secrets: Collection[str]) -> RemoteTools | None:
-    """What runs the calls of the job's shared tools; None where there are none, or no Ray job but one process."""
+    """The runner of the job's shared tools; None where there are none, or no Ray job but one process."""
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized() or all(tool.limits.scope is not LimitScope.JOB for tool in spec.tools):
         return None

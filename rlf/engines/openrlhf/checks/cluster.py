@@ -28,9 +28,9 @@ def find_cluster_warnings(loaded: LoadedSpec, address: str) -> Iterator[Fault]:
         yield loaded.fault(("model", "path"), f"{message}Put it on a shared disk, or write a Hugging Face id.")
     values = loaded.spec.model_dump(mode="json", by_alias=True, include={"tools", "rewards", "env"})
     for path, text in _texts(values):
-        said = _complaint(path, text)
-        if said is not None:
-            yield loaded.fault(path, said)
+        complaint = _complaint(path, text)
+        if complaint is not None:
+            yield loaded.fault(path, complaint)
 
 
 def _complaint(path: KeyPath, text: str) -> str | None:

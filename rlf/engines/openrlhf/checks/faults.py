@@ -265,7 +265,7 @@ def _batches_divide(loaded: LoadedSpec) -> Iterator[Fault]:
     engine = openrlhf_settings(loaded.spec)
     train, layout = loaded.spec.train, Layout.of(loaded.spec)
     if train.prompts_per_step * loaded.spec.rollout.num_generations % train.mini_batches:
-        return  # told for every engine
+        return  # reported for every engine
     if layout.batch % layout.num_ranks == 0:
         return
     each, ranks = loaded.spec.rollout.num_generations, layout.num_ranks * train.mini_batches

@@ -101,7 +101,7 @@ def flat(flags: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _find(start: Any, path: str) -> Any:
-    """What a dotted path leads to; None where it leads to nothing."""
+    """The value that a dotted path leads to; None where there is none."""
     for part in path.split("."):
         start = getattr(start, part, None)
     return start

@@ -91,7 +91,7 @@ class _Models:
         return self.layout.micro_batch * self.spec.rollout.max_total_tokens
 
     def shared_phases(self, sampling: Part) -> tuple[Phase, ...]:
-        """What is there while vLLM samples and while each model trains; at once without sleep."""
+        """Parts of the memory while vLLM samples and while each model trains; at once without sleep."""
         layout = self.layout
         policy = list(self.trained("policy", layout.actor))
         critic = [] if layout.critic is None else list(self.trained("critic", layout.critic))
@@ -164,7 +164,7 @@ class _Models:
         )
 
     def beside_gpus(self) -> Iterator[Part]:
-        """What a machine that trains keeps: of optimisers and references that are offloaded, and of what is asleep."""
+        """Parts in the machine's memory: of optimisers and references that are offloaded, and of what is asleep."""
         nodes, gpus = self.layout.actor.nodes, self.layout.actor
         trained = ["policy"] if self.layout.critic is None else ["policy", "critic"]
         for name in trained:

@@ -76,7 +76,7 @@ def _watch(known: dict[str, str]) -> None:
 
 
 def _takes(action: argparse.Action) -> str:
-    """What follows an option: `switch`, or the type of its values and how many there are, e.g. `float 2`."""
+    """The values of an option: `switch`, or the type of its values and how many there are, e.g. `float 2`."""
     if action.nargs == 0:
         return "switch"
     return f"{getattr(action.type, '__name__', 'str')} {action.nargs or 1}"

@@ -80,7 +80,7 @@ def installed_version() -> str:
 
 
 def parse_options(options: Sequence[str]) -> Parsed:
-    """What the installed parser says of options, where abbreviated ones are errors."""
+    """The installed parser's reading of options, where abbreviated ones are errors."""
     folder = Path(str(importlib.metadata.distribution("openrlhf").locate_file("openrlhf")))
     stamp = stamp_file(folder / "cli" / "train_ppo_ray.py")
     asked = list(options)
@@ -103,7 +103,7 @@ def _run_parser(options: list[str]) -> dict[str, Any]:
 
 @reads("engine.extra_flags")
 def find_flag_faults(loaded: LoadedSpec) -> Iterator[Fault]:
-    """What is wrong with `engine.extra_flags` whatever the other options are."""
+    """Faults of `engine.extra_flags` whatever the other options are."""
     emitted = {option.flag: option for option in OPTIONS}
     for flag, path, value in _extra(openrlhf_settings(loaded.spec).extra_flags):
         if flag in emitted:
@@ -171,7 +171,7 @@ def _unknown_option_fault(loaded: LoadedSpec, path: KeyPath, flag: str, known: M
 
 
 def _of_wrong_kind(flag: str, value: Any) -> str | None:
-    """What is wrong with the kind of a value; its text is the parser's to judge."""
+    """The fault of a value of the wrong kind; its text is the parser's to judge."""
     takes = TAKES[flag]
     if takes == "switch":
         fix = "is a switch. Write true, or remove it."

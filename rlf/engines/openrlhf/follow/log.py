@@ -1,4 +1,4 @@
-"""What OpenRLHF prints, read back: steps and evaluations with their numbers, and what went wrong.
+"""OpenRLHF's output, read back: steps and evaluations with their numbers, and what went wrong.
 
 Ray forwards the lines of its actors to the job's output with `(PPOTrainer pid=12)` before them, in colour. Lines that
 are none of these are a person's to read; the file is kept.

@@ -1,6 +1,6 @@
 """DeepSpeed's checkpoints of a job: `ckpt/_actor/global_stepN`, the critic's beside, and the one that `latest` names.
 
-DeepSpeed writes `latest` when all of a checkpoint is written, and goes on from what it names.
+DeepSpeed writes `latest` when all of a checkpoint is written, and continues from the one that it names.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _reads_back(shard: Path) -> bool:
 
 
 def _shards(folder: Path) -> list[Path]:
-    """What each process of the job wrote: weights, and its part of the optimiser."""
+    """Files that each process of the job wrote: weights, and its part of the optimiser."""
     return sorted(folder.rglob("*.pt"))
 
 

@@ -107,7 +107,7 @@ class Job:
         return self.output / "model"
 
     def log(self, attempt: int) -> Path:
-        """What OpenRLHF printed in the n-th launch."""
+        """OpenRLHF's output in the n-th launch."""
         return self.folder / "logs" / f"attempt-{attempt}.log"
 
     @property

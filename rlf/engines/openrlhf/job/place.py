@@ -1,6 +1,6 @@
 """Where a job of one machine runs: with which Python, which variables, and how much Ray may count on.
 
-Kept in the job folder, so that a resume goes on at the same place.
+Kept in the job folder, so that a resume continues at the same place.
 """
 
 from __future__ import annotations

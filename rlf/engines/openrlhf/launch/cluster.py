@@ -124,7 +124,7 @@ def submission_id(job: Job, number: int) -> str:
 
 
 def _job_environment(job: Job, job_env: Mapping[str, Any]) -> dict[str, Any]:
-    """What every node needs: the job folder, secrets, and rlf's own code unless it is an installed package."""
+    """The environment of every node: the job folder, secrets, and rlf's own code unless it is an installed package."""
     secrets = {name: os.environ[name] for name in job_env["secrets"]}
     folder = Path(rlf.__file__).parent
     shipped = [] if folder.parent.name.endswith("-packages") else [str(folder)]

@@ -1,7 +1,7 @@
 """Collects records and checkpoints from a cluster's nodes after a job, if this machine does not see their disks.
 
 A Ray job of its own, which runs in the job folder: on every node, one after the other, records that nobody took before
-are sent, what a stop left half-written of a checkpoint is removed, and the checkpoints are told.
+are sent, what a stop left half-written of a checkpoint is removed, and the checkpoints are reported.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def settle(plan_text: str) -> list[tuple[int, str, str]]:
     here = Job(Path.cwd(), Path.cwd())
     attempt = read_attempt(here)
     assert ingest is not None, "a disk that rlf's machine can read"
-    with contextlib.suppress(aiohttp.ClientError, TimeoutError, NotTaken):  # rlf tells what did not come
+    with contextlib.suppress(aiohttp.ClientError, TimeoutError, NotTaken):  # rlf names what did not come
         asyncio.run(send_files(sorted(Path(attempt.spool).glob(f"*{SUFFIX}")), ingest, attempt, here.certificate))
     job = Job(Path.cwd(), Path(attempt.spool).parents[1])
     point_to(job, latest_checkpoint(job))

@@ -91,6 +91,6 @@ def _run_probe(place: Place, source: str, *arguments: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, env=environment)
     if done.returncode != 0:
         why = done.stderr.strip().splitlines()[-1:]
-        said = "".join(why).removeprefix(f"{RlfError.__module__}.{RlfError.__name__}: ")
-        raise RlfError(f"engine.kind: openrlhf: {place.python} cannot report what it has: {said}")
+        reason = "".join(why).removeprefix(f"{RlfError.__module__}.{RlfError.__name__}: ")
+        raise RlfError(f"engine.kind: openrlhf: {place.python} cannot report what it has: {reason}")
     return done.stdout.splitlines()[-1]

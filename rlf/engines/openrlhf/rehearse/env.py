@@ -79,7 +79,7 @@ class RehearsalEnvironment:
         return _marker(self.folder, "images").is_file()
 
     def variables(self) -> dict[str, str]:
-        """What every process of a job needs on a machine without a GPU."""
+        """Variables of every process of a job on a machine without a GPU."""
         return {
             "DS_ACCELERATOR": "cpu",
             "HF_HUB_OFFLINE": "1",

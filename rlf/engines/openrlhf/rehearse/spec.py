@@ -1,4 +1,4 @@
-"""What a rehearsal changes of a spec, as overrides that a person could type, each with its reason.
+"""Changes of a spec for a rehearsal, as overrides that a person could type, each with its reason.
 
 Everything that is not named here goes to OpenRLHF as it would on the GPUs.
 """
@@ -20,7 +20,7 @@ _QUESTIONS = 8
 
 
 def place_changes(engine: OpenRlhfSettings, *, vllm: bool) -> Iterator[Change]:
-    """What a CPU cannot do as it stands.
+    """Changes without which a CPU cannot run it.
 
     Args:
         vllm: whether the job samples with vLLM itself.
@@ -49,7 +49,7 @@ def place_changes(engine: OpenRlhfSettings, *, vllm: bool) -> Iterator[Change]:
 
 
 def size_changes(spec: RunSpec) -> Iterator[Change]:
-    """What would take long."""
+    """Changes that save time."""
     train, rollout = spec.train, spec.rollout
     smaller = "smaller, so that it takes a minute"
     if train.steps != _STEPS:

@@ -1,3 +1,3 @@
-"""What agents did, line by line, and its way from nodes without a shared disk."""
+"""Records of what agents did, line by line, and their way from nodes without a shared disk."""
 
 __all__: list[str] = []

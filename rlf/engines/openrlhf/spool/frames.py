@@ -87,7 +87,7 @@ def to_frame(line: Line, redactor: Redactor) -> bytes:
 
 
 def _dump_json(values: dict[str, Any], redactor: Redactor) -> bytes:
-    """What `redactor.json` makes, in a third of its time where there is no secret and all is plain."""
+    """The result of `redactor.json`, in a third of its time where there is no secret and all is plain."""
     try:
         text = to_json(values, inf_nan_mode="constants")
     except PydanticSerializationError:

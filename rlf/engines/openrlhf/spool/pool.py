@@ -138,7 +138,7 @@ def _receive(process: subprocess.Popen[bytes]) -> bytes:
 
 
 def read_answer(answer: bytes) -> list[list[Line]] | RunError:
-    """What `pack` packed."""
+    """Unpacks the answer of `pack`."""
     with _uncollected():
         found: list[list[Line]] | RunError = pickle.loads(answer)
     return found

@@ -156,7 +156,7 @@ class SpoolReader:
         """The last step that a file has a record for; infinite where a record does not say."""
 
     def read(self) -> list[Line]:
-        """What has come since the last call, file by file.
+        """The records that came since the last call, file by file.
 
         Raises:
             RunError: a record is damaged, or of another version of rlf.

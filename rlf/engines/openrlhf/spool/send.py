@@ -1,8 +1,8 @@
 """The agents' side of `engine.ingest`: spool files that grow on a node are copied to the machine that runs `rlf`.
 
-What is sent is bytes of the file from an offset, and what is answered is the size of the copy: a retry after a lost
-answer adds nothing, and whoever comes back goes on where the copy ends. The file itself is the buffer, so that nothing
-is lost while nobody takes it.
+Bytes of the file are sent from an offset, and answered with the size of the copy: a retry after a lost answer adds
+nothing, and a sender that comes back continues where the copy ends. The file itself is the buffer, so that nothing is
+lost while nobody takes it.
 """
 
 from __future__ import annotations
@@ -65,8 +65,7 @@ class Sender:
             self._sending.add_done_callback(self._give_up)
 
     async def taken(self, size: int) -> None:
-        """Returns when the receiver has the first `size` bytes; at once while no receiver answers, since they "
-        "follow later."""
+        """Returns when the receiver has the first `size` bytes; at once while none answers, since they follow later."""
         if self._sent < size and not self._away:
             taken = asyncio.get_running_loop().create_future()
             self._waiting.append((size, taken))
@@ -109,7 +108,7 @@ class Sender:
         return _FIRST_PAUSE_S
 
     def _give_up(self, sending: asyncio.Task[None]) -> None:
-        """Whatever ended the sending: nobody waits for it any more."""
+        """Ends every wait when the sending ended."""
         if not sending.cancelled():
             logger.error("%s: nothing more is sent", self._files[0][0].parent, exc_info=sending.exception())
         self._away = True

@@ -1,4 +1,4 @@
-"""What judges took for each score."""
+"""Adds the usage of judges for each score."""
 
 from __future__ import annotations
 

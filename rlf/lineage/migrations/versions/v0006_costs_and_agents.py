@@ -1,4 +1,4 @@
-"""What calls and judges spent, by name, and the turns inside of agents' calls."""
+"""Adds the costs of calls and judges, by name, and the turns inside of agents' calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What packing needs of flash attention: importable, and not there."""
+"""Names that packing imports of flash attention: importable, and not there."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _SLICE = 8
 
 
 class AsyncEngineArgs:
-    """What OpenRLHF starts an engine with, by name."""
+    """The arguments that OpenRLHF starts an engine with."""
 
     def __init__(self, **values: Any) -> None:
         self.__dict__.update(values)
@@ -139,7 +139,7 @@ class AsyncLLMEngine:
                     return
 
     def _read(self, request: _Request) -> Any:
-        """What the model says after the pending tokens."""
+        """Runs the model on the pending tokens."""
         import torch
 
         inner = self._model.base_model

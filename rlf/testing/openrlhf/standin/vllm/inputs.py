@@ -1,4 +1,4 @@
-"""What a request is made of."""
+"""Parts of a request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ring attention needs of flash attention: importable, and not there."""
+"""Names that ring attention imports of flash attention: importable, and not there."""
 
 from __future__ import annotations
 
