@@ -62,6 +62,12 @@ class ChatFormat(ABC):
     like ordinary text."""
     near_marks: ClassVar[Marks | None] = None
     """What only this format takes for a call that was missed."""
+    template_marks: ClassVar[tuple[str, ...]] = ()
+    """Texts that every chat template of this format has; empty where no template shows it."""
+    template_reason: ClassVar[str] = ""
+    """Why a template with all of them is of this format, in words for the user."""
+    marks_are_shared: ClassVar[bool] = False
+    """Whether templates of other formats have them too, and are known by the call marks of those."""
     thinks_in_tags: ClassVar[bool] = True
     """Whether thinking stands in tags, whose name the spec may change."""
     by_name: ClassVar[bool] = False
@@ -114,7 +120,9 @@ class ChatFormat(ABC):
     @classmethod
     def matches(cls, chat_template: str) -> str | None:
         """Why a chat template is of this format, in words for the user; None where it is not, or only the spec says."""
-        return None
+        if not cls.template_marks or not all(mark in chat_template for mark in cls.template_marks):
+            return None
+        return None if cls.marks_are_shared and other_call_marks(chat_template, cls) else cls.template_reason
 
     @classmethod
     def fits(cls, chat_template: str) -> bool:

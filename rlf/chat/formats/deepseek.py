@@ -64,6 +64,8 @@ class DeepseekFormat(ChatFormat):
     vllm_parser = "deepseek_v3"
     models = "a DeepSeek V3, R1 or V3.1 model"
     asks_for = f"calls after {_SECTION}"
+    template_marks: ClassVar[tuple[str, ...]] = (_SECTION, _SEP)
+    template_reason = f"its chat template writes calls after {_SECTION}"
     ends = (_END_OF_TURN,)
     call_ends = (_END_SECTION,)
     call_marks = Marks.of(r"<[|｜]tool[▁_]", "<")
@@ -81,13 +83,6 @@ class DeepseekFormat(ChatFormat):
     def fits(cls, chat_template: str) -> bool:
         """Whether a template is of the family."""
         return DeepseekFormat.matches(chat_template) is not None
-
-    @classmethod
-    def matches(cls, chat_template: str) -> str | None:
-        """Templates that write `<｜tool▁calls▁begin｜>` and `<｜tool▁sep｜>`."""
-        if _SECTION not in chat_template or _SEP not in chat_template:
-            return None
-        return f"its chat template writes calls after {_SECTION}"
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[ToolDescription]) -> list[int]:
         """Rendered by the model's own template, with the tools in the system message if it says nothing of them."""

@@ -13,9 +13,5 @@ class DeepseekFencedFormat(DeepseekFormat):
     """The fenced form, chosen by name."""
 
     by_name = True
+    template_marks = ()
     always_fenced = True
-
-    @classmethod
-    def matches(cls, chat_template: str) -> str | None:
-        """No template asks for this form alone: the spec names the format."""
-        return None

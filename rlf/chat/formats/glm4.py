@@ -58,17 +58,12 @@ class Glm4Format(ChatFormat):
     vllm_parser = "glm45"
     models = "a GLM-4.5, 4.6 or 4.7 model"
     asks_for = f"calls with <arg_key> in {_OPEN} tags"
+    template_marks = ("<arg_key>", _OBSERVATION)
+    template_reason = f"its chat template asks for calls with <arg_key> and <arg_value> in {_OPEN} tags"
     ends = (_OBSERVATION, _USER)
     call_ends = (_CLOSE,)
     thinking_marks = ("\n<think>", "</think>\n")
     call_marks = Marks.of(r"<[\s|/]{0,2}arg_(?:key|value)>", "<")
-
-    @classmethod
-    def matches(cls, chat_template: str) -> str | None:
-        """Templates that name `<arg_key>` and `<|observation|>`."""
-        if "<arg_key>" not in chat_template or _OBSERVATION not in chat_template:
-            return None
-        return f"its chat template asks for calls with <arg_key> and <arg_value> in {_OPEN} tags"
 
     def observation(
         self, results: Sequence[str], *, closed: bool, turn: str = "", images: Sequence[Sequence[str]] = ()

@@ -65,18 +65,13 @@ class GptOssFormat(ChatFormat):
     vllm_parser = "openai"
     models = "a gpt-oss model"
     asks_for = "messages on the channels analysis, commentary and final"
+    template_marks = ("<|channel|>", "functions.", _CALL)
+    template_reason = "its chat template writes harmony channels and calls to=functions.NAME"
     ends = (_CALL, _RETURN)
     call_marks = Marks.of(r"\bto=functions\.|<[\s|/]{0,2}(?:channel|constrain)\|>", "=functions.", "<")
     near_marks = Marks.of(r"to=functions\.|<\|(?:channel|message|constrain|start)\|>", "=functions.", "<|")
     thinks_in_tags = False
     thinking_marks = ("<|channel|>analysis<|message|>", f"{_END}<|start|>assistant")
-
-    @classmethod
-    def matches(cls, chat_template: str) -> str | None:
-        """Templates that write harmony channels and calls `to=functions`."""
-        if "<|channel|>" not in chat_template or "functions." not in chat_template or _CALL not in chat_template:
-            return None
-        return "its chat template writes harmony channels and calls to=functions.NAME"
 
     def observation(
         self, results: Sequence[str], *, closed: bool, turn: str = "", images: Sequence[Sequence[str]] = ()

@@ -15,7 +15,7 @@ import re
 
 from rlf.chat.brackets import bracket_pattern
 from rlf.chat.call_json import FORM, CallFault, as_call, read_json, write_json
-from rlf.chat.format import ChatFormat, other_call_marks
+from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
 from rlf.types import FailureClass, RepairKind, ToolCall
@@ -43,6 +43,9 @@ class HermesFormat(ChatFormat):
     vllm_parser = "hermes"
     models = "a Qwen2.5, Qwen3 or Hermes model"
     asks_for = f"JSON calls in {_OPEN} tags"
+    template_marks = (_OPEN, "arguments")
+    template_reason = f"its chat template asks for calls as JSON with `arguments` in {_OPEN} tags"
+    marks_are_shared = True
     ends = ("<|im_end|>",)
     call_ends = (_CLOSE,)
     call_marks = Marks.of(
@@ -50,15 +53,6 @@ class HermesFormat(ChatFormat):
         r"|<\s[|/]?(?:tool|function)[-_ ]?(?:calls?|use)\s?[|/]?>",
         "<",
     )
-
-    @classmethod
-    def matches(cls, chat_template: str) -> str | None:
-        """Templates that name `<tool_call>` and JSON `arguments`, and no other way to write them."""
-        if _OPEN not in chat_template or "arguments" not in chat_template:
-            return None
-        if other_call_marks(chat_template, cls):
-            return None
-        return f"its chat template asks for calls as JSON with `arguments` in {_OPEN} tags"
 
     def _make_scan(self, text: str, truncated: bool) -> _Scan:
         return _Scan(self._ends.cut_from(text), truncated)

@@ -56,17 +56,12 @@ class KimiK2Format(ChatFormat):
     vllm_parser = "kimi_k2"
     models = "a Kimi K2 model"
     asks_for = f"calls between {_BEGIN} and {_END}"
+    template_marks = (_BEGIN, _ARGUMENTS)
+    template_reason = f"its chat template writes calls between {_BEGIN} and {_END}"
     ends = (_END_OF_TURN,)
     call_ends = (_END,)
     call_marks = Marks.of(r"<\|tool_calls?_(?:section|begin|end|argument)", "<")
     near_marks = Marks.of(r"functions\.[\w.\-]+:\d+", "functions.")
-
-    @classmethod
-    def matches(cls, chat_template: str) -> str | None:
-        """Templates that write `<|tool_calls_section_begin|>`."""
-        if _BEGIN not in chat_template or _ARGUMENTS not in chat_template:
-            return None
-        return f"its chat template writes calls between {_BEGIN} and {_END}"
 
     def observation(
         self, results: Sequence[str], *, closed: bool, turn: str = "", images: Sequence[Sequence[str]] = ()

@@ -17,7 +17,7 @@ from typing import Any
 
 from rlf.chat.brackets import balanced_end, bracket_pattern
 from rlf.chat.call_json import FORM, CallFault, read_json, write_json
-from rlf.chat.format import ChatFormat, other_call_marks
+from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
 from rlf.types import FailureClass, ToolCall
@@ -77,18 +77,12 @@ class Llama3Format(ChatFormat):
     vllm_parser = "llama3_json"
     models = "a Llama 3.1, 3.2 or 3.3 model"
     asks_for = f"calls as {_FORM}"
+    template_marks = ("<|start_header_id|>", '"parameters"')
+    template_reason = 'its chat template has <|start_header_id|> and asks for calls as JSON with "parameters"'
+    marks_are_shared = True
     ends = ("<|eot_id|>", "<|eom_id|>")
     call_ends = ("}",)
     call_marks = Marks.of(r"<[\s|/]{0,2}python_tag\|>", "<")
-
-    @classmethod
-    def matches(cls, chat_template: str) -> str | None:
-        """Templates with Llama 3's headers that write `"parameters"`, and no other family's calls."""
-        if "<|start_header_id|>" not in chat_template or '"parameters"' not in chat_template:
-            return None
-        if other_call_marks(chat_template, cls):
-            return None
-        return 'its chat template has <|start_header_id|> and asks for calls as JSON with "parameters"'
 
     def _make_scan(self, text: str, truncated: bool) -> _Scan:
         return _Scan(self._ends.cut_from(text), truncated, frozenset(tool.name for tool in self.tools))

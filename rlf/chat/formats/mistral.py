@@ -53,6 +53,8 @@ class MistralFormat(ChatFormat):
     vllm_parser = "mistral"
     models = "a Mistral, Ministral, Magistral or Devstral model"
     asks_for = f"calls after {_CALLS}"
+    template_marks = (_CALLS,)
+    template_reason = f"its chat template writes calls after {_CALLS}"
     has_generation_prompt = False
     call_marks = Marks.of(r"\[\s?TOOL_CALLS?\b", "[")
     near_marks = Marks.of(r"\[/?(?:ARGS|CALL_ID|TOOL_)", "[")
@@ -68,13 +70,6 @@ class MistralFormat(ChatFormat):
 
     def _end_tokens(self) -> Sequence[str]:
         return ()
-
-    @classmethod
-    def matches(cls, chat_template: str) -> str | None:
-        """Templates that write `[TOOL_CALLS]`."""
-        if _CALLS not in chat_template:
-            return None
-        return f"its chat template writes calls after {_CALLS}"
 
     def observation(
         self, results: Sequence[str], *, closed: bool, turn: str = "", images: Sequence[Sequence[str]] = ()

@@ -71,16 +71,11 @@ class Qwen3CoderFormat(ChatFormat):
     vllm_parser = "qwen3_coder"
     models = "a Qwen3-Coder, Qwen3.5 or Nemotron 3 model"
     asks_for = f"<function=...> calls in {_OPEN} tags"
+    template_marks = (_OPEN, "<function=", "<parameter=")
+    template_reason = f"its chat template writes calls as <function=...><parameter=...> in {_OPEN} tags"
     ends = ("<|im_end|>",)
     call_ends = (_CLOSE,)
     call_marks = Marks.of(r"<[\s|/]{0,2}(?:function|parameter)=", "<")
-
-    @classmethod
-    def matches(cls, chat_template: str) -> str | None:
-        """Templates that write `<function=` and `<parameter=` in `<tool_call>`."""
-        if not all(mark in chat_template for mark in (_OPEN, "<function=", "<parameter=")):
-            return None
-        return f"its chat template writes calls as <function=...><parameter=...> in {_OPEN} tags"
 
     @cached_property
     def _schema_by_tool(self) -> Mapping[str, Mapping[str, Any]]:
