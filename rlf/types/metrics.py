@@ -5,9 +5,7 @@ A `<part>` of a name stands for whatever a run puts there. What computes a metri
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from functools import cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,17 +15,6 @@ class Metric:
     name: str
     unit: str
     meaning: str
-
-
-def find_metric(name: str) -> Metric | None:
-    """The metric that a run's name is of; None for a name that is not known."""
-    return next((metric for metric in METRICS if _name_pattern(metric.name).fullmatch(name)), None)
-
-
-@cache
-def _name_pattern(name: str) -> re.Pattern[str]:
-    parts = re.split(r"<\w+>", name)
-    return re.compile("[^/]+".join(map(re.escape, parts)))
 
 
 METRICS: tuple[Metric, ...] = (

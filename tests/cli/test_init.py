@@ -16,8 +16,9 @@ from rlf.api.projects import templates
 from rlf.spec.meaning import schema
 from rlf.spec.meaning.schema import schema_text
 from rlf.tools.mcp import stdio
-from rlf.types.metrics import find_metric
 from tests.warm import MCP, warm_python
+
+from ..metrics import find_metric
 
 Rlf = Callable[..., Result]
 OWN_FUNCTION = {"tool_specs/search.yaml", "tools/search.py"}

@@ -18,7 +18,9 @@ from rlf.spec.meaning.schema import FILES
 from rlf.spec.models import RunSpec
 from rlf.tools.kind import TOOL_KINDS
 from rlf.trackers import TRACKERS
-from rlf.types.metrics import METRICS, find_metric
+from rlf.types.metrics import METRICS
+
+from ..metrics import find_metric
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference"
 REGISTRIES = (ENGINES, ESTIMATORS, TERM_KINDS, RULES, TOOL_KINDS, TRACKERS)

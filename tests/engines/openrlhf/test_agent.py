@@ -262,7 +262,7 @@ def test_a_group_in_which_nothing_could_be_sampled_has_one_token_each(load, tmp_
 
 def test_a_sampler_that_fails_again_and_again_ends_the_job(load, tmp_path):
     job = new_job(load, tmp_path, "rollout.num_generations=64")
-    with pytest.raises(RunError, match="64 trajectories failed in a row; the last:  ValueError: dead"):
+    with pytest.raises(RunError, match="64 trajectories failed in a row; the last: ValueError: dead"):
         play(job, [ValueError("dead")], samples=64)
 
 

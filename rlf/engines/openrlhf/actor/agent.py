@@ -137,7 +137,7 @@ class Agent:
 
         async def play_row(label: str) -> Scored:
             row, policy = read_label(label, self._folder), self._policy(engine, sampling_params)
-            return await self._play_evaluation(parts, policy, row, step=None)
+            return await self._play_until_it_counts(parts, policy, row, row.index, step=None)
 
         if parts.ahead is None:
             alone = openrlhf_settings(self._spec).mode is Mode.SYNC and Layout.of(self._spec).num_engines == 1
@@ -164,34 +164,24 @@ class Agent:
         return scored, group
 
     async def _play_until_it_counts(
-        self, parts: _Parts, policy: EnginePolicy, row: Row, sample: int, step: int
+        self, parts: _Parts, policy: EnginePolicy, row: Row, sample: int, step: int | None
     ) -> Scored:
-        """Plays one trajectory of training, again where something outside the policy broke it; records each try."""
+        """Plays one trajectory, again where something outside the policy broke it and is up again.
+
+        Each try of training is recorded, and the last one of an evaluation.
+        """
         tries, again = Tries(), True
         while again:
             began = time.monotonic()
             scored = await self._play(parts, policy, row, sample, step=step, num_tries=tries.num)
-            again = await self._may_play_again(parts, scored, began, tries)
-            await parts.spool.append(Record(row.purpose, row.index, sample, step, time.time(), scored, again))
+            parts.outages.note(scored, began)
+            again = not self._attempt.opening_calls and await parts.outages.may_play_again(scored, tries)
+            if row.purpose is Purpose.TRAIN or not again:
+                await parts.spool.append(Record(row.purpose, row.index, sample, step, time.time(), scored, again))
         return scored
-
-    async def _play_evaluation(self, parts: _Parts, policy: EnginePolicy, row: Row, *, step: int | None) -> Scored:
-        """Plays one trajectory of an evaluation, again as one of training; records the last try."""
-        tries, again = Tries(), True
-        while again:
-            began = time.monotonic()
-            scored = await self._play(parts, policy, row, row.index, step=step)
-            again = await self._may_play_again(parts, scored, began, tries)
-        await parts.spool.append(Record(row.purpose, row.index, row.index, step, time.time(), scored))
-        return scored
-
-    async def _may_play_again(self, parts: _Parts, scored: Scored, began: float, tries: Tries) -> bool:
-        """Whether something outside the policy broke a trajectory that may now do better; waits for what is down."""
-        parts.outages.note(scored, began)
-        return not self._attempt.opening_calls and await parts.outages.may_play_again(scored, tries)
 
     async def _play(
-        self, parts: _Parts, policy: EnginePolicy, row: Row, sample: int, *, step: int | None, num_tries: int = 0
+        self, parts: _Parts, policy: EnginePolicy, row: Row, sample: int, *, step: int | None, num_tries: int
     ) -> Scored:
         """Plays and scores one trajectory."""
         rollout = self._rollout(row, sample, step, num_tries)
@@ -243,7 +233,7 @@ class Agent:
         first = fault if self._num_broken_in_a_row == 1 else None  # a dead engine gives the same trace each time
         logger.warning("trajectory %s broke: %s", rollout.id, error, exc_info=first)
         if self._num_broken_in_a_row >= _MAX_BROKEN_IN_A_ROW:
-            raise RunError(f"{self._num_broken_in_a_row} trajectories failed in a row; the last:  {error}")
+            raise RunError(f"{self._num_broken_in_a_row} trajectories failed in a row; the last: {error}")
         return broken_trajectory(rollout, parts.prompt_tokens(rollout.task), error)
 
     async def _open(self, tokenizer: PreTrainedTokenizerBase, policy: EnginePolicy) -> _Parts:
@@ -297,7 +287,7 @@ class Agent:
         parts.first_evaluation = asyncio.ensure_future(self._evaluate(parts, policy, rows))
 
     async def _evaluate(self, parts: _Parts, policy: EnginePolicy, rows: Sequence[Row]) -> None:
-        await asyncio.gather(*(self._play_evaluation(parts, policy, row, step=0) for row in rows))
+        await asyncio.gather(*(self._play_until_it_counts(parts, policy, row, row.index, step=0) for row in rows))
 
 
 def _with_contained_parts(spec: RunSpec) -> RunSpec:

@@ -64,14 +64,11 @@ def stand_in_response(
     scored: Scored, stand_in: StandIn, group: Group, reward: RewardFunction, params: Any, vision: Vision | None
 ) -> dict[str, Any]:
     """The response for a trajectory that is left out, once its group is over."""
-    return {
+    return _response(scored, group.filler, reward, params) | {
         "observation_tokens": list(stand_in.tokens),
         "action_ranges": [(stand_in.position, stand_in.position + 1)],
         "rollout_log_probs": None if params.logprobs is None else list(stand_in.logprobs),
-        "reward": group.filler,
-        "scores": group.filler,
         "truncated": False,
-        "extra_logs": _logs(scored, reward),
         "mm_train_inputs": None if vision is None else vision.tensors(stand_in.images),
     }
 
