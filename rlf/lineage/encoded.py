@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
@@ -69,7 +69,4 @@ def encode_trajectory(
 def encode_whole(scored: Scored, redactor: Redactor) -> EncodedTrajectory:
     """The rows of one trajectory with their contents, to be written by another process."""
     blobs = Blobs()
-    encoded = encode_trajectory(scored, redactor, blobs)
-    return EncodedTrajectory(
-        encoded.head, encoded.payload, encoded.calls, encoded.scores, encoded.failures, blobs.compressed()
-    )
+    return replace(encode_trajectory(scored, redactor, blobs), contents=blobs.compressed())

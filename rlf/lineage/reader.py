@@ -117,11 +117,6 @@ class Reader:
             run_id = _match_name(name, list(connection.execute(newest).scalars()))
             return self._read_runs(connection, select(tables.runs).where(ids == run_id))[0]
 
-    def files(self, run_id: str) -> list[FileRecord]:
-        """The files that the run was made from."""
-        with self.store.read() as connection:
-            return _read_run_files(connection, [run_id])[run_id]
-
     def num_runs(self) -> int:
         """How many runs there are."""
         with self.store.read() as connection:

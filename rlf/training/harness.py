@@ -13,6 +13,7 @@ from rlf.chat.format import ChatFormat, open_format
 from rlf.chat.policy import ChatPolicy, FailurePolicy, HistoryPolicy
 from rlf.core import RlfError
 from rlf.core.meter import Meter
+from rlf.core.redact import Redactor
 from rlf.environments.pool import WorldPool
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.term import RewardContext
@@ -62,17 +63,11 @@ class Harness:
             yield self
 
 
-def _redact() -> Callable[[str], str]:
-    from rlf.core.redact import Redactor
-
-    return Redactor(os.environ).text
-
-
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """A run's additions to tool calls beside the spec: redaction, recording, replay, costs."""
 
-    redact: Callable[[str], str] = field(default_factory=_redact)
+    redact: Callable[[str], str] = field(default_factory=lambda: Redactor(os.environ).text)
     """Strikes secrets out of what tools say; by default those that the environment's variables name as such."""
     record: Path | None = None
     """File that every call and its result are appended to."""
