@@ -88,7 +88,7 @@ class Tally:
             build_sha256=settings.sha256,
             tasks={split: dict(sorted(counts.items())) for split, counts in self._tasks.items()},
             figures=figures,
-            gates=tuple(_gates(settings, figures[ALL])) if figures else (),
+            gates=tuple(_check_gates(settings, figures[ALL])) if figures else (),
             dropped=self.dropped,
             spent={name: round(value, _DIGITS) for name, value in sorted(self._spent.items())},
             files=files,
@@ -102,7 +102,7 @@ def _mean_scores(sums: Mapping[str, float]) -> dict[str, float]:
     return {"tasks": num_tasks, **means}
 
 
-def _gates(settings: BuildSettings, means: Mapping[str, float]) -> Iterable[Gate]:
+def _check_gates(settings: BuildSettings, means: Mapping[str, float]) -> Iterable[Gate]:
     bounds = settings.gates
     yield Gate("gold", means["gold/f1"], bounds.gold, means["gold/f1"] >= bounds.gold)
     for name in ("null", "random", "spam"):

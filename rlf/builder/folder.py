@@ -51,14 +51,14 @@ def build_world(settings: BuildSettings, tell: Tell, *, fresh: bool = False) -> 
     work.mkdir(parents=True, exist_ok=True)
     tally = Tally()
     with settings.build.open(settings, out / WORK) as maker:
-        for number, part in enumerate(_parts(maker, work)):
+        for number, part in enumerate(_iterate_parts(maker, work)):
             tally.add(part)
             tell(number + 1, len(maker.names), tally)
         if not tally.num_tasks:
             reasons = "; ".join(f"{number} for {reason!r}" for reason, number in tally.dropped.items())
             raise RlfError(f"{out}: every task was dropped: {reasons}. Correct the build file, or build with --fresh.")
-        _write(out, settings, [_saved(work, name) for name in maker.names])
-    files = {path.name if path.parent == out else f"tools/{path.name}": hash_path(path) for path in _files(out)}
+        _write_world(out, settings, [_read_saved(work, name) for name in maker.names])
+    files = {path.name if path.parent == out else f"tools/{path.name}": hash_path(path) for path in _list_files(out)}
     certificate = tally.certificate(settings, files)
     _write_json(out / CERTIFICATE, certificate.to_json())
     for finished in (out / WORK / PARTS).iterdir():  # earlier settings' among them
@@ -66,19 +66,19 @@ def build_world(settings: BuildSettings, tell: Tell, *, fresh: bool = False) -> 
     return certificate
 
 
-def _parts(maker: Maker, work: Path) -> Iterator[Part]:
+def _iterate_parts(maker: Maker, work: Path) -> Iterator[Part]:
     """The parts, those that were saved from there; each with names that no earlier one has, and no task of one."""
     register = Register()
     for name in maker.names:
         path = work / f"{name}.json"
         if not path.is_file():
             _write_json(path, register.admitted(maker.make(name)).to_json())
-        part = _saved(work, name)
+        part = _read_saved(work, name)
         register.add(part)
         yield part
 
 
-def _saved(work: Path, name: str) -> Part:
+def _read_saved(work: Path, name: str) -> Part:
     return read_part(json.loads((work / f"{name}.json").read_text(encoding="utf-8")))
 
 
@@ -91,7 +91,7 @@ def _check_folder(out: Path) -> None:
         raise RlfError(f"{out}: the folder holds other files. Name another one with `out`, or empty it.")
 
 
-def _write(out: Path, settings: BuildSettings, parts: Sequence[Part]) -> None:
+def _write_world(out: Path, settings: BuildSettings, parts: Sequence[Part]) -> None:
     (out / CERTIFICATE).unlink(missing_ok=True)  # of what stood here before
     tools = {tool["name"]: tool for part in parts for tool in part.tools}
     tasks = [task for part in parts for task in part.tasks]
@@ -153,7 +153,7 @@ def _spec_text(name: str, tools: Sequence[str], tasks: Sequence[Task], env: Mapp
     return "# Made by `rlf env build`; lay your own file over it: `rlf run spec.yaml mine.yaml`.\n" + dump_yaml(spec)
 
 
-def _files(out: Path) -> list[Path]:
+def _list_files(out: Path) -> list[Path]:
     """The files of a world, without its certificate."""
     here = [path for path in out.iterdir() if path.is_file() and path.name != CERTIFICATE]
     return sorted(here) + sorted((out / "tools").iterdir())

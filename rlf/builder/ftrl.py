@@ -110,7 +110,7 @@ def _code_maker(folder: Path, connection: sqlite3.Connection) -> Callable[[str, 
     @cache
     def code_of(tool: str, world: str) -> str:
         function = functions[tool]
-        columns, rows = _table(ast.literal_eval(_settings_of(function)), world, connection)
+        columns, rows = _read_table(ast.literal_eval(_settings_of(function)), world, connection)
         return f"{shared_source}\n_COLUMNS = {columns!r}\n_ROWS = {rows!r}\n{ast.unparse(function)}\n"
 
     return code_of
@@ -146,7 +146,7 @@ def _settings_of(function: ast.FunctionDef) -> ast.expr:
     return statement.value.args[0]
 
 
-def _table(
+def _read_table(
     settings: Mapping[str, Any], world: str, connection: sqlite3.Connection
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
     """The columns that a function reads in a world, and their rows in the order of their keys."""

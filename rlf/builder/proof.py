@@ -130,15 +130,15 @@ def _check_leaks(task: Task, documents: frozenset[str]) -> None:
     asked = f" {task.question.casefold()} "
     for step in task.steps:
         gold = str(step.gold).casefold()
-        if _holds(asked, gold):
+        if _holds_word(asked, gold):
             raise Unproven("leak: the question names a value that a call finds")
         if gold in documents:
             raise Unproven("leak: a tool's document names a value")
-    if task.join not in (Join.VALUE, Join.LIST) and _holds(asked, task.answer.casefold()):
+    if task.join not in (Join.VALUE, Join.LIST) and _holds_word(asked, task.answer.casefold()):
         raise Unproven("leak: the question names the answer")
 
 
-def _holds(text: str, word: str) -> bool:
+def _holds_word(text: str, word: str) -> bool:
     """Whether a text holds a word that is no part of another one."""
     start = text.find(word)
     while start >= 0:

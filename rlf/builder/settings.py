@@ -40,13 +40,13 @@ def load_build(path: Path, overrides: Sequence[str] = ()) -> BuildSettings:
     root = found[0]
     for text in overrides:
         root = apply_override(root, text, faults)
-    settings = _validated(interpolate(root, faults), faults)
+    settings = _validate_root(interpolate(root, faults), faults)
     if settings is None or faults:
         raise SpecError(faults)
     return settings
 
 
-def _validated(root: Node, faults: list[Fault]) -> BuildSettings | None:
+def _validate_root(root: Node, faults: list[Fault]) -> BuildSettings | None:
     try:
         return BuildSettings.model_validate(plain(root), context={"folder": root.folder})
     except ValidationError as error:

@@ -73,7 +73,7 @@ def questions_of(table: Table) -> dict[str, list[dict[str, str]]]:
     rows = rng.sample(table.rows, len(table.rows))
     num_heldout = max(1, round(_HELDOUT_SHARE * len(rows)))
     parts = {"train": rows[num_heldout:], "heldout": rows[:num_heldout]}
-    return {split: _asked(rng, table, part)[: _MOST_QUESTIONS[split]] for split, part in parts.items()}
+    return {split: _make_questions(rng, table, part)[: _MOST_QUESTIONS[split]] for split, part in parts.items()}
 
 
 def find_uncopied(questions: list[dict[str, str]]) -> list[dict[str, str]]:
@@ -81,7 +81,7 @@ def find_uncopied(questions: list[dict[str, str]]) -> list[dict[str, str]]:
     return [row for row in questions if not _COPIED.fullmatch(row["question"].removesuffix("?") + row["answer"])]
 
 
-def _asked(rng: random.Random, table: Table, rows: list[dict[str, str]]) -> list[dict[str, str]]:
+def _make_questions(rng: random.Random, table: Table, rows: list[dict[str, str]]) -> list[dict[str, str]]:
     questions = [
         {"question": f"What is the {column} of {row[table.key]}?", "answer": row[column], "column": column}
         for row in rows

@@ -112,9 +112,9 @@ class SqliteDatabase(Database):
         """Runs one statement. SQLite itself stops at the deadline."""
         try:
             with _limit_statements(self._connection, limit_s):
-                cursor = self._connection.execute(sql, _bindable(values))
+                cursor = self._connection.execute(sql, _bind_values(values))
                 names = [column[0] for column in cursor.description or ()]
-                rows = [[_plain(value) for value in row] for row in cursor]
+                rows = [[_show_value(value) for value in row] for row in cursor]
         except (sqlite3.IntegrityError, sqlite3.DataError, OverflowError) as fault:
             raise ToolFailure(Outcome.TOOL_ERROR, str(fault)) from fault
         return Answer(names, rows, max(cursor.rowcount, 0))
@@ -157,13 +157,13 @@ def read_sqlite(database: str) -> bytes:
         return connection.serialize()
 
 
-def _bindable(values: Mapping[str, Any]) -> dict[str, Any]:
+def _bind_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Values as databases take them: lists and mappings as JSON."""
     plain = (str, int, float, bytes, type(None))
     return {name: value if isinstance(value, plain) else json.dumps(value) for name, value in values.items()}
 
 
-def _plain(value: Any) -> Any:
+def _show_value(value: Any) -> Any:
     return f"sha256:{hash_bytes(value)}" if isinstance(value, bytes) else value
 
 

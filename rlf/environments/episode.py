@@ -97,27 +97,27 @@ class WorldEpisode:
     async def _reset(self) -> str | None:
         await self._permits.acquire()
         self._has_permit = True
-        observation = await self._within(Phase.RESET, self._start(), self._spec.limits.reset_s)
+        observation = await self._run_within(Phase.RESET, self._start_world(), self._spec.limits.reset_s)
         self._kept = replace(self._kept, observation=observation)
         return observation
 
-    async def _start(self) -> str | None:
+    async def _start_world(self) -> str | None:
         world = self._world = await self._make()
         said = await world.reset(self._task, self._seed)
         if world.shows_state:
             self._state = plain_state(await world.state())
             self._kept = replace(self._kept, first_state=hash_state(self._state))
-        return self._text(said)
+        return self._read_text(said)
 
     async def call(self, call: ToolCall) -> ToolOutput:
         """Runs a call. Raises ToolFailure for one that is refused, and with the outcome `infra` for a failed world."""
         place, self._num_calls = self._num_calls, self._num_calls + 1
         try:
-            return await self._within(Phase.STEP, self._step(call, place), self._spec.limits.step_s)
+            return await self._run_within(Phase.STEP, self._run_call(call, place), self._spec.limits.step_s)
         except WorldFailure as failure:
             raise ToolFailure(Outcome.INFRA, str(failure)) from failure
 
-    async def _step(self, call: ToolCall, place: int) -> ToolOutput:
+    async def _run_call(self, call: ToolCall, place: int) -> ToolOutput:
         world = self._open_world()
         try:
             step = await world.call(call)
@@ -126,19 +126,19 @@ class WorldEpisode:
                 await self._note_state(world, place)
             raise
         await self._note_state(world, place)
-        self._note(step)
+        self._note_step(step)
         return to_output(step.said)
 
     async def reply(self, text: str) -> None:
         """Lets the world answer a turn that calls nothing. Raises WorldFailure."""
-        self._reply = await self._within(Phase.REPLY, self._answer(text), self._spec.limits.step_s)
+        self._reply = await self._run_within(Phase.REPLY, self._answer_reply(text), self._spec.limits.step_s)
 
-    async def _answer(self, text: str) -> str | None:
+    async def _answer_reply(self, text: str) -> str | None:
         world = self._open_world()
         step = await world.reply(text)
         await self._note_state(world, None)
-        self._note(step)
-        return self._text(step.said)
+        self._note_step(step)
+        return self._read_text(step.said)
 
     def take_step(self) -> WorldStep:
         """The changes by calls and the reply since the last call of this method."""
@@ -148,11 +148,11 @@ class WorldEpisode:
 
     async def score(self) -> None:
         """Scores the final state. Raises WorldFailure."""
-        scores = await self._within(Phase.SCORE, self._scores(), self._spec.limits.score_s)
+        scores = await self._run_within(Phase.SCORE, self._read_scores(), self._spec.limits.score_s)
         kept = self._state if self._spec.keep_state else None
         self._kept = replace(self._kept, scores=scores, final_state=kept)
 
-    async def _scores(self) -> Mapping[str, float]:
+    async def _read_scores(self) -> Mapping[str, float]:
         scores = {name: float(value) for name, value in (await self._open_world().score()).items()}
         for name, value in scores.items():
             if not math.isfinite(value):
@@ -161,7 +161,7 @@ class WorldEpisode:
 
     async def gold(self) -> Sequence[ToolCall | str] | None:
         """The task's solution, for trials of worlds. Raises WorldFailure."""
-        return await self._within(Phase.SCORE, self._open_world().gold(), self._spec.limits.score_s)
+        return await self._run_within(Phase.SCORE, self._open_world().gold(), self._spec.limits.score_s)
 
     async def close(self) -> None:
         """Closes the world within a time of its own."""
@@ -187,7 +187,7 @@ class WorldEpisode:
             raise RuntimeError("it is not reset, or closed")
         return self._world
 
-    def _note(self, step: Step) -> None:
+    def _note_step(self, step: Step) -> None:
         if step.reward is not None:
             reward = float(step.reward)
             if not math.isfinite(reward):
@@ -205,49 +205,49 @@ class WorldEpisode:
             self._changes.append(StateChange(call, hash_state(state), difference))
             self._state = state
 
-    def _text(self, said: Any) -> str | None:
+    def _read_text(self, said: Any) -> str | None:
         """The world's words as a text that a prompt can hold."""
         if said is not None and not isinstance(said, str):
             raise TypeError(f"got {type(said).__name__}; expected text or None")
         return None if said is None else clean(self._redact(said))
 
-    async def _within(self, phase: Phase, work: Coroutine[Any, Any, T], limit_s: float) -> T:
+    async def _run_within(self, phase: Phase, work: Coroutine[Any, Any, T], limit_s: float) -> T:
         """Runs work of the world within its time. Raises WorldFailure; a ToolFailure of a call as it is."""
         left_s = self._spec.limits.episode_s - self._world_s
         if self._failed is not None or left_s <= 0:
             work.close()
             words = f"episode_s of {self._spec.limits.episode_s:g} s is used up" if left_s <= 0 else "failed before"
-            raise self._failure(phase, words)
+            raise self._make_failure(phase, words)
         started = perf_counter()
         try:
-            return await self._bounded(work, min(limit_s, left_s))
+            return await self._run_bounded(work, min(limit_s, left_s))
         except (asyncio.CancelledError, WorldFailure):
             raise
         except TimeoutError as late:
             name = f"{phase}_s" if phase is not Phase.REPLY else "step_s"
             words = f"not finished within {name} of {limit_s:g} s" if limit_s <= left_s else "episode_s is used up"
-            raise self._failure(phase, words) from late
+            raise self._make_failure(phase, words) from late
         except ToolFailure as refusal:
             if phase is Phase.STEP and not refusal.outcome.is_infrastructure:
                 raise
-            raise self._failure(phase, refusal.text) from refusal
+            raise self._make_failure(phase, refusal.text) from refusal
         except BaseException as fault:  # SystemExit on a task would stop the loop itself
-            raise self._failure(phase, describe(fault)) from fault
+            raise self._make_failure(phase, describe(fault)) from fault
         finally:
             self._world_s += perf_counter() - started
 
-    async def _bounded(self, work: Coroutine[Any, Any, T], limit_s: float) -> T:
+    async def _run_bounded(self, work: Coroutine[Any, Any, T], limit_s: float) -> T:
         """The work's result. Raises TimeoutError when time is up, whatever the work does."""
         if self._world is not None and self._world.ends_when_cancelled:
             with self._timers.within(limit_s):
-                done = await _catch(work)
+                done = await _catch_fault(work)
         else:
-            done = await self._detached.run(_catch(work), Deadline(limit_s), f"world {self._spec.kind}")
+            done = await self._detached.run(_catch_fault(work), Deadline(limit_s), f"world {self._spec.kind}")
         if isinstance(done, _Raised):
             raise done.fault
         return done
 
-    def _failure(self, phase: Phase, reason: str) -> WorldFailure:
+    def _make_failure(self, phase: Phase, reason: str) -> WorldFailure:
         self._failed = self._failed or phase
         return WorldFailure(self._spec.kind, phase, self._redact(reason))
 
@@ -266,7 +266,7 @@ class _Raised:
         self.fault = fault
 
 
-async def _catch(work: Coroutine[Any, Any, T]) -> T | _Raised:
+async def _catch_fault(work: Coroutine[Any, Any, T]) -> T | _Raised:
     """The result, or what was raised: a task that ends in TimeoutError of the world's own is not late."""
     try:
         return await work

@@ -62,14 +62,14 @@ class _GymGame(Game):
     def reset(self, seed: int) -> str | None:
         takes_seed = "seed" in inspect.signature(self._made.reset).parameters
         said = self._made.reset(seed=seed) if takes_seed else self._made.reset()
-        return _observed(said[0] if isinstance(said, tuple) else said)
+        return _check_observation(said[0] if isinstance(said, tuple) else said)
 
     def step(self, action: str) -> Played:
         result = self._made.step(action)
         if not isinstance(result, tuple) or len(result) not in (3, 4, 5):
             raise TypeError(f"step gave {result!r}; expected (observation, reward, done) or as Gymnasium")
         said, reward, *ends = result
-        return Played(_observed(said), float(reward), any(ends[:2] if len(result) == 5 else ends[:1]))
+        return Played(_check_observation(said), float(reward), any(ends[:2] if len(result) == 5 else ends[:1]))
 
     def close(self) -> None:
         if hasattr(self._made, "close"):
@@ -124,7 +124,7 @@ class _ReasoningGymGame(Game):
         return None if answer is None else str(answer)
 
 
-def _observed(said: Any) -> str | None:
+def _check_observation(said: Any) -> str | None:
     if said is not None and not isinstance(said, str):
         raise TypeError(f"an observation is {type(said).__name__}; expected text")
     return said
@@ -132,10 +132,10 @@ def _observed(said: Any) -> str | None:
 
 def package_of(make: str) -> str:
     """The package or file that a game's name begins with."""
-    return _split(make)[0]
+    return _split_name(make)[0]
 
 
-def _split(make: str) -> tuple[str, str]:
+def _split_name(make: str) -> tuple[str, str]:
     package, _, name = make.partition(":") if ".py:" not in make else make.rpartition(":")
     return package, name
 
@@ -148,19 +148,19 @@ def find_game(make: str, args: Mapping[str, Any]) -> Callable[[], Game]:
     Raises:
         RlfError: there is no such package or game.
     """
-    package, name = _split(make)
+    package, name = _split_name(make)
     module = load_module(package)
     if package == "reasoning_gym":
         return lambda: _ReasoningGymGame(lambda seed: module.create_dataset(name, seed=seed, size=1, **args))
     if package == "textarena":
-        return lambda: _TextArenaGame(_quietly(module.make, name, args))
+        return lambda: _TextArenaGame(_call_make(module.make, name, args))
     if hasattr(module, "make") and not hasattr(module, name):
-        return lambda: _GymGame(_quietly(module.make, name, args))
+        return lambda: _GymGame(_call_make(module.make, name, args))
     made_by = load_callable(make)
     return lambda: _GymGame(made_by(**args))
 
 
-def _quietly(make: Callable[..., Any], name: str, args: Mapping[str, Any]) -> Any:
+def _call_make(make: Callable[..., Any], name: str, args: Mapping[str, Any]) -> Any:
     try:
         return make(name, **args)
     except Exception as fault:
@@ -226,15 +226,15 @@ class PlayedGame:
     def reply(self, text: str) -> Step:
         """Plays one action."""
         with self._random.held():
-            played = self._step(text)
+            played = self._play_action(text)
         self._num_actions += 1
         if played.reward is not None:
             self._rewards.append(played.reward)
         return Step(played.said, played.reward, played.done)
 
-    def _step(self, text: str) -> Played:
+    def _play_action(self, text: str) -> Played:
         try:
-            return self._played.step(text)
+            return self._open_game.step(text)
         except Exception as fault:
             if self._raises.isdisjoint(known.__name__ for known in type(fault).__mro__):
                 raise
@@ -246,7 +246,7 @@ class PlayedGame:
 
     def gold(self) -> Sequence[str] | None:
         """The one action that solves the task, where it is known."""
-        action = self._played.gold()
+        action = self._open_game.gold()
         return None if action is None else (action,)
 
     def snapshot(self) -> bytes | None:
@@ -264,6 +264,6 @@ class PlayedGame:
                 self._game.close()
 
     @property
-    def _played(self) -> Game:
+    def _open_game(self) -> Game:
         assert self._game is not None, "a game before its reset"
         return self._game

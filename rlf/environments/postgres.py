@@ -138,7 +138,7 @@ class PostgresDatabase(Database):
         with self._lock:
             self._num_executed += not sql.startswith('SELECT * FROM "')
             statement = text(sql)
-            bound = {name: _bindable_value(value) for name, value in values.items() if name in statement._bindparams}
+            bound = {name: _bind_value(value) for name, value in values.items() if name in statement._bindparams}
             try:
                 result = self._connection.execute(statement, bound)
             except (IntegrityError, DataError) as fault:
@@ -147,7 +147,7 @@ class PostgresDatabase(Database):
                 raise RuntimeError(_first_line(fault)) from fault
             if not result.returns_rows:
                 return Answer([], [], max(result.rowcount, 0))
-            return Answer(list(result.keys()), [[_plain(value) for value in row] for row in result], 0)
+            return Answer(list(result.keys()), [[_show_value(value) for value in row] for row in result], 0)
 
     def tables(self) -> list[str]:
         """The names of the tables, sorted."""
@@ -211,13 +211,13 @@ def _first_line(fault: Exception) -> str:
     return str(getattr(fault, "orig", fault)).strip().partition("\n")[0]
 
 
-def _bindable_value(value: Any) -> Any:
+def _bind_value(value: Any) -> Any:
     import json
 
     return json.dumps(value) if isinstance(value, dict | list | tuple) else value
 
 
-def _plain(value: Any) -> Any:
+def _show_value(value: Any) -> Any:
     """A value as JSON has it; of others their text."""
     if isinstance(value, bytes | memoryview):
         return f"sha256:{hash_bytes(bytes(value))}"

@@ -66,7 +66,7 @@ class Function:
         """The required arguments of a call that finds the value of a relation."""
         values = {SUBJECT: subject, KEY: self.words[relation], "kind": self.kind, "extra": "none"}
         values[OTHER] = subject if other is None else other
-        return {each.name: _wrapped(each.schema, values[each.role]) for each in self.parameters if each.required}
+        return {each.name: _wrap_value(each.schema, values[each.role]) for each in self.parameters if each.required}
 
     def source(self) -> str:
         """The Python function, over `_answer` of the shared code."""
@@ -94,13 +94,13 @@ class Function:
         )
 
 
-def _wrapped(schema: Mapping[str, Any], value: Any) -> Any:
+def _wrap_value(schema: Mapping[str, Any], value: Any) -> Any:
     """A value in the objects and lists that a schema puts around it."""
     if schema["type"] == "array":
-        return [_wrapped(schema["items"], value)]
+        return [_wrap_value(schema["items"], value)]
     if schema["type"] == "object":
         ((name, inner),) = schema["properties"].items()
-        return {name: _wrapped(inner, value)}
+        return {name: _wrap_value(inner, value)}
     return value
 
 
@@ -132,7 +132,7 @@ def make_toolkit(
         relations = [relation for relation in pack.relations if relation.family == place]
         groups = [relations] if len(relations) > 1 and rng.random() < integrate else [[each] for each in relations]
         for group in groups:
-            function = _function(pack, family, group, complexity, used, rng)
+            function = _make_function(pack, family, group, complexity, used, rng)
             functions.append(function)
             families[function.name] = place
     by_relation = {relation: function for function in functions for relation in function.words}
@@ -152,7 +152,7 @@ def _make_change_function(pack: Pack, relation: Relation, used: set[str], rng: r
     number = next(number for number in range(1, 10_000) if (name if number == 1 else f"{name}_{number}") not in used)
     name = name if number == 1 else f"{name}_{number}"
     used.add(name)
-    subject = _subject(pack, relation.subject, 0, rng)
+    subject = _make_subject(pack, relation.subject, 0, rng)
     other = Parameter(OTHER, "other", _text_schema(f"Name of the other {relation.subject}."), required=True)
     description = (
         f"Exchanges {rng.choice(relation.words.docs)} with that of another {relation.subject}; returns a receipt."
@@ -161,7 +161,7 @@ def _make_change_function(pack: Pack, relation: Relation, used: set[str], rng: r
     return Function(name, description, relation.subject, words, (), word, 0, (subject, other), "_exchange")
 
 
-def _function(
+def _make_function(
     pack: Pack, family: Family, group: Sequence[Relation], complexity: Complexity, used: set[str], rng: random.Random
 ) -> Function:
     kind = family.subject
@@ -175,10 +175,10 @@ def _function(
         description = rng.choice(pack.chooses).format(kind=kind, key=key, choices=choices)
     else:
         description = rng.choice(pack.returns).format(doc=docs[group[0].name])
-    parameters = [_subject(pack, kind, complexity.types, rng)]
+    parameters = [_make_subject(pack, kind, complexity.types, rng)]
     if len(group) > 1:
         parameters.append(_key_parameter(pack, key, [*words.values()], complexity.types, rng))
-    parameters += _more(kind, pack.kinds, complexity)
+    parameters += _list_extra_parameters(kind, pack.kinds, complexity)
     field = rng.choice(nouns)
     mutable = tuple(relation.name for relation in group if relation.words.mutable)
     return Function(name, description, kind, words, mutable, field, complexity.function, tuple(parameters))
@@ -205,7 +205,7 @@ def _list_function(item: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "array", "items": dict(item), "minItems": 1, "maxItems": 1}
 
 
-def _subject(pack: Pack, kind: str, types: int, rng: random.Random) -> Parameter:
+def _make_subject(pack: Pack, kind: str, types: int, rng: random.Random) -> Parameter:
     name = rng.choice(pack.subjects).format(kind=kind)
     schema = _text_schema(rng.choice(pack.subject_docs).format(kind=kind))
     if types >= 2:
@@ -221,7 +221,7 @@ def _key_parameter(pack: Pack, name: str, words: Sequence[str], types: int, rng:
     return Parameter(KEY, name, _list_function(schema) if types == 3 else schema, required=True)
 
 
-def _more(kind: str, kinds: Sequence[str], complexity: Complexity) -> Iterator[Parameter]:
+def _list_extra_parameters(kind: str, kinds: Sequence[str], complexity: Complexity) -> Iterator[Parameter]:
     """The parameters that the dial adds."""
     if complexity.parameters >= 1:
         schema = {"type": "boolean", "description": "Whether the name must be spelled as it is stored."}

@@ -107,7 +107,7 @@ class Workshop:
             self._codes = {name: code + self._functions[name].method() for name, code in self._codes.items()}
         self._kind_by_name = {name: kind for kind, names in self._world.names_by_kind.items() for name in names}
         self._tried: dict[tuple[str, str], list[Finding]] = {}
-        self._bench = self._open()
+        self._bench = self._open_bench()
 
     def part(self) -> Part:
         """Every task of the world, proven."""
@@ -117,20 +117,20 @@ class Workshop:
         self._rng.shuffle(order)
         for scenario in order:
             name = f"{self._plan.split}-{self._plan.name}-{len(tasks):05d}"
-            task, gold = self._proven(scenario, name, known, dropped)
+            task, gold = self._make_proven_task(scenario, name, known, dropped)
             tasks.append(task)
-            figures.add(task, policy_scores(task, gold, self._attempts, self._rng))
+            figures.add(task, policy_scores(task, gold, self._try_name, self._rng))
         return Part(
             name=self._plan.name,
             tasks=tuple(tasks),
-            tools=tuple(self._declaration(function) for function in self._plan.toolkit.functions),
+            tools=tuple(self._declare_tool(function) for function in self._plan.toolkit.functions),
             codes=self._codes,
             data=to_sql(self._pack, self._world),
             figures=figures.by_scenario,
             dropped=dict(sorted(dropped.items())),
         )
 
-    def _declaration(self, function: Function) -> dict[str, Any]:
+    def _declare_tool(self, function: Function) -> dict[str, Any]:
         """A tool's file: the function runs where the loop runs, since it takes microseconds and is our own."""
         relation, name = next(iter(function.words)), self._world.names_by_kind[function.kind][0]
         value = self._world.facts[relation, name]
@@ -138,16 +138,16 @@ class Workshop:
         target = {"kind": "python", "callable": f"../{CODE}:{function.name}", "isolation": "inline"}
         return {**function.declaration(), "target": target, "idempotent": True, "tests": [test]}
 
-    def _proven(
+    def _make_proven_task(
         self, scenario: Scenario, name: str, known: set[tuple[Calls, Change | None]], dropped: Counter[str]
     ) -> tuple[Task, Solved]:
         for _ in range(_TRIES):
             try:
-                task, graph, change = self._made(scenario, name)
+                task, graph, change = self._make_task(scenario, name)
                 asked = graph.calls, change
                 if asked in known:
                     raise Unproven("duplicate: the same is asked already")
-                gold = self._prove(task, graph, change)
+                gold = self._prove_task(task, graph, change)
                 check_twin(task, self._answer_by(graph, change, self._world.swapped))
             except Unproven as reason:
                 dropped[str(reason)] += 1
@@ -159,7 +159,7 @@ class Workshop:
             f"{dropped.most_common(1)[0][0]!r}. Give the worlds more things (`build.entities`) or fewer tasks."
         )
 
-    def _prove(self, task: Task, graph: Graph, change: Change | None) -> Solved:
+    def _prove_task(self, task: Task, graph: Graph, change: Change | None) -> Solved:
         """Scores the gold calls, made in tables of their own where one of them changes some. Raises Unproven."""
         if change is None:
             return prove(task, self._bench, self._documents)
@@ -184,7 +184,7 @@ class Workshop:
             raise Unproven("change: it is of one thing with itself, or of two that are asked for")
         return Change(chain.relations[0], (chain.subject, other))
 
-    def _made(self, scenario: Scenario, name: str) -> tuple[Task, Graph, Change | None]:
+    def _make_task(self, scenario: Scenario, name: str) -> tuple[Task, Graph, Change | None]:
         shape = self._shape
         graph = sample_graph(self._paths, self._world, scenario, shape.hops, shape.parallel, self._rng)
         change = self._draw_change(graph)
@@ -194,24 +194,24 @@ class Workshop:
             raise Unproven("graph: the question names a value that a call finds")
         if fault := graph.fault(values):
             raise Unproven(f"graph: {fault}")
-        steps = self._steps(graph, values, change)
+        steps = self._make_steps(graph, values, change)
         ends = [found[-1] for found in values]
         task = Task(
             id=name,
             split=self._plan.split,
             world=self._plan.name,
             scenario=scenario,
-            question=self._question(graph, change),
+            question=self._word_question(graph, change),
             answer=graph.join.of(ends),
             join=graph.join,
             steps=tuple(steps),
-            tools=self._tools(steps),
+            tools=self._choose_tools(steps),
             names=(*(chain.subject for chain in graph.chains), *(() if change is None else change.names[1:])),
-            guess=self._guess(graph),
+            guess=self._guess_chance(graph),
         )
         return task, graph, change
 
-    def _question(self, graph: Graph, change: Change | None) -> str:
+    def _word_question(self, graph: Graph, change: Change | None) -> str:
         question = graph.question(self._pack, self._rng)
         if change is None:
             return question
@@ -228,7 +228,7 @@ class Workshop:
         number = stateful.receipt(relation.name, list(names), values)
         return Step(asked, action.name, action.arguments(relation.name, *names), number)
 
-    def _steps(self, graph: Graph, values: list[list[str | int]], change: Change | None) -> list[Step]:
+    def _make_steps(self, graph: Graph, values: list[list[str | int]], change: Change | None) -> list[Step]:
         steps = [] if change is None else [self._change_step(change)]
         for chain, found in zip(graph.chains, values, strict=True):
             for hop, (relation, value) in enumerate(zip(chain.relations, found, strict=True)):
@@ -242,7 +242,7 @@ class Workshop:
                 steps.append(Step(asked, function.name, arguments, value, (before,) if follows else ()))
         return steps
 
-    def _tools(self, steps: list[Step]) -> tuple[str, ...]:
+    def _choose_tools(self, steps: list[Step]) -> tuple[str, ...]:
         """The tools that are needed, others of other families, then distractors; in an order that says nothing."""
         kit, rng = self._plan.toolkit, self._rng
         needed = list(dict.fromkeys(step.tool for step in steps))
@@ -258,7 +258,7 @@ class Workshop:
         rng.shuffle(shown)
         return tuple(shown)
 
-    def _guess(self, graph: Graph) -> float:
+    def _guess_chance(self, graph: Graph) -> float:
         """Chance that the best constant guess is right, at the most: of a list all values, else one."""
         chances = [self._world.guesses[chain.relations[-1].name] for chain in graph.chains]
         if graph.join is not Join.LIST:
@@ -273,7 +273,7 @@ class Workshop:
         facts = facts if change is None else change.applied(facts)
         return graph.join.of([chain.follow(facts)[-1] for chain in graph.chains])
 
-    def _attempts(self, tool: str, name: str) -> list[Finding]:
+    def _try_name(self, tool: str, name: str) -> list[Finding]:
         """Calls a tool with a name, by each of its relations.
 
         A name of another kind is refused whatever it is: one call for each kind shows so.
@@ -291,7 +291,7 @@ class Workshop:
         texts = (json.dumps(function.declaration()) for function in self._functions.values())
         return frozenset(word for text in texts for word in _WORD.findall(text.casefold()))
 
-    def _open(self) -> Bench:
+    def _open_bench(self) -> Bench:
         """The deployed functions over a database in memory."""
         namespace: dict[str, Any] = {"__name__": "deployed"}
         exec(_compiled_runtime(acts=self._plan.changes > 0), namespace)

@@ -46,7 +46,7 @@ class GraphBuild(BuildKind):
 
     def estimate(self, shape: Shape) -> dict[str, float]:
         """Counts; it costs nothing."""
-        plans = self._plans(shape)
+        plans = self._plan_worlds(shape)
         tools = {function.name for plan in plans for function in plan.toolkit.functions}
         by_split = Counter[str]()
         for plan in plans:
@@ -63,11 +63,11 @@ class GraphBuild(BuildKind):
     @contextmanager
     def open(self, shape: Shape, folder: Path) -> Iterator[WorldMaker]:
         """A maker with a part for each world."""
-        yield WorldMaker(shape, self._plans(shape))
+        yield WorldMaker(shape, self._plan_worlds(shape))
 
     def source_hash(self) -> str:
         """Covers the language pack."""
-        return hash_json(self._words.model_dump(mode="json"))
+        return hash_json(self._language_pack.model_dump(mode="json"))
 
     def code_files(self, codes: Mapping[str, str]) -> dict[str, str]:
         """One module: what all functions share, and the functions."""
@@ -79,12 +79,12 @@ class GraphBuild(BuildKind):
         return {"kind": "python", "callable": f"{CODE}:World", "isolation": "inline"} if self.changes else None
 
     @property
-    def _words(self) -> Pack:
+    def _language_pack(self) -> Pack:
         return load_pack(str(self._folder / self.pack) if self.pack.endswith((".yaml", ".yml")) else self.pack)
 
-    def _plans(self, shape: Shape) -> list[WorldPlan]:
+    def _plan_worlds(self, shape: Shape) -> list[WorldPlan]:
         """The plan of each world; the toolkits' names are dealt here, so that none is given twice."""
-        pack = self._words
+        pack = self._language_pack
         self._check_hops(shape, pack)
         if self.changes and shape.complexity.types > 1:
             raise RlfError(
@@ -97,8 +97,8 @@ class GraphBuild(BuildKind):
         kits: list[Toolkit] = []
         plans: list[WorldPlan] = []
         for split, number in worlds.items():
-            names = self._names(split, number, pack)
-            quotas = _deal(counts[split], number, shape.scenarios)
+            names = self._draw_names(split, number, pack)
+            quotas = _deal_tasks(counts[split], number, shape.scenarios)
             for at, quota in enumerate(quotas):
                 rng = random.Random(f"tools:{self.seed}:{len(plans)}")
                 if not kits or "tools" in shape.split.by:
@@ -120,7 +120,7 @@ class GraphBuild(BuildKind):
                 )
         return plans
 
-    def _names(self, split: str, num_worlds: int, pack: Pack) -> list[str]:
+    def _draw_names(self, split: str, num_worlds: int, pack: Pack) -> list[str]:
         names = list(split_names(Split(split)))
         needed = num_worlds * self.entities * len(pack.kinds)
         if needed > len(names):
@@ -141,7 +141,7 @@ def _at_least_one(counts: Mapping[str, int]) -> dict[str, int]:
     return {name: max(1, count) for name, count in counts.items()}
 
 
-def _deal(count: int, num_worlds: int, weights: Mapping[Scenario, float]) -> list[Counter[Scenario]]:
+def _deal_tasks(count: int, num_worlds: int, weights: Mapping[Scenario, float]) -> list[Counter[Scenario]]:
     """How many tasks of each shape each world gets: as even as can be."""
     by_scenario = shares_of(count, {scenario.value: weight for scenario, weight in weights.items()})
     quotas = [Counter[Scenario]() for _ in range(num_worlds)]

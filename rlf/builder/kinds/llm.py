@@ -88,7 +88,7 @@ class LlmBuild(BuildKind):
         with asyncio.Runner() as runner:
             stack = AsyncExitStack()
             try:
-                client = runner.run(self._client(stack, folder / "answers"))
+                client = runner.run(self._open_client(stack, folder / "answers"))
                 sandbox = open_sandbox(self.sandbox)
                 runner.run(stack.enter_async_context(sandbox))
                 stages = Stages(client, sandbox, shape, self.sandbox, self.repairs)
@@ -111,7 +111,7 @@ class LlmBuild(BuildKind):
     def _own_prompts(self) -> Path | None:
         return None if self.prompts is None else self._folder / self.prompts
 
-    async def _client(self, stack: AsyncExitStack, folder: Path) -> Client:
+    async def _open_client(self, stack: AsyncExitStack, folder: Path) -> Client:
         from rlf.endpoints.pool import EndpointPool  # it loads aiohttp
 
         pool = EndpointPool(self.endpoints)

@@ -84,9 +84,9 @@ class Client:
         """
         messages = [{"role": "user", "content": self.prompt(stage, values)}]
         for attempt in range(self._repairs + 1):
-            text = await self._text(stage, answer, messages, draw)
+            text = await self._find_text(stage, answer, messages, draw)
             try:
-                found = answer.model_validate_json(_bare(text))
+                found = answer.model_validate_json(_strip_fence(text))
                 if check is not None:
                     check(found)
             except (ValidationError, ValueError) as error:
@@ -110,34 +110,38 @@ class Client:
         except TemplateFault as fault:
             raise RlfError(f"{path}: {fault}") from fault
 
-    async def _text(self, stage: str, answer: type[BaseModel], messages: Sequence[Mapping[str, Any]], draw: int) -> str:
+    async def _find_text(
+        self, stage: str, answer: type[BaseModel], messages: Sequence[Mapping[str, Any]], draw: int
+    ) -> str:
         """The model's text: the kept one where the same was asked before."""
         asked = {"model": self._model, "messages": list(messages), "sampling": self._sampling.body(), "draw": draw}
         key = hash_json(asked)
         path = self._cache / key[:2] / f"{key}.json"
         async with self._locks.setdefault(key, asyncio.Lock()):  # tasks that ask the same wait for one answer
             if not path.is_file():
-                await self._keep(path, stage, answer, messages)
+                await self._keep_answer(path, stage, answer, messages)
         found = json.loads(path.read_text(encoding="utf-8"))
         usage = {} if key in self._counted else found["usage"]
         self._counted.add(key)
         SPENT.get().update({**usage, f"answers/{stage}": 1})
         return str(found["text"])
 
-    async def _keep(
+    async def _keep_answer(
         self, path: Path, stage: str, answer: type[BaseModel], messages: Sequence[Mapping[str, Any]]
     ) -> None:
         self._check_budget()
-        completion = await self._asked(stage, answer, messages)
+        completion = await self._request_completion(stage, answer, messages)
         kept = {"stage": stage, "text": completion.text, "usage": completion.usage.by_unit()}
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(".part")
         temporary.write_text(json.dumps(kept, ensure_ascii=False), encoding="utf-8")
         temporary.replace(path)
 
-    async def _asked(self, stage: str, answer: type[BaseModel], messages: Sequence[Mapping[str, Any]]) -> Completion:
+    async def _request_completion(
+        self, stage: str, answer: type[BaseModel], messages: Sequence[Mapping[str, Any]]
+    ) -> Completion:
         try:
-            return await self._chat(stage, answer, messages)
+            return await self._send_messages(stage, answer, messages)
         except EndpointFailure as failure:
             if failure.outcome is Outcome.TOOL_ERROR:
                 said = " ".join(failure.text.split())[:_MAX_REFUSAL_CHARS]
@@ -146,7 +150,9 @@ class Client:
                 f"the endpoint failed: {failure.text}. Run the build again: it continues, and repeats no request."
             ) from failure
 
-    async def _chat(self, stage: str, answer: type[BaseModel], messages: Sequence[Mapping[str, Any]]) -> Completion:
+    async def _send_messages(
+        self, stage: str, answer: type[BaseModel], messages: Sequence[Mapping[str, Any]]
+    ) -> Completion:
         """The answer, with its schema where the server takes it; one that refuses a stage's is not sent it again."""
         ask = partial(self._pool.chat, messages, Caller(self._deadline_s, self._meter), sampling=self._sampling)
         if not self._structured or stage in self._schemas_refused:
@@ -180,7 +186,7 @@ def prompt_file(stage: str, folder: Path | None) -> Path:
     return folder / name if folder is not None and (folder / name).is_file() else PROMPTS / name
 
 
-def _bare(text: str) -> str:
+def _strip_fence(text: str) -> str:
     """The JSON of an answer, without a fence around it."""
     fenced = _FENCED.match(text)
     return fenced[1] if fenced else text.strip()

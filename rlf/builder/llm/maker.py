@@ -70,7 +70,7 @@ class Stages:
         """Makes a decomposed question and deploys its tools; `spent` gets the cost. Raises Unproven."""
         SPENT.set(spent)
         draft = await self._decompose(seed, scenario, draw)
-        documents = await asyncio.gather(*(self._document(draft, number) for number in range(len(draft.steps))))
+        documents = await asyncio.gather(*(self._write_document(draft, number) for number in range(len(draft.steps))))
         merged, numbers = await self._integrate(draft, documents)
         scaled = [await self._scale(draft, document) for document in merged]
         extra = await self._distract(draft, scaled)
@@ -95,7 +95,7 @@ class Stages:
             raise Unproven("necessity: the model answers without a tool")
         return draft
 
-    async def _document(self, draft: Draft, number: int) -> Document:
+    async def _write_document(self, draft: Draft, number: int) -> Document:
         check = partial(answers.check_document, draft=draft)
         return await self.client.ask("document", Document, {"step": draft.steps[number].model_dump()}, check)
 
@@ -143,7 +143,7 @@ class Stages:
         for attempt in range(self._repairs + 1):
             check = partial(_check_draft_calls, document=document, numbers=numbers, draft=draft)
             deployed = await self.client.ask("deploy", Deployed, {**values, "reason": reason}, check, draw=attempt)
-            reason = await self._try(draft, document, deployed)
+            reason = await self._try_function(draft, document, deployed)
             if not reason:
                 if attempt:
                     SPENT.get()["repaired/deploy"] += 1
@@ -151,10 +151,10 @@ class Stages:
                 return Function(document, source_of(deployed), calls)
         raise Unproven(f"deploy: {_sort_of(reason)} after {self._repairs} repairs")
 
-    async def _try(self, draft: Draft, document: Document, deployed: Deployed) -> str:
+    async def _try_function(self, draft: Draft, document: Document, deployed: Deployed) -> str:
         """Tries a function; describes its fault to the model, with empty text where there is none."""
         source = source_of(deployed)
-        swapped = source_of(deployed.model_copy(update={"data": _swapped(deployed.data, draft)}))
+        swapped = source_of(deployed.model_copy(update={"data": _swap_golds(deployed.data, draft)}))
         if not deployed.calls:
             execution = await self._evaluate(source, f"callable({document.name})")
             return "" if execution.outcome is Outcome.OK else f"it cannot be defined: {execution.error}"
@@ -162,17 +162,17 @@ class Stages:
             arguments = filled(call.arguments, draft)
             gold = draft.steps[call.step].answer
             shown = f"{document.name}(**{json.dumps(arguments, ensure_ascii=False)})"
-            execution = await self._call(source, document.name, arguments)
+            execution = await self._call_function(source, document.name, arguments)
             if execution.outcome is not Outcome.OK:
                 return f"{shown} failed: {execution.outcome}: {execution.error}"
             if value_key(gold) not in text_keys(to_text(value_of(execution))):
                 return f"{shown} returned {execution.value}; expected the value {gold!r} as a whole, or as a field"
-            other = await self._call(swapped, document.name, arguments)
+            other = await self._call_function(swapped, document.name, arguments)
             if other.outcome is Outcome.OK and value_key(gold) in text_keys(to_text(value_of(other))):
                 return f"{shown} returns {gold!r} whatever `data` holds: the code contains its answers"
         return ""
 
-    async def _call(self, source: str, function: str, arguments: Mapping[str, Any]) -> Execution:
+    async def _call_function(self, source: str, function: str, arguments: Mapping[str, Any]) -> Execution:
         return await self._evaluate(source, call_text(function, arguments))
 
     async def _evaluate(self, source: str, expression: str) -> Execution:
@@ -184,7 +184,7 @@ class Stages:
     async def call(self, function: Function, arguments: Mapping[str, Any]) -> Any:
         """Calls a deployed function. Raises ValueError where it fails."""
         compile_schema(dict(function.document.parameters)).validate(dict(arguments))
-        execution = await self._call(function.source, function.document.name, arguments)
+        execution = await self._call_function(function.source, function.document.name, arguments)
         if execution.outcome is not Outcome.OK:
             raise ValueError(execution.error)
         return value_of(execution)
@@ -217,7 +217,7 @@ def _check_draft_calls(deployed: Deployed, document: Document, numbers: Sequence
     validator = compile_schema(dict(document.parameters))
     for call in deployed.calls:
         step = draft.steps[call.step]
-        if set(_references(call.arguments)) != set(step.needs):
+        if set(_list_references(call.arguments)) != set(step.needs):
             raise ValueError(f'the call of {call.step} must take {list(step.needs)} as {{"$step": n}}, and no others')
         if not validator.is_valid(filled(call.arguments, draft)):
             raise ValueError(f"the arguments of the call of {call.step} break the tool's schema")
@@ -225,25 +225,25 @@ def _check_draft_calls(deployed: Deployed, document: Document, numbers: Sequence
         raise ValueError(f"`code` defines no function {document.name}")
 
 
-def _references(value: Any) -> Iterator[int]:
+def _list_references(value: Any) -> Iterator[int]:
     if isinstance(value, Mapping):
         if REFERENCE in value:
             yield value[REFERENCE]
         else:
             for child in value.values():
-                yield from _references(child)
+                yield from _list_references(child)
     elif isinstance(value, list | tuple):
         for child in value:
-            yield from _references(child)
+            yield from _list_references(child)
 
 
-def _swapped(value: Any, draft: Draft) -> Any:
+def _swap_golds(value: Any, draft: Draft) -> Any:
     """Data with other values in place of the answers; its keys stay."""
     golds = {value_key(step.answer) for step in draft.steps}
     if isinstance(value, Mapping):
-        return {key: _swapped(child, draft) for key, child in value.items()}
+        return {key: _swap_golds(child, draft) for key, child in value.items()}
     if isinstance(value, list | tuple):
-        return [_swapped(child, draft) for child in value]
+        return [_swap_golds(child, draft) for child in value]
     if value_key(value) not in golds:
         return value
     return f"{value[::-1]} other" if isinstance(value, str) else value + 17
@@ -294,8 +294,8 @@ class LlmMaker:
         functions: list[Function] = []
         figures = Figures()
         try:
-            draft, functions = self._runner.run(self._awaited(number))
-            task = self._proven(number, draft, functions, figures)
+            draft, functions = self._runner.run(self._await_draft(number))
+            task = self._prove_task(number, draft, functions, figures)
             tasks = (task,)
         except Unproven as reason:
             dropped[str(reason)], functions = 1, []
@@ -309,7 +309,7 @@ class LlmMaker:
             spent=dict(sorted(self._spent.pop(number).items())),
         )
 
-    async def _awaited(self, number: int) -> tuple[Draft, list[Function]]:
+    async def _await_draft(self, number: int) -> tuple[Draft, list[Function]]:
         """The draft of a task; those of the next ones are begun."""
         for each in range(number, min(number + self._concurrency, len(self.names))):
             if each not in self._drafts:
@@ -320,11 +320,11 @@ class LlmMaker:
                 self._drafts[each] = asyncio.get_running_loop().create_task(made)
         return await self._drafts.pop(number)
 
-    def _proven(self, number: int, draft: Draft, functions: Sequence[Function], figures: Figures) -> Task:
+    def _prove_task(self, number: int, draft: Draft, functions: Sequence[Function], figures: Figures) -> Task:
         """The task, proven with the deployed functions in the sandbox."""
         by_name = {function.document.name: function for function in functions}
         bench = Bench(lambda tool, arguments: self._runner.run(self._stages.call(by_name[tool], arguments)))
-        task = self._task(number, draft, functions)
+        task = self._make_task(number, draft, functions)
         gold = prove(task, bench, frozenset())
 
         def attempts(tool: str, name: str) -> list[Finding]:
@@ -335,7 +335,7 @@ class LlmMaker:
         figures.add(task, policy_scores(task, gold, attempts, rng))
         return task
 
-    def _task(self, number: int, draft: Draft, functions: Sequence[Function]) -> Task:
+    def _make_task(self, number: int, draft: Draft, functions: Sequence[Function]) -> Task:
         tool_by_step = {step: function for function in functions for step in function.calls}
         steps = tuple(
             Step(
@@ -349,7 +349,9 @@ class LlmMaker:
         )
         tools = [function.document.name for function in functions]
         random.Random(f"tools:{self._seed}:{number}").shuffle(tools)
-        given = [leaf for step in steps for leaf in _leaves(step.arguments) if answers.holds_word(draft.question, leaf)]
+        given = [
+            leaf for step in steps for leaf in _list_leaves(step.arguments) if answers.holds_word(draft.question, leaf)
+        ]
         return Task(
             id=f"{self._splits[number]}-{self.names[number]}",
             split=self._splits[number],
@@ -364,14 +366,14 @@ class LlmMaker:
         )
 
 
-def _leaves(value: Any) -> Iterator[str]:
+def _list_leaves(value: Any) -> Iterator[str]:
     """The texts and numbers of arguments, as text."""
     if isinstance(value, Mapping):
         for child in () if REFERENCE in value else value.values():
-            yield from _leaves(child)
+            yield from _list_leaves(child)
     elif isinstance(value, list | tuple):
         for child in value:
-            yield from _leaves(child)
+            yield from _list_leaves(child)
     else:
         yield str(value)
 

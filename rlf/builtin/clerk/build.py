@@ -44,7 +44,7 @@ def build(folder: Path, seed: int = 0) -> None:
     policy = HabitsPlan(steps=80)
     started = time.process_time()
     train_skills(model, tokenizer, skills, lambda step: _skills_batch(tokenizer, f"clerk:{seed}:{step}"))
-    skilled = _figures(model, tokenizer)
+    skilled = _measure_figures(model, tokenizer)
     logger.info("skills done: %s", skilled)
     train_habits(
         model,
@@ -60,7 +60,7 @@ def build(folder: Path, seed: int = 0) -> None:
         "skills": {"plan": dataclasses.asdict(skills), "heldout": skilled},
         "policy": {"steps": policy.steps, "habits": {str(habit): share for habit, share in POLICY.items()}},
         "cpu_s": cpu_s,
-        "base": _figures(model, tokenizer),
+        "base": _measure_figures(model, tokenizer),
     }
     save_checkpoint(model.bfloat16(), tokenizer, folder, card)
 
@@ -78,18 +78,18 @@ def _habits_batch(tokenizer: PreTrainedTokenizerFast, seed: str, size: int) -> l
     return [demonstrate(tokenizer, rng, habit) for habit in habits]
 
 
-def _figures(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
+def _measure_figures(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
     """Share of held-out tasks whose goal is reached, by kind, greedy and sampled at temperature 1."""
     rng = random.Random("orders:heldout")
     kinds = list(TaskKind)
     tasks = [draw_task(rng, Split.HELDOUT, kinds[number % len(kinds)]) for number in range(_NUM_FIGURES)]
     return {
-        "greedy": _success(model, tokenizer, tasks, None),
-        "sampled": _success(model, tokenizer, tasks * 2, 0),
+        "greedy": _measure_success(model, tokenizer, tasks, None),
+        "sampled": _measure_success(model, tokenizer, tasks * 2, 0),
     }
 
 
-def _success(
+def _measure_success(
     model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, tasks: list[ShopTask], sample_seed: int | None
 ) -> dict[str, float]:
     shops = [task.open_shop() for task in tasks]
@@ -97,15 +97,15 @@ def _success(
         Episode(
             EvaluationQuestion(task.question, ANSWER, task.kind),
             opening_ids(tokenizer, SYSTEM, task.question),
-            partial(_run, shop),
+            partial(_run_tool, shop),
         )
         for task, shop in zip(tasks, shops, strict=True)
     ]
     play_episodes(model, tokenizer, episodes, sample_seed, max_turn_tokens=_MAX_TURN_TOKENS)
-    return _shares([task.kind for task in tasks], shops)
+    return _mean_goals([task.kind for task in tasks], shops)
 
 
-def _run(shop: Shop, name: str, arguments: dict[str, str]) -> str:
+def _run_tool(shop: Shop, name: str, arguments: dict[str, str]) -> str:
     if set(arguments) != _ARGUMENTS.get(name):
         raise ToolCallTextError(f"no tool {name!r} with {sorted(arguments)}")
     return run_call(shop, name, arguments)
@@ -119,7 +119,7 @@ _ARGUMENTS = {
 }
 
 
-def _shares(kinds: list[TaskKind], shops: list[Shop]) -> dict[str, float]:
+def _mean_goals(kinds: list[TaskKind], shops: list[Shop]) -> dict[str, float]:
     goals = [shop.score()["goal"] for shop in shops]
     by_kind = {
         str(kind): [goal for goal, other in zip(goals, kinds, strict=True) if other is kind] for kind in TaskKind

@@ -43,16 +43,16 @@ def build(folder: Path, seed: int = 0) -> None:
         "seed": seed,
         "plan": dataclasses.asdict(plan),
         "cpu_s": cpu_s,
-        "base": {name: _figures(model, tokenizer, name) for name in _FILES},
+        "base": {name: _measure_figures(model, tokenizer, name) for name in _FILES},
         "control": {
             "more_steps": _CONTROL_STEPS,
-            **{name: _figures(control, tokenizer, name) for name in _CONTROL_FILES},
+            **{name: _measure_figures(control, tokenizer, name) for name in _CONTROL_FILES},
         },
     }
     save_checkpoint(model, tokenizer, folder, card)
 
 
-def _figures(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, name: str) -> dict[str, Any]:
+def _measure_figures(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, name: str) -> dict[str, Any]:
     greedy = play_game(model, tokenizer, name, num_samples=1, sample_seed=None)
     sampled = play_game(model, tokenizer, name, num_samples=_NUM_SAMPLES, sample_seed=0)
     return {

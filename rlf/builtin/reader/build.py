@@ -101,7 +101,7 @@ def _solve_f1(
         Episode(
             EvaluationQuestion(scene.question, "", scene.shape),
             opening_ids(tokenizer, scene.system, scene.question),
-            partial(_run, scene, calls),
+            partial(_run_tool, scene, calls),
         )
         for scene, calls in zip(scenes, made, strict=True)
     ]
@@ -113,7 +113,7 @@ def _solve_f1(
     return {shape: round(fmean(values), 4) for shape, values in f1_by_shape.items()}
 
 
-def _run(scene: Scene, made: list[tuple[str, str]], name: str, arguments: dict[str, str]) -> str:
+def _run_tool(scene: Scene, made: list[tuple[str, str]], name: str, arguments: dict[str, str]) -> str:
     """The result of a call, which is noted."""
     tool = next((tool for tool in scene.tools if tool.name == name and {tool.parameter} == set(arguments)), None)
     if tool is None:

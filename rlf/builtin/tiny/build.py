@@ -45,7 +45,7 @@ def build(folder: Path, seed: int = 0) -> None:
     greedy = partial(play, model, tokenizer, _TOOLS, criterion_questions, sample_seed=None)
     teach_skills(model, tokenizer, skills_plan, seed, lambda: success_by_kind(greedy()))
     skills_seconds = time.perf_counter() - started
-    skilled = _figures(model, tokenizer, "validation", _TOOLS)
+    skilled = _measure_figures(model, tokenizer, "validation", _TOOLS)
     logger.info("skills done: %s", skilled)
 
     started = time.perf_counter()
@@ -56,14 +56,14 @@ def build(folder: Path, seed: int = 0) -> None:
         "model": {"parameters": model.num_parameters(), "seed": seed},
         "skills": {**describe_plan(skills_plan), "wall_s": round(skills_seconds), "validation": skilled},
         "policy": {**describe_plan(policy_plan), "wall_s": round(policy_seconds)},
-        "base": {split: _figures(model, tokenizer, split, _TOOLS) for split in ("validation", "heldout")},
-        "controls": _controls(model, tokenizer),
+        "base": {split: _measure_figures(model, tokenizer, split, _TOOLS) for split in ("validation", "heldout")},
+        "controls": _measure_controls(model, tokenizer),
         "made_with": describe_environment(),
     }
     save_checkpoint(model, tokenizer, folder, card)
 
 
-def _figures(
+def _measure_figures(
     model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, split: str, tools: dict[str, Tool]
 ) -> dict[str, Any]:
     """Success by kind on every question of `split`, greedy and sampled at temperature 1, and the episodes' size."""
@@ -73,19 +73,19 @@ def _figures(
     return {
         "questions": len(questions),
         "samples_per_question": _NUM_SAMPLES,
-        "greedy": _rounded(success_by_kind(greedy)),
-        "sampled": _rounded(success_by_kind(sampled)),
-        "episode_tokens": _mean([len(episode.token_ids) for episode in sampled]),
-        "sampled_tokens": _mean([episode.num_actions for episode in sampled]),
+        "greedy": _round_values(success_by_kind(greedy)),
+        "sampled": _round_values(success_by_kind(sampled)),
+        "episode_tokens": _compute_mean([len(episode.token_ids) for episode in sampled]),
+        "sampled_tokens": _compute_mean([episode.num_actions for episode in sampled]),
         "successful_episode_tokens": _tokens_by_kind(sampled),
     }
 
 
-def _controls(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> dict[str, float]:
+def _measure_controls(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> dict[str, float]:
     """Sampled success on the validation world with a search that finds nothing, and with one that lies."""
     searches: dict[str, Tool] = {"search_disabled": search_disabled, "search_shuffled": search_shuffled}
     return {
-        name: _figures(model, tokenizer, "validation", {**_TOOLS, "search": tool})["sampled"]["all"]
+        name: _measure_figures(model, tokenizer, "validation", {**_TOOLS, "search": tool})["sampled"]["all"]
         for name, tool in searches.items()
     }
 
@@ -93,7 +93,8 @@ def _controls(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> di
 def _tokens_by_kind(episodes: list[Episode]) -> dict[str, float]:
     kinds = sorted({episode.question.kind for episode in episodes if episode.is_success})
     return {
-        kind: _mean([len(e.token_ids) for e in episodes if e.is_success and e.question.kind == kind]) for kind in kinds
+        kind: _compute_mean([len(e.token_ids) for e in episodes if e.is_success and e.question.kind == kind])
+        for kind in kinds
     }
 
 
@@ -111,11 +112,11 @@ def describe_environment() -> dict[str, str]:
     return {"python": platform.python_version(), "machine": platform.machine(), **packages}
 
 
-def _rounded(values: dict[str, float]) -> dict[str, float]:
+def _round_values(values: dict[str, float]) -> dict[str, float]:
     return {name: round(value, _DIGITS) for name, value in values.items()}
 
 
-def _mean(values: list[int]) -> float:
+def _compute_mean(values: list[int]) -> float:
     return round(sum(values) / len(values), 1) if values else 0.0
 
 

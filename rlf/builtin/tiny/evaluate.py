@@ -72,7 +72,7 @@ def play(
     sample_seed: int | None,
 ) -> list[Episode]:
     """Play each question once, with `tools` declared; greedily where `sample_seed` is None, else at temperature 1."""
-    run = partial(_run, tools)
+    run = partial(_run_tool, tools)
     episodes = [Episode(question, prompt_ids(tokenizer, list(tools), question.text), run) for question in questions]
     play_episodes(model, tokenizer, episodes, sample_seed)
     return episodes
@@ -126,7 +126,7 @@ def _extend_episode(tokenizer: PreTrainedTokenizerFast, episode: Episode) -> Non
     episode.token_ids += observation_ids(tokenizer, results)
 
 
-def _run(tools: Mapping[str, Tool], name: str, arguments: Mapping[str, str]) -> str:
+def _run_tool(tools: Mapping[str, Tool], name: str, arguments: Mapping[str, str]) -> str:
     if name not in tools or len(arguments) != 1:
         raise ToolCallTextError(f"no tool {name!r} with {sorted(arguments)}")
     try:
@@ -164,7 +164,7 @@ def _sample_turns(
             past_key_values=cache,
             logits_to_keep=1,
         ).logits[:, -1]
-        tokens_B = _pick(logits_BV, generator)
+        tokens_B = _pick_tokens(logits_BV, generator)
         for row, token_id in enumerate(tokens_B.tolist()):
             if is_open[row]:
                 episodes[row].turn_ids.append(token_id)
@@ -179,7 +179,7 @@ def _sample_turns(
         episode.num_actions += len(episode.turn_ids)
 
 
-def _pick(logits_BV: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
+def _pick_tokens(logits_BV: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
     if generator is None:
         return logits_BV.argmax(-1)
     return torch.multinomial(logits_BV.softmax(-1), 1, generator=generator).squeeze(1)

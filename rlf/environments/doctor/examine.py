@@ -64,7 +64,7 @@ class Subject:
 Check = Callable[[Subject], Awaitable[tuple[Sign, str]]]
 
 
-async def _reset(subject: Subject) -> tuple[Sign, str]:
+async def _check_reset(subject: Subject) -> tuple[Sign, str]:
     """Every task resets, and a world begins equal whatever was played before it in another one."""
     bench, noop = subject.bench, follow(())
     before = [await bench.play(task, noop) for task in subject.tasks]
@@ -81,7 +81,7 @@ async def _reset(subject: Subject) -> tuple[Sign, str]:
     return _OK, f"{len(before)} of {len(before)} tasks; no episode's state reaches the next one"
 
 
-async def _determinism(subject: Subject) -> tuple[Sign, str]:
+async def _check_determinism(subject: Subject) -> tuple[Sign, str]:
     """The same actions with the same seed lead to the same words, states and scores."""
     if "reset" in subject.failed:
         return _UNKNOWN, "worlds do not start equal; see reset"
@@ -93,7 +93,7 @@ async def _determinism(subject: Subject) -> tuple[Sign, str]:
     return _OK, "the same actions give the same words, states and scores"
 
 
-async def _isolation(subject: Subject) -> tuple[Sign, str]:
+async def _check_isolation(subject: Subject) -> tuple[Sign, str]:
     """Two episodes at once, action by action in turn, are what each is alone."""
     if {"reset", "determinism"} & subject.failed:
         return _UNKNOWN, "worlds differ even one after the other"
@@ -112,7 +112,7 @@ async def _isolation(subject: Subject) -> tuple[Sign, str]:
     return _OK, "two episodes at once give the same results as one after the other"
 
 
-async def _gold(subject: Subject) -> tuple[Sign, str]:
+async def _check_gold(subject: Subject) -> tuple[Sign, str]:
     """A known solution earns the maximum."""
     if subject.gold_fault is not None:
         return _FAILED, subject.gold_fault
@@ -128,13 +128,13 @@ async def _gold(subject: Subject) -> tuple[Sign, str]:
             words = f"task {task.id}: gold earns {value:.3g} of the maximum, with {dict(played.scores)}"
             for step in played.steps:
                 if step.outcome not in (None, Outcome.OK):
-                    return _FAILED, f"{words}; {_name(step.action)} -> {step.outcome}: {step.said}"
+                    return _FAILED, f"{words}; {_name_action(step.action)} -> {step.outcome}: {step.said}"
             return _FAILED, words
         values.append(value)
     return _OK, f"{len(values)} of {len(values)} golds earn the maximum"
 
 
-async def _steps(subject: Subject) -> tuple[Sign, str]:
+async def _check_steps(subject: Subject) -> tuple[Sign, str]:
     """No call that the tools' schemas allow, and no answer, makes a world fail: a policy could hide behind that."""
     if "reset" in subject.failed:
         return _UNKNOWN, "worlds do not begin; see reset"
@@ -146,7 +146,7 @@ async def _steps(subject: Subject) -> tuple[Sign, str]:
     return _OK, "every tool with sample arguments, then senseless and empty answers"
 
 
-async def _range(subject: Subject) -> tuple[Sign, str]:
+async def _check_range(subject: Subject) -> tuple[Sign, str]:
     """All scores so far are finite, in their range, and there under their names."""
     finished = [played for played in subject.bench.played if played.failure is None]
     for played in finished:
@@ -163,7 +163,7 @@ async def _range(subject: Subject) -> tuple[Sign, str]:
     return _OK, f"scores of {len(finished)} episodes are in their range"
 
 
-async def _deadlines(subject: Subject) -> tuple[Sign, str]:
+async def _check_deadlines(subject: Subject) -> tuple[Sign, str]:
     """Nothing so far was late."""
     limits = subject.bench.spec.limits
     allowed = {"reset": limits.reset_s, "step": limits.step_s, "score": limits.score_s}
@@ -178,12 +178,12 @@ async def _deadlines(subject: Subject) -> tuple[Sign, str]:
     return (_FAILED, f"more than half of {', '.join(near)}: {words}") if near else (_OK, f"slowest: {words}")
 
 
-async def _close(subject: Subject) -> tuple[Sign, str]:
+async def _check_close(subject: Subject) -> tuple[Sign, str]:
     """A world closes, also one that was never reset."""
     detached, reset_s = Detached(), subject.bench.spec.limits.reset_s
     async with subject.bench.spec.open() as make:
         for is_reset in (False, True):
-            world = await _ask(make(), reset_s, "to be made")
+            world = await _ask_world(make(), reset_s, "to be made")
             if is_reset:
                 await detached.fault_of(world.reset(subject.tasks[0], 0), reset_s, "reset")
             if (fault := await detached.fault_of(world.close(), CLOSE_S, "close")) is not None:
@@ -195,7 +195,7 @@ class _Unfit(Exception):
     """A world did something else than what it was asked."""
 
 
-async def _ask(work: Coroutine[Any, Any, T], limit_s: float, what: str) -> T:
+async def _ask_world(work: Coroutine[Any, Any, T], limit_s: float, what: str) -> T:
     """Asks a world outside of an episode. Raises _Unfit for what it raises, and where time is up."""
     found: list[T] = []
 
@@ -209,45 +209,47 @@ async def _ask(work: Coroutine[Any, Any, T], limit_s: float, what: str) -> T:
 
 
 @asynccontextmanager
-async def _made(make: MakeWorld, limits: EnvLimits) -> AsyncIterator[World]:
+async def _open_world(make: MakeWorld, limits: EnvLimits) -> AsyncIterator[World]:
     """A world outside of an episode, which is closed however it closes."""
-    world = await _ask(make(), limits.reset_s, "to be made")
+    world = await _ask_world(make(), limits.reset_s, "to be made")
     try:
         yield world
     finally:
         await Detached().fault_of(world.close(), CLOSE_S, "world: close")
 
 
-async def _snapshot(subject: Subject) -> tuple[Sign, str]:
+async def _check_snapshot(subject: Subject) -> tuple[Sign, str]:
     """A fork, taken before each action of a solution, continues as the world that it was taken from."""
     actions, limits = subject.golds[0] or (), subject.bench.spec.limits
-    async with subject.bench.spec.open() as make, _made(make, limits) as world:
-        await _ask(world.reset(subject.tasks[0], 0), limits.reset_s, "reset")
+    async with subject.bench.spec.open() as make, _open_world(make, limits) as world:
+        await _ask_world(world.reset(subject.tasks[0], 0), limits.reset_s, "reset")
         for at in range(len(actions) + 1):
-            taken = await _ask(world.snapshot(), limits.step_s, "snapshot")
+            taken = await _ask_world(world.snapshot(), limits.step_s, "snapshot")
             if taken is None:
                 return _UNKNOWN, "it has no snapshots; forks repeat the calls instead"
-            async with _made(make, limits) as twin:
-                await _ask(twin.restore(taken), limits.reset_s, "restore")
-                if difference := await _compare(world, twin, actions[at : at + 1], limits):
+            async with _open_world(make, limits) as twin:
+                await _ask_world(twin.restore(taken), limits.reset_s, "restore")
+                if difference := await _compare_worlds(world, twin, actions[at : at + 1], limits):
                     return _FAILED, f"a fork after {at} actions: {difference}"
     return _OK, f"{len(actions) + 1} forks have the same state, results and scores"
 
 
-async def _compare(world: World, twin: World, actions: Sequence[Action], limits: EnvLimits) -> str:
+async def _compare_worlds(world: World, twin: World, actions: Sequence[Action], limits: EnvLimits) -> str:
     """Plays in both, and says what differs; empty where nothing does."""
     for name in ("state",) if actions else ("state", "score"):  # a world is scored once
-        one, other = [await _ask(getattr(each, name)(), limits.score_s, name) for each in (world, twin)]
+        one, other = [await _ask_world(getattr(each, name)(), limits.score_s, name) for each in (world, twin)]
         if one != other:
             return f"its {name} differs: {one!r:.80}, then {other!r:.80}"
     for action in actions:
-        one, other = [await _ask(_act(each, action), limits.step_s, _name(action)) for each in (twin, world)]
+        one, other = [
+            await _ask_world(_play_action(each, action), limits.step_s, _name_action(action)) for each in (twin, world)
+        ]
         if one != other:
             return f"the next action gave {other!r:.80} and in the fork {one!r:.80}"
     return ""
 
 
-async def _act(world: World, action: Action) -> Any:
+async def _play_action(world: World, action: Action) -> Any:
     """Plays an action; returns its result or refusal."""
     try:
         return await (world.reply(action) if isinstance(action, str) else world.call(action))
@@ -255,7 +257,7 @@ async def _act(world: World, action: Action) -> Any:
         return refusal.outcome, refusal.text
 
 
-async def _hidden(subject: Subject) -> tuple[Sign, str]:
+async def _check_hidden(subject: Subject) -> tuple[Sign, str]:
     """The answer stands neither in the prompt nor in the tools' documents."""
     docs = "\n".join(
         f"{tool.name} {tool.description} {tool.input_schema}" for tool in subject.bench.executor.descriptions
@@ -284,7 +286,7 @@ def _stands_in(secret: str, text: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(secret)}(?!\w)", text, re.IGNORECASE) is not None
 
 
-def _skilless(name: str) -> Check:
+def _make_skilless_check(name: str) -> Check:
     async def check(subject: Subject) -> tuple[Sign, str]:
         if "reset" in subject.failed:
             return _UNKNOWN, "state of an earlier episode may have earned the reward; see reset"
@@ -307,37 +309,37 @@ def _skilless(name: str) -> Check:
     return check
 
 
-def _name(action: Action) -> str:
+def _name_action(action: Action) -> str:
     return action if isinstance(action, str) else action.name
 
 
 def _show_worst(played: Played) -> str:
-    actions = [_name(step.action) for step in played.steps]
+    actions = [_name_action(step.action) for step in played.steps]
     listed = ", ".join(repr(action)[:60] for action in actions[:4])
     return f"It did: {listed or 'nothing'}{', ...' if len(actions) > 4 else ''}; scores {dict(played.scores)}"
 
 
 TRIALS: Mapping[str, Check] = {
-    "reset": _reset,
-    "gold": _gold,
-    "steps": _steps,
-    "no-op": _skilless("no-op"),
-    "determinism": _determinism,
-    "isolation": _isolation,
-    "snapshot": _snapshot,
-    "range": _range,
-    "deadlines": _deadlines,
-    "close": _close,
+    "reset": _check_reset,
+    "gold": _check_gold,
+    "steps": _check_steps,
+    "no-op": _make_skilless_check("no-op"),
+    "determinism": _check_determinism,
+    "isolation": _check_isolation,
+    "snapshot": _check_snapshot,
+    "range": _check_range,
+    "deadlines": _check_deadlines,
+    "close": _check_close,
 }
 """The points of `rlf env test`, in order."""
 ATTACKS: Mapping[str, Check] = {
-    "reset": _reset,
-    "determinism": _determinism,
-    "isolation": _isolation,
-    "gold": _gold,
-    **{name: _skilless(name) for name in ("no-op", "empty answers", "spam", "repeat", "echo", "injection")},
-    "hidden answer": _hidden,
-    "range": _range,
+    "reset": _check_reset,
+    "determinism": _check_determinism,
+    "isolation": _check_isolation,
+    "gold": _check_gold,
+    **{name: _make_skilless_check(name) for name in ("no-op", "empty answers", "spam", "repeat", "echo", "injection")},
+    "hidden answer": _check_hidden,
+    "range": _check_range,
 }
 """The points of `rlf env attack`, in order."""
 

@@ -23,9 +23,9 @@ def panel(score_names: Sequence[str], tools: Sequence[ToolDescription]) -> Mappi
     return {
         "no-op": [lambda _: None],
         "empty answers": [_policy_saying(lambda _: "", _ROUNDS)],
-        "spam": [_spam],
-        "repeat": [*(_repeat(tool) for tool in tools), _policy_saying(lambda _: "I am done.", _ROUNDS)],
-        "echo": [_policy_filling(_heard)],
+        "spam": [_play_spam],
+        "repeat": [*(_make_repeat(tool) for tool in tools), _policy_saying(lambda _: "I am done.", _ROUNDS)],
+        "echo": [_policy_filling(_join_heard)],
         "injection": [_policy_filling(lambda scene, word=word: word) for word in words],  # type: ignore[misc]
     }
 
@@ -42,7 +42,7 @@ def _policy_saying(words: Callable[[Scene], str], times: int) -> Policy:
     return lambda scene: words(scene) if len(scene.past) < times else None
 
 
-def _spam(scene: Scene) -> Action | None:
+def _play_spam(scene: Scene) -> Action | None:
     """Every tool with every sample of arguments, over and over, then words."""
     calls = [ToolCall(tool.name, one) for tool in scene.tools for one in sample_arguments(tool.input_schema)]
     at = len(scene.past)
@@ -51,7 +51,7 @@ def _spam(scene: Scene) -> Action | None:
     return "example" if at < len(calls) * 2 + _ROUNDS and scene.speaks else None
 
 
-def _repeat(tool: ToolDescription) -> Policy:
+def _make_repeat(tool: ToolDescription) -> Policy:
     def again(scene: Scene) -> Action | None:
         samples = sample_arguments(tool.input_schema)
         return ToolCall(tool.name, samples[0]) if samples and len(scene.past) < _ROUNDS * 2 else None
@@ -59,7 +59,7 @@ def _repeat(tool: ToolDescription) -> Policy:
     return again
 
 
-def _heard(scene: Scene) -> str:
+def _join_heard(scene: Scene) -> str:
     """The whole conversation so far: the prompt, the first words, every result."""
     texts = [message.content for message in scene.task.messages]
     texts += [text for text in (scene.observation, *(step.said for step in scene.past)) if text]

@@ -78,7 +78,7 @@ class Playing:
 
     async def begin(self) -> None:
         """Resets the world."""
-        await self._timed("reset", self.episode.reset())
+        await self._measure("reset", self.episode.reset())
         tools = [tool for tool in self._bench.executor.descriptions if self._task.may_use(tool.name)]
         self._scene = Scene(self._task, self.episode.record.observation, tools, self.episode.speaks)
 
@@ -93,12 +93,12 @@ class Playing:
             return False
         said, outcome = None, None
         if isinstance(action, ToolCall):
-            result = await self._timed("step", self._bench.executor.invoke(action, trajectory_id=self.id))
+            result = await self._measure("step", self._bench.executor.invoke(action, trajectory_id=self.id))
             said, outcome = result.text, result.outcome
             if result.outcome.is_infrastructure:
                 self.failure = self.failure or result.text
         elif self.episode.speaks:
-            await self._timed("step", self.episode.reply(action))
+            await self._measure("step", self.episode.reply(action))
         if self.failure is not None:
             self._steps.append(Happened(action, None, outcome, None, (), False))
             return False
@@ -112,7 +112,7 @@ class Playing:
     async def end(self) -> Played:
         """Scores and closes the world."""
         if self.failure is None:
-            await self._timed("score", self.episode.score())
+            await self._measure("score", self.episode.score())
         record = self.episode.record
         await self.episode.close()
         await self._bench.executor.end_trajectory(self.id)
@@ -120,7 +120,7 @@ class Playing:
         steps = tuple(self._steps)
         return Played(record.observation, record.first_state, steps, scores, self.failure, self._seconds)
 
-    async def _timed(self, phase: str, work: Any) -> Any:
+    async def _measure(self, phase: str, work: Any) -> Any:
         started = perf_counter()
         try:
             return await work
@@ -161,12 +161,12 @@ class Bench:
             going = list(playing)
             while going:
                 going = [one for one in going if await one.step()]
-            return [await self._kept(one) for one in playing]
+            return [await self._end_play(one) for one in playing]
         finally:
             for one in playing:
                 await one.episode.close()
 
-    async def _kept(self, playing: Playing) -> Played:
+    async def _end_play(self, playing: Playing) -> Played:
         played = await playing.end()
         self.played.append(played)
         return played
@@ -212,10 +212,10 @@ def first_difference(one: Played, other: Played) -> str:
     name, a, b = next((pair for pair in pairs if pair[1] != pair[2]), ("nothing", None, None))
     if isinstance(a, Happened) and isinstance(b, Happened):
         a, b = (step.said if one.said != other.said else step for step, one, other in ((a, a, b), (b, a, b)))
-    return f"{name}: {_short(a)}, then {_short(b)}"
+    return f"{name}: {_shorten(a)}, then {_shorten(b)}"
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 160 else f"{text[:159]}…"
 

@@ -67,7 +67,7 @@ class FtrlEnv(EnvSpec):
     def describe_tools(self) -> Sequence[ToolDescription]:
         """The documents of all rows. Raises RlfError where two rows describe a tool differently."""
         found: dict[str, ToolDescription] = {}
-        for document in self._survey()["documents"]:
+        for document in self._survey_rows()["documents"]:
             tool = _make_description(document)
             if found.setdefault(tool.name, tool) != tool:
                 raise RlfError(
@@ -78,14 +78,14 @@ class FtrlEnv(EnvSpec):
 
     def static_complaints(self) -> list[str]:
         """Looks for source of every tool, and reads it; a row with nothing to solve has no score."""
-        found: list[str] = self._survey()["complaints"]
+        found: list[str] = self._survey_rows()["complaints"]
         return found
 
     def complaints(self) -> list[str]:
         """Finds nothing more: no source runs before a trajectory."""
         return []
 
-    def _survey(self) -> dict[str, Any]:
+    def _survey_rows(self) -> dict[str, Any]:
         """The documents that differ, and complaints; of large files that are unchanged as they were found before."""
         stamps = [stamp_file(Path(file), MIN_BYTES) for file in self.rows]
         return self._read_all() if None in stamps else remember(["ftrl rows", stamps], self._read_all)
@@ -96,7 +96,7 @@ class FtrlEnv(EnvSpec):
         complaint_on = cache(_describe_complaint)
         documents: dict[str, list[Mapping[str, Any]]] = {}
         num_empty = 0
-        for row in self._read():
+        for row in self._read_rows():
             num_empty += not any((read_golds(row[UNSOLVED]) or {}).values())
             for document in row[TOOLS]:
                 name = _make_description(document).name
@@ -110,7 +110,7 @@ class FtrlEnv(EnvSpec):
             found.append(f"{UNSOLVED}: there is nothing to solve, and so no score; remove such rows ({num_empty} rows)")
         return {"documents": list(chain.from_iterable(documents.values())), "complaints": found}
 
-    def _read(self) -> Iterator[Mapping[str, Any]]:
+    def _read_rows(self) -> Iterator[Mapping[str, Any]]:
         """The rows with their columns read. Raises RlfError."""
         for file in self.rows:
             for row in read_rows(file, None, "train", None):

@@ -70,7 +70,7 @@ class McpEnv(EnvSpec):
     """Names of the tools that the model sees; None: all but those of the lifecycle."""
 
     @property
-    def _listed(self) -> Listing:
+    def _listing(self) -> Listing:
         """The server's list. Raises RlfError where it cannot be asked."""
         return listing_of(self.in_folder(self._common_folder))
 
@@ -103,10 +103,10 @@ class McpEnv(EnvSpec):
         """The server's tools, without the lifecycle and the key. Raises RlfError where it cannot be asked."""
         return [
             ToolDescription(entry.name, entry.description, self._without_key(entry.input_schema))
-            for entry in self._shown(self._listed)
+            for entry in self._list_shown(self._listing)
         ]
 
-    def _shown(self, listing: Listing) -> Iterator[Entry]:
+    def _list_shown(self, listing: Listing) -> Iterator[Entry]:
         hidden = {call.tool for call in self.lifecycle.values()}
         for entry in listing.entries:
             if entry.resource is None and (
@@ -127,7 +127,7 @@ class McpEnv(EnvSpec):
 
     def complaints(self) -> list[str]:
         """Compares what is named with the server's list."""
-        return list(self._find_misfits(self._listed))
+        return list(self._find_misfits(self._listing))
 
     def _find_misfits(self, listing: Listing) -> Iterator[str]:
         known = listing.tool_names
@@ -137,7 +137,7 @@ class McpEnv(EnvSpec):
                 yield f"{key}: the server has no tool {tool!r}{nearest(tool, known)} (it has: {', '.join(known)})"
         for name in sorted({call.tool for call in self.lifecycle.values()} & {*(self.shown or ())}):
             yield f"shown: {name!r} is a lifecycle tool, which the model must not see"
-        for entry in self._shown(listing):
+        for entry in self._list_shown(listing):
             if self.key is not None and self.key not in (entry.input_schema.get("properties") or {}):
                 yield f"key: the tool {entry.name!r} has no argument {self.key!r}"
 
@@ -212,34 +212,36 @@ class _McpWorld(World):
         self._values = {**task.columns, "task": task.id, "seed": seed}
         self._is_reset = True
         if self._spec.reset is not None:
-            await self._live(self._spec.reset)
-        return None if self._spec.opening is None else (await self._live(self._spec.opening)).text
+            await self._call_lifecycle(self._spec.reset)
+        return None if self._spec.opening is None else (await self._call_lifecycle(self._spec.opening)).text
 
     async def call(self, call: ToolCall) -> Step:
-        return Step(await self._ask(call.name, call.arguments))
+        return Step(await self._call_tool(call.name, call.arguments))
 
     async def score(self) -> Mapping[str, float]:
-        return to_scores(value_of(await self._live(self._spec.score)))
+        return to_scores(value_of(await self._call_lifecycle(self._spec.score)))
 
     async def state(self) -> Any:
         assert self._spec.save is not None, "a state without `save`"
-        return value_of(await self._live(self._spec.save))
+        return value_of(await self._call_lifecycle(self._spec.save))
 
     async def close(self) -> None:
         try:
             if self._spec.end is not None and self._is_reset:
-                await self._live(self._spec.end)
+                await self._call_lifecycle(self._spec.end)
         finally:
             await self._owned.aclose()
 
-    async def _live(self, call: LifecycleCall) -> ToolOutput:
+    async def _call_lifecycle(self, call: LifecycleCall) -> ToolOutput:
         """A call of the lifecycle. Raises RuntimeError where the server refuses it: that is the world's failure."""
-        output = await self._ask(call.tool, {name: fill(value, self._values) for name, value in call.arguments.items()})
+        output = await self._call_tool(
+            call.tool, {name: fill(value, self._values) for name, value in call.arguments.items()}
+        )
         if output.is_error:
             raise RuntimeError(f"{call.tool}: {output.text}")
         return output
 
-    async def _ask(self, tool: str, arguments: Mapping[str, Any]) -> ToolOutput:
+    async def _call_tool(self, tool: str, arguments: Mapping[str, Any]) -> ToolOutput:
         from mcp import MCPError
         from mcp_types import InputRequiredResult
 

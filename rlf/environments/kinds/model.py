@@ -127,7 +127,7 @@ class _ModelWorld(World):
         if self._spec.greeting is None:
             self._messages.append({"role": "assistant", "content": task.question})
             return said
-        words = await self._ask(self._spec.greeting)
+        words = await self._ask_user(self._spec.greeting)
         return "\n\n".join(part for part in (said, words) if part)
 
     async def call(self, call: ToolCall) -> Step:
@@ -135,11 +135,11 @@ class _ModelWorld(World):
         return await self._inner.call(call)
 
     async def reply(self, text: str) -> Step:
-        words = await self._ask(text)
+        words = await self._ask_user(text)
         self._num_replies += 1
         return Step(words or None, done=self._is_ended or self._num_replies >= self._spec.max_replies)
 
-    async def _ask(self, said: str) -> str:
+    async def _ask_user(self, said: str) -> str:
         """Asks the user for its next words. Raises ToolFailure where no server answers."""
         from rlf.endpoints.pool import Caller
 

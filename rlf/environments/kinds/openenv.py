@@ -83,7 +83,7 @@ class OpenEnvEnv(EnvSpec):
         """Asks the server how it is and what an action is."""
         if complaints := self.static_complaints():
             return complaints
-        if self._asked("health").get("status") not in ("healthy", "ok"):
+        if self._fetch_json("health").get("status") not in ("healthy", "ok"):
             return [f"url: the server at {self.url} reports that it is not healthy"]
         fields = self._action_schema().get("properties") or {}
         if self.text is not None and self.text not in fields:
@@ -92,12 +92,12 @@ class OpenEnvEnv(EnvSpec):
 
     def _action_schema(self) -> dict[str, Any]:
         """The schema of an action. Raises RlfError."""
-        action = self._asked("schema").get("action")
+        action = self._fetch_json("schema").get("action")
         if not isinstance(action, dict):
             raise RlfError(f"{self.url}: it describes no action; expected an OpenEnv server. Correct the url.")
         return action
 
-    def _asked(self, path: str) -> dict[str, Any]:
+    def _fetch_json(self, path: str) -> dict[str, Any]:
         """The server's answer at a path. Raises RlfError."""
         url = f"{self.url.rstrip('/')}/{path}"
         about_to_run(f"ask the OpenEnv server {url}")
@@ -148,18 +148,18 @@ class _OpenEnvWorld(World):
 
     async def reset(self, task: Task, seed: int) -> str | None:
         values = {**task.columns, "task": task.id, "seed": task.columns.get("seed", seed % 2**31)}
-        found = await self._ask("reset", fill(self._spec.reset, values))
+        found = await self._send_message("reset", fill(self._spec.reset, values))
         return observed(found.get("observation"))
 
     async def call(self, call: ToolCall) -> Step:
-        return await self._step(dict(call.arguments))
+        return await self._play_action(dict(call.arguments))
 
     async def reply(self, text: str) -> Step:
         assert self._spec.text is not None, "text for a world that takes none"
-        return await self._step({self._spec.text: text})
+        return await self._play_action({self._spec.text: text})
 
-    async def _step(self, action: dict[str, Any]) -> Step:
-        found = await self._ask("step", action)
+    async def _play_action(self, action: dict[str, Any]) -> Step:
+        found = await self._send_message("step", action)
         reward = found.get("reward")
         if reward is not None:
             self._rewards.append(float(reward))
@@ -174,7 +174,7 @@ class _OpenEnvWorld(World):
             await self._socket.send_json({"type": "close"})
         await self._socket.close()
 
-    async def _ask(self, kind: str, data: Any) -> dict[str, Any]:
+    async def _send_message(self, kind: str, data: Any) -> dict[str, Any]:
         """Asks the server. Raises ToolFailure for a refused action, RuntimeError for everything else."""
         import aiohttp
 

@@ -214,16 +214,16 @@ class _SqlWorld(World):
 
     async def reset(self, task: Task, seed: int) -> None:
         self._columns = dict(task.columns)
-        await self._threads.run(self._begin)
+        await self._threads.run(self._begin_world)
 
-    def _begin(self) -> None:
-        database = self._start()
+    def _begin_world(self) -> None:
+        database = self._make_database()
         if self._is_closed:  # nobody waits for this thread any more
             database.close()
         else:
             self._database = database
 
-    def _start(self) -> Database:
+    def _make_database(self) -> Database:
         database = self._seed.make()
         try:
             for statement in self._spec.setup:
@@ -234,9 +234,9 @@ class _SqlWorld(World):
         return database
 
     async def call(self, call: ToolCall) -> Step:
-        return Step(await self._threads.run(lambda: self._run(self._open_one, call)))
+        return Step(await self._threads.run(lambda: self._run_statement(self._open_one, call)))
 
-    def _run(self, database: Database, call: ToolCall) -> Any:
+    def _run_statement(self, database: Database, call: ToolCall) -> Any:
         """Runs a call. Raises ToolFailure where the database refuses it, or it does nothing."""
         statement = self._spec.statements[call.name]
         names, rows, changed = database.execute(
@@ -247,19 +247,21 @@ class _SqlWorld(World):
         return [dict(zip(names, row, strict=True)) for row in rows] if names else {"changed": changed}
 
     async def score(self) -> Mapping[str, float]:
-        return await self._threads.run(lambda: {name: self._scored(score) for name, score in self._spec.scores.items()})
+        return await self._threads.run(
+            lambda: {name: self._compute_score(score) for name, score in self._spec.scores.items()}
+        )
 
-    def _scored(self, score: SqlScore) -> float:
+    def _compute_score(self, score: SqlScore) -> float:
         if score.assertion is not None:
             rows = self._open_one.execute(score.assertion, self._columns).rows
             return float(rows[0][0]) if rows and rows[0][0] is not None else 0.0
         assert score.after is not None, "a score without `assert` and `after`"
-        with closing(self._start()) as goal:
+        with closing(self._make_database()) as goal:
             for action in self._columns[score.after] or ():
                 if isinstance(action, str):
                     goal.execute(action, self._columns)
                 else:
-                    self._run(goal, ToolCall(action["name"], action.get("arguments", {})))
+                    self._run_statement(goal, ToolCall(action["name"], action.get("arguments", {})))
             tables = score.tables or goal.tables()
             return float(
                 (score.tables is not None or tables == self._open_one.tables())

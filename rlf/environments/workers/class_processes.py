@@ -49,19 +49,19 @@ class _Served:
             most = pages * resource.getpagesize() + (self._memory_mb << 20)
             resource.setrlimit(resource.RLIMIT_AS, (most, most))
         with channel, channel.makefile("rwb") as connection:
-            while (request := _receive(connection)) is not None:
-                body = self._written(request)
+            while (request := _receive_request(connection)) is not None:
+                body = self._write_answer(request)
                 connection.write(LENGTH.pack(len(body)) + body)
                 connection.flush()
 
-    def _written(self, request: tuple[str, dict[str, Any]]) -> bytes:
-        answer = self._answer(*request)
+    def _write_answer(self, request: tuple[str, dict[str, Any]]) -> bytes:
+        answer = self._answer_request(*request)
         try:
             return pickle.dumps(answer)
         except Exception as fault:  # noqa: BLE001 - a value of the user's own may do anything
             return pickle.dumps({"fault": f"the result of {request[0]!r} cannot leave its process: {describe(fault)}"})
 
-    def _answer(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    def _answer_request(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Calls a method; `__init__` makes the instance, `call NAME` calls it as a tool."""
         method = name.removeprefix("call ")
         try:
@@ -69,7 +69,9 @@ class _Served:
                 self._instance = self._made_by(**self._args)
                 value = None
             else:
-                value = self._run(self._bound(method) if method != name else getattr(self._instance, name), arguments)
+                value = self._run_method(
+                    self._bind_method(method) if method != name else getattr(self._instance, name), arguments
+                )
         except REFUSALS as fault:
             return {"refusal" if method != name else "fault": describe(fault)}
         except ToolFailure as failure:
@@ -79,12 +81,12 @@ class _Served:
         kept = {name: getattr(self._instance, name) for name in (DONE, REWARD) if hasattr(self._instance, name)}
         return {"value": value, "kept": kept}
 
-    def _bound(self, name: str) -> Callable[..., Any]:
+    def _bind_method(self, name: str) -> Callable[..., Any]:
         if name not in self._adapters:
             self._adapters[name] = ArgumentAdapter(MethodType(getattr(self._made_by, name), self._made_by))
         return self._adapters[name].bind(getattr(self._instance, name))
 
-    def _run(self, method: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    def _run_method(self, method: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         value = method(**arguments)
         if not inspect.iscoroutine(value):
             return value
@@ -92,7 +94,7 @@ class _Served:
         return self._loop.run_until_complete(value)
 
 
-def _receive(connection: BufferedRWPair) -> Any:
+def _receive_request(connection: BufferedRWPair) -> Any:
     head = connection.read(LENGTH.size)
     if len(head) < LENGTH.size:
         return None
