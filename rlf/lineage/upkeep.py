@@ -61,7 +61,7 @@ def parse_keep(words: Sequence[str]) -> Keep:
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """Removed files and rows, counted."""
+    """Counts of what was removed."""
 
     num_trajectories: int
     """That lost their bulk."""

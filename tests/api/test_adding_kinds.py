@@ -15,7 +15,7 @@ import rlf
 from rlf.algo import ESTIMATORS, AdvantageInput
 from rlf.chat import FORMATS
 from rlf.chat.format import every_call_marks
-from rlf.chat.fuzz import foreign_writers
+from rlf.chat.fuzz.foreign import foreign_writers
 from rlf.chat.standin import stand_in
 from rlf.core import registry
 from rlf.rewards import RULES, TERM_KINDS

@@ -7,8 +7,8 @@ import pytest
 from rlf.chat import FORMATS
 from rlf.chat.foreign import FOREIGN
 from rlf.chat.format import other_call_marks
-from rlf.chat.fuzz import Outcome, foreign_writers, read_foreign
-from rlf.chat.fuzz.foreign import ForeignTally
+from rlf.chat.fuzz.foreign import ForeignTally, foreign_writers, read_foreign
+from rlf.chat.fuzz.report import Outcome
 from rlf.chat.parsed import Parsed
 from rlf.chat.standin import stand_in
 from rlf.types import ToolCall, ToolDescription

@@ -4,7 +4,8 @@ import pytest
 
 from rlf.chat import FORMATS
 from rlf.chat.examples import NUM_VARIANTS, example_call
-from rlf.chat.fuzz import OPERATORS, Outcome, fuzz
+from rlf.chat.fuzz.operators import OPERATORS
+from rlf.chat.fuzz.report import Outcome, fuzz
 from rlf.chat.standin import stand_in
 from rlf.core import RlfError
 from rlf.rollout.certificate import certify

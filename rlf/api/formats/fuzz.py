@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rlf.chat import FORMATS
-from rlf.chat.fuzz import ForeignTally, Outcome, Reader, Tally, fuzz, read_foreign
-from rlf.chat.fuzz.report import WRONG
+from rlf.chat.fuzz.foreign import ForeignTally, read_foreign
+from rlf.chat.fuzz.report import WRONG, Outcome, Reader, Tally, fuzz
 from rlf.chat.fuzz.vllm import vllm_reader
 from rlf.chat.standin import stand_in
 from rlf.core.errors import RlfError
