@@ -169,12 +169,8 @@ def split_thinking(text: str) -> tuple[str, str]:
 def read_completion(answer: Mapping[str, Any], usage: Usage) -> Completion:
     """The first choice of `/completions`. Raises EndpointFailure where it says nothing."""
     choice = _first_choice(answer)
-    logprobs = choice.get("logprobs") or {}
-    tokens, values = logprobs.get("tokens") or (), logprobs.get("token_logprobs") or ()
-    tops = logprobs.get("top_logprobs") or [{}] * len(tokens)
-    found = tuple(TokenLogprob(*item) for item in zip(tokens, values, tops, strict=False))
     finish = str(choice.get("finish_reason") or "")
-    return _that_says_something(Completion(_content_text(choice.get("text")), (), finish, found, usage), None)
+    return _that_says_something(Completion(_content_text(choice.get("text")), (), finish, (), usage), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +208,7 @@ def _check_lists(choice: Mapping[str, Any]) -> None:
             raise unusable(f"{name} that are a JSON {type(value).__name__}")
 
 
-_LISTS = frozenset({"tool_calls", "content", "tokens", "token_logprobs", "top_logprobs"})
+_LISTS = frozenset({"tool_calls", "content"})
 """Parts of a choice, and of its logprobs, that are lists."""
 
 

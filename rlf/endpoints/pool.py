@@ -101,11 +101,11 @@ class _Deadline:
 class EndpointPool:
     """Asks whichever endpoint is best. Made outside of a loop or in it; serves one loop, and `close` ends it."""
 
-    def __init__(self, specs: Sequence[EndpointSpec], *, seed: int = 0) -> None:
+    def __init__(self, specs: Sequence[EndpointSpec]) -> None:
         """Reads the keys. Raises RlfError where the environment lacks one."""
         assert specs, "a pool without endpoints"
         self._endpoints = [_Endpoint(spec) for spec in specs]
-        self._random = random.Random(seed)
+        self._random = random.Random(0)
 
     async def chat(
         self,
@@ -142,18 +142,9 @@ class EndpointPool:
             body |= {"logprobs": True, "top_logprobs": top_logprobs}
         return await self._ask_endpoint("/chat/completions", body, read_chat, _Deadline(caller))
 
-    async def complete(
-        self,
-        prompt: str,
-        caller: Caller,
-        *,
-        sampling: SamplingSpec = _DEFAULT_SAMPLING,
-        top_logprobs: int | None = None,
-    ) -> Completion:
+    async def complete(self, prompt: str, caller: Caller, *, sampling: SamplingSpec = _DEFAULT_SAMPLING) -> Completion:
         """The continuation of a text, by `/completions`. Arguments and failures as `chat`."""
         body = {"prompt": prompt, **sampling.body()}
-        if top_logprobs is not None:
-            body["logprobs"] = top_logprobs
         return await self._ask_endpoint("/completions", body, read_completion, _Deadline(caller))
 
     async def images(self, prompt: str, caller: Caller, *, extra: Mapping[str, Any] | None = None) -> Images:

@@ -16,6 +16,7 @@ import sys
 from typing import Any
 
 from rlf.core.folding import fold
+from rlf.rewards.numbers import SUPERSCRIPTS
 
 _MAX_BYTES = 4 * 2**30
 _NAMES = "sin|cos|tan|log|ln|exp|pi"
@@ -30,7 +31,6 @@ _QUANTITY = re.compile(r"[-+]?[\d.]+\s+[A-Za-z]\s?/\s?[A-Za-z](?:\^?\d)?|\(\d{1,
 _ROOT = re.compile(r"\u221a\s?(\d+(?:\.\d+)?|[A-Za-z])")
 # Superscript digits are separate characters; math-verify reads only `^`.
 _RAISED = re.compile("(?<=[\\w)])[\u207b\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+")
-_AS_TYPED = str.maketrans("\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b", "0123456789-")
 
 
 def main() -> None:
@@ -104,7 +104,7 @@ def _formula_in(run: str) -> str:
 
 def _in_ascii(text: str) -> str:
     """The text with signs, digits, powers and roots as they are typed."""
-    text = _RAISED.sub(lambda power: f"^{{{power[0].translate(_AS_TYPED)}}}", text)
+    text = _RAISED.sub(lambda power: f"^{{{power[0].translate(SUPERSCRIPTS)}}}", text)
     return _ROOT.sub(r"sqrt(\1)", fold(text))
 
 

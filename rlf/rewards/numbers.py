@@ -9,7 +9,7 @@ import unicodedata
 from rlf.core.folding import fold
 
 _MAX_CHARS = 20_000
-_SUPERSCRIPTS = str.maketrans("\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b", "0123456789-")
+SUPERSCRIPTS = str.maketrans("\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b", "0123456789-")
 # Superscripts are a power only behind a digit or a bracket: `km²` has a unit.
 _RAISED = re.compile("(?<=[\\d)}])[\u207b\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+")
 _VULGAR = "\u00bd\u2153\u2154\u00bc\u00be\u2155\u2156\u2157\u2158\u2159\u215a\u215b\u215c\u215d\u215e"
@@ -67,7 +67,7 @@ def _in_ascii(text: str) -> str:
     text = _DATE.sub(lambda date: date[0].replace("/", ";"), text)
     text = _LATEX_FRACTION.sub(r"\1/\2", _LATEX_SPACE.sub("", text))
     text = _LATEX_SHORT_FRACTION.sub(r"\1/\2", text)
-    text = _RAISED.sub(lambda power: "^" + power[0].translate(_SUPERSCRIPTS), text)
+    text = _RAISED.sub(lambda power: "^" + power[0].translate(SUPERSCRIPTS), text)
     for character in _VULGAR:
         if character in text:
             fraction = unicodedata.normalize("NFKC", character).replace("\u2044", "/")

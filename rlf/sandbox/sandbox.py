@@ -75,11 +75,6 @@ class Sandbox:
         """The server's folder on the host; the last word of the command of each of its processes."""
         return self._warm.scratch
 
-    @property
-    def num_sessions(self) -> int:
-        """Sessions that are open."""
-        return len(self._sessions)
-
     async def run(self, request: Request, *, session: str | None = None) -> Execution:
         """Runs Python: in a process of its own, or as the next cell of a session, which begins with its first.
 

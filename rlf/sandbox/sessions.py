@@ -39,9 +39,6 @@ class Sessions:
         self._open: OrderedDict[str, _Session] = OrderedDict()
         self._evicted: set[str] = set()
 
-    def __len__(self) -> int:
-        return len(self._open)
-
     async def run(self, name: str, frame: bytes, limits: SandboxLimits) -> Execution:
         """Runs the next cell of a session, which begins with its first."""
         if name in self._evicted:
