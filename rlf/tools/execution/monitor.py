@@ -21,6 +21,8 @@ TASK_PREFIX = "tool "
 """How the names of the tasks that run tools begin."""
 ALARM_S = 0.5
 """Time for which a tool may block the loop before it is reported."""
+STUCK_S = 5.0
+"""Time after which it is logged while it lasts, since it may never end."""
 _BEAT_S = 0.02
 
 
@@ -41,6 +43,7 @@ class LoopMonitor:
         self.num_blocks: Counter[str] = Counter()
         """Times that a tool held the loop for longer than ALARM_S, by tool."""
         self._culprit: _Culprit | None = None
+        self._logged = set[str]()
         self._stopped = threading.Event()
 
     def start(self) -> None:
@@ -77,19 +80,19 @@ class LoopMonitor:
     def _watch_loop(self) -> None:
         """On a thread of its own: finds who holds the loop while it is held."""
         while not self._stopped.wait(ALARM_S / 5):
-            if monotonic() - self._due > ALARM_S and self._culprit is None:
+            lag_s, culprit = monotonic() - self._due, self._culprit
+            if culprit is None and lag_s > ALARM_S:
                 self._culprit = self._find_culprit()
+            elif culprit is not None and lag_s > STUCK_S and culprit.tool not in self._logged:
+                self._logged.add(culprit.tool)
+                logger.warning("tool %s blocks the event loop at %s; %s", *culprit, _FIX)
 
     def _find_culprit(self) -> _Culprit | None:
         task = asyncio.current_task(self._loop)
         frame = sys._current_frames().get(self._loop_thread)
         if task is None or frame is None or not task.get_name().startswith(TASK_PREFIX):
             return None
-        tool = task.get_name().removeprefix(TASK_PREFIX)
-        place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        if not self.num_blocks[tool]:
-            logger.warning("tool %s blocks the event loop at %s; %s", tool, place, _FIX)
-        return _Culprit(tool, place)
+        return _Culprit(task.get_name().removeprefix(TASK_PREFIX), f"{frame.f_code.co_filename}:{frame.f_lineno}")
 
 
 _FIX = "use `isolation: thread` or `process` with `def`, or await slow work"
