@@ -139,11 +139,11 @@ def import_fault(name: str, fault: BaseException) -> str:
     return f"cannot import {name!r}: {type(fault).__name__}: {fault}. {_explain_fix(name.rpartition(':')[0] or name)}"
 
 
-def find_own_line(error: BaseException) -> str | None:
-    """The last line of users' modules that an error passed through, as `file.py:7`; None where it passed none."""
+def show_own_line(error: BaseException) -> str:
+    """` (file.py:7)` for the last line of users' modules that an error passed through; nothing where it passed none."""
     own = {str(file) for file, _ in _IMPORTED.values()}
     passed = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
-    return next((f"{Path(file).name}:{line}" for file, line in reversed(passed) if file in own), None)
+    return next((f" ({Path(file).name}:{line})" for file, line in reversed(passed) if file in own), "")
 
 
 def missing_name(name: str, part: str, known: Sequence[str]) -> str:

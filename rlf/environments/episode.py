@@ -13,6 +13,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any, TypeVar
 
+from rlf.core.callables import show_own_line
 from rlf.core.timers import Deadline, Timers
 from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.state import describe_difference, hash_state, plain_state
@@ -232,7 +233,7 @@ class WorldEpisode:
                 raise
             raise self._make_failure(phase, refusal.text) from refusal
         except BaseException as fault:  # SystemExit on a task would stop the loop itself
-            raise self._make_failure(phase, describe(fault)) from fault
+            raise self._make_failure(phase, describe(fault) + show_own_line(fault)) from fault
         finally:
             self._world_s += perf_counter() - started
 

@@ -22,7 +22,7 @@ from time import perf_counter
 from typing import Any, Self
 
 from rlf.core import RlfError, RunError
-from rlf.core.callables import find_own_line
+from rlf.core.callables import show_own_line
 from rlf.rewards.answers import golds
 from rlf.rewards.composition import complaints, in_order
 from rlf.rewards.kinds.rule import Rule
@@ -280,9 +280,8 @@ class _Asking:
 
 
 def _make_fault_result(error: BaseException) -> _TermResult:
-    line = find_own_line(error)
-    place = f" ({line})" if line else ""
-    return _TermResult(None, ScoreState.FAULT, f"{type(error).__name__}: {error}"[:_MAX_REASON_CHARS] + place)
+    words = f"{type(error).__name__}: {error}"[:_MAX_REASON_CHARS]
+    return _TermResult(None, ScoreState.FAULT, words + show_own_line(error))
 
 
 def _make_score(term: Term, result: _TermResult, step: int) -> Score:

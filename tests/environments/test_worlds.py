@@ -105,7 +105,7 @@ def test_a_world_that_fails_makes_the_trajectory_unscorable(played, phase, how):
     (trajectory,), _ = played(env, [call("act") + STOP, f"Done.{STOP}"])
     assert trajectory.stop is StopReason.INFRA_FAILURE and not trajectory.scorable
     assert trajectory.world.failed is Phase(phase)
-    words = "not finished within" if how == "hang" else f"RuntimeError: the {phase} is broken"
+    words = "not finished within" if how == "hang" else f"RuntimeError: the {phase} is broken (worlds.py:"
     assert f"world python: {phase}: {words}" in trajectory.error
     assert trajectory.world.scores == {}
 
