@@ -101,10 +101,10 @@ def read_tape(path: Path) -> Tape:
 def _read_lines(path: Path) -> list[_Line]:
     """Every line of a recording but one that a kill cut short."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as fault:
         raise RlfError(f"{path}: cannot be read as a recording of tool calls: {fault}") from fault
-    return [_read_recorded_line(path, number, line) for number, line in enumerate(lines, 1) if line.endswith("\n")]
+    return [_read_recorded_line(path, number, line) for number, line in enumerate(lines[:-1], 1)]
 
 
 def _cut_to_lines(path: Path) -> None:
