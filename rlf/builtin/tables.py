@@ -45,7 +45,8 @@ def read_table(path: Path) -> Table:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise RlfError(f"{path}: {error}; expected a CSV file in UTF-8. Write the path of one.") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise RlfError(f"{path}: {why}; expected a CSV file in UTF-8. Write the path of one.") from error
     try:
         delimiter = csv.Sniffer().sniff(text[:_SAMPLE_CHARS], delimiters=",;\t|").delimiter
     except csv.Error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -84,6 +85,9 @@ def runs_option(runs_folder: Path) -> str:
     return "" if runs_folder == DEFAULT_RUNS else f" --runs {shlex.quote(str(runs_folder))}"
 
 
+_BARE_KEY = re.compile(r"[a-z_]+(\.\w+)+")
+
+
 def is_override(argument: str) -> bool:
     """Whether an argument sets a key, or removes one: it holds a `=`, or begins with `~` and names no file."""
     return "=" in argument or (argument.startswith("~") and "/" not in argument)
@@ -102,7 +106,15 @@ def split_arguments(arguments: Sequence[str], *, need_file: bool = True) -> tupl
         raise RlfError(
             f"got {' '.join(arguments)}; expected a spec file. Write e.g. `specs/search.yaml train.steps=20`."
         )
+    _refuse_bare_key(files)
     return files, overrides
+
+
+def _refuse_bare_key(files: Sequence[Path]) -> None:
+    """`train.steps` alone would be taken for a file."""
+    for file in files:
+        if _BARE_KEY.fullmatch(str(file)) and file.suffix not in (".yaml", ".yml", ".json") and not file.exists():
+            raise RlfError(f"got {file}; expected a spec file or a key with its value. Write e.g. `{file}=VALUE`.")
 
 
 def _refuse_spaces(arguments: Sequence[str]) -> None:

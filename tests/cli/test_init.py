@@ -163,3 +163,5 @@ def test_a_table_that_cannot_be_asked_about_is_refused(rlf: Rlf, tmp_path: Path,
     refused = rlf("init", "mine", "--template", "python", "--data", "few.csv")
     assert refused.exit_code == 2 and message in refused.output and not Path("mine").exists()
     assert rlf("init", "mine", "--template", "sql", "--data", "few.csv").exit_code == 2
+    missing = rlf("init", "mine", "--template", "python", "--data", "none.csv").stderr
+    assert missing.startswith("none.csv: No such file or directory; expected a CSV file")

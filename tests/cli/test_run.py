@@ -129,6 +129,11 @@ def test_overrides_alone_are_refused(rlf: Rlf) -> None:
     assert "expected a spec file" in result.stderr
 
 
+def test_a_key_without_its_value_is_not_taken_for_a_file(rlf: Rlf) -> None:
+    result = rlf("run", "search.yaml", "train.steps")
+    assert (result.exit_code, "Write e.g. `train.steps=VALUE`." in result.stderr) == (2, True)
+
+
 @pytest.mark.parametrize(
     "command",
     [
