@@ -8,8 +8,7 @@ from statistics import fmean
 from rlf.lineage.records import TrajectorySummary
 from rlf.reports.quantities import rate
 from rlf.reports.statistics import Interval
-
-_RESERVED = ("low", "high")
+from rlf.types.metrics import INTERVAL_ENDS, kind_metric
 
 
 def interval_of(metrics: Mapping[str, float]) -> Interval | None:
@@ -21,7 +20,8 @@ def interval_of(metrics: Mapping[str, float]) -> Interval | None:
 def kinds_of(metrics: Mapping[str, float]) -> dict[str, float]:
     """Success by kind of question."""
     rates = {name.removeprefix("success/"): rate for name, rate in metrics.items() if name.startswith("success/")}
-    return {kind: rate for kind, rate in rates.items() if kind not in _RESERVED}
+    apart = {kind_metric(kind).removeprefix("success/"): kind for kind in INTERVAL_ENDS}
+    return {apart.get(name, name): rate for name, rate in rates.items() if name not in INTERVAL_ENDS}
 
 
 def success_words(metrics: Mapping[str, float]) -> str:

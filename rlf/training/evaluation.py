@@ -19,6 +19,7 @@ from rlf.training.counting import counts, find_cause
 from rlf.training.harness import Harness
 from rlf.training.rollouts import evaluation_rollout, mode_of
 from rlf.types.events import EvaluationFinished, EventSink, Interrupted, Notice
+from rlf.types.metrics import kind_metric
 from rlf.types.policy import Policy, Sampling
 from rlf.types.score import Scored
 from rlf.types.task import Task
@@ -200,7 +201,7 @@ def evaluation_metrics(scored: Sequence[Scored], num_samples: int) -> dict[str, 
         kind = kinds[task_id]
         if kind is not None:
             by_kind[kind].append(rate)
-    metrics |= {f"success/{kind}": fmean(values) for kind, values in sorted(by_kind.items())}
+    metrics |= {kind_metric(kind): fmean(values) for kind, values in sorted(by_kind.items())}
     if num_samples > 1:
         complete = [pass_at_k(len(by_task[t]), solved[t], num_samples) for t in rates if len(by_task[t]) == num_samples]
         if complete:

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+INTERVAL_ENDS = ("low", "high")
+"""Parts of `success` that are no kinds of question."""
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:
@@ -17,11 +20,16 @@ class Metric:
     meaning: str
 
 
+def kind_metric(kind: str) -> str:
+    """The name of success on one kind of question; kinds named as an end of the interval are set apart."""
+    return f"success/kind {kind}" if kind in INTERVAL_ENDS else f"success/{kind}"
+
+
 METRICS: tuple[Metric, ...] = (
     Metric("success", "share", "Mean value of the first reward term."),
     Metric("success/low", "share", "Lower end of the 95 % interval of an evaluation's success (Wilson's)."),
     Metric("success/high", "share", "Upper end of that interval."),
-    Metric("success/<kind>", "share", "Success on the questions of one kind."),
+    Metric("success/<kind>", "share", "Success on the questions of one kind; `success/kind low` of one named `low`."),
     Metric("pass@<k>", "share", "Questions solved by at least one of k sampled rollouts, without bias."),
     Metric("num_questions", "questions", "Questions of an evaluation that could be scored."),
     Metric("reward/mean", "", "Mean reward of the scorable trajectories."),

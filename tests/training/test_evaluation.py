@@ -7,6 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from rlf.reports.evaluation import interval_of, kinds_of
+from rlf.reports.statistics import wilson_interval
 from rlf.rewards import TrajectoryFacts
 from rlf.spec.models import EvalSpec
 from rlf.training import evaluation
@@ -29,6 +31,17 @@ def harness(*terms):
         setting=lambda *each: None,
         meter=SimpleNamespace(bounded=lambda *each: nullcontext()),
     )
+
+
+def test_kinds_that_are_named_as_ends_of_the_interval_do_not_replace_it():
+    tried = [scored(float(kind == "low"), answer="x") for kind in ("low", "low", "high", "mid")]
+    tasks = [Task(f"q{number}", (), None, kind=kind) for number, kind in enumerate(("low", "low", "high", "mid"))]
+    asked = [
+        replace(one, trajectory=replace(one.trajectory, task=task)) for one, task in zip(tried, tasks, strict=True)
+    ]
+    metrics = evaluation.evaluation_metrics(asked, 1)
+    assert interval_of(metrics) == wilson_interval(2, 4)
+    assert kinds_of(metrics) == {"low": 1.0, "high": 0.0, "mid": 0.0}
 
 
 @pytest.mark.parametrize("num_broken", [0, 2])
