@@ -470,7 +470,7 @@ def _match_name(name: str, ids: list[str]) -> str:
         raise NotFoundError(f"run {name!r}: the lineage holds no runs yet. Start one with `rlf run SPEC`.")
     if name == "latest":
         return ids[0]
-    found = [run_id for run_id in ids if run_id.startswith(name)]
+    found = [run_id for run_id in ids if name and run_id.startswith(name)]
     if name in found or len(found) == 1:
         return name if name in found else found[0]
     if found:

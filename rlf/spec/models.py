@@ -367,7 +367,7 @@ class RunSpec(Section):
     """Where metrics go beside the lineage, as the run goes: names, or mappings with `kind` and its settings. No part of
     the plan's hash."""
     engine: EngineSpec = Field(default_factory=default_engine)
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, le=2**63 - 1)
     """Every random number of the run derives from it."""
 
     @property

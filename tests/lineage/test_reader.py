@@ -52,6 +52,12 @@ def test_an_unknown_run_names_the_nearest(three, reader):
         reader.get_run("20260203-000000-cccc")
 
 
+def test_an_empty_name_is_no_beginning_of_a_run(store, reader):
+    start_run(store, run_record("a"))
+    with pytest.raises(RlfError, match="run '': no such run"):
+        reader.get_run("")
+
+
 def test_a_run_sought_in_an_empty_lineage_says_how_to_start_one(reader):
     with pytest.raises(RlfError, match="no runs yet"):
         reader.get_run("latest")

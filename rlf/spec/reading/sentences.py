@@ -64,7 +64,7 @@ def expected(error: ErrorDetails) -> str | None:
         bound = context[name]
         if kind == "string_too_short" and bound == 1:
             return "text that is not empty"
-        return phrase.format(f"{bound:g}" if isinstance(bound, int | float) else bound)
+        return phrase.format(f"{bound:g}" if isinstance(bound, float) else bound)
     if kind in ("enum", "literal_error"):
         return "one of " + ", ".join(_choice_names(context))
     return None
