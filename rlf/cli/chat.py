@@ -152,8 +152,9 @@ class _Terminal:
 
     def talk(self) -> None:
         """Reads lines until /quit, the end of the input, or a second Ctrl-C. Raises KeyboardInterrupt for that."""
-        tools = len(self._target.spec.tools)
-        self._screen.line(f"{self._target.name}, {tools} tools. /help lists the commands, /quit ends.", "dim")
+        number = len(self._target.spec.tools)
+        tools = "1 tool" if number == 1 else f"{number} tools"
+        self._screen.line(f"{self._target.name}, {tools}. /help lists the commands, /quit ends.", "dim")
         was_interrupted = False
         while True:
             try:

@@ -77,6 +77,11 @@ def test_whatever_a_world_raises_is_a_verdict(world):
     assert failed.keys() == BREAKS[world].keys() | ({"snapshot"} if world == "Unmade" else set())
 
 
+def test_scores_that_no_episode_reached_are_not_said_to_be_in_their_range():
+    words = {verdict.name: verdict.words for verdict in examine("Unmade", TRIALS, tasks=TASKS[:1]).verdicts}
+    assert words["range"] == "no episode came to its score"
+
+
 def test_the_hash_of_a_page_is_that_of_its_verdicts():
     assert examine("Vault").sha256 == examine("Vault").sha256 != examine("Range").sha256
 

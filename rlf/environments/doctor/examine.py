@@ -24,6 +24,7 @@ T = TypeVar("T")
 _NEAR = 1e-9
 _LATE_SHARE = 0.5
 _OK, _FAILED, _UNKNOWN = Sign.OK, Sign.FAILED, Sign.UNKNOWN
+_SEE_RESET = "worlds do not begin, or keep state of an earlier episode; see reset"
 
 
 @dataclass(slots=True)
@@ -84,7 +85,7 @@ async def _check_reset(subject: Subject) -> tuple[Sign, str]:
 async def _check_determinism(subject: Subject) -> tuple[Sign, str]:
     """The same actions with the same seed lead to the same words, states and scores."""
     if "reset" in subject.failed:
-        return _UNKNOWN, "worlds do not start equal; see reset"
+        return _UNKNOWN, _SEE_RESET
     for at, task in enumerate(subject.tasks):
         for policy in (follow(()), subject.probe(at)):
             one, other = [await subject.bench.play(task, policy) for _ in range(2)]
@@ -137,7 +138,7 @@ async def _check_gold(subject: Subject) -> tuple[Sign, str]:
 async def _check_steps(subject: Subject) -> tuple[Sign, str]:
     """No call that the tools' schemas allow, and no answer, makes a world fail: a policy could hide behind that."""
     if "reset" in subject.failed:
-        return _UNKNOWN, "worlds do not begin; see reset"
+        return _UNKNOWN, _SEE_RESET
     for name in ("spam", "empty answers"):
         for task in subject.tasks:
             played = await subject.bench.play(task, subject.skilless[name][0])
@@ -160,6 +161,8 @@ async def _check_range(subject: Subject) -> tuple[Sign, str]:
         for step in played.steps:
             if step.reward is not None and not least <= step.reward <= most:
                 return _FAILED, f"a step's reward is {step.reward:g}; its range is {least:g} to {most:g}"
+    if not finished:
+        return _UNKNOWN, "no episode came to its score"
     return _OK, f"scores of {len(finished)} episodes are in their range"
 
 
@@ -289,7 +292,7 @@ def _stands_in(secret: str, text: str) -> bool:
 def _make_skilless_check(name: str) -> Check:
     async def check(subject: Subject) -> tuple[Sign, str]:
         if "reset" in subject.failed:
-            return _UNKNOWN, "state of an earlier episode may have earned the reward; see reset"
+            return _UNKNOWN, _SEE_RESET
         best, worst = -math.inf, None
         for policy in subject.skilless[name]:
             played = [await subject.bench.play(task, policy) for task in subject.tasks]
