@@ -28,11 +28,11 @@ MOVED: dict[tuple[str, ...], str] = {("chat", word): f"format {word}" for word i
 """Present names of commands of earlier versions."""
 WrongUsage: type[Exception] = typer.BadParameter.__mro__[1]
 """The error of a command line that no command takes; typer has no name of its own for it."""
-_KEY = re.compile(r"--(seed|[a-z_]+\..+)")
+_KEY = re.compile(r"--[a-z_]+\..+")
 
 
 def override_for(error: BaseException, arguments: Sequence[str]) -> str | None:
-    """The fix for an override in the form of an option, such as `--train.steps 3`; None for anything else.
+    """The fix for an override in the form of an option: `--train.steps 3`, `--steps 3`; None for anything else.
 
     Args:
         error: what the command line raised.
@@ -42,8 +42,14 @@ def override_for(error: BaseException, arguments: Sequence[str]) -> str | None:
     command = getattr(getattr(error, "ctx", None), "command", None)
     takes_overrides = any("KEY=VALUE" in str(parameter.metavar) for parameter in getattr(command, "params", ()))
     places = [at for at, text in enumerate(arguments) if text.partition("=")[0] == option]
-    if not takes_overrides or not places or not _KEY.fullmatch(option):
+    if not takes_overrides or not places:
+        return None
+    from rlf.api.specs.completion import find_keys
+
+    keys = [option[2:]] if _KEY.fullmatch(option) else find_keys(option[2:].replace("-", "_"))
+    if not keys:
         return None
     following = arguments[places[0] + 1 : places[0] + 2]
     value = arguments[places[0]].partition("=")[2] or "".join(text for text in following if text[:1] != "-") or "VALUE"
-    return f"{option}: an override starts without dashes. Write {shlex.quote(f'{option[2:]}={value}')}."
+    write = " or ".join(shlex.quote(f"{key}={value}") for key in keys)
+    return f"{option}: an override starts without dashes. Write {write}."

@@ -88,4 +88,6 @@ def watch_sweep(command: str, work: Work, runs_folder: Path, as_json: bool) -> N
         console.print(Text(), sweep_view(report), sep="\n")
         if outcome.status is not RunStatus.FINISHED:
             console.print(f"  rlf resume {outcome.run_id}{runs_option(runs_folder)}", soft_wrap=True)
+        if sum(row.after is not None for row in report.rows) > 1:
+            console.print(f"  rlf runs compare {outcome.run_id}{runs_option(runs_folder)}", soft_wrap=True)
     raise typer.Exit(EXIT_CODES.get(outcome.status, 1))

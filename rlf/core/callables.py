@@ -24,7 +24,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from rlf.core.errors import RlfError
+from rlf.core.errors import RlfError, describe_type
 from rlf.core.foreign import about_to_run
 from rlf.core.hashing import hash_bytes, hash_path
 from rlf.core.registry import nearest
@@ -70,7 +70,7 @@ def load_callable(name: str) -> Callable[..., Any]:
             raise RlfError(missing_name(name, part, dir(found)))
         found = getattr(found, part)
     if not callable(found):
-        raise RlfError(f"{name!r} is a {type(found).__name__}, which cannot be called. Name a function.")
+        raise RlfError(f"{name!r} is {describe_type(found)}, which cannot be called. Name a function.")
     return found  # type: ignore[no-any-return]  # callable() does not narrow Any
 
 

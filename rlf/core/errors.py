@@ -69,6 +69,12 @@ class SpecError(RlfError):
         super().__init__("\n".join(str(fault) for fault in self.faults))
 
 
+def describe_type(value: object) -> str:
+    """`an int`: the type of a value with its article."""
+    name = type(value).__name__
+    return f"an {name}" if name[:1] in "aeioAEIO" else f"a {name}"
+
+
 def first_line(error: Exception) -> str:
     """The first line of an error's text; its class where it has none."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import string
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from rich.text import Text
 from rlf.core.plain_json import Jsonable
 from rlf.lineage.records import EVALUATION, Evaluation, Run, TrajectoryFilter, TrajectorySummary
 from rlf.reports.evaluation import interval_of, success_by_task
-from rlf.reports.quantities import count, decimal, dollars, duration, rate, visible
+from rlf.reports.quantities import count, decimal, dollars, duration, letters_for, rate, visible
 from rlf.reports.sheets import plain_table
 from rlf.reports.statistics import wilson_interval
 from rlf.types.tool import Outcome
@@ -25,7 +24,6 @@ from rlf.types.tool import Outcome
 if TYPE_CHECKING:
     from rlf.lineage.reader import Reader
 
-_LETTERS = string.ascii_uppercase
 _SOLVE = "solve/"
 
 
@@ -236,9 +234,9 @@ def _read_contents(reader: Reader, run_id: str, wanted: TrajectoryFilter) -> dic
 def evaluations_view(report: EvaluationReport) -> Group:
     """The report for people: targets, each with a letter, then tables of their results, by kind and by term."""
     run_ids = list(dict.fromkeys(row.run_id for row in report.rows))
-    letters = dict(zip(run_ids, _LETTERS, strict=False)) if len(run_ids) > 1 else {}
+    letters = dict(zip(run_ids, letters_for(len(run_ids)), strict=True)) if len(run_ids) > 1 else {}
     parts: list[Table | Text] = [*_show_legend(report.rows, letters)]
-    label = {"": [letters.get(row.run_id, "?") for row in report.rows]} if letters else {}
+    label = {"": [letters[row.run_id] for row in report.rows]} if letters else {}
     label["mode"] = [row.mode for row in report.rows]
     for list_columns in (_list_figures, _list_kinds, _list_solves, _list_terms):
         if columns := list_columns(report.rows):

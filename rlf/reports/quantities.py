@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
+from string import ascii_uppercase
 
 MISSING = "–"
 """Stands where there is no number."""
@@ -91,6 +93,12 @@ def latency(seconds: float) -> str:
 def p_value(p: float) -> str:
     """`p = 0.032`, `p < 0.0001`."""
     return "p < 0.0001" if p < 0.0001 else f"p = {p:.2g}"
+
+
+def letters_for(num: int) -> list[str]:
+    """Short names for so many columns: `A` to `Z`, then `AA`, `AB`."""
+    names = (itertools.product(ascii_uppercase, repeat=length) for length in itertools.count(1))
+    return ["".join(name) for name in itertools.islice(itertools.chain.from_iterable(names), num)]
 
 
 def visible(text: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from rlf.core.errors import describe_type
+
 
 class NoSuchPart(LookupError):
     """The value has nothing at the path; the message says where it ends and what is there."""
@@ -44,4 +46,4 @@ def _describe_value(value: Any) -> str:
         return f"an object with {', '.join(map(repr, list(value)[:8])) or 'no keys'}"
     if isinstance(value, list):
         return f"a list of {len(value)}"
-    return f"a {type(value).__name__}"
+    return describe_type(value)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rlf.core.errors import describe_type
 from rlf.core.image_file import read_header
 from rlf.tools.failure import ToolFailure, describe
 from rlf.tools.jsonable import json_text
@@ -45,7 +46,7 @@ def to_text(value: Any) -> str:
     except BaseException as fault:  # `__getitem__` and the like of a container are the tool's own code
         if inspect.iscoroutine(value):
             value.close()
-        text = f"the tool returned a {type(value).__name__} that is not JSON ({describe(fault)})"
+        text = f"the tool returned {describe_type(value)} that is not JSON ({describe(fault)})"
         raise ToolFailure(Outcome.OUTPUT_REJECTED, text) from fault
 
 

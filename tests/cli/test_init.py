@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -165,3 +166,11 @@ def test_a_table_that_cannot_be_asked_about_is_refused(rlf: Rlf, tmp_path: Path,
     assert rlf("init", "mine", "--template", "sql", "--data", "few.csv").exit_code == 2
     missing = rlf("init", "mine", "--template", "python", "--data", "none.csv").stderr
     assert missing.startswith("none.csv: No such file or directory; expected a CSV file")
+
+
+def test_the_server_of_a_project_reads_passages_with_line_separators_and_blank_lines(rlf: Rlf, tmp_path: Path) -> None:
+    assert rlf("init", "mine", "--template", "mcp").exit_code == 0
+    text = "one\u2028two\x85three"
+    passages = tmp_path / "mine" / "data" / "passages.jsonl"
+    passages.write_text(json.dumps({"text": text}, ensure_ascii=False) + "\n\n", encoding="utf-8")
+    assert runpy.run_path(str(tmp_path / "mine" / "servers" / "passages.py"))["TEXTS"] == [text]

@@ -160,12 +160,13 @@ def test_a_sweep_runs_every_member_and_ends_with_a_table(rlf: Rlf) -> None:
     assert result.exit_code == 0, result.output
     assert "member 1 of 2: seed=0\n" in result.stdout and "member 2 of 2: seed=1\n" in result.stdout
     lines = result.stdout.splitlines()
-    table = lines[next(i for i, line in enumerate(lines) if line.startswith("member  ")) :]
+    *table, following = lines[next(i for i, line in enumerate(lines) if line.startswith("member  ")) :]
     assert [line.split()[0] for line in table] == ["member", "seed=0", "seed=1"]
     sweep_id = next(line for line in lines if line.startswith("search-sweep · ")).split()[2]
     assert f"search-sweep · {sweep_id} finished" in rlf("runs", "show", sweep_id).stdout
     listed = json.loads(rlf("runs", "list", "--json").stdout)["data"]
     assert [run["parent_id"] for run in listed] == [sweep_id, sweep_id, None]
+    assert following == f"  rlf runs compare {sweep_id}" and rlf(*following.split()[1:]).exit_code == 0
     assert rlf("resume", sweep_id).exit_code == 2
 
 

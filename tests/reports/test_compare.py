@@ -105,6 +105,17 @@ def test_a_sweep_is_an_arm_for_each_setting_with_its_seeds(swept: Reader) -> Non
     assert [[member.run.record.seed for member in arm.members] for arm in arms] == [[0, 1, 2], [0, 1, 2]]
 
 
+def test_more_arms_than_letters_are_named_and_shown(tmp_path: Path) -> None:
+    records = [recorded(seed, RATES[0]) for seed in range(28)]
+    with open_store(tmp_path / "rlf.db") as store:
+        start_run(store, run_record("20260102-030400-swee"))
+        for record in records:
+            start_run(store, record)
+        arms = read_arms(Reader(store), [record.id for record in records])
+    assert [arm.letter for arm in arms[25:]] == ["Z", "AA", "AB"]
+    assert "\nAB  seed=27  " in rendered(comparison_view(compare(arms)), width=600)
+
+
 def test_commas_join_the_seeds_of_an_arm(swept: Reader) -> None:
     arms = read_arms(swept, ["20260102-030400-fast,20260102-030401-fast", "20260102-030400-slow"])
     assert [len(arm.members) for arm in arms] == [2, 1]

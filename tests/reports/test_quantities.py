@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from rlf.reports.quantities import MISSING, count, decimal, duration, latency, p_value, percent, visible
+from rlf.reports.quantities import MISSING, count, decimal, duration, latency, letters_for, p_value, percent, visible
 
 
 @pytest.mark.parametrize(
@@ -47,3 +47,9 @@ def test_a_lone_surrogate_can_be_printed() -> None:
 
 def test_lines_tabs_and_letters_stay() -> None:
     assert visible("naïve\n\tčaj 茶 🙂") == "naïve\n\tčaj 茶 🙂"
+
+
+def test_columns_have_names_of_their_own_beyond_the_alphabet() -> None:
+    names = letters_for(26 + 26 * 26 + 1)
+    assert (names[0], names[25], names[26], names[51], names[52], names[-1]) == ("A", "Z", "AA", "AZ", "BA", "AAA")
+    assert len(set(names)) == len(names)

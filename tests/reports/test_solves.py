@@ -1,5 +1,7 @@
 """Evaluations of worlds show Solve-F1 with precision and recall, over all and by kind of question."""
 
+from dataclasses import replace
+
 from rich.console import Console
 
 from rlf.reports.evaluations import EvaluationReport, EvaluationRow, evaluations_view
@@ -29,3 +31,9 @@ def test_solve_f1_stands_with_precision_and_recall_by_kind():
 
 def test_an_evaluation_without_sub_questions_shows_none():
     assert "Solve" not in shown(row())
+
+
+def test_the_27th_target_has_a_name_of_its_own():
+    lines = shown(*(replace(row(), run_id=f"run-{n}", target=f"t{n}") for n in range(27))).splitlines()
+    assert any(line.startswith("AA  t26 ") for line in lines), "the legend"
+    assert any(line.startswith("AA  greedy ") for line in lines), "the table"

@@ -319,7 +319,7 @@ def test_a_module_is_imported_name_by_name() -> None:
         "hidden: its signature names no argument",
         "Keeper: is a class; write a tool file",
         "Plain: is a class whose instances cannot be called",
-        "counted: is a int, which cannot be called",
+        "counted: is an int, which cannot be called",
     ]
     for reason, said in zip(reasons, found.left_out, strict=True):
         assert said.startswith(reason)

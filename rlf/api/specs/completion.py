@@ -11,12 +11,21 @@ from rlf.chat import FORMATS
 from rlf.spec.engine import ENGINES, EngineSpec
 from rlf.spec.meaning.facts import key_facts, submodels
 from rlf.spec.models import RunSpec
+from rlf.spec.reading.aliases import foreign_names
 from rlf.trackers import TRACKERS
 
 
 def override_keys() -> list[str]:
     """Dotted keys of a spec, kinds' own left out."""
     return list(_iterate_keys(RunSpec, ""))
+
+
+def find_keys(word: str) -> list[str]:
+    """The whole keys that a word alone may stand for: the shortest that end with it, else those that other libraries
+    call so."""
+    found = [key for key in override_keys() if key.rpartition(".")[2] == word]
+    depth = min((key.count(".") for key in found), default=0)
+    return [key for key in found if key.count(".") == depth] or foreign_names(word)
 
 
 def _iterate_keys(model: Any, prefix: str) -> Iterator[str]:

@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 from rlf.core.blocking import blocking_calls
 from rlf.core.callables import CallableName, is_async, load_callable, source_hash
 from rlf.core.definitions import read_class
+from rlf.core.errors import describe_type
 from rlf.core.hashing import hash_json, hash_path
 from rlf.environments.classes import describe_methods, missing_columns, sets_reward, tool_names
 from rlf.environments.instances import OwnProcess, asynchronous_methods, make_class_world
@@ -101,7 +102,7 @@ class PythonEnv(EnvSpec):
         """Imports the class and looks at its methods."""
         made_by = self._made_by
         if not inspect.isclass(made_by):
-            return [f"{self.callable} is a {type(made_by).__name__}; expected a class"]
+            return [f"{self.callable} is {describe_type(made_by)}; expected a class"]
         return list(self._find_misfits(made_by))
 
     def _find_misfits(self, made_by: type[Any]) -> Iterator[str]:

@@ -21,12 +21,11 @@ from rlf.lineage.records import (
     TrajectoryFilter,
     TrajectorySummary,
 )
+from rlf.reports.quantities import letters_for
 from rlf.reports.sweep import is_sweep
 
 if TYPE_CHECKING:
     from rlf.lineage.reader import Reader
-
-_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +86,9 @@ def read_arms(reader: Reader, names: Sequence[str], least: int = 2) -> list[Arm]
             f"got {' '.join(names)}, which is one arm; expected two or more. Write two runs or a sweep, and commas "
             "between the seeds of one arm: `rlf runs compare A1,A2 B1,B2`."
         )
-    if len(groups) > len(_LETTERS):
-        raise RlfError(f"got {len(groups)} arms; expected at most {len(_LETTERS)}. Name fewer runs.")
     return [
         Arm(letter, label, tuple(_read_member(reader, run) for run in runs))
-        for letter, (label, runs) in zip(_LETTERS, groups, strict=False)
+        for letter, (label, runs) in zip(letters_for(len(groups)), groups, strict=True)
     ]
 
 

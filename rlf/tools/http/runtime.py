@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 from pydantic_core import from_json
 
 from rlf.core import RlfError
+from rlf.core.errors import describe_type
 from rlf.core.timers import Timers
 from rlf.endpoints import EndpointFailure
 from rlf.endpoints.credentials import describe_credentials
@@ -114,7 +115,7 @@ class HttpRuntime(ToolRuntime):
         request = self._maker.make({"calls": [arguments for arguments, _ in calls]}, repeatable=calls[0][1])
         answers = part_at(self._parse_json((await self._client.send(request, deadline_s=limit_s)).body), batch.answers)
         if not isinstance(answers, list) or len(answers) != len(calls):
-            got = f"{len(answers)} items" if isinstance(answers, list) else f"a {type(answers).__name__}"
+            got = f"{len(answers)} items" if isinstance(answers, list) else describe_type(answers)
             text = f"the service answered {len(calls)} calls with {got} at {batch.answers!r}"
             raise ToolFailure(self._garbled, text)
         return answers

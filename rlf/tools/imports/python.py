@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from rlf.core.callables import load_module
 from rlf.core.definitions import defined_names
-from rlf.core.errors import RlfError
+from rlf.core.errors import RlfError, describe_type
 from rlf.tools.imports.found import Imported, Json
 from rlf.tools.kinds.python import PythonTool
 from rlf.tools.python.parameters import read_signature
@@ -95,7 +95,7 @@ def _declare_tool(name: str, value: Any, place: str, where: str) -> Json:
     if isinstance(value, type):
         raise _NoTool(_why_no_class(value, place))
     if not callable(value):
-        raise _NoTool(f"is a {type(value).__name__}, which cannot be called")
+        raise _NoTool(f"is {describe_type(value)}, which cannot be called")
     try:
         found = PythonTool(callable=f"{place}:{name}").described()
     except RlfError as fault:

@@ -17,6 +17,7 @@ from typing import Any, NewType
 from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
+from rlf.core.errors import describe_type
 from rlf.tools.failure import ToolFailure, shorten
 from rlf.tools.python.parameters import NO_DEFAULT, Argument, read_signature
 from rlf.types import Outcome
@@ -150,4 +151,4 @@ def _show_value(value: Any) -> str:
     try:
         return shorten(json.dumps(value, ensure_ascii=False), _MAX_VALUE_CHARS)
     except (TypeError, ValueError, RecursionError):
-        return f"a {type(value).__name__}"
+        return describe_type(value)

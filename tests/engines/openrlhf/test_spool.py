@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import json
 import math
 import os
@@ -28,7 +29,7 @@ from rlf.core.redact import Redactor
 from rlf.engines.openrlhf.job.dataset import Purpose
 from rlf.engines.openrlhf.spool import frames
 from rlf.engines.openrlhf.spool.frames import Record, read_frames, to_frame
-from rlf.engines.openrlhf.spool.pool import SpoolPool, cut, read_span
+from rlf.engines.openrlhf.spool.pool import SpoolPool, cut, pack, read_answer, read_span
 from rlf.engines.openrlhf.spool.records import SpoolReader, SpoolWriter
 from rlf.lineage.encoded import encode_whole
 from rlf.types import (
@@ -306,6 +307,17 @@ def test_records_are_the_same_from_other_processes_with_what_the_lineage_stores_
     assert there == here
     plain = [replace(line, scored=_with_lists(line.scored)) if isinstance(line, Record) else line for line in there]
     assert plain == SpoolReader(tmp_path).read()
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_reading_leaves_the_search_for_garbage_as_it_was(collects):
+    before = gc.isenabled()
+    (gc.enable if collects else gc.disable)()
+    try:
+        assert read_answer(pack([])) == []
+        assert gc.isenabled() is collects
+    finally:
+        (gc.enable if before else gc.disable)()
 
 
 def _with_lists(scored):

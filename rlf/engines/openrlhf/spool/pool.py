@@ -147,8 +147,9 @@ def read_answer(answer: bytes) -> list[list[Line]] | RunError:
 @contextmanager
 def _uncollected() -> Iterator[None]:
     """Keeps Python from looking for garbage while many objects are made of which none is: a third of reading them."""
-    global _num_uncollected
+    global _num_uncollected, _collects
     with _collecting:
+        _collects = gc.isenabled() if not _num_uncollected else _collects
         _num_uncollected += 1
         gc.disable()
     try:
@@ -156,13 +157,15 @@ def _uncollected() -> Iterator[None]:
     finally:
         with _collecting:
             _num_uncollected -= 1
-            if not _num_uncollected:
+            if not _num_uncollected and _collects:
                 gc.enable()
 
 
 _collecting = threading.Lock()
 _num_uncollected = 0
 """Threads that read now."""
+_collects = True
+"""Whether Python looked for garbage before the first of them began."""
 
 
 def _send(process: subprocess.Popen[bytes], message: object) -> None:

@@ -16,7 +16,8 @@ def words(text: str) -> frozenset[str]:
     return frozenset(re.findall(r"[a-z0-9]+", text.lower()))
 
 
-TEXTS = [json.loads(line)["text"] for line in FILE.read_text(encoding="utf-8").splitlines()]
+with FILE.open(encoding="utf-8") as lines:
+    TEXTS = [json.loads(line)["text"] for line in lines if line.strip()]
 PASSAGES = [(text, words(text)) for text in TEXTS]
 
 
