@@ -103,10 +103,13 @@ def warm_python(*modules: str, python: str = sys.executable) -> str:
 
 
 def _start_server(address: Path, command: list[str]) -> None:
-    """Returns when it listens; it ends with the process that owns the session."""
+    """Returns when it listens; it ends with the process that owns the session. Ctrl-C is not ignored, as it is where
+    that process was started in the background.
+    """
     environ = _ENVIRON | {"PYTHONPATH": str(Path(__file__).parents[1])}
     nothing = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1)]
-    pid = os.posix_spawnp(command[0], command, environ, file_actions=nothing, setsid=True)
+    heard = [signal.SIGINT]
+    pid = os.posix_spawnp(command[0], command, environ, file_actions=nothing, setsid=True, setsigdef=heard)
     while not address.exists():
         assert os.waitpid(pid, os.WNOHANG) == (0, 0), command
         time.sleep(0.02)
