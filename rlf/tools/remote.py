@@ -18,12 +18,11 @@ from rlf.types import Outcome
 _NONE: Mapping[str, str] = MappingProxyType({})
 _MARGIN = 0.1
 """Share of a call's time that is reserved for reporting how it ended."""
-_MAX_MARGIN_S = 0.05
 
 
-def inner_deadline_s(context: CallContext) -> float:
+def inner_deadline_s(context: CallContext, max_margin_s: float = 0.05) -> float:
     """Time for a request: it ends before the executor ends the call, which could not say whether it was delivered."""
-    return context.deadline_s - min(context.deadline_s * _MARGIN, _MAX_MARGIN_S)
+    return context.deadline_s - min(context.deadline_s * _MARGIN, max_margin_s)
 
 
 def tool_failure(failure: EndpointFailure, headers: Mapping[str, str] = _NONE) -> ToolFailure:

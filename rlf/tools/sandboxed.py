@@ -13,11 +13,13 @@ from rlf.types import Outcome as ToolOutcome
 
 _MAX_ERROR_CHARS = 400
 """Longest error printed before the output: the executor cuts the whole soon after."""
+_REPORTING_S = 0.25
+"""Most of a call's time that is reserved for ending its processes and reading what they wrote, on a loaded machine."""
 
 
 def within_time(limits: SandboxLimits, context: CallContext) -> SandboxLimits:
     """The limits with less time where the call has less: the sandbox then returns what was written until its end."""
-    return limits.model_copy(update={"wall_s": min(limits.wall_s, inner_deadline_s(context))})
+    return limits.model_copy(update={"wall_s": min(limits.wall_s, inner_deadline_s(context, _REPORTING_S))})
 
 
 def refuse_failures(execution: Execution) -> None:
