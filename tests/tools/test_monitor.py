@@ -46,6 +46,23 @@ def test_a_coroutine_that_blocks_the_loop_is_named_once_and_counted(
     assert "toolbox.py:" in words
 
 
+def test_a_coroutine_that_blocks_the_loop_is_logged_where_nobody_is_notified(
+    declare: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlf.tools.execution.monitor.ALARM_S", 0.1)
+
+    async def story() -> None:
+        async with Executor([declare("block", OPEN)]) as executor:
+            for _ in range(2):
+                await executor.invoke(ToolCall("block", {}), trajectory_id="t")
+                await asyncio.sleep(0.05)
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(story())
+    (record,) = [one for one in caplog.records if one.name == "rlf.tools.execution.monitor"]
+    assert "tool block blocked the event loop for" in record.message and "toolbox.py:" in record.message
+
+
 def test_what_blocks_the_loop_outside_of_tools_is_not_blamed_on_one(declare: Any) -> None:
     async def story() -> tuple[int, float]:
         async with Executor([declare("echo")]) as executor:

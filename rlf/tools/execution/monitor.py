@@ -36,7 +36,7 @@ class LoopMonitor:
     """Started on the loop that it watches; `close` ends its thread."""
 
     def __init__(self, notify: Callable[[str, str], None] | None) -> None:
-        """`notify` gets a level and a message once per tool, when the loop runs again."""
+        """`notify` gets a level and a message once per tool, when the loop runs again; without it they are logged."""
         self._notify = notify
         self.lags_s: deque[float] = deque(maxlen=10_000)
         """How late the latest beats were, 50 a second."""
@@ -73,8 +73,12 @@ class LoopMonitor:
 
     def _report_block(self, culprit: _Culprit, lag_s: float) -> None:
         self.num_blocks[culprit.tool] += 1
-        if self.num_blocks[culprit.tool] == 1 and self._notify is not None:
-            text = f"tool {culprit.tool} blocked the event loop for {lag_s:.1f} s at {culprit.place}; {_FIX}"
+        if self.num_blocks[culprit.tool] > 1:
+            return
+        text = f"tool {culprit.tool} blocked the event loop for {lag_s:.1f} s at {culprit.place}; {_FIX}"
+        if self._notify is None:
+            logger.warning("%s", text)
+        else:
             self._notify("warning", text)
 
     def _watch_loop(self) -> None:
