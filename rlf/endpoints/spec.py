@@ -23,9 +23,11 @@ _USER = re.compile(r"//[^/@]*@")
 
 
 def check_host(url: str) -> None:
-    """Raises ValueError for a URL whose host or port can be none."""
+    """Raises ValueError for a URL without a host, or with a host or port that cannot exist."""
     parts = urlsplit(url)
-    (parts.hostname or "").encode("idna")
+    if not parts.hostname:
+        raise ValueError("it names no host")
+    parts.hostname.encode("idna")
     if parts.port == 0:
         raise ValueError("a port is at least 1")
 
@@ -88,12 +90,12 @@ class EndpointSpec(StrictModel):
     @field_validator("url")
     @classmethod
     def _is_a_base(cls, url: str) -> str:
+        if not _URL.fullmatch(url):
+            raise wrong_value(f"got {url!r}; expected `http://HOST:PORT/v1`")
         try:
             check_host(url)
         except ValueError as fault:
             raise wrong_value(f"got {url!r}; expected `http://HOST:PORT/v1`: {fault}") from fault
-        if not _URL.fullmatch(url):
-            raise wrong_value(f"got {url!r}; expected `http://HOST:PORT/v1`")
         return url.rstrip("/")
 
     @field_validator("api_key_env")

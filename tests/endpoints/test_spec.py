@@ -15,7 +15,13 @@ def test_the_base_of_an_endpoint_is_an_address_without_a_slash_at_its_end() -> N
         EndpointSpec(url="h:1/v1", model="m")
 
 
-@pytest.mark.parametrize("url", ["http://h:99999/v1", "http://h:0/v1", "http://h:one/v1", "http://[::1/v1"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("http://h:99999/v1", "http://h:0/v1", "http://h:one/v1", "http://[::1/v1"),
+        *("http://:8000/v1", "http://user@/v1"),
+    ],
+)
 def test_an_address_that_no_request_can_go_to_is_a_fault_of_its_key(url: str) -> None:
     with pytest.raises(ValidationError, match="expected `http://HOST:PORT/v1`: "):
         EndpointSpec(url=url, model="m")

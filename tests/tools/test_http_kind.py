@@ -294,6 +294,7 @@ def test_a_declaration_that_cannot_work_is_reported(target: dict[str, Any], said
         ({"url": "http://h/{{ x"}, "not a Jinja2 template"),
         ({"url": "http://h:99999/{{ x }}"}, "Port out of range"),
         ({"url": "http://[::1/x"}, "Invalid IPv6 URL"),
+        ({"url": "http://:8000/{{ x }}"}, "it names no host"),
         ({"url": "http://h..example/x"}, "label empty or too long"),
         ({"url": "http://h", "body": {"a": 1}}, "a GET request has no body"),
         (
