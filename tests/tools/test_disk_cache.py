@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import multiprocessing
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -104,6 +106,31 @@ def test_a_file_that_is_no_database_costs_hits_and_no_call(
         results = run_once(declare("echo", cache=FOREVER), "a", "b")
     assert [result.text for result in results] == ["a", "b"]
     assert sum("cannot be used as a cache" in record.message for record in caplog.records) == 1
+
+
+def test_closing_waits_for_a_locked_file_off_the_loop_and_later_calls_are_not_kept(
+    cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlf.tools.execution.disk_cache._BUSY_S", 0.5)
+    key, result = CacheKey("a", "b", "{}"), ToolResult(Outcome.OK, "x")
+
+    async def story() -> int:
+        cache, beats = DiskCache(), 0
+        await cache.put(key, result)
+        with closing(sqlite3.connect(cache_folder, isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            writing = asyncio.create_task(cache.put(key._replace(arguments="[]"), result))
+            await asyncio.sleep(0.05)
+            writing.cancel()
+            ending = asyncio.create_task(cache.close())
+            while not ending.done():
+                await asyncio.sleep(0.01)
+                beats += 1
+        await ending
+        assert await cache.get(key) is None
+        return beats
+
+    assert asyncio.run(story()) > 5  # of 45
 
 
 def _leave_home(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ class DiskCache:
         self._path = path
         self._thread = ThreadPoolExecutor(1, "rlf-tool-cache")
         self._database: sqlite3.Connection | None = None
-        self._is_broken = False
+        self._is_closed = False
 
     async def get(self, key: CacheKey) -> ToolResult | None:
         """The kept result, whole; None where there is none."""
@@ -61,18 +61,23 @@ class DiskCache:
         await self._on_thread(lambda: self._write_row(key, stored))
 
     async def close(self) -> None:
-        """Ends the thread and closes the file."""
-        self._thread.shutdown()
+        """Closes the file and ends the thread, off the loop: another process may keep a write waiting."""
+        self._is_closed = True
+        closing = asyncio.get_running_loop().run_in_executor(self._thread, self._close_database)
+        self._thread.shutdown(wait=False)
+        await asyncio.shield(closing)
+
+    def _close_database(self) -> None:
         if self._database is not None:
             self._database.close()
 
     async def _on_thread(self, work: Callable[[], T]) -> T | None:
-        if self._is_broken:
+        if self._is_closed:
             return None
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except (sqlite3.Error, OSError) as fault:
-            self._is_broken = True
+            self._is_closed = True
             logger.warning("%s: cannot be used as a cache of tool results: %s", self._path or "~/.cache", fault)
             return None
 
