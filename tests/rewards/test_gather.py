@@ -46,3 +46,23 @@ def test_a_member_that_is_cancelled_takes_no_verdict_from_the_others_and_the_las
         "CancelledError",
     ]
     assert ends == ["a0", "b0"]
+
+
+def test_a_group_whose_members_were_all_cancelled_is_not_judged_when_the_last_one_leaves() -> None:
+    judged: list[Sequence[Trajectory]] = []
+
+    async def judge(members: Sequence[Trajectory]) -> Mapping[str, Verdict]:
+        judged.append(members)
+        return {}
+
+    async def main() -> None:
+        gathering = Gathering(judge, 60)
+        joining = asyncio.create_task(gathering.join((1, "a"), 2, TrajectoryFacts().trajectory("a0")))
+        await asyncio.sleep(0)
+        joining.cancel()
+        await asyncio.wait((joining,))
+        gathering.leave((1, "a"), 2)
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert judged == []

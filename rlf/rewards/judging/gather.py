@@ -62,7 +62,7 @@ class Gathering:
             return
         del self._groups[key]
         group.closed.set()
-        if group.members:
+        if group.num_waiting:
             group.verdicts = asyncio.ensure_future(self._judge(group.members))
 
 
