@@ -70,6 +70,9 @@ def test_a_task_without_answer_is_unscorable_where_a_term_needs_one(trajectory: 
         ("value", "0.5", "returned '0.5', which is not a number"),
         ("value", [1.0], "returned [1.0], which is not a number"),
         ("one_for_all", 0.5, "returned 0.5, which is not a list of numbers"),
+        ("one_for_all", {0: 0.5}, "returned {0: 0.5}, which is not a list of numbers"),
+        ("one_for_all", b"1", "returned b'1', which is not a list of numbers"),
+        ("one_for_all", {0.5}, "returned {0.5}, which is not a list of numbers"),
         ("two_columns", 3, "missing 1 required positional argument: 'hops'"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from enum import StrEnum
 from inspect import Parameter
@@ -110,10 +110,10 @@ class _Caller:
 
 
 def _read_list(name: str, value: Any) -> list[Any]:
-    try:
-        return list(value)
-    except TypeError as fault:
-        raise TypeError(f"{name} returned {repr(value)[:80]}, which is not a list of numbers") from fault
+    if not isinstance(value, str | bytes | Mapping | Set):  # whose elements are no numbers, or in no order
+        with suppress(TypeError):
+            return list(value)
+    raise TypeError(f"{name} returned {repr(value)[:80]}, which is not a list of numbers")
 
 
 def _read_number(name: str, value: Any) -> float:
