@@ -20,9 +20,9 @@ def read_json_lines(
     """Each line's value as `read` makes it of the JSON and the line's number; empty lines are passed over.
 
     Args:
-        holds: what is wanted, for the message about a file that cannot be read.
+        holds: what the file should hold, for the message about one that cannot be read.
         read: raises ValueError, KeyError or TypeError, pydantic's own among them, for a line that is wrong.
-        key_depth: the names of a key's path that a fault says; None: all.
+        key_depth: how many names of a key's path a fault shows; None: all.
 
     Raises:
         RlfError: the file cannot be read.
@@ -41,9 +41,11 @@ def read_json_lines(
             found.append(read(json.loads(line), number))
         except ValidationError as error:
             wrong = [(".".join(map(str, each["loc"][:key_depth])), each["msg"]) for each in error.errors()]
-        except (ValueError, RecursionError) as error:
+        except json.JSONDecodeError as error:
+            wrong = [("", f"it is not JSON: {error.msg} at column {error.colno}")]
+        except ValueError as error:
             wrong = [("", str(error))]
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, RecursionError) as error:
             wrong = [("", f"it holds no trajectory: {error}")]
         else:
             continue

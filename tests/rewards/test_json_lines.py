@@ -27,6 +27,8 @@ def test_every_wrong_line_is_reported_with_its_place(tmp_path: Path) -> None:
         f"{file}:{number}:1" + ":" * (number > 1) for number in (1, 3, 4)
     ]
     assert " answer: input should be a valid string. Correct the line." in lines[0]
+    words = "it is not JSON: Expecting property name enclosed in double quotes at column 2. Correct the line."
+    assert lines[1] == f"{file}:3:1: {words}"
 
 
 def test_a_file_that_is_not_there_is_said_so(tmp_path: Path) -> None:
