@@ -297,7 +297,7 @@ def test_a_sentinel_without_a_verdict_counts_neither_way(sentinels: str) -> None
         ('{"answer": "a", "label": 11}', "line 1: the label 11 lies outside the judge's range, 1 to 10"),
         ('{"answer": "a"}', "label: field required"),
         ('{"answer": "a", "label": "first"}', "is for a judge that compares pairs"),
-        ("{", "expecting property name"),
+        ("{", "it is not JSON: Expecting property name"),
     ],
 )
 def test_a_line_that_is_wrong_is_reported_before_the_run(line: str, words: str, tmp_path: Path) -> None:
