@@ -7,6 +7,7 @@ from contextlib import closing
 
 import pytest
 
+from rlf.core.hashing import hash_path
 from rlf.sandbox import LevelChoice, Sandbox
 from rlf.tools import Executor, ToolDeclaration
 from rlf.types import Outcome, ToolCall
@@ -209,3 +210,19 @@ def test_rows_that_only_a_journal_holds_make_another_source(tmp_path):
             writer.execute("INSERT INTO t VALUES (?)", (number,))
             hashes.append(target.source_hash())
     assert len(set(hashes)) == 3
+
+
+def test_a_transaction_that_ends_while_its_journal_is_read_is_no_failure(tmp_path, monkeypatch):
+    file = tmp_path / "written.sqlite"
+    file.write_bytes(b"")
+    target = declared("sql", "query", url=str(file)).target
+    before = target.source_hash()
+    (tmp_path / "written.sqlite-journal").write_text("x")
+
+    def end_and_hash(path):
+        if path.name.endswith("-journal"):
+            path.unlink()
+        return hash_path(path)
+
+    monkeypatch.setattr("rlf.tools.kinds.sql.hash_path", end_and_hash)
+    assert target.source_hash() == before

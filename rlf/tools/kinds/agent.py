@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field, field_validator
@@ -61,15 +61,13 @@ class AgentTool(ToolKind):
 
     def complaints(self, input_schema: Mapping[str, Any]) -> list[str]:
         """Names in the prompt that no argument has, and what is wrong with the model's tools."""
-        return self._find_complaints(input_schema, lambda target: target.complaints)
+        return self._find_complaints(input_schema, static=False)
 
     def static_complaints(self, input_schema: Mapping[str, Any]) -> list[str]:
         """The same; of the model's tools only what is known without running them."""
-        return self._find_complaints(input_schema, lambda target: target.static_complaints)
+        return self._find_complaints(input_schema, static=True)
 
-    def _find_complaints(
-        self, input_schema: Mapping[str, Any], look: Callable[[ToolKind], Callable[[Mapping[str, Any]], list[str]]]
-    ) -> list[str]:
+    def _find_complaints(self, input_schema: Mapping[str, Any], *, static: bool) -> list[str]:
         found = list[str]()
         if "properties" in input_schema:
             found += unknown_names("prompt", Template(self.prompt).names, set(input_schema["properties"]))
@@ -78,7 +76,8 @@ class AgentTool(ToolKind):
         if self.depth > MAX_DEPTH:
             found.append(f"agents are nested {self.depth} deep; at most {MAX_DEPTH} is allowed. Remove one")
         for tool in self.tools:
-            found += [f"its tool {tool.name!r}: {complaint}" for complaint in look(tool.target)(tool.input_schema)]
+            look = tool.target.static_complaints if static else tool.target.complaints
+            found += [f"its tool {tool.name!r}: {complaint}" for complaint in look(tool.input_schema)]
         return found
 
     async def prepare(self) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import re
 import sqlite3
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -96,7 +96,10 @@ class SqlTool(ToolKind):
     def source_hash(self) -> str:
         """Covers a SQLite file's content, its journals included; of PostgreSQL the place alone."""
         if self.file is not None:
-            journals = map(hash_path, _find_journals(self.file))
+            journals = list[str]()
+            for journal in _find_journals(self.file):
+                with suppress(FileNotFoundError):  # its transaction has ended meanwhile
+                    journals.append(hash_path(journal))
             return hash_json([hash_path(self.file), self.max_rows, self.max_bytes, *journals])
         place = self.url.rpartition("@")[2]
         return hash_json([place, self.max_rows, self.max_bytes])
@@ -160,8 +163,12 @@ def _format_cell(value: Any) -> str:
 
 def _find_journals(file: Path) -> list[Path]:
     """The journals of a file that is being written: not all of its content is in the file itself."""
-    beside = (file.with_name(file.name + end) for end in ("-wal", "-journal"))
-    return [path for path in beside if path.is_file() and path.stat().st_size]
+    found = list[Path]()
+    for path in (file.with_name(file.name + end) for end in ("-wal", "-journal")):
+        with suppress(FileNotFoundError):
+            if path.stat().st_size:
+                found.append(path)
+    return found
 
 
 def _copy_database(file: Path, folder: Path) -> Path:
