@@ -129,11 +129,14 @@ class OutputCheck:
 
 
 def _coerce_value(value: Any, schema: Any) -> Any:
-    """A string as the first type of the schema that it says exactly; anything else as it is."""
+    """A string as the first type of its schema that can be read from it; a string that may be one, as it is."""
     if not isinstance(value, str) or not isinstance(schema, dict):
         return value
     named = schema.get("type", [])
-    read = [_READERS[name](value) for name in (named if isinstance(named, list) else [named]) if name in _READERS]
+    types = named if isinstance(named, list) else [named]
+    if "string" in types:
+        return value
+    read = [_READERS[name](value) for name in types if name in _READERS]
     return next((one for one in read if one is not value), value)
 
 

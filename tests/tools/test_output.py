@@ -169,6 +169,7 @@ WIDE = {
         "options": {"type": "object"},
         "words": {"type": "string"},
         "perhaps": {"type": ["integer", "null"]},
+        "code": {"type": ["integer", "string"]},
     },
 }
 
@@ -185,6 +186,7 @@ WIDE = {
         ({"whole": "3.5"}, None),
         ({"perhaps": "3"}, {"perhaps": 3}),
         ({"perhaps": "three"}, None),
+        ({"whole": "3", "code": "7"}, {"whole": 3, "code": "7"}),
         ({"whole": "three"}, None),
         ({"whole": "1" * 5000}, None),
         ({"whole": " 3"}, None),
