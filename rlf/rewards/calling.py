@@ -110,8 +110,8 @@ def _end_future(over: asyncio.Future[_Result], result: _Result) -> None:
 
 
 def _stop_thread(thread: threading.Thread) -> None:
-    """Has the thread raise SystemExit at its next step in Python."""
-    if thread.ident is not None:
+    """Has the thread raise SystemExit at its next step in Python. One that has ended left its id to others."""
+    if thread.ident is not None and thread.is_alive():
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit))
 
 
@@ -126,7 +126,7 @@ async def _wait_within(awaitable: Awaitable[Any], timeout_s: float) -> Any:
 
 
 async def _await_result(awaitable: Awaitable[Any]) -> _Result:
-    """What it comes to. SystemExit on a task would stop the loop itself."""
+    """Value and error of an awaitable; an error that left this task, as SystemExit, would stop the loop itself."""
     try:
         return await awaitable, None
     except asyncio.CancelledError:

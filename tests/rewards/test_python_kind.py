@@ -12,7 +12,7 @@ import pytest
 
 from rlf.core import RlfError
 from rlf.rewards import Term, TrajectoryFacts
-from rlf.rewards.calling import OwnFunction
+from rlf.rewards.calling import OwnFunction, _stop_thread
 from rlf.types import Scored, ScoreState
 
 from .scoring import score, score_with
@@ -208,3 +208,13 @@ def test_a_call_that_nobody_waits_for_any_more_is_stopped_and_counted(own: Any) 
         return hung - function._num_hung
 
     assert asyncio.run(cancel_one()) == 1
+
+
+def test_a_thread_that_has_ended_is_not_stopped_since_its_id_may_be_anothers() -> None:
+    thread = threading.Thread(target=int)
+    thread.start()
+    thread.join()
+    thread._ident = threading.get_ident()  # type: ignore[attr-defined]
+    _stop_thread(thread)
+    for _ in range(10):  # steps at which this thread would end
+        time.sleep(0)
