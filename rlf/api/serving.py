@@ -39,16 +39,17 @@ def listening(host: str, port: int) -> socket.socket:
 
 @contextlib.contextmanager
 def stopping(stop: Callable[[], None]) -> Iterator[None]:
-    """Calls `stop` at SIGINT and SIGTERM while the loop runs what is within."""
+    """Calls `stop` at SIGINT and SIGTERM while the loop runs what is within; then both have their handlers back."""
     loop = asyncio.get_running_loop()
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    for number in numbers:
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in handlers:
         loop.add_signal_handler(number, stop)
     try:
         yield
     finally:
-        for number in numbers:
+        for number, handler in handlers.items():
             loop.remove_signal_handler(number)
+            signal.signal(number, handler)
 
 
 def url_of(listener: socket.socket) -> str:
@@ -58,7 +59,7 @@ def url_of(listener: socket.socket) -> str:
 
 
 async def serve_app(app: web.Application, listener: socket.socket, tell: Callable[[str], None]) -> None:
-    """Serves an application until SIGINT or SIGTERM.
+    """Serves an application until SIGINT or SIGTERM; a second one does not cut off its end.
 
     Args:
         tell: called with the address once it is served.
@@ -68,10 +69,10 @@ async def serve_app(app: web.Application, listener: socket.socket, tell: Callabl
     stopped = asyncio.Event()
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=2)
     await runner.setup()
-    try:
-        with stopping(stopped.set):
+    with stopping(stopped.set):
+        try:
             await web.SockSite(runner, listener).start()
             tell(url_of(listener))
             await stopped.wait()
-    finally:
-        await runner.cleanup()
+        finally:
+            await runner.cleanup()

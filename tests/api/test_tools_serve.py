@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from rlf.api.serving import stopping
 from rlf.data.corpus import MAX_SCORED, open_corpus
 from rlf.tools import Executor, ToolDeclaration
 from rlf.tools.mcp.listing import listing_of
@@ -231,3 +232,21 @@ def test_a_row_without_contents_is_reported_at_its_place(tmp_path: Path, monkeyp
     assert code == 2
     assert "wiki.jsonl:2:1 contents: got no text; a passage has `id` and `contents`, and this one id, text." in errors
     assert [file.name for file in tmp_path.iterdir() if "bm25" in file.name] == []
+
+
+def test_a_signal_after_the_end_of_a_server_has_the_handler_of_the_program_again() -> None:
+    seen: list[str] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append("program"))
+
+    async def serve() -> None:
+        stopped = asyncio.Event()
+        with stopping(stopped.set):
+            signal.raise_signal(signal.SIGTERM)
+            await asyncio.wait_for(stopped.wait(), 10)
+        signal.raise_signal(signal.SIGTERM)
+
+    try:
+        asyncio.run(serve())
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert seen == ["program"]

@@ -4,10 +4,12 @@ import asyncio
 import json
 import signal
 import subprocess
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 
+import aiohttp
 import pytest
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
@@ -113,6 +115,55 @@ def test_the_served_worlds_are_imported_as_the_yaml_of_a_world(url, tmp_path):
 
     done = import_world("openenv", url, tmp_path / "world.yaml")
     assert f"url: {url}" in done.text and (tmp_path / "world.yaml").read_text() == done.text
+
+
+SLOW = """
+import time
+from pathlib import Path
+
+class Slow:
+    def look(self) -> str:
+        "Looks."
+        return "Nothing."
+
+    def score(self):
+        return 0.0
+
+    def close(self):
+        Path(__file__).with_name("closing").touch()
+        time.sleep(0.5)
+        Path(__file__).with_name("closed").touch()
+"""
+
+
+async def stop_with_a_client(served, address, closing):
+    """Stops a server while a client is connected."""
+    async with aiohttp.ClientSession() as client, client.ws_connect(f"{address}/ws") as socket:
+        await socket.send_json({"type": "reset", "data": {}})
+        await socket.receive_json()
+        await asyncio.to_thread(terminate_twice, served, closing)
+
+
+def terminate_twice(served, closing):
+    """The second time when the world begins to close."""
+    served.terminate()
+    until_s = time.monotonic() + 20
+    while not closing.exists() and time.monotonic() < until_s:
+        time.sleep(0.01)
+    served.terminate()
+    served.wait(20)
+
+
+def test_the_world_of_a_connected_client_closes_when_the_server_is_stopped(spec, tmp_path):
+    (tmp_path / "slow.py").write_text(SLOW)
+    (tmp_path / "slow.yaml").write_text(f"{{env: {{kind: python, callable: '{tmp_path / 'slow.py'}:Slow'}}}}")
+    terms = "rewards=[{kind: env, name: score, score: score}]"
+    with Process(
+        call_rlf, "env", "serve", str(spec), str(tmp_path / "slow.yaml"), terms, "--openenv", "--port", "0"
+    ) as served:
+        address = next(line for line in served.stderr if line.startswith("http")).strip()
+        asyncio.run(stop_with_a_client(served, address, tmp_path / "closing"))
+    assert (tmp_path / "closed").exists()
 
 
 async def call_ended_world(address):

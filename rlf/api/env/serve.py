@@ -35,7 +35,9 @@ async def serve_openenv(spec: RunSpec, host: str, port: int, tell: Callable[[str
     with listening(host, port) as listener:
         async with _open_bench(spec) as bench:
             app = web.Application(middlewares=[guard_visitors(host)])
-            app.add_routes(OpenEnvServer(bench, score_ranges(spec), spec.name).routes())
+            server = OpenEnvServer(bench, score_ranges(spec), spec.name)
+            app.add_routes(server.routes())
+            app.on_shutdown.append(server.close_worlds)
             await serve_app(app, listener, tell)
 
 

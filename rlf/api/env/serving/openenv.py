@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -23,6 +24,7 @@ class OpenEnvServer:
 
     def __init__(self, bench: Bench, ranges: Ranges, name: str) -> None:
         self._bench, self._ranges, self._name = bench, ranges, name
+        self._sessions = set[Session]()
 
     def routes(self) -> list[web.RouteDef]:
         """The server's routes."""
@@ -79,6 +81,7 @@ class OpenEnvServer:
         socket = web.WebSocketResponse(max_msg_size=_MAX_MESSAGE_BYTES, heartbeat=30)
         await socket.prepare(request)
         session = Session(self._bench, self._ranges)
+        self._sessions.add(session)
         try:
             async for message in socket:
                 if message.type is not WSMsgType.TEXT:
@@ -88,8 +91,13 @@ class OpenEnvServer:
                     break
                 await socket.send_json(answer)
         finally:
+            self._sessions.discard(session)
             await session.close()
         return socket
+
+    async def close_worlds(self, _: web.Application) -> None:
+        """Closes the worlds of clients that are connected; what still serves them is cancelled after that."""
+        await asyncio.gather(*(session.close() for session in self._sessions))
 
 
 async def _answer_message(session: Session, message: str) -> dict[str, Any] | None:
