@@ -3,7 +3,9 @@
 import hashlib
 import json
 import random
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from rlf.builtin.encyclopedia import calculator, search, search_disabled, search_shuffled
 from rlf.builtin.encyclopedia.build import build, generate_split_world
 from rlf.builtin.encyclopedia.questions import Kind, Lookup, sample_question
-from rlf.builtin.encyclopedia.search import NOTHING_FOUND, SearchIndex, load_corpus
+from rlf.builtin.encyclopedia.search import NOTHING_FOUND, SearchIndex, _built_once, load_corpus
 from rlf.builtin.encyclopedia.world import ENDS, RELATIONS, STARTS, Split, WorldSize, generate_world, split_names
 
 DATA = files("rlf.builtin.encyclopedia").joinpath("data")
@@ -158,3 +160,19 @@ def test_shuffled_search_states_a_wrong_value_for_every_fact():
 def test_shuffled_search_is_the_same_every_time():
     query = read_rows("train.jsonl")[3]["question"]
     assert search_shuffled(query) == search_shuffled(query)
+
+
+def test_first_calls_on_several_threads_build_a_value_once():
+    built, again = [], threading.Event()
+
+    @_built_once
+    def get():
+        built.append(True)
+        if len(built) > 1:
+            again.set()
+        again.wait(0.1)
+        return object()
+
+    with ThreadPoolExecutor(4) as threads:
+        values = list(threads.map(lambda _: get(), range(4)))
+    assert len(built) == len(set(map(id, values))) == 1

@@ -27,6 +27,11 @@ def test_each_spec_has_neither_faults_nor_warnings(name: str) -> None:
     assert compile_plan(flawless(name)).spec.rewards[0].kind == "judge"
 
 
+def test_the_judge_that_is_served_has_no_other_endpoint() -> None:
+    (judge, _) = compile_plan(flawless("specs/served.yaml")).spec.rewards
+    assert (judge.endpoints, judge.serve.model) == ((), "builtin:tiny")
+
+
 @pytest.mark.parametrize("command", GUIDE.commands)
 def test_each_command_ends_well(command: str) -> None:
     ends_well(command)

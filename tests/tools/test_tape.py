@@ -82,7 +82,7 @@ def test_a_call_that_the_recording_lacks_ends_the_run_and_names_the_difference(
 
     with pytest.raises(ReplayMiss) as caught:
         asyncio.run(story())
-    assert str(caught.value) == f"replay: {words}"
+    assert str(caught.value).startswith(f"replay: {words} Use the spec, data and model of the recorded run, or call")
     assert caught.value.exit_code == 1
 
 

@@ -9,17 +9,21 @@ from __future__ import annotations
 import json
 import random
 import re
+import threading
 import zlib
 from collections import Counter, defaultdict
-from functools import cache
+from collections.abc import Callable
+from functools import cache, wraps
 from importlib.resources import files
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:  # a check imports this function and calls it not
     import numpy as np
     import numpy.typing as npt
 
 __all__ = ["NOTHING_FOUND", "Passage", "SearchIndex", "load_corpus", "search", "search_disabled", "search_shuffled"]
+
+T = TypeVar("T")
 
 NOTHING_FOUND = "No passage found."
 _TOP_K = 2
@@ -96,7 +100,19 @@ def _words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-@cache
+def _built_once(build: Callable[[], T]) -> Callable[[], T]:
+    """`cache`, of which calls on several threads at once build one value and not one each."""
+    lock, built = threading.Lock(), cache(build)
+
+    @wraps(build)
+    def get() -> T:
+        with lock:
+            return built()
+
+    return get
+
+
+@_built_once
 def load_corpus() -> tuple[Passage, ...]:
     """Every passage of the shipped encyclopedia, in file order."""
     text = files("rlf.builtin.encyclopedia").joinpath("data/corpus.jsonl").read_text(encoding="utf-8")
@@ -104,12 +120,12 @@ def load_corpus() -> tuple[Passage, ...]:
     return tuple(Passage(row["text"], row["relation"], row["value"]) for row in rows)
 
 
-@cache
+@_built_once
 def _index() -> SearchIndex:
     return SearchIndex([passage.text for passage in load_corpus()])
 
 
-@cache
+@_built_once
 def _shuffled_texts() -> tuple[str, ...]:
     """Every passage with its value replaced by another one of the same relation, by a fixed derangement."""
     positions_by_relation: defaultdict[str, list[int]] = defaultdict(list)

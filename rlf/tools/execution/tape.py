@@ -21,6 +21,8 @@ from rlf.tools.failure import shorten
 from rlf.types import ToolResult
 from rlf.types.written import VERSION, read, write
 
+_FIX = "Use the spec, data and model of the recorded run, or call the tools: no --replay, or reproduce with --live."
+
 
 class ReplayMiss(RunError):
     """A replayed run makes a call that the recording lacks."""
@@ -54,7 +56,7 @@ class Tape:
         """The recorded result of the next such call. Raises ReplayMiss, which names what differs."""
         results = self._left.get(call)
         if not results:
-            raise ReplayMiss(self._describe_difference(call))
+            raise ReplayMiss(f"{self._describe_difference(call)} {_FIX}")
         return results.popleft()
 
     def _describe_difference(self, call: AnsweredCall) -> str:
