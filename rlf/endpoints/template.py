@@ -67,7 +67,7 @@ class Template:
 
     @cached_property
     def _compiled_expression(self) -> Callable[..., Any] | None:
-        """The template as an expression, where it is one alone."""
+        """The compiled expression of a template that is one expression; None for any other."""
         alone = self._alone
         return self._environment.compile_expression(alone[1], undefined_to_none=False) if alone else None
 

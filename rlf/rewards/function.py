@@ -106,7 +106,7 @@ class RewardFunction:
             group_size: rollouts of its task that are scored, all at once: a term that compares them waits for them.
 
         Raises:
-            RunError: a term cannot go on for a reason outside the trajectory.
+            RunError: a term cannot continue for a reason outside the trajectory.
         """
         if not trajectory.scorable:
             for scorer in self._scorers.values():

@@ -32,7 +32,7 @@ async def run_calls(records: list[CallRecord], places: Sequence[int], invoke: In
 
 
 async def _run_into(records: list[CallRecord], places: Sequence[int], invoke: Invoke) -> None:
-    """Runs calls one after the other and puts down what each came to, also when it is cancelled."""
+    """Runs calls one after the other; each result goes into its record, also that of a cancelled call."""
     for place in places:
         call, started = records[place].call, time.perf_counter()
         try:

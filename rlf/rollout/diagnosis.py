@@ -100,7 +100,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The fault of a step or an evaluation."""
+    """Why a step or an evaluation holds nothing to learn from."""
 
     signal: Signal
     figures: str

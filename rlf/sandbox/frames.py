@@ -9,8 +9,11 @@ from rlf.sandbox.guest.wire import pack
 
 
 def python_frame(request: Request, max_value_chars: int, part: str = "test") -> bytes:
-    """A request to run Python: `part` is `program` for that of a test. Raises ValueError for a file's name that leaves
-    the working folder."""
+    """A request to run Python. Raises ValueError for a file's name that leaves the working folder.
+
+    Args:
+        part: which side of a test it is, `test` or `program`; without a program of the request it counts for nothing.
+    """
     for name in (*request.files, *request.fetch):
         parts = PurePosixPath(name).parts
         if not parts or ".." in parts or parts[0] == "/" or "\0" in name:

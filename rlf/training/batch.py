@@ -153,7 +153,7 @@ def make_batch(
 
 
 def _terms(scored: Sequence[Scored]) -> TermRewards | None:
-    """The share of each term in the rewards. Where a term is not asked or has no value, its weight counts nowhere."""
+    """The part of each term in the rewards. Where a term is not asked or has no value, its weight counts nowhere."""
     names = [score.term for score in scored[0].scores]
     if not names or any([score.term for score in item.scores] != names for item in scored):
         return None

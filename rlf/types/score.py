@@ -29,7 +29,7 @@ class ScoreState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScoreUsage:
-    """Usage of a judge's verdict."""
+    """Replies, tokens and cost of a judge's verdict."""
 
     num_replies: int = 0
     """Replies of judges that the verdict rests on, and of sentinels tried beside it."""
@@ -73,7 +73,7 @@ class Score(Jsonable):
 
     @property
     def contribution(self) -> float:
-        """The score's share in the reward."""
+        """The score's part of the reward: weight times value, 0 without a value."""
         return 0.0 if self.value is None else self.weight * self.value
 
 

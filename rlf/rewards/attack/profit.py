@@ -143,8 +143,8 @@ def mean(values: Iterable[float | None]) -> float | None:
 def _list_counted(
     played: Sequence[Scored | None], shape: Shape, scale: Scale, terms: Sequence[Term]
 ) -> Iterator[tuple[Scored, float, float]]:
-    """The questions that count, each with the share of the reward of being right and with what that is worth."""
-    counts_all = shape == PADDED or not VARIANTS.isdisjoint(shape.parts)  # right, or wrong, on purpose
+    """The questions that count: result, its share of the worth of being right, and that worth."""
+    counts_all = shape == PADDED or not VARIANTS.isdisjoint(shape.parts)
     for question, item in enumerate(played):
         if item is None or item.reward is None or (not counts_all and is_right(item, terms)):
             continue

@@ -14,7 +14,7 @@ from rlf.core.models import StrictModel
 
 
 class Compare(StrEnum):
-    """The object of a verdict."""
+    """The trajectories that one verdict is about."""
 
     POINTWISE = "pointwise"
     """One trajectory by itself: a score within `range`, or one for each criterion."""
@@ -152,7 +152,7 @@ def is_about_groups(compare: Compare, against: Against) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """The keys of the term that decide the questions and the reading of replies, by their names."""
+    """A judge term's keys for its prompts and for reading the replies, by their names."""
 
     template: str
     system: str | None

@@ -213,7 +213,7 @@ class JudgeTerm(Term):
 
     @property
     def judging(self) -> Judging:
-        """The term's keys that decide the questions and the reading of replies."""
+        """The term's keys for its prompts and for reading the replies."""
         return Judging(**{field.name: getattr(self, field.name) for field in fields(Judging)})
 
     @property

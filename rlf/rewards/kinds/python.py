@@ -19,7 +19,7 @@ from rlf.types import Trajectory
 
 
 class Shape(StrEnum):
-    """The parameters of a function."""
+    """The convention that the parameters of a function follow."""
 
     AUTO = "auto"
     """By its parameters: `completions` makes it TRL's, `solution_str` and `ground_truth` verl's, else rlf's."""

@@ -28,7 +28,7 @@ _AND = re.compile(r"\s*and\b", re.IGNORECASE)
 
 
 class Comparison(StrEnum):
-    """When two collections are the same."""
+    """Which collections count as the same."""
 
     LIST = "list"
     """The same items in the same order."""
@@ -39,7 +39,7 @@ class Comparison(StrEnum):
 
 
 class Credit(StrEnum):
-    """The worth of a part of the items."""
+    """The value of an answer that has a part of the items."""
 
     ALL = "all"
     """Nothing: 1 for the same collection, else 0."""

@@ -199,7 +199,7 @@ class Agent:
         return scored
 
     async def _stand_in(self, parts: _Parts, policy: EnginePolicy, scored: Scored) -> StandIn:
-        """The response for a trajectory that is left out: its own tokens, or others where it sampled none."""
+        """The tokens for a trajectory that is left out: its own, or others where it sampled none."""
         stand_in = StandIn.of(scored.trajectory) or parts.stand_in
         if stand_in is None:
             context, sampling = parts.harness.chat.stop_token_ids[:1], parts.harness.training

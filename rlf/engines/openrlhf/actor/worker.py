@@ -29,7 +29,7 @@ class MergingWorker(WorkerWrap):  # type: ignore[misc]  # OpenRLHF is not typed
             merge.check_done()
 
     def _adapter_merge(self) -> AdapterMerge:
-        """A step before the model's own `load_weights` from the first update on."""
+        """The merge that stands before the model's own `load_weights` from the first update on."""
         model = self.model_runner.model
         if not isinstance(model.load_weights, AdapterMerge):
             model.load_weights = AdapterMerge(model.load_weights, self.vllm_config.additional_config[SCALE])
