@@ -146,11 +146,11 @@ async def stop_with_a_client(served, address, closing):
 
 def terminate_twice(served, closing):
     """The second time when the world begins to close."""
-    served.terminate()
+    served.send_signal(signal.SIGTERM)
     until_s = time.monotonic() + 20
     while not closing.exists() and time.monotonic() < until_s:
         time.sleep(0.01)
-    served.terminate()
+    served.send_signal(signal.SIGTERM)
     served.wait(20)
 
 
