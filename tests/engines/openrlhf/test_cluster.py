@@ -172,7 +172,7 @@ def test_a_missing_token_and_a_taken_port_are_reported_before_the_job_is_started
 
 def test_a_job_that_cannot_be_stopped_is_named(tmp_path):
     client = tmp_path / "client"
-    client.write_text('#!/bin/sh\ntest "$4" = follow && exec sleep 60\necho connection refused >&2\nexit 1\n')
+    client.write_text("#!/bin/sh\ntest $4 = follow && exec sleep 60\nprintf 'no way to \\351' >&2\nexit 1\n")
     client.chmod(0o755)
     notices = []
 
@@ -185,4 +185,4 @@ def test_a_job_that_cannot_be_stopped_is_named(tmp_path):
     asyncio.run(leave())
     (notice,) = notices
     assert notice.level == "warning"
-    assert notice.text == "http://head:8265: job j could not be stopped and may still run: connection refused"
+    assert notice.text == "http://head:8265: job j could not be stopped and may still run: no way to \ufffd"

@@ -80,7 +80,7 @@ class Cluster:
             await asyncio.shield(self._stop(name))
             raise
         if process.returncode != 0:
-            raise RunError(f"{self.address}: the job server does not take the job: {_last_line(errors.decode())}")
+            raise RunError(f"{self.address}: the job server does not take the job: {_last_line(errors)}")
 
     @asynccontextmanager
     async def followed(
@@ -110,7 +110,7 @@ class Cluster:
         )
         _, errors = await process.communicate()
         if process.returncode != 0:
-            reason = _last_line(errors.decode()) or "it does not end"
+            reason = _last_line(errors) or "it does not end"
             text = f"{self.address}: job {name} could not be stopped and may still run: {reason}"
             self.emit(Notice("warning", text, {"job": name}))
 
@@ -136,5 +136,6 @@ def _job_environment(job: Job, job_env: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _last_line(text: str) -> str:
+def _last_line(printed: str | bytes) -> str:
+    text = printed if isinstance(printed, str) else printed.decode(errors="replace")
     return (text.strip().splitlines() or [""])[-1]
