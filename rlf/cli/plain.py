@@ -75,12 +75,18 @@ def interruption_line(event: Interrupted) -> str:
 def step_line(event: StepFinished, total_steps: int, left_s: float | None) -> str:
     """`step 12/60  success 71.4 %  reward 0.731  ...`."""
     parts = [f"step {event.step:>{len(str(total_steps))}}/{total_steps}", *_show_figures(event.metrics)]
+    parts += _show_unscorable(event.metrics)
     cost_usd = sum(costs_by_name(event.trajectories).values())
     if cost_usd:
         parts.append(f"cost {dollars(cost_usd)}")
     if left_s is not None:
         parts.append(f"{duration(left_s)} left")
     return "  ".join(parts)
+
+
+def _show_unscorable(metrics: Mapping[str, float]) -> list[str]:
+    """The trajectories that are left out, where there are any."""
+    return [f"{metrics['unscorable']:.0f} unscorable"] if metrics.get("unscorable") else []
 
 
 def _show_figures(metrics: Mapping[str, float]) -> Iterator[str]:
@@ -109,8 +115,7 @@ def evaluation_line(event: EvaluationFinished) -> str:
     parts += [f"{name} {percent(metrics[name])}" for name in sorted(metrics) if name.startswith("pass@")]
     if "num_questions" in metrics:
         parts.append(f"{metrics['num_questions']:.0f} questions")
-    if metrics.get("unscorable"):
-        parts.append(f"{metrics['unscorable']:.0f} unscorable")
+    parts += _show_unscorable(metrics)
     cost_usd = sum(costs_by_name(event.trajectories).values())
     if cost_usd:
         parts.append(f"cost {dollars(cost_usd)}")

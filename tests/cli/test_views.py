@@ -227,6 +227,13 @@ def test_an_evaluation_line_has_kinds_and_pass_at_k() -> None:
     assert line[8:] == "  eval after step 3, sampled: success 60.0 % (50.0–70.0 %)  single 90.0 %  pass@4 80.0 %"
 
 
+@pytest.mark.parametrize(("num", "words"), [(35.0, "  35 unscorable"), (0.0, "")])
+def test_a_step_names_the_trajectories_that_are_left_out(num: float, words: str) -> None:
+    console = pipe()
+    PlainView(console).open(run_info())(StepFinished(1, {"success": 0.5, "unscorable": num}, (), ()))
+    assert f"success  50.0 %{words}" in written(console) and ("unscorable" in written(console)) is bool(num)
+
+
 def test_json_lines_are_valid_where_a_metric_is_not_finite(capsys: pytest.CaptureFixture[str]) -> None:
     event: RunEvent = StepFinished(1, {"loss/policy": float("nan")}, (), ())
     JsonLines("run")(event)
