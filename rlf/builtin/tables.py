@@ -52,15 +52,18 @@ def read_table(path: Path) -> Table:
     except csv.Error:
         delimiter = ","
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-    header = [cell.strip() for cell in next(reader, [])]
+    try:
+        header, *rows = [[cell.strip() for cell in cells] for cells in reader] or [[]]
+    except csv.Error as error:  # of a cell that is too long, as after a quote without its second one
+        raise RlfError(f"{path}:{reader.line_num}: {error}. Look for a quote that is not closed.") from error
     if len(header) < 2 or not all(header) or len(set(header)) < len(header):
         raise RlfError(
             f"{path}:1: got the columns {header}; expected two or more, each with a name of its own. "
             "Write a header line such as `name,city,age`."
         )
     row_by_key: dict[str, dict[str, str]] = {}
-    for cells in reader:
-        row = dict(zip(header, [cell.strip() for cell in cells], strict=False))
+    for cells in rows:
+        row = dict(zip(header, cells, strict=False))
         if row.get(header[0]):
             row_by_key.setdefault(row[header[0]].lower(), row)
     if len(row_by_key) < _LEAST_ROWS:

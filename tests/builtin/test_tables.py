@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+
 from rlf.builtin.tables import read_table
+from rlf.core import RlfError
 
 NAMES = [f"person{number}" for number in range(8)]
 
@@ -15,3 +18,12 @@ def test_a_cell_may_hold_line_breaks_of_any_kind(tmp_path: Path) -> None:
     table = read_table(path)
     assert [row["name"] for row in table.rows] == NAMES
     assert {(row["note"], row["address"]) for row in table.rows} == {(note, "two\nlines")}
+
+
+def test_a_quote_that_is_not_closed_is_reported_with_the_last_line_of_its_cell(tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    lines = [f"{name},{'x' * 20_000}" for name in NAMES]
+    lines[0] = f'{NAMES[0]},"{"x" * 20_000}'
+    path.write_text("\n".join(["name,note", *lines]), encoding="utf-8")
+    with pytest.raises(RlfError, match=r"people\.csv:8: field larger .*\. Look for a quote that is not closed"):
+        read_table(path)
