@@ -121,17 +121,17 @@ def test_a_world_is_imported_as_a_file_that_can_be_shown(run, kind, source, scor
 
 
 @pytest.mark.parametrize(
-    ("kind", "source", "word"),
+    ("kind", "source", "words"),
     [
-        ("mcp", "npx 'server", "quotation"),
-        ("mcp", "", "empty"),
-        ("openenv", "nowhere", "nowhere"),
-        ("python", "no_name", "no_name"),
+        ("mcp", "npx 'server", "no command: No closing quotation."),
+        ("mcp", "", "got an empty SOURCE; expected a url, a file with mcpServers, or a command"),
+        ("openenv", "nowhere", 'SOURCE: got "nowhere"; expected text that matches ^https?://.'),
+        ("python", "no_name", "SOURCE: got 'no_name'; expected `package.module:name`"),
     ],
 )
-def test_a_source_that_is_none_is_refused_in_words(run, kind, source, word):
+def test_a_source_that_is_none_is_refused_in_words(run, kind, source, words):
     done = run("import", kind, source)
-    assert done.exit_code == 2 and "Traceback" not in done.output and word in done.output
+    assert done.exit_code == 2 and words in done.output
 
 
 def test_the_life_of_an_mcp_server_is_found_by_the_names_of_its_tools(run):

@@ -17,6 +17,7 @@ from rlf.core.callables import load_callable
 from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
 from rlf.environments import EnvSpec
+from rlf.spec.reading.sentences import show, wrong_value
 
 _LIFECYCLE: Mapping[str, Sequence[str]] = {
     "reset": ("reset_state", "reset", "load_scenario", "new_episode", "start_episode"),
@@ -57,7 +58,7 @@ def import_world(kind: str, source: str, file: Path, *, force: bool = False) -> 
     try:
         spec = EnvSpec.model_validate(env)
     except ValidationError as error:
-        raise RlfError(f"{source!r}: {error.errors()[0]['msg']}. Name another SOURCE.") from error
+        raise RlfError(f"SOURCE: {wrong_value(show(source), error.errors()[:1], 'SOURCE', None)}") from error
     if complaints := spec.static_complaints() or spec.complaints():
         raise RlfError(f"{source}: {'; '.join(complaints)}.")
     if not spec.tools and not spec.speaks:
@@ -96,9 +97,9 @@ def _scores_of(spec: EnvSpec) -> list[str]:
 
 
 def _python(source: str) -> tuple[dict[str, Any], list[str]]:
-    place, _, name = source.rpartition(":")
+    place, colon, name = source.rpartition(":")
     place = str(Path(place).resolve()) if place.endswith(".py") else place
-    return {"kind": "python", "callable": f"{place}:{name}"}, ["data: rows need the columns that its `reset` takes"]
+    return {"kind": "python", "callable": f"{place}{colon}{name}"}, ["data: rows need the columns that its `reset` takes"]
 
 
 def _mcp(source: str) -> tuple[dict[str, Any], list[str]]:
