@@ -82,7 +82,7 @@ class BuildKind(Kind, ABC):
 
     @abstractmethod
     def open(self, shape: Shape, folder: Path) -> AbstractContextManager[Maker]:
-        """Opens what makes the parts. Raises RlfError.
+        """Opens the maker of the parts. Raises RlfError.
 
         Args:
             folder: where work that is under way is kept, so that it is not done twice.

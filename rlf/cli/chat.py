@@ -152,8 +152,7 @@ class _Terminal:
 
     def talk(self) -> None:
         """Reads lines until /quit, the end of the input, or a second Ctrl-C. Raises KeyboardInterrupt for that."""
-        number = len(self._target.spec.tools)
-        tools = "1 tool" if number == 1 else f"{number} tools"
+        tools = counted(len(self._target.spec.tools), "tool")
         self._screen.line(f"{self._target.name}, {tools}. /help lists the commands, /quit ends.", "dim")
         was_interrupted = False
         while True:

@@ -141,7 +141,7 @@ def _show_parts(parts: Sequence[Part]) -> Table:
 
 
 def _show_sum(report: PlanReport, total_bytes: int) -> Text:
-    count = f"{counted(report.num_gpus, 'GPU')}"
+    count = counted(report.num_gpus, "GPU")
     what = f"{count}, the fullest" if report.gpus else "sum"
     text = Text(f"{what} {size(total_bytes)}, estimated", "bold")
     if report.fit is None:

@@ -191,7 +191,7 @@ class WorldTool(ToolKind):
         return self._pool.spec.source_hash()
 
     async def open(self, limits: Limits) -> ToolRuntime:
-        """Calls into the trajectory's world."""
+        """A runtime whose calls go into the trajectories' worlds."""
         assert self._pool is not None, "a world's tool without its pool"
         return _WorldRuntime(self.name, self._pool)
 

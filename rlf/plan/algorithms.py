@@ -1,4 +1,4 @@
-"""Needs of an estimator, a loss and a reference in the rest of a spec, on any engine."""
+"""The keys that an estimator, a loss and a reference need elsewhere in a spec, on any engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Needs of a judge in the rest of a spec."""
+"""The keys that a judge needs elsewhere in a spec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Needs of a term of kind verify in the tools."""
+"""The tools that a term of kind verify needs."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def plain_table(
 
 
 def label_grid(rows: Iterable[tuple[str, RenderableType]], width: int = 11) -> Table:
-    """Contents with a muted label before each. Args: width: of the labels, in columns."""
+    """Contents with a muted label before each, `width` columns wide."""
     from rich.table import Table
 
     grid = Table.grid(padding=(0, 1, 0, 0), expand=True)

@@ -1,4 +1,4 @@
-"""The way of every event of a run: to recorder, view and trackers, and to the guards that may end it."""
+"""Passes every event of a run on: to recorder, view and trackers, and to the guards that may end it."""
 
 from __future__ import annotations
 

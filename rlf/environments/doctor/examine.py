@@ -195,7 +195,7 @@ async def _check_close(subject: Subject) -> tuple[Sign, str]:
 
 
 class _Unfit(Exception):
-    """A world did something else than what it was asked."""
+    """A world did something other than what it was asked."""
 
 
 async def _ask_world(work: Coroutine[Any, Any, T], limit_s: float, what: str) -> T:

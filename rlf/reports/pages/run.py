@@ -56,7 +56,7 @@ def _make_sheets(report: Report) -> Iterator[Sheet]:
 
 
 def usage_sheets(report: Report) -> Iterator[Sheet]:
-    """What tools, judges and money were used for, in training and evaluations."""
+    """Tables of tools, judges and costs over the whole run."""
     tables = (
         ("tools", "over training and evaluations", TOOL_COLUMNS, tool_rows(report.tools)),
         ("judges", "over training and evaluations", judges.COLUMNS, judges.judge_rows(report.judges)),
