@@ -99,7 +99,8 @@ def _scores_of(spec: EnvSpec) -> list[str]:
 def _python(source: str) -> tuple[dict[str, Any], list[str]]:
     place, colon, name = source.rpartition(":")
     place = str(Path(place).resolve()) if place.endswith(".py") else place
-    return {"kind": "python", "callable": f"{place}{colon}{name}"}, ["data: rows need the columns that its `reset` takes"]
+    notes = ["data: rows need the columns that its `reset` takes"]
+    return {"kind": "python", "callable": f"{place}{colon}{name}"}, notes
 
 
 def _mcp(source: str) -> tuple[dict[str, Any], list[str]]:
