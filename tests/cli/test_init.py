@@ -174,3 +174,13 @@ def test_the_server_of_a_project_reads_passages_with_line_separators_and_blank_l
     passages = tmp_path / "mine" / "data" / "passages.jsonl"
     passages.write_text(json.dumps({"text": text}, ensure_ascii=False) + "\n\n", encoding="utf-8")
     assert runpy.run_path(str(tmp_path / "mine" / "servers" / "passages.py"))["TEXTS"] == [text]
+
+
+def test_the_search_of_a_project_is_ready_before_its_first_call(
+    rlf: Rlf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert rlf("init", "mine").exit_code == 0
+    loaded: list[str] = []
+    monkeypatch.setattr("rlf.builtin.encyclopedia.load_index", lambda: loaded.append("index"))
+    runpy.run_path(str(tmp_path / "mine" / "tools" / "search.py"))
+    assert loaded == ["index"]

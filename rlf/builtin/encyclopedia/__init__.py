@@ -4,6 +4,6 @@ The same functions serve a spec (`callable: "rlf.builtin.encyclopedia:search"`) 
 """
 
 from rlf.builtin.encyclopedia.calculator import calculator
-from rlf.builtin.encyclopedia.search import search, search_disabled, search_shuffled
+from rlf.builtin.encyclopedia.search import load_index, search, search_disabled, search_shuffled
 
-__all__ = ["calculator", "search", "search_disabled", "search_shuffled"]
+__all__ = ["calculator", "load_index", "search", "search_disabled", "search_shuffled"]

@@ -1,6 +1,6 @@
 """Search over the encyclopedia: BM25, the two best passages, and two broken twins for control runs.
 
-The index over the shipped corpus is built at the first call and kept. A query costs a few additions over the
+The index over the shipped corpus is built when it is first needed and kept. A query costs a few additions over the
 postings of its own words.
 """
 
@@ -21,7 +21,16 @@ if TYPE_CHECKING:  # a check imports this function and calls it not
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["NOTHING_FOUND", "Passage", "SearchIndex", "load_corpus", "search", "search_disabled", "search_shuffled"]
+__all__ = [
+    "NOTHING_FOUND",
+    "Passage",
+    "SearchIndex",
+    "load_corpus",
+    "load_index",
+    "search",
+    "search_disabled",
+    "search_shuffled",
+]
 
 T = TypeVar("T")
 
@@ -121,7 +130,8 @@ def load_corpus() -> tuple[Passage, ...]:
 
 
 @_built_once
-def _index() -> SearchIndex:
+def load_index() -> SearchIndex:
+    """The index over every passage."""
     return SearchIndex([passage.text for passage in load_corpus()])
 
 
@@ -158,7 +168,7 @@ def _derange(values: list[str], seed: str) -> list[str]:
 def search(query: str) -> str:
     """Find passages of the encyclopedia: at most two, best first, one a line."""
     corpus = load_corpus()
-    return "\n".join(corpus[position].text for position in _index().top(query)) or NOTHING_FOUND
+    return "\n".join(corpus[position].text for position in load_index().top(query)) or NOTHING_FOUND
 
 
 def search_disabled(query: str) -> str:
@@ -169,4 +179,4 @@ def search_disabled(query: str) -> str:
 def search_shuffled(query: str) -> str:
     """Find the same passages as `search`, each with another entity's value: the control in which the tool lies."""
     texts = _shuffled_texts()
-    return "\n".join(texts[position] for position in _index().top(query)) or NOTHING_FOUND
+    return "\n".join(texts[position] for position in load_index().top(query)) or NOTHING_FOUND
