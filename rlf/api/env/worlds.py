@@ -235,14 +235,15 @@ def page_notices(spec: RunSpec, runs_folder: Path) -> list[Notice]:
     file = _page_file(spec, runs_folder)
     try:
         page = json.loads(file.read_text(encoding="utf-8"))
+        failed = [verdict["name"] for verdict in page["verdicts"] if verdict["sign"] == Sign.FAILED]
+        world, sha256 = page["world"], page["sha256"][:16]
     except FileNotFoundError:
         return []
-    except (OSError, ValueError) as error:
-        return [Notice("warning", f"{file}: the page of the last attack cannot be read: {error}", {})]
-    failed = [verdict["name"] for verdict in page["verdicts"] if verdict["sign"] == Sign.FAILED]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        return [Notice("warning", f"{file}: the page of the last attack cannot be read: {error!r}", {})]
     found = f"fails on {', '.join(failed)}" if failed else "no point failed"
     level: Literal["info", "warning"] = "warning" if failed else "info"
-    words = f"world {page['world']}: attacked, {found}; page {page['sha256'][:16]}"
+    words = f"world {world}: attacked, {found}; page {sha256}"
     return [Notice(level, words, {"world_page": page})]
 
 
