@@ -64,7 +64,9 @@ def _make_alias(
     return Alias(source, tuple(names.split()), tuple(canonical.split()), also, implies, values)
 
 
-_trl, _verl, _openrlhf = (partial(_make_alias, source) for source in Source)
+_trl = partial(_make_alias, Source.TRL)
+_verl = partial(_make_alias, Source.VERL)
+_openrlhf = partial(_make_alias, Source.OPENRLHF)
 ALIASES: tuple[Alias, ...] = (
     _trl("train.num_generations", "rollout.num_generations"),
     _trl("train.temperature", "rollout.temperature"),
