@@ -37,7 +37,7 @@ def _compare_entries(kind: str, left: Mapping[str, object], right: Mapping[str, 
 def _compare_rows(reader: Reader, left: str, right: str, phase: str) -> Iterator[NodeDifference]:
     """Rows of one phase by their task's id, with the beginning of the question."""
     sides = [reader.rows(run_id, phase) for run_id in (left, right)]
-    for task_id in sides[0].keys() | sides[1].keys():
+    for task_id in sorted(sides[0].keys() | sides[1].keys()):
         names = [side.get(task_id, "") for side in sides]
         if names[0] != names[1]:
             question = reader.question(names[0] or names[1])

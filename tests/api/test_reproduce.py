@@ -96,19 +96,22 @@ def test_a_resumed_run_with_played_back_calls_calls_no_tool(tmp_path):
     assert (tmp_path / "search.py.calls").read_text() == calls
 
 
-def test_a_row_of_the_data_that_differs_is_named(tmp_path):
+def test_rows_of_the_data_that_differ_are_named_in_the_order_of_their_ids(tmp_path):
     with open_lineage(tmp_path, create=True) as store:
         for run_id, answer in (("a", "Ada"), ("b", "Bob")):
-            one, other = scored(1), scored(9)
-            task = replace(other.trajectory.task, answer=[answer])
-            changed = replace(other, trajectory=replace(other.trajectory, task=task))
+            played = [scored(1)]
+            for number in range(2, 9):
+                other = scored(number)
+                task = replace(other.trajectory.task, id=f"q{number}", answer=[answer])
+                played.append(replace(other, trajectory=replace(other.trajectory, task=task)))
             with Recorder(store, run_id) as recorder:
                 start_run(store, run_record(run_id))
-                recorder(StepFinished(1, {}, [one, changed], [0.0, 0.0]))
+                recorder(StepFinished(1, {}, played, [0.0] * len(played)))
         reader = Reader(store)
         found = differing(read_graph(reader, "a"), read_graph(reader, "b"))
-        (row,) = explain_differences(reader, "a", "b", found)
-    assert (row.kind, row.name[:17]) == ("row", "train q1 'Who?Who")
+        rows = explain_differences(reader, "a", "b", found)
+    assert [(row.kind, row.name[:8]) for row in rows] == [("row", f"train q{number}") for number in range(2, 9)]
+    assert rows[0].name.startswith("train q2 'Who?Who")
 
 
 def test_one_changed_line_of_a_tool_is_the_only_source_that_differs(tmp_path):
