@@ -154,7 +154,7 @@ def test_a_sweep_from_inside_has_both_engines(inside, tmp_path):
 def test_a_refusal_names_both_ways_to_run_without_gpus(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     environment = rehearsal_environment()
-    with pytest.raises(RlfError, match="the job needs 1 GPUs, and it has 0") as error:
+    with pytest.raises(RlfError, match="the job needs 1 GPU, and it has 0") as error:
         go(tmp_path / "runs", Watch())
     ways = f"`rlf rehearse SPEC` does two small steps of it, `{environment.command} run SPEC` the whole"
     assert f"{ways}, once `rlf rehearse --setup --vllm` has made their environment." in str(error.value)

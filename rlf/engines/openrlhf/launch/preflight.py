@@ -58,7 +58,7 @@ def check_place(place: Place, spec: RunSpec) -> None:
     needed = Layout.of(spec).total_gpus(openrlhf_settings(spec))
     there = int(_run_probe(place, _COUNT)) if place.num_gpus is None else place.num_gpus
     if there < needed:
-        reasons.append(f"the job needs {needed} GPUs, and it has {there}")
+        reasons.append(f"the job needs {needed} GPU{'s' * (needed != 1)}, and it has {there}")
     if packages["openrlhf"] is None and (complaint := find_python_complaint()) is not None:
         reasons.insert(0, f"{complaint}, so use an older one")
     if reasons:
