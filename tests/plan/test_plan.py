@@ -223,6 +223,24 @@ def test_files_that_a_tools_code_reads_are_recorded_and_count_for_the_hash_by_th
     assert first.spec.tools[0].source_hash == same.spec.tools[0].source_hash != other.spec.tools[0].source_hash
 
 
+@pytest.mark.parametrize("of_agent", [False, True])
+def test_a_database_that_a_tool_reads_is_recorded_and_counts_for_the_hash_by_its_content(of_agent, project):
+    sql = "{kind: sql, url: ../specs/shop.sqlite, argument: query}"
+    if of_agent:
+        schema = "{type: object, properties: {query: {type: string}}, required: [query]}"
+        inner = f"{{name: ask, description: Asks., inputSchema: {schema}, target: {sql}}}"
+        model = '{url: "http://127.0.0.1:9/v1", model: m}'
+        sql = f'{{kind: agent, endpoints: [{model}], prompt: "{{{{ query }}}}", tools: [{inner}]}}'
+    tool = TOOL.partition("target:")[0] + f"target: {sql}\n"
+
+    def planned(folder, text):
+        return plan_of(project(folder, {"tools/look.yaml": tool, "specs/shop.sqlite": text}))
+
+    first, same, other = planned("one", "a"), planned("two", "a"), planned("three", "b")
+    assert [file.role for file in first.files if file.path.endswith("shop.sqlite")] == ["data"]
+    assert first.plan_hash == same.plan_hash != other.plan_hash
+
+
 def test_a_tool_without_files_has_the_hash_of_plans_from_before_they_could_be_named(project):
     plan = plan_of(project("none"))
     assert "files" not in canonical(plan.spec, plan.interpolated, plan.files, Path.cwd())["tools"][0]

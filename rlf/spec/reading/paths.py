@@ -26,8 +26,10 @@ from rlf.spec.reading.nodes import KeyPath, Node, edit, edit_leaves, plain
 from rlf.spec.reading.reader import shown_path
 from rlf.spec.reading.sentences import show
 from rlf.tools.declaration import ToolDeclaration
+from rlf.tools.kind import ToolKind
 from rlf.tools.kinds.agent import AgentTool
 from rlf.tools.kinds.mcp import McpTool
+from rlf.tools.kinds.sql import SqlTool
 from rlf.tools.mcp.server import McpServer
 
 DATA_PATHS = (("data", "train", "path"), ("data", "eval", "path"))
@@ -162,12 +164,20 @@ def _absolute_path(node: Node) -> Node:
     return replace(node, value=str(absolute(Path(node.value), node.folder))) if isinstance(node.value, str) else node
 
 
-def declared_files(tools: Sequence[ToolDeclaration], path: KeyPath = ("tools",)) -> Iterator[tuple[KeyPath, str]]:
+def declared_files(tools: Sequence[ToolDeclaration]) -> Iterator[tuple[KeyPath, str]]:
     """Files that tools, an agent's own included, declare to read, each with the key that names it."""
+    for path, tool in _all_tools(tools):
+        yield from (((*path, "files", number), file) for number, file in enumerate(tool.files))
+
+
+def _all_tools(
+    tools: Sequence[ToolDeclaration], path: KeyPath = ("tools",)
+) -> Iterator[tuple[KeyPath, ToolDeclaration]]:
+    """Tools, each agent's own included, with their keys."""
     for index, tool in enumerate(tools):
-        yield from (((*path, index, "files", number), file) for number, file in enumerate(tool.files))
+        yield (*path, index), tool
         if isinstance(tool.target, AgentTool):
-            yield from declared_files(tool.target.tools, (*path, index, "target", "tools"))
+            yield from _all_tools(tool.target.tools, (*path, index, "target", "tools"))
 
 
 def local_inputs(spec: RunSpec) -> list[InputFile]:
@@ -175,23 +185,25 @@ def local_inputs(spec: RunSpec) -> list[InputFile]:
     sources = [spec.data.train, *([spec.data.eval] if spec.data.eval else [])]
     declarations = spec.model_dump(mode="json", include={"tools", "rewards", "env"})
     named = [("code", str(path)) for path in project_code(declarations)]
-    named += [("code", argument) for tool in spec.tools for argument in _server_files(tool)]
+    targets = [tool.target for _, tool in _all_tools(spec.tools)]
+    named += [("code", argument) for target in targets for argument in _server_files(target)]
     named += [("data", path) for source in sources for path in (source.path, *mixture_files(source.path))]
     beside = [getattr(source, key) for source in sources for key, _ in DATA_FILES]
     named += [("data", text) for text in beside if isinstance(text, str)]
     named += [("data", t.sentinels.file) for t in spec.rewards if isinstance(t, JudgeTerm) and t.sentinels is not None]
     named += [("data", file) for _, file in (*declared_files(spec.tools), *env_files(spec.env))]
+    named += [("data", str(target.file)) for target in targets if isinstance(target, SqlTool) and target.file]
     named += [("model", spec.model.path)]
     local = [(role, Path(path)) for role, path in dict.fromkeys(named) if is_local(path)]
     hashes = [(role, path, identity(path)) for role, path in local]
     return [InputFile(role, shown_path(path), sha256) for role, path, sha256 in hashes if sha256 is not None]
 
 
-def _server_files(tool: ToolDeclaration) -> list[str]:
+def _server_files(target: ToolKind) -> list[str]:
     """Files that the command of a tool's MCP server names: its code, as a rule."""
-    if not isinstance(tool.target, McpTool):
+    if not isinstance(target, McpTool):
         return []
-    return [argument for argument in tool.target.server.args if is_local(argument) and Path(argument).is_file()]
+    return [argument for argument in target.server.args if is_local(argument) and Path(argument).is_file()]
 
 
 def is_local(path: str) -> bool:

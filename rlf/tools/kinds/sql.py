@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import sqlite3
 from collections.abc import Awaitable, Callable, Mapping
@@ -44,7 +45,7 @@ def _resolve_url(url: str, info: ValidationInfo) -> str:
         except RlfError as fault:
             raise wrong_value(str(fault)) from fault
     folder: Path | None = (info.context or {}).get("folder")
-    return str((folder or Path()) / place)
+    return os.path.normpath((folder or Path()) / place)  # as files of a spec are named, so that hashes find it
 
 
 class SqlTool(ToolKind):

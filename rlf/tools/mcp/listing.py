@@ -85,7 +85,7 @@ def fresh_listing(server: McpServer) -> Listing:
 def _check_listing(server: McpServer, listing: Listing | ToolFailure) -> Listing:
     if isinstance(listing, ToolFailure):
         fix = "Run the command by hand" if server.command else "Check the address and that the server runs"
-        raise RlfError(f"{listing.text}. {fix}; `start_timeout_s` is how long rlf waits.")
+        raise RlfError(f"{listing.text.rstrip('.')}. {fix}; `start_timeout_s` is how long rlf waits.")
     return listing
 
 
