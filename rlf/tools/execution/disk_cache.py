@@ -41,7 +41,7 @@ class DiskCache:
     def __init__(self, path: Path | None = None) -> None:
         """Takes the file, by default `tool_results.db` among rlf's caches; nothing is opened before it is used."""
         self._path = path
-        self._thread = ThreadPoolExecutor(1, "rlf-tool-cache")
+        self._thread: ThreadPoolExecutor | None = None
         self._database: sqlite3.Connection | None = None
         self._is_closed = False
 
@@ -63,6 +63,8 @@ class DiskCache:
     async def close(self) -> None:
         """Closes the file and ends the thread, off the loop: another process may keep a write waiting."""
         self._is_closed = True
+        if self._thread is None:
+            return
         closing = asyncio.get_running_loop().run_in_executor(self._thread, self._close_database)
         self._thread.shutdown(wait=False)
         await asyncio.shield(closing)
@@ -74,6 +76,7 @@ class DiskCache:
     async def _on_thread(self, work: Callable[[], T]) -> T | None:
         if self._is_closed:
             return None
+        self._thread = self._thread or ThreadPoolExecutor(1, "rlf-tool-cache")
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except (sqlite3.Error, OSError) as fault:
