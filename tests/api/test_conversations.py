@@ -25,6 +25,7 @@ from rlf.core import RlfError
 from rlf.endpoints import Completion
 from rlf.endpoints.pool import EndpointPool
 from rlf.endpoints.usage import Usage
+from rlf.engines.local.host import PolicyHost
 
 from ..processes import Process, call_rlf
 from ..serving.served import serving_model
@@ -157,7 +158,15 @@ def test_a_model_behind_a_server_keeps_the_conversation(tmp_path):
     )
 
 
-def test_what_a_model_behind_a_server_says_is_shown_as_it_comes():
+def test_what_a_model_behind_a_server_says_is_shown_as_it_comes(monkeypatch):
+    decode = PolicyHost._decode
+
+    def decode_slowly(self, joining):
+        # Each token has to be on its way before the next: the server sends together what came meanwhile.
+        time.sleep(0.1)
+        return decode(self, joining)
+
+    monkeypatch.setattr(PolicyHost, "_decode", decode_slowly)
     with serving_a_model() as url, talking(None, endpoint=endpoint_of(url, "tiny"), greedy=True) as (session, _, shown):
         session.conversation.system = "Say"
         trajectory = session.run(session.conversation.say("On which river does Lomtol lie?"))
