@@ -6,6 +6,7 @@ the threshold; each drift begins after 150 sentinels.
 
 from __future__ import annotations
 
+import argparse
 import math
 import random
 from statistics import fmean, median
@@ -37,6 +38,7 @@ def add(charts: Charts, draw: random.Random, judge: Judge, spread: float) -> boo
 
 def main() -> None:
     """Prints both tables."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     print("a judge as tolerated: sentinels between false alarms (stated: 5000)")
     for spread in (0.0, 0.1, 0.2, 0.25):
         charts, draw = Charts(0.1, 0.3, 5000, None), random.Random(1)

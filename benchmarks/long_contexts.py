@@ -7,6 +7,7 @@ A random model of the built-in one's shape; each length, with and without recomp
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import resource
 import subprocess
@@ -75,10 +76,14 @@ def peak_bytes():
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--one"]:
-        measure(int(sys.argv[2]), sys.argv[3] == "yes")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tokens", nargs="*", type=int, default=LENGTHS, help="lengths of a trajectory")
+    parser.add_argument("--one", nargs=2, metavar=("TOKENS", "RECOMPUTED"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        measure(int(options.one[0]), options.one[1] == "yes")
     else:
         print(" tokens recomputed  sample s  bytes/token  update s  bytes/token")
-        for num_tokens in map(int, sys.argv[1:] or LENGTHS):
+        for num_tokens in options.tokens:
             for checkpointed in ("no", "yes"):
                 subprocess.run([sys.executable, Path(__file__), "--one", str(num_tokens), checkpointed], check=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import statistics
 import sys
@@ -97,6 +98,7 @@ async def http() -> list[tuple[float, float]]:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     failed = []
     for name, run in (("stdio", stdio), ("http", http)):
         pairs = asyncio.run(run())

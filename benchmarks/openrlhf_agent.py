@@ -11,6 +11,7 @@ trajectories alternate in one process; the figures are medians, of CPU time and 
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import functools
 import importlib
@@ -161,6 +162,9 @@ async def measure(num_batches: int, folder: Path, *, slow: bool) -> None:
 
 
 if __name__ == "__main__":
-    numbers = [int(word) for word in sys.argv[1:] if word.isdecimal()]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("batches", nargs="?", type=int, default=15)
+    parser.add_argument("--slow", action="store_true", help="results of the tool are waited for")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        asyncio.run(measure(numbers[0] if numbers else 15, Path(name), slow="--slow" in sys.argv))
+        asyncio.run(measure(options.batches, Path(name), slow=options.slow))

@@ -7,6 +7,7 @@ installed, newest first, until one can; 2.5 GB each. Meant to run every night.
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -104,8 +105,13 @@ def rehearse(rlf: list[str], overrides: list[str]) -> tuple[bool, str]:
 
 
 def main() -> None:
-    latest = "--latest" in sys.argv
-    modes = [word for word in sys.argv[1:] if word != "--latest"] or [*MODES, PICTURES]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("modes", nargs="*", metavar="MODE", help=f"of {', '.join([*MODES, PICTURES])}")
+    parser.add_argument("--latest", action="store_true", help="with the newest vLLM that can be imported")
+    options = parser.parse_args()
+    modes, latest = options.modes or [*MODES, PICTURES], options.latest
+    if unknown := set(modes) - {*MODES, PICTURES}:
+        parser.error(f"no mode {', '.join(sorted(unknown))}; modes are {', '.join([*MODES, PICTURES])}")
     rlf = newest_importable() if latest else [sys.executable, "-m", "rlf"]
     all_passed = True
     print(f"{'job':<20}{'sampler':<10}{'':<8}{'seconds':>7}  stages")

@@ -5,6 +5,7 @@ before; a session's cell over `exec` of the same text; and a plain `python -c` s
 Run it as an ordinary user for the figures that the documents give.
 """
 
+import argparse
 import asyncio
 import getpass
 import statistics
@@ -75,6 +76,7 @@ def plain():
 
 
 async def main():
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     print(f"as {getpass.getuser()}, Python {sys.version.split()[0]}")
     plain_s = plain()
     show("plain python -c, one at a time", 1 / plain_s, plain_s, plain_s)

@@ -1,11 +1,11 @@
-"""The search server's index over generated passages, 200,000 or as many as the first argument says."""
+"""The search server's index over generated passages."""
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import random
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -30,7 +30,9 @@ def passages(count: int) -> Iterator[bytes]:
 
 
 def main() -> None:
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("passages", nargs="?", type=int, default=200_000)
+    count = parser.parse_args().passages
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "corpus.jsonl"
         with file.open("wb") as out:

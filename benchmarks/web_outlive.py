@@ -6,6 +6,7 @@ numbers of the same run started from Python. Needs `make .venv/browser/ready`.
 
 from __future__ import annotations
 
+import argparse
 import re
 import shutil
 import subprocess
@@ -26,6 +27,7 @@ _PATIENCE_S = 300
 
 def main() -> None:
     """Starts, kills, waits and compares."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     sys.path += map(str, _BROWSER.glob("lib/python3.*/site-packages"))
     from playwright.sync_api import sync_playwright  # type: ignore[import-not-found]  # of .venv/browser
 

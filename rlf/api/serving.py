@@ -49,7 +49,8 @@ def stopping(stop: Callable[[], None]) -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             loop.remove_signal_handler(number)
-            signal.signal(number, handler)
+            if handler is not None:  # None: it was set outside Python, which cannot set it back
+                signal.signal(number, handler)
 
 
 def url_of(listener: socket.socket) -> str:

@@ -75,6 +75,8 @@ def load_callable(name: str) -> Callable[..., Any]:
 
 
 def _load_module(place: str, name: str) -> ModuleType:
+    if not place.endswith(".py") and not re.fullmatch(_DOTTED, place):
+        raise RlfError(f"cannot import {name!r}: expected `package.module`, or a file that ends in `.py`.")
     if place.partition(".")[0] != "rlf":
         about_to_run(f"import {_show_place(place)}")
         extend_path()

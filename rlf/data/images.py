@@ -34,8 +34,8 @@ def with_images(messages: Sequence[Message], cell: Any, folder: Path) -> tuple[M
         return tuple(messages)
     if marks != len(references):
         raise ValueError(
-            f"the row has {len(references)} images and {marks} {IMAGE_MARK} in user messages; expected one for "
-            f"each. Write {IMAGE_MARK} where an image belongs, e.g. by `template: '{IMAGE_MARK}{{{{ question }}}}'`."
+            f"images of the row: {len(references)}, {IMAGE_MARK} in its user messages: {marks}; expected as many of "
+            f"both. Write {IMAGE_MARK} where an image belongs, e.g. by `template: '{IMAGE_MARK}{{{{ question }}}}'`."
         )
     left = iter(references)
     return tuple(

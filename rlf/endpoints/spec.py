@@ -7,12 +7,11 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
-from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
 from rlf.core import RlfError
-from rlf.core.models import StrictModel, wrong_value
+from rlf.core.models import StrictModel, check_host, wrong_value
 from rlf.core.redact import SECRET_NAME
 from rlf.endpoints.credentials import describe_credentials
 from rlf.endpoints.usage import Reported, Usage
@@ -20,16 +19,6 @@ from rlf.endpoints.usage import Reported, Usage
 _URL = re.compile(r"https?://[^/\s]+(/\S*)?")
 # `user:password@` of an address, which logs and messages must not show.
 _USER = re.compile(r"//[^/@]*@")
-
-
-def check_host(url: str) -> None:
-    """Raises ValueError for a URL without a host, or with a host or port that cannot exist."""
-    parts = urlsplit(url)
-    if not parts.hostname:
-        raise ValueError("it names no host")
-    parts.hostname.encode("idna")
-    if parts.port == 0:
-        raise ValueError("a port is at least 1")
 
 
 class Redirects(StrEnum):

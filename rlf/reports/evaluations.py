@@ -236,12 +236,12 @@ def evaluations_view(report: EvaluationReport) -> Group:
     run_ids = list(dict.fromkeys(row.run_id for row in report.rows))
     letters = dict(zip(run_ids, letters_for(len(run_ids)), strict=True)) if len(run_ids) > 1 else {}
     parts: list[Table | Text] = [*_show_legend(report.rows, letters)]
-    label = {"": [letters[row.run_id] for row in report.rows]} if letters else {}
-    label["mode"] = [row.mode for row in report.rows]
+    label = [("", [letters[row.run_id] for row in report.rows])] if letters else []
+    label.append(("mode", [row.mode for row in report.rows]))
     for list_columns in (_list_figures, _list_kinds, _list_solves, _list_terms):
         if columns := list_columns(report.rows):
-            table = label | columns
-            parts += [Text(), plain_table(tuple(table), zip(*table.values(), strict=True), left=("", "mode"))]
+            names, values = zip(*label, *columns.items(), strict=True)
+            parts += [Text(), plain_table(names, zip(*values, strict=True), left=("", "mode"))]
     lines = [*_failure_lines(report.rows), *map(_repeat_line, report.repeats)]
     return Group(*parts, *([Text()] if lines else []), *map(Text, lines))
 

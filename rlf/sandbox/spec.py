@@ -8,7 +8,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from rlf.core.models import StrictModel, wrong_value
+from rlf.core.models import StrictModel, WebAddress, wrong_value
 
 
 class Level(StrEnum):
@@ -79,7 +79,7 @@ class SandboxSpec(StrictModel):
     """How calls are contained."""
 
     level: LevelChoice = LevelChoice.AUTO
-    url: str | None = Field(default=None, pattern=r"^https?://")
+    url: WebAddress | None = None
     """Address of the HTTP sandbox, for level `remote` alone: `/run_code` is added."""
     allow_unsafe: bool = False
     """Whether code may run at level `process`, which does not hold code that means harm."""

@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from rlf.core import RlfError
-from rlf.core.callables import load_callable
+from rlf.core.callables import load_callable, load_module
 from rlf.core.definitions import find_definition
 from rlf.tools.python.inference import describe_function
 
@@ -80,3 +80,8 @@ def test_a_name_that_is_not_there_is_a_fault(module, tmp_path):
         find_definition(f"{tmp_path}/broken.py:f")
     (tmp_path / "made.py").write_text("globals()['f'] = print\n")
     assert find_definition(f"{tmp_path}/made.py:f") is None
+
+
+def test_a_folder_is_no_module():
+    with pytest.raises(RlfError, match=r"cannot import '\.\./tools': expected `package.module`, or a file"):
+        load_module("../tools")

@@ -83,8 +83,8 @@ def test_a_hugging_face_dataset_gives_the_files_of_its_image_columns(tmp_path):
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ({"prompt": "What?", "images": "a.png"}, "1 images and 0 <image>"),
-        ({"prompt": "<image><image>", "images": ["a.png"]}, "1 images and 2 <image>"),
+        ({"prompt": "What?", "images": "a.png"}, "images of the row: 1, <image> in its user messages: 0"),
+        ({"prompt": "<image><image>", "images": ["a.png"]}, "images of the row: 1, <image> in its user messages: 2"),
         ({"prompt": "<image>", "images": "b.png"}, "b.png: the image cannot be read: No such file"),
         ({"prompt": "<image>", "images": "rows.jsonl"}, "rows.jsonl is not a PNG, JPEG, GIF or WebP file"),
         ({"prompt": "<image>", "images": "https://example.com/a.png"}, "could not be repeated"),

@@ -37,3 +37,9 @@ def test_the_27th_target_has_a_name_of_its_own():
     lines = shown(*(replace(row(), run_id=f"run-{n}", target=f"t{n}") for n in range(27))).splitlines()
     assert any(line.startswith("AA  t26 ") for line in lines), "the legend"
     assert any(line.startswith("AA  greedy ") for line in lines), "the table"
+
+
+def test_a_term_with_the_name_of_a_column_has_a_column_of_its_own():
+    page = shown(replace(row(), terms={"mode": 0.25, "other": 1.0}))
+    header, values = [line.split() for line in page.splitlines()][-2:]
+    assert (header, values) == (["mode", "mode", "other"], ["greedy", "0.250", "1.000"])

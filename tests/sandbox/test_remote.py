@@ -101,3 +101,9 @@ def test_a_service_that_is_not_there_is_infrastructures_fault():
 def test_url_and_level_remote_go_together(keys):
     with pytest.raises(ValueError, match="go together"):
         SandboxSpec.model_validate(keys)
+
+
+@pytest.mark.parametrize("url", ["http://", "http:///run", "http://host:0", "http://host:66000", "ftp://host"])
+def test_an_address_that_cannot_exist_is_refused_before_any_call(url):
+    with pytest.raises(ValueError, match="url"):
+        SandboxSpec.model_validate({"level": "remote", "url": url})

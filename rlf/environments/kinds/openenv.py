@@ -9,11 +9,10 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field
-
 from rlf.core import RlfError
 from rlf.core.foreign import about_to_run
 from rlf.core.hashing import hash_json
+from rlf.core.models import WebAddress
 from rlf.environments.filling import fill
 from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.world import Step, World
@@ -38,7 +37,7 @@ class OpenEnvEnv(EnvSpec):
     """
 
     kind: Literal["openenv"] = "openenv"
-    url: str = Field(pattern=r"^https?://")
+    url: WebAddress
     """Where the server answers, without a path such as `/step`."""
     tool: str = "step"
     """The action's name as a tool."""

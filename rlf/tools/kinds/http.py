@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from rlf.core.hashing import hash_json
-from rlf.core.models import wrong_value
+from rlf.core.models import check_host, wrong_value
 from rlf.core.redact import SECRET_HEADER, is_secret_name, secret_parameters
-from rlf.endpoints.spec import Redirects, check_host
+from rlf.endpoints.spec import Redirects
 from rlf.endpoints.template import FilledValue, Template, TemplateFault, TemplateText
 from rlf.tools.http.batcher import BatchSpec
 from rlf.tools.http.encoding import BodyFormat, Encoding
