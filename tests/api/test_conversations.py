@@ -26,6 +26,7 @@ from rlf.endpoints import Completion
 from rlf.endpoints.pool import EndpointPool
 from rlf.endpoints.usage import Usage
 from rlf.engines.local.host import PolicyHost
+from rlf.serving.generation import _Choice as Choice
 
 from ..processes import Process, call_rlf
 from ..serving.served import serving_model
@@ -159,14 +160,21 @@ def test_a_model_behind_a_server_keeps_the_conversation(tmp_path):
 
 
 def test_what_a_model_behind_a_server_says_is_shown_as_it_comes(monkeypatch):
-    decode = PolicyHost._decode
+    # The server sends together what came meanwhile, so the next token waits until the last one is on its way.
+    decode, take, taken = PolicyHost._decode, Choice.take, threading.Event()
 
-    def decode_slowly(self, joining):
-        # Each token has to be on its way before the next: the server sends together what came meanwhile.
-        time.sleep(0.1)
+    def decode_what_follows(self, joining):
+        taken.wait(10)
+        taken.clear()
         return decode(self, joining)
 
-    monkeypatch.setattr(PolicyHost, "_decode", decode_slowly)
+    def take_and_tell(self):
+        yield from take(self)
+        taken.set()
+
+    monkeypatch.setattr(PolicyHost, "_decode", decode_what_follows)
+    monkeypatch.setattr(Choice, "take", take_and_tell)
+    taken.set()
     with serving_a_model() as url, talking(None, endpoint=endpoint_of(url, "tiny"), greedy=True) as (session, _, shown):
         session.conversation.system = "Say"
         trajectory = session.run(session.conversation.say("On which river does Lomtol lie?"))

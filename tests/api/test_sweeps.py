@@ -5,6 +5,7 @@ import signal
 import pytest
 
 from rlf.api.lineage import open_lineage
+from rlf.api.running import provenance
 from rlf.api.running.sweeps import Watcher, is_sweep, resume_sweep, run_sweep
 from rlf.api.specs.plans import check_members
 from rlf.core import RlfError, SpecError
@@ -80,7 +81,14 @@ def test_two_members_that_are_the_same_run_are_refused(spec, tmp_path):
         start(spec, tmp_path, [("seed=0",), ("seed=00",)])
 
 
-def test_a_member_that_fails_stops_no_other_and_is_resumed(spec, tmp_path):
+def from_an_edited_checkout(monkeypatch):
+    """Has rlf run from a checkout that differs from its commit."""
+    answers = {"rev-parse": "0" * 12, "status": " M rlf/x.py", "diff": "+edited"}
+    monkeypatch.setattr(provenance, "_run_git", lambda command, *_: answers[command])
+
+
+def test_a_member_that_fails_stops_no_other_and_is_resumed(spec, tmp_path, monkeypatch):
+    from_an_edited_checkout(monkeypatch)
     failing = [True]
 
     def fail(event):

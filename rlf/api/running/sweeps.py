@@ -16,7 +16,7 @@ from typing import Any
 from rlf.api.lineage import check_runs_folder, open_lineage, open_reader
 from rlf.api.running.changes import accept, as_they_are, find_changes, refuse_changes
 from rlf.api.running.drive import RunOutcome, View
-from rlf.api.running.provenance import hide_secrets, made_here
+from rlf.api.running.provenance import code_patch, hide_secrets, made_here
 from rlf.api.running.restoring import Places, restore_plan, source_texts
 from rlf.api.running.start import Parent, resume, start
 from rlf.api.specs.plans import Placed, check_members
@@ -112,7 +112,7 @@ def run_sweep(
     with open_lineage(runs_folder, create=True, url=plans[0].spec.lineage.url) as store:
         hide_secrets(store, plans)
         record = _make_record(plans, members, base, runs_folder, command, store)
-        start_run(store, record, texts=source_texts(record.files, Places.of(record, store)))
+        start_run(store, record, code_patch(), source_texts(record.files, Places.of(record, store)))
 
         def work(member: Member) -> RunOutcome:
             return start(
