@@ -176,9 +176,7 @@ def test_every_tab_sees_a_run_that_began_and_its_steps_by_one_stream(visit, proj
             for event in events(num_steps=2, eval_every=2, num_questions=3):
                 recorder(event)
     for page in pages:
-        row = page.locator(f"tr[id='{record.id}']")
-        row.wait_for()
-        assert "2" in row.locator("[data-label=step]").inner_text()
+        page.locator(f"tr[id='{record.id}'] [data-label=step]", has_text="2").wait_for()
 
 
 def test_a_list_is_live_though_an_answer_failed_and_a_stream_was_refused_and_one_died(visit, project):
