@@ -1,8 +1,10 @@
 """What a run was made of beside its files: tokenizer and chat template of the model, and the packages it ran with."""
 
 import shutil
+import subprocess
 
-from rlf.api.running.provenance import model_files, packages
+from rlf.api.running import provenance
+from rlf.api.running.provenance import code_patch, code_version, model_files, packages
 from rlf.api.specs.plans import check_spec
 from rlf.builtin.names import builtin_path
 
@@ -35,3 +37,25 @@ def test_a_fetched_model_is_a_node_although_no_file_of_it_is_named(small, tmp_pa
 
 def test_the_packages_of_a_run_name_those_that_decide_its_numbers():
     assert {"rlf", "torch", "tokenizers", "jsonschema-rs", "math-verify", "jinja2"} <= packages().keys()
+
+
+def test_the_patch_of_an_edited_checkout_has_files_that_are_in_no_commit(tmp_path, monkeypatch):
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    source = tmp_path / "rlf"
+    source.mkdir()
+    (source / "old.py").write_text("x = 1\n")
+    for command in (["init", "-q"], ["add", "rlf"], ["commit", "-qm", "First"]):
+        subprocess.run([*git, *command], check=True)
+    monkeypatch.setattr(provenance, "_checkout", lambda: tmp_path)
+    assert code_patch() is None and not code_version().endswith("+dirty")
+    (source / "new.py").write_text("y = 1\n")
+    assert code_version().endswith("+dirty")
+    first = code_patch()
+    assert first is not None and "+++ b/rlf/new.py\n@@ -0,0 +1,1 @@\n+y = 1" in first
+    (source / "new.py").write_text("y = 2\n")
+    assert code_patch() not in (None, first)
+    (source / "old.py").write_text("x = 2\n")
+    both = code_patch()
+    subprocess.run([*git, "stash", "-qu"], check=True)
+    subprocess.run([*git, "apply", "-"], input=f"{both}\n", text=True, check=True)
+    assert (source / "old.py").read_text() == "x = 2\n" and (source / "new.py").read_text() == "y = 2\n"

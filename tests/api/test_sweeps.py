@@ -83,7 +83,7 @@ def test_two_members_that_are_the_same_run_are_refused(spec, tmp_path):
 
 def from_an_edited_checkout(monkeypatch):
     """Has rlf run from a checkout that differs from its commit."""
-    answers = {"rev-parse": "0" * 12, "status": " M rlf/x.py", "diff": "+edited"}
+    answers = {"rev-parse": "0" * 12, "status": " M rlf/x.py", "diff": "+edited", "ls-files": ""}
     monkeypatch.setattr(provenance, "_run_git", lambda command, *_: answers[command])
 
 

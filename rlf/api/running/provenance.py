@@ -164,8 +164,16 @@ def same_code(old: str, new: str) -> bool:
 
 def code_patch() -> str | None:
     """The difference of rlf's code from its commit, as a patch; None without one or without a checkout."""
-    patch = _run_git("diff", "HEAD", "--", "rlf")
-    return patch[:_MAX_PATCH_CHARS] if patch else None
+    changed = _run_git("diff", "HEAD", "--", "rlf")
+    new = _run_git("ls-files", "-z", "--others", "--exclude-standard", "--", "rlf") or ""
+    parts = [changed, *(_as_new_file(name) for name in new.split("\0") if (_checkout() / name).is_file())]
+    return "\n".join(part for part in parts if part)[:_MAX_PATCH_CHARS] or None
+
+
+def _as_new_file(name: str) -> str:
+    """The patch that adds a file that is in no commit yet."""
+    lines = (_checkout() / name).read_text(encoding="utf-8", errors="replace").splitlines()
+    return "\n".join(["--- /dev/null", f"+++ b/{name}", f"@@ -0,0 +1,{len(lines)} @@", *(f"+{line}" for line in lines)])
 
 
 def packages() -> dict[str, str]:
@@ -195,11 +203,15 @@ def _describe_host(device: str, threads: int) -> dict[str, Any]:
 
 def _run_git(*arguments: str) -> str | None:
     """Git's output about rlf's checkout; None where rlf does not run from one, or git fails."""
-    folder = Path(rlf.__file__).resolve().parents[1]
+    folder = _checkout()
     if not (folder / ".git").exists():
         return None
     command = ["git", "-C", str(folder), *arguments]
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip("\n")
     except (OSError, subprocess.SubprocessError):
         return None
+
+
+def _checkout() -> Path:
+    return Path(rlf.__file__).resolve().parents[1]
