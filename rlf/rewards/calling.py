@@ -94,13 +94,22 @@ class OwnFunction:
 
 
 def _run_on_thread(call: Callable[[], Any], loop: asyncio.AbstractEventLoop, over: asyncio.Future[_Result]) -> None:
-    """Calls on this thread and ends the future on its loop; a loop that is gone has nobody waiting."""
-    result: _Result
+    """Calls on this thread and ends the future on its loop, also where it is told to stop once the call is over."""
     try:
-        result = (call(), None)
+        _report(loop, over, _result_of(call))
+    except SystemExit as stopped:  # raised once, at any step of this thread
+        _report(loop, over, (None, stopped))
+
+
+def _result_of(call: Callable[[], Any]) -> _Result:
+    try:
+        return call(), None
     except BaseException as error:  # noqa: BLE001 - a thread outlives SystemExit; raised where it is waited for
-        result = (None, error)
-    with suppress(RuntimeError):
+        return None, error
+
+
+def _report(loop: asyncio.AbstractEventLoop, over: asyncio.Future[_Result], result: _Result) -> None:
+    with suppress(RuntimeError):  # a loop that is gone has nobody waiting
         loop.call_soon_threadsafe(_end_future, over, result)
 
 

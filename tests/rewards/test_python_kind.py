@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from rlf.core import RlfError
 from rlf.rewards import Term, TrajectoryFacts
-from rlf.rewards.calling import OwnFunction, _stop_thread
+from rlf.rewards.calling import OwnFunction, _run_on_thread, _stop_thread
 from rlf.types import Scored, ScoreState
 
 from .scoring import score, score_with
@@ -73,6 +74,12 @@ async def leaves(trajectory):
 
 def endless(trajectory, began):
     began.append(threading.current_thread())
+    while True:
+        pass
+
+def held(trajectory, began, gate):
+    began.append(threading.current_thread())
+    gate.acquire()
     while True:
         pass
 
@@ -194,20 +201,42 @@ def test_an_async_function_that_exits_ends_neither_the_loop_nor_the_run(own: Any
     assert (scored.scores[0].state, scored.scores[0].reason) == (ScoreState.FAULT, "SystemExit: 3 (own.py:43)")
 
 
-def test_a_call_that_nobody_waits_for_any_more_is_stopped_and_counted(own: Any) -> None:
-    async def cancel_one() -> int:
-        function = OwnFunction(own("endless").callable, 60)
-        calling = asyncio.create_task(function(None, began := list[threading.Thread]()))
-        while not began:  # noqa: ASYNC110 - a thread appends
-            await asyncio.sleep(0.01)
-        calling.cancel()
-        await asyncio.wait((calling,))
-        hung = function._num_hung
-        await asyncio.to_thread(began[0].join, 30)
-        await asyncio.sleep(0)
-        return hung - function._num_hung
+async def _until(holds: Callable[[], bool]) -> None:
+    while not holds():  # noqa: ASYNC110 - the loop itself is what goes on
+        await asyncio.sleep(0.01)
 
-    assert asyncio.run(cancel_one()) == 1
+
+def test_a_call_that_nobody_waits_for_any_more_is_stopped_and_counted(own: Any) -> None:
+    async def cancel_one() -> None:
+        function, gate = OwnFunction(own("held").callable, 60), threading.Lock()
+        with gate:
+            calling = asyncio.create_task(function(None, began := list[threading.Thread](), gate))
+            while not began:  # noqa: ASYNC110 - a thread appends
+                await asyncio.sleep(0.01)
+            calling.cancel()
+            await asyncio.wait((calling,))
+            assert function._num_hung == 1
+        await asyncio.to_thread(began[0].join, 30)
+        assert not began[0].is_alive()
+        await asyncio.wait_for(_until(lambda: function._num_hung == 0), 30)
+
+    asyncio.run(cancel_one())
+
+
+def test_a_thread_that_is_stopped_while_it_reports_reports_all_the_same() -> None:
+    class Loop:
+        is_stopped, reported = False, 0
+
+        def call_soon_threadsafe(self, *_: object) -> None:
+            if not self.is_stopped:
+                self.is_stopped = True
+                raise SystemExit
+            self.reported += 1
+
+    loop: Any = Loop()
+    over: Any = None
+    _run_on_thread(lambda: 1.0, loop, over)
+    assert loop.reported == 1
 
 
 def test_a_thread_that_has_ended_is_not_stopped_since_its_id_may_be_anothers() -> None:
