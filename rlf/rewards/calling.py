@@ -94,7 +94,7 @@ class OwnFunction:
 
 
 def _run_on_thread(call: Callable[[], Any], loop: asyncio.AbstractEventLoop, over: asyncio.Future[_Result]) -> None:
-    """Calls on this thread and ends the future on its loop, also where it is told to stop once the call is over."""
+    """Calls on this thread and ends the future on its loop, even where it is stopped after the call is over."""
     try:
         _report(loop, over, _result_of(call))
     except SystemExit as stopped:  # raised once, at any step of this thread
