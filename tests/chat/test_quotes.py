@@ -90,6 +90,14 @@ def test_a_spec_can_name_the_tag_of_thinking(name):
 
 
 @pytest.mark.parametrize("name", NAMED)
+def test_a_call_before_named_thinking_is_run(name):
+    chat = stand_in(name, [SEARCH])
+    chat.name_thinking("thinking")
+    parsed = chat.parse(f"{chat.write_call(CALL)}\n<thinking>so</thinking>\n", truncated=False)
+    assert (parsed.calls, parsed.thinking) == ((CALL,), "so")
+
+
+@pytest.mark.parametrize("name", NAMED)
 def test_named_thinking_that_never_ends_runs_nothing(name):
     chat = stand_in(name, [SEARCH])
     chat.name_thinking("thinking")

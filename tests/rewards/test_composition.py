@@ -177,6 +177,12 @@ def test_a_turn_term_counts_its_mean_over_the_turns_it_speaks_of() -> None:
     assert scored.turn_rewards == (pytest.approx(2.0), pytest.approx(1.0), 0.0)
 
 
+def test_a_turn_term_that_has_no_values_cannot_be_scored() -> None:
+    object.__setattr__(TWO_TURNS.task, "columns", {"value": None})
+    (said,) = score(TWO_TURNS, term("own", callable="functions.py:value", stage="turn")).scores
+    assert (said.state, said.value, said.turn_values) == (ScoreState.UNSCORABLE, None, None)
+
+
 def test_scale_and_clip_are_of_each_turns_value() -> None:
     scored = score(TWO_TURNS, term("no_repeat", stage="turn", scale=4, clip=[0.5, 3]))
     assert scored.scores[0].turn_values == (3.0, 0.5, None)

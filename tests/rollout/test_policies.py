@@ -152,6 +152,15 @@ def test_a_script_that_ends_too_early_says_so(played):
         played(GOOD + STOP)
 
 
+def test_an_observation_that_leaves_no_room_for_a_turn_is_left_out(played):
+    whole, _ = played(GOOD + STOP, ANSWER)
+    end = whole.turns[0].observation_end
+    within, _ = played(GOOD + STOP, ANSWER, max_total_tokens=end + 1)
+    assert within.turns[0].observation_end == end and len(within.tokens) == end + 1
+    over, _ = played(GOOD + STOP, ANSWER, max_total_tokens=end)
+    assert (over.stop, len(over.tokens)) == (StopReason.LENGTH, whole.turns[0].end)
+
+
 def test_a_scripted_policy_keeps_to_the_budget(played):
     trajectory, _ = played("a b c d e f g" + STOP, max_new_tokens=3)
     assert trajectory.stop is StopReason.LENGTH and trajectory.num_sampled == 3
