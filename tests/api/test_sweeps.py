@@ -6,6 +6,7 @@ import pytest
 
 from rlf.api.lineage import open_lineage
 from rlf.api.running import provenance
+from rlf.api.running.changes import InputsChanged
 from rlf.api.running.sweeps import Watcher, is_sweep, resume_sweep, run_sweep
 from rlf.api.specs.plans import check_members
 from rlf.core import RlfError, SpecError
@@ -81,9 +82,9 @@ def test_two_members_that_are_the_same_run_are_refused(spec, tmp_path):
         start(spec, tmp_path, [("seed=0",), ("seed=00",)])
 
 
-def from_an_edited_checkout(monkeypatch):
+def from_an_edited_checkout(monkeypatch, patch="+edited"):
     """Has rlf run from a checkout that differs from its commit."""
-    answers = {"rev-parse": "0" * 12, "status": " M rlf/x.py", "diff": "+edited", "ls-files": ""}
+    answers = {"rev-parse": "0" * 12, "status": " M rlf/x.py", "diff": patch, "ls-files": ""}
     monkeypatch.setattr(provenance, "_run_git", lambda command, *_: answers[command])
 
 
@@ -104,6 +105,10 @@ def test_a_member_that_fails_stops_no_other_and_is_resumed(spec, tmp_path, monke
     assert [run.status for run in runs_of(tmp_path)] == [RunStatus.FINISHED, RunStatus.FAILED, RunStatus.FAILED]
     assert runs_of(tmp_path)[-1].error == "1 of 2 runs failed"
     again = Watching()
+    with monkeypatch.context() as edited, pytest.raises(InputsChanged, match=r"--accept-changes`\.$") as refused:
+        from_an_edited_checkout(edited, "+edited again")
+        resume_sweep(outcome.run_id, runs_folder=tmp_path, watcher=again.watcher, command=["rlf", "resume"])
+    assert "fork" not in str(refused.value), "a sweep has no checkpoints"
     resumed = resume_sweep(outcome.run_id, runs_folder=tmp_path, watcher=again.watcher, command=["rlf", "resume"])
     assert resumed.status is RunStatus.FINISHED and [member.number for member in again.begun] == [1]
     assert {run.status for run in runs_of(tmp_path)} == {RunStatus.FINISHED} and len(runs_of(tmp_path)) == 3

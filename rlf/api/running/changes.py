@@ -102,7 +102,11 @@ def change_notices(changes: Sequence[InputChange], step: int) -> Iterator[Notice
 
 
 def refuse_changes(run_id: str, changes: Sequence[InputChange], step: int, *, accepts: bool) -> None:
-    """Raises InputsChanged where a run would use unaccepted changes. Args: step: where it would continue."""
+    """Raises InputsChanged where a run would use unaccepted changes.
+
+    Args:
+        step: the one that it would continue after; 0 for a sweep, and for a run that has none yet.
+    """
     if any(change.used for change in changes) and not accepts:
         raise InputsChanged(run_id, changes, step)
 
@@ -137,10 +141,11 @@ class InputsChanged(RlfError):
         parts = [f"run {run_id}: {count}:\n{_describe_changes(used)}"]
         if unused:
             parts.append(f"Not used, because the run keeps its original inputs:\n{_describe_changes(unused)}")
-        parts.append(
-            f"Restore them; or continue with them after step {step}: `rlf resume {run_id} --accept-changes`; or start "
-            f"a child run: `rlf runs fork {run_id}@{step}`."
-        )
+        after = f" after step {step}" if step else ""
+        ways = ["Restore them", f"or continue with them{after}: `rlf resume {run_id} --accept-changes`"]
+        if step:
+            ways.append(f"or start a child run: `rlf runs fork {run_id}@{step}`")
+        parts.append(f"{'; '.join(ways)}.")
         super().__init__("\n".join(parts))
 
 

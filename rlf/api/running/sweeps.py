@@ -156,7 +156,7 @@ def resume_sweep(
         run_by_hash = {run.record.plan_hash: run for run in own if run.record.parent_kind is ParentKind.SWEEP}
         places = Places.of(stored.record, store)
         changes = find_changes(reader, stored.record, None, places, at_step=stored.last_step)
-        refuse_changes(sweep_id, changes, stored.last_step, accepts=accept_changes)
+        refuse_changes(sweep_id, changes, 0, accepts=accept_changes)
         begin_resume(store, sweep_id, 0, take_over=take_over)
         accept(store, stored.record, changes, places, step=0)
         members = [tuple(item["overrides"]) for item in planned]
