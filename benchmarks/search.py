@@ -31,7 +31,7 @@ def passages(count: int) -> Iterator[bytes]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("passages", nargs="?", type=int, default=200_000)
+    parser.add_argument("passages", nargs="?", type=int, default=200_000, help="how many (200,000)")
     count = parser.parse_args().passages
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "corpus.jsonl"

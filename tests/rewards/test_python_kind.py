@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -201,11 +200,6 @@ def test_an_async_function_that_exits_ends_neither_the_loop_nor_the_run(own: Any
     assert (scored.scores[0].state, scored.scores[0].reason) == (ScoreState.FAULT, "SystemExit: 3 (own.py:43)")
 
 
-async def _until(holds: Callable[[], bool]) -> None:
-    while not holds():  # noqa: ASYNC110 - the loop itself is what goes on
-        await asyncio.sleep(0.01)
-
-
 def test_a_call_that_nobody_waits_for_any_more_is_stopped_and_counted(own: Any) -> None:
     async def cancel_one() -> None:
         function, gate = OwnFunction(own("held").callable, 60), threading.Lock()
@@ -218,7 +212,9 @@ def test_a_call_that_nobody_waits_for_any_more_is_stopped_and_counted(own: Any) 
             assert function._num_hung == 1
         await asyncio.to_thread(began[0].join, 30)
         assert not began[0].is_alive()
-        await asyncio.wait_for(_until(lambda: function._num_hung == 0), 30)
+        async with asyncio.timeout(30):
+            while function._num_hung:  # noqa: ASYNC110 - the loop counts
+                await asyncio.sleep(0.01)
 
     asyncio.run(cancel_one())
 

@@ -172,7 +172,8 @@ def code_patch() -> str | None:
 
 def _as_new_file(name: str) -> str:
     """The patch that adds a file that is in no commit yet."""
-    lines = (_checkout() / name).read_text(encoding="utf-8", errors="replace").splitlines()
+    with (_checkout() / name).open(encoding="utf-8", errors="replace") as file:
+        lines = file.read(_MAX_PATCH_CHARS).splitlines()
     return "\n".join(["--- /dev/null", f"+++ b/{name}", f"@@ -0,0 +1,{len(lines)} @@", *(f"+{line}" for line in lines)])
 
 

@@ -217,7 +217,7 @@ def _gpus_match(loaded: LoadedSpec) -> Iterator[Fault]:
 def _address_is_a_job_server(loaded: LoadedSpec) -> Iterator[Fault]:
     engine = openrlhf_settings(loaded.spec)
     address = engine.ray_address
-    if address is not None and (urlsplit(address).scheme not in ("http", "https") or not urlsplit(address).netloc):
+    if address is not None and (urlsplit(address).scheme not in ("http", "https") or not urlsplit(address).hostname):
         message = f"got {address!r}; expected the http address of a Ray cluster's job server. "
         yield loaded.fault(("engine", "ray_address"), f"{message}Write e.g. `http://head:8265`.")
 
