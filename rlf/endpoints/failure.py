@@ -1,49 +1,28 @@
 """How a request fails: a typed outcome and words that hold no address path, header or key.
 
-The one rule of what a service's failure means. A status of 5xx or 3xx, a refused key, or an answer that is none says
-nothing about the request: it is infrastructure. Any other status is the service's verdict on the request.
+Which outcome a status means is decided in `rlf.endpoints.attribution`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
+from rlf.endpoints.attribution import KEY_REFUSED
 from rlf.types import Outcome
 
 if TYPE_CHECKING:
     from rlf.endpoints.spec import EndpointSpec
 
-KEY_REFUSED: Final = frozenset({401, 403})
-"""Statuses by which a service refuses the caller's key."""
-_SERVICE_STATUSES: Final = KEY_REFUSED | {402, 407, 408, 421, 425, 499}
-"""Statuses below 500 that say nothing about the request: payment, a proxy's key, a request that came too slowly, at the
-wrong server, too early, or that a proxy took for given up."""
 _NO_MODEL: Final = re.compile(
     r"model_not_found|invalid_model|\b(invalid|unknown|unsupported|valid|no such|unable to access) model\b"
     r"|\bmodel\b.{0,120}\b(not exist|not found)\b",
     re.IGNORECASE,
 )
 """Words of hosts that answer with 400 where OpenAI and vLLM answer with 404."""
-_LASTING: Final = KEY_REFUSED | {402, 404, 407}
+_LASTING: Final = KEY_REFUSED | {402, 404, 405, 406, 407, 415}
 """Statuses of a service error that the same request gets again; so does one of a redirect that is not followed."""
 _REDIRECTS: Final = range(300, 400)
-
-
-def outcome_of_status(status: int, *, has_pause: bool = False, tool_errors: Collection[int] = ()) -> Outcome:
-    """The outcome of a status that is no success.
-
-    Args:
-        has_pause: whether the answer has a `Retry-After`.
-        tool_errors: statuses that this service uses for a verdict on the request, whatever HTTP says.
-    """
-    if status in tool_errors:
-        return Outcome.TOOL_ERROR
-    if status == 429 or (status == 503 and has_pause):
-        return Outcome.RATE_LIMITED
-    is_service = not 400 <= status < 500 or status in _SERVICE_STATUSES
-    return Outcome.SERVICE_ERROR if is_service else Outcome.TOOL_ERROR
 
 
 class EndpointFailure(Exception):

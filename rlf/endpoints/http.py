@@ -20,7 +20,8 @@ from aiohttp.abc import AbstractResolver
 from yarl import URL
 
 from rlf.core.timers import Timers
-from rlf.endpoints.failure import EndpointFailure, outcome_of_status
+from rlf.endpoints.attribution import outcome_of_status
+from rlf.endpoints.failure import EndpointFailure
 from rlf.endpoints.guard import Blocked, Guard, GuardedResolver
 from rlf.endpoints.spec import Redirects
 from rlf.types import Outcome

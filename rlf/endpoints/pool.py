@@ -22,7 +22,8 @@ from rlf.core import RlfError
 from rlf.core.meter import Meter
 from rlf.core.redact import Redactor
 from rlf.core.waits import waiting_for
-from rlf.endpoints.failure import KEY_REFUSED, EndpointFailure, request_failure, unusable
+from rlf.endpoints.attribution import KEY_REFUSED
+from rlf.endpoints.failure import EndpointFailure, request_failure, unusable
 from rlf.endpoints.guard import Guard, trusted_hosts
 from rlf.endpoints.http import HttpClient, HttpRequest
 from rlf.endpoints.openai import (

@@ -6,7 +6,7 @@ import errno
 import socket
 from urllib.error import HTTPError, URLError
 
-from rlf.endpoints.failure import outcome_of_status
+from rlf.endpoints.attribution import outcome_of_status
 from rlf.types import Outcome
 
 MAX_ERROR_CHARS = 500

@@ -17,8 +17,8 @@ import anyio
 from mcp import ClientSession, MCPError
 from mcp_types import CONNECTION_CLOSED, Notification, ToolListChangedNotification
 
+from rlf.endpoints.attribution import KEY_REFUSED
 from rlf.endpoints.credentials import describe_credentials
-from rlf.endpoints.failure import KEY_REFUSED
 from rlf.tools.failure import ToolFailure, describe, shorten
 from rlf.tools.mcp.http import http_streams
 from rlf.tools.mcp.offer import Listing
