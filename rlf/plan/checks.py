@@ -17,6 +17,7 @@ from rlf.plan.engine import planned_engine
 from rlf.rewards.composition import complaints
 from rlf.rewards.kinds.env import EnvTerm
 from rlf.rewards.rules.unpenalised import Unpenalised
+from rlf.rewards.term import Unscorable
 from rlf.spec import LoadedSpec
 from rlf.spec.checks import Check, reads
 from rlf.spec.models import KlPlace, Schedule
@@ -116,6 +117,18 @@ def _rewards_weigh_something(loaded: LoadedSpec) -> Iterator[Fault]:
     if not any(term.peak_weight for term in loaded.spec.rewards):
         message = "every weight is 0, so there is nothing to train on. Give one term a weight other than 0."
         yield loaded.fault(("rewards",), message)
+
+
+@reads("rewards")
+def _dropped_terms_leave_others(loaded: LoadedSpec) -> Iterator[Fault]:
+    weighed = [position for position, term in enumerate(loaded.spec.rewards) if term.peak_weight]
+    only = loaded.spec.rewards[weighed[0]] if len(weighed) == 1 else None
+    if only is not None and only.threshold is None and only.unscorable is Unscorable.DROP_TERM:
+        message = (
+            "got drop_term for the only term with a weight: nothing is left to sum without it. "
+            "Write drop_trajectory, or give another term a weight."
+        )
+        yield loaded.fault(("rewards", weighed[0], "unscorable"), message)
 
 
 @reads("rewards")

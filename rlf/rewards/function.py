@@ -4,8 +4,9 @@
     weight_i = the declared weight at the step; 0 where a gate is closed or the term is dropped;
     if a required term falls short: R = sum of min(0, weight_i * value_i).
 
-Unscorable is a third thing beside good and bad: such a trajectory is recorded and stays out of group and loss. The
-terms of one trajectory are asked side by side, each as soon as those it reads have answered; rules at once.
+Unscorable is a third thing beside good and bad: such a trajectory is recorded and stays out of group and loss. A term
+is dropped only where another one with a weight has a value: a sum of nothing is no reward, and never 0. The terms of
+one trajectory are asked side by side, each as soon as those it reads have answered; rules at once.
 """
 
 from __future__ import annotations
@@ -115,7 +116,8 @@ class RewardFunction:
             return Scored(trajectory, scores=(), reward=None, success=None)
         results = await self._ask_terms(trajectory, step, group_size)
         self._num_scored += 1
-        scores = [_make_score(term, results[term.name], step) for term in self.terms]
+        is_any_left = any(results[term.name].value is not None and term.weight_at(step) for term in self.terms)
+        scores = [_make_score(term, results[term.name], step, may_drop=is_any_left) for term in self.terms]
         failed = next((term.name for term in self.terms if _falls_short(term, results[term.name])), None)
         if failed is not None:
             scores = [_without_gain(score, failed) for score in scores]
@@ -284,11 +286,15 @@ def _make_fault_result(error: BaseException) -> _TermResult:
     return _TermResult(None, ScoreState.FAULT, words + show_own_line(error))
 
 
-def _make_score(term: Term, result: _TermResult, step: int) -> Score:
-    """A term's result as it counts."""
+def _make_score(term: Term, result: _TermResult, step: int, *, may_drop: bool) -> Score:
+    """A term's result as it counts.
+
+    Args:
+        may_drop: whether the reward is a sum also without the term.
+    """
     weight = term.weight_at(step)
     if result.value is None:
-        dropped = result.state is ScoreState.GATED or term.unscorable is Unscorable.DROP_TERM
+        dropped = result.state is ScoreState.GATED or (may_drop and term.unscorable is Unscorable.DROP_TERM)
         return Score(
             term.name,
             None,

@@ -52,7 +52,7 @@ RUN = {
     "model": {"path": "builtin:tiny"},
     "data": {"train": {"path": "builtin:encyclopedia/train", "prompt": "question", "answer": "answer"}},
     "tools": [],
-    "rewards": [{"kind": "judge", "name": "good", "serve": SERVE, **EXPECTED, "unscorable": "drop_term"}],
+    "rewards": [{"kind": "judge", "name": "good", "serve": SERVE, **EXPECTED}],
     "rollout": {"num_generations": 2, "max_turns": 1, "max_total_tokens": 128},
     "train": {"algorithm": "grpo", "steps": 1, "prompts_per_step": 2},
 }

@@ -130,6 +130,33 @@ def test_a_missing_value_drops_the_trajectory_or_the_term(
 
 
 @pytest.mark.parametrize(
+    "others",
+    [
+        {},
+        {"length": {"weight": 0}},
+        {"length": {"weight": {"schedule": "linear", "from": 0, "to": 1, "steps": 10}}},
+        {"numeric": {"unscorable": "drop_term"}},
+        {"calls": {"weight": 0}, "length": {"when": {"term": "calls", "at_least": 1}}},
+    ],
+    ids=["alone", "beside a term of weight 0", "beside one of weight 0 so far", "beside another", "beside a gated one"],
+)
+def test_a_trajectory_of_which_no_term_with_a_weight_has_a_value_has_no_reward(
+    trajectory: Any, others: dict[str, Any]
+) -> None:
+    built = [says(name, **keys) if name == "calls" else term(name, **keys) for name, keys in others.items()]
+    scored = score(trajectory("x"), term("exact_match", unscorable="drop_term"), *built)
+    assert (scored.reward, scored.outcome_reward) == (None, None)
+    assert scored.scores[0].weight == 1.0, "a term that is not dropped keeps its weight, which names what is missing"
+
+
+def test_a_dropped_term_beside_one_whose_gain_is_lost_leaves_a_reward(trajectory: Any) -> None:
+    # required `calls` is 0 of at least 1: sum of min(0, 1 * 1) of `length`; `exact_match` has no gold and is dropped
+    required = says("calls", required=1)
+    scored = score(trajectory("x"), term("exact_match", unscorable="drop_term"), term("length"), required)
+    assert scored.reward == 0.0
+
+
+@pytest.mark.parametrize(
     ("curve", "step", "weight"),
     [
         ("linear", 0, 1.0),

@@ -267,14 +267,15 @@ def test_a_judge_that_drifts_raises_an_alarm_and_an_honest_one_none(sentinels: s
     assert all(item.reward == 1.0 for step in steps for item in step)
 
 
-def test_a_frozen_term_is_worth_nothing_from_then_on(sentinels: str) -> None:
+def test_a_frozen_term_has_no_value_from_then_on_and_alone_gives_no_reward(sentinels: str) -> None:
     told: list[tuple[str, str]] = []
     with judging(drifting_after(0)) as judge:
         steps = run(watched(judge, sentinels, rate=1.0, on_drift="freeze"), 4, 20, told)
         asked = len(judge.asked)
     assert "the term is frozen" in told[0][1]
-    last = steps[-1][0].scores[0]
-    assert (last.value, last.weight) == (None, 0.0) and last.reason.startswith("frozen since step 1")
+    last = steps[-1][0]
+    assert (last.reward, last.scores[0].value) == (None, None)
+    assert last.scores[0].reason.startswith("frozen since step 1")
     assert asked <= 2 * 20  # nothing is asked after the first step
 
 
