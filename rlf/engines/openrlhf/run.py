@@ -25,7 +25,7 @@ from rlf.engines.openrlhf.follow.ingest import Ingest
 from rlf.engines.openrlhf.follow.log import LogReader, find_error
 from rlf.engines.openrlhf.follow.receive import receiving
 from rlf.engines.openrlhf.job.attempt import Attempt, new_attempt, read_attempt, write_attempt
-from rlf.engines.openrlhf.job.checkpoints import latest_checkpoint, point_to, step_of
+from rlf.engines.openrlhf.job.checkpoints import drop_surplus, latest_checkpoint, point_to, step_of
 from rlf.engines.openrlhf.job.folder import Job
 from rlf.engines.openrlhf.job.place import Place, read_place, write_place
 from rlf.engines.openrlhf.launch.cluster import DONE, GOES_ON, Cluster, submission_id
@@ -186,7 +186,14 @@ class OpenRlhfRun:
                 raise
             finally:
                 self._pool.close()
+                if self._ingest is None and not self._leaves_job:
+                    await asyncio.to_thread(self._drop_checkpoints)
             await asyncio.to_thread(self._drop_records)
+
+    def _drop_checkpoints(self) -> None:
+        """Removes the one above `checkpoint.keep` of a job that is over, once the lineage knows the newest."""
+        self._flush()
+        drop_surplus(self.job, self._plan.spec.checkpoint.keep)
 
     def _drop_records(self) -> None:
         """Removes what is left of the agents' records of a job that is over, once the lineage has all of them.

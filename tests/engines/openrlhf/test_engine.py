@@ -128,6 +128,28 @@ def test_a_job_that_fails_does_so_in_its_own_words_and_goes_on_from_deepspeeds_c
     assert len({item.trajectory_id for item in trajectories}) == len(trajectories) == 16
 
 
+@pytest.mark.parametrize("algorithm", ["reinforce_baseline", "gae"])
+def test_a_job_that_dies_while_it_saves_continues_from_the_one_checkpoint_that_it_keeps(algorithm, tmp_path):
+    """It dies twice, so that what the first death left half-written takes the place of no whole one."""
+    extra = ["checkpoint.keep=1", f"train.algorithm={algorithm}"]
+    with pytest.raises(RunError, match="job failed"):
+        start(tmp_path, "die:2", extra=extra)
+    next(tmp_path.glob("*/job/place.json")).write_text(place("die:2").model_dump_json())
+    watch = Watch()
+    with pytest.raises(RunError, match="job failed"):
+        resume("latest", runs_folder=tmp_path, view=watch, command=["rlf", "resume"])
+    assert watch.info.first_step == 2
+    fix(tmp_path)
+    outcome = resume("latest", runs_folder=tmp_path, view=watch, command=["rlf", "resume"])
+    assert (outcome.status, watch.info.first_step) == (RunStatus.FINISHED, 2)
+    models = {"_actor", "_critic"} if algorithm == "gae" else {"_actor"}
+    saved = {(path.parent.name, path.name) for path in tmp_path.glob("*/job/ckpt/_*/global_step*")}
+    assert saved == {(model, "global_step4") for model in models}
+    with open_lineage(tmp_path) as store:
+        rows = Reader(store).checkpoints(watch.info.run_id)
+    assert [item.step for item in rows if item.dropped is None] == [4]
+
+
 def take_away_checkpoint(folder, step):
     """What a guard that rolls back does."""
     shutil.rmtree(next(folder.glob(f"*/job/ckpt/_actor/global_step{step}")))

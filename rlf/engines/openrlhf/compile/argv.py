@@ -340,7 +340,12 @@ _CHECKPOINT = (
     Option("ckpt.path", "engine.output", lambda s: str(s.job.checkpoints), "the folder's `ckpt`"),
     Option("ckpt.output_dir", "engine.output", lambda s: str(s.job.model), "the folder's `model`"),
     Option("ckpt.save_steps", "checkpoint.every"),
-    Option("ckpt.max_num", "checkpoint.keep"),
+    Option(
+        "ckpt.max_num",
+        "checkpoint.keep",
+        lambda s: s.spec.checkpoint.keep + 1,
+        "one more, since OpenRLHF removes an old one before it writes the new one",
+    ),
     Option("ckpt.save_hf", "engine.hf_checkpoints"),
     Option("ckpt.load_enable", "", lambda s: True, "a job continues from its own checkpoint, where there is one"),
     Option(

@@ -231,7 +231,8 @@ class Ingest:
             if path not in self._checkpoints and step_of(path) <= self.step:
                 sha256 = checkpoint_hash(path)
                 if last or self._growing.get(path) == sha256:
-                    kept = tuple(step_of(there) for there in whole_checkpoints(self._job))
+                    newest = whole_checkpoints(self._job)[-self._spec.checkpoint.keep :]
+                    kept = tuple(map(step_of, newest))
                     self.tell_checkpoint(CheckpointSaved(step_of(path), str(path), sha256, kept))
                 self._growing[path] = sha256
 

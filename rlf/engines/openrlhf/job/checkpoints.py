@@ -1,10 +1,13 @@
 """DeepSpeed's checkpoints of a job: `ckpt/_actor/global_stepN`, the critic's beside, and the one that `latest` names.
 
-DeepSpeed writes `latest` when all of a checkpoint is written, and continues from the one that it names.
+DeepSpeed writes a model's `latest` when all of that model is written, and continues from the one that it names. Policy
+and critic are written side by side, so a checkpoint is whole when both have come as far.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 from pathlib import Path
 from zipfile import BadZipFile, ZipFile
@@ -16,36 +19,47 @@ _PREFIX = "global_step"
 
 
 def latest_checkpoint(job: Job) -> Path | None:
-    """The policy's folder of the checkpoint that was written last; None where there is none."""
-    try:
-        tag = _latest(job).read_text().strip()
-    except FileNotFoundError:
-        return None
-    if not tag.startswith(_PREFIX):  # also a file that is being written and is empty so far
-        return None
-    folder = _latest(job).with_name(tag)
-    return folder if folder.is_dir() else None
+    """The policy's folder of the newest checkpoint that every trained model has whole; None where there is none."""
+    whole = whole_checkpoints(job)
+    return whole[-1] if whole else None
 
 
 def whole_checkpoints(job: Job) -> list[Path]:
-    """The policy's folders of the latest checkpoint and of those before it that are still there, oldest first."""
-    latest = latest_checkpoint(job)
-    if latest is None:
-        return []
-    there = [path for path in latest.parent.glob(f"{_PREFIX}*") if step_of(path) <= step_of(latest)]
+    """The policy's folders of the checkpoints that every trained model has whole and still there, oldest first."""
+    policy, *others = _trained(job)
+    last = min(_last_written(folder) for folder in (policy, *others))
+    names = (path.name for path in policy.glob(f"{_PREFIX}*") if step_of(path) <= last)
+    there = (policy / name for name in names if all((folder / name).is_dir() for folder in others))
     return sorted(there, key=step_of)
 
 
 def point_to(job: Job, checkpoint: Path | None) -> None:
     """Makes DeepSpeed continue from a checkpoint, since it may otherwise look for one that was removed.
 
-    None: from the start. What a stop left half-written is removed, since OpenRLHF takes its folder for a checkpoint.
+    What is newer is removed: a stop left it half-written, or the run goes back behind it. OpenRLHF counts its folder as
+    a checkpoint, and would remove an older one for it: the one that the run continues from.
+
+    Args:
+        checkpoint: the policy's folder; None: from the start.
     """
     for folder in job.checkpoints.glob("_*"):
         if checkpoint is None:
             shutil.rmtree(folder)
-        else:
-            (folder / "latest").write_text(checkpoint.name)
+            continue
+        (folder / "latest").write_text(checkpoint.name)
+        for newer in folder.glob(f"{_PREFIX}*"):
+            if step_of(newer) > step_of(checkpoint):
+                shutil.rmtree(newer)
+
+
+def drop_surplus(job: Job, keep: int) -> None:
+    """Removes all but the newest whole checkpoints of a job that is over.
+
+    While it runs, one more is there than the run keeps: OpenRLHF makes room before it writes.
+    """
+    for path in whole_checkpoints(job)[:-keep]:
+        for folder in _trained(job):
+            shutil.rmtree(folder / path.name)
 
 
 def saved_models(job: Job, last_step: int) -> dict[int, Path]:
@@ -63,7 +77,7 @@ def step_of(checkpoint: Path) -> int:
 
 def checkpoint_hash(folder: Path) -> str:
     """Hash of the names and sizes of a checkpoint's shards; their contents can be terabytes."""
-    return hash_json([[path.relative_to(folder).as_posix(), path.stat().st_size] for path in _shards(folder)])
+    return hash_json([[os.path.relpath(path, folder), path.stat().st_size] for path in _shards(folder)])
 
 
 def is_whole(checkpoint: Path, sha256: str) -> bool:
@@ -84,9 +98,22 @@ def _reads_back(shard: Path) -> bool:
 
 
 def _shards(folder: Path) -> list[Path]:
-    """Files that each process of the job wrote: weights, and its part of the optimiser."""
-    return sorted(folder.rglob("*.pt"))
+    """Files that each process of the job wrote: weights, and its part of the optimiser. The critic's lie beside."""
+    return sorted([*folder.rglob("*.pt"), *(folder.parents[1] / "_critic" / folder.name).rglob("*.pt")])
 
 
-def _latest(job: Job) -> Path:
-    return job.checkpoints / "_actor" / "latest"
+def _trained(job: Job) -> list[Path]:
+    """Where each trained model of a job is saved, the policy first."""
+    has_critic = job.argv.is_file() and "--critic.adam.lr" in json.loads(job.argv.read_text())
+    return [job.checkpoints / name for name in ("_actor", *(["_critic"] if has_critic else []))]
+
+
+def _last_written(folder: Path) -> int:
+    """The step of the last whole checkpoint of one model; -1 where there is none."""
+    try:
+        tag = (folder / "latest").read_text().strip()
+    except FileNotFoundError:
+        return -1
+    if not tag.startswith(_PREFIX) or not (folder / tag).is_dir():  # also a file that is being written and is empty
+        return -1
+    return step_of(folder / tag)
