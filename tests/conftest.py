@@ -3,6 +3,7 @@ import os
 import signal
 import socketserver
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,7 +25,22 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 """Bytecode is kept: tests start hundreds of processes, some in environments whose packages come without any."""
 
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+"""As in an environment that is activated."""
+
 share_session()
+
+RUNS = str(Path(__file__).parents[1] / "runs")
+
+
+def _keep_out_of_runs(event, arguments):
+    """What a checkout's user has run decides no test, and no test adds to it."""
+    if event in ("open", "sqlite3.connect", "os.listdir", "os.scandir", "os.mkdir") and isinstance(arguments[0], str):
+        path = os.path.abspath(arguments[0].removeprefix("file:"))  # noqa: PTH100 - hundreds of thousands of calls
+        assert not path.startswith(RUNS), f"a test reads or writes the checkout's own runs: {path}"
+
+
+sys.addaudithook(_keep_out_of_runs)
 
 gc.disable()
 """While the tests are collected; what was imported and collected by then is looked through no more."""

@@ -220,7 +220,7 @@ class _Use:
         path = f"model.path={json.dumps(found.model)}"
         run, places = (self.like, None) if self.like is not None else (found.run, found.places)
         if self.files:
-            return _used_by(target, check_spec(self.files, [*self.overrides, path], runs_folder=self.runs_folder))
+            return _used_by(target, check_spec(self.files, [*self.overrides, path]))
         if run is not None:
             return self._as_recorded(target, run, places, path)
         if self.overrides:

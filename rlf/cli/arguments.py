@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -78,6 +80,15 @@ CertificateFile = Annotated[
 ]
 KeyFile = Annotated[Path | None, typer.Option("--key", help="Key of the certificate (PEM).", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+
+def activation_hint() -> str:
+    """A line that says how `rlf` becomes a command of this shell; empty where it is one."""
+    scripts = Path(sys.executable).parent
+    found = shutil.which("rlf")
+    if not (scripts / "activate").is_file() or (found is not None and Path(found).parent == scripts):
+        return ""
+    return f"\n  (to type `rlf` in this shell: source {shlex.quote(str(scripts / 'activate'))})"
 
 
 def runs_option(runs_folder: Path) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, split_arguments
+from rlf.cli.arguments import AsJson, SpecArguments, split_arguments
 from rlf.cli.envelope import print_envelope, print_result
 from rlf.cli.foreign import NoImport, announced
 from rlf.core.errors import RlfError, SpecError
@@ -28,7 +28,6 @@ def check(
         Path | None, typer.Option("--sweep", metavar="FILE", help="Check each member of a sweep file.")
     ] = None,
     no_import: NoImport = False,
-    runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> None:
     """Report every fault of a spec and of what it names. Nothing is trained, and no tool is called.
@@ -45,7 +44,7 @@ def check(
     fixed, members = members_of(overrides, sweep, commas=multirun) if many else (overrides, [()])
     try:
         with announced(no_import=no_import):
-            checked = check_members(files, fixed, members, runs_folder)
+            checked = check_members(files, fixed, members)
     except SpecError as raised:
         error = raised if many else suggest_sweep(raised, overrides)
         if as_json:

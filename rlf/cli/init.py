@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from rlf.cli.arguments import AsJson
+from rlf.cli.arguments import AsJson, activation_hint
 from rlf.cli.completion import complete_template
 from rlf.cli.envelope import print_result
 
@@ -47,4 +47,4 @@ def init(
     enter = f"cd {shlex.quote(str(folder))} && " if folder is not None else ""
     for warning in project.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    print_result("init", project, as_json, f"{files}\n\n{enter}rlf run {project.spec}")
+    print_result("init", project, as_json, f"{files}\n\n{enter}rlf run {project.spec}{activation_hint()}")

@@ -18,6 +18,7 @@ from rlf.cli.arguments import (
     AsJson,
     RunsFolder,
     SpecArguments,
+    activation_hint,
     runs_option,
     split_arguments,
 )
@@ -153,4 +154,5 @@ def _show_commands(outcome: RunOutcome, runs_folder: Path) -> Text:
     if outcome.status is not RunStatus.FINISHED:
         budget = "" if outcome.spent is None else " --max-usd N"
         text.append(f"\n  rlf resume {outcome.run_id}{budget}{option}", "not bold")
+    text.append(activation_hint(), "dim not bold")
     return text

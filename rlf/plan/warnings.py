@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from rlf.builtin.names import BUILTIN
 from rlf.core import Fault
@@ -16,7 +16,6 @@ from rlf.data import recall
 from rlf.plan.algorithms import gae_says_its_way, single_rollouts_are_mixed
 from rlf.plan.engine import planned_engine
 from rlf.plan.judges import groups_are_compared, sentinels_are_counted_together
-from rlf.plan.pace import Latency, find_pace_warnings
 from rlf.plan.rewards import find_reward_warnings
 from rlf.plan.unread import find_unread
 from rlf.rewards.term import Stage, Term
@@ -24,6 +23,7 @@ from rlf.spec import LoadedSpec
 from rlf.spec.engine import Feature
 from rlf.spec.looking.budget import PromptSizes
 from rlf.spec.models import Late, Schedule
+from rlf.tools.declaration import ToolDeclaration
 from rlf.types import Task
 
 _WORDS = re.compile(r"[-+]?\d[\d.,]*|\w+|[-+*/%^=<>]")
@@ -41,6 +41,11 @@ BUILTIN_RATES = (1e-4, 1e-2)
 """The same of the built-in models, which are a thousand times smaller."""
 MIN_STEPS_TO_LEARN = 10
 """Shorter runs try something out."""
+SLOW_S = 0.05
+"""Time of a call from which it is slow: the four ticks that `schedule: logical` gives a call for free take less on any
+model that is trained on a CPU."""
+USUAL_TIMEOUT_S = 10.0
+"""The default: who allows more expects slow calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +58,6 @@ class Subject:
     """Empty where they are not read or there are none."""
     sizes: PromptSizes | None = None
     """What the training prompts take in tokens; None where that was not measured."""
-    latencies: Mapping[str, Latency] = field(default_factory=dict)
-    """What calls took in earlier runs, by tool."""
 
 
 def find_warnings(subject: Subject) -> list[Fault]:
@@ -63,7 +66,7 @@ def find_warnings(subject: Subject) -> list[Fault]:
     found = [warning for check in SPEC_CHECKS for warning in check(loaded)]
     found += [warning for check in DATA_CHECKS for warning in check(subject)]
     found += find_reward_warnings(loaded, (subject.train, subject.evaluation))
-    return sorted([*found, *find_pace_warnings(loaded, subject.latencies)])
+    return sorted(found)
 
 
 def _warmup_is_short(loaded: LoadedSpec) -> Iterator[Fault]:
@@ -258,6 +261,27 @@ def _engine_does_otherwise(loaded: LoadedSpec) -> Iterator[Fault]:
     yield from planned_engine(loaded.spec).find_warnings(loaded)
 
 
+def _tools_are_quick(loaded: LoadedSpec) -> Iterator[Fault]:
+    """By what is declared: what the schedule costs in fact, a run reports itself."""
+    spec = loaded.spec
+    if spec.rollout.schedule is not Schedule.LOGICAL or Feature.LOGICAL_SCHEDULE in spec.engine.LACKS:
+        return
+    slow = [words for tool in spec.tools if (words := _slow_words(tool))]
+    if slow:
+        message = f"got logical; {'; '.join(slow)}. Meanwhile sampling stops for every trajectory. "
+        fix = "Write invariant, which repeats bit for bit on a CPU and does not wait; or clock, which does not repeat."
+        yield loaded.fault(("rollout", "schedule"), f"{message}{fix}")
+
+
+def _slow_words(tool: ToolDeclaration) -> str:
+    slowest_ms = max((test.expect.max_ms or 0.0 for test in tool.tests), default=0.0)
+    if slowest_ms >= 1000 * SLOW_S:
+        return f"{tool.name!r} may take {slowest_ms:g} ms a call (max_ms of its tests)"
+    if tool.limits.timeout_s > USUAL_TIMEOUT_S:
+        return f"{tool.name!r} may take up to {tool.limits.timeout_s:g} s a call (limits.timeout_s)"
+    return ""
+
+
 SPEC_CHECKS: tuple[Callable[[LoadedSpec], Iterator[Fault]], ...] = (
     _warmup_is_short,
     _tool_output_fits,
@@ -274,6 +298,7 @@ SPEC_CHECKS: tuple[Callable[[LoadedSpec], Iterator[Fault]], ...] = (
     gae_says_its_way,
     groups_are_compared,
     sentinels_are_counted_together,
+    _tools_are_quick,
 )
 DATA_CHECKS: tuple[Callable[[Subject], Iterator[Fault]], ...] = (
     _turns_have_room,

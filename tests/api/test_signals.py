@@ -144,21 +144,3 @@ def test_time_that_the_schedule_took_is_reported_once_with_its_share():
     (notice,) = step(2, 0.5)
     assert notice.text.startswith("step 2: 25 % of the time of the rollouts (0.50 of 2.00 s) was lost to")
     assert step(3, 0.5) == []
-
-
-def test_a_check_knows_the_latency_of_a_tool_from_earlier_runs(small, tmp_path):
-    from rlf.api.specs.plans import check_spec
-
-    (tmp_path / "search.yaml").write_text(TOOL)
-    (tmp_path / "search.py").write_text("import time\n\n\ndef search(query):\n    time.sleep(0.06)\n    return 'x'\n")
-    (tmp_path / "spec.yaml").write_text(json.dumps({"extends": str(small[0][0]), "tools": ["search.yaml"]}))
-    project = ([tmp_path / "spec.yaml"], small[1])
-
-    def slow():
-        found = check_spec(project[0], project[1], runs_folder=tmp_path / "runs")
-        return [fault.message for fault in found.warnings if fault.path == "rollout.schedule"]
-
-    assert slow() == []
-    started(project, tmp_path / "runs", "train.steps=1", "eval.limit=16")
-    (message,) = slow()
-    assert "'search' takes 0." in message and "s a call (mean of " in message

@@ -9,16 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from rlf.cli.arguments import activation_hint
+
 HEAVY = ("torch", "numpy", "sqlalchemy", "transformers", "ray", "vllm", "openrlhf", "aiohttp", "datasets")
 SPEC = Path(__file__).parents[2] / "specs" / "search.yaml"
 
 
-def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
+def python(code: str, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=240)
 
 
 @functools.cache
-def loaded_by(*arguments: str) -> frozenset[str]:
+def loaded_by(*arguments: str, cwd: Path | None = None) -> frozenset[str]:
     """The modules that a command loads."""
     code = """
 import sys
@@ -29,7 +32,7 @@ except SystemExit as end:
     print("exit", end.code)
 print("loaded", *sys.modules)
 """
-    result = python(code, *arguments)
+    result = python(code, *arguments, cwd=cwd)
     assert "exit 0" in result.stdout, result.stdout + result.stderr
     return frozenset(result.stdout.splitlines()[-1].split()[1:])
 
@@ -44,9 +47,26 @@ def test_check_never_loads_torch() -> None:
     assert not {"torch", "numpy"} & loaded_by("check", str(SPEC))
 
 
-def test_check_loads_nothing_that_runs_a_plan() -> None:
+def test_check_loads_nothing_that_runs_a_plan_also_where_runs_were_made(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "rlf.db").write_bytes(b"no database: whoever opens it fails")
     running = {"rlf.training.harness", "rlf.rollout", "rlf.rewards.function", "rlf.tools.execution.executor"}
-    assert not loaded_by("check", str(SPEC)) & (running | {"rlf.lineage", "rlf.reports", "omegaconf", "rich"})
+    loaded = loaded_by("check", str(SPEC), cwd=tmp_path)
+    assert not loaded & (running | {"rlf.lineage", "rlf.reports", "omegaconf", "rich"})
+
+
+def test_where_rlf_is_no_command_of_the_shell_the_next_commands_say_how_it_becomes_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert activation_hint() == ""  # no environment that could be activated
+    (tmp_path / "bin" / "activate").touch()
+    assert activation_hint() == f"\n  (to type `rlf` in this shell: source {tmp_path}/bin/activate)"
+    (tmp_path / "bin" / "rlf").touch(mode=0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin")
+    assert activation_hint() == ""
 
 
 def test_version() -> None:

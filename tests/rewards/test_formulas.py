@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from rlf.rewards import Term, TrajectoryFacts
+from rlf.rewards.rules import math
 from rlf.rewards.rules.choice import chosen
 from rlf.rewards.rules.collection import gold_items
 from rlf.types import StopReason, Task, Trajectory
@@ -347,7 +349,32 @@ def test_math_compares_what_is_meant_and_an_answer_that_nobody_can_compute_is_no
     tried = [TrajectoryFacts(gold=gold, answer=answer).trajectory() for gold, answer, _ in pairs]
     scored = asyncio.run(score_with([term], tried))
     assert [each.success for each in scored] == [worth for _, _, worth in pairs]
-    assert scored[7].scores[0].reason == scored[8].scores[0].reason == "not compared within 1 s"
+    assert scored[7].scores[0].reason == scored[8].scores[0].reason == "not compared within 2 s"
+
+
+MATH_WORKER = """
+import json, os, signal, sys
+
+print(json.dumps({"ready": True}), flush=True)
+for line in sys.stdin:
+    first = json.loads(line)["cpu_s"] == 0.5
+    print(json.dumps({"read": True}), flush=True)
+    if first:
+        os.kill(os.getpid(), signal.SIGPROF)
+    print(json.dumps({"equal": True}), flush=True)
+"""
+
+
+def test_a_right_answer_that_used_up_its_time_on_the_first_try_is_worth_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(math, "_COMMAND", (sys.executable, "-c", MATH_WORKER))
+    term = Term.model_validate({"name": "term", "kind": "rule", "rule": "math", "timeout_s": 0.5})
+    assert score(TrajectoryFacts(gold="4", answer="2 + 2").trajectory(), term).reward == 1.0
+
+
+def test_the_first_comparison_of_a_worker_has_its_processor_time_for_itself() -> None:
+    term = Term.model_validate({"name": "term", "kind": "rule", "rule": "math", "workers": 1, "timeout_s": 0.1})
+    for gold, answer in [("4", r"$2 + \frac{4}{2}$"), ("x^2-1", "(x-1)(x+1)")]:  # a run, and so a worker, for each
+        assert score(TrajectoryFacts(gold=gold, answer=answer).trajectory(), term).reward == 1.0
 
 
 @pytest.mark.parametrize(("num_sampled", "worth"), [(0, 0.0), (6, 0.0), (7, -0.25), (9, -0.75), (10, -1.0), (40, -1.0)])

@@ -67,12 +67,12 @@ class DataPage:
     """Rows whose prompt the other set has too."""
 
 
-def check_text(path: str, text: str | None, overrides: Sequence[str], runs: str = "runs") -> Check:
+def check_text(path: str, text: str | None, overrides: Sequence[str]) -> Check:
     """`rlf check` of a spec whose text may not be saved; of a tool or reward file the faults of that file alone."""
     part = path.partition("/")[0]
     if part in ("tool_specs", "reward_specs"):
         return _check_part(part, Path(path), text)
-    return check([path], list(overrides), texts=None if text is None else {path: text}, runs_folder=runs)
+    return check([path], list(overrides), texts=None if text is None else {path: text})
 
 
 def _check_part(part: str, file: Path, text: str | None) -> Check:

@@ -66,7 +66,6 @@ def check(
     *,
     texts: Mapping[AnyPath, str] | None = None,
     import_code: bool = True,
-    runs_folder: AnyPath = "runs",
 ) -> Check:
     """Looks for every fault of a spec and of what it names. Trains nothing and calls no tool.
 
@@ -74,12 +73,11 @@ def check(
         texts: texts that are read in place of files, by path: what an editor holds and has not saved.
         import_code: whether Python that the spec names is imported and its MCP servers are started; False for a spec
             that you do not trust.
-        runs_folder: where earlier runs are looked for, whose tools' times warnings speak of.
     """
     unsaved = {absolute(Path(path), Path.cwd()): text for path, text in (texts or {}).items()}
     try:
         with as_command(), nullcontext() if import_code else foreign_code(None):
-            found = check_spec(to_paths(spec), to_texts(overrides), runs_folder=Path(runs_folder), texts=unsaved)
+            found = check_spec(to_paths(spec), to_texts(overrides), texts=unsaved)
     except SpecError as error:
         return Check(error.faults)
     rows = (found.num_train_rows, found.num_eval_rows)

@@ -84,7 +84,7 @@ def run(
         RunError: the run failed for a reason outside its input.
     """
     check_runs_folder(runs_folder)
-    checked = check_spec(files, overrides, runs_folder=runs_folder)
+    checked = check_spec(files, overrides)
     notices = power_notices(checked)
     placed = checked.fit_here(notices) if place is None else checked.fit(Fit(place=place), notices)
     return start(placed, runs_folder=runs_folder, view=view, command=command, record=record, replay=replay)

@@ -106,7 +106,7 @@ def run_sweep(
         SpecError: a member's input is wrong; nothing was started.
     """
     check_runs_folder(runs_folder)
-    placed = [found.fit_here() for _, found in check_members(files, overrides, members, runs_folder)]
+    placed = [found.fit_here() for _, found in check_members(files, overrides, members)]
     plans = [found.plan for found in placed]
     base = ["rlf", "run", *map(str, files), *overrides]
     with open_lineage(runs_folder, create=True, url=plans[0].spec.lineage.url) as store:

@@ -125,7 +125,7 @@ def report_plan(
         SpecError, RlfError: the spec or the size is wrong.
     """
     gpu_bytes = None if gpu is None else parse_size(gpu)
-    checked = check_spec(files, overrides, runs_folder=runs_folder, texts=texts)
+    checked = check_spec(files, overrides, texts=texts)
     loaded, plan, spec = checked.loaded, checked.plan, checked.loaded.spec
     shape, unknown = _model_shape(loaded)
     taken = engine_of(spec).report(

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlf.api.specs.latencies import measured_latencies
 from rlf.core.errors import Fault, Place, SpecError
 from rlf.engines.engine import Fit, Inputs, engine_of
 from rlf.plan import Plan
@@ -69,7 +68,7 @@ class Checked:
 
 
 def check_members(
-    files: Sequence[Path], overrides: Sequence[str], members: Sequence[Overrides], runs_folder: Path | None = None
+    files: Sequence[Path], overrides: Sequence[str], members: Sequence[Overrides]
 ) -> list[tuple[Overrides, Checked]]:
     """Every member of a sweep. Raises SpecError with the faults of all, those that every member has once."""
     read: Datasets = {}
@@ -77,7 +76,7 @@ def check_members(
     faulty: list[tuple[Overrides, tuple[Fault, ...]]] = []
     for own in members:
         try:
-            checked.append((own, check_spec(files, [*overrides, *own], read, runs_folder)))
+            checked.append((own, check_spec(files, [*overrides, *own], read)))
         except SpecError as error:
             faulty.append((own, error.faults))
     if faulty:
@@ -107,7 +106,6 @@ def check_spec(
     files: Sequence[Path],
     overrides: Sequence[str],
     read: Datasets | None = None,
-    runs_folder: Path | None = None,
     texts: Mapping[Path, str] | None = None,
 ) -> Checked:
     """Checks a spec; returns its plan and warnings. Loads no torch.
@@ -116,7 +114,6 @@ def check_spec(
 
     Args:
         read: datasets that other members of a sweep have read; what is read is added.
-        runs_folder: where earlier runs are looked for; None: nowhere.
         texts: what is read in place of files, by absolute path.
     """
     try:
@@ -132,10 +129,9 @@ def check_spec(
     found, warnings = ([], []) if faults else engine.try_out(loaded)
     if faults or found:
         raise SpecError([*faults, *found])
-    latencies = measured_latencies(loaded.spec, runs_folder)
     warnings += [
         *_not_looked_at(loaded),
-        *find_warnings(Subject(loaded, looked.train, looked.evaluation, looked.sizes, latencies)),
+        *find_warnings(Subject(loaded, looked.train, looked.evaluation, looked.sizes)),
     ]
     read_as = Inputs.of(plan.spec, looked.train, looked.evaluation)
     return Checked(loaded, plan, tuple(sorted(warnings)), len(looked.train), len(looked.evaluation), read_as)

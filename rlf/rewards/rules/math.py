@@ -26,6 +26,8 @@ _MAX_CHARS = 4000
 _START_S = 120.0
 _BUSY = 10
 """How much longer than its processor time a comparison may take."""
+_AGAIN = 2
+"""How many times its processor time a comparison has when it is tried again."""
 _COMMAND = (sys.executable, "-m", "rlf.rewards.math_worker")
 _TOO_MUCH: Mapping[str, Any] = {}
 """Compared by identity: the answer used up the time of a comparison."""
@@ -35,7 +37,8 @@ class Math(Rule):
     """1 if answer and a gold are mathematically equal by the library math-verify, else 0.
 
     LaTeX and plain expressions: "1/2", "0.5" and "\\frac{1}{2}" are the same. A comparison may take any time on what
-    a model writes, so it runs in processes of its own that are ended in time. An answer that needs more is worth 0;
+    a model writes, so it runs in processes of its own that are ended in time. An answer that needs more is compared
+    once more with twice the time, since a slow machine uses more for the same work, and is worth 0 only then;
     where the gold cannot be read in time, or the machine is too busy, the trajectory is unscorable.
     """
 
@@ -84,24 +87,28 @@ class _Comparer:
         if quick.value is not None:
             return quick
         texts, answer = golds(trajectory.task.answer), (trajectory.answer or "")[-_MAX_CHARS:]
+        question, cpu_s = {"golds": texts, "answer": answer}, self._rule.timeout_s
         async with self._permits:
-            reply = await self._ask_worker({"golds": texts, "answer": answer, "cpu_s": self._rule.timeout_s})
+            reply = await self._ask_worker(question, cpu_s)
+            if reply is _TOO_MUCH:
+                cpu_s *= _AGAIN
+                reply = await self._ask_worker(question, cpu_s)
         if reply is None:
-            return Verdict(None, f"not compared within {_BUSY * self._rule.timeout_s:g} s")
+            return Verdict(None, f"not compared within {_BUSY * cpu_s:g} s")
         if reply is _TOO_MUCH:
-            return Verdict(0.0, f"not compared within {self._rule.timeout_s:g} s")
+            return Verdict(0.0, f"not compared within {cpu_s:g} s")
         if "unreadable" in reply:
             return Verdict(None, f"the gold {reply['unreadable']!r} is not mathematics")
         if reply["equal"]:
             return Verdict(1.0, "right")
         return Verdict(0.0, f"got {answer[-80:]!r}; expected {shown(texts)}")
 
-    async def _ask_worker(self, question: dict[str, Any]) -> Mapping[str, Any] | None:
+    async def _ask_worker(self, question: Mapping[str, Any], cpu_s: float) -> Mapping[str, Any] | None:
         """A worker's answer; None when there was none in time, _TOO_MUCH when the answer is to blame for that."""
         worker = self._idle.pop() if self._idle else await _start_worker()
         try:
-            limit_s = _BUSY * self._rule.timeout_s
-            reply: Mapping[str, Any] | None = await _exchange_line(worker, question, limit_s)
+            limit_s = _BUSY * cpu_s
+            reply: Mapping[str, Any] | None = await _exchange_line(worker, {**question, "cpu_s": cpu_s}, limit_s)
             if reply is not None and "read" in reply:
                 reply = await _exchange_line(worker, None, limit_s)
                 if reply is None and await _ended_itself(worker):

@@ -52,9 +52,7 @@ def routes(site: Site) -> Area:
     def check_spec(path: Annotated[str, Body()], text: Text = None, overrides: Words = []) -> Any:  # noqa: B006
         """`rlf check`, of a text that need not be saved. Imports the project's Python in a process of its own."""
         site.files.path(path)
-        return site.fresh.call(
-            "check_text", path=path, text=text, overrides=checked_words([], overrides), runs=str(site.runs_folder)
-        )
+        return site.fresh.call("check_text", path=path, text=text, overrides=checked_words([], overrides))
 
     @area.act("POST", "/plan", task="plan_text")
     def plan_spec(path: Annotated[str, Body()], text: Text = None, overrides: Words = []) -> Any:  # noqa: B006
