@@ -61,6 +61,14 @@ def test_what_only_verifiers_can_run_is_refused_by_name(env):
         assert name in complaint
 
 
+@pytest.mark.parametrize(("name", "why"), [("Haggle", "exports Haggle, an Env of its own"), ("Clerk", "a Harness of")])
+def test_a_package_that_is_played_by_more_than_its_taskset_is_refused(env, tmp_path, name, why):
+    file = tmp_path / f"with_{name.lower()}.py"
+    file.write_text(SALES.read_text().replace('__all__ = ["Sales"]', f'__all__ = ["Sales", "{name}"]'))
+    (complaint,) = EnvSpec.model_validate(env | {"file": str(file)}).complaints()
+    assert why in complaint
+
+
 def test_a_taskset_that_cannot_be_loaded_is_a_fault_before_the_run(env):
     (complaint,) = EnvSpec.model_validate(env | {"args": {"no_such_field": 1}}).complaints()
     assert "the taskset cannot be loaded" in complaint

@@ -71,4 +71,15 @@ class Sales(vf.Taskset[Sell, Config]):
             yield made_by(Data(prompt=f"One costs {price}.", price=price), self.config.task)
 
 
+class Haggle(vf.SingleAgentEnv):
+    """An Env of its own, which a package that exports it is played by."""
+
+    async def run(self, task, agents):
+        await super().run(task, agents)
+
+
+class Clerk(vf.Harness):
+    """A harness of its own."""
+
+
 __all__ = ["Sales"]

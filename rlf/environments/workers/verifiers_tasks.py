@@ -26,6 +26,7 @@ from typing import Any
 _MAX_MISFITS = 3
 _USED = {
     "verifiers.v1": ("SubprocessConfig", "TasksetConfig", "Trace"),
+    "verifiers.v1.envs.single_agent": ("SingleAgentEnv",),
     "verifiers.v1.graph": ("MessageNode",),
     "verifiers.v1.runtimes": ("provision_runtime",),
     "verifiers.v1.session": ("call_hook", "hook_boundary"),
@@ -34,7 +35,7 @@ _USED = {
     "verifiers.v1.types": ("AssistantMessage", "SystemMessage", "Tool", "ToolCall", "ToolMessage", "UserMessage"),
     "verifiers.v1.utils.decorators": ("discover_decorated", "invoke"),
     "verifiers.v1.utils.generic": ("concrete_type",),
-    "verifiers.v1.utils.loaders": ("taskset_class",),
+    "verifiers.v1.utils.loaders": ("default_harness_id", "environment_class", "taskset_class"),
     "mcp.server.mcpserver": ("MCPServer",),
     "mcp.server.mcpserver.exceptions": ("ToolError",),
 }
@@ -62,12 +63,26 @@ def load_taskset(name: str, args: dict[str, Any]) -> tuple[Any, list[Any]]:
     if not tasks:
         raise ValueError("the taskset has no tasks")
     servers = [*taskset.toolsets(taskset.config), *tasks[0].toolsets(tasks[0].config)]
-    misfits = [misfit for server in servers for misfit in find_server_misfits(server)]
+    misfits = list(find_package_misfits(name))
+    misfits += [misfit for server in servers for misfit in find_server_misfits(server)]
     misfits += find_misfits(tasks[0])
     misfits += [misfit for task in tasks for misfit in find_data_misfits(task.data)]
     if misfits:
         raise ValueError("; ".join(misfits[:_MAX_MISFITS]))
     return taskset, tasks
+
+
+def find_package_misfits(name: str) -> Iterator[str]:
+    """What the package exports beside its taskset and verifiers would play it by, found as verifiers finds it."""
+    vf = package()
+    env = vf.environment_class(name)
+    if env is not vf.SingleAgentEnv:
+        yield (
+            f"the package exports {env.__name__}, an Env of its own, whose `run` plays the tasks and may give the "
+            "rewards; rlf plays a taskset alone, one model with the tools of its toolsets"
+        )
+    if vf.default_harness_id(name) == name:
+        yield "the package exports a Harness of its own, which would play the tasks; in rlf the model does"
 
 
 def find_misfits(task: Any) -> Iterator[str]:
