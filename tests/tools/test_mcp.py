@@ -8,6 +8,7 @@ import itertools
 import logging
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -307,6 +308,43 @@ def test_what_a_server_writes_beside_its_messages_harms_nothing(rough: Any, mode
         assert (await invoke(executor, "say", text="again")).outcome is result.outcome
 
     during([declare(rough(mode), limits={"timeout_s": 60})], story)
+
+
+@pytest.mark.parametrize("written", [r"\n", r"{}\n", "x", r'{"jsonrpc":"2.0","id":7,"result":{}}\n', r"\xff\n"])
+def test_a_server_that_writes_without_end_holds_up_nothing_and_fills_no_memory(rough: Any, written: str) -> None:
+    turns: list[float] = []
+
+    async def count() -> None:
+        while True:
+            turns.append(time.thread_time())  # other work of the machine does not count
+            await asyncio.sleep(0.01)
+
+    async def story(executor: Executor) -> None:
+        before = memory_mb()
+        counting = asyncio.create_task(count())
+        result, _ = await timed(invoke(executor, "say", text="fine"))
+        counting.cancel()
+        assert result.outcome is Outcome.TIMEOUT
+        assert memory_mb() - before < 60
+        assert max(late - early for early, late in itertools.pairwise(turns)) < 0.3
+
+    during([declare(rough(f"endless {written}"), limits={"timeout_s": 2})], story)
+
+
+def memory_mb() -> float:
+    """Most that this process has held in memory until now."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def test_lines_are_cut_where_they_end_and_empty_ones_left_out() -> None:
+    lines = stdio.Lines(5)
+    assert [*lines.feed(b"a\n\nbc\r\n"), *lines.feed(b"de"), *lines.feed(b""), *lines.feed(b"f\n12345\n123456\nx")] == [
+        b"a",
+        b"bc\r",
+        b"def",
+        b"12345",
+        stdio.Oversized(b"123456", b"123456", 6),
+    ]
 
 
 def test_twenty_thousand_log_messages_before_an_answer_never_reach_the_sdk(

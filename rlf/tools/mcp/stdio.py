@@ -15,7 +15,7 @@ import shutil
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -37,6 +37,8 @@ _TAIL_BYTES: Final = 2_000
 _EDGE_BYTES: Final = 200
 """Kept of each end of a line over the bound: enough to find the id of the request that it answers."""
 _BUFFERED_MESSAGES: Final = 64
+_LINES_A_TURN: Final = 50
+"""Lines that are read before everything else on the event loop has its turn."""
 _GRACE_S: Final = 0.5
 """Time to end after stdin closed, and again after SIGTERM."""
 # Read from the bytes, so that a message that is too long can still be answered as the failure of its call.
@@ -130,7 +132,9 @@ async def _pump_stdout(
     assert process.stdout is not None, "started without a pipe"
     lines, num_skipped = Lines(MAX_MESSAGE_BYTES), 0
     while chunk := await process.stdout.read(_CHUNK_BYTES):
-        for line in lines.feed(chunk):
+        for number, line in enumerate(lines.feed(chunk), 1):
+            if number % _LINES_A_TURN == 0:  # a chunk holds 60,000 of `{}`, a second's work in which no deadline fires
+                await asyncio.sleep(0)
             if isinstance(line, bytes) and is_unheard(line):
                 continue
             message = _parse_message(line)
@@ -219,36 +223,35 @@ class Oversized(NamedTuple):
 
 
 class Lines:
-    """Cuts a stream of bytes into lines in linear time, holding no more than the bound."""
+    """Cuts a stream of bytes into lines in linear time, holding no more than the bound however small the pieces are."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._parts: list[bytes] = []
+        self._rest = bytearray()
+        """Of the line that has no end yet; only its last bytes once it is over the bound."""
         self._size_bytes = 0
         self._head = b""
 
-    def feed(self, chunk: bytes) -> list[bytes | Oversized]:
-        """The lines that a chunk completes."""
+    def feed(self, chunk: bytes) -> Iterator[bytes | Oversized]:
+        """The lines that a chunk completes, without empty ones."""
         *complete, rest = chunk.split(b"\n")
-        found = []
         for piece in complete:
-            self._add_piece(piece)
-            found.append(self._take_line())
+            if piece or self._size_bytes:
+                self._add_piece(piece)
+                yield self._take_line()
         self._add_piece(rest)
-        return found
 
     def _add_piece(self, piece: bytes) -> None:
         self._size_bytes += len(piece)
-        self._parts.append(piece)
+        self._rest += piece
         if self._size_bytes > self._max_bytes:
-            line = b"".join(self._parts)
-            self._head = self._head or line[:_EDGE_BYTES]
-            self._parts = [line[-_EDGE_BYTES:]]
+            self._head = self._head or bytes(self._rest[:_EDGE_BYTES])
+            del self._rest[:-_EDGE_BYTES]
 
     def _take_line(self) -> bytes | Oversized:
-        line, size_bytes, head = b"".join(self._parts), self._size_bytes, self._head
-        self._parts, self._size_bytes, self._head = [], 0, b""
-        return line if size_bytes <= self._max_bytes else Oversized(head, line[-_EDGE_BYTES:], size_bytes)
+        line, size_bytes, head = bytes(self._rest), self._size_bytes, self._head
+        self._rest, self._size_bytes, self._head = bytearray(), 0, b""
+        return line if size_bytes <= self._max_bytes else Oversized(head, line, size_bytes)
 
 
 def _parse_message(line: bytes | Oversized) -> SessionMessage | None:

@@ -51,6 +51,10 @@ def call(number, text):
     if MODE == "flood":
         for _ in range(500):
             sys.stderr.write("x" * 99_999 + "\n")
+    if MODE.startswith("endless "):  # what follows, again and again
+        line = MODE.removeprefix("endless ").encode().decode("unicode_escape").encode()
+        while True:
+            os.write(1, line * (60_000 // len(line)))
     if MODE == "hang":
         return
     if MODE == "folder":  # which its second argument names, by itself or behind `=`
