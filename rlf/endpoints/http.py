@@ -6,7 +6,9 @@ one of them may use is kept open under a name that another may not reach.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache, partial
@@ -20,19 +22,21 @@ from aiohttp.abc import AbstractResolver
 from yarl import URL
 
 from rlf.core.timers import Timers
-from rlf.endpoints.attribution import outcome_of_status
+from rlf.endpoints.attribution import CallFacts, Phase, outcome_of
+from rlf.endpoints.coding import ACCEPTED, BodyFault, Unpacker, is_known_coding
+from rlf.endpoints.connections import make_connector, open_session
 from rlf.endpoints.failure import EndpointFailure
 from rlf.endpoints.guard import Blocked, Guard, GuardedResolver
 from rlf.endpoints.spec import Redirects
 from rlf.types import Outcome
 
 MAX_REDIRECTS = 5
-_KEEPALIVE_S = 4.0
-"""Idle connections are dropped before common servers (uvicorn: 5 s) close them under a request."""
 _ANSWER_SHARE, _ANSWER_S = 0.1, 0.05
 """The least of a request's time, whichever is less, that is kept for the answer: a connection that never came is then
 distinct from an answer that did not."""
 _MAX_ERROR_CHARS = 300
+_MAX_REFUSAL_BYTES = 65_536
+"""Most of an error's body that is read: its status has decided by then, and words or usage stand at its beginning."""
 _NUM_KEPT = 128
 """Addresses and times of late requests that need not be looked at again."""
 _REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})
@@ -83,7 +87,7 @@ class HttpClient:
             max_connections: to one host.
             max_bytes: of a decompressed answer.
             resolver: what looks names up; the guard judges its answers.
-            tool_errors: statuses that are this service's verdict on the request, see `outcome_of_status`.
+            tool_errors: statuses that are this service's verdict on the request, see `outcome_of`.
         """
         self._guard = guard
         self._max_connections = max_connections
@@ -103,23 +107,22 @@ class HttpClient:
                 SERVICE_ERROR and TOOL_ERROR by status; SERVICE_ERROR also for a redirect that is not followed;
                 TOOL_ERROR also for an address that is refused, and for any failure of a host that an argument chose.
         """
-        deadline, hop, limit_s, redirect = monotonic() + deadline_s, request, deadline_s, None
+        deadline, course = monotonic() + deadline_s, _Course(request, deadline_s)
         session, timers = self._open or self._open_session()
         try:
             with timers.within(deadline_s):
                 for _ in range(MAX_REDIRECTS + 1):
-                    found = await self._request_once(session, hop, limit_s)
+                    found = await self._request_once(session, course, deadline - monotonic())
                     if isinstance(found, HttpResponse):
                         return found
-                    hop, limit_s, redirect = self._follow_redirect(hop, found), deadline - monotonic(), found
-            status = redirect.status if redirect is not None else None
-            text = f"HTTP {status}: more than {MAX_REDIRECTS} redirects"
-            raise EndpointFailure(Outcome.SERVICE_ERROR, text, status=status)
+                    self._follow_redirect(course, found)
+            assert course.redirect is not None, "a request without an answer that was not sent on"
+            raise self._refuse_redirect(course.redirect, f"more than {MAX_REDIRECTS} redirects")
         except EndpointFailure as failure:
             raise self._attribute_failure(failure, request) from failure
         except (aiohttp.ClientError, OSError, ValueError) as fault:
-            sent = redirect is not None or not isinstance(fault, _NOT_SENT)
-            raise self._attribute_failure(_make_failure(fault, sent, request, deadline_s), request) from fault
+            typed = course.refusal or _make_failure(fault, course)
+            raise self._attribute_failure(typed, request) from fault
 
     async def close(self) -> None:
         """Closes every connection."""
@@ -135,12 +138,13 @@ class HttpClient:
         return failure
 
     async def _request_once(
-        self, session: aiohttp.ClientSession, request: HttpRequest, limit_s: float
+        self, session: aiohttp.ClientSession, course: _Course, limit_s: float
     ) -> HttpResponse | _Redirect:
+        request = course.hop
         response = await session.request(
             request.method,
             self._checked(request.url),
-            headers=request.headers,
+            headers={"Accept-Encoding": ACCEPTED, **request.headers},
             data=request.body,
             allow_redirects=False,
             timeout=_to_connect(limit_s),
@@ -148,53 +152,64 @@ class HttpClient:
         try:
             if response.status in _REDIRECTS and "Location" in response.headers:
                 return _Redirect(response.status, response.headers["Location"])
-            is_good = 200 <= response.status < 300
-            body = await self._read_body(response, request.watch if is_good else None)
-            if is_good:
+            if 200 <= response.status < 300:
+                body = await self._read_body(response, request.watch)
                 return HttpResponse(body, response.content_type.lower(), response.charset)
-            raise _read_refusal(response, body, self._tool_errors)
+            course.refusal = _read_refusal(response, b"", self._tool_errors)  # also where its body cannot be read
+            raise _read_refusal(response, await _read_words(response), self._tool_errors)
         finally:
             response.release()
 
     async def _read_body(self, response: aiohttp.ClientResponse, watch: Callable[[bytes], None] | None) -> bytes:
-        """The body, decompressed as it streams in, so that no more than the cap is ever held."""
-        chunks, size, content = [], 0, response.content
+        """The body, unpacked as it streams in, so that no more than the cap is ever held."""
+        coding = response.headers.get("Content-Encoding", "")
+        if not is_known_coding(coding):
+            facts = CallFacts(Phase.ANSWERED, response.status)
+            raise EndpointFailure(outcome_of(facts), f"the answer is coded as {coding[:80]!r}", status=response.status)
+        chunks, size, unpacker, content = list[bytes](), 0, Unpacker(coding), response.content
         while not content.at_eof():
-            chunk = await content.readany()
-            size += len(chunk)
-            if size > self._max_bytes:
-                response.close()
-                raise EndpointFailure(Outcome.OUTPUT_REJECTED, f"the answer is larger than {self._max_bytes:,} bytes")
-            chunks.append(chunk)
-            if watch is not None:
-                watch(chunk)
+            for chunk in unpacker.feed(await content.readany()):
+                size += len(chunk)
+                if size > self._max_bytes:
+                    response.close()
+                    facts = CallFacts(Phase.ANSWERED, response.status, is_oversized=True)
+                    raise EndpointFailure(outcome_of(facts), f"the answer is larger than {self._max_bytes:,} bytes")
+                chunks.append(chunk)
+                if watch is not None:
+                    watch(chunk)
+        unpacker.finish()
         return b"".join(chunks)
 
-    def _follow_redirect(self, request: HttpRequest, redirect: _Redirect) -> HttpRequest:
-        here = URL(request.url)
-        there = here.join(URL(redirect.location))
+    def _follow_redirect(self, course: _Course, redirect: _Redirect) -> None:
+        """Sends the request on. Raises EndpointFailure where it may not be."""
+        request, here = course.hop, URL(course.hop.url)
+        try:
+            there = here.join(URL(redirect.location))
+            self._guard.check(there)
+        except ValueError as fault:
+            raise self._refuse_redirect(redirect, "redirected to what is no address") from fault
+        except Blocked as fault:
+            raise self._refuse_redirect(redirect, f"redirected where {fault}") from fault
         leaves = there.host != here.host or (there.port != here.port and not _is_upgrade(here, there))
         if self._redirects is Redirects.NONE or (leaves and self._redirects is Redirects.SAME_HOST):
-            text = f"HTTP {redirect.status}: redirected to {there.host}, which this tool does not follow"
-            outcome = Outcome.TOOL_ERROR if redirect.status in self._tool_errors else Outcome.SERVICE_ERROR
-            raise EndpointFailure(outcome, text, status=redirect.status)
-        if redirect.status == 303 or (redirect.status in (301, 302) and request.method == "POST"):
+            raise self._refuse_redirect(redirect, f"redirected to {there.host}, which this tool does not follow")
+        if _LOGIN.search(there.path) and not _LOGIN.search(here.path):
+            raise self._refuse_redirect(redirect, "redirected to a page where one is to log in")
+        headers = {} if leaves else request.headers
+        if there == here and redirect.status != 303:
+            raise self._refuse_redirect(redirect, "redirected to itself")
+        if _loses_body(redirect.status, request.method, here, there):
+            headers = {name: value for name, value in headers.items() if name.lower() != "content-type"}
             request = request._replace(method="GET", body=None)
-        return request._replace(url=str(there), headers={} if leaves else request.headers)
+        course.hop, course.redirect = request._replace(url=str(there), headers=headers), redirect
+
+    def _refuse_redirect(self, redirect: _Redirect, why: str) -> EndpointFailure:
+        outcome = outcome_of(CallFacts(Phase.ANSWERED, redirect.status), tool_errors=self._tool_errors)
+        return EndpointFailure(outcome, f"HTTP {redirect.status}: {why}", status=redirect.status)
 
     def _open_session(self) -> _Open:
-        connector = aiohttp.TCPConnector(
-            limit=0,
-            limit_per_host=self._max_connections,
-            keepalive_timeout=_KEEPALIVE_S,
-            resolver=GuardedResolver(self._guard, self._resolver),
-        )
-        session = aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            skip_auto_headers=("Content-Type",),  # a request without a body has none
-        )
-        self._open = _Open(session, Timers())
+        resolver = GuardedResolver(self._guard, self._resolver)
+        self._open = _Open(open_session(make_connector(self._max_connections, resolver)), Timers())
         return self._open
 
 
@@ -210,14 +225,66 @@ class _Redirect(NamedTuple):
     location: str
 
 
+@dataclass(slots=True)
+class _Course:
+    """How far a request has come."""
+
+    request: HttpRequest
+    deadline_s: float
+    hop: HttpRequest = field(init=False)
+    """The request as it is sent at present."""
+    redirect: _Redirect | None = None
+    """What sent it there."""
+    refusal: EndpointFailure | None = None
+    """The failure by the status of an answer whose body is being read."""
+
+    def __post_init__(self) -> None:
+        self.hop = self.request
+
+
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+# A part of a path that is a word for it; not `/catalogin`, nor `/blog/in`.
+_LOGIN = re.compile(r"(?<![a-z])(log[-_]?[io]n|sign[-_]?[io]n|sso|saml2?|oauth2?|authori[sz]e)(?![a-z])", re.IGNORECASE)
+"""Where hosts send a browser whose session or key they do not accept."""
+
+
+async def _read_words(response: aiohttp.ClientResponse) -> bytes:
+    """The beginning of an error's body."""
+    coding = response.headers.get("Content-Encoding", "")
+    if not is_known_coding(coding):
+        return b""
+    chunks, size, unpacker, content = list[bytes](), 0, Unpacker(coding), response.content
+    while not content.at_eof() and size < _MAX_REFUSAL_BYTES:
+        for chunk in unpacker.feed(await content.readany()):
+            chunks.append(chunk)
+            size += len(chunk)
+            if size >= _MAX_REFUSAL_BYTES:
+                break
+    return b"".join(chunks)[:_MAX_REFUSAL_BYTES]
+
+
+def _loses_body(status: int, method: str, here: URL, there: URL) -> bool:
+    """Whether a redirect asks for the result of what was carried out, and not for the request at another place.
+
+    As browsers read it (Fetch, 4.4), but for 301, which says that the place has moved, and 302 to the same place by
+    another scheme or with another slash at its end: a GET without the arguments would ask for something else there.
+    """
+    is_same_place = here.host == there.host and here.path.rstrip("/") == there.path.rstrip("/")
+    return (status == 303 and method != "HEAD") or (status == 302 and method == "POST" and not is_same_place)
 
 
 def _check_url(guard: Guard, text: str) -> URL:
-    """The address that a text is. Raises Blocked."""
-    url = URL(text)
-    guard.check(url)
+    """The address that a text is. Raises Blocked and _BadAddress."""
+    try:
+        url = URL(text)
+        guard.check(url)
+    except ValueError as fault:
+        raise _BadAddress from fault
     return url
+
+
+class _BadAddress(ValueError):
+    """A text that is no address."""
 
 
 @lru_cache(_NUM_KEPT)
@@ -234,30 +301,31 @@ def _is_upgrade(here: URL, there: URL) -> bool:
     return (here.scheme, here.port, there.scheme, there.port) == ("http", 80, "https", 443)
 
 
-def _make_failure(fault: Exception, sent: bool, request: HttpRequest, deadline_s: float) -> EndpointFailure:
-    """The failure of a request that raised.
-
-    Args:
-        sent: whether something of the request may have been delivered.
-    """
+def _make_failure(fault: Exception, course: _Course) -> EndpointFailure:
+    """The failure of a request that raised."""
     if isinstance(fault, aiohttp.ClientConnectorCertificateError):
         why = getattr(fault.certificate_error, "verify_message", "") or "it cannot be verified"
         text = f"its certificate is not trusted: {why}. SSL_CERT_FILE names a file with those that are"
         return EndpointFailure(Outcome.UNREACHABLE, text)
     cause = fault.os_error if isinstance(fault, aiohttp.ClientConnectorError) else fault
-    is_late = isinstance(fault, TimeoutError)
+    is_late, is_first = isinstance(fault, TimeoutError), course.redirect is None
     if isinstance(cause, Blocked):
-        return EndpointFailure(Outcome.TOOL_ERROR, str(cause))
-    if isinstance(fault, ValueError):
+        status = None if course.redirect is None else course.redirect.status
+        return EndpointFailure(Outcome.TOOL_ERROR if is_first else Outcome.SERVICE_ERROR, str(cause), status=status)
+    if isinstance(fault, _BadAddress | aiohttp.InvalidURL):
         return EndpointFailure(Outcome.TOOL_ERROR, "the address is not a URL that rlf can request")
-    if not sent:
+    if isinstance(fault, ValueError) and not isinstance(fault, BodyFault):
+        return EndpointFailure(Outcome.SERVICE_ERROR, "a header or the address of the request cannot be sent")
+    if is_first and isinstance(fault, _NOT_SENT):
         reason = getattr(cause, "strerror", None) or type(cause).__name__
-        text = f"no connection within {deadline_s:.3g} s" if is_late else f"no connection: {reason}"
-        return EndpointFailure(Outcome.UNREACHABLE, text)
-    text = f"no answer within {deadline_s:.3g} s" if is_late else f"the connection broke ({type(fault).__name__})"
-    if request.repeatable or request.method in _REPEATABLE:
-        return EndpointFailure(Outcome.TIMEOUT if is_late else Outcome.UNREACHABLE, text)
-    return EndpointFailure(Outcome.UNKNOWN, f"{text}; the request may have been carried out")
+        text = f"no connection within {course.deadline_s:.3g} s" if is_late else f"no connection: {reason}"
+        return EndpointFailure(outcome_of(CallFacts(Phase.NOT_SENT)), text)
+    why = f"the answer cannot be used: {fault}" if isinstance(fault, BodyFault) else ""
+    text = why or f"the connection broke ({type(fault).__name__})"
+    text = f"no answer within {course.deadline_s:.3g} s" if is_late else text
+    is_repeatable = course.request.repeatable or course.request.method in _REPEATABLE
+    outcome = outcome_of(CallFacts(Phase.SENT, is_late=is_late, is_repeatable=is_repeatable))
+    return EndpointFailure(outcome, text if is_repeatable else f"{text}; the request may have been carried out")
 
 
 def _read_refusal(response: aiohttp.ClientResponse, body: bytes, tool_errors: Collection[int]) -> EndpointFailure:
@@ -265,7 +333,7 @@ def _read_refusal(response: aiohttp.ClientResponse, body: bytes, tool_errors: Co
     text = f"HTTP {response.status} {response.reason or ''}".rstrip()
     text += f": {words[:_MAX_ERROR_CHARS]}" if words else ""
     pause_s = retry_after_s(response.headers.get("Retry-After"))
-    outcome = outcome_of_status(response.status, has_pause=pause_s is not None, tool_errors=tool_errors)
+    outcome = outcome_of(CallFacts(Phase.ANSWERED, response.status, pause_s=pause_s), tool_errors=tool_errors)
     return EndpointFailure(outcome, text, retry_after_s=pause_s, status=response.status, body=body)
 
 
@@ -277,7 +345,7 @@ def retry_after_s(header: str | None) -> float | None:
         return float(header)
     try:
         then = parsedate_to_datetime(header)
-    except (ValueError, TypeError):
+        then = then if then.tzinfo else then.replace(tzinfo=UTC)
+        return max((then - datetime.now(UTC)).total_seconds(), 0.0)
+    except (ValueError, TypeError, OverflowError):
         return None
-    then = then if then.tzinfo else then.replace(tzinfo=UTC)
-    return max((then - datetime.now(UTC)).total_seconds(), 0.0)

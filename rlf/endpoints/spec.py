@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from rlf.core import RlfError
-from rlf.core.models import StrictModel, check_host, wrong_value
+from rlf.core.models import Headers, StrictModel, check_host, header_value, wrong_value
 from rlf.core.redact import SECRET_NAME
 from rlf.endpoints.credentials import describe_credentials
 from rlf.endpoints.usage import Reported, Usage
@@ -66,7 +66,7 @@ class EndpointSpec(StrictModel):
     """The server's name of the model."""
     api_key_env: str | None = None
     """Environment variable that holds the key; it is sent as `Authorization: Bearer ...` and never stored."""
-    headers: dict[str, str] = Field({})
+    headers: Headers = Field({})
     """Further headers of each request."""
     max_concurrency: int = Field(default=64, ge=1)
     """Requests that are under way at once; the others wait."""
@@ -110,11 +110,15 @@ class EndpointSpec(StrictModel):
         """The headers of each request, the key among them. Raises RlfError where the environment lacks the key."""
         headers = {"Content-Type": "application/json", **self.headers}
         if self.api_key_env is not None:
-            if not os.environ.get(self.api_key_env):
+            if not os.environ.get(self.api_key_env, "").strip():
                 raise RlfError(
                     f"endpoint {self.place}: the environment variable {self.api_key_env} is not set. Set it."
                 )
-            headers["Authorization"] = f"Bearer {os.environ[self.api_key_env]}"
+            try:
+                headers["Authorization"] = f"Bearer {header_value(os.environ[self.api_key_env])}"
+            except ValueError as fault:
+                what = f"the value of {self.api_key_env} cannot be sent: {fault}"
+                raise RlfError(f"endpoint {self.place}: {what}. Set it to one key.") from None
         return headers
 
 

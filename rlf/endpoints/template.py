@@ -171,12 +171,18 @@ TemplateText = Annotated[str, AfterValidator(_check_source)]
 """A field that is a template."""
 
 
+NOTHING = "\x00"
+"""What a value leaves in a URL that is null or empty there: no other part of one holds it."""
+
+
 def _percent_encoded(value: Any) -> str:
     """A value as a part of a URL: a list's items, or an object's names and values, with commas between (RFC 6570)."""
     if isinstance(value, Mapping):
-        value = [part for entry in value.items() for part in entry]
+        value = [part for entry in value.items() if entry[1] is not None for part in entry]
     if isinstance(value, list | tuple):
-        return ",".join(map(_percent_encoded, value))
+        return ",".join(_percent_encoded(item) for item in value if item is not None) or NOTHING
+    if value is None or value == "":
+        return NOTHING
     return quote(str(value).lower() if isinstance(value, bool) else str(value), safe="")
 
 

@@ -77,6 +77,8 @@ class ToolRuntime(ABC):
     """Whether calls run none of the tool's code on the loop, so that none can swallow its cancellation."""
     ends_in_time: bool = False
     """Whether calls also end by themselves within the time that they are given."""
+    answers_once: bool = False
+    """Whether a call that was carried out may be refused when it is made again, as a second deletion is."""
     names_calls: bool = False
     """Whether calls make others, whose names begin with theirs."""
 

@@ -19,7 +19,7 @@ from rlf.tools.failure import ToolFailure
 from rlf.tools.json_path import NoSuchPart, part_at
 from rlf.tools.kind import CallContext
 from rlf.types import Image, Outcome, ToolCall, ToolResult
-from tests.endpoints.servers import Handler, closed_port, serving
+from tests.endpoints.servers import Handler, Seen, answer, closed_port, raw_keeping, serving
 
 RETRIEVE = Path(__file__).parents[2] / "tool_specs/retrieve.yaml"
 SCHEMA = {
@@ -27,6 +27,9 @@ SCHEMA = {
     "properties": {"query": {"type": "string"}, "limit": {"type": "integer"}, "ids": {"type": "array"}},
     "required": ["query"],
 }
+
+
+ANY = {"type": "object", "properties": {"query": {}}}
 
 
 def declared(url: str, target: Mapping[str, Any] = {}, **keys: Any) -> ToolDeclaration:
@@ -52,9 +55,14 @@ async def echo(request: web.Request) -> web.Response:
     )
 
 
-def echoed(path: str = "/", target: Mapping[str, Any] = {}, **arguments: Any) -> dict[str, Any]:
+def echoed(
+    path: str = "/", target: Mapping[str, Any] = {}, inputSchema: Any = SCHEMA, **arguments: Any
+) -> dict[str, Any]:
     async def main() -> Any:
-        async with serving(_=echo) as url, Executor([declared(url + path, target)]) as executor:
+        async with (
+            serving(_=echo) as url,
+            Executor([declared(url + path, target, inputSchema=inputSchema)]) as executor,
+        ):
             result = await call(executor, **arguments)
             assert result.outcome is Outcome.OK, result.text
             return json.loads(result.text)
@@ -63,10 +71,16 @@ def echoed(path: str = "/", target: Mapping[str, Any] = {}, **arguments: Any) ->
     return found
 
 
-def answered(handler: Handler, target: Mapping[str, Any] = {}, **keys: Any) -> ToolResult:
+def answered(
+    handler: Handler,
+    target: Mapping[str, Any] = {},
+    arguments: Mapping[str, Any] = {"query": "x"},
+    path: str = "",
+    **keys: Any,
+) -> ToolResult:
     async def main() -> ToolResult:
-        async with serving(_=handler) as url, Executor([declared(url, target, **keys)]) as executor:
-            return await call(executor, query="x")
+        async with serving(_=handler) as url, Executor([declared(url + path, target, **keys)]) as executor:
+            return await call(executor, **arguments)
 
     return asyncio.run(main())
 
@@ -449,3 +463,106 @@ def test_a_call_of_a_batch_ends_at_its_own_deadline() -> None:
         assert found == [Outcome.TIMEOUT, Outcome.UNKNOWN]
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("query", ["", None, [], {}, [None]])
+@pytest.mark.parametrize(
+    "path", ["/u/{{ query }}", "/u/{{ query }}/x", "/u/{{ query }}?a=1", "/u/{{ query }}{{ query }}"]
+)
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+def test_an_argument_that_is_empty_or_null_makes_no_part_of_a_path(query: Any, path: str, method: str) -> None:
+    asked = []
+
+    async def count(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        return web.Response()
+
+    result = answered(count, {"method": method}, {"query": query}, path, inputSchema=ANY)
+    assert (result.outcome, asked) == (Outcome.INVALID_ARGUMENTS, [])
+    assert "would be empty" in result.text
+
+
+def test_an_argument_that_is_empty_or_null_elsewhere_in_an_address_is_nothing() -> None:
+    for query in ("", None):
+        assert echoed("/a{{ query }}?q={{ query }}&r=1", query=query, inputSchema=ANY)["path"] == "/a"
+    assert echoed("/a?q={{ query }}&r=1", query=None, inputSchema=ANY)["query"] == [["q", ""], ["r", "1"]]
+    listed = echoed("/a/{{ query }}", query=["x", None, 0, False, ""], inputSchema=ANY)
+    assert "\0" not in listed["path"] and listed["path"].startswith("/a/x,0,false")
+
+
+@pytest.mark.parametrize("key", ["the-right-key\n", "the-right-key \r\n", "the-right-key\n\n"])
+def test_the_line_break_at_the_end_of_a_key_is_no_part_of_it(key: str) -> None:
+    found = []
+
+    async def note(request: web.Request) -> web.Response:
+        found.append(request.headers["Authorization"])
+        return web.Response(text="fine")
+
+    assert answered(note, {"headers": {"Authorization": f"Bearer {key}"}}).outcome is Outcome.OK
+    assert set(found) == {"Bearer the-right-key"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "said"),
+    [
+        ({"Authorization": "Bearer canary\ncanary"}, "'Authorization' cannot be sent: it holds a line break"),
+        ({"X-Key": "canary\0"}, "control character"),
+        ({"X-Key": "canary\ud800"}, "not valid Unicode"),
+        ({"X Key": "canary"}, "a header named 'X Key'"),
+        ({"": "canary"}, "a header named ''"),
+    ],
+)
+def test_a_header_that_cannot_be_sent_is_a_fault_of_the_file(headers: dict[str, str], said: str) -> None:
+    with pytest.raises(ValidationError, match=re.escape(said)) as caught:
+        declared("http://h/", {"headers": headers})
+    assert "canary" not in caught.value.errors()[0]["msg"]
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "POST"])
+@pytest.mark.parametrize("first", ["broken", "late", "502"])
+def test_a_refusal_after_an_attempt_that_may_have_been_carried_out_is_no_verdict(method: str, first: str) -> None:
+    asked = []
+
+    async def gone(request: web.Request) -> web.Response:
+        asked.append(request.method)
+        if len(asked) > 1:
+            return web.Response(status=404, text="no such thing")
+        if first == "late":
+            await asyncio.sleep(60)
+        if first == "broken":
+            assert request.transport is not None
+            request.transport.abort()
+        return web.Response(status=502)
+
+    limits = {"retries": 1, "timeout_s": 1.0 if first == "late" else 10.0}
+    result = answered(gone, {"method": method}, idempotent=True, limits=limits)
+    if first == "late":  # it took all of the call's time
+        assert (result.outcome, len(asked)) == (Outcome.TIMEOUT, 1)
+    else:
+        assert result.outcome is (Outcome.TOOL_ERROR if method == "GET" else Outcome.UNKNOWN)
+        assert asked == [method] * 2
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "POST"])
+@pytest.mark.parametrize(("retries", "count"), [(0, 1), (2, 3)])
+def test_a_service_is_sent_as_many_requests_as_retries_say(method: str, retries: int, count: int) -> None:
+    """Also on a connection that it closes under the request."""
+
+    async def reply(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        if seen.target.startswith("/first"):
+            writer.write(answer("200 OK", b"fine"))
+        else:
+            writer.transport.abort()
+
+    async def main() -> int:
+        async with raw_keeping(reply) as (url, raw):
+            limits = {"retries": retries, "max_concurrency": 1, "timeout_s": 20}
+            tool = declared(f"{url}/{{{{ query }}}}", {"method": method}, idempotent=True, limits=limits)
+            async with Executor([tool]) as executor:
+                assert (await call(executor, query="first")).outcome is Outcome.OK
+                result = await call(executor, query="second")
+            assert result.outcome.is_infrastructure
+            assert len(result.attempts) == count
+            return len(raw.seen) - 1
+
+    assert asyncio.run(main()) == count

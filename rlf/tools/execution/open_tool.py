@@ -35,6 +35,8 @@ FIRST_PAUSE_S = 0.05
 """Upper bound of the pause before the first retry; it doubles with each further one."""
 _RETRIED = FAILURES | {Outcome.TOOL_ERROR, Outcome.OUTPUT_REJECTED}
 """What another attempt may change; only tools declared idempotent have one."""
+_LOST = frozenset({Outcome.TIMEOUT, Outcome.UNKNOWN, Outcome.UNREACHABLE, Outcome.SERVICE_ERROR})
+"""Ends of an attempt that may have been carried out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +250,11 @@ class OpenTool:
             await asyncio.sleep(pause_s)
             await self._gate.again()
             ending = await self._run_attempt(arguments, end - perf_counter(), course)
+        if ending.outcome is Outcome.TOOL_ERROR and self.runtime.answers_once:
+            lost = next((attempt for attempt in course.attempts if attempt.outcome in _LOST), None)
+            if lost is not None:  # the verdict may be on what that attempt has done
+                text = f"an attempt that failed ({lost.error}) may have been carried out; the last was refused: "
+                return Ending(Outcome.UNKNOWN, text + ending.text)
         return ending
 
     async def _check_ready(self, deadline: Deadline, course: Course) -> Ending | None:

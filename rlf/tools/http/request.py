@@ -10,7 +10,7 @@ from urllib.parse import urlencode, urlsplit
 from pydantic_core import PydanticSerializationError, to_json
 
 from rlf.endpoints.http import HttpRequest
-from rlf.endpoints.template import ABSENT, FilledValue, Template, TemplateFault
+from rlf.endpoints.template import ABSENT, NOTHING, FilledValue, Template, TemplateFault
 from rlf.tools.http.encoding import BodyFormat, Encoding, multipart, pairs
 
 _ENCODE = json.JSONEncoder(allow_nan=False).encode
@@ -34,7 +34,7 @@ class RequestMaker:
         encoding: Mapping[str, Encoding],
     ) -> None:
         """Takes what the declaration says, texts as templates; a query or body that is None is the arguments."""
-        self._method, self._headers, self._has_body = method, headers, has_body
+        self.method, self._headers, self._has_body = method, headers, has_body
         self._json_headers = _add_content_type(headers, "application/json")
         self._text_headers = _add_content_type(headers, "text/plain; charset=utf-8")
         self._url = Template(url, is_url=not url.startswith("{{"))
@@ -49,21 +49,19 @@ class RequestMaker:
     def make(self, values: Mapping[str, Any], *, repeatable: bool) -> HttpRequest:
         """The request for the arguments of a call, or for `calls`. Raises TemplateFault where they do not fit."""
         if self._plain_url is not None:
-            return HttpRequest(
-                self._method, self._plain_url, self._json_headers, _encoded_arguments(values), repeatable
-            )
+            return HttpRequest(self.method, self._plain_url, self._json_headers, _encoded_arguments(values), repeatable)
         rest = values
         if self._fixed_url is None:
             rest = {name: value for name, value in values.items() if name not in self._url.names}
         query = ({} if self._has_body else rest) if self._query is None else self._query.fill(values)
         url = self._build_url(values, query)
         if not self._has_body:
-            return HttpRequest(self._method, url, self._headers, None, repeatable)
+            return HttpRequest(self.method, url, self._headers, None, repeatable)
         value = rest if self._body is None else self._body.fill(values)
         if not self._body_required and (value is ABSENT or value == {}):
-            return HttpRequest(self._method, url, self._headers, None, repeatable)
+            return HttpRequest(self.method, url, self._headers, None, repeatable)
         headers, body = self._write_body(value)
-        return HttpRequest(self._method, url, headers, body, repeatable)
+        return HttpRequest(self.method, url, headers, body, repeatable)
 
     def _write_body(self, value: Any) -> tuple[Mapping[str, str], bytes]:
         """A body's headers and bytes."""
@@ -92,9 +90,20 @@ class RequestMaker:
 
     def _filled_url(self, values: Mapping[str, Any]) -> str:
         url = self._url.render(values).strip()
+        if NOTHING in url:
+            url = _without_nothing(url)
         if _DOTS & set(urlsplit(url).path.lower().split("/")):
             raise TemplateFault("a part of the path would be `.` or `..`, which leads to another path")
         return url
+
+
+def _without_nothing(url: str) -> str:
+    """A URL that null or empty values fill in. Raises TemplateFault where one is a whole part of the path: what lies
+    there is another thing, such as all of a list in place of one of its items."""
+    path = url.partition("?")[0].partition("#")[0]
+    if any(part and not part.strip(NOTHING) for part in path.split("/")):
+        raise TemplateFault("a part of the path would be empty, which leads to another path")
+    return url.replace(NOTHING, "")
 
 
 def _form_text(fields: Mapping[str, Any], encodings: Mapping[str, Encoding]) -> str:

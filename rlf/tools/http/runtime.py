@@ -52,6 +52,7 @@ class HttpRuntime(ToolRuntime):
     ) -> None:
         """Takes whom to ask and how, the path and the template of the result, and what an answer without it is."""
         self._client, self._maker, self._headers, self._garbled = client, maker, headers, garbled
+        self.answers_once = maker.method != "GET"
         self._response, self._result = response, None if result is None else Template(result)
         self._timers, self._batch = Timers(), batch
         self._batcher = None if batch is None else Batcher(self._send_batch, batch.max_size, batch.max_wait_ms / 1000)

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from rlf.core.hashing import hash_json
-from rlf.core.models import check_host, wrong_value
+from rlf.core.models import Headers, check_host, wrong_value
 from rlf.core.redact import SECRET_HEADER, is_secret_name, secret_parameters
 from rlf.endpoints.spec import Redirects
 from rlf.endpoints.template import FilledValue, Template, TemplateFault, TemplateText
@@ -59,7 +59,7 @@ class HttpTool(ToolKind):
     url: str
     """Address; arguments may fill in any part, as `https://example.org/users/{{ id }}`, and are encoded for it."""
     method: Method = Method.GET
-    headers: dict[str, str] = Field(default={})
+    headers: Headers = Field(default={})
     """Sent as they are. Write `${oc.env:NAME}` for what is secret."""
     query: dict[str, Any] | None = None
     """Query parameters; by default the arguments, where the method has no body. An absent argument is left out."""
@@ -78,7 +78,8 @@ class HttpTool(ToolKind):
     """By default each call is a request of its own."""
     tool_error_statuses: tuple[Annotated[int, Field(ge=400, le=599)], ...] = ()
     """Statuses with which this service answers the call itself, e.g. `[500]`: the model reads them as an error. By
-    default a status of 5xx, 401, 402, 403, 407 or 408 says that the service failed: the trajectory is unscorable."""
+    default 400, 404, 409, 410, 412, 413, 414, 422, 423 and 451 are; any other says that the service failed: the
+    trajectory is unscorable."""
     redirects: Redirects = Redirects.SAME_HOST
     allow_private: tuple[str, ...] = ()
     """Hosts, as `name` or `name:port`, that may lie at private addresses though an argument or redirect names them."""

@@ -10,7 +10,7 @@ from typing import Any, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from rlf.core.hashing import hash_json, hash_path
-from rlf.core.models import StrictModel, wrong_value
+from rlf.core.models import Headers, StrictModel, wrong_value
 from rlf.core.redact import Redactor
 
 _OTHER_WORDS = {"streamable-http": "http", "streamable_http": "http", "streamableHttp": "http"}
@@ -42,7 +42,7 @@ class McpServer(StrictModel):
     """Variables beside HOME, LOGNAME, PATH, SHELL, TERM and USER: a server sees no others."""
     url: str | None = None
     """Address of a server that runs already."""
-    headers: dict[str, str] = Field({})
+    headers: Headers = Field({})
     """Sent with every request to `url`, for instance `Authorization: Bearer ${oc.env:TOKEN}`."""
     type: Transport | None = None
     """None: `stdio` for a command, `http` for a url."""
