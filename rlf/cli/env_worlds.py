@@ -18,6 +18,7 @@ from rlf.cli.envelope import print_result
 from rlf.cli.output import facts_table, plain_table
 from rlf.core import nearest
 from rlf.core.errors import CheckError, RlfError
+from rlf.core.text import clean_value
 from rlf.reports.quantities import visible
 
 if TYPE_CHECKING:
@@ -215,7 +216,7 @@ def _read_action(line: str, scene: Scene) -> Action:
     if tool is None:
         return line
     if rest.lstrip().startswith("{"):
-        return ToolCall(name, json.loads(rest))
+        return ToolCall(name, clean_value(json.loads(rest)))
     pairs = [word.partition("=") for word in shlex.split(rest)]
     if any(not sign for _, sign, _ in pairs):
         raise ValueError(f"write {name} {{JSON}}, or {name} name=value ...")
@@ -227,7 +228,7 @@ def _parse_argument(text: str, schema: dict[str, Any]) -> Any:
     if schema.get("type") == "string":
         return text
     try:
-        return json.loads(text)
+        return clean_value(json.loads(text))
     except ValueError:
         return text
 

@@ -29,6 +29,7 @@ from rlf.core.foreign import about_to_run
 from rlf.core.hashing import hash_bytes, hash_path
 from rlf.core.registry import nearest
 from rlf.core.search_path import extend_path
+from rlf.core.text import describe
 
 _DOTTED = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
 _NAME = re.compile(rf"(?:{_DOTTED}|.+\.py):{_DOTTED}")
@@ -138,7 +139,7 @@ def _show_place(place: str) -> str:
 
 def import_fault(name: str, fault: BaseException) -> str:
     """The message for a callable whose module cannot be had."""
-    return f"cannot import {name!r}: {type(fault).__name__}: {fault}. {_explain_fix(name.rpartition(':')[0] or name)}"
+    return f"cannot import {name!r}: {describe(fault)}. {_explain_fix(name.rpartition(':')[0] or name)}"
 
 
 def show_own_line(error: BaseException) -> str:
@@ -156,7 +157,7 @@ def missing_name(name: str, part: str, known: Sequence[str]) -> str:
 
 def _load_module_file(path: Path) -> ModuleType:
     path = path.resolve()
-    name = f"rlf_file_{hash_bytes(str(path).encode())[:16]}"
+    name = f"rlf_file_{hash_bytes(os.fsencode(path))[:16]}"
     if name in sys.modules:
         return sys.modules[name]
     if not path.is_file():

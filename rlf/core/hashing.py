@@ -16,7 +16,7 @@ def hash_bytes(data: bytes) -> str:
 def hash_json(value: Any) -> str:
     """sha256 of the canonical JSON of a value (sorted keys, no spaces): the same on any machine."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return hash_bytes(text.encode())
+    return hash_bytes(text.encode(errors="surrogatepass"))  # names of files need not be Unicode
 
 
 def short(value: str) -> str:

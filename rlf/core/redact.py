@@ -16,6 +16,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote_plus
 
+from rlf.core.text import clean
+
 REDACTED = "[redacted]"
 
 SECRET_NAME = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
@@ -41,8 +43,6 @@ _MIN_LENGTH = 8
 """Shorter values (`true`, `1`) would strike ordinary text."""
 _KEPT_IN_A_QUERY = "?/:@!$'()*,;=&+"
 """What clients leave as it is in a query that already holds it."""
-# Half of a pair cannot be written as UTF-8.
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 """What some database takes in no text."""
 
@@ -86,9 +86,7 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """The text without secrets; NUL and lone surrogates become U+FFFD."""
-        if not text.isascii() or "\0" in text:
-            text = _UNSTORABLE.sub("\ufffd", text)
-        return self._redact_text(text)
+        return self._redact_text(clean(text))
 
     def pieces(self, pieces: Sequence[str]) -> list[str]:
         """Texts that make one when joined, without secrets, also those that lie across several.
@@ -120,9 +118,9 @@ class Redactor:
 
     def json(self, value: Any) -> str:
         """The value as JSON without secrets. What JSON cannot say becomes a string."""
-        text = _dump_json(value)
+        text = clean(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_to_plain))
         if self.finds(text):
-            return _dump_json(self._redact_value(json.loads(text)))
+            return json.dumps(self._redact_value(json.loads(text)), ensure_ascii=False, separators=(",", ":"))
         return text
 
     def finds(self, text: str) -> bool:
@@ -202,13 +200,6 @@ def _inside_base64(secret: bytes) -> Iterator[str]:
 
 
 _URL_SAFE = str.maketrans("+/", "-_")
-
-
-def _dump_json(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_to_plain)
-    if text.isascii() or not _LONE_SURROGATE.search(text):
-        return text
-    return json.dumps(value, separators=(",", ":"), default=_to_plain)
 
 
 def _to_plain(value: Any) -> Any:

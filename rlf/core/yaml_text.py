@@ -12,6 +12,8 @@ from typing import Any
 
 import yaml
 
+from rlf.core.text import clean, clean_value
+
 TAG = "tag:yaml.org,2002:"
 NULL, BOOL, INT, FLOAT, STR, MERGE = (TAG + name for name in ("null", "bool", "int", "float", "str", "merge"))
 _RESOLVERS = (
@@ -25,8 +27,6 @@ _RESOLVERS = (
     ),
     (MERGE, r"<<", "<"),
 )
-# JSON may escape half of a surrogate pair; UTF-8 cannot encode it.
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class CoreLoader(yaml.SafeLoader):
@@ -99,7 +99,7 @@ def _as_json(value: Any, converted: dict[int, Any]) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if not isinstance(value, dict | list):
-        return value
+        return clean(value) if isinstance(value, str) else value
     if id(value) not in converted:
         found: Any = {} if isinstance(value, dict) else []
         converted[id(value)] = found
@@ -111,10 +111,9 @@ def _as_json(value: Any, converted: dict[int, Any]) -> Any:
 
 
 def _as_key(key: Any) -> str:
-    return key if isinstance(key, str) else json.dumps(key)
+    return clean(key) if isinstance(key, str) else json.dumps(key)
 
 
 def dump_yaml(value: Any) -> str:
-    """A JSON value as YAML. Lone surrogates, which UTF-8 cannot encode, become U+FFFD."""
-    text = yaml.dump(value, Dumper=_CoreDumper, sort_keys=False, allow_unicode=True, width=110)
-    return _LONE_SURROGATE.sub("\ufffd", text)
+    """A JSON value as YAML, in valid text."""
+    return yaml.dump(clean_value(value), Dumper=_CoreDumper, sort_keys=False, allow_unicode=True, width=110)

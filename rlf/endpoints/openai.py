@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from rlf.core.image_file import read_header
+from rlf.core.text import clean_value
 from rlf.endpoints.failure import EndpointFailure, unusable
 from rlf.endpoints.usage import Usage
 from rlf.types import Image, Outcome
@@ -113,7 +114,7 @@ def json_schema_format(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
 def read_answer(data: bytes) -> dict[str, Any]:
     """The mapping of an answer. Raises EndpointFailure for anything else."""
     try:
-        answer = json.loads(data)
+        answer: Any = clean_value(json.loads(data))
     except (ValueError, RecursionError) as fault:
         raise unusable(
             f"{len(data)} bytes that are not JSON: {data[:_MAX_WORDS].decode('utf-8', 'replace')}"

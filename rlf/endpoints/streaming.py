@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rlf.core.text import clean, clean_value
 from rlf.endpoints.failure import unusable
 
 EVENTS = "text/event-stream"
@@ -43,7 +44,10 @@ class StreamedChat:
             for _, call in sorted(self._calls.items())
         ]
         message = {"content": self._text, "reasoning_content": self._reasoning, "tool_calls": calls}
-        return {**self._answer, "choices": [{"message": message, "finish_reason": self._finish}]}
+        answer: dict[str, Any] = clean_value(
+            {**self._answer, "choices": [{"message": message, "finish_reason": self._finish}]}
+        )
+        return answer  # halves of one character may come in two events
 
     def _take_event(self, data: bytes) -> None:
         try:
@@ -67,7 +71,7 @@ class StreamedChat:
                 self._grow_call(part)
         if text := _text_or_empty(delta.get("content")):
             self._text += text
-            self._watch(self._text)
+            self._watch(clean(self._text))
 
     def _grow_call(self, part: Mapping[str, Any]) -> None:
         at, function = part.get("index"), part.get("function")

@@ -14,13 +14,14 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from rlf.core.callables import show_own_line
+from rlf.core.text import clean, describe
 from rlf.core.timers import Deadline, Timers
 from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.state import describe_difference, hash_state, plain_state
 from rlf.environments.world import Step, World
 from rlf.tools.execution.detached import Detached
-from rlf.tools.failure import ToolFailure, describe
-from rlf.tools.results import clean, to_output
+from rlf.tools.failure import ToolFailure, shorten
+from rlf.tools.results import to_output
 from rlf.types import Outcome, Phase, StateChange, Task, ToolCall, ToolOutput, WorldFailure, WorldRecord, WorldStep
 
 T = TypeVar("T")
@@ -154,7 +155,7 @@ class WorldEpisode:
         self._kept = replace(self._kept, scores=scores, final_state=kept)
 
     async def _read_scores(self) -> Mapping[str, float]:
-        scores = {name: float(value) for name, value in (await self._open_world().score()).items()}
+        scores = {clean(name): float(value) for name, value in (await self._open_world().score()).items()}
         for name, value in scores.items():
             if not math.isfinite(value):
                 raise ValueError(f"got {value} for {name!r}; expected a finite number")
@@ -176,7 +177,7 @@ class WorldEpisode:
             if world is not None:
                 fault = await self._detached.fault_of(world.close(), CLOSE_S, f"world {self._spec.kind}")
                 if fault is not None:
-                    words = self._redact(describe_late(fault, CLOSE_S))
+                    words = self._say_fault(describe_late(fault, CLOSE_S))
         finally:
             self._forget(self, words)
             if self._has_permit:
@@ -210,7 +211,7 @@ class WorldEpisode:
         """The world's words as a text that a prompt can hold."""
         if said is not None and not isinstance(said, str):
             raise TypeError(f"got {type(said).__name__}; expected text or None")
-        return None if said is None else clean(self._redact(said))
+        return None if said is None else self._redact(clean(said))
 
     async def _run_within(self, phase: Phase, work: Coroutine[Any, Any, T], limit_s: float) -> T:
         """Runs work of the world within its time. Raises WorldFailure; a ToolFailure of a call as it is."""
@@ -233,7 +234,7 @@ class WorldEpisode:
                 raise
             raise self._make_failure(phase, refusal.text) from refusal
         except BaseException as fault:  # SystemExit on a task would stop the loop itself
-            raise self._make_failure(phase, describe(fault) + show_own_line(fault)) from fault
+            raise self._make_failure(phase, describe(fault), show_own_line(fault)) from fault
         finally:
             self._world_s += perf_counter() - started
 
@@ -248,9 +249,13 @@ class WorldEpisode:
             raise done.fault
         return done
 
-    def _make_failure(self, phase: Phase, reason: str) -> WorldFailure:
+    def _make_failure(self, phase: Phase, reason: str, where: str = "") -> WorldFailure:
         self._failed = self._failed or phase
-        return WorldFailure(self._spec.kind, phase, self._redact(reason))
+        return WorldFailure(self._spec.kind, phase, self._say_fault(reason) + where)
+
+    def _say_fault(self, reason: str) -> str:
+        """What went wrong as anyone reads it: valid, without secrets, and cut where none can be halved any more."""
+        return shorten(self._redact(clean(reason)))
 
 
 def describe_late(fault: BaseException, limit_s: float) -> str:

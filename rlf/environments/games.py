@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from rlf.core import RlfError
 from rlf.core.callables import load_callable, load_module
+from rlf.core.text import describe
 from rlf.environments.world import Step
-from rlf.tools.failure import describe
 from rlf.types import Task
 
 _LOCK = threading.Lock()

@@ -8,10 +8,11 @@ from types import MethodType
 from typing import Any, Protocol
 
 from rlf.core.callables import is_async
+from rlf.core.text import describe
 from rlf.environments.classes import DONE, LIFE, REFUSALS, reset_arguments, to_actions, to_scores
 from rlf.environments.world import Step, World
 from rlf.tools.execution.detached import CancelledItself
-from rlf.tools.failure import ToolFailure, describe
+from rlf.tools.failure import ToolFailure
 from rlf.tools.python.arguments import ArgumentAdapter
 from rlf.tools.python.threads import ThreadPool
 from rlf.types import Outcome, Task, ToolCall, ToolDescription

@@ -20,8 +20,9 @@ from typing import Any, Self
 from rlf.core import RlfError
 from rlf.core.forking import LENGTH, MAX_ORDER_BYTES
 from rlf.core.redact import Redactor
+from rlf.core.text import describe
 from rlf.environments.instances import StandIn, read_answer
-from rlf.tools.failure import ToolFailure, describe
+from rlf.tools.failure import ToolFailure
 from rlf.tools.python.processes import MAX_REPLY_BYTES, relay_output
 from rlf.types import Outcome, ToolCall
 

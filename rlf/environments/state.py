@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rlf.core.hashing import hash_bytes
+from rlf.core.text import clean
 from rlf.tools.jsonable import json_text
 
 _MAX_LINES = 20
@@ -16,7 +17,7 @@ _ABSENT = object()
 
 def plain_state(state: Any) -> Any:
     """A state as JSON values. Raises TypeError or ValueError for a value that JSON cannot hold."""
-    return json.loads(json_text(state))
+    return json.loads(clean(json_text(state)))
 
 
 def hash_state(state: Any) -> str:

@@ -24,6 +24,7 @@ from typing import Any, Self
 
 from rlf.core import RlfError, RunError
 from rlf.core.callables import show_own_line
+from rlf.core.text import MAX_FAULT_CHARS, clean, describe
 from rlf.rewards.answers import golds
 from rlf.rewards.composition import complaints, in_order
 from rlf.rewards.kinds.rule import Rule
@@ -195,7 +196,7 @@ class _Asking:
                 result = self._check_verdict(term, rule.verdict(self.trajectory, self._make_scoring(term)))
             except (Exception, SystemExit) as fault:  # noqa: BLE001 - a rule may be anybody's code
                 result = _make_fault_result(fault)
-        self.results[term.name] = replace(result, elapsed_s=perf_counter() - started)
+        self._keep(term, result, started)
 
     async def ask_later(self, terms: Sequence[tuple[Term, Scorer]]) -> None:
         """Asks terms side by side, each when those it reads have answered. Raises RunError."""
@@ -227,7 +228,12 @@ class _Asking:
                 raise
             except (Exception, SystemExit) as fault:  # noqa: BLE001 - a term may be anybody's code
                 result = _make_fault_result(fault)
-        self.results[term.name] = replace(result, elapsed_s=perf_counter() - started)
+        self._keep(term, result, started)
+
+    def _keep(self, term: Term, result: _TermResult, started: float) -> None:
+        """Keeps a term's result, its words valid and bounded whatever they are."""
+        reason = clean(result.reason[:MAX_FAULT_CHARS])
+        self.results[term.name] = replace(result, reason=reason, elapsed_s=perf_counter() - started)
 
     def _make_scoring(self, term: Term) -> Scoring:
         return Scoring(self.step, {name: self.results[name].value for name in term.reads}, self.group_size)
@@ -282,7 +288,7 @@ class _Asking:
 
 
 def _make_fault_result(error: BaseException) -> _TermResult:
-    words = f"{type(error).__name__}: {error}"[:_MAX_REASON_CHARS]
+    words = describe(error)[:_MAX_REASON_CHARS]
     return _TermResult(None, ScoreState.FAULT, words + show_own_line(error))
 
 

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from rlf.core.image_file import read_image_file
 from rlf.core.meter import Meter
+from rlf.core.text import clean_value
 from rlf.endpoints import Completion, EndpointFailure, NoAnswer, RequestedCall, SamplingSpec, image_part, text_part
 from rlf.endpoints.pool import Caller, EndpointPool
 from rlf.rollout.calls import NOT_RUN, infrastructure_error, run_calls
@@ -326,7 +327,7 @@ def _show_completion(completion: Completion) -> str:
 def _arguments(call: RequestedCall) -> Mapping[str, Any] | None:
     """The arguments of a call; None where they are no JSON object."""
     try:
-        found = json.loads(call.arguments or "{}")
+        found = clean_value(json.loads(call.arguments or "{}"))
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from rlf.core.meter import Meter
+from rlf.core.text import clean_value
 from rlf.endpoints import Completion, EndpointFailure, NoAnswer, RequestedCall, SamplingSpec, image_part, text_part
 from rlf.endpoints.pool import Caller, EndpointPool
 from rlf.tools.agent_text import TextCalls
@@ -229,7 +230,7 @@ def _shown_images(calls: Sequence[RequestedCall], results: Sequence[ToolResult])
 
 def _read_call_arguments(call: RequestedCall) -> dict[str, Any] | None:
     try:
-        arguments = json.loads(call.arguments or "{}")
+        arguments = clean_value(json.loads(call.arguments or "{}"))
     except (ValueError, RecursionError):
         return None
     return arguments if isinstance(arguments, dict) else None

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import errno
 import socket
+from collections import deque
+from collections.abc import Iterator
 from urllib.error import HTTPError, URLError
 
+from rlf.core.text import MAX_FAULT_CHARS, clean
 from rlf.endpoints.attribution import outcome_of_status
 from rlf.types import Outcome
 
@@ -14,6 +17,7 @@ MAX_ERROR_CHARS = 500
 MAX_NAME_CHARS = 80
 """Longest part of a name the model made up that is looked up or repeated."""
 
+_MAX_MEMBERS = 100
 _OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 
@@ -36,6 +40,7 @@ class ToolFailure(Exception):
 
     def __init__(self, outcome: Outcome, text: str, retry_after_s: float | None = None) -> None:
         """Takes the outcome, words for the model, and how long the tool's host asks to be left alone, if it does."""
+        text = clean(text[:MAX_FAULT_CHARS])
         super().__init__(text)
         self.outcome = outcome
         self.text = text
@@ -43,7 +48,28 @@ class ToolFailure(Exception):
 
 
 def outcome_of_fault(fault: BaseException) -> Outcome:
-    """The outcome for an exception of a tool's own code, wherever that runs: a failed connection judges no call."""
+    """The outcome for an exception of a tool's own code, wherever that runs: a failed connection judges no call.
+
+    A group, as task groups raise, is what the first of its exceptions is that says nothing about the call.
+    """
+    found = [_outcome_of_one(each) for each in _members(fault)]
+    return next((each for each in found if each.is_infrastructure), Outcome.TOOL_ERROR)
+
+
+def _members(fault: BaseException) -> Iterator[BaseException]:
+    """The exceptions of a group and of the groups in it, the outermost first and not all of endlessly many."""
+    waiting = deque([fault])
+    for _ in range(_MAX_MEMBERS):
+        if not waiting:
+            return
+        member = waiting.popleft()
+        if isinstance(member, BaseExceptionGroup):
+            waiting.extend(member.exceptions)
+        else:
+            yield member
+
+
+def _outcome_of_one(fault: BaseException) -> Outcome:
     if isinstance(fault, ConnectionRefusedError | socket.gaierror):
         return Outcome.UNREACHABLE
     if isinstance(fault, ConnectionError) or _is_lost_connection(fault):
@@ -79,13 +105,3 @@ def _status_of(fault: BaseException) -> int | None:
 def shorten(text: str, limit: int = MAX_ERROR_CHARS) -> str:
     """The text, cut with an ellipsis."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def describe(error: BaseException) -> str:
-    """Type and text of what a tool raised, whatever its `__str__` does."""
-    name = type(error).__name__
-    try:
-        text = str(error)
-    except BaseException as fault:  # noqa: BLE001 - `__str__` is the tool's own code and may raise anything
-        text = f"its text cannot be shown ({type(fault).__name__})"
-    return shorten(f"{name}: {text}" if text else name)

@@ -10,7 +10,8 @@ from typing import Any
 
 from rlf.core.errors import describe_type
 from rlf.core.image_file import read_header
-from rlf.tools.failure import ToolFailure, describe
+from rlf.core.text import clean, describe
+from rlf.tools.failure import ToolFailure
 from rlf.tools.jsonable import json_text
 from rlf.tools.limits import Limits
 from rlf.types import Image, Outcome, ToolOutput
@@ -31,11 +32,9 @@ def to_text(value: Any) -> str:
     Raises:
         ToolFailure: OUTPUT_REJECTED, when the value has no such form (binary, NaN, circular, not JSON).
     """
-    if type(value) is str:
+    if isinstance(value, str):
         return clean(value)
     try:
-        if isinstance(value, str):
-            return clean(str.__str__(value))
         if isinstance(value, bytes | bytearray):
             return clean(value.decode())
         return clean(_unquote_json(json_text(value)))
@@ -63,24 +62,6 @@ def _as_structured(value: Any) -> Any:
         return json.loads(json_text(value))
     except (TypeError, ValueError, RecursionError):
         return value
-
-
-def clean(text: str) -> str:
-    """The text without what no file or database takes: NUL and lone surrogates become U+FFFD."""
-    if "\0" in text:
-        text = text.replace("\0", "\ufffd")
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
-
-
-def size_bytes(text: str) -> int:
-    """Length in UTF-8."""
-    return len(text) if text.isascii() else len(text.encode())
 
 
 def check_images(images: Sequence[Image], limits: Limits) -> list[str]:

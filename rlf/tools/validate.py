@@ -15,7 +15,8 @@ from jsonschema_rs import Draft202012Validator, ValidationError, ValidationError
 
 from rlf.core import nearest
 from rlf.core.json_schema import expanded
-from rlf.tools.failure import MAX_NAME_CHARS, describe, shorten
+from rlf.core.text import describe
+from rlf.tools.failure import MAX_NAME_CHARS, shorten
 from rlf.types import ToolOutput
 
 _OPENING_KEYWORDS = frozenset(

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlf.core.text import clean, size_bytes
 from rlf.tools.failure import ToolFailure
-from rlf.tools.results import clean, cut, size_bytes, to_text
+from rlf.tools.results import cut, to_text
 from rlf.types import Outcome
 
 WHAT = {"type": "object", "properties": {"what": {"type": "string"}}, "required": ["what"]}

@@ -18,6 +18,7 @@ from uuid import uuid4
 from rlf.core import nearest
 from rlf.core.hashing import hash_json
 from rlf.core.models import StrictModel
+from rlf.core.text import clean_value
 from rlf.environments.filling import fill
 from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.world import Step, World
@@ -267,7 +268,7 @@ def value_of(output: ToolOutput) -> Any:
         return value["result"] if value.keys() == {"result"} else value
     for read in (json.loads, ast.literal_eval):  # servers in Python often print their values
         with suppress(ValueError, SyntaxError):
-            return read(output.text)
+            return clean_value(read(output.text))
     return output.text
 
 

@@ -13,6 +13,7 @@ from rlf.core import RlfError
 from rlf.core.foreign import about_to_run
 from rlf.core.hashing import hash_json
 from rlf.core.models import WebAddress
+from rlf.core.text import clean_value
 from rlf.environments.filling import fill
 from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.world import Step, World
@@ -181,7 +182,7 @@ class _OpenEnvWorld(World):
         message = await self._socket.receive()
         if message.type is not aiohttp.WSMsgType.TEXT:
             raise RuntimeError(f"the session ended ({message.type.name}, {self._socket.close_code})")
-        answer = json.loads(message.data)
+        answer = clean_value(json.loads(message.data))
         found: dict[str, Any] = answer.get("data") or {}
         if answer.get("type") != "error":
             return found

@@ -16,12 +16,13 @@ from rlf.core import RlfError
 from rlf.core.foreign import about_to_run
 from rlf.core.hashing import hash_bytes, hash_json
 from rlf.core.models import StrictModel
+from rlf.core.text import describe
 from rlf.environments.databases import Database, Seed, SqliteSeed, read_sqlite
 from rlf.environments.filling import fill
 from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.postgres import PostgresSeed
 from rlf.environments.world import Step, World
-from rlf.tools.failure import ToolFailure, describe
+from rlf.tools.failure import ToolFailure
 from rlf.tools.limits import MAX_ABANDONED
 from rlf.tools.python.threads import ThreadPool
 from rlf.types import Outcome, Task, ToolCall, ToolDescription

@@ -13,11 +13,11 @@ from pydantic import Field
 
 from rlf.core.hashing import hash_json, hash_path
 from rlf.core.models import StrictModel
+from rlf.core.text import describe
 from rlf.environments.games import OwnRandom, PlayedGame, find_game, package_of
 from rlf.environments.instances import OwnProcess, make_class_world
 from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.processes import ClassProcesses
-from rlf.tools.failure import describe
 from rlf.tools.limits import MAX_ABANDONED
 from rlf.tools.python.threads import ThreadPool
 

@@ -19,8 +19,9 @@ from typing import Any
 
 from rlf.core.callables import load_callable, load_module
 from rlf.core.forking import LENGTH, Serve, serve_forks
+from rlf.core.text import describe
 from rlf.environments.classes import DONE, REFUSALS, REWARD
-from rlf.tools.failure import ToolFailure, describe
+from rlf.tools.failure import ToolFailure
 from rlf.tools.python.arguments import ArgumentAdapter
 
 

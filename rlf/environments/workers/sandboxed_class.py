@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 _REFUSALS = (ValueError, TypeError, LookupError, ArithmeticError, PermissionError)
 _MODULE = "world"
+_MAX_FAULT_CHARS = 4096
 _state: dict[str, Any] = {}
 
 
@@ -79,4 +80,9 @@ def _plain(value: Any) -> Any:
 
 
 def _describe_fault(fault: BaseException) -> str:
-    return f"{type(fault).__name__}: {fault}" if str(fault) else type(fault).__name__
+    name = type(fault).__name__
+    try:
+        text = str(fault)[:_MAX_FAULT_CHARS]
+    except BaseException as other:  # noqa: BLE001 - `__str__` is the user's code too
+        text = f"its text cannot be shown ({type(other).__name__})"
+    return f"{name}: {text}" if text else name

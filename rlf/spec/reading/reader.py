@@ -13,6 +13,7 @@ from pathlib import Path
 import yaml
 
 from rlf.core import Fault, Place, nearest
+from rlf.core.text import clean, find_half, join_halves
 from rlf.core.yaml_text import BOOL, FLOAT, INT, MERGE, NULL, STR, TAG, CoreLoader, read_integer
 from rlf.spec.reading.nodes import KeyPath, Node, Scalar, dotted
 
@@ -82,8 +83,10 @@ class _Reader:
             message = (
                 f'got the key {node.value}, which YAML does not read as text; keys are text. Write "{node.value}".'
             )
+        elif (half := find_half(node.value)) is not None:
+            message = f"got {half} in a key, half of a character (a surrogate). Write both halves, or remove it."
         else:
-            return str(node.value)
+            return join_halves(node.value)
         self.faults.append(Fault(place, dotted(path), message))
         return None
 
@@ -110,7 +113,15 @@ def _parse_scalar(tag: str, text: str) -> Scalar:
     if tag == FLOAT:
         return _parse_finite(text)
     _check_tag(tag, (STR, MERGE))
-    return text
+    return _read_text(text)
+
+
+def _read_text(text: str) -> str:
+    """A text whose escapes are whole characters: JSON writes those beyond U+FFFF as two halves."""
+    half = find_half(text)
+    if half is not None:
+        raise _BadScalar(f"got {half}, half of a character (a surrogate). Write both halves, or remove it.")
+    return join_halves(text)
 
 
 def _check_tag(tag: str, known: tuple[str, ...]) -> None:
@@ -144,7 +155,7 @@ def read_file(
     """
     shown = shown_path(path)
     try:
-        data = _read_bytes(path) if unsaved is None else unsaved.encode()
+        data = _read_bytes(path) if unsaved is None else clean(unsaved).encode()
         text = data.decode("utf-8-sig")
     except _Unread as unread:
         faults.append(file_fault(shown, named_by, str(unread)))

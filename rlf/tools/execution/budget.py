@@ -6,8 +6,9 @@ import hashlib
 from collections.abc import Callable
 from typing import NamedTuple
 
+from rlf.core.text import size_bytes
 from rlf.tools.limits import Limits
-from rlf.tools.results import cut, size_bytes
+from rlf.tools.results import cut
 
 CountTokens = Callable[[str], int]
 """Tokens of a text for the run's model."""

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from rlf.core import derive_seed
 from rlf.core.meter import Meter
 from rlf.core.pauses import clock
+from rlf.core.text import MAX_FAULT_CHARS, clean, describe, size_bytes
 from rlf.core.timers import Deadline, Timers
 from rlf.tools.declaration import CacheScope, ToolDeclaration
 from rlf.tools.execution.breaker import FAILURES, Breaker
@@ -22,10 +23,10 @@ from rlf.tools.execution.budget import Budget, CountTokens
 from rlf.tools.execution.detached import CancelledItself, Detached
 from rlf.tools.execution.gate import Gate, StartWindow, TokenWindow, Window
 from rlf.tools.execution.monitor import TASK_PREFIX
-from rlf.tools.failure import ToolFailure, describe, outcome_of_fault, shorten
+from rlf.tools.failure import ToolFailure, outcome_of_fault, shorten
 from rlf.tools.kind import CallContext, CallOrigin, ToolRuntime
 from rlf.tools.limits import MAX_ABANDONED, RateSpec
-from rlf.tools.results import check_images, clean, size_bytes
+from rlf.tools.results import check_images
 from rlf.tools.validate import ArgumentCheck, OutputCheck
 from rlf.types import Attempt, InnerTurn, Outcome, ToolOutput, ToolResult
 
@@ -155,7 +156,7 @@ class OpenTool:
         end = self.runtime.end_trajectory(trajectory_id)
         fault = await self._detached.fault_of(end, self._timeout_s, self._task_name)
         if fault is not None:
-            reason = self._around.redact(describe(fault))
+            reason = self._say_error(describe(fault))
             logger.warning("tool %s: end of trajectory %s: %s", self.declaration.name, trajectory_id, reason)
 
     async def close(self) -> None:
@@ -210,7 +211,7 @@ class OpenTool:
         if usage:
             self._gate.spend(usage.get("prompt_tokens", 0.0) + usage.get("completion_tokens", 0.0))
         if self._breaker is not None and self._breaker.note(ending.outcome, started):
-            words = self._around.redact(shorten(ending.text))
+            words = self._say_error(ending.text)
             text = f"tool {self.declaration.name}: too many calls failed in a row; calls are refused. The last: {words}"
             logger.warning("%s", text)
             if self._around.notify is not None:
@@ -234,7 +235,7 @@ class OpenTool:
                 ending = Ending(Outcome.INFRA, f"{ending.text}; rlf was stopped or the machine asleep meanwhile")
             run_s = perf_counter() - started - deadline.waited_s
             has_error = ending.outcome is not Outcome.OK and ending is not _CUT_OFF
-            error = self._around.redact(ending.text) if has_error else None
+            error = self._say_error(ending.text) if has_error else None
             course.attempts.append(Attempt(ending.outcome, run_s, error, meter.usage))
             course.outside_s += deadline.waited_s
         return ending
@@ -303,15 +304,16 @@ class OpenTool:
 
     def _accept_output(self, output: ToolOutput) -> Ending:
         """What the tool gave back, unless it breaks outputSchema or the limits of images."""
+        text = clean(output.text)
         if output.is_error:
-            return Ending(Outcome.TOOL_ERROR, output.text, output)
+            return Ending(Outcome.TOOL_ERROR, text, output)
         complaint = None if self._output is None else self._output.complaint(output)
         if complaint is not None:
             return Ending(Outcome.OUTPUT_REJECTED, complaint)
         if not output.images:
-            return Ending(Outcome.OK, output.text, output)
+            return Ending(Outcome.OK, text, output)
         lines = check_images(output.images, self.declaration.limits)
-        return Ending(Outcome.OK, "\n".join([output.text, *lines] if output.text else lines), output)
+        return Ending(Outcome.OK, "\n".join([text, *lines] if text else lines), output)
 
     def _make_result(self, ending: Ending, course: Course, queue_s: float, started: float) -> ToolResult:
         output = ending.output or _NOTHING
@@ -319,8 +321,8 @@ class OpenTool:
         if ending.outcome is Outcome.OK:
             text, truncated, size, sha256, original = self.budget.show(ending.text)
         else:
-            text, truncated, sha256, original = error_text(self._around.redact(ending.text)), False, "", None
-            size = size_bytes(ending.text)
+            text, truncated, sha256, original = f"error: {self._say_error(ending.text)}", False, "", None
+            size = size_bytes(clean(ending.text))
         return ToolResult(
             ending.outcome,
             text,
@@ -347,12 +349,17 @@ class OpenTool:
             for made in turn.calls
         )
         redact = self._around.redact
-        return replace(turn, text=clean(redact(turn.text)), reasoning=clean(redact(turn.reasoning)), calls=calls)
+        text, reasoning = redact(clean(turn.text)), redact(clean(turn.reasoning))
+        return replace(turn, text=text, reasoning=reasoning, calls=calls)
+
+    def _say_error(self, text: str) -> str:
+        """An error as anyone reads it: valid, without secrets, and cut where none can be halved any more."""
+        return shorten(self._around.redact(clean(text[:MAX_FAULT_CHARS])))
 
     def _redact_structured(self, structured: Any) -> Any:
         """The structured result without secrets; None where it is not JSON."""
         try:
-            return json.loads(self._around.redact(json.dumps(structured, ensure_ascii=False)))
+            return json.loads(self._around.redact(clean(json.dumps(structured, ensure_ascii=False))))
         except (ValueError, TypeError, RecursionError):
             return None
 
@@ -367,13 +374,8 @@ def _end_failed(failure: ToolFailure) -> Ending:
 
 def refusal(outcome: Outcome, text: str) -> ToolResult:
     """The result of a call that never reached a tool."""
-    text = error_text(text)
+    text = f"error: {shorten(clean(text[:MAX_FAULT_CHARS]))}"
     return ToolResult(outcome, text, size_bytes=size_bytes(text))
-
-
-def error_text(text: str) -> str:
-    """An error as the model reads it."""
-    return clean(f"error: {shorten(text)}")
 
 
 def backoff_s(num_attempts: int, seed: int) -> float:

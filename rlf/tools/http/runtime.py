@@ -10,6 +10,7 @@ from pydantic_core import from_json
 
 from rlf.core import RlfError
 from rlf.core.errors import describe_type
+from rlf.core.text import clean_value
 from rlf.core.timers import Timers
 from rlf.endpoints import EndpointFailure
 from rlf.endpoints.credentials import describe_credentials
@@ -140,7 +141,7 @@ class HttpRuntime(ToolRuntime):
         except ValueError:  # json also reads deeper nesting, lone surrogates and other encodings
             pass
         try:
-            return json.loads(body)
+            return clean_value(json.loads(body))
         except (ValueError, RecursionError) as fault:
             start = body[:_MAX_SHOWN].decode("utf-8", "replace")
             raise ToolFailure(self._garbled, f"the answer is not JSON; it begins {start!r}") from fault

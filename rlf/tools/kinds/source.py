@@ -10,10 +10,11 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field, ValidationInfo
 
 from rlf.core.hashing import hash_json, hash_path
+from rlf.core.text import clean
 from rlf.sandbox import Execution, Outcome, RemoteSandbox, Request, Sandbox, SandboxLimits, SandboxSpec, open_sandbox
 from rlf.tools.kind import CallContext, ToolKind, ToolRuntime
 from rlf.tools.limits import Limits
-from rlf.tools.results import clean, to_text
+from rlf.tools.results import to_text
 from rlf.tools.sandboxed import error_of, refuse_failures, usage_of, within_time
 from rlf.tools.shared import Shared
 from rlf.types import ToolOutput

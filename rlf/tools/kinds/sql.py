@@ -19,10 +19,10 @@ from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.core import RlfError
 from rlf.core.hashing import hash_json, hash_path
 from rlf.core.models import wrong_value
+from rlf.core.text import clean
 from rlf.sandbox import Execution, LevelChoice, Outcome, Sandbox, SandboxSpec, SqlRequest, Table
 from rlf.tools.kind import CallContext, ToolKind, ToolRuntime
 from rlf.tools.limits import Limits
-from rlf.tools.results import clean
 from rlf.tools.sandboxed import argument_complaints, error_of, refuse_failures, usage_of, within_time
 from rlf.types import ToolOutput
 

@@ -17,9 +17,10 @@ import anyio
 from mcp import ClientSession, MCPError
 from mcp_types import CONNECTION_CLOSED, Notification, ToolListChangedNotification
 
+from rlf.core.text import describe
 from rlf.endpoints.attribution import KEY_REFUSED
 from rlf.endpoints.credentials import describe_credentials
-from rlf.tools.failure import ToolFailure, describe, shorten
+from rlf.tools.failure import ToolFailure, shorten
 from rlf.tools.mcp.http import http_streams
 from rlf.tools.mcp.offer import Listing
 from rlf.tools.mcp.reading import read_listing

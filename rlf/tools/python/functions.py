@@ -10,9 +10,10 @@ from types import MethodType
 from typing import Any, TypeAlias, TypeVar
 
 from rlf.core.callables import is_async
+from rlf.core.text import describe
 from rlf.core.timers import Deadline
 from rlf.tools.execution.detached import CancelledItself, Detached
-from rlf.tools.failure import ToolFailure, describe, outcome_of_fault
+from rlf.tools.failure import ToolFailure, outcome_of_fault
 from rlf.tools.kind import CallContext, ToolRuntime
 from rlf.tools.limits import MAX_ABANDONED
 from rlf.tools.python.arguments import ArgumentAdapter, adapt

@@ -19,7 +19,8 @@ from typing import Any
 from rlf.core import RlfError
 from rlf.core.callables import load_callable
 from rlf.core.forking import LENGTH, die_with
-from rlf.tools.failure import ToolFailure, describe, outcome_of_fault
+from rlf.core.text import describe
+from rlf.tools.failure import ToolFailure, outcome_of_fault
 from rlf.tools.python.arguments import adapt
 from rlf.tools.python.process_state import ProcessState
 from rlf.tools.results import to_output
