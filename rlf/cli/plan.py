@@ -20,7 +20,7 @@ from rlf.core.errors import RlfError
 from rlf.reports.quantities import counted, duration, visible
 
 if TYPE_CHECKING:
-    from rlf.api.specs.planning import GpuMemory, Part, PlanDifference, PlannedValue, PlanReport, Work
+    from rlf.api.specs.planning import Fit, GpuMemory, Part, PlanDifference, PlannedValue, PlanReport, Work
 
 _STYLES = {"default": "dim", "override": "yellow", "environment": "cyan"}
 _MAX_VALUE = 72
@@ -77,6 +77,10 @@ def _print_report(console: Console, report: PlanReport) -> None:
         console.print(_show_sum(report, max(group.peak_bytes for group in report.gpus)), soft_wrap=True)
     else:
         console.print(Text(f"memory   unknown: {report.memory_unknown}"), soft_wrap=True)
+    if report.disk is not None:
+        console.print("", _show_parts(report.disk.parts, "disk"), crop=False)
+        text = Text(f"disk {size(report.disk.total_bytes)}, estimated", "bold")
+        console.print(text if report.room is None else _add_verdict(text, report.room), soft_wrap=True)
 
 
 def _iterate_options(options: Sequence[str]) -> Iterator[str]:
@@ -135,9 +139,9 @@ def _show_time(report: PlanReport) -> str:
     return f"{whole} for the steps: {time.median_s:.2f} s each, median of {time.num_steps} steps of {runs}"
 
 
-def _show_parts(parts: Sequence[Part]) -> Table:
+def _show_parts(parts: Sequence[Part], of: str = "memory") -> Table:
     rows = ((part.name, size(part.size_bytes), part.formula, part.numbers) for part in parts)
-    return plain_table(("memory", "size", "formula", "numbers"), rows)
+    return plain_table((of, "size", "formula", "numbers"), rows)
 
 
 def _show_sum(report: PlanReport, total_bytes: int) -> Text:
@@ -146,7 +150,10 @@ def _show_sum(report: PlanReport, total_bytes: int) -> Text:
     text = Text(f"{what} {size(total_bytes)}, estimated", "bold")
     if report.fit is None:
         return text.append("; name the GPU to see whether it fits: --gpu 24GB", "not bold")
-    fit = report.fit
+    return _add_verdict(text, report.fit)
+
+
+def _add_verdict(text: Text, fit: Fit) -> Text:
     verdict = ("fits", "green") if fit.fits else ("does not fit", "bold red")
     return text.append(": ").append(*verdict).append(f" {fit.where}, {size(fit.size_bytes)}", "not bold")
 

@@ -28,6 +28,10 @@ class EngineReport:
     """What each machine of a job holds beside its GPUs; None where it is one process, or sizes are not known."""
     num_gpus: int = 0
     """GPUs of the whole job; 0 for one process."""
+    disk: Memory | None = None
+    """What it writes beside the lineage, at its fullest; None where sizes are not known."""
+    disk_folder: Path | None = None
+    """Where it writes that; None where only other machines see it."""
     argv: tuple[str, ...] = ()
     """The options that the job is started with; empty for an engine without any."""
 

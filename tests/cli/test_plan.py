@@ -25,7 +25,15 @@ SPEC = REPOSITORY / "specs" / "search.yaml"
 def test_values_files_work_and_memory_are_reported(rlf: Rlf) -> None:
     result = rlf("plan", SPEC, "train.steps=2")
     assert result.exit_code == 0, result.output
-    for words in ("train.steps", "override", "spec", "256", "keys and values", "this machine's memory"):
+    for words in (
+        "train.steps",
+        "override",
+        "spec",
+        "256",
+        "keys and values",
+        "this machine's memory",
+        "fits what is free",
+    ):
         assert words in result.stdout
     assert "unknown until a run of this plan has made a step" in " ".join(result.stdout.split())
 

@@ -7,8 +7,8 @@ import pytest
 
 from rlf.api.specs.planning import parse_size
 from rlf.core import RlfError
-from rlf.engines.local.memory import PROCESS_BYTES, estimate_memory, micro_batch_tokens
-from rlf.plan.estimate import calls_per_trajectory, estimate_work
+from rlf.engines.local.memory import PROCESS_BYTES, estimate_disk, estimate_memory, micro_batch_tokens
+from rlf.plan.estimate import calls_per_trajectory, estimate_work, lineage_part
 from rlf.plan.model_shape import ModelShape, adapter_parameters, shape_of
 from rlf.spec import RunSpec
 from rlf.spec.looking.weights import read_config, read_shapes
@@ -167,6 +167,26 @@ def test_a_shape_is_read_from_headers_and_configuration(tmp_path):
     for damaged in (b"short", struct.pack("<Q", 2) + b"[]", struct.pack("<Q", 9) + b'{"a": []}'):
         (tmp_path / "model.safetensors").write_bytes(damaged)
         assert read_shapes(tmp_path) == {}
+
+
+def test_the_disk_holds_the_kept_checkpoints_one_more_and_the_best_one():
+    def disk(**sections):
+        return {part.name: part.size_bytes for part in estimate_disk(spec(**sections), SHAPE, on_gpu=False).parts}
+
+    # (2 kept + 1 being written + 1 the best) x 12 x 1,000; 4 x 1,000
+    assert disk(checkpoint={"every": 1}) == {"checkpoints": 48_000, "final model": 4_000}
+    assert disk(checkpoint={"every": 1}, data={"eval": None})["checkpoints"] == 36_000
+    assert disk(checkpoint={"every": 6})["checkpoints"] == 24_000, "10 steps have no more than two"
+    # a critic is held whole: 4 x 1,000 + 8 x 1,000
+    assert disk(checkpoint={"every": 10}, train={"algorithm": {"kind": "gae"}})["checkpoints"] == 24_000
+    # rank 2: 2 x (8 + 8 + 8 + 16) = 80 weights
+    assert disk(checkpoint={"every": 10}, model={"lora": {"rank": 2}}) == {"checkpoints": 960, "final model": 320}
+
+
+def test_the_lineage_grows_by_what_every_trajectory_may_hold():
+    part = lineage_part(spec(), estimate_work(spec(), num_train_rows=8, num_eval_rows=9))
+    # (80 + 60 of evaluations) x (2,000 + 16 x 100)
+    assert (part.size_bytes, part.numbers) == (504_000, "(10 x 8 + 60) x 3,600")
 
 
 def test_sizes_of_gpus_have_units():

@@ -27,7 +27,7 @@ from rlf.api.running.restoring import Places, restore_plan, source_texts
 from rlf.api.running.signals import SignalWatch
 from rlf.api.running.sink import RunSink
 from rlf.api.specs.certificates import certificate_notice
-from rlf.api.specs.planning import power_notices
+from rlf.api.specs.planning import check_room, power_notices
 from rlf.api.specs.plans import Placed, check_spec
 from rlf.core.errors import RlfError
 from rlf.core.ids import new_run_id
@@ -231,6 +231,7 @@ def _open_engine(
     placed: Placed, folder: Path, sink: RunSink, store: Store, record: Path | None, played: Replay | None
 ) -> EngineRun:
     plan, engine = placed.plan, engine_of(placed.plan.spec)
+    check_room(plan.spec, folder)
     if (record is not None or played is not None) and Feature.RECORDED_CALLS in engine.LACKS:
         fix = name_engines(Feature.RECORDED_CALLS, "; use ")
         raise RlfError(f"--record and --replay: {engine.LACKS[Feature.RECORDED_CALLS]}{fix}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +18,14 @@ from rlf.engines.engine import engine_of
 from rlf.plan import Plan
 from rlf.plan.engine import EngineReport
 from rlf.plan.estimate import GpuMemory as GpuMemory
-from rlf.plan.estimate import Memory, estimate_work
+from rlf.plan.estimate import Memory, estimate_work, lineage_part
 from rlf.plan.estimate import Part as Part
 from rlf.plan.estimate import Work as Work
 from rlf.plan.model_shape import ModelShape, shape_of
 from rlf.plan.values import Difference, differences, planned_values
 from rlf.plan.values import PlannedValue as PlannedValue
 from rlf.reports.power import Power, power_of, power_words
-from rlf.spec import InputFile, LoadedSpec
+from rlf.spec import InputFile, RunSpec
 from rlf.spec.looking.model_folder import folder_on_disk
 from rlf.spec.looking.weights import read_config, read_shapes
 from rlf.types.events import Notice
@@ -36,10 +37,10 @@ _UNITS = {"gib": 2**30, "gb": 10**9, "mib": 2**20, "mb": 10**6}
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Whether the memory is there."""
+    """Whether the memory, or the room on a disk, is there."""
 
     where: str
-    """`this machine's memory`, or the GPU that was named."""
+    """`this machine's memory`, the GPU that was named, or the free space of a folder."""
     size_bytes: int
     fits: bool
 
@@ -73,6 +74,10 @@ class PlanReport(Jsonable):
     """GPUs of the whole job; 0 for one process."""
     argv: tuple[str, ...]
     """The options that the job is started with, for the run `RUN`; empty for an engine without any."""
+    disk: Memory | None
+    """What the run writes, its lineage included, at its fullest; None where sizes are not known."""
+    room: Fit | None
+    """Whether that fits the disk; None where sizes are not known, or only other machines see the disk."""
     memory_unknown: str
     """Why there is no estimate; empty where there is one."""
     fit: Fit | None
@@ -127,27 +132,64 @@ def report_plan(
     gpu_bytes = None if gpu is None else parse_size(gpu)
     checked = check_spec(files, overrides, texts=texts)
     loaded, plan, spec = checked.loaded, checked.plan, checked.loaded.spec
-    shape, unknown = _model_shape(loaded)
+    shape, unknown = _model_shape(spec)
     taken = engine_of(spec).report(
         spec, shape, runs_folder / "RUN", gpu_bytes=gpu_bytes, num_eval_rows=checked.num_eval_rows
     )
     if shape is not None and taken.memory is None and not taken.gpus:
         unknown = f"there are no formulas for engine {spec.engine.kind}"
+    work = estimate_work(spec, checked.num_train_rows, checked.num_eval_rows)
+    disk = None if taken.disk is None else Memory("disk", (*taken.disk.parts, lineage_part(spec, work)))
+    free_bytes = None if taken.disk_folder is None else find_free_bytes(taken.disk_folder)
     return PlanReport(
         name=spec.name,
         plan_hash=plan.plan_hash,
         files=plan.files,
         values=tuple(planned_values(plan, loaded)),
-        work=estimate_work(spec, checked.num_train_rows, checked.num_eval_rows),
+        work=work,
         memory=taken.memory,
         gpus=taken.gpus,
         machine=taken.machine,
         num_gpus=taken.num_gpus,
         argv=taken.argv,
+        disk=disk,
+        room=None
+        if disk is None or free_bytes is None
+        else Fit(f"what is free at {taken.disk_folder}", free_bytes, disk.total_bytes <= free_bytes),
         memory_unknown=unknown,
         fit=_find_fit(taken, gpu, gpu_bytes),
         step_time=_step_time(plan, runs_folder),
     )
+
+
+def check_room(spec: RunSpec, folder: Path) -> None:
+    """Holds what a run writes against the disk, before it starts. Its lineage, known by a bound alone, is left out.
+
+    Args:
+        folder: the run's; what it has written already needs no room again.
+
+    Raises:
+        RlfError: there is too little room.
+    """
+    shape, _ = _model_shape(spec)
+    taken = engine_of(spec).report(spec, shape, folder, gpu_bytes=None, num_eval_rows=0)
+    free_bytes = None if taken.disk_folder is None else find_free_bytes(taken.disk_folder)
+    if taken.disk is None or taken.disk_folder is None or free_bytes is None:
+        return
+    written = sum(file.stat().st_size for file in taken.disk_folder.rglob("*") if file.is_file())
+    needed = taken.disk.total_bytes - written
+    if needed > free_bytes:
+        parts = ", ".join(f"{part.name} {part.size_bytes / 1e9:.3g} GB" for part in taken.disk.parts)
+        raise RlfError(
+            f"{taken.disk_folder}: {free_bytes / 1e9:.3g} GB are free, and the run still writes up to "
+            f"{needed / 1e9:.3g} GB ({parts}). Make room, lower checkpoint.keep, or name another folder with --runs."
+        )
+
+
+def find_free_bytes(folder: Path) -> int | None:
+    """What a user may write where a folder is or will be; None where this machine does not see the disk."""
+    there = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.is_dir())
+    return None if there == Path(there.anchor) else shutil.disk_usage(there).free
 
 
 def compare_plans(left: Path, right: Path, overrides: Sequence[str]) -> PlanDifference:
@@ -165,9 +207,9 @@ def parse_size(text: str) -> int:
     return int(float(match["number"]) * _UNITS[match["unit"].lower()])
 
 
-def _model_shape(loaded: LoadedSpec) -> tuple[ModelShape | None, str]:
+def _model_shape(spec: RunSpec) -> tuple[ModelShape | None, str]:
     """The model's sizes, or why they are not known."""
-    path = loaded.spec.model.path
+    path = spec.model.path
     folder = folder_on_disk(path)
     if folder is None:
         return None, f"{path} is not on this machine; it is fetched when the run starts"

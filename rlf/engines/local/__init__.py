@@ -65,8 +65,8 @@ class Local(Engine):
     def report(
         self, spec: RunSpec, shape: ModelShape | None, folder: Path, *, gpu_bytes: int | None, num_eval_rows: int
     ) -> EngineReport:
-        """The memory of its process."""
-        from rlf.engines.local.memory import estimate_memory
+        """The memory of its process, and its checkpoints."""
+        from rlf.engines.local.memory import estimate_disk, estimate_memory
 
         if shape is None:
             return EngineReport()
@@ -79,7 +79,7 @@ class Local(Engine):
             threads=self.num_threads,
             gradient_checkpointing=self.gradient_checkpointing,
         )
-        return EngineReport(memory)
+        return EngineReport(memory, disk=estimate_disk(spec, shape, on_gpu=on_gpu), disk_folder=folder)
 
     def open(self, opening: Opening) -> EngineRun:
         """A run in this process."""

@@ -1,4 +1,5 @@
-"""The peak memory of the local engine's process: its own allocations with the largest batch that budgets allow.
+"""The peak memory of the local engine's process: its own allocations with the largest batch that budgets allow; and
+what it writes.
 
 Pure: values in, formulas and sums out, before anything runs.
 """
@@ -46,6 +47,39 @@ def estimate_memory(
         _cache(spec, shape, size, num_eval_rows),
     ]
     return Memory("gpu" if on_gpu else "cpu", tuple(parts))
+
+
+def estimate_disk(spec: RunSpec, shape: ModelShape, *, on_gpu: bool) -> Memory:
+    """Checkpoints and the final model. The newest ones stay, that of the best evaluation, and one is being written."""
+    size, lora = _Sizes.of(spec, shape, on_gpu=on_gpu, threads=1), spec.model.lora
+    p, t = shape.num_parameters, size.num_trainable
+    steps, every = spec.train.steps, spec.checkpoint.every
+    saved = -(-steps // every)
+    number = min(saved, spec.checkpoint.keep + 1 + (spec.data.eval is not None))
+    parts = [("12 T (weights and AdamW's two means)", f"12 x {t:,}", 12 * t)]
+    if size.num_models > 1:
+        adapters = 0 if lora is None else 4 * t
+        parts.append(("critic", f"{p * size.held_bytes + adapters + 8 * t:,}", p * size.held_bytes + adapters + 8 * t))
+    if spec.train.staleness:
+        parts.append(("4 T (copy that samples)", f"4 x {t:,}", 4 * t))
+    if spec.train.kl.sync_every is not None:
+        parts.append(("reference", f"{p:,} x {size.compute_bytes}", p * size.compute_bytes))
+    formulas, numbers, sizes = zip(*parts, strict=True)
+    model = 4 * t if lora is not None else p * size.held_bytes
+    return Memory(
+        "disk",
+        (
+            Part(
+                "checkpoints",
+                f"number x ({' + '.join(formulas)})",
+                f"{number} x ({' + '.join(numbers)})",
+                number * sum(sizes),
+            ),
+            Part("final model", "4 T", f"4 x {t:,}", model)
+            if lora is not None
+            else Part("final model", "P x bytes", f"{p:,} x {size.held_bytes}", model),
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,8 +91,9 @@ class OpenRlhf(OpenRlhfSettings):
     def report(
         self, spec: RunSpec, shape: ModelShape | None, folder: Path, *, gpu_bytes: int | None, num_eval_rows: int
     ) -> EngineReport:
-        """The memory of each kind of GPU of the job, and the job's options."""
+        """The memory of each kind of GPU of the job, its checkpoints, and its options."""
         from rlf.engines.openrlhf.compile.argv import argv
+        from rlf.engines.openrlhf.compile.disk import estimate_disk
         from rlf.engines.openrlhf.compile.memory import estimate_gpus, estimate_machine
         from rlf.engines.openrlhf.layout import Layout
 
@@ -101,6 +102,8 @@ class OpenRlhf(OpenRlhfSettings):
             machine=None if shape is None else estimate_machine(spec, shape),
             num_gpus=Layout.of(spec).total_gpus(self),
             argv=tuple(argv(spec, Job.of_run(folder, self.output))),
+            disk=None if shape is None else estimate_disk(spec, shape),
+            disk_folder=None if self.ingest is not None else self.checkpoints_in(folder),
         )
 
     def open(self, opening: Opening) -> EngineRun:

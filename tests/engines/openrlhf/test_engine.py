@@ -150,6 +150,13 @@ def test_a_job_that_dies_while_it_saves_continues_from_the_one_checkpoint_that_i
     assert [item.step for item in rows if item.dropped is None] == [4]
 
 
+def test_a_job_that_the_disk_does_not_hold_is_refused_before_it_starts(tmp_path, monkeypatch):
+    monkeypatch.setattr("rlf.api.specs.planning.find_free_bytes", lambda _: 10**6)
+    with pytest.raises(RlfError, match=r"0\.001 GB are free, and the run still writes up to .* \(checkpoints: policy"):
+        start(tmp_path)
+    assert not list(tmp_path.glob("*/job"))
+
+
 def take_away_checkpoint(folder, step):
     """What a guard that rolls back does."""
     shutil.rmtree(next(folder.glob(f"*/job/ckpt/_actor/global_step{step}")))

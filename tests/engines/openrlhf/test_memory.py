@@ -6,6 +6,7 @@ import ast
 
 import pytest
 
+from rlf.engines.openrlhf.compile.disk import estimate_disk
 from rlf.engines.openrlhf.compile.memory import estimate_gpus, estimate_machine
 from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
 from rlf.plan.model_shape import ModelShape
@@ -48,6 +49,18 @@ def test_one_gpu_that_all_share(load):
             "policy: logits": 10 * 2_048 * 50,
         },
     }
+
+
+def test_the_disk_holds_one_checkpoint_more_than_are_kept_and_every_hugging_face_folder(load):
+    def disk(*overrides):
+        spec = load("train.steps=10", "checkpoint.every=2", "checkpoint.keep=2", *overrides).spec
+        return {part.name: part.size_bytes for part in estimate_disk(spec, SHAPE).parts}
+
+    assert disk() == {"checkpoints: policy": 3 * 14_000, "final model": 2 * (1_000 + 50 * 8)}
+    found = disk("train.algorithm=gae", "+engine.hf_checkpoints=true")
+    assert (found["checkpoints: critic"], found["Hugging Face folders"]) == (3 * 14_000, 5 * 2_800)
+    # rank 2: 2 x (8 + 16 + 8 + 8) = 80 weights
+    assert disk("+model.lora={rank: 2}") == {"checkpoints: policy": 3 * (2 * 1_080 + 12 * 80), "final model": 160}
 
 
 def test_without_sleep_all_is_there_at_once(load):
