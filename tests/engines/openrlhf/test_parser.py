@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from rlf.engines.openrlhf.compile import parser
-from rlf.engines.openrlhf.compile.argv import argv
+from rlf.engines.openrlhf.compile.argv import OPTIONS, argv
 from rlf.engines.openrlhf.compile.options import TAKES
 from rlf.engines.openrlhf.compile.parser import check_options, find_flag_faults, parse_options
+from rlf.engines.openrlhf.compile.refused import EFFECTS, REFUSED
 from rlf.engines.openrlhf.versions import VERSION
 from rlf.plan import compile as compile_plan
 from rlf.spec import load_spec
@@ -96,12 +97,12 @@ def test_an_abbreviated_option_is_not_taken_for_another(load):
 @pytest.mark.parametrize(
     ("flags", "path", "words"),
     [
-        ("{ckpt.max_mem: much}", "engine.extra_flags.ckpt.max_mem", "invalid float value: 'much'"),
+        ("{actor.adam.eps: much}", "engine.extra_flags.actor.adam.eps", "invalid float value: 'much'"),
         ("{ds: {experts_implementation: fast}}", "engine.extra_flags.ds.experts_implementation", "invalid choice"),
     ],
 )
 def test_what_the_parser_refuses_is_reported_at_the_option_that_it_names(flags, path, words, load):
-    loaded = load(f"+engine.extra_flags={flags}")
+    loaded = load(f"+engine.extra_flags={flags}", "model.path=some/model-of-experts")
     assert list(find_flag_faults(loaded)) == []
     faults, _ = check_options(loaded)
     assert [fault.path for fault in faults] == [path]
@@ -131,6 +132,14 @@ def test_what_openrlhf_says_of_the_options_is_a_warning(load):
         ("reward.model_name_or_path: org/judge", "Write a reward term"),
         ("ds.load_in_4bit: true", "takes none of 4 bits"),
         ("data.prompt_probs: '0.7,0.3'", ".mix.yaml"),
+        ("ckpt.disable_ds: true", "no state to resume from. Write a larger checkpoint.every"),
+        ("ckpt.max_mem: 500", "Write checkpoint.keep"),
+        ("ds.use_universal_ckpt: true", "a resume would look for"),
+        ("actor.eps_clip: 0.1", "Write train.loss.clip_low and clip_high"),
+        ("reward.num_nodes: 2", "Write a reward term"),
+        ("reward.stop_properly_penalty_coef: 0.5", "after rlf has recorded them. Write a reward term"),
+        ("critic.muon.lr: 0.1", "Write train.critic.learning_rate"),
+        ("actor.muon.ns_steps: 4", "Write engine.muon"),
         ("ckpt.best_metric_key: reward", "compare those that `checkpoint.keep` keeps"),
     ],
 )
@@ -140,14 +149,56 @@ def test_what_users_of_openrlhf_ask_for_and_a_job_cannot_have_is_a_fault_with_it
     assert words in faults[0].message
 
 
-def test_a_penalty_on_length_is_reported_to_count_tool_output(load):
-    _, warnings = check_options(load("+engine.extra_flags.reward.stop_properly_penalty_coef=0.5"))
-    assert "counts tool output" in warnings[0].message
+@pytest.mark.parametrize("flag", sorted(TAKES))
+def test_every_option_is_rlfs_own_or_refused_or_does_something_in_some_job(flag, load):
+    """Of each option is decided what it does to a promise of rlf's; a new one of OpenRLHF's would be in no list."""
+    homes = [flag in {option.flag for option in OPTIONS}, flag in REFUSED, flag in EFFECTS, flag in FREE]
+    assert homes.count(True) == 1
+
+
+FREE = ("actor.adam.eps", "data.dataloader_num_workers", "ds.deepcompile", "ds.grad_accum_dtype", "ds.overlap_comm")
+"""They change something in every job, and break no promise."""
+VALUES = {"switch": "true", "float": "0.5", "int": "2", "str": "x"}
+JOBS = {
+    "critic.adam.eps": ["train.algorithm=gae"],
+    "critic.freezing_steps": ["train.algorithm=gae"],
+    "critic.model_name_or_path": ["train.algorithm=gae"],
+    "critic.save_value_network": ["train.algorithm=gae"],
+    "ds.value_head_prefix": ["train.algorithm=gae"],
+    "actor.aux_loss_coef": ["model.path=some/model-of-experts"],
+    "ds.experts_implementation": ["model.path=some/model-of-experts"],
+    "actor.gradient_checkpointing_reentrant": ["+engine.gradient_checkpointing=true"],
+    "algo.kl.unbiased_gradient": ["+train.kl={coef: 0.01, place: loss}"],
+    "ds.ring_attn_head_stride": ["+engine.ring_attention=2"],
+    "ds.zpg": ["+engine.zero_stage=3"],
+    "vllm.sync_with_ray": ["+engine.colocate=none"],
+    "logger.logging_steps": ["+engine.tensorboard=true"],
+}
+"""Those in which an option has an effect."""
+
+
+@pytest.mark.parametrize("flag", sorted(JOBS))
+def test_an_option_without_effect_is_a_fault_that_says_where_it_would_have_one(flag, load):
+    idle = "+engine.gradient_checkpointing=false" if "reentrant" in flag else "train.steps=4"
+    extra = f"+engine.extra_flags={{{flag}: {VALUES[TAKES[flag]]}}}"
+    (fault,) = find_flag_faults(load(idle, extra))
+    assert fault.path == f"engine.extra_flags.{flag}"
+    assert "would have no effect" in fault.message
+    assert list(find_flag_faults(load(*JOBS[flag], extra))) == []
+    switched_off = f"+engine.extra_flags={{{flag}: null}}"
+    assert list(find_flag_faults(load(switched_off))) == []
+
+
+def test_a_model_that_sees_leaves_out_what_its_kernels_lack(load, tmp_path):
+    (tmp_path / "config.json").write_text('{"vision_config": {}}')
+    (fault,) = find_flag_faults(load(f"model.path={tmp_path}", "+engine.extra_flags={ds.use_liger_kernel: true}"))
+    assert "models that see" in fault.message
+    assert list(find_flag_faults(load("+engine.extra_flags={ds.use_liger_kernel: true}"))) == []
 
 
 def test_without_openrlhf_its_options_are_held_against_the_list(load, monkeypatch):
     monkeypatch.setattr(parser, "is_installed", lambda: False)
-    faults = find_flag_faults(load("+engine.extra_flags={ds.overlap: true, ds.zpg: 8}"))
+    faults = find_flag_faults(load("+engine.extra_flags={ds.overlap: true, actor.adam.eps: 8}"))
     assert [fault.path for fault in faults] == ["engine.extra_flags.ds.overlap"]
     _, warnings = check_options(load())
     assert [warning.path for warning in warnings] == ["engine.kind"]

@@ -18,6 +18,7 @@ from rlf.core import Fault, nearest
 from rlf.core.remember import remember, stamp_file
 from rlf.engines.openrlhf.compile.argv import OPTIONS, argv
 from rlf.engines.openrlhf.compile.options import TAKES
+from rlf.engines.openrlhf.compile.refused import EFFECT_KEYS, REFUSED, find_idle
 from rlf.engines.openrlhf.job.folder import Job
 from rlf.engines.openrlhf.settings import OpenRlhfSettings, openrlhf_settings
 from rlf.engines.openrlhf.versions import VERSION, find_python_complaint
@@ -28,30 +29,6 @@ from rlf.spec.reading.nodes import KeyPath
 _SCRIPT = Path(__file__).with_name("parse.py")
 _TIMEOUT_S = 60
 _NAMED = re.compile(r"argument --(\S+):")
-REFUSED = {
-    "algo.kl.target": "an adaptive KL reads the mean of all trajectories, also of those left out. Write train.kl.coef",
-    "ds.tensor_parallel_size": "OpenRLHF cuts batches as if there were none. Write zero_stage: 3, or ring_attention",
-    "ds.lora.dropout": "vLLM samples without it, so the trained model is not the one that sampled",
-    "ds.load_in_4bit": "vLLM is sent weights as the trainer holds them, and takes none of 4 bits. Write model.lora",
-    "reward.remote_url": "rewards come from the agent. Write a reward term",
-    "reward.model_name_or_path": "rewards come from the agent. Write a reward term",
-    "reward.normalize_enable": "it belongs to OpenRLHF's own reward models",
-    "reward.overlong_buffer_len": "its length counts tool output. Write the reward term {rule: overlong}",
-    "reward.overlong_penalty_factor": "its length counts tool output. Write the weight of {rule: overlong}",
-    "data.apply_chat_template": "the agent renders prompts, token by token. Write chat",
-    "data.input_template": "the agent renders prompts, token by token. Write data.train.template",
-    "data.image_key": "rows name their images in the task. Write data.train.images",
-    "data.prompt_probs": "rlf writes the dataset. Write weights in a .mix.yaml file, and it as data.train.path",
-    "data.prompt_split": "rlf writes the dataset. Write data.train.split",
-    "data.max_samples": "rlf writes as many rows as there are to draw. Write train.steps",
-    "eval.split": "rlf writes the dataset. Write data.eval.split",
-    "rollout.max_new_tokens": "the agent bounds each turn itself. Write rollout.max_new_tokens",
-    "rollout.vllm_generate_batch_size": "OpenRLHF reports to no agent which step takes a group sampled ahead, so "
-    "its trajectories could be recorded for none. Write train.prompts_per_step, or mode: async with a queue_size",
-    "local_rank": "Ray sets it for each process",
-}
-"""Options that have no key here on purpose, with the reason and what to write instead."""
-_COUNTED = ("reward.stop_properly_penalty_coef",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +78,7 @@ def _run_parser(options: list[str]) -> dict[str, Any]:
     return values
 
 
-@reads("engine.extra_flags")
+@reads("engine.extra_flags", *EFFECT_KEYS)
 def find_flag_faults(loaded: LoadedSpec) -> Iterator[Fault]:
     """Faults of `engine.extra_flags` whatever the other options are."""
     emitted = {option.flag: option for option in OPTIONS}
@@ -117,29 +94,27 @@ def find_flag_faults(loaded: LoadedSpec) -> Iterator[Fault]:
             yield _unknown_option_fault(loaded, path, flag, TAKES)
         elif flag in TAKES and (complaint := _of_wrong_kind(flag, value)):
             yield loaded.fault(path, complaint)
+        elif value not in (None, False) and (why := find_idle(flag, loaded.spec)):
+            yield loaded.fault(path, f"--{flag} would have no effect: {why}.")
 
 
 def check_options(loaded: LoadedSpec) -> tuple[list[Fault], list[Fault]]:
     """Faults and warnings of the whole list of options of a spec that has no other fault."""
     engine = openrlhf_settings(loaded.spec)
-    counted = [
-        loaded.fault(path, f"OpenRLHF counts tool output as part of the response in --{flag}. Write a reward term.")
-        for flag, path, _ in _extra(engine.extra_flags)
-        if flag in _COUNTED
-    ]
+    warnings: list[Fault] = []
     if not is_installed():
         message = f"OpenRLHF is not installed: its options were checked only against rlf's list for {VERSION}. "
         complaint = find_python_complaint()
         fix = f"Run `pip install --no-deps openrlhf=={VERSION}` to have its own parser check them."
         if complaint is not None:
             fix = f"{complaint}. Use an older Python to have its own parser check them, and to run the job."
-        return [], [*counted, loaded.fault(("engine", "kind"), message + fix)]
+        return [], [loaded.fault(("engine", "kind"), message + fix)]
     parsed = parse_options(argv(loaded.spec, Job(Path("/job"), Path("/job"))))
     if installed_version() != VERSION:
         message = f"OpenRLHF {installed_version()} is installed; rlf is made for {VERSION}. Install that."
-        counted.append(loaded.fault(("engine", "kind"), message))
+        warnings.append(loaded.fault(("engine", "kind"), message))
     stated = [loaded.fault(("engine", "kind"), f"OpenRLHF says: {line}") for line in parsed.said]
-    return list(_parser_faults(loaded, engine, parsed)), [*counted, *stated]
+    return list(_parser_faults(loaded, engine, parsed)), [*warnings, *stated]
 
 
 def _parser_faults(loaded: LoadedSpec, engine: OpenRlhfSettings, parsed: Parsed) -> Iterator[Fault]:

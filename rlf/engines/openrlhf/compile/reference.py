@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rlf.engines.openrlhf.compile.argv import ELSEWHERE, OPTIONS
-from rlf.engines.openrlhf.compile.parser import REFUSED
+from rlf.engines.openrlhf.compile.refused import EFFECTS, REFUSED
 from rlf.engines.openrlhf.versions import VERSION
 
 FILE = "openrlhf.md"
@@ -34,6 +34,10 @@ def _lines() -> Iterator[str]:
     yield "Beside those above, which a key is for:\n"
     yield "| option | why |\n|---|---|"
     for flag, why in REFUSED.items():
+        yield f"| `--{flag}` | {why} |"
+    yield "\nThese are refused where they would change nothing:\n"
+    yield "| option | refused where |\n|---|---|"
+    for flag, (_, why) in EFFECTS.items():
         yield f"| `--{flag}` | {why} |"
 
 
