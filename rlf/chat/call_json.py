@@ -7,15 +7,12 @@ calls as JSON share this file and add their own tags around it.
 from __future__ import annotations
 
 import json
-import math
 import re
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rlf.core.strict_json import RefusedJson, decode_json, quote_short
 from rlf.types import FailureClass, ToolCall
-
-MAX_DEPTH = 64
-"""Levels of nesting that a call may have: far below what would exhaust the stack anywhere downstream."""
 
 FORM = '{"name": ..., "arguments": {...}}'
 _KEYS = frozenset({"name", "arguments"})
@@ -35,51 +32,14 @@ class CallFault:
         return replace(self, message=self.message.replace(f"Write {FORM}.", form))
 
 
-class _Rejected(ValueError):
-    """JSON as Python reads it, but not JSON as the standard has it."""
-
-
-def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table = dict(pairs)
-    if len(table) != len(pairs):
-        keys = [key for key, _ in pairs]
-        raise _Rejected(f"duplicate key {_quote_short(next(key for key in keys if keys.count(key) > 1))}")
-    return table
-
-
-def _parse_finite(literal: str) -> float:
-    number = float(literal)
-    if not math.isfinite(number):
-        raise _Rejected(f"the number {_quote_short(literal)} is too large")
-    return number
-
-
-def _refuse_constant(literal: str) -> None:
-    raise _Rejected(f"{literal} is not JSON")
-
-
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_refuse_duplicates, parse_float=_parse_finite, parse_constant=_refuse_constant
-)
-
-
 def read_json(text: str, start: int) -> tuple[Any, int] | CallFault:
     """The JSON value at `start` and where it ends, or a BAD_JSON fault. Never raises."""
     try:
-        value, end = _DECODER.raw_decode(text, start)
+        return decode_json(text, start)
     except json.JSONDecodeError as error:
         return _bad_json(_explain_error(text, start, error))
-    except _Rejected as error:
+    except RefusedJson as error:
         return _bad_json(str(error))
-    except ValueError:
-        return _bad_json("a number has too many digits")
-    except RecursionError:
-        return _bad_json(f"it is nested deeper than {MAX_DEPTH} levels")
-    if text.count("{", start, end) + text.count("[", start, end) > MAX_DEPTH and _measure_depth(value) > MAX_DEPTH:
-        return _bad_json(f"it is nested deeper than {MAX_DEPTH} levels")
-    if not _is_unicode(value, text, start, end):
-        return _bad_json("it holds half of a surrogate pair")
-    return value, end
 
 
 def write_json(value: Any) -> str:
@@ -99,7 +59,7 @@ def as_call(value: Any) -> ToolCall | CallFault:
     if not isinstance(arguments, dict):
         return CallFault(FailureClass.BAD_ARGUMENTS, _explain_arguments(value))
     if len(value) != len(_KEYS):
-        extra = ", ".join(_quote_short(key) for key in list(value.keys() - _KEYS)[:2])
+        extra = ", ".join(quote_short(key) for key in list(value.keys() - _KEYS)[:2])
         return CallFault(FailureClass.BAD_CALL, f"A call has no key {extra}. Write {FORM}.")
     return ToolCall(name, arguments)
 
@@ -134,29 +94,3 @@ def _explain_arguments(value: dict[str, Any]) -> str:
         return f'"arguments" is a string; expected a JSON object without quotes around it. Write {FORM}.'
     got = "is no JSON object" if "arguments" in value else "is missing"
     return f'"arguments" {got}. Write {FORM}, with {{}} when there are none.'
-
-
-def _measure_depth(value: Any) -> int:
-    """Levels of nesting, counted level by level so that no depth exhausts the stack."""
-    depth, level = 0, [value]
-    while level := [item for item in level if isinstance(item, dict | list)]:
-        depth += 1
-        level = [child for item in level for child in (item.values() if isinstance(item, dict) else item)]
-    return depth
-
-
-def _is_unicode(value: Any, text: str, start: int, end: int) -> bool:
-    """Whether every string can be encoded; only escapes and raw surrogates can make one that cannot."""
-    source = text[start:end]
-    if source.isascii() and "\\u" not in source:
-        return True
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _quote_short(text: str) -> str:
-    """A quoted word for a message, cut and with nothing that breaks a line."""
-    return json.dumps(text if len(text) <= 24 else text[:24] + "...")

@@ -10,7 +10,8 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlf.chat.call_json import MAX_DEPTH, CallFault
+from rlf.chat.call_json import CallFault
+from rlf.core.strict_json import MAX_DEPTH
 from rlf.types import FailureClass, ToolCall
 
 FORM = '[name(argument="value", other=1)]'

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rlf.chat.encoding import encode_data, encode_template
 from rlf.chat.ends import turn_ends
+from rlf.chat.schema_text import readings_of
 from rlf.chat.template import TemplateRenderer, end_of_turn
 from rlf.core import RlfError
 from rlf.types import Message, ToolDescription
@@ -87,8 +88,7 @@ def text_tool(tools: Sequence[ToolDescription], name: str, default: tuple[str, s
     if not tools:
         return default
     arguments = [key for tool in tools for key in tool.input_schema.get("required", ())]
-    kinds = [tool.input_schema.get("properties", {}).get(key, {}).get("type") for tool in tools for key in arguments]
-    if len(tools) == 1 and kinds == ["string"]:
+    if len(tools) == 1 and len(arguments) == 1 and readings_of(tools[0]).is_text(arguments[0]):
         return tools[0].name, arguments[0]
     raise RlfError(
         f"chat.format: {name} calls one tool with one required argument, a string; got the tools "

@@ -1,8 +1,7 @@
-"""Arguments written as bare text, read by the type that the tool's schema declares.
+"""Arguments written as bare text, read as what the tool's schema accepts (`rlf.core.readings`).
 
-A parameter that can only be a string is its text, verbatim. Any other is JSON; where the schema does not say, what is
-no JSON is text, as is JSON of no type that the schema names beside string. `write_value` writes what `read_value` reads
-back as the same value.
+An argument that can only be a string is its text, verbatim. Any other is the JSON that the text holds where the schema
+accepts that, else the text. `write_value` writes what `read_value` reads back as the same value.
 """
 
 from __future__ import annotations
@@ -11,26 +10,25 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlf.chat.call_json import CallFault, read_json, write_json
+from rlf.chat.call_json import CallFault, write_json
 from rlf.core.json_schema import expanded
+from rlf.core.readings import ANYTHING, Readings
 from rlf.types import FailureClass, ToolDescription
 
 _DEFINITIONS = re.compile(r"(?<!/)\$defs")
 """The definitions themselves, not a reference into them."""
-_PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
-    "string": (str,),
-    "integer": (int, float),
-    "number": (int, float),
-    "boolean": (bool,),
-    "object": (dict,),
-    "array": (list,),
-    "null": (type(None),),
-}
 
 
-def parameter_schemas(tools: Sequence[ToolDescription]) -> Mapping[str, Mapping[str, Any]]:
-    """The schema of each parameter, by tool, with definitions in place of references."""
-    return {tool.name: expanded(tool.input_schema).get("properties") or {} for tool in tools}
+def readings_by_tool(tools: Sequence[ToolDescription]) -> Mapping[str, Readings]:
+    """How the arguments of each tool are read."""
+    return {tool.name: readings_of(tool) for tool in tools}
+
+
+def readings_of(tool: ToolDescription) -> Readings:
+    try:
+        return Readings(tool.input_schema)
+    except ValueError:  # a schema that a client sent, or that refers to what it does not hold
+        return ANYTHING
 
 
 def tools_of_template(tools: Sequence[Any], render: Callable[[list[Any]], str]) -> list[Any]:
@@ -54,45 +52,20 @@ def _with_definitions(tool: Any) -> Any:
     return {**tool, "function": {**function, "parameters": expanded(function["parameters"])}}
 
 
-def read_value(text: str, schema: Any) -> Any | CallFault:
-    """The value that a text stands for, or why it has none. Never raises."""
-    types = _named_types(schema)
-    if types == {"string"}:
-        return text
-    stripped = text.strip(" \t\r\n")
-    read = read_json(stripped, 0)
-    whole = not isinstance(read, CallFault) and read[1] == len(stripped)
-    if isinstance(read, CallFault) or not whole:
-        if not types or "string" in types:
-            return text
-        named = " or ".join(sorted(types))
-        return CallFault(FailureClass.BAD_ARGUMENTS, f"expected JSON of type {named}")
-    value = read[0]
-    return text if "string" in types and not any(_is_of(value, name) for name in types) else value
+def read_value(text: str, readings: Readings, name: str) -> Any | CallFault:
+    """The value that a text stands for as the argument `name`, or why it has none. Never raises."""
+    try:
+        return readings.read_text(name, text)
+    except ValueError as fault:
+        return CallFault(FailureClass.BAD_ARGUMENTS, str(fault))
 
 
-def write_value(value: Any, schema: Any) -> str:
-    """The text of a value: a string as it is where that reads back, JSON otherwise."""
-    if isinstance(value, str) and read_value(value, schema) == value and isinstance(read_value(value, schema), str):
+def write_value(value: Any, readings: Readings, name: str, read: Callable[..., Any] = read_value) -> str:
+    """The text of a value: a string as it is where `read` gives it back, JSON otherwise."""
+    if isinstance(value, str) and _is_same_text(read(value, readings, name), value):
         return value
     return write_json(value)
 
 
-def _named_types(schema: Any) -> frozenset[str]:
-    """The types that a schema names itself or in its choices; empty where any may be meant."""
-    if not isinstance(schema, Mapping):
-        return frozenset()
-    named = schema.get("type")
-    if isinstance(named, str):
-        return frozenset((named,))
-    if isinstance(named, list):
-        return frozenset(name for name in named if isinstance(name, str))
-    choices = schema.get("anyOf") or schema.get("oneOf")
-    found = [_named_types(choice) for choice in choices] if isinstance(choices, list) else []
-    return frozenset().union(*found) if all(found) else frozenset()
-
-
-def _is_of(value: Any, name: str) -> bool:
-    """Whether a JSON value is of the type; a boolean is no number."""
-    kinds = _PYTHON_TYPES.get(name, ())
-    return isinstance(value, kinds) and (name == "boolean" or not isinstance(value, bool))
+def _is_same_text(read: Any, value: str) -> bool:
+    return isinstance(read, str) and read == value

@@ -23,6 +23,7 @@ from rlf.reports.quantities import visible
 
 if TYPE_CHECKING:
     from rlf.api.env.worlds import Action, DescribedWorld, Happened, Page, Scene, Verdict
+    from rlf.core.readings import Readings
 
 NumTasks = Annotated[int, typer.Option("--tasks", min=1, help="Tasks of the training data to try.")]
 Tolerance = Annotated[
@@ -206,6 +207,7 @@ def _show_happened(step: Happened) -> list[str]:
 
 def _read_action(line: str, scene: Scene) -> Action:
     """A call where the line begins with a tool's name, else words. Raises ValueError for a call that cannot be read."""
+    from rlf.core.readings import Readings
     from rlf.types import ToolCall
 
     name, _, rest = line.partition(" ")
@@ -220,16 +222,14 @@ def _read_action(line: str, scene: Scene) -> Action:
     pairs = [word.partition("=") for word in shlex.split(rest)]
     if any(not sign for _, sign, _ in pairs):
         raise ValueError(f"write {name} {{JSON}}, or {name} name=value ...")
-    properties = tool.input_schema.get("properties") or {}
-    return ToolCall(name, {key: _parse_argument(text, properties.get(key) or {}) for key, _, text in pairs})
+    readings = Readings(tool.input_schema)
+    return ToolCall(name, {key: _read_argument(readings, key, text) for key, _, text in pairs})
 
 
-def _parse_argument(text: str, schema: dict[str, Any]) -> Any:
-    if schema.get("type") == "string":
-        return text
+def _read_argument(readings: Readings, name: str, text: str) -> Any:
     try:
-        return clean_value(json.loads(text))
-    except ValueError:
+        return readings.read_text(name, text)
+    except ValueError:  # the tool's own check says what it takes
         return text
 
 

@@ -13,19 +13,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlf.chat import ChatFormat, encode_template
+from rlf.chat.schema_text import readings_of
 from rlf.core import RlfError
 from rlf.serving.refusal import Refusal
 from rlf.types import ToolCall, ToolDescription
 from rlf.types.policy import Host, Sampling
 
 _VALUES: Mapping[str, tuple[Any, Any]] = {
+    "string": ("a", "b"),
     "integer": (1, 2),
     "number": (1, 2),
     "boolean": (True, False),
     "array": ([], [1]),
     "object": ({}, {"a": 1}),
 }
-"""Two values of each type that is no string."""
+"""Two values of each type that has two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +63,7 @@ def _common_tokens(chat: ChatFormat, tool: ToolDescription) -> list[int]:
     """The tokens that every call of a tool begins with."""
     closing = chat.thinking_marks[1] if chat.begins_thinking else ""
     try:
-        texts = [
-            chat.write_calls([ToolCall(tool.name, arguments)]) for arguments in _probe_arguments(tool.input_schema)
-        ]
+        texts = [chat.write_calls([ToolCall(tool.name, arguments)]) for arguments in _probe_arguments(tool)]
     except RlfError as error:
         raise Refusal(400, f"tool_choice: {error}", key="tool_choice") from error
     written = [encode_template(chat.tokenizer, closing + text) for text in texts]
@@ -75,17 +75,15 @@ def _common_tokens(chat: ChatFormat, tool: ToolDescription) -> list[int]:
     return encode_template(chat.tokenizer, text)  # which may take longer tokens than the probes did
 
 
-def _probe_arguments(schema: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _probe_arguments(tool: ToolDescription) -> Iterator[dict[str, Any]]:
     """Arguments that differ wherever a model may choose: what their calls have in common is the same in every call."""
-    properties, required = schema.get("properties"), schema.get("required")
-    known = properties if isinstance(properties, dict) else {}
+    readings, required = readings_of(tool), tool.input_schema.get("required")
     first = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
     if not first:
         yield {}
-    for name in first or [*known, "x"]:
-        described = known.get(name)
-        kind = described.get("type") if isinstance(described, dict) else None
-        for value in _VALUES.get(kind if isinstance(kind, str) else "", ("a", "b")):
+    for name in first or [*readings.names, "x"]:
+        kinds = readings.admitted(name).every_kind
+        for value in next((_VALUES[kind] for kind in _VALUES if kind in kinds), _VALUES["string"]):
             yield {name: value}
 
 

@@ -19,9 +19,9 @@ from pydantic_core import InitErrorDetails
 
 from rlf.core import RlfError, hash_json, hash_path
 from rlf.core.models import StrictModel, wrong_value
+from rlf.core.readings import compile_schema
 from rlf.tools.kind import ToolKind
 from rlf.tools.limits import Limits
-from rlf.tools.validate import compile_schema
 from rlf.types import ToolDescription
 
 

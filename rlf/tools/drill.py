@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from rlf.core.json_schema import expanded
+from rlf.core.readings import Readings
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.execution.executor import Executor
 from rlf.tools.samples import sample_arguments
@@ -17,14 +19,8 @@ from rlf.types import Outcome, ToolCall, ToolInvoker
 _DEADLINE_S = 0.001
 _LATEST_S = 1.0
 """Time after its deadline by which a call must have returned."""
-_WRONG: Mapping[str, Any] = {
-    "string": 3,
-    "integer": "three",
-    "number": "three",
-    "boolean": "maybe",
-    "array": "none",
-    "object": "none",
-}
+_WRONG: tuple[Any, ...] = (3, "three", [], {})
+"""Values of which an argument that is not left open refuses one."""
 _UNKNOWN = "no_such_argument"
 
 
@@ -62,11 +58,12 @@ def _list_faulty_calls(declaration: ToolDeclaration) -> list[tuple[str, dict[str
     found: list[tuple[str, dict[str, Any], str]] = []
     for name in list(schema.get("required", ()))[:1]:
         found += [(f"missing {name!r}", {key: value for key, value in right.items() if key != name}, name)]
-    for name, of in schema.get("properties", {}).items():
-        kind = of.get("type") if isinstance(of, Mapping) else None
-        if isinstance(kind, str) and kind in _WRONG:
-            found.append((f"{name!r} of another type", right | {name: _WRONG[kind]}, name))
-            break
+    readings = Readings(declaration.input_schema)
+    refused = (
+        (name, value) for name in schema.get("properties", {}) for value in _WRONG if not readings.takes(name, value)
+    )
+    for name, value in islice(refused, 1):
+        found.append((f"{name!r} of another type", right | {name: value}, name))
     if closed(declaration.input_schema).get("additionalProperties") is False:
         found.append(("an unknown argument", right | {_UNKNOWN: 1}, _UNKNOWN))
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rlf.core.readings import Readings
 from rlf.sandbox import Execution, Outcome, SandboxLimits
 from rlf.tools.failure import ToolFailure
 from rlf.tools.kind import CallContext
@@ -51,7 +52,7 @@ def argument_complaints(name: str, input_schema: Mapping[str, Any]) -> list[str]
             f"inputSchema has no property {name!r}, which holds what is run; add it, or name another with `argument`"
         ]
     complaints = []
-    if properties[name].get("type") != "string":
+    if not Readings(input_schema).is_text(name):
         complaints.append(f"property {name!r} holds what is run; write `type: string`")
     if name not in input_schema.get("required", ()):
         complaints.append(f"property {name!r} is needed in every call; write `required: [{name}]`")

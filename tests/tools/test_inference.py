@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 import pytest
 from pydantic import BaseModel, Field, ValidationError
+from typing_extensions import Unpack
 
 from rlf.core import RlfError
 from rlf.tools import ToolDeclaration
+from rlf.tools.failure import ToolFailure
+from rlf.tools.python.arguments import adapt
 from rlf.tools.python.docstrings import parameter_words, summary
 from rlf.tools.python.inference import describe_function
 from rlf.tools.python.signature import signature_complaints
@@ -220,3 +224,48 @@ def test_defaults_and_types_are_compared(name: str, said: dict[str, Any], words:
     complaints = signature_complaints(typed, {"type": "object", "properties": properties, "required": ["query"]})
     assert len(complaints) == (words is not None), complaints
     assert words is None or words in complaints[0]
+
+
+def test_other_arguments_of_a_function_are_a_schema_of_their_type() -> None:
+    def find(query: str, **days: date) -> str:
+        """Find.
+
+        Args:
+            **days: Days by name.
+        """
+        return f"{query} {days}"
+
+    said = describe_function(find, "find").input_schema
+    others = {"type": "string", "format": "date", "description": "Days by name."}
+    assert (said["required"], said["additionalProperties"]) == (["query"], others)
+    assert adapt(find)(query="x", Monday="2024-01-01") == "x {'Monday': datetime.date(2024, 1, 1)}"
+    with pytest.raises(ToolFailure, match="Monday"):
+        adapt(find)(query="x", Monday="soon")
+
+
+def test_untyped_other_arguments_are_let_through_beside_named_ones() -> None:
+    def find(query: str, **others: Any) -> None: ...
+
+    def find_untyped(query, **others) -> None: ...  # type: ignore[no-untyped-def]  # what is tried
+
+    for function in (find, find_untyped):
+        assert describe_function(function, "find").input_schema["additionalProperties"] is True
+
+
+@pytest.mark.parametrize("what", ["list", "wrapper", "keys"])
+def test_a_function_that_no_call_by_name_can_fill_in_has_no_schema(what: str) -> None:
+    class Keys(TypedDict):
+        a: int
+
+    def names(*names: str) -> None: ...
+
+    def wrapper(*args, **others) -> None: ...  # type: ignore[no-untyped-def]  # what is tried
+
+    def others(**others) -> None: ...  # type: ignore[no-untyped-def]  # what is tried
+
+    def keys(**others: Unpack[Keys]) -> None: ...
+
+    functions = {"list": (names, wrapper), "wrapper": (wrapper, others), "keys": (keys,)}[what]
+    for function in functions:
+        with pytest.raises(RlfError, match="by hand"):
+            describe_function(function, "find")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from rlf.chat.schema_text import parameter_schemas, read_value, tools_of_template
+from rlf.chat.schema_text import read_value, readings_of, tools_of_template
 from rlf.tools import Executor, ToolDeclaration
 from rlf.tools.drill import drill
 from rlf.tools.examples import run_samples
@@ -329,8 +329,8 @@ def test_values_of_a_referenced_type_are_read_as_that_type() -> None:
     color = {"type": "string", "enum": ["1", "2"]}
     properties = {"a": {"$ref": "#/$defs/Color"}, "b": {"anyOf": [{"$ref": "#/$defs/Color"}, {"type": "null"}]}}
     schema = {"type": "object", "properties": properties, "$defs": {"Color": color}}
-    read = parameter_schemas([ToolDescription("paint", "", schema)])["paint"]
-    assert [read_value("1", read[name]) for name in "ab"] == ["1", "1"]
+    readings = readings_of(ToolDescription("paint", "", schema))
+    assert [read_value("1", readings, name) for name in "ab"] == ["1", "1"]
 
 
 class Strict(BaseModel):

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rlf.builder.shape import Shape
 from rlf.builder.task import Join, Scenario, Value, ends_of
-from rlf.tools.validate import compile_schema
+from rlf.core.readings import compile_schema
 
 # `{2}` in a sub-question stands for the answer of sub-question 2.
 _PLACEHOLDER = re.compile(r"\{(\d+)\}")

@@ -19,12 +19,12 @@ from rlf.builder.proof import Bench, Figures, Unproven, policy_scores, prove
 from rlf.builder.shape import Shape, shares_of
 from rlf.builder.task import REFERENCE, Scenario, Step, Task
 from rlf.core import RunError
+from rlf.core.readings import compile_schema
 from rlf.rewards.normalization import normalize
 from rlf.rewards.values import Finding, text_keys, value_key
 from rlf.sandbox import Execution, Outcome, RemoteSandbox, Sandbox, SandboxSpec
 from rlf.tools.kinds.source import call_text, evaluate, value_of
 from rlf.tools.results import to_text
-from rlf.tools.validate import compile_schema
 
 _MAX_CANDIDATES = 32
 """Arguments that a policy that tries everything gives a tool with one name."""

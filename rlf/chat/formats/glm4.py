@@ -1,7 +1,7 @@
 """GLM-4.5 to 4.7: calls as `<tool_call>name` with `<arg_key>` and `<arg_value>` tags, values as text or JSON.
 
 How a turn is read:
-- A value is text where the tool's schema says string, JSON where it says something else; see `schema_text`.
+- A value is text where the tool's schema takes a string alone, JSON where it takes something else; see `schema_text`.
 - A value ends at the `</arg_value>` that an `<arg_key>` or `</tool_call>` follows, so a closing tag inside a string
   ends nothing. A value that holds opening tags of arguments is two calls run together: neither its text nor what it
   seems to call is run. A whole call inside a value is part of it.
@@ -20,8 +20,9 @@ from rlf.chat.call_json import CallFault
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
-from rlf.chat.schema_text import parameter_schemas, read_value, write_value
+from rlf.chat.schema_text import read_value, readings_by_tool, write_value
 from rlf.chat.template import CallId
+from rlf.core.readings import ANYTHING, Readings
 from rlf.types import FailureClass, ToolCall
 
 _OBSERVATION, _USER = "<|observation|>", "<|user|>"
@@ -81,18 +82,18 @@ class Glm4Format(ChatFormat):
         return tokens[1:] if closed and turn.endswith(_USER) else tokens
 
     @cached_property
-    def _schema_by_tool(self) -> Mapping[str, Mapping[str, Any]]:
-        return parameter_schemas(self.tools)
+    def _readings_by_tool(self) -> Mapping[str, Readings]:
+        return readings_by_tool(self.tools)
 
     def _make_scan(self, text: str, truncated: bool) -> _Scan:
-        return _Scan(self._ends.cut_from(text), truncated, self._schema_by_tool)
+        return _Scan(self._ends.cut_from(text), truncated, self._readings_by_tool)
 
     def write_call(self, call: ToolCall) -> str:
         """As GLM's template writes a call of the history. Raises RlfError for what the tags cannot hold."""
-        schemas = self._schema_by_tool.get(call.name, {})
+        readings = self._readings_by_tool.get(call.name, ANYTHING)
         lines = [f"{_OPEN}{call.name}"]
         for key, value in call.arguments.items():
-            shown = write_value(value, schemas.get(key))
+            shown = write_value(value, readings, key)
             lines += [f"<arg_key>{key}</arg_key>", f"<arg_value>{shown}</arg_value>"]
         text = "\n".join([*lines, _CLOSE])
         return self._check_written(call, text)
@@ -101,12 +102,12 @@ class Glm4Format(ChatFormat):
 class _Scan(Scan):
     """Reads the calls of one turn."""
 
-    __slots__ = ("num_run_together", "schemas")
+    __slots__ = ("num_run_together", "readings")
     grammar = _GRAMMAR
 
-    def __init__(self, text: str, truncated: bool, schemas: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(self, text: str, truncated: bool, readings: Mapping[str, Readings]) -> None:
         super().__init__(text, truncated)
-        self.schemas = schemas
+        self.readings = readings
         self.num_run_together = 0
 
     def read(self, tag: re.Match[str]) -> int:
@@ -122,7 +123,7 @@ class _Scan(Scan):
 
     def _read_arguments(self, start: int, name: str, position: int) -> int:
         """Reads the arguments of the call that begins at `start`, and its end."""
-        text, schemas = self.text, self.schemas.get(name, {})
+        text, readings = self.text, self.readings.get(name, ANYTHING)
         arguments: dict[str, Any] = {}
         fault = ""
         while key := _KEY.match(text, position):
@@ -132,7 +133,7 @@ class _Scan(Scan):
             if _ARGUMENT_TAG.search(text, key.end(), end.start()):
                 return self._run_together(start, key.end(), end.start())
             label = key[1].strip()
-            value = read_value(text[key.end() : end.start()], schemas.get(label))
+            value = read_value(text[key.end() : end.start()], readings, label)
             if isinstance(value, CallFault):
                 fault = fault or f"The value of {label[:24]!r} is wrong: {value.message}."
             elif label in arguments or not label:

@@ -22,7 +22,8 @@ from rlf.chat.call_json import CallFault
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
-from rlf.chat.schema_text import parameter_schemas, read_value, write_value
+from rlf.chat.schema_text import read_value, readings_by_tool, write_value
+from rlf.core.readings import ANYTHING, Readings
 from rlf.types import FailureClass, RepairKind, ToolCall
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
@@ -45,7 +46,7 @@ _NEARLY_END = re.compile(r"</function[^<>\n]*>\s*</tool_call>")
 # Behind such an end this shows that it stood inside a value.
 _NOT_THE_END = re.compile(r"\s*</parameter>")
 _LITERALS = {"True": ("true", "boolean"), "False": ("false", "boolean"), "None": ("null", "null")}
-"""How Qwen's own templates write these values, as JSON and as the type that a schema must name."""
+"""How Qwen's own templates write these values, as JSON and as the type that the schema must admit."""
 
 _FORM = f"Write {_OPEN}<function=NAME><parameter=KEY>VALUE</parameter></function>{_CLOSE}."
 _GRAMMAR = Grammar(
@@ -78,11 +79,11 @@ class Qwen3CoderFormat(ChatFormat):
     call_marks = Marks.of(r"<[\s|/]{0,2}(?:function|parameter)=", "<")
 
     @cached_property
-    def _schema_by_tool(self) -> Mapping[str, Mapping[str, Any]]:
-        return parameter_schemas(self.tools)
+    def _readings_by_tool(self) -> Mapping[str, Readings]:
+        return readings_by_tool(self.tools)
 
     def _make_scan(self, text: str, truncated: bool) -> _Scan:
-        return _Scan(self._ends.cut_from(text), truncated, self._schema_by_tool)
+        return _Scan(self._ends.cut_from(text), truncated, self._readings_by_tool)
 
     def restore_tags(self, raw: str) -> tuple[str, frozenset[RepairKind]] | None:
         """The call in its `<tool_call>` tags, and each parameter that a following tag ends with its own closing one."""
@@ -94,17 +95,17 @@ class Qwen3CoderFormat(ChatFormat):
                 kinds.add(RepairKind.CLOSING_TAG)
                 raw = re.sub(r"</function>(?!.*</function>)", f"</function>{_CLOSE}", raw, count=1, flags=re.DOTALL)
         function = _FUNCTION.search(raw)
-        closed = _close_parameters(raw, self._schema_by_tool.get(function[1].strip(), {})) if function else raw
+        closed = _close_parameters(raw, self._readings_by_tool.get(function[1].strip(), ANYTHING)) if function else raw
         if closed != raw:
             kinds.add(RepairKind.CLOSING_TAG)
         return (closed, frozenset(kinds)) if kinds else None
 
     def write_call(self, call: ToolCall) -> str:
         """As Qwen's template writes a call of the history. Raises RlfError for what the tags cannot hold."""
-        schemas = self._schema_by_tool.get(call.name, {})
+        readings = self._readings_by_tool.get(call.name, ANYTHING)
         lines = [f"{_OPEN}\n<function={call.name}>\n"]
         for key, value in call.arguments.items():
-            lines.append(f"<parameter={key}>\n{_write_text(value, schemas.get(key))}\n</parameter>\n")
+            lines.append(f"<parameter={key}>\n{_write_text(value, readings, key)}\n</parameter>\n")
         text = "".join([*lines, f"</function>\n{_CLOSE}"])
         return self._check_written(call, text)
 
@@ -112,12 +113,12 @@ class Qwen3CoderFormat(ChatFormat):
 class _Scan(Scan):
     """Reads the calls of one turn."""
 
-    __slots__ = ("schemas",)
+    __slots__ = ("readings",)
     grammar = _GRAMMAR
 
-    def __init__(self, text: str, truncated: bool, schemas: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(self, text: str, truncated: bool, readings: Mapping[str, Readings]) -> None:
         super().__init__(text, truncated)
-        self.schemas = schemas
+        self.readings = readings
 
     def read(self, tag: re.Match[str]) -> int:
         if tag[1] == _OPEN:
@@ -131,7 +132,7 @@ class _Scan(Scan):
             return self.fail_block(start, body, _NO_FUNCTION, _CLOSE)
         name, position = function[1].strip(), function.end()
         fault = _name_fault(name)
-        schemas = self.schemas.get(name, {})
+        readings = self.readings.get(name, ANYTHING)
         arguments: dict[str, Any] = {}
         while parameter := _PARAMETER.match(self.text, position):
             end = _VALUE_END.search(self.text, parameter.end())
@@ -139,7 +140,7 @@ class _Scan(Scan):
                 return self.fail_block(start, parameter.end(), _NO_END, _CLOSE)
             if end[1] is None:
                 return self._record_unclosed(start, end.start(), _WRONG_END if end[2] else _NO_END)
-            value = _read_parameter_text(self.text[parameter.end() : end.start()], schemas.get(parameter[1]))
+            value = _read_parameter_text(self.text[parameter.end() : end.start()], readings, parameter[1])
             fault = fault or _parameter_fault(parameter[1], value, arguments)
             arguments[parameter[1]] = value
             position = _SPACE.match(self.text, end.end()).end()  # type: ignore[union-attr]  # it matches anything
@@ -166,14 +167,14 @@ class _Scan(Scan):
         return self.cut(FailureClass.UNTERMINATED, start)
 
 
-def _close_parameters(raw: str, schemas: Mapping[str, Any]) -> str:
+def _close_parameters(raw: str, readings: Readings) -> str:
     """The call with `</parameter>` before each tag on a line of its own that shows it missing.
 
     Only where every parameter is one that the tool declares: a tag inside a text may be part of it.
     """
     parts, position, is_open = list[str](), 0, False
     for tag in _PARAMETER_TAG.finditer(raw):
-        if tag[1] is not None and tag[1] not in schemas:
+        if tag[1] is not None and tag[1] not in readings.names:
             return raw
         if is_open and tag.group() != "</parameter>":
             if raw[tag.start() - 1] != "\n":
@@ -186,20 +187,21 @@ def _close_parameters(raw: str, schemas: Mapping[str, Any]) -> str:
     return "".join([*parts, raw[position:]])
 
 
-def _read_parameter_text(text: str, schema: Any) -> Any:
+def _read_parameter_text(text: str, readings: Readings, name: str) -> Any:
     literal = _LITERALS.get(text)
-    if literal is not None and isinstance(schema, Mapping) and literal[1] in schema.get("type", ()):
-        text = literal[0]
-    return read_value(text, schema)
+    if literal is not None:
+        admitted = readings.admitted(name)
+        text = literal[0] if literal[1] in admitted.every_kind and not admitted.is_anything else text
+    return read_value(text, readings, name)
 
 
-def _write_text(value: Any, schema: Any) -> str:
+def _write_text(value: Any, readings: Readings, name: str) -> str:
     """The text of a value; JSON that holds a tag which would end it early writes the tag another way."""
-    text = write_value(value, schema)
+    text = write_value(value, readings, name, _read_parameter_text)
     if _VALUE_END.search(text) is None:
         return text
     as_json = json.dumps(value).replace("<", "\\u003c")
-    return as_json if _read_parameter_text(as_json, schema) == value else text
+    return as_json if _read_parameter_text(as_json, readings, name) == value else text
 
 
 def _name_fault(name: str) -> CallFault | None:

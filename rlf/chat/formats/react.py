@@ -22,6 +22,7 @@ from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.chat.plain import PlainRenderer, neutral
 from rlf.chat.scan import Grammar, Scan, messages
+from rlf.chat.schema_text import readings_of
 from rlf.types import FailureClass, Message, ToolCall, ToolDescription
 
 _STOP = "\nObservation:"
@@ -104,8 +105,7 @@ class ReactFormat(ChatFormat):
 def _only_text(tool: ToolDescription) -> str | None:
     """The one required argument of a tool, where it is a string."""
     required = tool.input_schema.get("required", ())
-    properties = tool.input_schema.get("properties", {})
-    return required[0] if len(required) == 1 and properties.get(required[0], {}).get("type") == "string" else None
+    return required[0] if len(required) == 1 and readings_of(tool).is_text(required[0]) else None
 
 
 class _Scan(Scan):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from rlf.chat import FORMATS, ChatFormat, detect_format
 from rlf.chat.format import open_format
 from rlf.chat.on_disk import read_tokenizer
+from rlf.chat.schema_text import readings_of
 from rlf.core import Fault, RlfError
 from rlf.data import recall
 from rlf.rewards.answers import golds
@@ -39,8 +40,8 @@ MAX_MEASURED = 256
 MAX_ANSWERS = 64
 """Gold answers that are counted, evenly over the data."""
 _NUM_SHORTEST = 8
-_LEAST: dict[str, Any] = {"integer": 0, "number": 0, "boolean": True, "array": [], "object": {}, "null": None}
-"""A short value of each type that is no text."""
+_LEAST: tuple[Any, ...] = ("a", 0, True, [], {}, None)
+"""Short values, one of each type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +176,9 @@ def _shortest_turn(chat: ChatFormat, tools: Sequence[ToolDescription]) -> tuple[
 
 def _call_size(chat: ChatFormat, tool: ToolDescription) -> int | None:
     """Tokens of a call with little more than nothing for each required argument; None where it cannot be written."""
-    properties = tool.input_schema.get("properties", {})
+    readings = readings_of(tool)
     required = tool.input_schema.get("required", ())
-    arguments = {name: _LEAST.get(properties.get(name, {}).get("type"), "a") for name in required}
+    arguments = {name: next((one for one in _LEAST if readings.takes(name, one)), "a") for name in required}
     try:
         text = chat.write_call(ToolCall(tool.name, arguments))
     except RlfError:

@@ -21,7 +21,6 @@ from rlf.core.definitions import defined_names
 from rlf.core.errors import RlfError, describe_type
 from rlf.tools.imports.found import Imported, Json
 from rlf.tools.kinds.python import PythonTool
-from rlf.tools.python.parameters import read_signature
 
 
 class _NoTool(Exception):
@@ -102,9 +101,6 @@ def _declare_tool(name: str, value: Any, place: str, where: str) -> Json:
         raise _NoTool(str(fault).removeprefix(f"{place}:{name}: ")) from fault
     if not found.description:
         raise _NoTool("has no docstring, which the model would read")
-    signature = read_signature(value)
-    if signature.takes_any and not signature.arguments:
-        raise _NoTool("its signature names no argument; decorate with functools.wraps, or write a tool file")
     about = {"name": name, "description": found.description, "inputSchema": dict(found.input_schema)}
     return {**about, "target": {"kind": "python", "callable": f"{where}:{name}"}}
 

@@ -12,6 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from rlf.core.hashing import hash_json
 from rlf.core.models import wrong_value
+from rlf.core.readings import compile_schema
 from rlf.endpoints import (
     Completion,
     EndpointFailure,
@@ -28,7 +29,6 @@ from rlf.tools.kind import CallContext, ToolKind, ToolRuntime
 from rlf.tools.limits import Limits
 from rlf.tools.remote import Prompt, inner_deadline_s, shown_answer, tool_failure, unknown_names
 from rlf.tools.results import to_text
-from rlf.tools.validate import compile_schema
 from rlf.types import Outcome, ToolOutput
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ class ArgumentAdapter:
     """Fills in the arguments of one callable; made once, from its signature."""
 
     def __init__(self, function: Function) -> None:
-        arguments = _arguments_of(function)
+        arguments, others = _arguments_of(function)
         found = {one.name: _make_adapter(one.annotation) for one in arguments if not is_json_type(one.annotation)}
         self._adapters = {name: adapter for name, adapter in found.items() if adapter is not None}
         self._defaults = {
@@ -45,12 +45,16 @@ class ArgumentAdapter:
             and one.name in self._adapters
             and self._adapters[one.name].get_default_value() is not None
         }
+        self._names = frozenset(one.name for one in arguments)
+        is_typed = others is not None and not is_json_type(others.annotation)
+        self._others = _make_adapter(others.annotation) if others is not None and is_typed else None
+        """What reads an argument that the function does not name."""
         self._positional = tuple(one.name for one in arguments if one.is_positional)
 
     @property
     def is_idle(self) -> bool:
         """Whether calls need nothing of it: all types are JSON's own, all arguments are passed by name."""
-        return not self._adapters and not self._positional
+        return not self._adapters and not self._positional and self._others is None
 
     def bind(self, function: Function) -> Function:
         """The function taking JSON arguments by name."""
@@ -68,7 +72,8 @@ class ArgumentAdapter:
     def _convert_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments as their types. Raises ToolFailure with everything that they refuse."""
         filled, complaints = dict(arguments), list[str]()
-        for name, adapter in self._adapters.items():
+        others = {name: self._others for name in arguments.keys() - self._names if self._others is not None}
+        for name, adapter in {**self._adapters, **others}.items():
             if name not in arguments:
                 continue
             try:
@@ -112,11 +117,13 @@ def _is_word(metadata: Any) -> bool:
     return isinstance(metadata, str) or is_description
 
 
-def _arguments_of(function: Function) -> tuple[Argument, ...]:
+def _arguments_of(function: Function) -> tuple[tuple[Argument, ...], Argument | None]:
+    """Those that it names, and what stands for every other."""
     try:
-        return read_signature(function).arguments
+        signature = read_signature(function)
     except (TypeError, ValueError):  # a builtin without a signature: it gets what the model gave
-        return ()
+        return (), None
+    return signature.arguments, signature.others
 
 
 def _make_adapter(annotation: Any) -> TypeAdapter[Any] | None:

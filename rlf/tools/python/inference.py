@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import typing
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from inspect import Parameter
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from rlf.core import RlfError
 from rlf.tools.jsonable import json_text
 from rlf.tools.kind import SelfDescription
 from rlf.tools.python.docstrings import parameter_words, summary
-from rlf.tools.python.parameters import NO_DEFAULT, Argument, documentation, read_signature
+from rlf.tools.python.parameters import NO_DEFAULT, Argument, CallSignature, documentation, read_signature
 
 NO_SCHEMA = (PydanticUserError, PydanticSchemaGenerationError, PydanticInvalidForJsonSchema, TypeError, NameError)
 """Exceptions of pydantic for a type that JSON has no word for."""
@@ -47,28 +48,57 @@ def describe_function(function: Callable[..., Any], name: str) -> SelfDescriptio
     """Description and inputSchema of a function.
 
     Args:
-        function: what calls go to; parameters that take any number of values are left out, as are those with a
-            default and a type that JSON has no word for.
+        function: what calls go to; parameters with a default and a type that JSON has no word for are left out.
         name: what messages call it.
 
     Raises:
-        RlfError: a type that JSON has no word for, or a signature that cannot be read.
+        RlfError: a type that JSON has no word for, a signature that cannot be read or names no argument, or `*names`.
     """
     document = documentation(function)
     words = parameter_words(document)
     try:
-        arguments = read_signature(function).arguments
+        signature = read_signature(function)
     except (TypeError, ValueError) as fault:
         raise RlfError(f"{name}: its signature cannot be read. Write `inputSchema` by hand.") from fault
-    shown = [one for one in arguments if _is_shown(one, name)]
-    schemas = _argument_schemas(shown)
+    _refuse_unnamed(signature, name)
+    shown = [one for one in signature.arguments if _is_shown(one, name)]
+    others = _others_as_argument(signature, name)
+    schemas = _argument_schemas([*shown, *others])
+    admitted = [schemas.by_name.pop(one.name) for one in others]
+    for one, schema in zip(others, admitted, strict=True):
+        _add_words(schema, one, words.get(one.name.lstrip("*")))
     for argument in shown:
         _add_words(schemas.by_name[argument.name], argument, words.get(argument.name))
     required = [one.name for one in shown if is_required(one)]
     input_schema: dict[str, Any] = {"type": "object", "properties": schemas.by_name}
     input_schema |= {"required": required} if required else {}
+    input_schema |= {"additionalProperties": admitted[0] or True} if admitted else {}
     input_schema |= {"$defs": schemas.definitions} if schemas.definitions else {}
     return SelfDescription(summary(document), input_schema)
+
+
+def _refuse_unnamed(signature: CallSignature, name: str) -> None:
+    """Values are given by name: a schema of a function that names none would be empty, and no call could be right."""
+    others = signature.others
+    if others is not None and not signature.arguments and others.annotation in (Parameter.empty, Any):
+        raise RlfError(
+            f"{name}: its signature names no argument: '**{others.name}' takes any. Name them, decorate a wrapper with "
+            "functools.wraps, or write `inputSchema` by hand."
+        )
+    if signature.list_name is not None:
+        raise RlfError(
+            f"{name}: parameter '*{signature.list_name}' takes values without names, which no call of a tool gives. "
+            f"Write `{signature.list_name}: list[...]`, or `inputSchema` by hand."
+        )
+
+
+def _others_as_argument(signature: CallSignature, name: str) -> list[Argument]:
+    """`**others` under a name that no argument has; none where the function takes no others."""
+    others = signature.others
+    if others is None:
+        return []
+    json_schema(others.annotation, f"{name}: parameter '**{others.name}'")
+    return [replace(others, name=f"**{others.name}")]
 
 
 def json_schema(annotation: Any, where: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import typing_extensions
 from pydantic.fields import FieldInfo
 
 NO_DEFAULT = Parameter.empty
+_VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _MARKS = (typing.Required, typing.NotRequired)
 
 
@@ -38,8 +39,10 @@ class CallSignature:
     """The arguments of a callable."""
 
     arguments: tuple[Argument, ...]
-    takes_any: bool
-    """Whether it takes names beside those."""
+    others: Argument | None
+    """What stands for every other name, `**others`; None where it takes no other."""
+    list_name: str | None
+    """The name of `*names`, which no call by name can fill in; None where there is none."""
 
 
 def read_signature(function: Callable[..., Any]) -> CallSignature:
@@ -47,10 +50,14 @@ def read_signature(function: Callable[..., Any]) -> CallSignature:
     parameters = inspect.signature(function).parameters.values()
     types = _type_hints(function)
     bound = function.keywords if isinstance(function, partial) else ()  # what somebody bound is no choice of a model's
-    named = [p for p in parameters if p.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)]
+    by_kind: dict[Any, list[Argument]] = {}
+    for one in parameters:
+        kind = one.kind if one.kind in _VARIADIC else None
+        by_kind.setdefault(kind, []).append(_make_argument(one, types.get(one.name, one.annotation)))
     return CallSignature(
-        tuple(_make_argument(p, types.get(p.name, p.annotation)) for p in named if p.name not in bound),
-        any(p.kind is Parameter.VAR_KEYWORD for p in parameters),
+        tuple(one for one in by_kind.get(None, ()) if one.name not in bound),
+        next(iter(by_kind.get(Parameter.VAR_KEYWORD, ())), None),
+        next((one.name for one in by_kind.get(Parameter.VAR_POSITIONAL, ())), None),
     )
 
 
@@ -107,7 +114,8 @@ def _portable_type(annotation: Any, within: tuple[Any, ...] = ()) -> Any:
     if typing.is_typeddict(annotation) and type(annotation).__module__ == "typing":
         return _portable_dict(annotation, within)
     origin, arms = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is None or origin is typing.Literal or not arms:
+    # `**others: Unpack[Keys]` is no type of a value: pydantic says so where a schema is made of it.
+    if origin is None or origin in (typing.Literal, typing.Unpack, typing_extensions.Unpack) or not arms:
         return annotation
     if origin is Annotated:
         return Annotated[(_portable_type(arms[0], within), *annotation.__metadata__)]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlf.core import RlfError, nearest
-from rlf.core.json_schema import resolved
+from rlf.core.readings import Readings
 from rlf.tools.python.inference import NO_SCHEMA, default_of, is_required, json_schema
 from rlf.tools.python.parameters import NO_DEFAULT, Argument, read_signature
 
@@ -23,7 +23,7 @@ def signature_complaints(function: Callable[..., Any], input_schema: Mapping[str
     properties: Mapping[str, Any] = input_schema.get("properties", {})
     required = set(input_schema.get("required", ()))
     named = {one.name: one for one in signature.arguments}
-    unknown = [] if signature.takes_any else [name for name in properties if name not in named]
+    unknown = [] if signature.others else [name for name in properties if name not in named]
     return [
         *(
             f"inputSchema has {name!r}, which the function does not take{nearest(name, list(named))}"
@@ -40,7 +40,7 @@ def signature_complaints(function: Callable[..., Any], input_schema: Mapping[str
             if isinstance(properties.get(name), Mapping)
             for complaint in (
                 *_default_complaints(argument, properties[name]),
-                *_type_complaints(name, argument.annotation, properties[name], input_schema),
+                *_type_complaints(name, argument.annotation, input_schema),
             )
         ),
     ]
@@ -63,35 +63,29 @@ def _must_be_given(argument: Argument) -> bool:
         return argument.default is NO_DEFAULT
 
 
-def _type_complaints(name: str, annotation: Any, schema: Mapping[str, Any], whole: Mapping[str, Any]) -> list[str]:
+def _type_complaints(name: str, annotation: Any, whole: Mapping[str, Any]) -> list[str]:
     """A type of the schema that the parameter's annotation rules out."""
     try:
         own = json_schema(annotation, name)
     except RlfError:  # a type of the function's own: it must know
         return []
-    takes, promised = _schema_types(own, own), _schema_types(schema, whole)
+    takes = _types_of({"$defs": own.pop("$defs", {}), "properties": {name: own}}, name)
+    promised = _types_of(whole, name)
     if takes and hasattr(annotation, "_fields"):  # a NamedTuple, which an object fills in as well
-        takes.add("object")
+        takes |= {"object"}
     if not takes or not promised or all(_covers_type(takes, kind) for kind in promised):
         return []
     found, wanted = " or ".join(sorted(promised)), " or ".join(sorted(takes))
     return [f"inputSchema lets {name!r} be {found}, but the function's annotation says {wanted}; change one of them"]
 
 
-def _schema_types(schema: Mapping[str, Any], whole: Mapping[str, Any]) -> set[str]:
-    """The JSON types that a schema names, itself or by reference into `whole`; empty where it names none."""
-    schema = resolved(schema, whole)
-    kind = schema.get("type")
-    if isinstance(kind, str):
-        return {kind}
-    if isinstance(kind, list):
-        return set(kind)
-    arms = [arm for arm in schema.get("anyOf", ()) if isinstance(arm, Mapping)]
-    found = [_schema_types(arm, whole) for arm in arms]
-    return set[str]().union(*found) if all(found) else set()
+def _types_of(whole: Mapping[str, Any], name: str) -> frozenset[str]:
+    """The JSON types that a property may have; empty where the schema rules none out."""
+    admitted = Readings(whole).admitted(name)
+    return frozenset() if admitted.is_anything else admitted.every_kind
 
 
-def _covers_type(takes: set[str], kind: str) -> bool:
+def _covers_type(takes: frozenset[str], kind: str) -> bool:
     return kind in takes or (kind == "integer" and "number" in takes)
 
 
