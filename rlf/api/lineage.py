@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rlf.core.errors import RlfError, RunError
+from rlf.core.text import clean, find_half
 from rlf.lineage.read_only import can_write
 from rlf.lineage.reader import Reader
 from rlf.lineage.store import Store, open_store
@@ -18,6 +19,10 @@ __all__ = ["Reader", "blaming_damage", "check_runs_folder", "open_lineage", "ope
 
 def check_runs_folder(runs_folder: Path) -> None:
     """Raises RlfError where a run cannot be recorded in a folder, before anything is loaded. Makes nothing."""
+    if find_half(str(runs_folder.absolute())) is not None:
+        raise RlfError(
+            f"--runs: {clean(str(runs_folder))} is not UTF-8, and a lineage holds Unicode. Name another one."
+        )
     found = next(path for path in (runs_folder.absolute(), *runs_folder.absolute().parents) if os.path.lexists(path))
     if not found.is_dir():
         raise RlfError(f"--runs: {found} is not a folder; expected a folder for runs. Name another one.")

@@ -70,12 +70,20 @@ def describe(fault: BaseException) -> str:
     return clean(_describe(fault, _MAX_DEPTH)[:MAX_FAULT_CHARS])
 
 
-def _describe(fault: BaseException, depth: int) -> str:
-    name = _name(type(fault))
+def text_of(fault: BaseException) -> str:
+    """An exception's own text, whatever its code does; its class where it has none."""
+    return clean(_own_text(fault)) or _name(type(fault))
+
+
+def _own_text(fault: BaseException) -> str:
     try:
-        text = str.__str__(str(fault))[:MAX_FAULT_CHARS]
+        return str.__str__(str(fault))[:MAX_FAULT_CHARS]
     except BaseException as other:  # noqa: BLE001 - `__str__` is the code of others and may raise anything
-        text = f"its text cannot be shown ({_name(type(other))})"
+        return f"its text cannot be shown ({_name(type(other))})"
+
+
+def _describe(fault: BaseException, depth: int) -> str:
+    name, text = _name(type(fault)), _own_text(fault)
     parts = [f"{name}: {text}" if text else name, *_notes(fault)]
     if isinstance(fault, BaseExceptionGroup) and depth:
         parts += [_describe(each, depth - 1) for each in fault.exceptions[:_MAX_PARTS]]

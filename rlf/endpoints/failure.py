@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from rlf.core.text import clean
 from rlf.endpoints.attribution import KEY_REFUSED
 from rlf.types import Outcome
 
@@ -38,6 +39,7 @@ class EndpointFailure(Exception):
         unit: str | None = None,
         body: bytes = b"",
     ) -> None:
+        text = clean(text)  # words of a server, whose reason phrase need not be UTF-8
         super().__init__(text)
         self.outcome = outcome
         self.text = text

@@ -164,7 +164,7 @@ def _call_make(make: Callable[..., Any], name: str, args: Mapping[str, Any]) -> 
     try:
         return make(name, **args)
     except Exception as fault:
-        raise RlfError(f"{name!r} cannot be made: {type(fault).__name__}: {fault}") from fault
+        raise RlfError(f"{name!r} cannot be made: {describe(fault)}") from fault
 
 
 class OwnRandom:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlf.core import RunError
+from rlf.core.text import describe
 from rlf.core.timers import within
 from rlf.endpoints.template import FilledValue, TemplateFault
 from rlf.rewards.answers import golds
@@ -218,7 +219,7 @@ class Verifier:
         except RunError:
             raise
         except (Exception, SystemExit) as fault:
-            words = str(fault) if isinstance(fault, TookTooLong) else f"{type(fault).__name__}: {fault}"
+            words = str(fault) if isinstance(fault, TookTooLong) else describe(fault)
             raise _CannotSay(f"{self._callable}: {words}") from fault
 
 

@@ -108,3 +108,16 @@ def test_any_text_gives_a_value_or_a_fault_and_agrees_with_pyyaml_on_what_is_yam
 def test_numbers_keep_their_value(value):
     node = read_value(repr(value), Place("override"), (), Path(), [])
     assert node is not None and math.isclose(float(node.value), value, rel_tol=0)
+
+
+def test_two_halves_of_a_character_are_that_character_as_json_escapes_it(tmp_path):
+    root, faults = read('{"a": "\\ud83d\\ude00", "\\ud83d\\ude00": 1}', tmp_path)
+    assert (plain(root), faults) == ({"a": "😀", "😀": 1}, [])
+
+
+def test_a_path_that_is_not_utf_8_is_a_fault(tmp_path):
+    path, faults = tmp_path / "caf\udce9.yaml", []
+    path.write_text("a: 1")
+    assert read_file(path, None, faults) is None
+    assert "not UTF-8" in faults[0].message
+    str(faults[0]).encode()

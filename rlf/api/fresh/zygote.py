@@ -25,6 +25,7 @@ from rlf.core.errors import RlfError, SpecError
 from rlf.core.plain_json import as_json
 from rlf.core.redact import Redactor
 from rlf.core.search_path import import_from
+from rlf.core.text import describe
 
 _SPEC = """name: warm
 model: {path: "builtin:tiny"}
@@ -113,7 +114,7 @@ def _answer_task(task: str, arguments: dict[str, Any]) -> dict[str, Any]:
         faults = as_json(error.faults) if isinstance(error, SpecError) else []
         return {"error": str(error), "kind": type(error).__name__, "faults": faults}
     except Exception as error:  # noqa: BLE001 - a defect is reported by the process that asked
-        return {"error": f"{type(error).__name__}: {error}", "kind": "", "trace": traceback.format_exc()}
+        return {"error": describe(error), "kind": "", "trace": traceback.format_exc()}
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from rlf.api.running.now import NowWriter
 from rlf.api.running.sink import HealthStop, RunSink
 from rlf.api.running.tracking import Tracking
 from rlf.core import stops
+from rlf.core.text import text_of
 from rlf.lineage.heartbeat import Heartbeat
 from rlf.lineage.lease import LeaseLost
 from rlf.lineage.reader import Reader
@@ -123,7 +124,7 @@ def recording_failure(recorder: Recorder, step: Callable[[], int]) -> Iterator[N
         recorder(RunFinished(RunStatus.INTERRUPTED, step(), "its output pipe was closed"))
         raise
     except BaseException as failure:
-        recorder(RunFinished(RunStatus.FAILED, step(), str(failure) or type(failure).__name__))
+        recorder(RunFinished(RunStatus.FAILED, step(), text_of(failure)))
         raise
 
 

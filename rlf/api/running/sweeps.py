@@ -24,6 +24,7 @@ from rlf.core import stops
 from rlf.core.errors import RlfError
 from rlf.core.hashing import hash_json
 from rlf.core.ids import new_run_id
+from rlf.core.text import describe
 from rlf.lineage.heartbeat import Heartbeat
 from rlf.lineage.lease import LeaseLost
 from rlf.lineage.reader import Reader
@@ -265,7 +266,7 @@ def _run_member(member: Member, work: Callable[[Member], RunOutcome], watcher: W
         outcome = MemberOutcome(member.overrides, None, RunStatus.FAILED, str(error))
     except Exception as error:
         logger.exception("member %d of the sweep: a defect of rlf or of the user's code", member.number)
-        outcome = MemberOutcome(member.overrides, None, RunStatus.FAILED, f"{type(error).__name__}: {error}")
+        outcome = MemberOutcome(member.overrides, None, RunStatus.FAILED, describe(error))
     watcher.end(member, outcome)
     return outcome
 

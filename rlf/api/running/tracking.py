@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from rlf.core.redact import Redactor
+from rlf.core.text import describe, text_of
 from rlf.trackers import Tracked, Tracker
 from rlf.types.events import EvaluationFinished, Interrupted, Notice, RunEvent, RunFinished, RunStatus, StepFinished
 
@@ -74,7 +75,7 @@ class Tracking:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self._ended and error is not None:
-            self(RunFinished(RunStatus.FAILED, self._step, str(error) or type(error).__name__))
+            self(RunFinished(RunStatus.FAILED, self._step, text_of(error)))
         until = time.monotonic() + self._last_s
         for line in self._lines:
             line.end()
@@ -128,8 +129,7 @@ class _Line:
             writer.close()
         except BaseException as error:  # a tracker may raise anything, SystemExit too
             logger.debug("tracker %s", tracker.kind, exc_info=True)
-            error_lines = str(error).strip().splitlines()
-            self._set_failure(f"{type(error).__name__}: {error_lines[0] if error_lines else ''}".rstrip(": "))
+            self._set_failure(describe(error).splitlines()[0].rstrip(": "))
 
     def _set_failure(self, why: str) -> None:
         self.failure = self.failure or f"{self.name} gets no more events of this run: {why}. The run continues."

@@ -15,7 +15,7 @@ def load_tools(codes: str) -> str:
             exec(compile(source, f"<{name}>", "exec"), vars(module))
             _tools[name] = getattr(module, name)
         except BaseException as fault:  # noqa: BLE001 - the row's code may raise anything
-            return json.dumps(f"the source of the tool {name!r} fails: {type(fault).__name__}: {fault}")
+            return json.dumps(f"the source of the tool {name!r} fails: {_describe_fault(fault)}")
     return json.dumps("")
 
 
@@ -27,8 +27,15 @@ def call_tool(asked: str) -> str:
     try:
         value = _tools[name](**arguments)
     except Exception as fault:  # noqa: BLE001 - the row's code may raise anything; the model reads what
-        return json.dumps({"refusal": f"{type(fault).__name__}: {fault}"})
+        return json.dumps({"refusal": _describe_fault(fault)})
     try:
         return json.dumps({"value": value})
     except (TypeError, ValueError):
         return json.dumps({"value": str(value)})
+
+
+def _describe_fault(fault: BaseException) -> str:
+    try:
+        return f"{type(fault).__name__}: {fault}"
+    except BaseException as other:  # noqa: BLE001 - `__str__` is the row's code too
+        return f"{type(fault).__name__}: its text cannot be shown ({type(other).__name__})"

@@ -298,7 +298,7 @@ async def answer(world: TasksetWorld, name: str, arguments: dict[str, Any]) -> d
         elif name != "__init__":
             value = await getattr(world, name)(**arguments)
     except BaseException as fault:  # noqa: BLE001 - code of others may raise anything
-        return {"fault": f"{type(fault).__name__}: {fault}"}
+        return {"fault": _describe(fault)}
     return {kind: value, "kept": {"done": world.done}}
 
 
@@ -314,7 +314,14 @@ def load_for_forks(start: dict[str, Any], length: Any) -> Any:
 
 def describe_fault(fault: BaseException) -> str:
     """Describes why the taskset cannot be played."""
-    return f"the taskset cannot be loaded: {type(fault).__name__}: {fault}"
+    return f"the taskset cannot be loaded: {_describe(fault)}"
+
+
+def _describe(fault: BaseException) -> str:
+    try:
+        return f"{type(fault).__name__}: {fault}"
+    except BaseException as other:  # noqa: BLE001 - `__str__` is the code of others too
+        return f"{type(fault).__name__}: its text cannot be shown ({type(other).__name__})"
 
 
 def main() -> None:

@@ -153,7 +153,11 @@ def read_file(
     Args:
         unsaved: the text to take in place of the file's.
     """
-    shown = shown_path(path)
+    shown = clean(shown_path(path))
+    if find_half(str(path.absolute())) is not None:
+        words = "this path is not UTF-8, and plans and lineage hold Unicode. Rename the file or its folder."
+        faults.append(file_fault(shown, named_by, words))
+        return None
     try:
         data = _read_bytes(path) if unsaved is None else clean(unsaved).encode()
         text = data.decode("utf-8-sig")

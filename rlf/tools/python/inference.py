@@ -13,6 +13,7 @@ from pydantic import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
 from pydantic.json_schema import GenerateJsonSchema
 
 from rlf.core import RlfError
+from rlf.core.text import clean
 from rlf.tools.jsonable import json_text
 from rlf.tools.kind import SelfDescription
 from rlf.tools.python.docstrings import parameter_words, summary
@@ -54,7 +55,7 @@ def describe_function(function: Callable[..., Any], name: str) -> SelfDescriptio
     Raises:
         RlfError: a type that JSON has no word for, a signature that cannot be read or names no argument, or `*names`.
     """
-    document = documentation(function)
+    document = clean(documentation(function))
     words = parameter_words(document)
     try:
         signature = read_signature(function)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from rlf.chat.vision import Vision
 from rlf.core.errors import RunError
 from rlf.core.redact import Redactor
+from rlf.core.text import describe
 from rlf.engines.openrlhf.actor.evaluation import Ahead
 from rlf.engines.openrlhf.actor.groups import Group, StepCount, Tally
 from rlf.engines.openrlhf.actor.policy import EnginePolicy, SamplesTokens
@@ -229,7 +230,7 @@ class Agent:
     def _broken(self, parts: _Parts, rollout: Rollout, fault: Exception) -> Scored:
         """The unscorable trajectory that stands for one that could not be played."""
         self._num_broken_in_a_row += 1
-        error = f"{type(fault).__name__}: {fault}"
+        error = describe(fault)
         first = fault if self._num_broken_in_a_row == 1 else None  # a dead engine gives the same trace each time
         logger.warning("trajectory %s broke: %s", rollout.id, error, exc_info=first)
         if self._num_broken_in_a_row >= _MAX_BROKEN_IN_A_ROW:
