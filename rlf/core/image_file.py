@@ -6,7 +6,6 @@ A reference is a file's path, or a `data:` URI that holds the whole image.
 from __future__ import annotations
 
 import base64
-import binascii
 import struct
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +28,26 @@ class Header(NamedTuple):
     mime_type: str
     width: int
     height: int
+
+
+_OTHER_NAMES = {"image/jpg": "image/jpeg", "image/pjpeg": "image/jpeg", "image/x-png": "image/png"}
+_URL_SAFE = str.maketrans("-_", "+/")
+
+
+def image_type(mime_type: str) -> str:
+    """A type as read_header names it: in lower case, without parameters and other names that servers use."""
+    name = mime_type.partition(";")[0].strip().lower()
+    return _OTHER_NAMES.get(name, name)
+
+
+def decode_base64(text: str) -> bytes:
+    """The bytes of base64 in any of its ways: in lines (MIME), with the letters of URLs, without `=` at its end.
+
+    Raises:
+        ValueError: it is none.
+    """
+    compact = "".join(text.split()).translate(_URL_SAFE).rstrip("=")
+    return base64.b64decode(compact + "=" * (-len(compact) % 4), validate=True)
 
 
 def read_header(data: bytes) -> Header | None:
@@ -107,6 +126,6 @@ def _decode_uri(uri: str) -> bytes:
     try:
         if not head.endswith(";base64"):
             raise ValueError("it is not in base64")
-        return base64.b64decode(body, validate=True)
-    except (ValueError, binascii.Error) as error:
+        return decode_base64(body)
+    except ValueError as error:
         raise RlfError(f"{shown_reference(uri)}: the image cannot be read: {error}. Write it in base64.") from error

@@ -3,13 +3,18 @@
 A browser on this machine reaches what listens on it, so that any page could. Two checks keep pages out: `Host` must be
 an address or a name of this server, which a name that was rebound to its address is not, and `Origin` must be the
 server itself. Programs send no Origin, and the name that they were given as Host.
+
+A body that does not arrive in time is answered with 408 and its connection closed: a client that never ends one would
+hold it for ever.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import os
 import socket
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -20,9 +25,13 @@ if TYPE_CHECKING:
 
 ALLOWED_HOSTS = "RLF_ALLOWED_HOSTS"
 """The variable with further names that servers of rlf's go by, with commas: those of a proxy or a cluster's service."""
-_MISDIRECTED, _FORBIDDEN = 421, 403
+BODY_S = 30.0
+"""Time for the body of a request to arrive."""
+_MISDIRECTED, _FORBIDDEN, _TOO_LATE = 421, 403, 408
 _Scope = MutableMapping[str, Any]
-_Asgi = Callable[[_Scope, Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]]
+_Receive = Callable[[], Awaitable[Any]]
+_Send = Callable[[Any], Awaitable[None]]
+_Asgi = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 
 
 def refusal(headers: Mapping[str, str], names: frozenset[str]) -> tuple[int, str] | None:
@@ -61,10 +70,40 @@ def guard_visitors(*hosts: str) -> Middleware:
     ) -> web.StreamResponse:
         refused = refusal(request.headers, names)
         if refused is not None:
-            return web.json_response({"error": refused[1]}, status=refused[0])
-        return await handler(request)
+            return web.json_response({"error": refused[1]}, status=refused[0], headers={"Connection": "close"})
+        # whoever reads the body gets the refusal, so that each application answers in its own form
+        late = asyncio.get_running_loop().call_later(BODY_S, _end_body, request)
+        try:
+            return await handler(request)
+        finally:
+            late.cancel()
+
+    def _end_body(request: web.Request) -> None:
+        if not request.content.is_eof():
+            request.content.set_exception(web.HTTPRequestTimeout(text=late_body()))
 
     return guard
+
+
+def late_body() -> str:
+    """Why a request is given up whose body has not arrived."""
+    return f"the body did not arrive within {BODY_S:g} s"
+
+
+async def receive_body(receive: _Receive) -> _Receive | None:
+    """What gives an ASGI application the body, which has arrived; None where it has not in time."""
+    messages = deque[Any]()
+    try:
+        async with asyncio.timeout(BODY_S):
+            while not messages or messages[-1].get("more_body"):
+                messages.append(await receive())
+    except TimeoutError:
+        return None
+
+    async def receive_again() -> Any:
+        return messages.popleft() if messages else await receive()
+
+    return receive_again
 
 
 class VisitorGuard:
@@ -74,21 +113,23 @@ class VisitorGuard:
         self._app = app
         self._names = own_names(*hosts)
 
-    async def __call__(
-        self, scope: _Scope, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
-    ) -> None:
-        """Answers what is refused; hands on everything else."""
+    async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
+        """Answers what is refused or does not arrive; passes everything else on."""
         refused = None
         if scope["type"] in ("http", "websocket"):
             headers = {name.decode("latin-1").title(): value.decode("latin-1") for name, value in scope["headers"]}
             refused = refusal(headers, self._names)
-        if refused is None:
-            await self._app(scope, receive, send)
+        body: _Receive | None = receive
+        if refused is None and scope["type"] == "http":
+            body = await receive_body(receive)
+            refused = (_TOO_LATE, late_body()) if body is None else None
+        if refused is None and body is not None:
+            await self._app(scope, body, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
-        else:
-            kind = (b"content-type", b"text/plain; charset=utf-8")
-            await send({"type": "http.response.start", "status": refused[0], "headers": [kind]})
+        elif refused is not None:
+            headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+            await send({"type": "http.response.start", "status": refused[0], "headers": headers})
             await send({"type": "http.response.body", "body": refused[1].encode()})
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from rlf.core.image_file import read_header
+from rlf.core.image_file import decode_base64, read_header
 from rlf.core.text import clean_value
 from rlf.endpoints.failure import EndpointFailure, unusable
 from rlf.endpoints.usage import Usage
@@ -263,7 +263,7 @@ def _read_image(item: Any) -> Image | str:
     if not isinstance(encoded, str):
         raise unusable("an image that is neither base64 (`b64_json`) nor an address (`url`)")
     try:
-        return image_of(base64.b64decode(encoded, validate=True))
+        return image_of(decode_base64(encoded))
     except ValueError as fault:
         raise unusable("an image whose base64 is broken") from fault
 

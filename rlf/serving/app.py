@@ -110,7 +110,8 @@ class Server:
             response = _error_response(request, refused)
             status = refused.status
         except web.HTTPException as error:
-            fault = Refusal(error.status, _WORDS.get(error.status, error.reason))
+            words = error.text if error.status == 408 else None  # of the guard
+            fault = Refusal(error.status, words or _WORDS.get(error.status, error.reason))
             response, status = _error_response(request, fault), error.status
         except (ConnectionError, asyncio.CancelledError):
             raise
@@ -155,7 +156,7 @@ class Server:
 
     async def _answer_tokenize(self, request: web.Request) -> web.Response:
         async with self._hold_deadline():
-            asked = read_request(TokenizeRequest, read_json(await self._read_body(request)))
+            asked = read_request(TokenizeRequest, read_json(await request.read()))
         if (asked.prompt is None) == (asked.messages is None):
             raise Refusal(400, "expected either `prompt` or `messages`")
         if asked.messages is not None:
@@ -171,7 +172,7 @@ class Server:
 
     async def _answer_detokenize(self, request: web.Request) -> web.Response:
         async with self._hold_deadline():
-            asked = read_request(DetokenizeRequest, read_json(await self._read_body(request)))
+            asked = read_request(DetokenizeRequest, read_json(await request.read()))
         if any(not 0 <= token < len(self._tokenizer) for token in asked.tokens):
             raise Refusal(400, f"tokens: expected ids below {len(self._tokenizer)}", key="tokens")
         return web.json_response({"prompt": self._tokenizer.decode(list(asked.tokens))})
@@ -179,7 +180,7 @@ class Server:
     def _make_handler(self, dialect: type[Dialect]) -> Handler:
         async def answer(request: web.Request) -> web.StreamResponse:
             async with self._hold_deadline():
-                asked = dialect.read(read_json(await self._read_body(request)), strict=self._settings.strict)
+                asked = dialect.read(read_json(await request.read()), strict=self._settings.strict)
             with self._gate.enter(asked.num_answers):
                 async with self._hold_deadline():
                     answers = Answers(self._gate, await asked.prepare(self._model), live=asked.stream)
@@ -206,13 +207,6 @@ class Server:
             await response.write(_encode_events([asked.error(refused)]))
         await response.write_eof()
         return response
-
-    async def _read_body(self, request: web.Request) -> bytes:
-        try:
-            async with asyncio.timeout(self._settings.body_s):
-                return await request.read()
-        except TimeoutError as error:
-            raise Refusal(408, f"the body did not arrive within {self._settings.body_s:g} s") from error
 
     @asynccontextmanager
     async def _hold_deadline(self) -> AsyncIterator[None]:

@@ -27,8 +27,6 @@ class ServeSettings:
     max_body_bytes: int = 16_000_000
     request_s: float = 600.0
     """Time for one request, from its first byte to the last of its answer."""
-    body_s: float = 30.0
-    """Time for the body of a request to arrive."""
     keep_alive_s: float = 10.0
     """Silence in a stream before a comment is sent, so that no client or proxy takes the connection for dead."""
     flush_s: float = 0.03

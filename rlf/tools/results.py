@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from rlf.core.errors import describe_type
-from rlf.core.image_file import read_header
+from rlf.core.image_file import image_type, read_header
 from rlf.core.text import clean, describe
 from rlf.tools.failure import ToolFailure
 from rlf.tools.jsonable import json_text
@@ -64,11 +64,16 @@ def _as_structured(value: Any) -> Any:
         return value
 
 
-def check_images(images: Sequence[Image], limits: Limits) -> list[str]:
-    """A line per image for models that see none. Raises ToolFailure OUTPUT_REJECTED where one breaks the limits."""
+def check_images(images: Sequence[Image], limits: Limits) -> tuple[tuple[Image, ...], list[str]]:
+    """The images by their types' proper names, and a line per image for models that see none.
+
+    Raises:
+        ToolFailure: OUTPUT_REJECTED where one breaks the limits.
+    """
     if len(images) > limits.max_images:
         raise _reject_output(f"{len(images)} images, more than the {limits.max_images} allowed")
-    return [_check_image(number, image, limits) for number, image in enumerate(images, 1)]
+    lines = [_check_image(number, image, limits) for number, image in enumerate(images, 1)]
+    return tuple(replace(image, mime_type=image_type(image.mime_type)) for image in images), lines
 
 
 def _check_image(number: int, image: Image, limits: Limits) -> str:
@@ -79,7 +84,7 @@ def _check_image(number: int, image: Image, limits: Limits) -> str:
     header = read_header(image.data)
     if header is None:
         raise _reject_output(f"image {number} that is not a PNG, JPEG, GIF or WebP file")
-    if header.mime_type != image.mime_type:
+    if header.mime_type != image_type(image.mime_type):
         raise _reject_output(f"image {number} that says {image.mime_type[:80]} and is {header.mime_type}")
     if header.width * header.height > limits.max_image_pixels:
         size = f"{header.width}x{header.height}"

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rlf.core.visitors import own_names, refusal
+from rlf.core.visitors import late_body, own_names, receive_body, refusal
 from rlf.web.settings import MAX_BODY_BYTES, WebSettings
 
 WRITE_HEADER = "X-RLF"
@@ -50,8 +50,14 @@ class Guard:
             return
         nonce = secrets.token_urlsafe(16)
         scope.setdefault("state", {})["nonce"] = nonce
-        answer = self._refuse(Request(scope)) or self._admit(Request(scope)) or self._app
-        await answer(scope, _limit_body(receive), _with_headers(send, nonce))
+        answer = self._refuse(Request(scope)) or self._admit(Request(scope))
+        body = await receive_body(_limit_body(receive)) if answer is None else None
+        if body is not None:
+            await self._app(scope, body, _with_headers(send, nonce))
+            return
+        answer = answer or error_response(408, f"{late_body()}.")
+        answer.headers["Connection"] = "close"  # the rest of a body that nobody reads would hold it
+        await answer(scope, receive, _with_headers(send, nonce))
 
     def _refuse(self, request: Request) -> Response | None:
         """The answer to a visitor or a write from elsewhere, whatever token comes with it."""

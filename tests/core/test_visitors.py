@@ -3,20 +3,27 @@
 import asyncio
 import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
 import aiohttp
 import pytest
+import uvicorn
 from aiohttp import web
 
+from rlf.api.serving import listening
 from rlf.api.tools.search import search_app
+from rlf.api.tools.serve import mcp_server
 from rlf.builtin.names import builtin_path
 from rlf.chat.tokenizer import load_tokenizer
 from rlf.core.visitors import VisitorGuard, own_names, refusal
 from rlf.engines.openrlhf.follow.receive import Receiver
 from rlf.serving.app import Server
 from rlf.serving.settings import ServeSettings
+from rlf.tools import Executor
+from rlf.web.app import create_app
+from rlf.web.settings import WebSettings
 
 CHECKPOINT = builtin_path("tiny")
 
@@ -103,16 +110,104 @@ def test_an_asgi_server_behind_the_guard_refuses_them_too():
     def sent(**headers):
         found = []
 
+        async def receive():
+            return {"type": "http.request", "body": b"", "more_body": False}
+
         async def send(message):
             found.append(message.get("status", message["type"]))
 
         named = [(name.encode(), value.encode()) for name, value in headers.items()]
-        asyncio.run(VisitorGuard(app)({"type": "http", "headers": named}, None, send))
+        asyncio.run(VisitorGuard(app)({"type": "http", "headers": named}, receive, send))
         return found[0]
 
     assert sent(host="127.0.0.1:1") == "answered"
     assert sent(host="evil.example") == 421
     assert sent(host="localhost", origin="http://evil.example") == 403
+
+
+@asynccontextmanager
+async def _served(app):
+    """The port of an application of aiohttp or of ASGI."""
+    if isinstance(app, web.Application):
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield runner.addresses[0][1]
+        await runner.cleanup()
+        return
+    with listening("127.0.0.1", 0) as listener:
+        server = Unsignalled(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
+        running = asyncio.create_task(server.serve(sockets=[listener]))
+        yield listener.getsockname()[1]
+        server.should_exit = True
+        await running
+
+
+class Unsignalled(uvicorn.Server):
+    """Leaves the signals of the test's process alone."""
+
+    def capture_signals(self):
+        return nullcontext()
+
+
+def _asgi_applications(folder):
+    yield "page", create_app(WebSettings(folder, folder / "runs", port=1)), "/api/v1/runs"
+    mcp = mcp_server(Executor([])).streamable_http_app(json_response=True)
+    yield "mcp", VisitorGuard(mcp, "127.0.0.1"), "/mcp"
+
+
+BODIES = {
+    "short": b"Content-Length: 1000\r\n\r\nhalf",
+    "none": b"Content-Length: 1000\r\n\r\n",
+    "chunked": b"Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n",
+}
+
+
+async def _send_unfinished(port, path, body, extra):
+    """The first line of what is answered to a body that drips and never ends; the connection must then be closed."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{extra}Content-Type: application/json\r\n"
+    writer.write(head.encode() + BODIES[body])
+    drip = asyncio.create_task(_drip(writer, b"1\r\nx\r\n" if body == "chunked" else b"x"))
+    try:
+        return (await asyncio.wait_for(reader.read(), 30)).partition(b"\r\n")[0]
+    finally:
+        drip.cancel()
+        writer.close()
+
+
+async def _drip(writer, piece):
+    with suppress(ConnectionError):
+        while True:
+            await asyncio.sleep(0.05)
+            writer.write(piece)
+            await writer.drain()
+
+
+def test_a_body_that_never_ends_holds_no_connection_of_any_server(tmp_path, monkeypatch):
+    monkeypatch.setattr("rlf.core.visitors.BODY_S", 0.3)
+    apps = [(name, app, path) for name, app, path, _ in _applications()] + [*_asgi_applications(tmp_path)]
+
+    async def main():
+        for name, app, path in apps:
+            async with _served(app) as port:
+                extra = f"Origin: http://127.0.0.1:{port}\r\nX-Rlf: 1\r\n" if name == "page" else ""
+                lines = await asyncio.gather(*(_send_unfinished(port, path, body, extra) for body in BODIES))
+                allowed = {408, 401} if name == "ingest" else {408}  # which refuses before it reads
+                assert {int(line.split()[1]) for line in lines} <= allowed, (name, lines)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_a_body_that_nobody_reads_holds_no_connection_either(body, tmp_path):
+    async def main():
+        for name, app, path in _asgi_applications(tmp_path):
+            async with _served(app) as port:
+                line = await _send_unfinished(port, path, body, "Origin: http://evil.example\r\n")
+                assert b" 403 " in line, name
+
+    asyncio.run(main())
 
 
 def test_no_server_is_opened_without_the_guard():

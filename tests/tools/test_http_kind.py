@@ -174,13 +174,31 @@ def test_an_answer_is_a_text_the_model_can_read_or_rejected(content_type: str, b
     assert result.text == "grün" if outcome is Outcome.OK else result.text.startswith("error: ")
 
 
-def test_an_image_is_given_back_as_one() -> None:
-    png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x02\0\0\0\x03\x08\x02\0\0\0"
+PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x02\0\0\0\x03\x08\x02\0\0\0"
+JPEG = b"\xff\xd8\xff\xc0\0\x11\x08\0\x03\0\x02\x03"
 
+
+@pytest.mark.parametrize("content_type", ["image/png", "IMAGE/PNG", "image/x-png", "image/png; charset=binary"])
+def test_an_image_is_given_back_as_one(content_type: str) -> None:
     async def answer(request: web.Request) -> web.Response:
-        return web.Response(body=png, content_type="image/png")
+        return web.Response(body=PNG, headers={"Content-Type": content_type})
 
-    assert answered(answer).images == (Image(png, "image/png"),)
+    assert answered(answer).images == (Image(PNG, "image/png"),)
+
+
+@pytest.mark.parametrize("content_type", ["image/jpg", "image/pjpeg", "Image/JPEG"])
+def test_an_image_has_the_proper_name_of_its_type(content_type: str) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(body=JPEG, headers={"Content-Type": content_type})
+
+    assert answered(answer).images == (Image(JPEG, "image/jpeg"),)
+
+
+def test_a_drawing_in_xml_is_text() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text="<svg/>", content_type="image/svg+xml")
+
+    assert answered(answer).text == "<svg/>"
 
 
 def test_a_service_that_is_not_there_is_unreachable() -> None:

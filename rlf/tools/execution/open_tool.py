@@ -312,7 +312,8 @@ class OpenTool:
             return Ending(Outcome.OUTPUT_REJECTED, complaint)
         if not output.images:
             return Ending(Outcome.OK, text, output)
-        lines = check_images(output.images, self.declaration.limits)
+        images, lines = check_images(output.images, self.declaration.limits)
+        output = replace(output, images=images)
         return Ending(Outcome.OK, "\n".join([text, *lines] if text else lines), output)
 
     def _make_result(self, ending: Ending, course: Course, queue_s: float, started: float) -> ToolResult:

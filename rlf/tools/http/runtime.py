@@ -127,7 +127,7 @@ class HttpRuntime(ToolRuntime):
         must_be_json = self._response is not None or (wants_json and self._result is None)
         if must_be_json or response.content_type.endswith("json"):
             return self._parse_json(response.body)
-        if response.content_type.startswith("image/"):
+        if response.content_type.startswith("image/") and not response.content_type.endswith("+xml"):
             return Image(response.body, response.content_type)
         try:
             return response.body.decode(response.charset or "utf-8")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +10,7 @@ from urllib.parse import quote
 
 import mcp_types as mcp
 
+from rlf.core.image_file import decode_base64, image_type
 from rlf.tools.failure import ToolFailure
 from rlf.types import Image, Outcome, ToolOutput
 
@@ -79,7 +78,7 @@ def _add_contents(
         texts.append(contents.text)
         return
     data, mime_type = _decode_base64(contents.blob), contents.mime_type or "application/octet-stream"
-    if mime_type.startswith("image/"):
+    if image_type(mime_type).startswith("image/"):
         images.append(Image(data, mime_type))
     else:
         texts.append(f"[{contents.uri}: {mime_type}, {len(data)} bytes]")
@@ -94,6 +93,6 @@ def _describe_block(block: mcp.AudioContent | mcp.ResourceLink) -> Iterator[str]
 
 def _decode_base64(text: str) -> bytes:
     try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error as fault:
-        raise ToolFailure(Outcome.OUTPUT_REJECTED, f"the result holds invalid base64: {fault}") from fault
+        return decode_base64(text)
+    except ValueError as fault:
+        raise ToolFailure(Outcome.SERVICE_ERROR, f"the result holds invalid base64: {fault}") from fault
