@@ -34,6 +34,8 @@ class Attack:
     sql: bool = False
     after: str | None = None
     """Python of a second call, which evaluates to what the first has left to it."""
+    session: bool = False
+    """Whether the second call is the next cell of the same session."""
 
 
 _REFUSED = """
@@ -50,6 +52,25 @@ libc = ctypes.CDLL(None, use_errno=True)
 def called(name, *arguments):
     result = getattr(libc, name)(*arguments)
     return "" if result == -1 else name + " "
+"""
+
+
+# The channel between a call and rlf is descriptor 3. `rlf.sandbox.guest.wire` describes a frame; its number is the
+# request's, which hostile code finds in the frames of the code that serves it.
+_CHANNEL = """
+import json, os, struct, sys, time
+def asked():
+    frame = sys._getframe()
+    while not hasattr(frame.f_locals.get("frame"), "number"):
+        frame = frame.f_back
+    return frame.f_locals["frame"].number
+def send(head, body=b"", number=None, body_bytes=None):
+    head = head if isinstance(head, bytes) else json.dumps(head).encode()
+    number, body_bytes = asked() if number is None else number, len(body) if body_bytes is None else body_bytes
+    data = memoryview(struct.pack("!QII", number, len(head), body_bytes) + head + body)
+    while data:
+        data = data[os.write(3, data):]
+ok = {"outcome": "ok", "error": None, "value": "'forged'", "files": []}
 """
 
 
@@ -108,21 +129,6 @@ _PYTHON = (
         _outcome_set(Outcome.ERROR, Outcome.KILLED),
     ),
     Attack("output bomb", "while True: print('x' * 1000)", _outcome_set(Outcome.OUTPUT_LIMIT), _LIMITED),
-    Attack(
-        "forged answer",
-        "import json, os, struct\ntext = json.dumps({'outcome': 'infra', 'sizes': []}).encode()\n"
-        "os.write(3, struct.pack('!II', len(text), 0) + text)\nos._exit(0)",
-        _outcome_set(Outcome.KILLED),
-        _LIMITED,
-    ),
-    Attack(
-        "endless answer",
-        "import os, struct\nos.write(3, struct.pack('!II', 1 << 31, 1 << 31))\nwhile True:\n"
-        "    os.write(3, bytes(1 << 16))",
-        _outcome_set(Outcome.KILLED, Outcome.TIMEOUT),
-        _LIMITED,
-        wall_s=0.5,
-    ),
     Attack(
         "daemon",
         "import os, time\ntry:\n    if os.fork() == 0:\n        os.setsid()\n        if os.fork() == 0:\n"
@@ -210,6 +216,81 @@ _PYTHON = (
     ),
     Attack("a link to a key as its file", "import os\nos.symlink(KEY_FILE, 'link')\n''"),
 )
+_KILLED = _outcome_set(Outcome.KILLED)
+_WRONG_ANSWERS = {
+    "a failure of the sandbox": "ok | {'outcome': 'infra'}",
+    "no outcome": "{'value': 'x'}",
+    "a list": "[1, 2]",
+    "no JSON": "b'{'",
+    "no text": "b'\\xff\\xfe'",
+    "nothing": "b''",
+    "deep nesting": "b'[' * 100_000",
+    "half a character": 'b\'{"outcome": "ok", "value": "\\\\ud800"}\'',
+    "a number as value": "ok | {'value': 5}",
+    "an object as error": "ok | {'outcome': 'error', 'error': {'a': 1}}",
+    "a number as files": "ok | {'files': 5}",
+    "files that are not there": "ok | {'files': ['a', 'b']}",
+    "files of other folders": "ok | {'files': ['../../x']}, struct.pack('!I', 1) + b'x'",
+    "a file twice": "ok | {'files': ['x', 'x']}, struct.pack('!II', 0, 0)",
+    "rows": "ok | {'columns': ['a'], 'rows': [[1]], 'truncated': False}",
+    "a key too many": "ok | {'sizes': [-1, 1]}",
+    "lengths beyond its end": "ok, struct.pack('!I', 1 << 31) + b'x'",
+    "a length cut short": "ok, b'xx'",
+    "a million empty parts": "ok, bytes(4_000_000)",
+}
+_CHANNEL_ATTACKS = (
+    *(
+        Attack(f"answer: {name}", f"{_CHANNEL}send({what})\nos._exit(0)", _KILLED, _LIMITED)
+        for name, what in _WRONG_ANSWERS.items()
+    ),
+    Attack("answers without end", _CHANNEL + "while True:\n    send(ok)", _KILLED, _LIMITED),
+    Attack("answers to nothing, without end", _CHANNEL + "while True:\n    send(ok, number=7)", _KILLED, _LIMITED),
+    Attack(
+        "an answer of 2 GB",
+        _CHANNEL + "send(ok, number=asked(), body_bytes=2_000_000_000)\nwhile True:\n    os.write(3, bytes(1 << 20))",
+        _KILLED,
+        _LIMITED,
+    ),
+    Attack(
+        "an answer of all that one may have",
+        _CHANNEL + "send(ok, struct.pack('!I', 16 << 20) + bytes(16 << 20), body_bytes=(16 << 20) + 8)\n''",
+        _KILLED,
+        _LIMITED,
+    ),
+    Attack("an answer before the real one", _CHANNEL + "send(ok)\n''", _KILLED, _LIMITED),
+    Attack("bytes that are no answer", _CHANNEL + "os.write(3, b'Loading model... 100%\\n')\n''", _KILLED, _LIMITED),
+    Attack(
+        "half an answer",
+        _CHANNEL + "os.write(3, struct.pack('!QII', asked(), 500, 0) + b'{')\ntime.sleep(60)",
+        _TIMEOUT,
+        _LIMITED,
+        wall_s=0.5,
+    ),
+    Attack(
+        "a closed channel",
+        "import os, time\nos.close(3)\ntime.sleep(60)",
+        _KILLED | _TIMEOUT,
+        _LIMITED,
+        wall_s=0.5,
+    ),
+    Attack(
+        "an answer ahead of the next cell",
+        _CHANNEL + "send(ok | {'value': \"''\"})\nsend(ok)\n''",
+        _KILLED | _OK,
+        _LIMITED,
+        after="''",
+        session=True,
+    ),
+    Attack(
+        "an answer from a thread of the last cell",
+        _CHANNEL + "import threading\nlast = asked()\ndef late():\n    time.sleep(0.3)\n    send(ok, number=last)\n"
+        "threading.Thread(target=late, daemon=True).start()\n''",
+        _KILLED | _OK,
+        _LIMITED,
+        after="import time\ntime.sleep(0.6)\n''",
+        session=True,
+    ),
+)
 _ERROR = _outcome_set(Outcome.ERROR)
 _RECURSIVE = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
 _JOIN = "t a, t b, t c, t d, t e WHERE a.x + b.x + c.x > d.x + e.x"
@@ -226,4 +307,4 @@ _SQL = (
     Attack("SQL endless rows", f"{_RECURSIVE} SELECT x FROM n", sql=True),
     Attack("SQL runaway join", f"SELECT count(*) FROM {_JOIN}", _TIMEOUT, sql=True, wall_s=0.3),
 )
-ATTACKS = (*_PYTHON, *_SQL)
+ATTACKS = (*_PYTHON, *_CHANNEL_ATTACKS, *_SQL)

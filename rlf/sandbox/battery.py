@@ -11,10 +11,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import ClassVar
 
 from rlf.sandbox.attacks import ATTACKS, Attack
@@ -24,7 +24,10 @@ from rlf.sandbox.sandbox import Sandbox
 from rlf.sandbox.spec import Level, LevelChoice, SandboxLimits, SandboxSpec
 
 MAX_GROWTH_BYTES = 50 << 20
-"""Memory of rlf and its server that an attack may leave behind."""
+"""Memory of rlf and its server that an attack may leave behind, and of rlf that it may take for a moment."""
+_MAX_STANDSTILL_S = 1.0
+"""Processor time of rlf between two turns of its event loop: no deadline fires meanwhile."""
+_SESSION = "attack"
 _LIMITS = SandboxLimits(wall_s=20, cpu_s=20, memory_mb=64, processes=8, disk_mb=4, output_bytes=10_000)
 _SETTLE_S = 5.0
 """Time that what was killed has to be gone."""
@@ -123,20 +126,48 @@ def _open_host() -> Iterator[_Host]:
 async def _try_attack(sandbox: Sandbox, host: _Host, attack: Attack) -> AttackResult:
     before, memory = host.state(sandbox), _memory_bytes(sandbox)
     started = perf_counter()
-    execution = await _run_attack(sandbox, host, attack)
-    wall_s = perf_counter() - started
-    escaped = [*_check_execution(execution, host, attack), *await _check_next_call(sandbox, attack)]
+    async with _watch_loop() as watched:
+        execution = await _run_attack(sandbox, host, attack)
+        wall_s = perf_counter() - started
+        escaped = [*_check_execution(execution, host, attack), *await _check_next_call(sandbox, attack)]
+    escaped += watched
     escaped += await _find_changes(sandbox, host, before)
     if (growth := _memory_bytes(sandbox) - memory) > MAX_GROWTH_BYTES:
         escaped.append(f"{growth >> 20} MiB of memory stay in use")
     return AttackResult(attack.name, sandbox.level, execution.outcome, wall_s, tuple(escaped))
 
 
+@asynccontextmanager
+async def _watch_loop() -> AsyncIterator[list[str]]:
+    """Escapes that rlf's own event loop shows within the block: it stood still, or took memory for what came."""
+    escaped: list[str] = []
+    base, longest, most = processes.anonymous_bytes(os.getpid()), 0.0, 0
+
+    async def watch() -> None:
+        nonlocal longest, most
+        turned = thread_time()
+        while True:
+            await asyncio.sleep(0.01)
+            longest, turned = max(longest, thread_time() - turned), thread_time()
+            most = max(most, processes.anonymous_bytes(os.getpid()) - base)
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield escaped
+    finally:
+        watching.cancel()
+    if longest > _MAX_STANDSTILL_S:
+        escaped.append(f"kept rlf's event loop for {longest:.1f} s")
+    if most > MAX_GROWTH_BYTES:
+        escaped.append(f"had rlf take {most >> 20} MiB of memory")
+
+
 async def _run_attack(sandbox: Sandbox, host: _Host, attack: Attack) -> Execution:
     limits = _LIMITS.model_copy(update={"wall_s": attack.wall_s})
     if attack.sql:
         return await sandbox.sql(host.database, SqlRequest(attack.text, limits=limits))
-    return await sandbox.run(Request(host.facts + attack.text, limits=limits, fetch=("*",)))
+    session = _SESSION if attack.session else None
+    return await sandbox.run(Request(host.facts + attack.text, limits=limits, fetch=("*",)), session=session)
 
 
 def _check_execution(execution: Execution, host: _Host, attack: Attack) -> Iterator[str]:
@@ -156,8 +187,13 @@ def _check_execution(execution: Execution, host: _Host, attack: Attack) -> Itera
 
 
 async def _check_next_call(sandbox: Sandbox, attack: Attack) -> list[str]:
-    """Escapes that the next call finds."""
-    following = await sandbox.run(Request(attack.after or "''"))
+    """Escapes that the next call finds; in a session, whose process may be gone, the one after it too."""
+    session = _SESSION if attack.session else None
+    following = await sandbox.run(Request(attack.after or "''"), session=session)
+    if session is not None:
+        if following.outcome is Outcome.KILLED:
+            following = await sandbox.run(Request("''"), session=session)
+        await sandbox.end_session(session)
     if following.outcome is not Outcome.OK:
         return [f"the next call ended {following.outcome}: {following.error}"]
     return [] if following.value == "''" else [f"the next call finds {following.value}"]

@@ -11,7 +11,7 @@ from typing import Self
 
 from rlf.core.machine import usable_cores
 from rlf.sandbox.execution import Execution, SqlRequest
-from rlf.sandbox.frames import sql_frame
+from rlf.sandbox.frames import sql_question
 from rlf.sandbox.launch import Launch
 from rlf.sandbox.packages import find_packages
 from rlf.sandbox.spec import Level, SandboxLimits
@@ -47,7 +47,7 @@ class PostgresReader:
     async def sql(self, request: SqlRequest) -> Execution:
         """Runs one statement in a transaction that can only read."""
         limits = request.limits or self._limits
-        frame = sql_frame("postgres", self._url, request, limits.wall_s)
+        question = sql_question("postgres", self._url, request, limits.wall_s)
         held_to = limits.model_copy(update={"wall_s": limits.wall_s + _REPORTING_S})
         async with self._permits:
-            return await self._warm.once(frame, held_to, trusted=True)
+            return await self._warm.once(question, held_to)

@@ -10,12 +10,17 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from rlf.sandbox.guest.wire import BadFrame, Frame
+from rlf.sandbox.channel import Channel
+from rlf.sandbox.frames import Question
+from rlf.sandbox.guest.wire import BadFrame, Bounds, Frame
 from rlf.sandbox.spec import SandboxLimits
-from rlf.sandbox.streams import Channel, Output
+from rlf.sandbox.streams import Output
 
 _ENDING_GRACE_S = 5.0
-"""Time a killed process has to be gone; a server that does not report it by then is given up."""
+"""Time a killed process has to be gone; a server that does not report it by then is given up. Time, too, in which the
+end of a process is awaited that can answer no more: one that lives on has closed its channel."""
+_READY = Bounds(100)
+"""Of a process's first words, before it runs anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +41,12 @@ class Exit:
 class Answer:
     """The answer to one question."""
 
-    frame: Frame | BadFrame | None
-    """What the process answered; None when it ended before."""
+    question: Question | None
+    """None for a process that was not asked again."""
+    frame: Frame | None
+    """What the process answered; None when it ended before, or is at fault."""
+    fault: BadFrame | None
+    """What it did on its channel that it may not, for which it was killed."""
     exit: Exit | None
     """None while the process lives."""
     stdout: str
@@ -69,10 +78,12 @@ class SandboxedProcess:
         out, out_theirs = os.pipe()
         err, err_theirs = os.pipe()
         self.theirs = (channel.detach(), out_theirs, err_theirs, *(() if further is None else (further,)))
-        self._output = Output(out, err, kill)
-        self._channel = Channel(ours, 1 << 31, self._on_frame)
-        self._confined = False
-        self._answer: asyncio.Future[Frame | BadFrame] = self._loop.create_future()
+        self._output = Output(out, err, self._end_now)
+        self._channel = Channel(ours, self._end_now, self._on_channel_end)
+        self._ready = self._channel.expect(0, _READY)
+        self._closed_its_channel = False
+        self._timer: asyncio.TimerHandle | None = None
+        """Runs while the end is near."""
         self._ended: asyncio.Future[Exit] = self._loop.create_future()
 
     @property
@@ -84,8 +95,9 @@ class SandboxedProcess:
         """Called by the server, once."""
         if not self._ended.done():
             self._ended.set_result(exit_)
+        self._watch_end(None)
 
-    async def ask(self, frame: bytes, limits: SandboxLimits, *, once: bool) -> Answer:
+    async def ask(self, question: Question, limits: SandboxLimits, *, once: bool) -> Answer:
         """Sends one request and waits: for the end of the process where `once`, else for its answer or its end."""
         started = perf_counter()
         self._output.begin(limits.output_bytes)
@@ -94,19 +106,25 @@ class SandboxedProcess:
         def time_up() -> None:
             nonlocal timed_out
             timed_out = True
-            self._kill()
-            self._watch_the_end()
+            self._end_now()
 
         timer = self._loop.call_later(limits.wall_s, time_up)
         try:
-            await self._channel.send(frame)
-            await self._wait_for_answer(once=once)
+            answer = await self._channel.ask(question.head, question.blobs, question.bounds)
+            if not once:
+                await asyncio.wait((self._ended, answer), return_when=asyncio.FIRST_COMPLETED)
+            if once or not _has_result(answer):
+                await asyncio.wait((self._ended,))
         except asyncio.CancelledError:
             self._kill()
             raise
         finally:
             timer.cancel()
-        return self._take_answer(perf_counter() - started, timed_out=timed_out)
+        return self._take_answer(question, answer, perf_counter() - started, timed_out=timed_out)
+
+    def last_words(self) -> Answer:
+        """How it ended, without having been asked again."""
+        return self._take_answer(None, None, 0.0, timed_out=False)
 
     def close(self) -> None:
         """Gives the descriptors back."""
@@ -116,8 +134,7 @@ class SandboxedProcess:
     async def kill(self) -> None:
         """Ends it and waits until it is gone."""
         if self.alive:
-            self._kill()
-            self._watch_the_end()
+            self._end_now()
             await asyncio.shield(self._ended)
 
     async def finish(self) -> None:
@@ -127,33 +144,55 @@ class SandboxedProcess:
         finally:
             self.close()
 
-    async def _wait_for_answer(self, *, once: bool) -> None:
-        if once:
-            await asyncio.shield(self._ended)
-        else:
-            await asyncio.wait((self._answer, self._ended), return_when=asyncio.FIRST_COMPLETED)
-
-    def _take_answer(self, wall_s: float, *, timed_out: bool) -> Answer:
-        self._channel.read()
-        frame = self._answer.result() if self._answer.done() else None
-        self._answer = self._loop.create_future()
-        exit_ = self._ended.result() if self._ended.done() else None
+    def _take_answer(
+        self, question: Question | None, answer: asyncio.Future[Frame] | None, wall_s: float, *, timed_out: bool
+    ) -> Answer:
+        while self._channel.read():  # up to the bound of the answer, when the process has ended
+            pass
+        fault = self._channel.fault or (BadFrame("an end of its channel") if self._closed_its_channel else None)
+        frame = answer.result() if answer is not None and fault is None and _has_result(answer) else None
         stdout, stderr = self._output.texts()
-        exceeded, flooded = self._output.exceeded, self._output.flooded
-        return Answer(frame, exit_, stdout, stderr, wall_s, self._confined, timed_out, exceeded, flooded)
+        return Answer(
+            question,
+            frame,
+            fault,
+            self._ended.result() if self._ended.done() else None,
+            stdout,
+            stderr,
+            wall_s,
+            confined=_has_result(self._ready),
+            timed_out=timed_out,
+            exceeded=self._output.exceeded,
+            flooded=self._output.flooded,
+        )
 
-    def _on_frame(self, frame: Frame | BadFrame) -> None:
-        if not self._confined:
-            self._confined = True  # its first words, before it was asked anything
-        elif not self._answer.done():
-            self._answer.set_result(frame)
+    def _on_channel_end(self) -> None:
+        """It has ended, which the server reports soon, or has closed its channel and is to end."""
+        if self._timer is None:
+            self._watch_end(self._end_closed)
 
-    def _watch_the_end(self) -> None:
-        self._loop.call_later(_ENDING_GRACE_S, self._check_the_end)
+    def _end_closed(self) -> None:
+        self._closed_its_channel = True
+        self._end_now()
+
+    def _end_now(self) -> None:
+        if self.alive:
+            self._kill()
+            self._watch_end(self._check_the_end)
+
+    def _watch_end(self, late: Callable[[], None] | None) -> None:
+        """Has `late` called unless the end comes soon; None: it has come."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if late is None else self._loop.call_later(_ENDING_GRACE_S, late)
 
     def _check_the_end(self) -> None:
         if self.alive:
             self._give_up(f"process {self.number} still runs {_ENDING_GRACE_S:g} s after it was killed")
+
+
+def _has_result(answer: asyncio.Future[Frame]) -> bool:
+    return answer.done() and answer.exception() is None
 
 
 def exit_of(packet: dict[str, Any]) -> Exit:

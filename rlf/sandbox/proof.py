@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from rlf.sandbox.execution import Outcome, Request
 from rlf.sandbox.fork_server import ForkServer, ServerGone
-from rlf.sandbox.frames import python_frame
+from rlf.sandbox.frames import python_question
 from rlf.sandbox.launch import LevelUnavailable
 from rlf.sandbox.spec import Level, SandboxLimits
 from rlf.sandbox.verdict import judge
@@ -15,7 +15,6 @@ from rlf.sandbox.verdict import judge
 # Low, so that the probe of the process limit needs few forks.
 _PROCESSES = 4
 _LIMITS = SandboxLimits(wall_s=20, cpu_s=10, memory_mb=64, processes=_PROCESSES, disk_mb=1)
-_MAX_VALUE_CHARS = 1000
 
 _CONTAINED = """
 import os, socket
@@ -80,7 +79,7 @@ async def prove(server: ForkServer) -> None:
     except ServerGone as fault:
         raise LevelUnavailable(level, str(fault)) from fault
     try:
-        answer = await process.ask(python_frame(Request(_SOURCE[level]), _MAX_VALUE_CHARS), _LIMITS, once=True)
+        answer = await process.ask(python_question(Request(_SOURCE[level]), _LIMITS), _LIMITS, once=True)
     finally:
         process.close()
     execution = judge(answer, _LIMITS, level)

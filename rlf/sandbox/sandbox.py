@@ -18,7 +18,7 @@ from typing import Self
 from rlf.core.errors import RlfError
 from rlf.core.machine import usable_cores
 from rlf.sandbox.execution import Execution, Request, SqlRequest
-from rlf.sandbox.frames import python_frame, sql_frame
+from rlf.sandbox.frames import python_question, sql_question
 from rlf.sandbox.launch import Launch
 from rlf.sandbox.packages import find_packages
 from rlf.sandbox.remote import RemoteSandbox
@@ -82,14 +82,14 @@ class Sandbox:
         the working folder.
         """
         limits = request.limits or self._spec.limits
-        frame = python_frame(request, limits.output_bytes)
+        question = python_question(request, limits)
         async with self._permits:
             if request.program is not None:
                 program = replace(request, source=request.program, files={}, fetch=(), stdin="")
-                return await self._warm.test(frame, python_frame(program, limits.output_bytes, "program"), limits)
+                return await self._warm.test(question, python_question(program, limits, "program"), limits)
             if session is None:
-                return await self._warm.once(frame, limits)
-            return await self._sessions.run(session, frame, limits)
+                return await self._warm.once(question, limits)
+            return await self._sessions.run(session, question, limits)
 
     async def end_session(self, session: str) -> None:
         """Ends a session and all that it has started; one that never began is fine."""
@@ -100,7 +100,7 @@ class Sandbox:
         limits = request.limits or self._spec.limits
         place = self._warm.launch.place(database)
         async with self._permits:
-            return await self._warm.once(sql_frame("sqlite", place, request, limits.wall_s), limits)
+            return await self._warm.once(sql_question("sqlite", place, request, limits.wall_s), limits)
 
 
 def open_sandbox(spec: SandboxSpec) -> Sandbox | RemoteSandbox:

@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from rlf.sandbox.execution import Execution, Outcome
 from rlf.sandbox.fork_server import ForkServer, ServerGone
+from rlf.sandbox.frames import Question
 from rlf.sandbox.launch import LevelUnavailable
-from rlf.sandbox.process import SandboxedProcess
+from rlf.sandbox.process import Answer, SandboxedProcess
 from rlf.sandbox.spec import SandboxLimits
 from rlf.sandbox.verdict import judge
 from rlf.sandbox.warm import WarmServer
@@ -39,7 +40,7 @@ class Sessions:
         self._open: OrderedDict[str, _Session] = OrderedDict()
         self._evicted: set[str] = set()
 
-    async def run(self, name: str, frame: bytes, limits: SandboxLimits) -> Execution:
+    async def run(self, name: str, question: Question, limits: SandboxLimits) -> Execution:
         """Runs the next cell of a session, which begins with its first."""
         if name in self._evicted:
             self._evicted.remove(name)
@@ -49,7 +50,7 @@ class Sessions:
         session = self._open.setdefault(name, _Session())
         self._open.move_to_end(name)
         async with session.lock:
-            return await self._run_cell(session, frame, limits)
+            return await self._run_cell(session, question, limits)
 
     async def end(self, name: str) -> None:
         """Ends a session and all that it has started; one that never began is fine."""
@@ -71,29 +72,35 @@ class Sessions:
             self._evicted.add(idle)
             await _end_session(self._open.pop(idle))
 
-    async def _run_cell(self, session: _Session, frame: bytes, limits: SandboxLimits) -> Execution:
+    async def _run_cell(self, session: _Session, question: Question, limits: SandboxLimits) -> Execution:
         level = self._warm.launch.level
+        if session.process is not None and not session.process.alive:
+            return await self._judge_end(session, session.process.last_words(), limits)
         try:
             process, server = await self._find_process(session, limits)
         except (ServerGone, LevelUnavailable) as fault:
             return Execution(Outcome.INFRA, error=str(fault), level=level)
         server.order(process.number, "resume")
         try:
-            answer = await process.ask(frame, limits, once=False)
+            answer = await process.ask(question, limits, once=False)
         except asyncio.CancelledError:
             await _stop_process(session)
             raise
-        execution = judge(answer, limits, level)
-        if answer.exit is None and not answer.timed_out and not answer.flooded:
+        if answer.exit is None and answer.fault is None and not answer.timed_out and not answer.flooded:
             server.order(process.number, "pause")
-            return execution
+            return judge(answer, limits, level)
+        return await self._judge_end(session, answer, limits)
+
+    async def _judge_end(self, session: _Session, answer: Answer, limits: SandboxLimits) -> Execution:
+        """The result of a cell after which there is no state: also of one that finds its process ended since the last.
+
+        Else what a cell leaves running could end the process and so have the next cell's failure left out.
+        """
         await _stop_process(session)
+        execution = judge(answer, limits, self._warm.launch.level)
         return replace(execution, error=f"{execution.error or 'the process has ended'}. {_STATE_IS_GONE}")
 
     async def _find_process(self, session: _Session, limits: SandboxLimits) -> tuple[SandboxedProcess, ForkServer]:
-        if session.process is not None and not session.process.alive:
-            await _stop_process(session)
-            raise ServerGone("the session's process is gone; its state is lost")
         if session.process is None or session.server is None:
             session.server = await self._warm.get()
             session.process = session.server.begin(limits, once=False)

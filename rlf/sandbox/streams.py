@@ -1,15 +1,14 @@
-"""Reading what a sandboxed process writes: never more than is wanted, never blocking."""
+"""Reading what a sandboxed process prints: never more than is wanted, never blocking, one piece a turn of the loop."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import socket
 from collections.abc import Callable
 
-from rlf.sandbox.guest.wire import HEADER_BYTES, BadFrame, Frame, body_bytes, unpack
-
 _CHUNK = 1 << 16
+_PIPE_CHUNKS = 16
+"""Pieces that the largest pipe of an ordinary user holds: 1 MiB."""
 _FLOOD = 16
 """A process that writes this many times what is kept is ended."""
 
@@ -20,19 +19,19 @@ class Output:
     def __init__(self, out: int, err: int, on_flood: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_flood = on_flood
-        self._parts: dict[int, list[bytes]] = {out: [], err: []}
+        self._kept = {out: bytearray(), err: bytearray()}
         self._open = [out, err]
         self._max_bytes = self._left = self._written = 0
         for descriptor in (out, err):
             os.set_blocking(descriptor, False)
-            self._loop.add_reader(descriptor, self._read_stream, descriptor)
+            self._loop.add_reader(descriptor, self._read_piece, descriptor)
 
     def begin(self, max_bytes: int) -> None:
         """Forgets what was read and keeps at most so much of what follows."""
         self._max_bytes = self._left = max_bytes
         self._written = 0
-        for parts in self._parts.values():
-            parts.clear()
+        for kept in self._kept.values():
+            kept.clear()
 
     @property
     def exceeded(self) -> bool:
@@ -45,10 +44,12 @@ class Output:
         return self._written > _FLOOD * self._max_bytes
 
     def texts(self) -> tuple[str, str]:
-        """stdout and stderr, with what has been written until now."""
+        """stdout and stderr, with what has been written until now: a process that writes on is not waited for."""
         for descriptor in list(self._open):
-            self._read_stream(descriptor)
-        out, err = (b"".join(parts).decode(errors="replace") for parts in self._parts.values())
+            for _ in range(_PIPE_CHUNKS):
+                if not self._read_piece(descriptor):
+                    break
+        out, err = (kept.decode(errors="replace") for kept in self._kept.values())
         return out, err
 
     def close(self) -> None:
@@ -58,89 +59,21 @@ class Output:
             os.close(descriptor)
         self._open = []
 
-    def _read_stream(self, descriptor: int) -> None:
-        while not self.flooded:
-            try:
-                data = os.read(descriptor, _CHUNK)
-            except BlockingIOError:
-                return
-            if not data:
-                break
-            self._keep_data(descriptor, data)
-            if len(data) < _CHUNK:
-                return
+    def _read_piece(self, descriptor: int) -> bool:
+        """Takes one piece of what is there; whether more may be there."""
+        try:
+            data = os.read(descriptor, _CHUNK)
+        except BlockingIOError:
+            return False
+        self._written += len(data)
+        kept = data[: self._left]
+        self._left -= len(kept)
+        self._kept[descriptor] += kept
+        if data and not self.flooded:
+            return len(data) == _CHUNK
         self._loop.remove_reader(descriptor)
         os.close(descriptor)
         self._open.remove(descriptor)
         if self.flooded:
             self._on_flood()
-
-    def _keep_data(self, descriptor: int, data: bytes) -> None:
-        self._written += len(data)
-        kept = data[: self._left]
-        self._left -= len(kept)
-        if kept:
-            self._parts[descriptor].append(kept)
-
-
-class Channel:
-    """Frames to and from a process."""
-
-    def __init__(self, end: socket.socket, max_bytes: int, on_frame: Callable[[Frame | BadFrame], None]) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._end = end
-        self._max_bytes = max_bytes
-        self._on_frame = on_frame
-        self._buffer = bytearray()
-        self._reading = True
-        end.setblocking(False)
-        self._loop.add_reader(end, self.read)
-
-    async def send(self, frame: bytes) -> None:
-        """Writes a whole frame; a process that is gone takes none, and its end is reported elsewhere."""
-        try:
-            sent = self._end.send(frame)
-            if sent < len(frame):
-                await self._loop.sock_sendall(self._end, memoryview(frame)[sent:])
-        except BlockingIOError:
-            await self._loop.sock_sendall(self._end, frame)
-        except OSError:
-            return
-
-    def read(self) -> None:
-        """Takes what is there and passes whole frames on."""
-        while self._reading:
-            try:
-                data = self._end.recv(_CHUNK)
-            except BlockingIOError:
-                return
-            except OSError:
-                data = b""
-            if not data:
-                self._stop_reading()
-                return
-            self._buffer += data
-            self._pass_on()
-
-    def close(self) -> None:
-        """Gives the socket back."""
-        self._stop_reading()
-        self._end.close()
-
-    def _pass_on(self) -> None:
-        try:
-            while len(self._buffer) >= HEADER_BYTES:
-                whole = HEADER_BYTES + body_bytes(bytes(self._buffer[:HEADER_BYTES]), self._max_bytes)
-                if len(self._buffer) < whole:
-                    return
-                frame = unpack(bytes(self._buffer[:whole]))
-                del self._buffer[:whole]
-                self._on_frame(frame)
-        except BadFrame as fault:
-            self._stop_reading()
-            self._on_frame(fault)
-
-    def _stop_reading(self) -> None:
-        if self._reading:
-            self._reading = False
-            self._loop.remove_reader(self._end)
+        return False

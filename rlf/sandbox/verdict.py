@@ -4,38 +4,44 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from rlf.sandbox.execution import Execution, Outcome, Table, Usage
-from rlf.sandbox.guest.wire import Frame
+from rlf.sandbox.frames import PythonAnswer, TableAnswer
+from rlf.sandbox.guest.wire import BadFrame
 from rlf.sandbox.process import Answer, Exit
 from rlf.sandbox.spec import Level, SandboxLimits
 
 _CPU_SLACK_S = 0.3
 """By how much the kernel's two counts of processor time differ."""
-_OWN_WORD = frozenset({Outcome.OK, Outcome.ERROR, Outcome.MEMORY})
-"""Outcomes that a process of foreign code may report itself; all others are seen from outside."""
 _UNSAID = "it ended without a reason; the limits of open files, memory or processes may be too low (`ulimit -a`)"
 
 
-def judge(answer: Answer, limits: SandboxLimits, level: Level, *, trusted: bool = False) -> Execution:
-    """The result of a call. `trusted`: the process ran no foreign code, so that its own word holds in all."""
+def judge(answer: Answer, limits: SandboxLimits, level: Level) -> Execution:
+    """The result of a call, whatever its process did."""
     outcome, error = _outside_outcome(answer, limits, level)
-    report: Mapping[str, Any] = {}
+    found: PythonAnswer | TableAnswer | None = None
     if outcome is None:
-        assert isinstance(answer.frame, Frame)
-        report = answer.frame.head
-        outcome, error = _own_word(report, trusted=trusted)
+        assert answer.frame is not None and answer.question is not None, "an answer without a question"
+        try:
+            found = answer.question.read(answer.frame)
+            outcome, error = found.outcome, found.error
+        except BadFrame as fault:
+            outcome, error = Outcome.KILLED, _name_fault(fault)
         if outcome is Outcome.OK and answer.exceeded:
             outcome, error = Outcome.OUTPUT_LIMIT, f"only the first {limits.output_bytes} bytes of output were kept"
     ending = answer.exit or Exit()
     usage = Usage(answer.wall_s, ending.cpu_s, ending.peak_bytes)
     execution = Execution(outcome, answer.stdout, answer.stderr, error=error, usage=usage, level=level)
-    return (
-        _with_result(execution, report, answer.frame.blobs) if isinstance(answer.frame, Frame) and report else execution
-    )
+    if isinstance(found, PythonAnswer):
+        return _with_value(execution, found, answer.frame.blobs if answer.frame else ())
+    if found is not None and found.columns is not None:
+        return replace(execution, table=Table(found.columns, found.rows, found.truncated))
+    return execution
+
+
+def _name_fault(fault: BadFrame) -> str:
+    return f"ended since the process answered with {fault}"
 
 
 def _outside_outcome(answer: Answer, limits: SandboxLimits, level: Level) -> tuple[Outcome | None, str | None]:
@@ -53,10 +59,10 @@ def _outside_outcome(answer: Answer, limits: SandboxLimits, level: Level) -> tup
         return Outcome.KILLED, f"ended for writing more than {limits.disk_mb} MiB or too many files"
     if not answer.confined:
         return Outcome.INFRA, f"the sandbox could not be entered: {_last_line(answer.stderr) or _UNSAID}"
-    if isinstance(answer.frame, Frame):
-        return None, None
+    if answer.fault is not None:
+        return Outcome.KILLED, _name_fault(answer.fault)
     if answer.frame is not None:
-        return Outcome.KILLED, f"the process answered with {answer.frame}"
+        return None, None
     assert ending is not None, "no answer and no end"
     return _ended_early(ending, limits, level)
 
@@ -77,27 +83,7 @@ def _ended_early(ending: Exit, limits: SandboxLimits, level: Level) -> tuple[Out
     return Outcome.KILLED, f"the process was ended by {signal.Signals(-code).name}"
 
 
-def _own_word(report: Mapping[str, Any], *, trusted: bool) -> tuple[Outcome, str | None]:
-    try:
-        outcome = Outcome(report["outcome"])
-        error = report.get("error")
-        if not (error is None or isinstance(error, str)):
-            raise TypeError("no text")
-    except (KeyError, ValueError, TypeError):
-        return Outcome.KILLED, "the process answered with something else"
-    if outcome not in _OWN_WORD and not trusted:
-        return Outcome.KILLED, f"the process reported {outcome.value!r}"
-    return outcome, error
-
-
-def _with_result(execution: Execution, report: Mapping[str, Any], blobs: tuple[bytes, ...]) -> Execution:
-    """Adds what the process gave back, as far as it has the right form: it is the code's own word."""
-    names = [name for name in report.get("files") or () if isinstance(name, str)][: len(blobs)]
-    value = report.get("value")
-    table = None
-    if isinstance(report.get("rows"), list):
-        rows = tuple(tuple(row) for row in report["rows"])
-        table = Table(tuple(report["columns"]), rows, bool(report["truncated"]))
-    value = value if isinstance(value, str) else None
-    files = dict(zip(names, blobs, strict=False))
-    return replace(execution, value=value, files=files, images=blobs[len(names) :], table=table)
+def _with_value(execution: Execution, found: PythonAnswer, blobs: tuple[bytes, ...]) -> Execution:
+    """Adds what the process gave back."""
+    files = dict(zip(found.files, blobs, strict=False))
+    return replace(execution, value=found.value, files=files, images=blobs[len(files) :])

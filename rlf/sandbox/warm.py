@@ -10,6 +10,7 @@ from pathlib import Path
 from rlf.core.errors import RlfError
 from rlf.sandbox.execution import Execution, Outcome
 from rlf.sandbox.fork_server import ForkServer, ServerGone
+from rlf.sandbox.frames import Question
 from rlf.sandbox.guest import landlock
 from rlf.sandbox.launch import INSTALL_BUBBLEWRAP, Launch, LevelUnavailable
 from rlf.sandbox.packages import Packages
@@ -52,9 +53,7 @@ class WarmServer:
             self._server = await proven_server(self.launch)
             return self._server
 
-    async def once(
-        self, frame: bytes, limits: SandboxLimits, *, trusted: bool = False, peer: socket.socket | None = None
-    ) -> Execution:
+    async def once(self, question: Question, limits: SandboxLimits, *, peer: socket.socket | None = None) -> Execution:
         """Runs one request in a process of its own, which is gone at the end; it takes over `peer`."""
         try:
             server = await self.get()
@@ -62,12 +61,12 @@ class WarmServer:
         except (ServerGone, LevelUnavailable) as fault:
             return Execution(Outcome.INFRA, error=str(fault), level=self.launch.level)
         try:
-            answer = await process.ask(frame, limits, once=True)
+            answer = await process.ask(question, limits, once=True)
         finally:
             await process.finish()
-        return judge(answer, limits, self.launch.level, trusted=trusted)
+        return judge(answer, limits, self.launch.level)
 
-    async def test(self, test: bytes, program: bytes, limits: SandboxLimits) -> Execution:
+    async def test(self, test: Question, program: Question, limits: SandboxLimits) -> Execution:
         """Runs a test and its program in a process each; the result of the test, or of what prevented it."""
         one, other = socket.socketpair()
         with one, other:

@@ -134,6 +134,65 @@ def test_a_program_that_does_not_answer_fails_its_test(program: str, outcome: Ou
     assert execution.error is not None and words in execution.error
 
 
+SEND = """
+import json, os, struct
+def send(number, head, size=None):
+    head = head if isinstance(head, bytes) else json.dumps(head).encode()
+    os.write(4, struct.pack("!QII", number, len(head) if size is None else size, 0) + head)
+"""
+UNFIT = [
+    "5",
+    "[]",
+    "{}",
+    "b'{'",
+    "b'\\xff'",
+    "{'value': {'int': 5}}",
+    "{'value': {'int': 'zz'}}",
+    "{'value': {'nothing': 1}}",
+    "{'value': {}}",
+    "{'value': {'object': 'x'}}",
+    "{'value': {'yours': 99}}",
+    "{'value': {'set': [[1]]}}",
+    "{'value': {'tuple': 'ab'}}",
+    "{'value': {'dict': [1]}}",
+    "{'value': {'complex': [1]}}",
+    "{'value': {'bytes': 'x'}}",
+    "{'raised': 5, 'arguments': []}",
+    "{'value': 1, 'arguments': 5}",
+    "{'value': 1, 'more': 2}",
+    "{'do': 'call', 'on': -1, 'arguments': [], 'keywords': {}, 'in_place': False}",
+    "{'do': 5}",
+    "b'[' * 100_000",
+    "{'value': 1}, 2_000_000_000",
+]
+
+
+@pytest.mark.parametrize("answer", UNFIT)
+def test_a_program_that_answers_with_something_else_fails_its_test_whatever_the_test_catches(answer: str) -> None:
+    program = f"{SEND}\ndef f():\n    send(1, {answer})"
+    test = "try:\n    f()\nexcept Exception:\n    pass\n'passed'"
+    execution = run(Level.PROCESS, test, program, wall_s=30)
+    assert (execution.outcome, execution.value) == (Outcome.ERROR, None)
+    assert execution.error is not None and "the program" in execution.error
+
+
+@each_level
+@pytest.mark.parametrize(
+    "program",
+    [
+        f"{SEND}\ndef f():\n    send(1, {{'value': 7}})\n    return 7",
+        f"{SEND}\ndef f():\n    send(2, {{'value': 7}})\n    return 7",
+        f"{SEND}\nsend(0, {{'failed': None, 'names': {{}}}})\ndef f(): return 7",
+        f"{SEND}\nos.write(4, b'Loading model... 100%\\n')\ndef f(): return 7",
+        "import os\ndef f():\n    os.write(3, b'Loading model... 100%\\n')\n    import time; time.sleep(30)",
+        "import os\nwhile True: os.write(3, bytes(1 << 16))",
+    ],
+)
+def test_a_program_answers_each_question_once_and_says_nothing_to_rlf(level: Level, program: str) -> None:
+    execution = run(level, "assert f() == 7\nassert f() == 7\n'passed'", program, wall_s=30)
+    assert (execution.outcome, execution.value) == (Outcome.ERROR, None)
+
+
 def test_what_ends_with_the_server_is_infrastructures_fault() -> None:
     async def main() -> Execution:
         async with Sandbox(SandboxSpec(level=LevelChoice.PROCESS, allow_unsafe=True)) as sandbox:

@@ -8,44 +8,57 @@ import os
 import random
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from . import postgres, program, sqlite
 from .cell import Ended, Interpreter
-from .wire import Frame, pack, read_frame, write_all
+from .wire import Bounds, pack, read_frame, write_all, write_head
 
-_MAX_REQUEST_BYTES = 1 << 30
+_REQUEST = Bounds(1 << 30, 1 << 30)
 
 
 def serve(channel: int, *, once: bool) -> None:
     """Answers until the channel ends; after the first request where `once`."""
     random.seed(0)
     interpreter: Interpreter | None = None
-    write_all(channel, pack({"ready": True}))
-    while (frame := read_frame(lambda size: os.read(channel, size), _MAX_REQUEST_BYTES)) is not None:
-        head = frame.head
+    write_all(channel, pack(0, {}))
+    while (frame := read_frame(lambda size: os.read(channel, size), _REQUEST)) is not None:
+        head, blobs = frame.read(), list[bytes]()
         if head["job"] == "python":
             interpreter = interpreter or Interpreter(head["max_value_chars"], _module_name(head))
-            answer = _run_cell(interpreter, frame, once=once)
+            answer, blobs = _run_cell(interpreter, head, frame.blobs, once=once)
         elif head["job"] == "sqlite":
-            answer = pack(sqlite.query(head["place"], head["query"], head["max_rows"], head["max_bytes"]))
+            answer = sqlite.query(head["place"], head["query"], head["max_rows"], head["max_bytes"])
         else:
             timeout_s = head["timeout_s"]
-            answer = pack(postgres.query(head["place"], head["query"], head["max_rows"], head["max_bytes"], timeout_s))
-        write_all(channel, answer)
+            answer = postgres.query(head["place"], head["query"], head["max_rows"], head["max_bytes"], timeout_s)
+        write_all(channel, _pack_answer(frame.number, answer, blobs, Bounds(*head["bounds"])))
         if once:
             os._exit(0)
 
 
-def _run_cell(interpreter: Interpreter, frame: Frame, *, once: bool) -> bytes:
-    head = frame.head
+def _pack_answer(number: int, answer: dict[str, Any], blobs: list[bytes], bounds: Bounds) -> bytes:
+    """The answer, or, since rlf would read none beyond its bounds, that it goes beyond them."""
     try:
-        for name, content in zip(head["files"], frame.blobs[1:], strict=True):
+        head = write_head(answer)
+        if excess := bounds.excess(head, blobs):
+            return pack(number, {"outcome": "error", "error": f"what the call brings back has {excess}"})
+        return pack(number, head, blobs)
+    except MemoryError:
+        return pack(number, {"outcome": "memory", "error": "MemoryError"})
+
+
+def _run_cell(
+    interpreter: Interpreter, head: dict[str, Any], blobs: Sequence[bytes], *, once: bool
+) -> tuple[dict[str, Any], list[bytes]]:
+    try:
+        for name, content in zip(head["files"], blobs[1:], strict=True):
             place = Path(name)
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
-        _set_streams(frame.blobs[0])
+        _set_streams(blobs[0])
         ended = _run_source(interpreter, head)
         if once:
             threading._shutdown()  # type: ignore[attr-defined]  # what a Python program does at its end
@@ -56,7 +69,7 @@ def _run_cell(interpreter: Interpreter, frame: Frame, *, once: bool) -> bytes:
         ended, files = Ended("error", None, f"{type(fault).__name__}: {fault}"), {}
     _flush_output()
     report = {"outcome": ended.outcome, "value": ended.value, "error": ended.error, "files": list(files)}
-    return pack(report, [*files.values(), *ended.images])
+    return report, [*files.values(), *ended.images]
 
 
 def _run_source(interpreter: Interpreter, head: dict[str, Any]) -> Ended:
@@ -65,7 +78,7 @@ def _run_source(interpreter: Interpreter, head: dict[str, Any]) -> Ended:
         try:
             interpreter.scope.update(program.names_of_program())
         except BaseException as fault:  # noqa: BLE001 - what the program says may be anything
-            return Ended("error", None, str(fault))
+            return Ended("error", None, str(fault) or type(fault).__name__)
     ended = interpreter.run(head["source"])
     if head.get("part") == "program":
         program.serve_program(interpreter.scope, ended.error)

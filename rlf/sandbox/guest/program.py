@@ -22,20 +22,23 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
-from .wire import BadFrame, pack, read_frame, write_all
+from .wire import BadFrame, Bounds, pack, read_frame, write_all
 
 DESCRIPTOR = 4
 """The end of the socket that each of the two has."""
-_MAX_BYTES = 64 << 20
-_KINDS: Mapping[str, Callable[[Any], Any]] = {
-    "tuple": tuple,
-    "set": set,
-    "frozenset": frozenset,
-    "dict": dict,
-    "bytes": bytes.fromhex,
-    "int": lambda digits: int(digits, 16),
-    "complex": lambda parts: complex(*parts),
+_BOUNDS = Bounds(64 << 20)
+_KINDS: Mapping[str, tuple[type, Callable[[Any], Any]]] = {
+    "tuple": (list, tuple),
+    "set": (list, set),
+    "frozenset": (list, frozenset),
+    "dict": (list, dict),
+    "bytes": (str, bytes.fromhex),
+    "int": (str, lambda digits: int(digits, 16)),
+    "complex": (list, lambda parts: complex(float(parts[0]), float(parts[1]))),
 }
+"""Values that JSON has no word for: the type that each comes as, and what makes it."""
+_REQUEST = {"do": str, "on": int, "arguments": list, "keywords": dict, "in_place": bool}
+_REPLIES = ({"value": object}, {"value": object, "arguments": list}, {"raised": list, "arguments": list})
 _ENDS_LOOPS = (StopIteration, StopAsyncIteration)
 """Raised by a program these would end a loop of the test, so that the rest of its checks is left out."""
 
@@ -98,14 +101,16 @@ class Remote:
 
     def __iter__(self) -> Iterator[Any]:
         iterator = self.__ask("iter", self.__number)
+        if type(iterator) is not Remote:
+            raise ProgramFault("the program's iterator is none")
         while found := iterator.__ask("next", iterator.__number):
-            yield found[0]
+            yield _require(found, list)[0]
 
     def __len__(self) -> int:
         return operator.index(self.__ask("len", self.__number))
 
     def __str__(self) -> str:
-        return _require_text(self.__ask("str", self.__number))
+        return str(_require(self.__ask("str", self.__number), str))
 
     def __repr__(self) -> str:
         return "<object of the program>"
@@ -137,46 +142,64 @@ class _Peer:
         self._is_program = is_program
         self._objects: list[Any] = []
         self._exceptions: dict[str, type[Exception]] = {}
+        self._num_asked = 0
         self._failed: AssertionError | None = None
         """Of a test's function that the program called: the program may swallow it, the test may not."""
         self._one_at_a_time = threading.RLock()
 
     def ask(self, what: str, number: int, *arguments: Any, **keywords: Any) -> Any:
         """The result of an operation on an object of the other process. Raises its exception, or ProgramFault."""
-        packed = [self._pack_value(each) for each in arguments], {k: self._pack_value(v) for k, v in keywords.items()}
         given = (*arguments, *keywords.values())
-        marked = any(map(_is_marked, given))
+        message = {
+            "do": what,
+            "on": number,
+            "arguments": [self._pack_value(each) for each in arguments],
+            "keywords": {name: self._pack_value(each) for name, each in keywords.items()},
+            "in_place": any(map(_is_marked, given)),
+        }
         with self._one_at_a_time:
-            self._send_message(
-                {"do": what, "on": number, "arguments": packed[0], "keywords": packed[1], "in_place": marked}
-            )
-            while "do" in (reply := self._receive_message()):
-                self._answer_message(reply)
+            reply = self._ask_message(message)
         if self._failed is not None:
             raise self._failed
         if "value" not in reply:
             raise self._make_exception(reply)
-        if isinstance(reply.get("arguments"), list):
+        if "arguments" in reply:
             for argument, changed in zip(given, reply["arguments"], strict=False):
                 if reply["value"] is None or _is_marked(argument):
                     _take_over(argument, self._unpack_value(changed))
         return self._unpack_value(reply["value"])
+
+    def _ask_message(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """The reply to a message, after what is asked meanwhile. Raises ProgramFault for anything else."""
+        self._num_asked += 1
+        number = self._num_asked
+        self._send_message(number, message)
+        while True:
+            answered, reply = self._receive_message()
+            if "do" in reply:
+                self._answer_message(answered, reply)
+                continue
+            if answered != number or not any(_fits(reply, keys) for keys in _REPLIES):
+                raise ProgramFault("the program answers with something else")
+            return reply
 
     def serve(self, scope: Mapping[str, Any], failed: str | None) -> None:
         """Reports what a program has defined, or why it failed, and answers until the test has ended."""
         names = {name: value for name, value in scope.items() if not name.startswith("__")}
         self._objects.append(sys.modules[scope["__name__"]])
         self._send_message(
-            {"failed": failed, "names": {name: self._pack_offered(value) for name, value in names.items()}}
+            0, {"failed": failed, "names": {name: self._pack_offered(value) for name, value in names.items()}}
         )
-        while (message := self._receive_or_end()) is not None:
-            self._answer_message(message)
+        while (received := self._receive_or_end()) is not None:
+            self._answer_message(*received)
 
     def meet(self) -> dict[str, Any]:
         """The names that a test finds: those of its program but built-in ones and modules, and `program` itself."""
-        message = self._receive_message()
-        if message["failed"] is not None:
+        _, message = self._receive_message()
+        if message.get("failed") is not None:
             raise ProgramFault(f"the program fails: {message['failed']}")
+        if not _fits(message, {"failed": object, "names": dict}):
+            raise ProgramFault("the program answers with something else")
         kept = message["names"].keys() - dir(builtins) - sys.stdlib_module_names
         found = {name: self._unpack_offered(name, message["names"][name]) for name in sorted(kept)}
         sys.modules["program"] = found["program"] = Remote(self.ask, 0)  # type: ignore[assignment]
@@ -195,7 +218,9 @@ class _Peer:
             return self._exceptions[name]
         return self._unpack_value(packed)
 
-    def _answer_message(self, message: Mapping[str, Any]) -> None:
+    def _answer_message(self, number: int, message: Mapping[str, Any]) -> None:
+        if not _fits(message, _REQUEST) or not 0 <= message["on"] < len(self._objects):
+            raise ProgramFault("the program asks for something else")
         try:
             target = self._objects[message["on"]]
             if not self._is_program and message["do"] != "call":
@@ -204,7 +229,7 @@ class _Peer:
             keywords = {name: self._unpack_value(each) for name, each in message["keywords"].items()}
             value = _OPERATIONS[message["do"]](target, *arguments, **keywords)
             reply = {"value": self._pack_value(value)}
-            if self._is_program and message["do"] == "call" and (value is None or message.get("in_place")):
+            if self._is_program and message["do"] == "call" and (value is None or message["in_place"]):
                 reply["arguments"] = [self._pack_value(each) for each in (*arguments, *keywords.values())]
         except ProgramFault:
             raise
@@ -212,7 +237,7 @@ class _Peer:
             if isinstance(error, AssertionError) and not self._is_program:
                 self._failed = error
             reply = {"raised": _ancestor_names(type(error)), "arguments": _plain_arguments(error)}
-        self._send_message(reply)
+        self._send_message(number, reply)
 
     def _make_exception(self, reply: Mapping[str, Any]) -> BaseException:
         names, arguments = reply.get("raised"), reply.get("arguments")
@@ -258,35 +283,43 @@ class _Peer:
         return {"object": len(self._objects) - 1}
 
     def _unpack_value(self, packed: Any) -> Any:
+        """The value. Raises ProgramFault for what is none, so that no `except` of a test takes it for an error."""
+        try:
+            return self._unpack_part(packed)
+        except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as fault:
+            raise ProgramFault("the program answers with something else") from fault
+
+    def _unpack_part(self, packed: Any) -> Any:
         if isinstance(packed, list):
-            return [self._unpack_value(each) for each in packed]
+            return [self._unpack_part(each) for each in packed]
         if not isinstance(packed, dict):
             return packed
         ((kind, content),) = packed.items()
         if kind == "object":
-            return Remote(self.ask, operator.index(content))
+            return Remote(self.ask, _require(content, int))
         if kind == "yours":
-            return self._objects[content]
-        return _KINDS[kind](self._unpack_value(content))
+            return self._objects[_require(content, int)]
+        expected, make = _KINDS[kind]
+        return make(self._unpack_part(_require(content, expected)))
 
-    def _send_message(self, message: Mapping[str, Any]) -> None:
+    def _send_message(self, number: int, message: Mapping[str, Any]) -> None:
         try:
-            write_all(DESCRIPTOR, pack(dict(message)))
+            write_all(DESCRIPTOR, pack(number, message))
         except OSError as gone:
             raise ProgramFault("the program has ended") from gone
 
-    def _receive_message(self) -> dict[str, Any]:
-        message = self._receive_or_end()
-        if message is None:
+    def _receive_message(self) -> tuple[int, dict[str, Any]]:
+        received = self._receive_or_end()
+        if received is None:
             raise ProgramFault("the program has ended")
-        return message
+        return received
 
-    def _receive_or_end(self) -> dict[str, Any] | None:
+    def _receive_or_end(self) -> tuple[int, dict[str, Any]] | None:
         try:
-            frame = read_frame(lambda size: os.read(DESCRIPTOR, size), _MAX_BYTES)
+            frame = read_frame(lambda size: os.read(DESCRIPTOR, size), _BOUNDS)
+            return None if frame is None else (frame.number, frame.read())
         except (OSError, BadFrame) as fault:
             raise ProgramFault(f"the program answers with something else: {fault}") from fault
-        return None if frame is None else frame.head
 
 
 def _take_over(argument: Any, changed: Any) -> None:
@@ -335,7 +368,13 @@ def _plain_arguments(error: BaseException) -> list[Any]:
     return list(error.args)
 
 
-def _require_text(value: Any) -> str:
-    if type(value) is not str:
-        raise TypeError("the program's text is no text")
+def _require(value: Any, kind: type) -> Any:
+    if type(value) is not kind:
+        raise ProgramFault(f"the program answers with a {type(value).__name__} where a {kind.__name__} is due")
     return value
+
+
+def _fits(message: Mapping[str, Any], keys: Mapping[str, type]) -> bool:
+    return message.keys() == keys.keys() and all(
+        kind is object or type(message[name]) is kind for name, kind in keys.items()
+    )
