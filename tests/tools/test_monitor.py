@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -73,6 +77,53 @@ def test_what_blocks_the_loop_outside_of_tools_is_not_blamed_on_one(declare: Any
 
     blocked, lag_s = asyncio.run(story())
     assert (blocked, lag_s > 0.3) == (0, True)
+
+
+@pytest.fixture
+def busy_processor() -> Iterator[None]:
+    """One processor for this process, which two others never leave."""
+    if not hasattr(os, "sched_setaffinity"):
+        pytest.skip("this system does not bind a process to a processor")
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    try:
+        yield
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
+        os.sched_setaffinity(0, allowed)
+
+
+CPU_S = {"type": "object", "properties": {"cpu_s": {"type": "number"}}, "required": ["cpu_s"]}
+
+
+def computed(declare: Any, *cpu_s: float) -> tuple[int, float]:
+    """How often a tool was blamed that computes for so long in each of its calls, all at once, and the longest lag."""
+
+    async def story() -> tuple[int, float]:
+        async with Executor([declare("compute", CPU_S, limits={"timeout_s": 300})]) as executor:
+            calls = [executor.invoke(ToolCall("compute", {"cpu_s": one}), trajectory_id="t") for one in cpu_s]
+            assert {result.outcome for result in await asyncio.gather(*calls)} == {Outcome.OK}
+            await asyncio.sleep(0.1)
+            return executor.counters["loop_blocked"], max(executor.monitor.lags_s)
+
+    return asyncio.run(story())
+
+
+def test_a_tool_is_not_blamed_for_time_in_which_the_machine_ran_others(declare: Any, busy_processor: None) -> None:
+    blocked, lag_s = computed(declare, 0.3)
+    assert (blocked, lag_s > 0.5) == (0, True)
+
+
+def test_a_tool_that_computes_for_long_is_named_on_a_busy_machine_too(declare: Any, busy_processor: None) -> None:
+    assert computed(declare, 1.0)[0] == 1
+
+
+def test_a_tool_is_not_blamed_for_many_short_steps_in_a_row(declare: Any) -> None:
+    blocked, lag_s = computed(declare, *[0.005] * 200)
+    assert (blocked, lag_s > 0.5) == (0, True)
 
 
 def test_a_busy_thread_is_not_a_blocked_loop(declare: Any) -> None:

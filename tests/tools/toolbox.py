@@ -364,3 +364,15 @@ class StatusFault(Exception):
 
 async def fail_with(how: str, status: int) -> str:
     raise StatusFault(how, status)
+
+
+async def compute(cpu_s: float) -> str:
+    """Uses the processor for so long, however long that takes."""
+    _use_processor(cpu_s)
+    return "computed"
+
+
+def _use_processor(cpu_s: float) -> None:
+    started = time.thread_time()
+    while time.thread_time() - started < cpu_s:
+        pass
