@@ -6,7 +6,8 @@ trajectory unscorable (`Outcome.is_infrastructure`).
 | phase    | what is known                                        | outcome                               |
 |----------|------------------------------------------------------|---------------------------------------|
 | not sent | no connection, or refused before it was carried out  | unreachable                           |
-| sent     | late, and may be repeated                            | timeout                               |
+| sent     | the other side answers nothing, not even a ping      | service_error                         |
+| sent     | late, and may be repeated or was cancelled           | timeout                               |
 | sent     | broke off, and may be repeated                       | unreachable                           |
 | sent     | late or broke off otherwise                          | unknown                               |
 | answered | a status that is no success                          | `outcome_of_status`                   |
@@ -63,6 +64,10 @@ class CallFacts:
     is_late: bool = False
     is_repeatable: bool = False
     """Whether sending it twice does no more than sending it once."""
+    is_cancelled: bool = False
+    """Whether the other side was notified that its answer is not waited for."""
+    is_hung: bool = False
+    """Whether the other side answers nothing at all, so that the reason is not in this request."""
     is_oversized: bool = False
     """Whether the answer is too large to read."""
     is_rpc: bool = False
@@ -78,9 +83,11 @@ def outcome_of(facts: CallFacts, *, tool_errors: Collection[int] = ()) -> Outcom
     if facts.phase is Phase.NOT_SENT:
         return Outcome.UNREACHABLE
     if facts.phase is Phase.SENT:
-        if not facts.is_repeatable:
-            return Outcome.UNKNOWN
-        return Outcome.TIMEOUT if facts.is_late else Outcome.UNREACHABLE
+        if facts.is_hung:
+            return Outcome.SERVICE_ERROR
+        if facts.is_late and (facts.is_repeatable or facts.is_cancelled):
+            return Outcome.TIMEOUT
+        return Outcome.UNREACHABLE if facts.is_repeatable else Outcome.UNKNOWN
     if facts.status is not None and not 200 <= facts.status < 300:
         by_status = outcome_of_status(facts.status, has_pause=facts.pause_s is not None, tool_errors=tool_errors)
         if by_status is not Outcome.TOOL_ERROR or not facts.is_rpc or facts.status in _TOO_LARGE:

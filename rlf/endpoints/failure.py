@@ -6,6 +6,8 @@ Which outcome a status means is decided in `rlf.endpoints.attribution`.
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final
 
 from rlf.core.text import clean
@@ -74,3 +76,17 @@ def request_failure(failure: EndpointFailure, spec: EndpointSpec) -> EndpointFai
 def unusable(what: str) -> EndpointFailure:
     """The failure of an answer that arrived and cannot be used."""
     return EndpointFailure(Outcome.SERVICE_ERROR, f"the endpoint answered with {what}", status=200)
+
+
+def retry_after_s(header: str | None) -> float | None:
+    """The pause that a `Retry-After` header asks for, in seconds or as a date; None where it says nothing sensible."""
+    if header is None:
+        return None
+    if header.strip().isascii() and header.strip().isdigit():
+        return float(header)
+    try:
+        then = parsedate_to_datetime(header)
+        then = then if then.tzinfo else then.replace(tzinfo=UTC)
+        return max((then - datetime.now(UTC)).total_seconds(), 0.0)
+    except (ValueError, TypeError, OverflowError):
+        return None

@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from functools import lru_cache, partial
 from math import inf
 from time import monotonic
@@ -25,7 +23,7 @@ from rlf.core.timers import Timers
 from rlf.endpoints.attribution import CallFacts, Phase, outcome_of
 from rlf.endpoints.coding import ACCEPTED, BodyFault, Unpacker, is_known_coding
 from rlf.endpoints.connections import make_connector, open_session
-from rlf.endpoints.failure import EndpointFailure
+from rlf.endpoints.failure import EndpointFailure, retry_after_s
 from rlf.endpoints.guard import Blocked, Guard, GuardedResolver
 from rlf.endpoints.spec import Redirects
 from rlf.types import Outcome
@@ -335,17 +333,3 @@ def _read_refusal(response: aiohttp.ClientResponse, body: bytes, tool_errors: Co
     pause_s = retry_after_s(response.headers.get("Retry-After"))
     outcome = outcome_of(CallFacts(Phase.ANSWERED, response.status, pause_s=pause_s), tool_errors=tool_errors)
     return EndpointFailure(outcome, text, retry_after_s=pause_s, status=response.status, body=body)
-
-
-def retry_after_s(header: str | None) -> float | None:
-    """The pause that a `Retry-After` header asks for, in seconds or as a date; None where it says nothing sensible."""
-    if header is None:
-        return None
-    if header.strip().isascii() and header.strip().isdigit():
-        return float(header)
-    try:
-        then = parsedate_to_datetime(header)
-        then = then if then.tzinfo else then.replace(tzinfo=UTC)
-        return max((then - datetime.now(UTC)).total_seconds(), 0.0)
-    except (ValueError, TypeError, OverflowError):
-        return None

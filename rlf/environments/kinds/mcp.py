@@ -166,7 +166,7 @@ class _Maker:
         from rlf.tools.mcp.connection import Connection
 
         self.spec = spec
-        self._shared = [Connection(spec.server) for _ in range(spec.server.sessions)] if spec.key else []
+        self._shared = [Connection(spec.server, renews=False) for _ in range(spec.server.sessions)] if spec.key else []
         self._own = set[Connection]()
         """Connections of single worlds, also of those whose start was cancelled; until they are closed."""
         self._num_made = 0
@@ -183,7 +183,7 @@ class _Maker:
             server = self.spec.server
             if self.spec.takes_folder:
                 server = self.spec.in_folder(Path(stack.enter_context(TemporaryDirectory(prefix="rlf-world-"))))
-            connection = Connection(server)
+            connection = Connection(server, renews=False)
             self._own.add(connection)
             stack.push_async_callback(self._close, connection)
             return _McpWorld(self.spec, connection, await connection.session(), stack.pop_all())
@@ -243,18 +243,15 @@ class _McpWorld(World):
         return output
 
     async def _call_tool(self, tool: str, arguments: Mapping[str, Any]) -> ToolOutput:
-        from mcp import MCPError
         from mcp_types import InputRequiredResult
 
         from rlf.tools.mcp.content import output_of_call
-        from rlf.tools.mcp.runtime import failure_of
+        from rlf.tools.mcp.runtime import attributed
 
         if await self._connection.session() is not self._session:
             raise ToolFailure(Outcome.UNREACHABLE, "the session ended, and the world's state with it")
-        try:
+        with attributed(self._connection):
             result = await self._session.call_tool(tool, {**arguments, **self._key}, allow_input_required=True)
-        except MCPError as error:
-            raise failure_of(error, self._connection, self._session) from error
         self._connection.succeeded()
         if isinstance(result, InputRequiredResult):
             raise ToolFailure(Outcome.TOOL_ERROR, "the server asks a person for input, but no person is there")

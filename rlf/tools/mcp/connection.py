@@ -7,9 +7,11 @@ task. After a failed start the next one waits, twice as long each time; a call m
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from time import monotonic
 from typing import Final
 
@@ -17,14 +19,17 @@ import anyio
 from mcp import ClientSession, MCPError
 from mcp_types import CONNECTION_CLOSED, Notification, ToolListChangedNotification
 
+from rlf.core.errors import RlfError
 from rlf.core.text import describe
 from rlf.endpoints.attribution import KEY_REFUSED
 from rlf.endpoints.credentials import describe_credentials
 from rlf.tools.failure import ToolFailure, shorten
-from rlf.tools.mcp.http import http_streams
+from rlf.tools.mcp.http import Streams, http_streams
 from rlf.tools.mcp.offer import Listing
+from rlf.tools.mcp.pulse import HUNG_S, Pulse
 from rlf.tools.mcp.reading import read_listing
-from rlf.tools.mcp.server import McpServer
+from rlf.tools.mcp.server import McpServer, Transport
+from rlf.tools.mcp.sse import sse_streams
 from rlf.tools.mcp.stdio import stdio_streams
 from rlf.tools.mcp.words import SERVER_NAME, TRAJECTORY_ENDED
 from rlf.types import Outcome
@@ -43,14 +48,25 @@ _CLOSING_S: Final = 3.0
 class Connection:
     """One session. `session()` gives it, live as far as can be known."""
 
-    def __init__(self, server: McpServer) -> None:
+    def __init__(self, server: McpServer, *, renews: bool = True) -> None:
+        """`renews`: whether a session that a url's server has forgotten is opened again, without what it kept."""
         self.server = server
+        self._renews = renews
         self.listing = Listing(())
         """The tools that the server last listed."""
         self.why_it_ended = ""
         """How the last session ended, in words; empty while one lives."""
         self.refusal = 0
         """Status with which the host of a url last refused a request; 0: none did."""
+        self.pulse = Pulse()
+        """Of the live session."""
+        self.is_hung = False
+        """Whether the last session ended because its server answered nothing."""
+        self.num_starts = 0
+        self._pings: dict[ClientSession, asyncio.Task[None]] = {}
+        """Pings under way."""
+        self._doubted: asyncio.Task[None] | None = None
+        """Waits for any answer of a server that was late with a call."""
         self._owners: set[asyncio.Task[None]] = set()
         """The owner of the live session, and those that are still closing theirs."""
         self._live: asyncio.Future[ClientSession] | None = None
@@ -67,12 +83,15 @@ class Connection:
         Raises:
             ToolFailure: UNREACHABLE, with the reason.
         """
+        if self._doubted is not None:
+            await asyncio.wait((self._doubted,))
         if self._live is None:
             await self._wait_for_start()
         if self._live is None:
             self._live = asyncio.get_running_loop().create_future()
             self._live.add_done_callback(_ignore_error)
-            self._ended = asyncio.Event()
+            self._ended, self.pulse = asyncio.Event(), Pulse()
+            self.num_starts += 1
             owner = asyncio.create_task(self._own_session(self._live, self._ended))
             self._owners.add(owner)
             owner.add_done_callback(self._owners.discard)
@@ -92,13 +111,37 @@ class Connection:
         self._num_failures = 0
         self._num_answered += 1
 
-    def lost(self, session: ClientSession, why: str) -> None:
-        """The session is of no more use; the next call starts another."""
-        if self._live is not None and _is_open(self._live) and self._live.result() is session:
-            self._mark_ended(self._ended, why)
+    def ping(self, session: ClientSession) -> None:
+        """Asks a server that is slow with a call whether it lives."""
+        if session not in self._pings and self._is_live(session):
+            task = self._pings[session] = asyncio.create_task(_ping(session))
+            task.add_done_callback(lambda _: self._pings.pop(session))
+
+    def doubt(self, session: ClientSession) -> None:
+        """A call was late: unless the server answers anything soon, a ping at least, its session is given up.
+
+        No call is sent meanwhile, since it would be late too.
+        """
+        if self._doubted is None and self._is_live(session):
+            self.ping(session)
+            self._doubted = asyncio.create_task(self._await_answer(session, self.pulse))
+
+    async def _await_answer(self, session: ClientSession, pulse: Pulse) -> None:
+        try:
+            if not await pulse.is_heard_within(HUNG_S) and self._is_live(session):
+                logger.warning("MCP server %s answers nothing, not even a ping; it is started again", self.server.shown)
+                self._mark_ended(self._ended, f"answered nothing for {HUNG_S:g} s, not even a ping")
+                self.is_hung = True
+        finally:
+            self._doubted = None
+
+    def _is_live(self, session: ClientSession) -> bool:
+        return self._live is not None and _is_open(self._live) and self._live.result() is session
 
     async def close(self) -> None:
         """Ends the session and its process; bounded in time."""
+        for task in (*self._pings.values(), *((self._doubted,) if self._doubted is not None else ())):
+            task.cancel()
         self._mark_ended(self._ended, "closed")
         for _ in range(2):  # of their own accord, else cancelled
             if self._owners:
@@ -122,7 +165,7 @@ class Connection:
 
     async def _own_session(self, live: asyncio.Future[ClientSession], ended: asyncio.Event) -> None:
         """Opens the session, holds it until it ended, closes it."""
-        self.why_it_ended, self._num_answered, started = "", 0, monotonic()
+        self.why_it_ended, self.is_hung, self._num_answered, started = "", False, 0, monotonic()
         self._num_failures += 1
         logger.info("MCP server %s begins", self.server.shown)
         pause_s = FIRST_PAUSE_S * 2.0 ** (self._num_failures - 2) if self._num_failures > 1 else 0.0
@@ -146,9 +189,11 @@ class Connection:
     async def _hold_session(
         self, live: asyncio.Future[ClientSession], ended: asyncio.Event, fail: Callable[[BaseException], None]
     ) -> None:
+        changes = asyncio.Event()
+
         async def on_message(message: object) -> None:
-            if isinstance(message, ToolListChangedNotification) and not ended.is_set():
-                self.listing = await read_listing(session)
+            if isinstance(message, ToolListChangedNotification):
+                changes.set()
 
         def on_end(why: str) -> None:
             self._mark_ended(ended, why)
@@ -156,7 +201,7 @@ class Connection:
         def on_refusal(status: int) -> None:
             self.refusal = status
 
-        streams = stdio_streams(self.server, on_end) if self.server.command else http_streams(self.server, on_refusal)
+        streams = self._open_streams(on_end, on_refusal)
         with anyio.fail_after(self.server.start_timeout_s) as scope:
             async with streams as (read, write), ClientSession(read, write, message_handler=on_message) as session:
                 try:
@@ -172,7 +217,34 @@ class Connection:
                 scope.deadline = math.inf
                 live.set_result(session)
                 logger.info("MCP server %s: %d tools", self.server.shown, len(self.listing.tool_names))
-                await ended.wait()
+                listing = asyncio.create_task(self._follow_changes(session, changes))
+                try:
+                    await ended.wait()
+                finally:
+                    listing.cancel()
+
+    def _open_streams(
+        self, on_end: Callable[[str], None], on_refusal: Callable[[int], None]
+    ) -> AbstractAsyncContextManager[Streams]:
+        server, pulse = self.server, self.pulse
+        match server.transport:
+            case Transport.STDIO:
+                return stdio_streams(server, on_end, pulse)
+            case Transport.SSE:
+                return sse_streams(server, pulse, on_refusal=on_refusal, on_end=on_end)
+            case Transport.HTTP:
+                return http_streams(server, pulse, on_refusal=on_refusal, on_end=on_end, renews=self._renews)
+
+    async def _follow_changes(self, session: ClientSession, changes: asyncio.Event) -> None:
+        """Reads the list again when the server has changed it, one reading after the other."""
+        while True:
+            await changes.wait()
+            changes.clear()
+            try:
+                self.listing = await read_listing(session)
+            except (MCPError, RlfError, ValueError, RuntimeError) as fault:
+                why = _in_words(fault, self.server)
+                logger.warning("MCP server %s: its changed list of tools cannot be read: %s", self.server.shown, why)
 
     def _unreachable_failure(self, why: str) -> ToolFailure:
         credentials = describe_credentials(self.server.headers) if self.refusal in KEY_REFUSED else ""
@@ -200,6 +272,12 @@ def _in_words(fault: BaseException, server: McpServer) -> str:
         where = f"no program {server.command!r} on PATH" if server.cwd is None else describe(fault)
         return f"{where}; install it, or write its path"
     return describe(fault)
+
+
+async def _ping(session: ClientSession) -> None:
+    """The transport notes the answer, an error too."""
+    with contextlib.suppress(MCPError):
+        await session.send_ping()
 
 
 def _is_open(live: asyncio.Future[ClientSession]) -> bool:

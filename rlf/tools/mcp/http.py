@@ -1,105 +1,310 @@
-"""An MCP server behind a url: streamable HTTP, or the older server-sent events, with a bound on every answer."""
+"""An MCP server behind a url, over streamable HTTP.
+
+In place of the SDK's own transport because calls must not harm each other: each request has its own task, which ends
+with it, and whatever goes wrong with one is the failure of that one. A session that the server has forgotten is opened
+again once, under a lock, and what the server refused for that reason is sent again.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+import math
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
+import anyio
 import httpx2
-from mcp.client.sse import sse_client
-from mcp.client.streamable_http import streamable_http_client
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import ClientMessageMetadata, SessionMessage
+from mcp_types import (
+    METHOD_NOT_FOUND,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from rlf.tools.mcp.server import McpServer, Transport
-from rlf.tools.mcp.unheard import HeardEvents
-from rlf.tools.mcp.words import MAX_MESSAGE_BYTES, too_large
+from rlf.endpoints.attribution import CallFacts, Phase
+from rlf.tools.mcp.messages import ANSWER, HEARD, Oversized, Waiting
+from rlf.tools.mcp.pulse import Pulse
+from rlf.tools.mcp.server import McpServer
+from rlf.tools.mcp.web import EVENTS, MAX_REPLIES, Refused, body_of, events_of, make_client, open_answer, pass_on
+from rlf.tools.mcp.words import MAX_MESSAGE_BYTES
 
-_CONNECT_S: Final = 10.0
-_EVENT_STREAM = "text/event-stream"
+Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+_SESSION: Final = "mcp-session-id"
+_VERSION: Final = "mcp-protocol-version"
+_ACCEPT: Final = {"Accept": f"application/json, {EVENTS}", "Content-Type": "application/json"}
+_FORGOTTEN: Final = frozenset({-32000, -32001})
+"""Codes by which servers say with 400 what the protocol has 404 for: that they know no such session."""
+_SOON_S: Final = 2.0
+"""Time for what nobody waits for: notifications, and the end of a session."""
+_RESUME_S: Final = 1.0
+_LEAST_PAUSE_S: Final = 0.05
+_NUM_RESUMES: Final = 3
+"""Attempts in a row, without any event, to continue a stream that broke off."""
+_MAX_LISTEN_PAUSE_S: Final = 30.0
+
+
+class _Forgotten(Exception):
+    """The server knows no such session, and has carried nothing out."""
 
 
 @contextlib.asynccontextmanager
-async def http_streams(server: McpServer, on_refusal: Callable[[int], None]) -> AsyncIterator[tuple[Any, Any]]:
-    """Reaches the server; its transport ends with an exception when a request cannot be sent.
+async def http_streams(
+    server: McpServer, pulse: Pulse, *, on_refusal: Callable[[int], None], on_end: Callable[[str], None], renews: bool
+) -> AsyncIterator[Streams]:
+    """Reaches the server.
 
     Args:
-        on_refusal: takes each status of 4xx and 5xx, which the SDK does not report.
+        pulse: notes the server's answers.
+        on_refusal: takes each status of 4xx and 5xx.
+        on_end: called with the reason when the server has forgotten the session and `renews` is false.
+        renews: whether a session that the server has forgotten is opened again, without what the server kept in it.
     """
     assert server.url is not None, "a command has no url"
-    if server.transport is Transport.SSE:
-        async with sse_client(
-            server.url, httpx_client_factory=lambda *_, **__: _make_client(server, on_refusal)
-        ) as streams:
-            yield streams
-        return
-    async with (
-        _make_client(server, on_refusal) as client,
-        streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
-    ):
-        yield streams
+    inbound, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](math.inf)
+    write_stream, outbound = anyio.create_memory_object_stream[SessionMessage](math.inf)
+    async with make_client(server) as client:
+        talk = _Talk(client, server.url, inbound, pulse, on_refusal, on_end if not renews else None)
+        pump = asyncio.create_task(talk.pump(outbound))
+        try:
+            yield read_stream, write_stream
+        finally:
+            pump.cancel()
+            with anyio.CancelScope(shield=True):
+                await talk.close()
+            for stream in (inbound, read_stream, write_stream, outbound):
+                stream.close()
 
 
-def _make_client(server: McpServer, on_refusal: Callable[[int], None]) -> httpx2.AsyncClient:
-    """No bound on connections and reading: the executor bounds how many calls run, and how long."""
-    return httpx2.AsyncClient(
-        headers={**server.headers, "Accept-Encoding": "identity"},
-        timeout=httpx2.Timeout(None, connect=_CONNECT_S),
-        transport=_Bounded(httpx2.AsyncHTTPTransport(limits=httpx2.Limits(max_connections=None)), on_refusal),
-    )
-
-
-class _Bounded(httpx2.AsyncBaseTransport):
-    """A transport that stops reading an answer over the bound, and refuses a compressed one, whose size is unknown."""
-
-    def __init__(self, inner: httpx2.AsyncHTTPTransport, on_refusal: Callable[[int], None]) -> None:
-        self._inner = inner
-        self._on_refusal = on_refusal
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        response = await self._inner.handle_async_request(request)
-        if response.status_code >= 400:
-            self._on_refusal(response.status_code)
-        if response.headers.get("content-encoding", "identity") != "identity":
-            await response.aclose()
-            raise httpx2.DecodingError("the server compresses although it was asked not to", request=request)
-        assert isinstance(response.stream, httpx2.AsyncByteStream), "an answer without an asynchronous stream"
-        is_events = response.headers.get("content-type", "").startswith(_EVENT_STREAM)
-        response.stream = _Stream(response.stream, _pass_heard if is_events else _pass_bounded)
-        return response
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-
-class _Stream(httpx2.AsyncByteStream):
-    """An answer's bytes after a filter."""
+class _Talk:
+    """One session: its requests under way, and what names it to the server."""
 
     def __init__(
-        self, inner: httpx2.AsyncByteStream, passed: Callable[[AsyncIterable[bytes]], AsyncIterator[bytes]]
+        self,
+        client: httpx2.AsyncClient,
+        url: str,
+        inbound: MemoryObjectSendStream[SessionMessage | Exception],
+        pulse: Pulse,
+        on_refusal: Callable[[int], None],
+        on_end: Callable[[str], None] | None,
     ) -> None:
-        self._inner, self._passed = inner, passed
+        self._client, self._url, self._inbound, self._pulse = client, url, inbound, pulse
+        self._on_refusal, self._on_end = on_refusal, on_end
+        self._session_id: str | None = None
+        self._version: str | None = None
+        self._opening: JSONRPCRequest | None = None
+        """The request that opened the session, which opens the next one too."""
+        self._num_opened = 0
+        self._renewing = asyncio.Lock()
+        self._is_refusal_its_own = False
+        """Whether a new session changed nothing about a refusal with 400: it is about something else."""
+        self._requests: dict[int | str, asyncio.Task[None]] = {}
+        self._others = set[asyncio.Task[None]]()
+        self._listener: asyncio.Task[None] | None = None
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._passed(self._inner)
+    async def pump(self, outbound: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        """Sends what the session has to say, without waiting for answers."""
+        async for item in outbound:
+            message, metadata = item.message, item.metadata
+            headers = dict(metadata.headers or {}) if isinstance(metadata, ClientMessageMetadata) else {}
+            self._version = None if _is_opening(message) else headers.get(_VERSION, self._version)
+            if isinstance(message, JSONRPCRequest):
+                task = asyncio.create_task(self._ask(message, headers))
+                self._requests[message.id] = task
+                task.add_done_callback(partial(self._forget_request, message.id))
+            elif isinstance(message, JSONRPCNotification) and message.method == "notifications/initialized":
+                await self._say(message, headers)  # comes before what is asked next
+                self._listen()
+            elif self._is_worth_sending(message):
+                self._start(self._say(message, headers))
 
-    async def aclose(self) -> None:
-        await self._inner.aclose()
+    async def close(self) -> None:
+        """Ends every request, and the session on the server."""
+        tasks = [*self._requests.values(), *self._others, *([self._listener] if self._listener else [])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_SOON_S)
+        if self._session_id is not None:
+            with contextlib.suppress(TimeoutError, Refused):
+                async with (
+                    asyncio.timeout(_SOON_S),
+                    open_answer(self._client, "DELETE", self._url, self._headers({})),
+                ):
+                    pass
+
+    def _is_worth_sending(self, message: JSONRPCMessage) -> bool:
+        """A cancellation ends the request here, too; since 2026 that is all it does."""
+        if isinstance(message, JSONRPCResponse | JSONRPCError):
+            return len(self._others) < MAX_REPLIES
+        if isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
+            request = self._requests.get((message.params or {}).get("requestId", ""))
+            if request is not None:
+                request.cancel()
+            return self._version not in MODERN_PROTOCOL_VERSIONS
+        return True
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._others.add(task)
+        task.add_done_callback(self._others.discard)
+
+    def _forget_request(self, number: int | str, task: asyncio.Task[None]) -> None:
+        if self._requests.get(number) is task:
+            del self._requests[number]
+
+    def _headers(self, more: dict[str, str]) -> dict[str, str]:
+        own = {_SESSION: self._session_id, _VERSION: self._version}
+        return {**_ACCEPT, **{name: value for name, value in own.items() if value is not None}, **more}
+
+    async def _ask(self, message: JSONRPCRequest, headers: dict[str, str]) -> None:
+        """Sends a request and passes on its answer, or what stands in for it."""
+        waiting = Waiting(self._pulse.hear)
+        waiting.note_sent(message)
+        try:
+            num_opened = self._num_opened
+            try:
+                await self._exchange(message, headers, waiting)
+            except _Forgotten:
+                await self._renew(num_opened)
+                await self._exchange(message, headers, waiting, is_again=True)
+        except Refused as refused:
+            await self._pass(waiting.fail(refused.text, refused.facts))
+        except _Forgotten:
+            text = "the server forgets a session that it has just opened"
+            await self._pass(waiting.fail(text, replace(ANSWER, status=404)))
+
+    async def _exchange(
+        self, message: JSONRPCRequest, headers: dict[str, str], waiting: Waiting, *, is_again: bool = False
+    ) -> None:
+        """Raises Refused, and _Forgotten."""
+        had_session = self._session_id is not None
+        body = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+        try:
+            async with open_answer(self._client, "POST", self._url, self._headers(headers), body) as response:
+                if _is_opening(message):
+                    self._session_id, self._opening = response.headers.get(_SESSION), message
+                    self._num_opened += 1
+                await self._read_answer(response, waiting)
+        except Refused as refused:
+            status, code = refused.facts.status, refused.facts.code
+            if status is not None and status >= 400:
+                self._on_refusal(status)
+            is_by_400 = status == 400 and code in _FORGOTTEN and not self._is_refusal_its_own
+            if had_session and ((status == 404 and code != METHOD_NOT_FOUND) or is_by_400) and not _is_opening(message):
+                self._is_refusal_its_own = is_by_400 and is_again
+                if not self._is_refusal_its_own:
+                    raise _Forgotten from refused
+            raise
+        if waiting:
+            raise Refused("the server's answer holds no answer to the request", ANSWER)
+
+    async def _read_answer(self, response: httpx2.Response, waiting: Waiting) -> None:
+        facts = replace(ANSWER, status=response.status_code)
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind == EVENTS:
+            await self._read_events(response, waiting, facts)
+            return
+        if kind != "application/json" or response.status_code == 202:
+            what = f"content type {kind!r:.60}" if kind else "no content"
+            raise Refused(f"the server answered with HTTP {response.status_code} and {what}", facts)
+        body = await body_of(response, MAX_MESSAGE_BYTES)
+        messages = waiting.read(body, facts)
+        if messages is None or (isinstance(body, Oversized) and not messages):
+            facts = replace(facts, is_oversized=isinstance(body, Oversized))
+            raise Refused("the server's answer cannot be read: it is no valid JSON-RPC", facts)
+        await self._pass(messages)
+
+    async def _read_events(self, response: httpx2.Response, waiting: Waiting, facts: CallFacts) -> None:
+        """Passes on what comes until the request is answered; a stream that breaks off is continued."""
+        last, pause_s, num_failed = None, _RESUME_S, 0
+        async with contextlib.AsyncExitStack() as stack:
+            while True:
+                with contextlib.suppress(Refused):
+                    async for event in events_of(response):
+                        last, pause_s = event.id or last, event.retry_s if event.retry_s is not None else pause_s
+                        num_failed = 0
+                        if event.data:
+                            await self._pass(waiting.read(event.data, facts) or [])
+                        if not waiting:
+                            return
+                while True:
+                    if not last or num_failed >= _NUM_RESUMES:
+                        raise Refused("the server's stream ended without the answer", CallFacts(Phase.SENT))
+                    await asyncio.sleep(max(pause_s, _LEAST_PAUSE_S))
+                    num_failed += 1
+                    headers = self._headers({"Accept": EVENTS, "Last-Event-ID": last})
+                    with contextlib.suppress(Refused):
+                        answer = open_answer(self._client, "GET", self._url, headers)
+                        response = await stack.enter_async_context(answer)
+                        break
+
+    async def _renew(self, num_opened: int) -> None:
+        """Opens a session in place of one that the server has forgotten, unless that was done. Raises Refused."""
+        if self._on_end is not None:
+            self._on_end("forgot the session")
+            raise Refused("the server forgot the session, as after a restart", CallFacts(Phase.NOT_SENT))
+        async with self._renewing:
+            if self._num_opened != num_opened:
+                return
+            assert self._opening is not None, "a session that was never opened"
+            version, self._version, self._session_id = self._version, None, None
+            waiting = Waiting(self._pulse.hear)
+            waiting.note_sent(self._opening)
+            try:
+                await self._exchange(self._opening, {}, waiting)  # nobody waits for what it passes on
+                if waiting.last_error is not None:
+                    raise Refused(waiting.last_error, ANSWER)
+            except Refused as refused:
+                text = f"the server forgot the session and opens no other: {refused.text}"
+                raise Refused(text, CallFacts(Phase.NOT_SENT, pause_s=refused.facts.pause_s)) from refused
+            finally:
+                self._version = version
+            await self._say(JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized"), {})
+            self._listen()
+            # A server that was started again may have other tools.
+            await self._pass([SessionMessage(JSONRPCNotification(jsonrpc="2.0", method=HEARD))])
+
+    async def _say(self, message: JSONRPCMessage, headers: dict[str, str]) -> None:
+        """Sends what has no answer."""
+        body = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+        with contextlib.suppress(TimeoutError, Refused):
+            async with asyncio.timeout(_SOON_S):
+                async with open_answer(self._client, "POST", self._url, self._headers(headers), body) as response:
+                    await body_of(response, MAX_MESSAGE_BYTES)
+
+    def _listen(self) -> None:
+        if self._listener is not None:
+            self._listener.cancel()
+        self._listener = asyncio.create_task(self._hear_all()) if self._session_id is not None else None
+
+    async def _hear_all(self) -> None:
+        """Passes on what the server says of its own accord, as long as it has a stream for that."""
+        last, pause_s, waiting = None, _RESUME_S, Waiting(self._pulse.hear)
+        while True:
+            more = {"Accept": EVENTS, **({"Last-Event-ID": last} if last else {})}
+            try:
+                async with open_answer(self._client, "GET", self._url, self._headers(more)) as response:
+                    async for event in events_of(response):
+                        last, pause_s = event.id or last, event.retry_s if event.retry_s is not None else _RESUME_S
+                        if event.data:
+                            await self._pass(waiting.read(event.data) or [])
+            except Refused as refused:
+                if refused.facts.phase is Phase.ANSWERED:  # most often 405: there is no such stream
+                    return
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s + 0.1, _MAX_LISTEN_PAUSE_S)
+
+    async def _pass(self, messages: list[SessionMessage]) -> None:
+        await pass_on(self._inbound, messages)
 
 
-async def _pass_heard(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """Events, on which the SDK has a bound of its own."""
-    events = HeardEvents()
-    async for chunk in chunks:
-        if heard := events.feed(chunk):
-            yield heard
-    if rest := events.end():
-        yield rest
-
-
-async def _pass_bounded(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    size_bytes = 0
-    async for chunk in chunks:
-        size_bytes += len(chunk)
-        if size_bytes > MAX_MESSAGE_BYTES:
-            raise httpx2.StreamError(too_large())  # what the SDK turns into an error of this one request
-        yield chunk
+def _is_opening(message: JSONRPCMessage) -> bool:
+    return isinstance(message, JSONRPCRequest) and message.method == "initialize"

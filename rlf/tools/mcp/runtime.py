@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from time import monotonic
 from typing import Any, cast
 
 from mcp import ClientSession, MCPError
-from mcp_types import (
-    CONNECTION_CLOSED,
-    INTERNAL_ERROR,
-    METHOD_NOT_FOUND,
-    PARSE_ERROR,
-    CallToolResult,
-    InputRequiredResult,
-    RequestParamsMeta,
-)
-from pydantic import ValidationError
+from mcp_types import CallToolResult, InputRequiredResult, RequestParamsMeta
 
+from rlf.core.timers import Timers
+from rlf.endpoints.attribution import CallFacts, Phase, outcome_of
 from rlf.tools.failure import ToolFailure, shorten
 from rlf.tools.kind import CallContext, ToolRuntime
 from rlf.tools.mcp.connection import Connection
 from rlf.tools.mcp.content import expand, output_of_call, output_of_resource
 from rlf.tools.mcp.pool import Pool
 from rlf.tools.mcp.server import McpServer
-from rlf.tools.mcp.words import OUTCOME, TOO_LARGE, TRAJECTORY, too_large
+from rlf.tools.mcp.words import OUTCOME, TRAJECTORY
+from rlf.tools.remote import inner_deadline_s
 from rlf.types import Outcome, ToolOutput
 
 _PASSED_ON = frozenset(Outcome) - {Outcome.OK, Outcome.TOOL_ERROR, Outcome.CANCELLED}
-_CLOSED = "Connection closed"
-_SESSION_GONE = "Session terminated"
-_HTTP_ERROR = "Server returned an error response"
-_BROKEN_EVENT = "SSE stream failed"
-_NO_MESSAGE = "Unexpected content type"
-"""Words of the SDK for what it has no code of its own for."""
 
 
 class McpRuntime(ToolRuntime):
@@ -45,6 +36,7 @@ class McpRuntime(ToolRuntime):
         """Takes the name of a tool or the URI of a resource, and the digest that the tool keeps; None: any."""
         self._server, self._pool, self._tool, self._resource, self._digest = server, pool, tool, resource, digest
         self.isolation = "process" if server.command else "remote"
+        self._timers = Timers()
 
     async def make_ready(self, trajectory_id: str) -> None:
         """Has the trajectory's session open: a server's start is not the call's time, and fails by its own bound."""
@@ -53,16 +45,21 @@ class McpRuntime(ToolRuntime):
     async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
         """Runs one call; a cancelled one is cancelled on the server too."""
         connection = self._pool.connection_for(context.trajectory_id)
-        session = await connection.session()
+        session, pulse = await connection.session(), connection.pulse
         self._refuse_changed(connection)
+        sent_at, limit_s = monotonic(), inner_deadline_s(context)
+        doubt = asyncio.get_running_loop().call_later(limit_s / 2, connection.ping, session)
         try:
-            output = await self._ask_server(session, arguments, context)
-        except MCPError as error:
-            raise failure_of(error, connection, session) from error
-        except ValidationError as fault:  # how the SDK says that a result breaks the protocol
-            raise ToolFailure(Outcome.SERVICE_ERROR, shorten(f"the server's result is not valid: {fault}")) from fault
-        except RuntimeError as fault:  # how it says that a result breaks the server's own schema
-            raise ToolFailure(Outcome.OUTPUT_REJECTED, shorten(f"the server's result is not valid: {fault}")) from fault
+            with attributed(connection), self._timers.within(limit_s):
+                output = await self._ask_server(session, arguments, context)
+        except TimeoutError as fault:
+            connection.doubt(session)
+            facts = pulse.judge_late(sent_at)
+            text = f"the server gave no result within {context.deadline_s:.3g} s"
+            text += ", and answers nothing else" if facts.is_hung else ""
+            raise ToolFailure(outcome_of(facts), text) from fault
+        finally:
+            doubt.cancel()
         connection.succeeded()
         return output
 
@@ -101,23 +98,24 @@ def _as_it_ended(result: CallToolResult, output: ToolOutput) -> ToolOutput:
     return output if not output.is_error else replace(output, text=output.text.removeprefix("error: "))
 
 
-def failure_of(error: MCPError, connection: Connection, session: ClientSession) -> ToolFailure:
-    """The SDK's error as an outcome: the tool's own failure, or that of the connection to it."""
-    message = error.message
-    if error.code == TOO_LARGE or too_large() in message or message.startswith(_BROKEN_EVENT):
-        return ToolFailure(Outcome.OUTPUT_REJECTED, shorten(message))
-    if error.code in (PARSE_ERROR, METHOD_NOT_FOUND) or message.startswith(_NO_MESSAGE):
-        return ToolFailure(Outcome.SERVICE_ERROR, shorten(message))
-    if message == _SESSION_GONE:
-        connection.lost(session, "forgot the session")
-        return ToolFailure(Outcome.UNREACHABLE, "the server forgot the session, as after a restart")
-    if error.code == CONNECTION_CLOSED:
-        if message == _CLOSED:
-            connection.lost(session, "ended")
-        why = connection.why_it_ended or f"broke off ({message})"
-        return ToolFailure(Outcome.UNKNOWN, shorten(f"the server {why}, during the call"))
-    if error.code == INTERNAL_ERROR and message == _HTTP_ERROR:
-        return ToolFailure(
-            Outcome.SERVICE_ERROR, f"the server's host answered with HTTP {connection.refusal or 'error'}"
-        )
-    return ToolFailure(Outcome.TOOL_ERROR, message)
+@contextmanager
+def attributed(connection: Connection) -> Iterator[None]:
+    """Turns what the SDK raises for a request into a ToolFailure."""
+    try:
+        yield
+    except MCPError as error:
+        raise _failure_of(error, connection) from error
+    except (ValueError, RecursionError) as fault:  # how it says that a result breaks the protocol
+        raise ToolFailure(Outcome.SERVICE_ERROR, shorten(f"the server's result is not valid: {fault}")) from fault
+    except RuntimeError as fault:  # how it says that a result breaks the server's own schema
+        raise ToolFailure(Outcome.OUTPUT_REJECTED, shorten(f"the server's result is not valid: {fault}")) from fault
+
+
+def _failure_of(error: MCPError, connection: Connection) -> ToolFailure:
+    """An error by the facts that the transport has put into it; the SDK's own, without any: the session has ended."""
+    facts = error.error.data
+    if isinstance(facts, CallFacts):
+        return ToolFailure(outcome_of(facts), shorten(error.message), facts.pause_s)
+    ended = CallFacts(Phase.SENT, is_hung=connection.is_hung)
+    why = connection.why_it_ended or "ended"
+    return ToolFailure(outcome_of(ended), shorten(f"the server {why}, during the call"))

@@ -1,34 +1,39 @@
 """An MCP server as a child process: lines of JSON-RPC on its stdin and stdout.
 
 In place of the SDK's own transport because a server may be broken: one line has a bound, what is no message is
-skipped, stderr is drained and its end kept for the fault, and no process of its group outlives the session.
+skipped, what is no readable answer ends its call, stderr is drained and its end kept for the fault, and no process of
+its group outlives the session.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import logging
+import math
 import os
-import re
 import shutil
 import signal
+import struct
 import sys
-from asyncio.subprocess import PIPE, Process
+import termios
+from asyncio.subprocess import PIPE, Process, SubprocessStreamProtocol
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
-from mcp_types import ErrorData, JSONRPCError, jsonrpc_message_adapter
+from mcp_types import JSONRPCError, JSONRPCResponse
 
 from rlf.core.redact import Redactor
+from rlf.tools.mcp.messages import Oversized, Waiting
+from rlf.tools.mcp.pulse import Pulse
 from rlf.tools.mcp.server import McpServer
-from rlf.tools.mcp.unheard import is_unheard
-from rlf.tools.mcp.words import MAX_MESSAGE_BYTES, TOO_LARGE, too_large
+from rlf.tools.mcp.words import MAX_MESSAGE_BYTES
 
 logger = logging.getLogger(__name__)
 
@@ -39,10 +44,10 @@ _EDGE_BYTES: Final = 200
 _BUFFERED_MESSAGES: Final = 64
 _LINES_A_TURN: Final = 50
 """Lines that are read before everything else on the event loop has its turn."""
+_MAX_UNSENT: Final = 1_000
+"""Messages for a server that reads none; beyond it, what it asks itself is not answered."""
 _GRACE_S: Final = 0.5
 """Time to end after stdin closed, and again after SIGTERM."""
-# Read from the bytes, so that a message that is too long can still be answered as the failure of its call.
-_ID = re.compile(rb'"id"\s*:\s*(\d+)')
 
 Inbound = MemoryObjectSendStream[SessionMessage | Exception]
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
@@ -65,19 +70,32 @@ class Tail:
         return lines[-1].strip() if lines else ""
 
 
-@contextlib.asynccontextmanager
-async def stdio_streams(server: McpServer, on_end: Callable[[str], None]) -> AsyncIterator[Streams]:
-    """Starts the server and ends it, with every process of its group.
+class _Protocol(SubprocessStreamProtocol):
+    """Knows when the process has ended: asyncio's `wait` goes on until every child of it has closed its pipes, too."""
 
-    Args:
-        on_end: called with the reason when the server has closed its stdout.
+    def __init__(self, limit: int, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(limit, loop)
+        self.exited = asyncio.Event()
 
-    Raises:
-        OSError: it cannot be started.
-    """
-    assert server.command is not None, "a url has no process"
-    with anyio.CancelScope(shield=True):  # cut off in the middle, asyncio would end the process but not its children
-        process = await asyncio.create_subprocess_exec(
+    def process_exited(self) -> None:
+        super().process_exited()
+        self.exited.set()
+
+
+class _Child:
+    """The server's process."""
+
+    def __init__(self, process: Process, transport: asyncio.SubprocessTransport, exited: asyncio.Event) -> None:
+        self.process, self.transport, self.exited = process, transport, exited
+        self.tail = Tail()
+
+    @classmethod
+    async def start(cls, server: McpServer) -> _Child:
+        """Raises OSError."""
+        assert server.command is not None, "a url has no process"
+        loop = asyncio.get_running_loop()
+        transport, protocol = await loop.subprocess_exec(
+            lambda: _Protocol(_CHUNK_BYTES, loop),
             _find_program(server.command),
             *server.args,
             stdin=PIPE,
@@ -87,28 +105,81 @@ async def stdio_streams(server: McpServer, on_end: Callable[[str], None]) -> Asy
             cwd=server.cwd,
             start_new_session=True,
         )
+        return cls(Process(transport, protocol, loop), transport, protocol.exited)
+
+    async def end_output(self) -> None:
+        """Ends the reading of its output once it has ended, also where a child of it holds the pipes."""
+        await self.exited.wait()
+        await asyncio.sleep(_GRACE_S / 5)  # what is in the pipes is read
+        for number in (1, 2):
+            pipe = self.transport.get_pipe_transport(number)
+            if pipe is not None:
+                pipe.close()
+
+    def has_unread(self) -> bool:
+        """Whether it has left unread some of what it was sent: asyncio writes to a socket, which counts."""
+        pipe = self.transport.get_pipe_transport(0)
+        if not isinstance(pipe, asyncio.WriteTransport) or pipe.is_closing():
+            return False
+        try:
+            found = fcntl.ioctl(pipe.get_extra_info("pipe").fileno(), termios.TIOCOUTQ, b"\0" * 4)
+        except OSError:  # a system that does not count
+            found = b"\0" * 4
+        return pipe.get_write_buffer_size() > 0 or struct.unpack("i", found)[0] > 0
+
+    def how_it_ended(self) -> str:
+        code = self.process.returncode
+        how = (
+            "closed its output"
+            if code is None
+            else f"ended with exit code {code}"
+            if code >= 0
+            else f"was killed by signal {-code}"
+        )
+        return f"{how}: {self.tail.last_line}" if self.tail.last_line else how
+
+
+@contextlib.asynccontextmanager
+async def stdio_streams(server: McpServer, on_end: Callable[[str], None], pulse: Pulse) -> AsyncIterator[Streams]:
+    """Starts the server and ends it, with every process of its group.
+
+    Args:
+        on_end: called with the reason when the server has ended or closed its stdout.
+        pulse: notes the server's answers.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    with anyio.CancelScope(shield=True):  # cut off in the middle, asyncio would end the process but not its children
+        child = await _Child.start(server)
+    pulse.is_unread = child.has_unread
     inbound, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](_BUFFERED_MESSAGES)
-    write_stream, outbound = anyio.create_memory_object_stream[SessionMessage](_BUFFERED_MESSAGES)
-    tail = Tail()
-    errors = asyncio.create_task(_drain_stderr(process, tail))
-    tasks = [errors, asyncio.create_task(_pump_stdin(process, outbound))]
-    tasks.append(asyncio.create_task(_pump_stdout(process, inbound, errors, tail, on_end, server.redactor)))
+    # Without a bound, so that nothing waits for a server that does not read, the end of a call least of all.
+    write_stream, outbound = anyio.create_memory_object_stream[SessionMessage](math.inf)
+    waiting = Waiting(pulse.hear)
+    errors = asyncio.create_task(_drain_stderr(child))
+    tasks = [
+        errors,
+        asyncio.create_task(_pump_stdin(child, outbound, waiting)),
+        asyncio.create_task(child.end_output()),
+    ]
+    tasks.append(asyncio.create_task(_pump_stdout(child, inbound, errors, waiting, on_end, server.redactor)))
     try:
         yield read_stream, write_stream
     finally:
         try:
             with anyio.CancelScope(shield=True):
-                await _stop_process(process)
+                await _stop_process(child)
         finally:
             try:
                 with anyio.CancelScope(shield=True):
-                    await _kill_group(process)  # also when the wait itself is cancelled
+                    await _kill_group(child)  # also when the wait itself is cancelled
             finally:
                 for task in tasks:
                     task.cancel()
                 for stream in (inbound, read_stream, write_stream, outbound):
                     stream.close()
-                _close_transport(process)
+                _close_transport(child)
 
 
 def _find_program(command: str) -> str:
@@ -121,24 +192,22 @@ def _find_program(command: str) -> str:
 
 
 async def _pump_stdout(
-    process: Process,
+    child: _Child,
     inbound: Inbound,
     errors: asyncio.Task[None],
-    tail: Tail,
+    waiting: Waiting,
     on_end: Callable[[str], None],
     redactor: Redactor,
 ) -> None:
     """Passes on messages until stdout ends; once nobody listens, keeps reading so that the server can end."""
-    assert process.stdout is not None, "started without a pipe"
+    assert child.process.stdout is not None, "started without a pipe"
     lines, num_skipped = Lines(MAX_MESSAGE_BYTES), 0
-    while chunk := await process.stdout.read(_CHUNK_BYTES):
+    while chunk := await child.process.stdout.read(_CHUNK_BYTES):
         for number, line in enumerate(lines.feed(chunk), 1):
             if number % _LINES_A_TURN == 0:  # a chunk holds 60,000 of `{}`, a second's work in which no deadline fires
                 await asyncio.sleep(0)
-            if isinstance(line, bytes) and is_unheard(line):
-                continue
-            message = _parse_message(line)
-            if message is None:
+            messages = waiting.read(line)
+            if messages is None:
                 num_skipped += 1
                 level = logging.WARNING if num_skipped == 1 else logging.DEBUG
                 if logger.isEnabledFor(level):
@@ -146,47 +215,52 @@ async def _pump_stdout(
                     logger.log(level, "MCP server: not a message: %.80r", redactor.text(start))
                 continue
             with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
-                await inbound.send(message)
+                for message in messages:
+                    await inbound.send(message)
     await asyncio.wait((errors,), timeout=_GRACE_S / 5)  # the reason is on stderr
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(process.wait(), _GRACE_S / 5)
-    on_end(_how_it_ended(process, tail))
+        await asyncio.wait_for(child.exited.wait(), _GRACE_S / 5)
+    on_end(child.how_it_ended())
     inbound.close()
 
 
-async def _pump_stdin(process: Process, outbound: MemoryObjectReceiveStream[SessionMessage]) -> None:
-    assert process.stdin is not None, "started without a pipe"
+async def _pump_stdin(child: _Child, outbound: MemoryObjectReceiveStream[SessionMessage], waiting: Waiting) -> None:
+    stdin = child.process.stdin
+    assert stdin is not None, "started without a pipe"
     with contextlib.suppress(OSError):  # the server is gone: its stdout ends too, which is reported
         async for item in outbound:
-            process.stdin.write(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
-            await process.stdin.drain()
+            is_reply = isinstance(item.message, JSONRPCResponse | JSONRPCError)
+            if is_reply and outbound.statistics().current_buffer_used > _MAX_UNSENT:
+                continue
+            waiting.note_sent(item.message)
+            stdin.write(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+            await stdin.drain()
 
 
-async def _drain_stderr(process: Process, tail: Tail) -> None:
-    assert process.stderr is not None, "started without a pipe"
-    while chunk := await process.stderr.read(_CHUNK_BYTES):
-        tail.add(chunk)
+async def _drain_stderr(child: _Child) -> None:
+    assert child.process.stderr is not None, "started without a pipe"
+    while chunk := await child.process.stderr.read(_CHUNK_BYTES):
+        child.tail.add(chunk)
 
 
-async def _stop_process(process: Process) -> None:
+async def _stop_process(child: _Child) -> None:
     """Closes stdin, then asks the group to end, then makes it; every wait has a bound."""
-    assert process.stdin is not None, "started without a pipe"
-    process.stdin.close()
+    assert child.process.stdin is not None, "started without a pipe"
+    child.process.stdin.close()
     for number in (None, signal.SIGTERM, signal.SIGKILL):
         if number is not None:
-            _signal_group(process, number)
+            _signal_group(child.process, number)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), _GRACE_S)
+            await asyncio.wait_for(child.exited.wait(), _GRACE_S)
             return
-    logger.warning("MCP server: process %d is still running after SIGKILL", process.pid)
+    logger.warning("MCP server: process %d is still running after SIGKILL", child.process.pid)
 
 
-async def _kill_group(process: Process) -> None:
+async def _kill_group(child: _Child) -> None:
     """Ends what is left of the group, and waits for the server's end, which nobody asks for once the loop is closed."""
-    _signal_group(process, signal.SIGKILL)
-    if process.returncode is None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), _GRACE_S)
+    _signal_group(child.process, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(child.exited.wait(), _GRACE_S)
 
 
 def _signal_group(process: Process, number: int) -> None:
@@ -195,31 +269,10 @@ def _signal_group(process: Process, number: int) -> None:
         os.killpg(process.pid, number)
 
 
-def _close_transport(process: Process) -> None:
+def _close_transport(child: _Child) -> None:
     """asyncio holds the pipes until a grandchild that inherited them ends, unless its transport is closed."""
-    transport = process._transport  # type: ignore[attr-defined]  # asyncio has no public way to it
     with contextlib.suppress(PermissionError):
-        transport.close()
-
-
-def _how_it_ended(process: Process, tail: Tail) -> str:
-    code = process.returncode
-    how = (
-        "closed its output"
-        if code is None
-        else f"ended with exit code {code}"
-        if code >= 0
-        else f"was killed by signal {-code}"
-    )
-    return f"{how}: {tail.last_line}" if tail.last_line else how
-
-
-class Oversized(NamedTuple):
-    """A line over the bound, as far as it is kept."""
-
-    head: bytes
-    tail: bytes
-    size_bytes: int
+        child.transport.close()
 
 
 class Lines:
@@ -252,17 +305,3 @@ class Lines:
         line, size_bytes, head = bytes(self._rest), self._size_bytes, self._head
         self._rest, self._size_bytes, self._head = bytearray(), 0, b""
         return line if size_bytes <= self._max_bytes else Oversized(head, line, size_bytes)
-
-
-def _parse_message(line: bytes | Oversized) -> SessionMessage | None:
-    """The message on a line; for a line over the bound the error that answers its request, where its id is found."""
-    if isinstance(line, bytes):
-        try:
-            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
-        except ValueError:
-            return None
-    ids = _ID.findall(line.tail.rpartition(b"}")[0][-40:]) or _ID.findall(line.head[:80])
-    if not ids:
-        return None
-    error = ErrorData(code=TOO_LARGE, message=too_large(line.size_bytes))
-    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=int(ids[-1]), error=error))

@@ -15,8 +15,8 @@ TRAJECTORY_ENDED = "notifications/rlf/trajectory_ended"
 """Method that names the trajectory whose state the server may drop; params: `trajectory`."""
 MAX_MESSAGE_BYTES = 16_000_000
 """Size of one message on the wire; a larger one is refused unread."""
-TOO_LARGE = -31_999
-"""JSON-RPC error code, rlf's own, that stands in for a message over the bound."""
+NO_ANSWER = -31_999
+"""JSON-RPC error code, rlf's own, of an error that stands in for an answer; its data says what is known of it."""
 
 
 def too_large(size_bytes: int | None = None) -> str:

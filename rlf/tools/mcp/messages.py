@@ -1,0 +1,207 @@
+"""Messages of a server, from bytes that came over any transport: what cannot be read ends its call, at once.
+
+Half characters and bytes that are no UTF-8 are repaired. An answer is held against the requests that wait for one: the
+SDK drops an answer that it cannot match and lets the call wait for its whole time. Every error is marked with what is
+known of it, so that nobody need read the SDK's words.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from mcp.shared.dispatcher import coerce_request_id
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    jsonrpc_message_adapter,
+)
+
+from rlf.core.text import clean_value
+from rlf.endpoints.attribution import CallFacts, Phase
+from rlf.tools.mcp.words import NO_ANSWER, too_large
+
+Id: TypeAlias = int | str
+ANSWER: Final = CallFacts(Phase.ANSWERED, is_rpc=True)
+"""An answer over a transport without statuses."""
+HEARD: Final = "notifications/tools/list_changed"
+"""The one notification that is used. The SDK takes so long for each that a flood of others would hold up answers."""
+_TO_NOTIFICATIONS: Final = frozenset({METHOD_NOT_FOUND, INVALID_REQUEST, INVALID_PARAMS})
+"""Codes of errors without an id by which servers, against the protocol, answer a notification."""
+_EDGE_BYTES: Final = 200
+# Read from the bytes of what is no JSON, or too long to be read: `\"id\"` within a text does not match.
+_ID: Final = re.compile(rb'"id"\s*:\s*(?:(\d+)|"(\d+)")')
+_METHOD: Final = re.compile(rb'"method"\s*:')
+_ENVELOPE: Final = b'"jsonrpc"'
+_UNREADABLE: Final = "the server's answer cannot be read: it is no valid JSON-RPC"
+
+
+class Oversized(NamedTuple):
+    """A message over the bound, as far as it is kept."""
+
+    head: bytes
+    tail: bytes
+    size_bytes: int
+
+
+class Waiting:
+    """The requests that wait for their answer in one stream of messages."""
+
+    def __init__(self, on_answer: Callable[[], None]) -> None:
+        """`on_answer` is called at each answer to a request, also to one that was given up."""
+        self._on_answer = on_answer
+        self._ids: dict[Id, None] = {}
+        self._last_id = 0
+        self.last_error: str | None = None
+        """Of an answer that was an error, in the server's words."""
+        self._is_change_known = False
+        """Whether the session was notified of a changed list, and has not asked for it yet."""
+        self._num_notified = 0
+        """Notifications that no error without an id was set against."""
+
+    def __bool__(self) -> bool:
+        return bool(self._ids)
+
+    def note_sent(self, message: JSONRPCMessage) -> None:
+        """A request waits from now on; one that is cancelled no longer."""
+        if isinstance(message, JSONRPCRequest):
+            self._ids[message.id] = None
+            self._is_change_known = self._is_change_known and message.method != "tools/list"
+            self._last_id = max(self._last_id, message.id) if isinstance(message.id, int) else self._last_id
+        elif isinstance(message, JSONRPCNotification):
+            self._num_notified += 1
+            if message.method == "notifications/cancelled":
+                self._ids.pop((message.params or {}).get("requestId", ""), None)
+
+    def read(self, raw: bytes | Oversized, facts: CallFacts = ANSWER) -> list[SessionMessage] | None:
+        """The messages that are passed on to the session; None where the bytes are no message.
+
+        Args:
+            facts: what is known of the answer that they came in.
+        """
+        if isinstance(raw, Oversized):
+            return self._fail_oversized(raw, facts)
+        if _METHOD.search(raw, 0, _EDGE_BYTES) and b'"id"' not in raw and HEARD.encode() not in raw:
+            return []  # nobody parses what a flood has thousands of
+        try:
+            messages = _parse_messages(raw)
+        except (ValueError, RecursionError):
+            return self._fail_unreadable(raw, facts)
+        return [passed for message in messages for passed in self._admit(message, facts)]
+
+    def fail(self, text: str, facts: CallFacts, ids: list[Id] | None = None) -> list[SessionMessage]:
+        """The failure of requests that wait: of those, or of all."""
+        failed = [number for number in (self._ids if ids is None else ids) if number in self._ids]
+        for number in failed:
+            del self._ids[number]
+        return [failure(number, text, facts) for number in failed]
+
+    def _admit(self, message: JSONRPCMessage, facts: CallFacts) -> Iterator[SessionMessage]:
+        if isinstance(message, JSONRPCNotification):
+            if message.method == HEARD and not self._is_change_known:
+                self._is_change_known = True
+                yield SessionMessage(message)
+            return
+        if isinstance(message, JSONRPCRequest):
+            yield SessionMessage(message)
+            return
+        number = None if message.id is None else coerce_request_id(message.id)
+        if number is not None and self._was_asked(number):
+            self._on_answer()
+        if number in self._ids:
+            del self._ids[number]
+            if isinstance(message, JSONRPCError):
+                self.last_error, message = message.error.message, _mark_error(message, facts)
+            yield SessionMessage(message)
+        elif number is not None and self._was_asked(number):
+            return  # given up before
+        elif isinstance(message, JSONRPCError):
+            if number is None and self._num_notified and message.error.code in _TO_NOTIFICATIONS:
+                self._num_notified -= 1
+                return
+            text = f"the server answered with an error of no request: {message.error.message}"
+            yield from self.fail(text, replace(facts, code=None))
+        else:
+            yield from self.fail("the server answered a request that nobody made", facts)
+
+    def _was_asked(self, number: Id) -> bool:
+        return number in self._ids or (isinstance(number, int) and 0 <= number <= self._last_id)
+
+    def _fail_oversized(self, line: Oversized, facts: CallFacts) -> list[SessionMessage] | None:
+        ids = _ids_in(line.tail.rpartition(b"}")[0][-40:]) or _ids_in(line.head[:80])
+        if not ids and _METHOD.search(line.head[:80]):
+            return []
+        return self._fail_one(ids, too_large(line.size_bytes), replace(facts, is_oversized=bool(ids)))
+
+    def _fail_unreadable(self, raw: bytes, facts: CallFacts) -> list[SessionMessage] | None:
+        """None for what is no answer: a line of a log, also one that quotes a message."""
+        head, tail = raw[:_EDGE_BYTES].lstrip(b"\xef\xbb\xbf \t\r"), raw[-_EDGE_BYTES:]
+        if not head.startswith((b"{", b"[")) or _METHOD.search(head):
+            return None
+        ids = _ids_in(head[:80]) or _ids_in(tail.rpartition(b"}")[0][-40:])
+        if _ENVELOPE in head or _ENVELOPE in tail:
+            return self._fail_one(ids, _UNREADABLE, facts)
+        is_answer = b'"result"' in raw or b'"error"' in raw  # which a line of a log may have, but not with this id
+        return self.fail(_UNREADABLE, facts, ids[-1:]) or None if is_answer else None
+
+    def _fail_one(self, ids: list[Id], text: str, facts: CallFacts) -> list[SessionMessage]:
+        """The failure of the request that was found, unless it was given up; of all that wait where none was."""
+        if ids and not any(number in self._ids for number in ids) and all(map(self._was_asked, ids)):
+            return []
+        found = [number for number in ids if number in self._ids]
+        return self.fail(text, facts, found[-1:] or None)
+
+
+def failure(number: Id, text: str, facts: CallFacts) -> SessionMessage:
+    """The error that stands in for the answer to a request."""
+    error = ErrorData(code=NO_ANSWER, message=text, data=facts)
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=error))
+
+
+def _mark_error(message: JSONRPCError, facts: CallFacts) -> JSONRPCError:
+    """The error with its facts in place of the server's data, of which one kind alone is read: by the SDK."""
+    error = message.error
+    if error.code == UNSUPPORTED_PROTOCOL_VERSION:
+        return message
+    marked = ErrorData(code=error.code, message=error.message, data=replace(facts, code=error.code))
+    return JSONRPCError(jsonrpc="2.0", id=message.id, error=marked)
+
+
+def _ids_in(piece: bytes) -> list[Id]:
+    return [int(plain or quoted) for plain, quoted in _ID.findall(piece)]
+
+
+def _parse_messages(raw: bytes) -> list[JSONRPCMessage]:
+    """The message, or those of a batch. Raises ValueError and RecursionError."""
+    try:
+        return [jsonrpc_message_adapter.validate_json(raw, by_name=False)]
+    except ValueError:
+        value = _parse_json(raw)
+    return [
+        jsonrpc_message_adapter.validate_python(one, by_name=False)
+        for one in (value if isinstance(value, list) else [value])
+    ]
+
+
+def _parse_json(raw: bytes) -> Any:
+    """What the SDK's reader refuses: half characters, control characters, deep nesting, words before the message."""
+    text = raw.decode("utf-8", "replace").removeprefix("\ufeff")
+    try:
+        return clean_value(json.loads(text, strict=False))
+    except ValueError:
+        start = text.find('{"jsonrpc"')
+        if start <= 0 or text.lstrip().startswith(("{", "[")):
+            raise
+        value, _ = json.JSONDecoder(strict=False).raw_decode(text, start)
+        return clean_value(value)
