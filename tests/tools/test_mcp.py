@@ -270,7 +270,7 @@ def test_a_program_that_is_not_there_is_reported() -> None:
 
 
 def test_an_address_where_nobody_listens_is_reported() -> None:
-    with pytest.raises(RlfError, match=r"http://127.0.0.1:9/mcp: ConnectError.*Check the address"):
+    with pytest.raises(RlfError, match=r"http://127.0.0.1:9/mcp: no connection: .*Check the address"):
         during([declare({"url": "http://127.0.0.1:9/mcp"})], _nothing)
 
 

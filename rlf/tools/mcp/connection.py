@@ -31,6 +31,7 @@ from rlf.tools.mcp.reading import read_listing
 from rlf.tools.mcp.server import McpServer, Transport
 from rlf.tools.mcp.sse import sse_streams
 from rlf.tools.mcp.stdio import stdio_streams
+from rlf.tools.mcp.web import Refused
 from rlf.tools.mcp.words import SERVER_NAME, TRAJECTORY_ENDED
 from rlf.types import Outcome
 
@@ -266,6 +267,8 @@ def _in_words(fault: BaseException, server: McpServer) -> str:
     """Why there is no session: the one exception within the groups that the SDK's tasks raise."""
     while isinstance(fault, BaseExceptionGroup):
         fault = fault.exceptions[0]
+    if isinstance(fault, MCPError | Refused):  # in the words of the server, or of the transport
+        return str(fault)
     if isinstance(fault, TimeoutError):
         return f"gave no list of tools within {server.start_timeout_s:g} s"
     if isinstance(fault, FileNotFoundError):
