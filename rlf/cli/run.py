@@ -26,7 +26,7 @@ from rlf.cli.envelope import print_result
 from rlf.cli.output import stdout_console
 from rlf.cli.sweep import watch_sweep
 from rlf.cli.view import EXIT_CODES, choose_view
-from rlf.core.errors import RlfError, SpecError
+from rlf.core.errors import RlfError, RunError, SpecError
 
 if TYPE_CHECKING:
     from rlf.api.running.drive import RunInfo, RunOutcome, View
@@ -102,9 +102,12 @@ def run_in_view(
     """Lets `work` run under the view that suits the output."""
     view = choose_view(stdout_console(), command, as_json=as_json)
 
+    begun: list[RunInfo] = []
+
     def open_view(info: RunInfo) -> EventSink:
         from rlf.types.events import Notice
 
+        begun.append(info)
         sink = view.open(info)
 
         def show(event: RunEvent) -> None:
@@ -115,6 +118,11 @@ def run_in_view(
 
     try:
         return work(runs_folder=runs_folder, view=open_view, command=["rlf", *sys.argv[1:]])
+    except RunError as error:
+        if type(error) is not RunError or not begun:  # the others say themselves how it continues
+            raise
+        command = f"rlf resume {begun[0].run_id}{runs_option(runs_folder)}"
+        raise RunError(f"{error}\nContinue it: {command}") from error
     finally:
         view.close()
 

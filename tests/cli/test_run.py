@@ -15,7 +15,7 @@ from rlf.cli.arguments import split_arguments
 from rlf.core import RlfError, RunError
 from rlf.types import RunStatus
 
-from .conftest import RUN
+from .conftest import RUN, run_info
 
 Rlf = Callable[..., Result]
 SPEC = Path(__file__).parents[2] / "specs" / "search.yaml"
@@ -176,3 +176,14 @@ def test_a_sweep_over_nothing_is_refused(rlf: Rlf) -> None:
         2,
         "got -m and no value with a comma; there is nothing to sweep over. Write e.g. -m seed=0,1,2.\n",
     )
+
+
+def test_a_run_that_fails_after_its_start_says_how_it_continues(rlf: Rlf, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, view: Callable[..., object], **_options: object) -> None:
+        view(run_info())
+        raise RunError("the process that samples died")
+
+    monkeypatch.setattr("rlf.api.running.start.run", fail)
+    result = rlf("run", "search.yaml")
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"the process that samples died\nContinue it: rlf resume {RUN}")

@@ -83,10 +83,12 @@ class OpenRlhf(OpenRlhfSettings):
         return find_looked_faults(loaded, {"train": train, "eval": evaluation})
 
     def try_out(self, loaded: LoadedSpec) -> tuple[list[Fault], list[Fault]]:
-        """Runs OpenRLHF's own parser over the job's options."""
+        """Runs OpenRLHF's own parser over the job's options: this environment's, or that of rehearsals."""
         from rlf.engines.openrlhf.compile.parser import check_options
+        from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
 
-        return check_options(loaded)
+        environment = rehearsal_environment()
+        return check_options(loaded, environment.python if environment.is_ready(vllm=False) else None)
 
     def report(
         self, spec: RunSpec, shape: ModelShape | None, folder: Path, *, gpu_bytes: int | None, num_eval_rows: int

@@ -22,6 +22,7 @@ from rlf.core.errors import RlfError, RunError
 from rlf.engines.engine import Inputs, Start
 from rlf.engines.openrlhf.compile.emit import ENTRY, write_job
 from rlf.engines.openrlhf.follow.ingest import Ingest
+from rlf.engines.openrlhf.follow.loading import Loading
 from rlf.engines.openrlhf.follow.log import LogReader, find_error
 from rlf.engines.openrlhf.follow.receive import receiving
 from rlf.engines.openrlhf.job.attempt import Attempt, new_attempt, read_attempt, write_attempt
@@ -42,8 +43,6 @@ from rlf.types.events import CheckpointSaved, EventSink, Notice
 logger = logging.getLogger(__name__)
 
 _POLL_S = 0.25
-_LOADED = "Episode [1/1]:"
-"""OpenRLHF's progress bar of the whole training, which begins when every model is up."""
 _KEPT_LINES = 2_000
 """Of the job's output, for the words of its error."""
 _LATE_S = 60.0
@@ -299,7 +298,7 @@ class OpenRlhfRun:
     async def _follow(self, process: asyncio.subprocess.Process, ingest: Ingest, log: Path) -> None:
         """Reports events until the job is over. Raises RunError when it failed."""
         lines: deque[str] = deque(maxlen=_KEPT_LINES)
-        loaded, patience = False, _Patience()
+        loading, patience = Loading(), _Patience()
         ended = asyncio.ensure_future(process.wait())
         while not ended.done():
             await asyncio.wait([ended], timeout=_POLL_S)
@@ -307,9 +306,11 @@ class OpenRlhfRun:
             await asyncio.to_thread(ingest.drop_recorded, self._flush)
             lines += new
             self.step = max(self.step, ingest.step)
-            if not loaded and any(_LOADED in line for line in new):
-                loaded = True
-                self._reach("models")
+            if not loading.is_over:
+                for words in loading.read(new):
+                    self._emit(Notice("info", words, {"stage": "loading"}))
+                if loading.is_over:
+                    self._reach("models")
             if patience.ends(ingest.awaits):
                 self._notify("warning", self._late(ingest.awaits))
         lines += ingest.poll(last=self._ingest is None)

@@ -36,8 +36,9 @@ SIZES = [
 FAKES = Path(__file__).parent / "fake_packages"
 
 
-def place(what: str = "") -> Place:
-    return Place(paths=(str(FAKES), str(ROOT)), variables={"FAKE_TRAINER": what}, num_gpus=8, name="nowhere")
+def place(what: str = "", raylet: str = "") -> Place:
+    variables = {"FAKE_TRAINER": what, "FAKE_RAYLET": raylet}
+    return Place(paths=(str(FAKES), str(ROOT)), variables=variables, num_gpus=8, name="nowhere")
 
 
 class Watch:
@@ -155,6 +156,18 @@ def test_a_job_that_the_disk_does_not_hold_is_refused_before_it_starts(tmp_path,
     with pytest.raises(RlfError, match=r"0\.001 GB are free, and the run still writes up to .* \(checkpoints: policy"):
         start(tmp_path)
     assert not list(tmp_path.glob("*/job"))
+
+
+def test_ray_has_longer_to_come_up_than_its_own_limit(tmp_path, left_nothing):
+    at = place(raylet="slow")
+    assert start(tmp_path, at=at, extra=["train.steps=1", "eval.every=1"]).status is RunStatus.FINISHED
+
+
+def test_a_process_of_ray_that_has_ended_is_named_with_its_last_line_and_not_waited_for(tmp_path, left_nothing):
+    began = time.monotonic()
+    with pytest.raises(RunError, match="last line: Ray's raylet ended with code 1 before it reported: no room in /dev"):
+        start(tmp_path, at=place(raylet="dead"))
+    assert time.monotonic() - began < 120
 
 
 def take_away_checkpoint(folder, step):

@@ -293,3 +293,22 @@ def test_a_job_whose_actor_died_says_which_and_what_to_look_for():
     assert "a tool or reward that runs inside it ended it. Write `isolation: process`" in find_error(lines)
     lines[2] = "\tclass_name: PolicyModelActor"
     assert find_error(lines) == "the process of PolicyModelActor died; most often the machine ran out of memory"
+
+
+def test_what_processes_print_that_lost_another_one_is_not_taken_for_the_cause():
+    died = ["ray.exceptions.ActorDiedError: The actor died.", "\tclass_name: RolloutRayActor", "\tpid: 4888"]
+    lost = [
+        "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:525] Connection closed by peer [127.0.0.1]:2713",
+        "(PolicyModelActor pid=7) torch.distributed.DistBackendError: NCCL communicator was aborted on rank 0",
+        "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace above.",
+    ]
+    for words in lost:
+        assert "the process that samples died" in find_error([*died, words])
+        assert find_error([words, "ValueError: no such row"]) == "ValueError: no such row"
+        assert find_error([words]) is not None, "where nothing else is there, it is said all the same"
+
+
+def test_an_engine_of_vllm_that_died_inside_its_actor_is_named():
+    lines = ["(RolloutRayActor pid=7) vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue."]
+    lines += ["RuntimeError: [gloo/transport/tcp/pair.cc:525] Connection closed by peer [127.0.0.1]:2713"]
+    assert "the process that samples died" in find_error(lines)

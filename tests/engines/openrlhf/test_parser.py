@@ -80,7 +80,7 @@ def test_the_list_of_options_is_that_of_the_installed_version():
 def test_the_parser_is_asked_once_for_the_same_options(load, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     asked, run = [], parser._run_parser
-    monkeypatch.setattr(parser, "_run_parser", lambda options: asked.append(options) or run(options))
+    monkeypatch.setattr(parser, "_run_parser", lambda options, python: asked.append(options) or run(options, python))
     options = argv(load().spec, JOB)
     other = [*options, "--eval.steps", "7"]
     assert parse_options(options) == parse_options(options) != parse_options(other)
@@ -203,6 +203,15 @@ def test_without_openrlhf_its_options_are_held_against_the_list(load, monkeypatc
     _, warnings = check_options(load())
     assert [warning.path for warning in warnings] == ["engine.kind"]
     assert warnings[0].message.startswith("OpenRLHF is not installed")
+
+
+@installed
+def test_where_openrlhf_is_in_the_environment_of_rehearsals_alone_its_own_parser_is_asked_there(load, monkeypatch):
+    monkeypatch.setattr(parser, "is_installed", lambda: False)
+    monkeypatch.setattr(parser, "installed_version", lambda: pytest.fail("there is none here"))
+    faults, warnings = check_options(load("+engine.extra_flags={actor.adam.eps: much}"), Path(sys.executable))
+    assert ["invalid float value: 'much'" in fault.message for fault in faults] == [True]
+    assert warnings == []
 
 
 CHECK = """

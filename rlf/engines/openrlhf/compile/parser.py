@@ -56,20 +56,27 @@ def installed_version() -> str:
     return importlib.metadata.version("openrlhf")
 
 
-def parse_options(options: Sequence[str]) -> Parsed:
-    """The installed parser's reading of options, where abbreviated ones are errors."""
-    folder = Path(str(importlib.metadata.distribution("openrlhf").locate_file("openrlhf")))
-    stamp = stamp_file(folder / "cli" / "train_ppo_ray.py")
+def parse_options(options: Sequence[str], python: Path | None = None) -> Parsed:
+    """OpenRLHF's own reading of options, where abbreviated ones are errors.
+
+    Args:
+        python: an interpreter with the OpenRLHF that rlf is made for; None: this one, which has one.
+    """
     asked = list(options)
-    key = ["openrlhf", installed_version(), stamp, asked]
-    values = _run_parser(asked) if stamp is None else remember(key, lambda: _run_parser(asked))
+    if python is None:
+        folder = Path(str(importlib.metadata.distribution("openrlhf").locate_file("openrlhf")))
+        version, stamp = installed_version(), stamp_file(folder / "cli" / "train_ppo_ray.py")
+    else:
+        version, stamp = VERSION, stamp_file(python)
+    key = ["openrlhf", version, stamp, asked]
+    values = _run_parser(asked, python) if stamp is None else remember(key, lambda: _run_parser(asked, python))
     takes = {flag.removeprefix("--"): words.removesuffix(" 1") for flag, words in values["options"].items()}
     return Parsed(values["error"], tuple(values["said"]), values["arguments"] or {}, takes)
 
 
-def _run_parser(options: list[str]) -> dict[str, Any]:
+def _run_parser(options: list[str], python: Path | None) -> dict[str, Any]:
     """In a process of its own, since the parser's modules are replaced there."""
-    command = [sys.executable, "-P", str(_SCRIPT)]
+    command = [sys.executable if python is None else str(python), "-P", str(_SCRIPT)]
     done = subprocess.run(
         command, input=json.dumps(options), capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
     )
@@ -98,19 +105,24 @@ def find_flag_faults(loaded: LoadedSpec) -> Iterator[Fault]:
             yield loaded.fault(path, f"--{flag} would have no effect: {why}.")
 
 
-def check_options(loaded: LoadedSpec) -> tuple[list[Fault], list[Fault]]:
-    """Faults and warnings of the whole list of options of a spec that has no other fault."""
+def check_options(loaded: LoadedSpec, python: Path | None = None) -> tuple[list[Fault], list[Fault]]:
+    """Faults and warnings of the whole list of options of a spec that has no other fault.
+
+    Args:
+        python: an interpreter with the OpenRLHF that rlf is made for, asked where this one has none.
+    """
     engine = openrlhf_settings(loaded.spec)
     warnings: list[Fault] = []
-    if not is_installed():
+    is_here = is_installed()
+    if not is_here and python is None:
         message = f"OpenRLHF is not installed: its options were checked only against rlf's list for {VERSION}. "
         complaint = find_python_complaint()
         fix = f"Run `pip install --no-deps openrlhf=={VERSION}` to have its own parser check them."
         if complaint is not None:
             fix = f"{complaint}. Use an older Python to have its own parser check them, and to run the job."
         return [], [loaded.fault(("engine", "kind"), message + fix)]
-    parsed = parse_options(argv(loaded.spec, Job(Path("/job"), Path("/job"))))
-    if installed_version() != VERSION:
+    parsed = parse_options(argv(loaded.spec, Job(Path("/job"), Path("/job"))), None if is_here else python)
+    if is_here and installed_version() != VERSION:
         message = f"OpenRLHF {installed_version()} is installed; rlf is made for {VERSION}. Install that."
         warnings.append(loaded.fault(("engine", "kind"), message))
     stated = [loaded.fault(("engine", "kind"), f"OpenRLHF says: {line}") for line in parsed.said]

@@ -22,8 +22,16 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _ERROR = re.compile(r"^(?:\([^)]*\) )?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit)): ?(.*)$")
 _DIED = re.compile(r"^(?:\([^)]*\) )?\s*class_name: (\w+)$")
 _SAMPLER = "RolloutRayActor"
+_ENGINE = "EngineDeadError"
+"""vLLM's own word for the process that it starts within that actor."""
 _OURS = ("rlf.core.errors.RunError", "rlf.core.errors.RlfError", "rlf.core.errors.SpecError")
 _WRAPPERS = ("RayTaskError", "RayActorError", "ActorDiedError", "WorkerCrashedError")
+# What processes print that lost another one: gloo, NCCL, torch's store, vLLM of its engine. It names no cause.
+_LOST = re.compile(
+    r"gloo|nccl|TCPStore|Dist(Backend|Network|Store)Error|EngineDead|Broken ?Pipe|"
+    r"connection (was |is )?(closed|reset|refused|lost)|ConnectionReset|socket",
+    re.IGNORECASE,
+)
 
 METRICS: Mapping[str, str] = {
     "policy_loss": "loss/policy",
@@ -99,12 +107,17 @@ def find_error(lines: Iterable[str]) -> str | None:
     if own:
         return own[-1]
     failures = [f"{name}: {words}" for name, words in found if not name.endswith(_WRAPPERS)]
-    return failures[-1] if failures else _find_death(lines)
+    causes = [words for words in failures if not _LOST.search(words)]
+    last = failures[-1] if failures else None
+    return causes[-1] if causes else _find_death(lines) or last
 
 
 def _find_death(lines: Iterable[str]) -> str | None:
     """Words about the actor whose process ended, which leaves no error of its own; None where Ray reports none."""
+    lines = list(lines)
     died = [match[1] for line in lines if (match := _DIED.match(line))]
+    if not died and any(_ENGINE in line for line in lines):
+        died = [_SAMPLER]
     if not died:
         return None
     if died[0] != _SAMPLER:

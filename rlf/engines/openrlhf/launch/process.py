@@ -19,10 +19,14 @@ from pathlib import Path
 from rlf.core import supervise
 from rlf.core.errors import RunError
 from rlf.engines.openrlhf.job.place import Place
+from rlf.engines.openrlhf.launch import ray_head
 
 logger = logging.getLogger(__name__)
 
 _RAY_START_S = 300.0
+"""Time that Ray's own processes may take to come up."""
+_RAY_LATE_S = 60.0
+"""Time beyond it, in which Ray ends by itself and says why."""
 _PREFIX, _LOCK = "rlf-ray-", "owner.lock"
 _MAKING_S = 600.0
 """Age from which a folder without a lock is no longer one that is being made."""
@@ -77,7 +81,7 @@ async def local_ray(place: Place, *, log: Path, environment: Mapping[str, str], 
     port = _free_port()
     options = {"num-gpus": place.num_gpus, "num-cpus": place.num_cpus, "object-store-memory": place.object_store_bytes}
     command = [
-        *(place.python, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--disable-usage-stats"),
+        *(place.python, "-P", ray_head.__file__, str(_RAY_START_S), "--head", "--block", "--disable-usage-stats"),
         *(f"--node-ip-address={_LOOPBACK}", f"--port={port}", f"--temp-dir={temporary}", "--include-dashboard=false"),
         *(f"--{name}={value}" for name, value in options.items() if value is not None),
     ]
@@ -123,10 +127,14 @@ def _remove_unowned(lock: Path) -> None:
 
 async def _started(process: asyncio.subprocess.Process, log: Path) -> None:
     """Returns when Ray's log says that it runs."""
-    deadline = asyncio.get_running_loop().time() + _RAY_START_S
-    while b"Ray runtime started" not in log.read_bytes():  # noqa: ASYNC240 - a few kilobytes of a local file
+    deadline = asyncio.get_running_loop().time() + _RAY_START_S + _RAY_LATE_S
+    while b"Ray runtime started" not in (text := log.read_bytes()):  # noqa: ASYNC240 - a few kilobytes of a local file
         if process.returncode is not None or asyncio.get_running_loop().time() > deadline:
-            raise RunError(f"Ray did not start on this machine; {log} says why.")
+            lines = [line for line in text.decode(errors="replace").splitlines() if line.strip()]
+            raise RunError(
+                f"Ray did not start on this machine; its last line: {lines[-1].strip() if lines else 'none'}\n"
+                f"Its whole output: {log}"
+            )
         await asyncio.sleep(_POLL_S)
 
 

@@ -105,7 +105,10 @@ class RehearsalEnvironment:
             if not self.takes_images:
                 self._add_torchvision(tell)
             if vllm and not self.is_ready(vllm=True):
-                tell(f"installing {VLLM}: 2.5 GB; a minute where they are cached, else as long as the download takes")
+                tell(
+                    f"installing {VLLM}: 4 GB with what is there; three minutes where it is cached, else as long as it "
+                    "takes to download"
+                )
                 self._pip("install", VLLM)
                 self._pip("uninstall", "-y", *BROKEN_BY_VLLM)
                 self._add_torchvision(tell)
@@ -116,7 +119,8 @@ class RehearsalEnvironment:
 
     def _make_base(self, tell: Callable[[str], None]) -> None:
         tell(
-            f"making an environment in {self.folder}: 0.3 GB, half a minute where they are cached; nothing is compiled"
+            f"making an environment in {self.folder}: 0.4 GB, half a minute where they are cached and the machine is "
+            "idle; nothing is compiled"
         )
         shutil.rmtree(self.folder)
         venv.create(self.folder, with_pip=True, symlinks=True)

@@ -51,7 +51,7 @@ def place_changes(engine: OpenRlhfSettings, *, vllm: bool) -> Iterator[Change]:
 def size_changes(spec: RunSpec) -> Iterator[Change]:
     """Changes that save time."""
     train, rollout = spec.train, spec.rollout
-    smaller = "smaller, so that it takes a minute"
+    smaller = "smaller, to save time"
     if train.steps != _STEPS:
         yield Change("train.steps", _STEPS, smaller)
     if train.warmup_steps:

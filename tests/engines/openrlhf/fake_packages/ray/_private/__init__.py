@@ -1,0 +1,1 @@
+"""What Ray keeps for itself, as far as its start goes."""
