@@ -30,7 +30,7 @@ os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.envir
 
 share_session()
 
-RUNS = str(Path(__file__).parents[1] / "runs")
+RUNS = str(Path(__file__).parents[1] / "runs") + "/"
 
 
 def _keep_out_of_runs(event, arguments):

@@ -18,6 +18,7 @@ from rlf.core.models import StrictModel
 from rlf.core.visitors import guard_visitors
 from rlf.serving.agent import Agent
 from rlf.serving.dialects import DIALECTS, JUDGES
+from rlf.serving.dialects.anthropic import CountRequest
 from rlf.serving.dialects.dialect import Dialect
 from rlf.serving.dialogue import Dialogue
 from rlf.serving.generation import Answers, Gate
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 _OPEN = frozenset({"/health"})
 """Paths that need no key."""
+_COUNT = "/v1/messages/count_tokens"
+_MAX_KEY = 80
+"""Characters of a client's key that are logged and counted by."""
 _CUT_OFF = 499
 """The status that a request is counted with whose client went away."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -95,6 +99,8 @@ class Server:
             if self._settings.strict and dialect not in JUDGES:
                 continue
             app.router.add_post(path, self._make_handler(dialect))
+        if not self._settings.strict:
+            app.router.add_post(_COUNT, self._answer_count)
         return app
 
     @web.middleware
@@ -177,10 +183,20 @@ class Server:
             raise Refusal(400, f"tokens: expected ids below {len(self._tokenizer)}", key="tokens")
         return web.json_response({"prompt": self._tokenizer.decode(list(asked.tokens))})
 
+    async def _answer_count(self, request: web.Request) -> web.Response:
+        async with self._hold_deadline():
+            asked = read_request(CountRequest, read_json(await request.read()), note=self._note_ignored)
+            return web.json_response({"input_tokens": await self._model.count_prompt(asked.as_chat())})
+
+    def _note_ignored(self, key: str) -> None:
+        if self._metrics.count_ignored(key[:_MAX_KEY]):
+            logger.warning("the key %r of a request is not known and has no effect; reported once", key[:_MAX_KEY])
+
     def _make_handler(self, dialect: type[Dialect]) -> Handler:
         async def answer(request: web.Request) -> web.StreamResponse:
             async with self._hold_deadline():
-                asked = dialect.read(read_json(await request.read()), strict=self._settings.strict)
+                body = read_json(await request.read())
+                asked = dialect.read(body, strict=self._settings.strict, note=self._note_ignored)
             with self._gate.enter(asked.num_answers):
                 async with self._hold_deadline():
                     answers = Answers(self._gate, await asked.prepare(self._model), live=asked.stream)
@@ -226,7 +242,7 @@ _WORDS = {
 
 
 def _error_response(request: web.Request, refused: Refusal) -> web.Response:
-    dialect = DIALECTS.get(request.path)
+    dialect = DIALECTS.get(request.path.removesuffix("/count_tokens"))
     headers = {"Retry-After": str(refused.retry_s)} if refused.retry_s is not None else None
     return web.json_response((dialect or Dialect).error(refused), status=refused.status, headers=headers)
 

@@ -16,7 +16,7 @@ from rlf.chat import ChatFormat, encode_data, encode_template
 from rlf.chat.encoding import decode
 from rlf.chat.format import open_format
 from rlf.core import RlfError
-from rlf.serving.memory import Memory, Sampled
+from rlf.serving.memory import Conversation, Memory, Sampled
 from rlf.serving.refusal import Refusal
 from rlf.types import Message, ToolDescription
 
@@ -28,6 +28,10 @@ _DATA_ROLES = frozenset({"user", "tool"})
 """Roles whose contents may come from anybody: no byte of them becomes a special token."""
 _ROLES = {"developer": "system", "function": "tool"}
 """Other names of roles."""
+_MAX_TOKENS = 4_000_000
+"""Of all turns that were sampled here and are remembered."""
+_MAX_CHARS = 64_000_000
+"""Of all conversations that are kept for clients that continue them by an id."""
 Messages = Sequence[Mapping[str, Any]]
 Tools = tuple[ToolDescription, ...]
 
@@ -48,7 +52,8 @@ class Dialogue:
             RlfError: a named format cannot be used with the tokenizer.
         """
         self.tokenizer = tokenizer
-        self.memory = Memory()
+        self.memory: Memory[Sampled] = Memory(_MAX_TOKENS)
+        self.conversations: Memory[Conversation] = Memory(_MAX_CHARS)
         try:
             self._bound = lru_cache(maxsize=64)(partial(_open_format, chat_format, tokenizer, thinking_tag))
             self._has_format = bool(self._bound("[]"))
@@ -86,7 +91,7 @@ class Dialogue:
     def remember(self, messages: Messages, tools: Tools, answer: Mapping[str, Any], sampled: Sampled) -> None:
         """Keeps the tokens of a turn, for the conversation that continues from it."""
         checked = [checked_message(message, at) for at, message in enumerate([*messages, answer])]
-        self.memory.put(_history_key(checked, tools), sampled)
+        self.memory.put(_history_key(checked, tools), sampled, len(sampled.tokens))
 
     def _continue_tokens(self, messages: list[dict[str, Any]], tools: Tools) -> list[int] | None:
         """The tokens of the last turn of the history and what follows them; None where it was not sampled here."""
@@ -131,12 +136,10 @@ class Dialogue:
     def _render_text(self, messages: list[dict[str, Any]], tools: Tools) -> str:
         from jinja2 import TemplateError
 
+        described = [tool.as_openai() for tool in tools] or None
         try:
             text = self.tokenizer.apply_chat_template(
-                messages,
-                tools=[tool.as_openai() for tool in tools] or None,
-                add_generation_prompt=True,
-                tokenize=False,
+                messages, tools=described, add_generation_prompt=True, tokenize=False
             )
         except (TemplateError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"the model's chat template cannot write them: {error}") from error
@@ -186,6 +189,8 @@ def _read_text(content: Any, where: str) -> str:
     return content
 
 
+UNREAD = "_raw"
+"""The key of arguments that are no object, as the model wrote them."""
 _TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
 
 
@@ -203,14 +208,20 @@ def _check_calls(calls: Any, where: str) -> list[dict[str, Any]]:
 
 
 def _read_arguments(arguments: Any, where: str) -> dict[str, Any]:
-    """Arguments as an object, in whichever form they come."""
-    try:
-        value = json.loads(arguments) if isinstance(arguments, str) and arguments.strip() else arguments or {}
-    except (ValueError, RecursionError) as error:
-        raise Refusal(400, f"{where}.tool_calls: arguments that are not JSON: {error}", key="messages") from error
-    if not isinstance(value, dict):
+    """Arguments as an object, in whichever form they come.
+
+    The text of a demanded call that the model did not finish as an object is what this server itself returned: it comes
+    back under one key, which every template can write.
+    """
+    if isinstance(arguments, str):
+        try:
+            value = json.loads(arguments) if arguments.strip() else {}
+        except (ValueError, RecursionError):
+            value = None
+        return value if isinstance(value, dict) else {UNREAD: arguments}
+    if not isinstance(arguments or {}, dict):
         raise Refusal(400, f"{where}.tool_calls: expected arguments that are a JSON object", key="messages")
-    return value
+    return arguments or {}
 
 
 def _with_sentinel(message: Mapping[str, Any], at: int) -> dict[str, Any]:

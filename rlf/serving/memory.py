@@ -1,18 +1,19 @@
-"""The turns that were sampled here, by the conversation that they end."""
+"""What the server remembers of conversations, as much as fits; the oldest is forgotten first."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
-_MAX_TOKENS = 4_000_000
-"""Of all conversations that are remembered."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """A conversation up to the end of a turn that was sampled."""
+    """A conversation up to the end of a turn that was sampled, by the words of that conversation."""
 
     tokens: tuple[int, ...]
     """Prompt and turn."""
@@ -23,30 +24,39 @@ class Sampled:
     that correct it, as in training."""
 
 
-class Memory:
-    """The latest conversations, as many as fit."""
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A conversation that a client continues by the id of its last answer."""
 
-    def __init__(self, max_tokens: int = _MAX_TOKENS) -> None:
-        self._max_tokens = max_tokens
-        self._num_tokens = 0
-        self._sampled: OrderedDict[bytes, Sampled] = OrderedDict()
+    messages: tuple[Mapping[str, Any], ...]
+    """In the words of chat completions, up to that answer; without the system's."""
+    settings: Mapping[str, Any]
+    """Keys of the first request that hold for the requests after it."""
 
-    def put(self, key: str, sampled: Sampled) -> None:
-        """Remembers a conversation, and forgets the oldest where there is no room."""
+
+class Memory(Generic[T]):
+    """The latest values by key, as many as fit."""
+
+    def __init__(self, max_size: int) -> None:
+        self._max_size = max_size
+        self._size = 0
+        self._values: OrderedDict[bytes, tuple[T, int]] = OrderedDict()
+
+    def put(self, key: str, value: T, size: int) -> None:
+        """Remembers a value, and forgets the oldest where there is no room."""
         digest = _hash_key(key)
-        self._forget_history(digest)
-        self._sampled[digest] = sampled
-        self._num_tokens += len(sampled.tokens)
-        while self._num_tokens > self._max_tokens:
-            self._forget_history(next(iter(self._sampled)))
+        self._forget(digest)
+        self._values[digest] = value, size
+        self._size += size
+        while self._size > self._max_size:
+            self._forget(next(iter(self._values)))
 
-    def get(self, key: str) -> Sampled | None:
-        """A conversation; None where it was not sampled here, or is forgotten."""
-        return self._sampled.get(_hash_key(key))
+    def get(self, key: str) -> T | None:
+        """A value; None where it was never put here, or is forgotten."""
+        return self._values.get(_hash_key(key), (None, 0))[0]
 
-    def _forget_history(self, digest: bytes) -> None:
-        old = self._sampled.pop(digest, None)
-        self._num_tokens -= len(old.tokens) if old is not None else 0
+    def _forget(self, digest: bytes) -> None:
+        self._size -= self._values.pop(digest, (None, 0))[1]
 
 
 def _hash_key(key: str) -> bytes:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
+_MAX_NAMES = 100
+"""Names of keys that are counted apart: clients choose them."""
 _BOUNDS_S = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0)
 
 
@@ -18,6 +21,7 @@ class Metrics:
         self._num_requests = 0
         self._tokens: Counter[str] = Counter()
         self._prompts: Counter[str] = Counter()
+        self._ignored: Counter[str] = Counter()
         self.gauges: dict[str, tuple[str, Callable[[], float]]] = {}
         """Words and value by name."""
 
@@ -36,6 +40,12 @@ class Metrics:
         """Counts a conversation with earlier turns, by whether their tokens were used again."""
         self._prompts["continued" if is_continued else "rendered"] += 1
 
+    def count_ignored(self, key: str) -> bool:
+        """Counts a key of a request that had no effect; whether it is the first of its name."""
+        name = key if key in self._ignored or len(self._ignored) < _MAX_NAMES else "other"
+        self._ignored[name] += 1
+        return self._ignored[name] == 1
+
     def text(self) -> str:
         """All of it."""
         return "\n".join(self._list_lines()) + "\n"
@@ -52,6 +62,9 @@ class Metrics:
             "Prompts with earlier turns: their tokens used again, or rendered by the template.",
             _label_counts("prompt", self._prompts),
         )
+        yield from _show_family(
+            "rlf_ignored_keys_total", "counter", "Keys without effect.", _label_counts("key", self._ignored)
+        )
         for name, (words, value) in self.gauges.items():
             yield from _show_family(name, "gauge", words, {"": value()})
         yield from _show_family("rlf_request_seconds", "histogram", "Time of a request, its answer included.", {})
@@ -63,7 +76,7 @@ class Metrics:
 
 
 def _label_counts(label: str, counts: Mapping[str, int]) -> dict[str, float]:
-    return {f'{label}="{value}"': number for value, number in sorted(counts.items())}
+    return {f"{label}={json.dumps(value)}": number for value, number in sorted(counts.items())}
 
 
 def _show_family(name: str, kind: str, words: str, values: Mapping[str, float]) -> Iterator[str]:

@@ -99,6 +99,14 @@ class ServedModel:
 
         return [prepare(index, seed) for index, seed in enumerate(self._draw_seeds(asked))]
 
+    async def count_prompt(self, asked: ChatRequest) -> int:
+        """The tokens of a request's prompt. Raises Refusal."""
+        self.check_name(asked.model)
+        if self.agent is not None:
+            return len(self.agent.prompt(self.agent.task(asked)))
+        tools: Tools = () if asked.tool_choice == "none" else tuple(tool.function.described for tool in asked.tools)
+        return len((await self.encode_chat(asked.messages, tools))[0])
+
     async def encode_chat(self, messages: Messages, tools: Tools) -> tuple[list[int], bool]:
         """Tokens of a conversation, as `Dialogue.encode`."""
         size = sum(100 + len(str(message.get("content"))) for message in messages)

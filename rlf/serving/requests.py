@@ -1,13 +1,14 @@
 """Requests of the OpenAI protocol as values.
 
-Three sorts of keys: those that are honoured are fields below; those that change no answer are taken and have no effect;
-those that cannot be honoured are taken with the value that asks for nothing. Any other key is refused by name.
+Four sorts of keys: those that are honoured are fields below; those that change no answer are taken and have no effect;
+those that cannot be honoured are taken with the value that asks for nothing; a key that nobody here knows is taken
+without effect and noted, unless it looks like a misspelt one.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError
@@ -21,6 +22,7 @@ R = TypeVar("R", bound=StrictModel)
 
 WITHOUT_EFFECT = frozenset(
     {"user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "service_tier"}
+    | {"cache_control", "prompt_cache_options"}
 )
 """Keys that change no answer, whatever they hold."""
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
@@ -56,6 +58,17 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "guided_choice": (),
     "guided_grammar": (),
     "structured_outputs": (),
+    **dict.fromkeys(
+        (
+            *("allowed_token_ids", "bad_words", "logits_processors", "prompt_logprobs", "truncate_prompt_tokens"),
+            *("chat_template", "documents", "mm_processor_kwargs", "lora_path", "lora_request", "priority"),
+            *("grammar", "json_schema", "regex", "ebnf", "output_config", "output_format", "prefill"),
+            *("typical_p", "top_a", "tfs_z", "mirostat", "repeat_penalty", "dry_multiplier", "xtc_probability"),
+            *("prompt", "conversation", "max_tool_calls", "context_management", "compaction", "fallbacks"),
+            *("mcp_servers", "container", "defer_loading", "input_examples", "allowed_callers"),
+        ),
+        (),
+    ),
 }
 """Keys that cannot be honoured, with the values that ask for nothing; null is one of each."""
 _WHY = {
@@ -66,6 +79,10 @@ _WHY = {
     "functions": "write `tools`",
     "function_call": "write `tool_choice`",
 }
+_MISSPELT = 0.8
+"""How alike an unknown key and a known one are that are taken for the same, from 0 to 1."""
+Note = Callable[[str], None]
+"""Takes the name of a key that was taken without effect."""
 _STRICT = frozenset({"model", "messages", "prompt", "tools", "tool_choice", "max_tokens", "max_completion_tokens"}) | {
     *("temperature", "top_p", "stop", "seed", "n", "stream", "user", "logprobs", "top_logprobs"),
 }
@@ -193,6 +210,10 @@ class CompletionRequest(SampledRequest):
         return (prompt,) if isinstance(prompt, str) or (prompt and isinstance(prompt[0], int)) else tuple(prompt)
 
 
+_FIELDS = ChatRequest.model_fields.keys() - {"model", "request_id", "stream_options"}
+"""Keys of the sampler, which the other protocols lack."""
+
+
 def read_json(data: bytes) -> dict[str, Any]:
     """The object of a body. Raises Refusal for anything else."""
     try:
@@ -204,22 +225,59 @@ def read_json(data: bytes) -> dict[str, Any]:
     return body
 
 
-def read_request(kind: type[R], body: Mapping[str, Any], *, strict: bool = False) -> R:
+def read_request(kind: type[R], body: Mapping[str, Any], *, strict: bool = False, note: Note = lambda key: None) -> R:
     """A request of a kind.
 
     Args:
         strict: whether only the keys that judges send are taken.
+        note: hears of each key that nobody here knows, at any depth, and that is left out.
 
     Raises:
-        Refusal: a key is unknown, has a value that it cannot have, or asks for what cannot be honoured.
+        Refusal: a key is misspelt, has a value that it cannot have, or asks for what cannot be honoured.
     """
     wanted = {key: value for key, value in body.items() if value is not None}
     if strict:
         _refuse_unstrict(wanted)
+    asked = {key: value for key, value in wanted.items() if not _is_empty(key, value, kind)}
     try:
-        return kind.model_validate({key: value for key, value in wanted.items() if not _is_empty(key, value, kind)})
+        return kind.model_validate(asked)
     except ValidationError as error:
-        raise _refusal_of(error, kind, wanted) from error
+        unknown = [fault["loc"] for fault in error.errors() if fault["type"] == "extra_forbidden"]
+        for place in unknown:
+            _refuse_meant(place, kind)
+        if not unknown or len(unknown) < error.error_count():
+            raise _refusal_of(error) from error
+    for place in unknown:
+        note(".".join(step for step in map(str, place) if not step.isdigit()))
+        asked = _without(asked, place)
+    try:
+        return kind.model_validate(asked)
+    except ValidationError as error:  # a key of a union, whose other forms each name it
+        raise _refusal_of(error) from error
+
+
+def _without(value: Any, place: tuple[int | str, ...]) -> Any:
+    """A copy without the key at a place; a step that is no key of the value names a form of a union."""
+    step, *rest = place
+    if isinstance(value, list | tuple) and isinstance(step, int):
+        return [_without(item, tuple(rest)) if at == step else item for at, item in enumerate(value)]
+    if not isinstance(value, dict) or step not in value:
+        return _without(value, tuple(rest)) if rest else value
+    if not rest:
+        return {key: item for key, item in value.items() if key != step}
+    return {**value, step: _without(value[step], tuple(rest))}
+
+
+def _refuse_meant(place: tuple[int | str, ...], kind: type[StrictModel]) -> None:
+    """Raises Refusal for an unknown key that would change the answer, or is a known one with a slip."""
+    key, name = ".".join(map(str, place)), str(place[-1])
+    known = [*kind.model_fields, *WITHOUT_EFFECT, *NEUTRAL] if len(place) == 1 else []
+    near = difflib.get_close_matches(name, known, 1, _MISSPELT)
+    if near:
+        words = f"{key}: this server does not know the key; did you mean {near[0]!r}? Leave it out."
+        raise Refusal(400, words, key=key)
+    if name in NEUTRAL or name in _FIELDS:
+        raise Refusal(400, f"{key}: this path does not have it, and it changes answers. Leave it out.", key=key)
 
 
 def _is_empty(key: str, value: Any, kind: type[StrictModel]) -> bool:
@@ -244,17 +302,13 @@ def _refuse_unstrict(wanted: Mapping[str, Any]) -> None:
         raise Refusal(400, f"{unknown[0]}: this server is strict and does not take it. Leave it out.", key=unknown[0])
 
 
-def _refusal_of(error: ValidationError, kind: type[StrictModel], wanted: Mapping[str, Any]) -> Refusal:
-    """The first fault of a request, in words."""
-    fault = error.errors()[0]
+def _refusal_of(error: ValidationError) -> Refusal:
+    """The first fault of a request that is not an unknown key, in words."""
+    faults = error.errors()
+    fault = next((each for each in faults if each["type"] != "extra_forbidden"), faults[0])
     key = ".".join(map(str, fault["loc"])) or "body"
-    if fault["type"] != "extra_forbidden":
-        found = "" if fault["type"] == "missing" else f" (got {_shorten_value(fault['input'])})"
-        return Refusal(400, f"{key}: {fault['msg']}{found}", key=key)
-    known = [*kind.model_fields, *WITHOUT_EFFECT, *NEUTRAL]
-    near = difflib.get_close_matches(str(fault["loc"][-1]), known, 1)
-    meant = f"; did you mean {near[0]!r}?" if near and len(fault["loc"]) == 1 else "."
-    return Refusal(400, f"{key}: this server does not know the key{meant} Leave it out.", key=key)
+    found = "" if fault["type"] == "missing" else f" (got {_shorten_value(fault['input'])})"
+    return Refusal(400, f"{key}: {fault['msg']}{found}", key=key)
 
 
 def _shorten_value(value: Any) -> str:

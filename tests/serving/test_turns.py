@@ -80,7 +80,7 @@ def test_a_stop_string_ends_the_text_before_it_and_no_part_of_it_is_shown() -> N
 
 
 def test_the_oldest_conversations_are_forgotten_when_there_is_no_room() -> None:
-    memory = Memory(max_tokens=10)
+    memory = Memory[Sampled](max_size=10)
     for number in range(4):
-        memory.put(f"conversation {number}", Sampled((number,) * 4, "", ()))
+        memory.put(f"conversation {number}", Sampled((number,) * 4, "", ()), 4)
     assert [memory.get(f"conversation {number}") is not None for number in range(4)] == [False, False, True, True]

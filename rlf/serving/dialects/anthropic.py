@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -12,7 +11,9 @@ from pydantic import Field
 from rlf.core.models import StrictModel
 from rlf.serving.dialects.blocks import Block, BlockDialect, Kind, Stage
 from rlf.serving.dialects.dialect import Event, Json
+from rlf.serving.dialogue import UNREAD
 from rlf.serving.generation import Delta
+from rlf.serving.memory import Conversation
 from rlf.serving.refusal import Refusal
 from rlf.serving.requests import ChatRequest, read_request
 
@@ -38,9 +39,18 @@ class ToolChoice(StrictModel):
 
 
 class Thinking(StrictModel):
-    """`thinking`: the model's template decides whether it thinks."""
+    """`thinking`: the model's template decides whether it thinks, and its thoughts count among the answer's tokens."""
 
-    type: Literal["disabled", "adaptive"]
+    type: Literal["disabled", "adaptive", "enabled", "between_tools"]
+    budget_tokens: int | None = None
+    """Taken without effect: the sampler bounds an answer as a whole, by `max_tokens`."""
+
+
+class Thread(StrictModel):
+    """`thread`: whether the conversation is kept here under the id of the answer, and from which it continues."""
+
+    type: Literal["create", "continue"]
+    previous_message_id: str | None = None
 
 
 class MessagesRequest(StrictModel):
@@ -58,9 +68,10 @@ class MessagesRequest(StrictModel):
     tools: tuple[AnthropicTool, ...] = ()
     tool_choice: ToolChoice = ToolChoice(type="auto")
     thinking: Thinking | None = None
+    thread: Thread | None = None
 
-    def as_chat(self) -> ChatRequest:
-        """The same in OpenAI's words. Raises Refusal for what has none."""
+    def as_chat(self, before: Sequence[Json] = ()) -> ChatRequest:
+        """The same in OpenAI's words, after earlier messages. Raises Refusal for what has none."""
         system = [{"role": "system", "content": _read_text(self.system, "system")}] if self.system else []
         messages = [
             converted
@@ -75,7 +86,7 @@ class MessagesRequest(StrictModel):
         body = {
             "model": self.model,
             "max_tokens": self.max_tokens,
-            "messages": [*system, *messages],
+            "messages": [*system, *before, *messages],
             "stop": self.stop_sequences,
             "stream": self.stream,
             **self.model_dump(include={"temperature", "top_p", "top_k"} & self.model_fields_set),
@@ -86,11 +97,41 @@ class MessagesRequest(StrictModel):
         return read_request(ChatRequest, body)
 
 
+class CountRequest(MessagesRequest):
+    """`/v1/messages/count_tokens`: a request that is not answered."""
+
+    max_tokens: int = Field(default=1, ge=1)
+
+
 class Messages(BlockDialect):
     """One request."""
 
     request = MessagesRequest
     asked: MessagesRequest
+    prefix = "msg"
+
+    @property
+    def previous(self) -> str | None:
+        """The id of the answer that the request continues from."""
+        return None if self.asked.thread is None else self.asked.thread.previous_message_id
+
+    @property
+    def settings(self) -> Mapping[str, Any] | None:
+        """A thread has the system's words and the tools that it began with."""
+        return None if self.asked.thread is None else {"system": self.asked.system, "tools": self.asked.tools}
+
+    def as_chat(self, previous: Conversation | None) -> ChatRequest:
+        """The request in the words of chat completions. Raises Refusal."""
+        if previous is None:
+            return self.asked.as_chat()
+        kept = {key: value for key, value in previous.settings.items() if key not in self.asked.model_fields_set}
+        self.asked = self.asked.model_copy(update=kept)
+        return self.asked.as_chat([dict(message) for message in previous.messages])
+
+    def refuse_unknown(self, previous: str) -> Refusal:
+        """As Anthropic's server does: its client sends the whole conversation then."""
+        words = f"thread.previous_message_id: {previous!r:.80} is not known to this server, or not any more"
+        return Refusal(404, words, key="thread", code="thread_not_found")
 
     def show(self) -> Json:
         """The answer."""
@@ -121,16 +162,18 @@ class Messages(BlockDialect):
 
     def end(self) -> Iterator[Event]:
         """Why it ended."""
+        self.keep()
         yield _make_event("message_delta", delta=self._end_of_turn(), usage=self._show_usage())
         yield _make_event("message_stop")
 
     @staticmethod
     def error(refused: Refusal) -> Json:
         """Why there is no answer."""
-        return {"type": "error", "error": {"type": refused.kind, "message": str(refused)}}
+        details = {} if refused.code is None else {"details": {"error_code": refused.code}}
+        return {"type": "error", "error": {"type": refused.kind, "message": str(refused), **details}}
 
     def _begin_message(self) -> Json:
-        return {"id": f"msg_{secrets.token_hex(12)}", "type": "message", "role": "assistant", "model": self.asked.model}
+        return {"id": self.id, "type": "message", "role": "assistant", "model": self.asked.model}
 
     def _end_of_turn(self) -> Json:
         assert self.last is not None and self.last.finish is not None, "an answer without an end"
@@ -171,7 +214,7 @@ def _finished_block(block: Block) -> Json:
         value = json.loads(block.text)
     except (ValueError, RecursionError):
         value = None
-    return {"input": value if isinstance(value, dict) else {"_raw": block.text}}
+    return {"input": value if isinstance(value, dict) else {UNREAD: block.text}}
 
 
 def _to_openai_messages(message: Mapping[str, Any], where: str) -> Iterator[Json]:
@@ -184,6 +227,8 @@ def _to_openai_messages(message: Mapping[str, Any], where: str) -> Iterator[Json
         raise Refusal(400, f"{where}.content: expected a text or a list of blocks", key="messages")
     results = [block for block in blocks if block.get("type") == "tool_result"]
     calls = [block for block in blocks if block.get("type") == "tool_use"]
+    thoughts = [block.get("thinking") for block in blocks if block.get("type") == "thinking"]
+    thought = "".join(text for text in thoughts if isinstance(text, str))
     rest = [block for block in blocks if block.get("type") not in ("tool_result", "tool_use", "thinking")]
     for block in results:
         text = _read_text(block.get("content") or "", f"{where}.content")
@@ -191,7 +236,8 @@ def _to_openai_messages(message: Mapping[str, Any], where: str) -> Iterator[Json
     text = _read_text(tuple(rest), f"{where}.content")
     if role == "assistant":
         asked = [{"id": c.get("id"), "function": {"name": c.get("name"), "arguments": c.get("input")}} for c in calls]
-        yield {"role": role, "content": text, **({"tool_calls": asked} if asked else {})}
+        reasoning = {"reasoning_content": thought} if thought else {}
+        yield {"role": role, "content": text, **reasoning, **({"tool_calls": asked} if asked else {})}
     elif text or not results:
         yield {"role": role, "content": text}
 

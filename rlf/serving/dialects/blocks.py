@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import secrets
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 from rlf.endpoints import RequestedCall
 from rlf.serving.dialects.dialect import Dialect, Json
 from rlf.serving.generation import Delta, Prepared
+from rlf.serving.memory import Conversation
 from rlf.serving.model import ServedModel
+from rlf.serving.refusal import Refusal
+from rlf.serving.requests import ChatRequest
+from rlf.serving.turns import calls_of
 
 
 class Kind(StrEnum):
@@ -51,16 +55,59 @@ class BlockDialect(Dialect):
         super().__init__(asked)
         self.blocks = Blocks()
         self.last: Delta | None = None
+        self.id = f"{self.prefix}_{secrets.token_hex(12)}"
+
+    prefix: ClassVar[str]
+    """Begins the id of the answer."""
 
     async def prepare(self, model: ServedModel) -> list[Prepared]:
         """Prepares the answer to be sampled. Raises Refusal."""
-        self.prepared = await model.prepare_chat(self.asked.as_chat())
+        previous = None if self.previous is None else model.dialogue.conversations.get(self.previous)
+        if self.previous is not None and previous is None:
+            raise self.refuse_unknown(self.previous)
+        self._conversations = model.dialogue.conversations
+        self._chat = self.as_chat(previous)
+        self.prepared = await model.prepare_chat(self._chat)
         return self.prepared
+
+    @property
+    @abstractmethod
+    def previous(self) -> str | None:
+        """The id of the answer that the request continues from; None: it holds the whole conversation."""
+
+    @property
+    @abstractmethod
+    def settings(self) -> Mapping[str, Any] | None:
+        """Keys that hold for requests that continue from this answer; None: it is not kept."""
+
+    @abstractmethod
+    def as_chat(self, previous: Conversation | None) -> ChatRequest:
+        """The request in the words of chat completions. Raises Refusal for what has none."""
+
+    @abstractmethod
+    def refuse_unknown(self, previous: str) -> Refusal:
+        """The refusal of a request whose earlier answer is not known, or not any more."""
+
+    def keep(self) -> None:
+        """Keeps the conversation with its answer, where requests may continue from it."""
+        settings = self.settings
+        if settings is None:
+            return
+        text = "".join(block.text for block in self.blocks.all if block.kind is Kind.TEXT)
+        thought = "".join(block.text for block in self.blocks.all if block.kind is Kind.REASONING)
+        answer: Json = {"role": "assistant", "content": text, **({"reasoning_content": thought} if thought else {})}
+        calls = [RequestedCall(b.call.id, b.call.name, b.text) for b in self.blocks.all if b.call is not None]
+        if calls:
+            answer["tool_calls"] = calls_of(calls)
+        messages = (*(each for each in self._chat.messages if each.get("role") != "system"), answer)
+        size = len(repr(messages)) + len(repr(settings))
+        self._conversations.put(self.id, Conversation(messages, settings), size)
 
     def whole(self, deltas: Sequence[Delta]) -> Json:
         """The answer."""
         for _ in self.feed(deltas):
             pass
+        self.keep()
         return self.show()
 
     @abstractmethod

@@ -10,7 +10,7 @@ from rlf.core.models import StrictModel
 from rlf.serving.generation import Delta, Prepared
 from rlf.serving.model import ServedModel
 from rlf.serving.refusal import Refusal
-from rlf.serving.requests import read_request
+from rlf.serving.requests import Note, read_request
 
 Json = dict[str, Any]
 Event = Json | str | tuple[str, Json]
@@ -30,9 +30,9 @@ class Dialect(ABC):
         """Tokens of all its answers so far."""
 
     @classmethod
-    def read(cls, body: Mapping[str, Any], *, strict: bool) -> Self:
-        """A request. Raises Refusal for what cannot be honoured."""
-        return cls(read_request(cls.request, body, strict=strict))
+    def read(cls, body: Mapping[str, Any], *, strict: bool, note: Note) -> Self:
+        """A request. Raises Refusal for what cannot be honoured; `note` hears of keys that are left out."""
+        return cls(read_request(cls.request, body, strict=strict, note=note))
 
     @property
     def stream(self) -> bool:

@@ -1,10 +1,9 @@
-"""`/v1/responses`: OpenAI's newer protocol, without its memory: a client sends the whole conversation each time."""
+"""`/v1/responses`: OpenAI's newer protocol; a request may continue from an earlier answer of this server."""
 
 from __future__ import annotations
 
-import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import Field
@@ -13,6 +12,7 @@ from rlf.core.models import StrictModel
 from rlf.serving.dialects.blocks import Block, BlockDialect, Kind, Stage
 from rlf.serving.dialects.dialect import Event, Json
 from rlf.serving.generation import Delta
+from rlf.serving.memory import Conversation
 from rlf.serving.refusal import Refusal
 from rlf.serving.requests import ChatRequest, read_request
 
@@ -69,15 +69,16 @@ class ResponsesRequest(StrictModel):
     parallel_tool_calls: bool = True
     text: TextSettings = TextSettings()
     reasoning: ReasoningSettings = ReasoningSettings()
-    store: bool = False
-    """Whatever is asked, nothing is kept, and the answer says so."""
+    store: bool = True
+    """Whether requests may continue from the answer; kept in memory, as many as fit."""
+    previous_response_id: str | None = None
     background: Literal[False] = False
     truncation: Literal["disabled"] = "disabled"
     include: tuple[Literal["reasoning.encrypted_content"], ...] = ()
     top_logprobs: Literal[0] = 0
 
-    def as_chat(self) -> ChatRequest:
-        """The same as a conversation. Raises Refusal for what has no place in one."""
+    def as_chat(self, before: Sequence[Json]) -> ChatRequest:
+        """The same as a conversation, after earlier messages. Raises Refusal for what has no place in one."""
         system = [{"role": "system", "content": self.instructions}] if self.instructions else []
         items = (
             [{"role": "user", "content": self.input}] if isinstance(self.input, str) else list(_join_items(self.input))
@@ -88,7 +89,7 @@ class ResponsesRequest(StrictModel):
         choice = self.tool_choice
         body = {
             "model": self.model,
-            "messages": [*system, *items],
+            "messages": [*system, *before, *items],
             "max_tokens": self.max_output_tokens,
             **self.model_dump(include={"temperature", "top_p"} & self.model_fields_set),
             "stream": self.stream,
@@ -104,11 +105,32 @@ class Responses(BlockDialect):
 
     request = ResponsesRequest
     asked: ResponsesRequest
+    prefix = "resp"
 
     def __init__(self, asked: ResponsesRequest) -> None:
         super().__init__(asked)
         self._number = 0
-        self._id, self._created = f"resp_{secrets.token_hex(12)}", int(time.time())
+        self._created = int(time.time())
+
+    @property
+    def previous(self) -> str | None:
+        """The id of the answer that the request continues from."""
+        return self.asked.previous_response_id
+
+    @property
+    def settings(self) -> Mapping[str, Any] | None:
+        """None of its keys holds for a later request."""
+        return {} if self.asked.store else None
+
+    def as_chat(self, previous: Conversation | None) -> ChatRequest:
+        """The request in the words of chat completions. Raises Refusal."""
+        return self.asked.as_chat(() if previous is None else [dict(message) for message in previous.messages])
+
+    def refuse_unknown(self, previous: str) -> Refusal:
+        """As OpenAI's server does."""
+        words = f"previous_response_id: {previous!r:.80} is not known to this server, or not any more. Send the whole "
+        words += "conversation as `input`."
+        return Refusal(400, words, key="previous_response_id", code="previous_response_not_found")
 
     def begin(self) -> Iterator[Event]:
         """The answer without content."""
@@ -129,6 +151,7 @@ class Responses(BlockDialect):
 
     def end(self) -> Iterator[Event]:
         """The whole answer."""
+        self.keep()
         kind = "response.incomplete" if self._finish == "length" else "response.completed"
         yield self._make_event(kind, response=self.show())
 
@@ -173,15 +196,15 @@ class Responses(BlockDialect):
         given = {"instructions", "max_output_tokens", "model", "temperature", "top_p", "tools", "tool_choice", "text"}
         return {
             **asked.model_dump(mode="json", include=given | {"parallel_tool_calls", "truncation", "reasoning"}),
-            "id": self._id,
+            "id": self.id,
             "object": "response",
             "created_at": self._created,
             "status": "in_progress" if self._finish is None else "incomplete" if cut else "completed",
             "error": None,
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
             "output": [_show_item(block, done=True) for block in self.blocks.all],
-            "previous_response_id": None,
-            "store": False,
+            "previous_response_id": self.previous,
+            "store": asked.store,
             "metadata": {},
             "usage": None if self._finish is None else usage,
         }
@@ -215,25 +238,40 @@ def _show_part(block: Block, text: str) -> Json:
 def _join_items(items: Sequence[Json]) -> Iterator[Json]:
     """Items as messages; a model's text and the calls it made with it are one. Raises Refusal."""
     turn: Json | None = None
+    thought = ""
     for at, item in enumerate(items):
         kind = item.get("type", "message")
         if kind == "reasoning":
+            thought += _thought_in(item)
             continue
         role = "assistant" if kind == "function_call" else item.get("role")
         if role != "assistant":
             yield from [turn] if turn else ()
             turn = None
         if kind == "function_call":
-            turn = turn or {"role": "assistant", "content": "", "tool_calls": []}
+            turn = turn or {"role": "assistant", "content": "", "tool_calls": [], **_as_reasoning(thought)}
+            thought = ""
             function = {"name": item.get("name"), "arguments": item.get("arguments")}
             turn.setdefault("tool_calls", []).append({"id": item.get("call_id"), "function": function})
         elif kind == "function_call_output":
             yield {"role": "tool", "tool_call_id": item.get("call_id"), "content": item.get("output")}
         elif kind == "message" and role == "assistant":
             yield from [turn] if turn else ()
-            turn = {"role": role, "content": item.get("content")}
+            turn = {"role": role, "content": item.get("content"), **_as_reasoning(thought)}
+            thought = ""
         elif kind == "message":
             yield {"role": role, "content": item.get("content")}
         else:
             raise Refusal(400, f"input.{at}.type: got {kind!r:.40}; expected a message or a function's", key="input")
     yield from [turn] if turn else ()
+
+
+def _thought_in(item: Json) -> str:
+    """The text of an item of thinking; the template decides whether it stands in a later prompt."""
+    parts = item.get("content") or item.get("summary") or ()
+    texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def _as_reasoning(thought: str) -> Json:
+    return {"reasoning_content": thought} if thought else {}

@@ -2,7 +2,7 @@
 
 import sys
 
-from anthropic import Anthropic, BadRequestError
+from anthropic import Anthropic, BadRequestError, beta_tool
 
 BASE, MODEL = sys.argv[1].removesuffix("/v1"), sys.argv[2] if len(sys.argv) > 2 else "tiny"
 PARAMETERS = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
@@ -35,16 +35,32 @@ def check_tools(client: Anthropic) -> None:
     assert forced.content[0].name == "search"
 
 
-def check_refusal(client: Anthropic) -> None:
+def check_tool_runner(client: Anthropic) -> None:
+    @beta_tool
+    def search(query: str) -> str:
+        """S."""
+        return "Bednox was born in Tukkes."
+
+    for stream in (False, True):
+        runner = client.beta.messages.tool_runner(**ASKED, tools=[search], stream=stream)
+        last = [each.get_final_message() if stream else each for each in runner][-1]
+        assert last.content[0].text == "Tukkes", last
+
+
+def check_the_rest(client: Anthropic) -> None:
+    asked = {key: value for key, value in ASKED.items() if key != "max_tokens"}
+    num_tokens = client.messages.count_tokens(**asked, system="Be short.").input_tokens
+    assert num_tokens == client.messages.create(**ASKED, system="Be short.").usage.input_tokens
+    client.messages.create(**ASKED, thinking={"type": "enabled", "budget_tokens": 1024})
     try:
-        client.messages.create(**ASKED, thinking={"type": "enabled", "budget_tokens": 1024})
+        client.messages.create(**ASKED, output_config={"format": {"type": "json_schema", "schema": PARAMETERS}})
     except BadRequestError as error:
-        assert "thinking" in str(error)
+        assert "output_config" in str(error)
     else:
-        raise AssertionError("thinking cannot be switched on")
+        raise AssertionError("an answer of a form cannot be had")
 
 
 if __name__ == "__main__":
     with Anthropic(base_url=BASE, api_key="none") as client:
-        for check in (check_text, check_tools, check_refusal):
+        for check in (check_text, check_tools, check_tool_runner, check_the_rest):
             check(client)
