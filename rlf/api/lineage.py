@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from rlf.api.runs.removal import finish_removals
 from rlf.core.errors import RlfError, RunError
+from rlf.core.publish import clear_unfinished
 from rlf.core.text import clean, find_half
 from rlf.lineage.read_only import can_write
 from rlf.lineage.reader import Reader
@@ -33,6 +35,8 @@ def check_runs_folder(runs_folder: Path) -> None:
 def open_lineage(runs_folder: Path, *, create: bool = False, url: str | None = None, read_only: bool = False) -> Store:
     """The lineage that the variable RLF_DB names, a file or SQLAlchemy URL; else `url`; else that of the runs folder.
 
+    What killed commands left, removals and parts of files, is finished or cleared first.
+
     Args:
         read_only: whether nothing of its file is changed: one of an older rlf is not migrated.
 
@@ -44,7 +48,11 @@ def open_lineage(runs_folder: Path, *, create: bool = False, url: str | None = N
             runs_folder.mkdir(parents=True, exist_ok=True)
         except FileNotFoundError as error:
             raise RlfError(f"--runs: {runs_folder} cannot be made: {error.strerror}. Name another folder.") from error
-    return open_store(os.environ.get("RLF_DB") or url or runs_folder / "rlf.db", create=create, read_only=read_only)
+    store = open_store(os.environ.get("RLF_DB") or url or runs_folder / "rlf.db", create=create, read_only=read_only)
+    clear_unfinished()
+    if not store.read_only:
+        finish_removals(store, runs_folder)
+    return store
 
 
 @contextmanager

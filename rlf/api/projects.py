@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rlf.builtin.tables import Table, find_uncopied, questions_of, read_table
 from rlf.core.errors import RlfError
+from rlf.core.publish import write_whole
 from rlf.core.registry import nearest
 from rlf.spec.meaning.schema import write_schemas
 
@@ -102,7 +103,7 @@ def _write_table(folder: Path, table: Table) -> tuple[str, ...]:
     splits = questions_of(table)
     for split, questions in splits.items():
         lines = [json.dumps(question, ensure_ascii=False) + "\n" for question in questions]
-        (folder / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")
+        write_whole(folder / f"{split}.jsonl", "".join(lines))
     asked = [question for questions in splits.values() for question in questions]
     uncopied = find_uncopied(asked)
     if not uncopied:
@@ -122,8 +123,7 @@ def _copy_template(source: Path, folder: Path, values: dict[str, str]) -> None:
             continue
         place = path.relative_to(source).as_posix().replace("__name__", values["name"]).replace("dot_", ".")
         target = folder / place
-        target.parent.mkdir(parents=True, exist_ok=True)
         text = path.read_text(encoding="utf-8")
         for name, value in values.items():
             text = text.replace("{{" + name + "}}", value)
-        target.write_text(text, encoding="utf-8")
+        write_whole(target, text)

@@ -20,6 +20,7 @@ from rlf.builder.register import Register
 from rlf.builder.settings import BuildSettings
 from rlf.builder.task import Task, read_task
 from rlf.core import RlfError, hash_path
+from rlf.core.publish import write_whole
 from rlf.core.yaml_text import dump_yaml
 
 WORK = ".build"
@@ -165,9 +166,7 @@ def _write_json(path: Path, value: Any) -> None:
 
 def write_file(path: Path, text: str) -> None:
     """Writes a file as a whole, so that one that is cut off is not taken for one."""
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_text(text, encoding="utf-8", newline="\n")
-    temporary.replace(path)
+    write_whole(path, text)
 
 
 def read_world(folder: Path) -> tuple[Certificate, list[Task]]:

@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 from rlf import __version__
 from rlf.cli import elsewhere
 from rlf.cli.summaries import SECTIONS
+from rlf.core.disk import refusal
 from rlf.core.errors import RlfError, RunError
 from rlf.core.logs import configure
 from rlf.core.search_path import import_from
@@ -75,8 +76,9 @@ class _Commands(TyperGroup):
             _exit_with(str(error), error.exit_code)
         except KeyboardInterrupt:
             _exit_with("interrupted", 130)
-        except OSError as error:
+        except Exception as error:
             _fail_for_os(error)
+            raise
         return result
 
 
@@ -105,27 +107,26 @@ def _exit_with(message: str, exit_code: int) -> NoReturn:
     raise typer.Exit(exit_code)
 
 
-def _fail_for_os(error: OSError) -> NoReturn:
-    """Words for what a user's disk or folder refuses, silence for a closed pipe; any other error is a defect."""
+def _fail_for_os(error: Exception) -> None:
+    """Exits with words for what a user's disk or folder refuses, silently for a closed pipe; returns for a defect."""
     if isinstance(error, BrokenPipeError):
         # What is still buffered would be flushed at exit, into the closed pipe again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(141) from error
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        where = f"{error.filename}: " if error.filename else ""
-        _exit_with(
-            f"{where}the disk is full. Make room; `rlf resume RUN` continues a run that was stopped.",
-            RunError.exit_code,
-        )
-    if error.errno in _REFUSED and error.filename:
-        _exit_with(f"{error.filename}: {error.strerror}. Name a file or folder that you may use.", RlfError.exit_code)
-    if error.errno == errno.ENAMETOOLONG:
-        name = max(Path(str(error.filename)).parts, key=len)
+    file = error.filename if isinstance(error, OSError) else None
+    number = error.errno if isinstance(error, OSError) else None
+    if number in _REFUSED and file:
+        _exit_with(f"{file}: {os.strerror(number)}. Name a file or folder that you may use.", RlfError.exit_code)
+    if number == errno.ENAMETOOLONG:
+        name = max(Path(str(file)).parts, key=len)
         _exit_with(
             f"{name[:40]}...: the name has {len(os.fsencode(name))} bytes; file systems take 255. Write a shorter one.",
             RlfError.exit_code,
         )
-    raise error
+    words = refusal(error)
+    if words is not None:
+        where = f"{file}: " if file else ""
+        _exit_with(f"{where}{words}; `rlf resume RUN` continues a run that was stopped. ({error})", RunError.exit_code)
 
 
 _REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.EISDIR})

@@ -90,11 +90,9 @@ def thin_runs(
     from rlf.api.runs.marks import free_room
 
     with open_reader(runs_folder) as reader:
-        done = free_room(reader, runs_folder, names or (), keep or ())
+        done = free_room(reader, names or (), keep or ())
     contents = f"{done.num_contents:,} contents dropped, {done.size_bytes:,} bytes"
     lines = [f"{done.num_trajectories:,} trajectories thinned; {contents}"]
     if not done.is_compact:
         lines.append("The file keeps its size while a run is running: run `rlf runs gc` again after it.")
-    ends = {True: "its folder is back in its place", False: "its removal is finished"}
-    lines += [f"{item.run_id}: {ends[item.restored]}" for item in done.leftovers]
     print_result("runs gc", done, as_json, "\n".join(lines))

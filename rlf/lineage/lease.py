@@ -8,11 +8,9 @@ the run has no owner. Every write checks the owner in its own transaction, so th
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +18,10 @@ from sqlalchemy import Connection, Row, func, select, update
 
 from rlf.core import RunError
 from rlf.core.inside import is_run_id
+from rlf.core.locks import is_at, is_held, lock_file, remove_lock
 from rlf.lineage import tables
 from rlf.lineage.process import Process, current_process, is_gone, is_visible
-from rlf.lineage.records import IMPORTING
+from rlf.lineage.records import HIDDEN
 from rlf.types import RunStatus
 
 BEAT_S = 15.0
@@ -31,8 +30,6 @@ LEASE_S = 120.0
 """Age of the last heartbeat from which a run counts as left by a process that cannot be seen from here."""
 OLD_LEASE_S = 86_400.0
 """The same for runs of versions that gave no heartbeat: age of their last step."""
-_ATTEMPTS, _PAUSE_S = 25, 0.02
-"""A process that looks whether a lock is held holds it itself for a moment."""
 _JUMP_S = 1.0
 """Difference between the wall clock and the monotonic one from which the wall clock was set, or the machine slept."""
 
@@ -63,7 +60,7 @@ class Lease:
         self.is_over = False
         """Whether the run's end is recorded, so that nobody needs the lock any more."""
         self._path = _lock_path(folder, run_id)
-        self._file = None if self._path is None else _lock_file(self._path, takes_over=takes_over)
+        self._file = None if self._path is None else lock_file(self._path, takes_over=takes_over)
         self._clocks_s = time.time() - time.monotonic()
 
     def columns(self) -> dict[str, Any]:
@@ -111,24 +108,24 @@ class Lease:
         if self._file is None:
             return
         assert self._path is not None, "a lock without a file"
-        if self.is_over and _is_at(self._file, self._path):
-            _remove_lock(self._path)
+        if self.is_over and is_at(self._file, self._path):
+            remove_lock(self._path)
         os.close(self._file)
         self._file = None
 
 
 def has_owner(row: Row[Any], folder: Path | None) -> bool:
-    """Whether a process still runs or imports a run.
+    """Whether a process still runs, imports or removes a run.
 
     Args:
         row: of the table `runs`.
         folder: of the lineage's lock files.
     """
-    if row.status not in (RunStatus.RUNNING, IMPORTING):
+    if row.status not in (RunStatus.RUNNING, *HIDDEN):
         return False
     process = Process(row.pid, row.node, row.boot, row.pid_ticks)
-    lock_file = None if row.owner is None else _lock_path(folder, row.id)
-    held = None if lock_file is None else _is_held(lock_file)
+    path = None if row.owner is None else _lock_path(folder, row.id)
+    held = None if path is None else is_held(path)
     if held:
         return True
     if held is False and process.kernel == current_process().kernel:
@@ -149,16 +146,9 @@ def describe_owner(row: Row[Any]) -> str:
 
 def forget_lock(folder: Path | None, run_id: str) -> None:
     """Removes the lock file of a run that is removed."""
-    lock_file = _lock_path(folder, run_id)
-    if lock_file is not None:
-        _remove_lock(lock_file)
-
-
-def _remove_lock(lock_file: Path) -> None:
-    """Deletes a lock file, and its folder with the last one."""
-    lock_file.unlink(missing_ok=True)
-    with suppress(OSError):
-        lock_file.parent.rmdir()
+    path = _lock_path(folder, run_id)
+    if path is not None:
+        remove_lock(path)
 
 
 def _lock_path(folder: Path | None, run_id: str) -> Path | None:
@@ -168,57 +158,3 @@ def _lock_path(folder: Path | None, run_id: str) -> Path | None:
 
 def _last_sign(row: Row[Any]) -> float:
     return float(row.started if row.heartbeat is None else row.heartbeat)
-
-
-def _lock_file(path: Path, *, takes_over: bool) -> int | None:
-    """The descriptor that holds a file's lock; None where the file system has no locks or cannot be written."""
-    for _ in range(_ATTEMPTS):
-        try:
-            path.parent.mkdir(exist_ok=True)
-            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except FileNotFoundError:  # another process has just removed the empty folder
-            continue
-        except OSError:
-            return None
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(file)
-            if takes_over:
-                path.unlink(missing_ok=True)
-            else:
-                time.sleep(_PAUSE_S)
-            continue
-        except OSError:
-            os.close(file)
-            path.unlink(missing_ok=True)
-            return None
-        if _is_at(file, path):
-            return file
-        os.close(file)
-    raise BlockingIOError(f"{path}: another process holds the lock")
-
-
-def _is_at(file: int, path: Path) -> bool:
-    """Whether an open file is the one that its name leads to."""
-    try:
-        return os.path.samestat(os.fstat(file), path.stat())
-    except FileNotFoundError:
-        return False
-
-
-def _is_held(path: Path) -> bool | None:
-    """Whether a process holds a file's lock; None where that cannot be known from here."""
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return None
-    finally:
-        os.close(file)
-    return False

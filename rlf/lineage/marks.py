@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 
-from sqlalchemy import delete, insert
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.exc import SQLAlchemyError
 
+from rlf.core import RlfError
 from rlf.lineage import tables
-from rlf.lineage.lease import forget_lock
-from rlf.lineage.records import Export
+from rlf.lineage.lease import Lease, forget_lock, has_owner
+from rlf.lineage.records import REMOVING, Export
 from rlf.lineage.run import check_stopped
 from rlf.lineage.store import Store
 
@@ -51,11 +54,8 @@ def forget_checkpoints(store: Store, run_id: str, steps: Collection[int]) -> Non
         connection.execute(delete(table).where(table.c.run_id == run_id, table.c.step.in_(steps)))
 
 
-def remove_run(store: Store, run_id: str, *, last: Callable[[], None] | None = None) -> None:
+def remove_run(store: Store, run_id: str) -> None:
     """Deletes a run and all that belongs to it; other runs keep it as the name of their parent.
-
-    Args:
-        last: what else the removal is, done before the rows are committed as deleted.
 
     Raises:
         RlfError: no such run, or it is still running.
@@ -63,7 +63,44 @@ def remove_run(store: Store, run_id: str, *, last: Callable[[], None] | None = N
     with store.write() as connection:
         check_stopped(store, connection, run_id)
         connection.execute(delete(tables.runs).where(tables.runs.c.id == run_id))
-        if last is not None:
-            last()
     forget_lock(store.lease_folder, run_id)
     store.drop_index()
+
+
+@contextmanager
+def removing(store: Store, run_ids: Sequence[str]) -> Iterator[None]:
+    """Deletes runs after the block, which deletes what they have outside of the lineage.
+
+    They are marked first, all or none, and shown no more: where a kill or an error cuts the block off, they are among
+    the `unfinished_removals`.
+
+    Raises:
+        RlfError: no such run, or it is still running.
+    """
+    leases = []
+    try:
+        with store.write() as connection:
+            for run_id in run_ids:
+                check_stopped(store, connection, run_id)
+                leases.append(Lease(run_id, store.lease_folder))
+                marked = {"status": REMOVING, **leases[-1].columns()}
+                connection.execute(update(tables.runs).where(tables.runs.c.id == run_id).values(marked))
+        yield
+        for lease in leases:
+            with store.write() as connection:
+                connection.execute(delete(tables.runs).where(tables.runs.c.id == lease.run_id))
+            lease.is_over = True
+    finally:
+        for lease in leases:
+            lease.release()
+    store.drop_index()
+
+
+def unfinished_removals(store: Store) -> list[str]:
+    """Runs that are marked as removed, and whose removal no process works at any more; none where none can be read."""
+    try:
+        with store.read() as connection:
+            rows = connection.execute(select(tables.runs).where(tables.runs.c.status == REMOVING)).all()
+    except (RlfError, SQLAlchemyError):  # what reads the lineage next says what is damaged
+        return []
+    return [row.id for row in rows if not has_owner(row, store.lease_folder)]

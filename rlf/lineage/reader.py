@@ -22,7 +22,7 @@ from rlf.lineage.lease import has_owner
 from rlf.lineage.payload import decode_task
 from rlf.lineage.process import Process
 from rlf.lineage.records import (
-    IMPORTING,
+    HIDDEN,
     INTERRUPTED,
     TRAIN,
     Asked,
@@ -70,7 +70,7 @@ from rlf.lineage.values import (
 from rlf.types import Outcome
 
 _ANY = TrajectoryFilter()
-_IS_WHOLE = tables.runs.c.status != IMPORTING
+_IS_WHOLE = tables.runs.c.status.not_in(HIDDEN)
 _BEHIND_ALL_STEPS = 1 << 30
 """Higher than the number of any step."""
 _ROWS = 200

@@ -19,7 +19,11 @@ INTERRUPTED = "interrupted"
 
 
 IMPORTING = "importing"
-"""The status of a run whose rows are still being copied into the lineage: no reader shows it."""
+"""The status of a run whose rows are still being copied into the lineage."""
+REMOVING = "removing"
+"""The status of a run whose folder and rows are being deleted."""
+HIDDEN = (IMPORTING, REMOVING)
+"""Statuses of runs that no reader shows."""
 
 
 SWEEP = "sweep"

@@ -13,7 +13,7 @@ from rlf.core.inside import is_run_id
 from rlf.lineage import tables
 from rlf.lineage.blobs import decompress
 from rlf.lineage.payload import decode
-from rlf.lineage.records import IMPORTING
+from rlf.lineage.records import HIDDEN
 from rlf.types import FailureClass, Outcome, RunStatus, ScoreState, StopReason
 
 _JSON = {
@@ -27,7 +27,7 @@ _JSON = {
     "events": ("data",),
 }
 _WORDS: dict[tuple[str, str], Callable[[str], Any]] = {
-    ("runs", "status"): lambda word: word == IMPORTING or RunStatus(word),
+    ("runs", "status"): lambda word: word in HIDDEN or RunStatus(word),
     ("trajectories", "stop"): StopReason,
     ("tool_calls", "outcome"): Outcome,
     ("tool_totals", "outcome"): Outcome,

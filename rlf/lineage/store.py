@@ -67,7 +67,11 @@ _FIXES: dict[str, tuple[type[RlfError], str]] = {
         RunError,
         "the database cannot be opened. Name a file in a folder that can be written.",
     ),
-    "disk I/O error": (RunError, "the disk fails or is full. Check it, then continue with `rlf resume`."),
+    "disk I/O error": (
+        RunError,
+        "the disk fails or is full, or a file reached the size that this process may write (`ulimit -f`). Nothing that "
+        "was recorded is lost: continue with `rlf resume`.",
+    ),
     "database is locked": (
         RunError,
         f"another process still holds it after {_PATIENCE_S / 60:g} minutes. `lsof FILE` names it; wait for it or end "

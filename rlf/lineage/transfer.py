@@ -14,7 +14,7 @@ from rlf.lineage import tables
 from rlf.lineage.blobs import copy_blobs
 from rlf.lineage.inserts import insert_rows
 from rlf.lineage.lease import Lease, describe_owner, has_owner
-from rlf.lineage.records import IMPORTING
+from rlf.lineage.records import HIDDEN, IMPORTING
 from rlf.lineage.store import Store
 from rlf.lineage.values import blob_names
 
@@ -61,11 +61,13 @@ def _insert_run(target: Store, row: dict[str, Any]) -> Lease | None:
     runs, run_id = tables.runs, row["id"]
     with target.write() as writing:
         there = writing.execute(select(runs).where(runs.c.id == run_id)).one_or_none()
-        if there is not None and there.status != IMPORTING:
+        if there is not None and there.status not in HIDDEN:
             _refuse_another_state(target, there, row)
             return None
         if there is not None and has_owner(there, target.lease_folder):
-            raise RlfError(f"run {run_id}: {describe_owner(there)}, is importing it. Wait for that, then try again.")
+            raise RlfError(
+                f"run {run_id}: {describe_owner(there)}, is importing or removing it. Wait for that, then try again."
+            )
         writing.execute(delete(runs).where(runs.c.id == run_id))
         lease = Lease(run_id, target.lease_folder)
         writing.execute(insert(runs), row | lease.columns() | {"status": IMPORTING})

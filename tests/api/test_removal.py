@@ -1,6 +1,9 @@
 """Nothing outside of the runs folder is touched, and a removal is whole or seen."""
 
+import signal
 import sqlite3
+import subprocess
+import sys
 
 import pytest
 from sqlalchemy import delete, insert
@@ -8,11 +11,12 @@ from sqlalchemy import delete, insert
 from rlf.api.lineage import open_lineage
 from rlf.api.running.checkpoints import drop_checkpoints
 from rlf.api.runs.exports import export_model
-from rlf.api.runs.removal import finish_removals, remove_with_folders
-from rlf.api.runs.verification import verify
+from rlf.api.runs.removal import remove_with_folders
+from rlf.api.runs.verification import verify, verify_folder
 from rlf.core import RlfError
 from rlf.core.inside import path_inside, run_folder
 from rlf.lineage import Reader, Recorder, start_run, tables
+from rlf.lineage.marks import removing
 from rlf.lineage.transfer import copy_run
 from rlf.types import RunFinished, RunStatus
 
@@ -116,41 +120,75 @@ def test_an_export_copies_nothing_that_a_link_in_the_run_points_to_outside(runs,
     assert not (runs.parent / "out").exists()
 
 
-class Killed(BaseException):
-    """Stands for a kill: no handler of ours is there for it."""
+KILLED = """
+import os, shutil, signal, sys
+from pathlib import Path
+import rlf.api.runs.removal as removal, rlf.lineage.marks as marks
+from rlf.api.lineage import open_reader
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+at = sys.argv[2]
+if at == "marked":
+    shutil.rmtree = die
+elif at == "halfway":
+    shutil.rmtree = lambda folder: (next(folder.iterdir()).unlink(), die())
+else:
+    marks.delete = die
+with open_reader(Path(sys.argv[1])) as reader:
+    removal.remove_with_folders(reader, reader.list_runs(), Path(sys.argv[1]), keep_files=False)
+"""
 
 
-def test_a_removal_that_is_killed_before_its_commit_is_undone_by_gc(runs, monkeypatch):
-    monkeypatch.setattr("rlf.api.runs.removal._move_aside", lambda folder, aside: (folder.rename(aside), stop()))
+def kill_removal(runs, at):
+    done = subprocess.run([sys.executable, "-c", KILLED, str(runs), at], check=False)
+    assert done.returncode == -signal.SIGKILL
 
-    def stop():
-        raise Killed
 
-    with pytest.raises(Killed):
-        remove(runs)
+@pytest.mark.parametrize("at", ["marked", "halfway", "folder gone"])
+def test_a_removal_that_is_killed_is_finished_by_the_next_command(runs, at, caplog):
+    kill_removal(runs, at)
+    found = verify_folder(runs)
+    assert (found.num_runs, found.faults, found.remarks) == (0, (), ())
+    assert not (runs / RUN).exists() and not (runs / "rlf.db-leases").exists()
+    assert [record.message for record in caplog.records] == [
+        f"run {RUN}: its removal was interrupted; it is finished now"
+    ]
+    with sqlite3.connect(runs / "rlf.db") as database:
+        assert database.execute("SELECT COUNT(*) FROM runs").fetchone() == (0,)
+
+
+def test_a_run_whose_removal_was_killed_is_not_shown_where_nothing_can_be_finished(runs):
+    kill_removal(runs, "halfway")
+    with open_lineage(runs, read_only=True) as store:
+        assert Reader(store).list_runs() == []
+    assert (runs / RUN).exists()
+
+
+def test_a_removal_that_cannot_be_finished_stops_no_command(runs, victim, caplog):
+    kill_removal(runs, "marked")
+    rename_run(runs, "linked")
+    (runs / "linked").symlink_to(victim)
     with open_lineage(runs) as store:
-        reader = Reader(store)
-        assert any("was interrupted" in fault for fault in verify(reader, runs).faults)
-        assert [left.restored for left in finish_removals(reader, runs)] == [True]
-        assert verify(reader, runs).faults == () and (runs / RUN / "file").exists()
+        assert Reader(store).list_runs() == []
+    assert "cannot be finished: " in caplog.text and "leads out of" in caplog.text
 
 
-def test_a_removal_that_is_killed_after_its_commit_is_finished_by_gc(runs, monkeypatch):
-    def stop(path):
-        raise Killed
+def test_a_removal_that_is_under_way_is_left_to_its_process(runs):
+    with open_lineage(runs) as store, removing(store, [RUN]):
+        open_lineage(runs).close()
+        assert (runs / RUN / "file").exists()
 
-    with monkeypatch.context() as patched:
-        patched.setattr(
-            "rlf.api.runs.removal.shutil.rmtree", lambda path, ignore_errors=False: ignore_errors or stop(path)
-        )
-        with pytest.raises(Killed):
+
+def test_a_running_run_stops_the_removal_of_all(runs):
+    other = "20260101-000000-bbbb"
+    with open_lineage(runs) as store:
+        start_run(store, run_record(other, folder=str(runs / other)))
+        with pytest.raises(RlfError, match="still running"):
             remove(runs)
-    with open_lineage(runs) as store:
-        reader = Reader(store)
-        assert any("was interrupted" in fault for fault in verify(reader, runs).faults)
-        assert [left.restored for left in finish_removals(reader, runs)] == [False]
-        assert verify(reader, runs).faults == ()
-    assert not any(RUN in path.name for path in runs.iterdir())
+        assert {run.record.id: run.status for run in Reader(store).list_runs()}[RUN] is RunStatus.FINISHED
+    assert (runs / RUN / "file").exists()
 
 
 def test_verify_names_folders_of_runs_that_the_lineage_does_not_have(runs):

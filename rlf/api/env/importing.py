@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from rlf.core.callables import load_callable
 from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
+from rlf.core.publish import write_whole
 from rlf.environments import EnvSpec
 from rlf.spec.reading.sentences import show, wrong_value
 
@@ -69,8 +70,7 @@ def import_world(kind: str, source: str, file: Path, *, force: bool = False) -> 
         rewards, notes = [{"kind": "env", "name": "score", "score": "score"}], [*notes, "rewards: name the score"]
     body = yaml.safe_dump({"env": _portable(env, file), "rewards": rewards}, sort_keys=False, allow_unicode=True)
     text = f"# A world; try it with `rlf env test {file}`, then lay it over a spec: `rlf run SPEC {file}`.\n{body}"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text, encoding="utf-8")
+    write_whole(file, text)
     return ImportedWorld(file, spec.kind, text, tuple(notes))
 
 

@@ -13,6 +13,7 @@ import yaml
 from rlf.core.errors import RlfError
 from rlf.core.hashing import hash_json
 from rlf.core.plain_json import Jsonable
+from rlf.core.publish import write_whole
 from rlf.environments import ENV_KINDS, EnvSpec
 from rlf.environments.doctor import ATTACKS, TRIALS, Ranges, Sign, examine_world, open_bench
 from rlf.environments.doctor import Page as Page
@@ -223,8 +224,7 @@ def score_ranges(spec: RunSpec) -> Ranges:
 def keep_page(spec: RunSpec, page: Page, runs_folder: Path) -> Path:
     """Writes the page of an attack where runs of that world find it."""
     file = _page_file(spec, runs_folder)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(asdict(page) | {"sha256": page.sha256}, indent=1), encoding="utf-8")
+    write_whole(file, json.dumps(asdict(page) | {"sha256": page.sha256}, indent=1))
     return file
 
 

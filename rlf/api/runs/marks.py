@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from rlf.api.runs.removal import Leftover, finish_removals
 from rlf.core.errors import RlfError
 from rlf.lineage.marks import add_note, add_tags, remove_tags
 from rlf.lineage.reader import Reader
@@ -39,8 +37,6 @@ class Thinned:
     """Dropped, since no row named them any more."""
     size_bytes: int
     """Of those contents, as stored."""
-    leftovers: tuple[Leftover, ...]
-    """Removals that a kill had cut off, finished or undone now."""
     is_compact: bool = field(metadata={"json": None})
     """Whether the file is smaller too: it is not while a run is running."""
 
@@ -63,8 +59,8 @@ def note(reader: Reader, name: str, text: str) -> Noted:
     return Noted(run_id, len(reader.notes(run_id)))
 
 
-def free_room(reader: Reader, runs_folder: Path, names: Sequence[str], keep: Sequence[str]) -> Thinned:
-    """Thins runs by rules, finishes removals that were cut off, and drops contents that nothing names."""
+def free_room(reader: Reader, names: Sequence[str], keep: Sequence[str]) -> Thinned:
+    """Thins runs by rules, and drops contents that nothing names."""
     if bool(names) != bool(keep):
         raise RlfError(
             "runs and a rule go together. Write e.g. `rlf runs gc RUN --keep last:5`, or "
@@ -73,6 +69,5 @@ def free_room(reader: Reader, runs_folder: Path, names: Sequence[str], keep: Seq
     rules = parse_keep(keep)
     ids = [reader.get_run(name).record.id for name in names]
     num_thinned = sum(thin(reader.store, run_id, rules) for run_id in ids)
-    leftovers = finish_removals(reader, runs_folder)
     freed = drop_unnamed_blobs(reader.store)
-    return Thinned(num_thinned, freed.num_blobs, freed.size_bytes, tuple(leftovers), freed.is_compact)
+    return Thinned(num_thinned, freed.num_blobs, freed.size_bytes, freed.is_compact)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlf.api.lineage import open_lineage
 from rlf.api.running.checkpoints import damaged_checkpoints
-from rlf.api.runs.removal import find_leftovers, stray_folders
+from rlf.api.runs.removal import stray_folders
 from rlf.core.errors import RlfError, RunError
 from rlf.core.inside import is_run_id
 from rlf.lineage.reader import Reader
@@ -73,16 +73,10 @@ def verify(reader: Reader, runs_folder: Path) -> Verification:
         "if nothing needs it."
         for path in stray_folders(runs_folder, run_ids)
     )
-    return Verification(len(run_ids), (*faults, *_describe_leftovers(runs_folder, run_ids)), remarks)
+    return Verification(len(run_ids), tuple(faults), remarks)
 
 
 def _foreign_ids(run_ids: list[str]) -> Iterator[str]:
     for run_id in run_ids:
         if not is_run_id(run_id):
             yield f"run {run_id!r}: not a run's id; the database was changed or crafted. Remove it with --keep-files"
-
-
-def _describe_leftovers(runs_folder: Path, run_ids: list[str]) -> Iterator[str]:
-    for left in find_leftovers(runs_folder, run_ids):
-        what = "put back" if left.restored else "deleted"
-        yield f"{left.folder}: the removal of run {left.run_id} was interrupted; `rlf runs gc` moves the folder {what}"

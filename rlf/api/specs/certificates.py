@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import rlf
 from rlf.core import hash_bytes, hash_json
 from rlf.core.hashing import hash_path
+from rlf.core.publish import write_whole
 from rlf.types.events import Notice
 
 if TYPE_CHECKING:
@@ -50,10 +50,7 @@ def certified(spec: RunSpec, chat: ChatFormat, runs_folder: Path | None = None) 
         stored = json.loads(file.read_text(encoding="utf-8"))
         return Certificate(**stored | {key: tuple(stored[key]) for key in ("checks", "differences")})
     certificate = play()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    draft = file.with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps(asdict(certificate)), encoding="utf-8")
-    draft.replace(file)
+    write_whole(file, json.dumps(asdict(certificate)))
     return certificate
 
 

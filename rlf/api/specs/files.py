@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import builtins
 import os
-import tempfile
 import threading
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from rlf.core.errors import NotFoundError, RlfError
+from rlf.core.publish import write_whole
 from rlf.core.redact import REDACTED, Redactor
 from rlf.spec.reading.dotenv import read_env_files
 
@@ -109,10 +109,7 @@ class ProjectFiles:
                 raise StaleError(f"{name}: was changed since you read it. Read it again and merge your change.")
             if before is not None and REDACTED in text and REDACTED in redactor.text(before.decode(errors="replace")):
                 raise RlfError(f"{name}: {REDACTED} stands for a secret, which saving would overwrite. Edit it there.")
-            try:
-                _replace_file(path, content)
-            except OSError as error:
-                raise RlfError(f"{name}: cannot be written: {error.strerror}.") from error
+            write_whole(path, content)
         return FileText(name, text, _make_etag(content))
 
     def _make_redactor(self) -> Redactor:
@@ -143,20 +140,6 @@ def _check_size(name: str, num_bytes: int) -> None:
         raise RlfError(
             f"{name}: has {num_bytes:,} bytes; expected at most {_MAX_BYTES:,}. Edit it with another program."
         )
-
-
-def _replace_file(path: Path, content: bytes) -> None:
-    """Writes a file whole, or leaves it as it was."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        Path(temporary).chmod(path.stat().st_mode & 0o777 if path.is_file() else 0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _make_etag(content: bytes) -> str:

@@ -12,6 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from rlf.core.errors import Fault, Place, RlfError
+from rlf.core.publish import write_whole
 from rlf.core.redact import is_secret_name
 from rlf.core.yaml_text import dump_yaml
 from rlf.spec.reading.interpolation import interpolate
@@ -63,9 +64,8 @@ def write_tools(found: Imported, folder: Path, *, source: str, force: bool = Fal
         raise RlfError(
             f"{', '.join(there)}: exists already. Add --force to overwrite, or give --prefix or another --out."
         )
-    folder.mkdir(parents=True, exist_ok=True)
     for path, tool in zip(paths, kept, strict=True):
-        path.write_text(file_text(tool, folder, source), encoding="utf-8")
+        write_whole(path, file_text(tool, folder, source))
     return Written(tuple(paths), tuple(left_out), tuple(variables_of(kept)), tuple(notes))
 
 

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 from rlf.builder.proof import Unproven
 from rlf.core import RlfError, RunError, hash_json
 from rlf.core.meter import COST, Meter
+from rlf.core.publish import write_whole
 from rlf.data.template import Template, TemplateFault
 from rlf.endpoints import Completion, EndpointFailure, SamplingSpec, json_schema_format
 from rlf.endpoints.pool import Caller, EndpointPool
@@ -132,10 +133,7 @@ class Client:
         self._check_budget()
         completion = await self._request_completion(stage, answer, messages)
         kept = {"stage": stage, "text": completion.text, "usage": completion.usage.by_unit()}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(".part")
-        temporary.write_text(json.dumps(kept, ensure_ascii=False), encoding="utf-8")
-        temporary.replace(path)
+        write_whole(path, json.dumps(kept, ensure_ascii=False))
 
     async def _request_completion(
         self, stage: str, answer: type[BaseModel], messages: Sequence[Mapping[str, Any]]

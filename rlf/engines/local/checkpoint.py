@@ -6,7 +6,6 @@ its seed and a counter, so there is no generator state to keep.
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import shutil
@@ -19,6 +18,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
+from rlf.core.disk import explaining_refusal
 from rlf.core.errors import RunError
 from rlf.core.hashing import hash_path
 from rlf.core.publish import sync_path
@@ -62,7 +62,7 @@ def save_checkpoint(
         rewards: what terms have counted.
         sampler: the copy of the policy that the next step's rollouts are sampled with, where it is an update behind.
 
-    Raises RunError when the disk is full; what was there before stays whole.
+    Raises RunError where the disk refuses it; what was there before stays whole.
     """
     target = folder / f"step-{progress.step:06d}"
 
@@ -110,11 +110,12 @@ def prune_checkpoints(folder: Path, kept: Collection[int]) -> None:
 def publish_folder(target: Path, write: Callable[[Path], None]) -> None:
     """Makes a folder appear complete or not at all: temporary folder, manifest, fsync, rename.
 
-    Raises RunError when the disk is full.
+    Raises RunError where the disk refuses it.
     """
     temporary = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
-    with _clear_when_full(temporary):
+    resume = "`rlf resume` the run: it continues from its last complete checkpoint."
+    with explaining_refusal(target, resume), _cleared_on_error(temporary):
         temporary.mkdir(parents=True)
         write(temporary)
         files = sorted(p for p in temporary.rglob("*") if p.is_file())
@@ -203,16 +204,10 @@ def _trainer_state(updater: Updater) -> dict[str, Any]:
 
 
 @contextmanager
-def _clear_when_full(temporary: Path) -> Iterator[None]:
-    """Names a full disk as what it is, however the writing library put it, and leaves nothing half-written."""
+def _cleared_on_error(temporary: Path) -> Iterator[None]:
+    """Leaves nothing half-written, which would take the room that is missing."""
     try:
         yield
-    except Exception as error:
+    except Exception:
         shutil.rmtree(temporary, ignore_errors=True)
-        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        if full or "No space left" in str(error) or "unexpected pos" in str(error):
-            raise RunError(
-                f"no space left on the disk of {temporary.parent}; the checkpoint was not written. "
-                "Make room, then `rlf resume` the run: it continues from its last complete checkpoint."
-            ) from error
         raise
