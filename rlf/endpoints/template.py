@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, cached_property
+from types import BuiltinMethodType, MethodType
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
@@ -28,6 +29,9 @@ class TemplateFault(ValueError):
 
     source = ""
     """The template that cannot be read."""
+    choosers: frozenset[str] = frozenset()
+    """Names whose values may have chosen what is missing, as `column` does in `{{ response[column] }}`; none where the
+    template itself names it."""
 
 
 class _Absent:
@@ -54,6 +58,7 @@ class Template:
             self.names: frozenset[str] = frozenset(meta.find_undeclared_variables(tree) - set(environment.globals))
             """What it must be given."""
             self._alone = _EXPRESSION.fullmatch(source) if _is_one_expression(tree) else None
+            self._constants, self._choosers = frozenset(_list_constants(tree)), frozenset(_list_choosers(tree))
         except TemplateSyntaxError as error:
             reason = (error.message or "unreadable").rstrip(".")
             fault = TemplateFault(f"not a Jinja2 template: line {error.lineno}: {reason}")
@@ -76,7 +81,20 @@ class Template:
         try:
             return self._compiled_template.render(values)
         except Exception as error:
-            raise TemplateFault(f"cannot be filled in: {str(error) or type(error).__name__}") from error
+            fault = TemplateFault(f"cannot be filled in: {str(error) or type(error).__name__}")
+            fault.choosers = self._choosers_of(error)
+            raise fault from error
+
+    def _choosers_of(self, error: Exception) -> frozenset[str]:
+        """Names that chose what is missing: an absent one itself; those that lookups are made by, for a key or index of
+        a container that is no constant of the template, and for a number that nothing is divided by."""
+        where, name = getattr(error, "missing", (None, None))
+        if where is _NOWHERE:
+            return frozenset({name})
+        is_index = isinstance(where, list | tuple) and isinstance(name, int)
+        if isinstance(error, ArithmeticError) or isinstance(where, Mapping) or is_index:
+            return frozenset() if name in self._constants else self._choosers
+        return frozenset()
 
     def value(self, values: Mapping[str, Any]) -> Any:
         """The value of a template that is one expression, with its type, or ABSENT; any other's text."""
@@ -186,11 +204,76 @@ def _percent_encoded(value: Any) -> str:
     return quote(str(value).lower() if isinstance(value, bool) else str(value), safe="")
 
 
+def _list_constants(tree: Any) -> Iterator[str | int]:
+    """Names and indices that a template itself looks up, those within texts such as `attribute="a.b"` too."""
+    from jinja2 import nodes
+
+    for node in tree.find_all((nodes.Getattr, nodes.Getitem, nodes.Const)):
+        if isinstance(node, nodes.Getattr):
+            yield node.attr
+        elif isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const):
+            yield node.arg.value
+        elif isinstance(node, nodes.Const) and isinstance(node.value, str):
+            yield from (node.value, *node.value.split("."))
+
+
+def _list_choosers(tree: Any) -> Iterator[str]:
+    """Names by which a template looks up or computes, and does not only print them."""
+    from jinja2 import nodes
+
+    for node in tree.find_all((nodes.Getitem, nodes.Filter, nodes.Call, nodes.BinExpr)):
+        if isinstance(node, nodes.Getitem):
+            parts: list[Any] = [node.arg]
+        elif isinstance(node, nodes.BinExpr):
+            parts = [node]
+        else:
+            parts = [*node.args, *node.kwargs]
+        for part in parts:
+            names = [part] if isinstance(part, nodes.Name) else part.find_all(nodes.Name)
+            yield from (name.name for name in names)
+
+
+_NOWHERE: Any = object()
+"""Where a name is looked up that belongs to no value."""
+
+
+@cache
+def _undefined_class() -> type[jinja2.Undefined]:
+    from jinja2 import StrictUndefined, UndefinedError
+    from jinja2.utils import missing
+
+    class MissingError(UndefinedError):
+        def __init__(self, message: str, where: Any, name: Any) -> None:
+            super().__init__(message)
+            self.missing = (where, name)
+
+    class Missing(StrictUndefined):
+        """What is not there; its error says of what value it is no part."""
+
+        __slots__ = ()
+
+        def __init__(self, hint: str | None = None, obj: Any = missing, name: Any = None, exc: Any = None) -> None:
+            where = _NOWHERE if obj is missing else obj
+            super().__init__(hint, obj, name, lambda message: MissingError(message or "", where, name))  # type: ignore[arg-type]
+
+    return Missing
+
+
+def _refuse_method(value: Any) -> Any:
+    """A value to be printed; a method, which `keys` or `items` finds in an object without such a key, is none."""
+    if isinstance(value, BuiltinMethodType | MethodType):
+        return _undefined_class()(obj=value.__self__, name=value.__name__)
+    return value
+
+
 @cache
 def _make_environment(finalize: Callable[..., Any] | None) -> ImmutableSandboxedEnvironment:
-    from jinja2 import StrictUndefined
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     return ImmutableSandboxedEnvironment(
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=False, finalize=finalize
+        undefined=_undefined_class(),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=False,
+        finalize=finalize or _refuse_method,
     )

@@ -38,10 +38,11 @@ def _find_part(value: Any, keys: tuple[str, ...], path: str) -> Any:
         return _find_part(value[key], rest, path)
     elif isinstance(value, list) and key.removeprefix("-").isdecimal() and -len(value) <= int(key) < len(value):
         return _find_part(value[int(key)], rest, path)
-    raise NoSuchPart(f"the answer has no {path!r}: {_describe_value(value)} where {key!r} should be")
+    raise NoSuchPart(f"the answer has no {path!r}: {describe_part(value)} where {key!r} should be")
 
 
-def _describe_value(value: Any) -> str:
+def describe_part(value: Any) -> str:
+    """What a JSON value is, with the keys of an object."""
     if isinstance(value, dict):
         return f"an object with {', '.join(map(repr, list(value)[:8])) or 'no keys'}"
     if isinstance(value, list):

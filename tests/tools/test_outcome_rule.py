@@ -369,3 +369,57 @@ def test_the_opening_of_a_class_is_not_the_time_of_its_first_call() -> None:
     result = asyncio.run(main())
     assert (result.outcome, result.text) == (Outcome.OK, "open")
     assert result.queue_s > 0.3 > result.run_s
+
+
+TABLE = json.dumps(
+    {
+        "rows": [{"name": "Ada", "born": 1815}, {"name": "Alan"}],
+        "n": 0,
+        "best": "x",
+        "columns": {"name": 1, "born": 2},
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("result", "text", "outcome"),
+    [
+        ("{{ response.columns[text] }}", "name", Outcome.OK),
+        ("{{ response.columns[text] }}", "death", Outcome.TOOL_ERROR),
+        ("{{ response.columns[text] }}", "keys", Outcome.TOOL_ERROR),
+        ("{{ response.columns[text] }}", "__class__", Outcome.TOOL_ERROR),
+        ("{{ response.columns[text].x }}", "death", Outcome.TOOL_ERROR),
+        ("{{ response.rows[text | int].name }}", "7", Outcome.TOOL_ERROR),
+        ("{{ response.rows[(text | int) - 1].name }}", "9", Outcome.TOOL_ERROR),
+        ("{{ response.rows | map(attribute=text) | join }}", "name", Outcome.OK),
+        ("{{ response.rows | map(attribute=text) | join }}", "death", Outcome.TOOL_ERROR),
+        ("{{ response.rows | sum(attribute=text) }}", "death", Outcome.TOOL_ERROR),
+        ("{% set c = text %}{{ response.columns[c] }}", "death", Outcome.TOOL_ERROR),
+        ("{% for row in response.rows %}{{ row[text] }}{% endfor %}", "born", Outcome.TOOL_ERROR),
+        ("{{ 1 / (text | int) }}", "0", Outcome.TOOL_ERROR),
+        ("{{ other }}", "x", Outcome.TOOL_ERROR),
+        ("{{ response.found }} {{ text }}", "found", Outcome.SERVICE_ERROR),
+        ("{{ response.found[text] }}", "name", Outcome.SERVICE_ERROR),
+        ("{{ response.found }} {{ response.columns[text] }}", "name", Outcome.SERVICE_ERROR),
+        ("{{ response[response.best] }} for {{ text }}", "x", Outcome.SERVICE_ERROR),
+        ("{{ response.best[text] }}", "name", Outcome.SERVICE_ERROR),
+        ("{{ 1 / response.n }} for {{ text }}", "0", Outcome.SERVICE_ERROR),
+        ("{{ response.columns.items }}", "x", Outcome.SERVICE_ERROR),
+        ("{{ response.rows | map(attribute='death') | join }} {{ text }}", "x", Outcome.SERVICE_ERROR),
+    ],
+)
+def test_what_an_argument_looks_for_in_an_answer_is_the_models_and_what_the_file_looks_for_is_the_services(
+    result: str, text: str, outcome: Outcome
+) -> None:
+    schema = {"type": "object", "properties": {"text": {"type": "string"}, "other": {"type": "string"}}}
+
+    async def main() -> ToolResult:
+        async with serving(_=answering({"table": Reply(200, TABLE)})) as url:
+            tool = declared("look", {"kind": "http", "url": f"{url}/table", "result": result}, inputSchema=schema)
+            async with Executor([tool]) as executor:
+                return await executor.invoke(ToolCall("look", {"text": text}), trajectory_id="t")
+
+    found = asyncio.run(main())
+    assert found.outcome is outcome, found.text
+    if outcome is Outcome.TOOL_ERROR:
+        assert "the arguments ask for what the answer does not have" in found.text

@@ -19,7 +19,7 @@ from rlf.endpoints.template import Template, TemplateFault
 from rlf.tools.failure import ToolFailure
 from rlf.tools.http.batcher import Batcher, BatchSpec
 from rlf.tools.http.request import RequestMaker
-from rlf.tools.json_path import NoSuchPart, part_at
+from rlf.tools.json_path import NoSuchPart, describe_part, part_at
 from rlf.tools.kind import CallContext, ToolRuntime
 from rlf.tools.remote import inner_deadline_s, tool_failure
 from rlf.tools.results import to_text
@@ -153,6 +153,9 @@ class HttpRuntime(ToolRuntime):
             is_text = isinstance(part, str) and self._response is None
             shown = f"; it begins {part[:_MAX_SHOWN]!r}" if is_text else ""
             reason = str(fault).removeprefix("cannot be filled in: ")
+            if fault.choosers - {"response"}:
+                text = f"the arguments ask for what the answer does not have: {reason}; it is {describe_part(part)}"
+                raise ToolFailure(Outcome.TOOL_ERROR, text) from fault
             raise ToolFailure(self._garbled, f"the answer does not fill in `result`: {reason}{shown}") from fault
 
     def _make_output(self, answer: Any, arguments: Mapping[str, Any]) -> ToolOutput:
