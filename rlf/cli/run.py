@@ -119,10 +119,13 @@ def run_in_view(
     try:
         return work(runs_folder=runs_folder, view=open_view, command=["rlf", *sys.argv[1:]])
     except RunError as error:
-        if type(error) is not RunError or not begun:  # the others say themselves how it continues
-            raise
-        command = f"rlf resume {begun[0].run_id}{runs_option(runs_folder)}"
-        raise RunError(f"{error}\nContinue it: {command}") from error
+        if begun:  # what raised it knows neither the run's id nor its folder
+            command, words = f"rlf resume {begun[0].run_id}{runs_option(runs_folder)}", str(error)
+            is_silent = type(error) is RunError and "rlf resume" not in words
+            error.args = (
+                f"{words}\nContinue it: {command}" if is_silent else words.replace("`rlf resume`", f"`{command}`"),
+            )
+        raise
     finally:
         view.close()
 

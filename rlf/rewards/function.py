@@ -240,18 +240,24 @@ class _Asking:
 
     def _why_unasked(self, term: Term) -> _TermResult | None:
         """Why the term is not to be asked; None when it is."""
-        closed = None if term.when is None else self._why_closed(term.when)
+        closed = None if term.when is None else self._why_closed(term, term.when)
         if closed is None and term.needs_answer and not golds(self.trajectory.task.answer):
             return _TermResult(None, ScoreState.UNSCORABLE, f"task {self.trajectory.task.id} has no gold answer")
         return closed
 
-    def _why_closed(self, gate: Gate) -> _TermResult | None:
+    def _missing(self, term: Term) -> ScoreState:
+        """The state of a term that has no value: of another's outage where it reads that one's value."""
+        is_passing = any(self.results[name].state.may_pass for name in term.reads)
+        return ScoreState.UNANSWERED if is_passing else ScoreState.UNSCORABLE
+
+    def _why_closed(self, term: Term, gate: Gate) -> _TermResult | None:
         """The result of a term behind a closed gate; None when the gate is open."""
         other = self.results[gate.term]
         if other.state is ScoreState.GATED:
             return _TermResult(None, ScoreState.GATED, f"not computed: neither was {gate.term!r}")
         if other.value is None:
-            return _TermResult(None, ScoreState.UNSCORABLE, f"its gate cannot be decided: {gate.term!r} has no value")
+            why = f"its gate cannot be decided: {gate.term!r} has no value: {other.reason}"
+            return _TermResult(None, self._missing(term), why)
         least = gate.at_least
         if least is None:
             least = self.bounds[gate.term][1] if gate.at_most is None else -math.inf
@@ -267,7 +273,7 @@ class _Asking:
 
     def _check_verdict(self, term: Term, verdict: Verdict) -> _TermResult:
         """A verdict that keeps the term's promises, or its fault."""
-        value, reason, turn_values, usage = verdict
+        value, reason, turn_values, usage, is_unanswered = verdict
         low, high = self.bounds[term.name]
         if term.stage is Stage.TURN and turn_values is not None:
             if len(turn_values) != len(self.trajectory.turns):
@@ -279,7 +285,8 @@ class _Asking:
         else:
             turn_values = None
         if value is None:
-            return _TermResult(None, ScoreState.UNSCORABLE, reason, usage=usage)
+            state = ScoreState.UNANSWERED if is_unanswered else self._missing(term)
+            return _TermResult(None, state, reason, usage=usage)
         if not math.isfinite(value):
             return _TermResult(None, ScoreState.FAULT, f"{value} is not a finite number")
         if not low <= value <= high:

@@ -36,6 +36,8 @@ class Verdict(NamedTuple):
     """Of a term with `stage: turn`, in place of `value`: one per turn, None where it says nothing of the turn."""
     usage: ScoreUsage | None = None
     """What judges took for it; None where none was asked."""
+    is_unanswered: bool = False
+    """Without a value: whether a judge or a tool did not answer, so that there may be one another time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,10 @@ class _CannotSay(Exception):
     """The verifier failed, which says nothing of the model."""
 
 
+class _Unanswered(_CannotSay):
+    """The tool did not answer, or the comparison failed: another time it may say."""
+
+
 class _Wrong(Exception):
     """The model's product cannot be run, or the tool refuses it."""
 
@@ -76,7 +80,7 @@ class Verifier:
                     return await self._by_function(trajectory)
             return await self._compare_best(trajectory)
         except _CannotSay as why:
-            return Verdict(None, str(why)[:_MAX_REASON_CHARS])
+            return Verdict(None, str(why)[:_MAX_REASON_CHARS], is_unanswered=isinstance(why, _Unanswered))
         except _Wrong as why:
             return Verdict(0.0, str(why)[:_MAX_REASON_CHARS])
 
@@ -147,7 +151,8 @@ class Verifier:
         if result.outcome.is_infrastructure:
             self._golds.pop(key, None)
         if result.outcome is not Outcome.OK:
-            raise _CannotSay(f"the gold of task {task.id}: {result.outcome}: {result.text}")
+            kind = _Unanswered if result.outcome.is_infrastructure else _CannotSay
+            raise kind(f"the gold of task {task.id}: {result.outcome}: {result.text}")
         if _is_cut(result):
             raise _CannotSay(f"the gold of task {task.id}: its result is longer than the tool's limits allow")
         return result
@@ -170,18 +175,18 @@ class Verifier:
             raise _Wrong(f"nothing to verify: {fault}") from fault
         result = await self._call_tool(arguments, f"{trajectory.id}/{number}")
         if result.outcome.is_infrastructure or result.outcome is Outcome.UNKNOWN_TOOL:
-            raise _CannotSay(f"{self._tool}: {result.outcome}: {result.text}")
+            raise _Unanswered(f"{self._tool}: {result.outcome}: {result.text}")
         return result
 
     async def _call_tool(self, arguments: Mapping[str, Any], name: str) -> ToolResult:
-        """One call, apart from every other: what the tool holds for it is given back. Raises _CannotSay in time."""
+        """One call, apart from every other: what the tool holds for it is given back. Raises _Unanswered in time."""
         tools, id_ = self._context.tools, f"verify/{self._name}/{name}"
         async with self._permits:
             try:
                 with within(self._timeout_s):
                     return await tools.invoke(ToolCall(self._tool, arguments), trajectory_id=id_)
             except TimeoutError as error:
-                raise _CannotSay(f"{self._tool}: no result within {self._timeout_s:g} s") from error
+                raise _Unanswered(f"{self._tool}: no result within {self._timeout_s:g} s") from error
             finally:
                 await tools.end_trajectory(id_)
 
@@ -220,7 +225,7 @@ class Verifier:
             raise
         except (Exception, SystemExit) as fault:
             words = str(fault) if isinstance(fault, TookTooLong) else describe(fault)
-            raise _CannotSay(f"{self._callable}: {words}") from fault
+            raise _Unanswered(f"{self._callable}: {words}") from fault
 
 
 def _is_cut(result: ToolResult) -> bool:

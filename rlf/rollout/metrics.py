@@ -80,7 +80,8 @@ def _term_counts(scored: Sequence[Scored]) -> dict[str, float]:
             states.setdefault(score.term, Counter())[score.state] += 1
     metrics: dict[str, float] = {}
     for term, number in states.items():
-        metrics[f"rewards/{term}/unscorable"] = float(number[ScoreState.UNSCORABLE] + number[ScoreState.FAULT])
+        missing = sum(number[state] for state in ScoreState if state is ScoreState.UNSCORABLE or state.may_pass)
+        metrics[f"rewards/{term}/unscorable"] = float(missing)
         metrics[f"rewards/{term}/faults"] = float(number[ScoreState.FAULT])
         if number[ScoreState.GATED]:
             metrics[f"rewards/{term}/gated"] = float(number[ScoreState.GATED])

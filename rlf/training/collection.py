@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
+from rlf.core.seeds import derive_seed
 from rlf.rollout.collect import collect
 from rlf.rollout.rollout import Rollout
 from rlf.spec.models import RolloutSpec, TrainSpec
 from rlf.training.counting import counts
 from rlf.training.groups import keep_groups
 from rlf.training.harness import Harness
-from rlf.training.rollouts import draw_prefix, draw_tasks, greedy_rollouts, opening_rollouts, training_rollout
+from rlf.training.outages import Outages
+from rlf.training.rollouts import (
+    draw_prefix,
+    draw_tasks,
+    greedy_rollouts,
+    next_try,
+    opening_rollouts,
+    training_rollout,
+)
 from rlf.training.stragglers import Stragglers
 from rlf.types.events import EventSink, Interrupted
 from rlf.types.policy import Policy, Sampling
@@ -85,10 +95,12 @@ class Collector:
         *,
         seed: int,
         emit: EventSink,
+        outages: Outages,
     ) -> None:
         """Takes what all steps share.
 
         Args:
+            outages: pauses for what is down.
             emit: takes what there is of a collection that is cut off.
         """
         self._policy = policy
@@ -98,6 +110,7 @@ class Collector:
         self._num_generations = rollout.num_generations
         self._seed = seed
         self._emit = emit
+        self._outages = outages
         self._stragglers = Stragglers(self._play_group, rollout, train, emit) if rollout.has_stragglers else None
         self._prefix_rows = rollout.prefix_rows
 
@@ -111,8 +124,15 @@ class Collector:
         logger.info("step %d begins: %d tasks, %d rollouts each", step, num_tasks, self._num_generations)
         if self._stragglers is not None:
             found = await self._stragglers.take(step, cursor, late)
-            greedy = await self._play_greedily(found.kept, step, found.collected)
-            return Collection(found.collected, found.kept, greedy, found.cursor, found.late, found.metrics)
+            rollouts = [
+                Rollout(each.id, each.task, each.sample_index, derive_seed(self._seed, each.id))
+                for each in (item.trajectory for item in found.collected)
+            ]
+            collected = await self._persist(found.collected, rollouts, self.harness.training, step, ())
+            stay = {item.trajectory.task.id for item in found.kept}
+            kept = [item for item in collected if item.trajectory.task.id in stay]
+            greedy = await self._play_greedily(kept, step, collected)
+            return Collection(collected, kept, greedy, found.cursor, found.late, found.metrics)
         filtering = self._train.dynamic_filtering
         collected, kept = list[Scored](), list[Scored]()
         for _ in range(filtering.max_rounds if filtering else 1):
@@ -157,7 +177,9 @@ class Collector:
         """Plays the group of one task. Played again, its rollouts have ids and seeds of their own."""
         rollouts = self._rollouts(position, 1, num_tries=step if again else 0)
         setting = self.harness.setting(self._policy, self.harness.training)
-        return await collect(rollouts, setting, self.harness.reward, step=step, cut_off=cut_off)
+        return await collect(
+            rollouts, setting, self.harness.reward, step=step, cut_off=cut_off, on_scored=self._outages.note_now
+        )
 
     def _rollouts(self, cursor: int, num_tasks: int, num_tries: int = 0) -> list[Rollout]:
         return [
@@ -181,10 +203,39 @@ class Collector:
     async def _play(
         self, rollouts: Sequence[Rollout], sampling: Sampling, step: int, before: Sequence[Scored]
     ) -> list[Scored]:
+        scored = await self._collect(
+            rollouts, sampling, step, lambda left: self._emit(Interrupted(step, [*before, *left]))
+        )
+        return await self._persist(scored, rollouts, sampling, step, before)
+
+    async def _collect(
+        self, rollouts: Sequence[Rollout], sampling: Sampling, step: int, cut_off: Callable[[list[Scored]], None]
+    ) -> list[Scored]:
         return await collect(
             rollouts,
             self.harness.setting(self._policy, sampling),
             self.harness.reward,
             step=step,
-            cut_off=lambda left: self._emit(Interrupted(step, [*before, *left])),
+            cut_off=cut_off,
+            on_scored=self._outages.note_now,
         )
+
+    async def _persist(
+        self,
+        scored: Sequence[Scored],
+        rollouts: Sequence[Rollout],
+        sampling: Sampling,
+        step: int,
+        before: Sequence[Scored],
+    ) -> list[Scored]:
+        """The trajectories, those that an outage broke played again; tries that broke come last and do not count."""
+        tries, cut = Counter[int](), list[Scored]()
+
+        async def play(places: Sequence[int]) -> list[Scored]:
+            tries.update(places)
+            return await self._collect([next_try(rollouts[at], tries[at]) for at in places], sampling, step, cut.extend)
+
+        found, replaced = await self._outages.play_broken_again(
+            scored, play, lambda left: self._emit(Interrupted(step, [*before, *left, *cut]))
+        )
+        return [*found, *replaced]

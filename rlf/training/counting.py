@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from rlf.rollout.calls import find_broken
 from rlf.rollout.rollout import Rollout
-from rlf.types.score import Scored
+from rlf.types.score import Score, Scored
 from rlf.types.trajectory import StopReason, Trajectory
 from rlf.types.world import WorldRecord
 
 SAMPLER = "the sampler"
-REWARD = "a reward term"
+
+
+class Cause(NamedTuple):
+    """What took a trajectory's reward."""
+
+    name: str
+    """`tool 'search'`, `reward term 'good'`, `world 'shop'`, or the sampler."""
+    error: str
+    may_pass: bool = True
+    """Whether playing it again may give it one; False where the row itself is why."""
 
 
 def counts(scored: Scored) -> bool:
@@ -19,17 +29,38 @@ def counts(scored: Scored) -> bool:
     return scored.reward is not None and scored.trajectory.num_sampled > 0
 
 
-def find_cause(scored: Scored) -> str | None:
-    """Why a trajectory broke, in words; None when it counts, or when playing it again would change nothing."""
+def find_cause(scored: Scored) -> Cause | None:
+    """What broke a trajectory; None when it has a reward."""
     if scored.reward is not None:
         return None
     trajectory = scored.trajectory
+    error = trajectory.error or ""
     if trajectory.stop is not StopReason.INFRA_FAILURE:
-        return REWARD
+        return _missing_term(scored.scores)
     if trajectory.world is not None and trajectory.world.failed is not None:
-        return world_name(trajectory.world)
+        return Cause(world_name(trajectory.world), error)
     broken = find_broken(trajectory.calls)
-    return f"tool {broken.call.name!r}" if broken else SAMPLER
+    return Cause(tool_name(broken.call.name) if broken else SAMPLER, error)
+
+
+def _missing_term(scores: Sequence[Score]) -> Cause | None:
+    """The term without whose value there is no reward, one that may have it another time before others."""
+    missing = sorted(
+        (score for score in scores if score.value is None and score.weight), key=lambda score: not score.state.may_pass
+    )
+    if not missing:  # it was not scored, or the sum is not a finite number
+        return None
+    return Cause(term_name(missing[0].term), missing[0].reason, missing[0].state.may_pass)
+
+
+def term_name(term: str) -> str:
+    """The name of a reward term among causes."""
+    return f"reward term {term!r}"
+
+
+def tool_name(tool: str) -> str:
+    """The name of a tool among causes."""
+    return f"tool {tool!r}"
 
 
 def world_name(world: WorldRecord) -> str:

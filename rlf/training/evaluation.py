@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import fmean
 
 from rlf.reports.statistics import pass_at_k, wilson_interval
@@ -17,6 +18,7 @@ from rlf.rollout.rollout import Rollout
 from rlf.spec.models import EvalSpec
 from rlf.training.counting import counts, find_cause
 from rlf.training.harness import Harness
+from rlf.training.outages import Outages
 from rlf.training.rollouts import evaluation_rollout, mode_of
 from rlf.types.events import EvaluationFinished, EventSink, Interrupted, Notice
 from rlf.types.metrics import kind_metric
@@ -39,6 +41,7 @@ async def evaluate(
     seed: int,
     step: int,
     emit: EventSink,
+    outages: Outages,
     max_usd: float | None = None,
 ) -> float | None:
     """Evaluates a policy by sampling, and greedily if that is wanted; emits what each finds.
@@ -47,7 +50,11 @@ async def evaluate(
 
     Args:
         step: updates that the policy has seen.
+        outages: pauses for what is down.
         max_usd: what tools and judges may cost in each mode, which ends early when that is spent.
+
+    Raises:
+        OutageError: too many questions have no value, for a reason outside the policy.
     """
     successes: list[float | None] = []
     modes = modes_of(harness, settings)
@@ -62,7 +69,21 @@ async def evaluate(
         logger.info("evaluation after step %d begins: %s, %d rollouts", step, names, len(rollouts))
         started = time.perf_counter()
         player = _Modes({mode.name: harness.setting(policy, mode.sampling) for mode in together})
-        scored = await play_mode(player, harness, rollouts, names, step=step, emit=emit, max_usd=max_usd)
+        play = partial(
+            play_mode,
+            player,
+            harness,
+            mode=names,
+            step=step,
+            emit=emit,
+            max_usd=max_usd,
+            on_scored=outages.note_now,
+        )
+        scored = await play(rollouts)
+        if len(scored) == len(rollouts):  # else its budget is spent
+            scored = await _play_broken_again(
+                outages, scored, rollouts, play, lambda left: emit(Interrupted(step, left))
+            )
         taken_s = time.perf_counter() - started
         for mode in together:
             own = [item for item in scored if mode_of(item.trajectory.id) == mode.name]
@@ -71,6 +92,18 @@ async def evaluate(
             emit(replace(found, metrics=metrics))
             successes.append(metrics.get("success"))
     return successes[0]
+
+
+async def _play_broken_again(
+    outages: Outages,
+    scored: Sequence[Scored],
+    rollouts: Sequence[Rollout],
+    play: Callable[[Sequence[Rollout]], Awaitable[list[Scored]]],
+    cut_off: Callable[[list[Scored]], None],
+) -> list[Scored]:
+    """The trajectories, those that an outage broke played again with their own seeds, so that evaluations pair."""
+    found, _ = await outages.play_broken_again(scored, lambda places: play([rollouts[at] for at in places]), cut_off)
+    return found
 
 
 def _may_be_together(harness: Harness, max_usd: float | None) -> bool:
@@ -167,9 +200,9 @@ def _has_value(scored: Scored) -> bool:
 
 def _notice_of_broken(broken: Sequence[Scored], num_played: int, mode: str, step: int) -> Notice:
     """Trajectories that are no part of an evaluation's figures, and what broke most of them."""
-    causes = Counter(find_cause(item) or "nothing sampled" for item in broken)
-    cause, number = causes.most_common(1)[0]
-    error = next((item.trajectory.error for item in broken if item.trajectory.error), None)
+    found = [find_cause(item) for item in broken]
+    cause, number = Counter("nothing sampled" if each is None else each.name for each in found).most_common(1)[0]
+    error = next((each.error for each in found if each is not None and each.name == cause), "")
     text = (
         f"evaluation after step {step}, {mode}: {len(broken)} of {num_played} trajectories have no value and are left "
     )

@@ -1,8 +1,11 @@
-"""Outages: what broke a trajectory outside the policy, and whether it is worth playing again.
+"""Outages: what broke a trajectory outside the policy, whether it is worth playing again, and when a run stops.
 
-OpenRLHF takes a group only whole, so that a trajectory that broke is played again before it is left out. While a tool
-or a reward term is down, those that need it wait, and one after the other tries whether it is back. What is down for
-one trajectory and answers others is not waited for: its tries are counted.
+While a tool or a reward term is down, those that need it wait, and one after the other tries whether it is back. What
+is down for one trajectory and answers others is not waited for. A step and an evaluation are made without the
+trajectories that nothing helped, as long as these are few (`find_excess`); else the run stops, so that it neither
+trains on a remnant nor puts checkpoints of one in place of good ones.
+
+Invariant: no step is made that lost more than `find_excess` allows.
 """
 
 from __future__ import annotations
@@ -11,12 +14,15 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from rlf.training.counting import REWARD, SAMPLER, counts, find_cause, world_name
-from rlf.types.score import Scored
+from rlf.core.errors import RunError
+from rlf.training.counting import SAMPLER, Cause, counts, find_cause, term_name, tool_name, world_name
+from rlf.types.score import Scored, ScoreState
 from rlf.types.tool import Outcome
 from rlf.types.trajectory import CallRecord, Trajectory
 
@@ -26,9 +32,44 @@ MAX_TRIES = 3
 """How often a trajectory is played while what broke it answers other calls."""
 _FIRST_PAUSE_S = 1.0
 _LAST_PAUSE_S = 30.0
-_NO_VALUE = "the term has no value"
+_MAX_ERROR_CHARS = 500
+_MOST_LOST, _MOST_LOST_TO_ONE = 1 / 2, 1 / 8
+"""Share of a collection that may be left out, and of it to one cause that is down."""
 _ANSWERS = frozenset({Outcome.OK, Outcome.TOOL_ERROR, Outcome.OUTPUT_REJECTED})
 """Outcomes that show a tool to be up."""
+
+
+class OutageError(RunError):
+    """What the run needs has been down for too long: nothing was trained on since."""
+
+
+class Broken(NamedTuple):
+    """A trajectory of a collection that is left out, since something outside the policy broke it."""
+
+    cause: str
+    task: str
+
+
+def find_excess(broken: Sequence[Broken], num_all: int, down: Collection[str]) -> str | None:
+    """The cause that takes more trajectories than a step or an evaluation may lose; None where it may be made.
+
+    It may lose half. To a cause that answers nobody it may lose an eighth, or one task's, whose content may be why: the
+    rest would be those trajectories that did not need it.
+
+    Args:
+        num_all: trajectories of the whole step or evaluation.
+        down: the causes that answer nobody.
+    """
+    numbers = Counter(each.cause for each in broken)
+    for cause, number in numbers.most_common():
+        num_hit = len({each.task for each in broken if each.cause == cause})
+        if cause in down and number > _MOST_LOST_TO_ONE * num_all and num_hit > 1:
+            return cause
+    return numbers.most_common(1)[0][0] if len(broken) > _MOST_LOST * num_all else None
+
+
+MayLeaveOut = Callable[[Broken, Collection[str]], Awaitable[bool]]
+"""Takes a trajectory that is to be left out and what is down; whether its step can be made without it."""
 
 
 @dataclass(slots=True)
@@ -85,72 +126,157 @@ class Outages:
         now = time.monotonic()
         if counts(scored):
             self._note_answer(SAMPLER, now)
-            self._note_answer(REWARD, now)
+        for score in scored.scores:
+            if score.state is ScoreState.SCORED and (score.usage is None or score.usage.num_requests):
+                self._note_answer(term_name(score.term), now)
+            elif score.state.may_pass:
+                self._note_failure(term_name(score.term), now)
         for ended_at, record in _timed_calls(scored.trajectory, began):
             if record.result.outcome in _ANSWERS and not record.result.cached:
-                self._note_answer(f"tool {record.call.name!r}", ended_at)
+                self._note_answer(tool_name(record.call.name), ended_at)
             elif record.result.outcome.is_infrastructure:
-                self._note_failure(f"tool {record.call.name!r}", ended_at)
+                self._note_failure(tool_name(record.call.name), ended_at)
         world = scored.trajectory.world
         if world is not None and world.failed is None:
             self._note_answer(world_name(world), now)
         cause = find_cause(scored)
-        if cause is not None and not cause.startswith("tool "):  # whose calls were noted above
-            self._note_failure(cause, now)
+        if cause is not None and (cause.name == SAMPLER or (world is not None and cause.name == world_name(world))):
+            self._note_failure(cause.name, now)
 
-    async def may_play_again(self, scored: Scored, tries: Tries) -> bool:
-        """Whether a trajectory is to be played again; returns when it should be."""
+    async def may_play_again(self, scored: Scored, tries: Tries, may_leave_out: MayLeaveOut) -> bool:
+        """Whether a trajectory is to be played again; returns when it should be.
+
+        Args:
+            may_leave_out: asked before it is not.
+
+        Raises:
+            OutageError: it can be neither played nor left out.
+        """
         cause = find_cause(scored)
-        if cause is None:
+        if cause is None or not cause.may_pass:
             return False
-        service = self._service(cause)
+        service = self._service(cause.name)
         tries.num += 1
         tries.num_answered += service.answered_at > tries.since
         tries.since = time.monotonic()
-        if (tries.num if cause == SAMPLER else tries.num_answered) >= MAX_TRIES:
-            return False
-        if cause == SAMPLER or service.down_since is None:
+        broken = Broken(cause.name, scored.trajectory.task.id)
+        if (tries.num if cause.name == SAMPLER else tries.num_answered) >= MAX_TRIES:
+            if await may_leave_out(broken, ()):
+                return False
+            self._note_failure(cause.name, time.monotonic())  # from now on it is waited for: too many are left out
+        elif cause.name == SAMPLER or service.down_since is None:
             return True
         service.num_waiting += 1
         try:
             async with service.turn:
-                return await self._wait(cause, service, scored)
+                if await self._wait(cause, service):
+                    return True
         finally:
             service.num_waiting -= 1
+        if not await may_leave_out(broken, (cause.name,)):
+            raise self._stop(cause)
+        self._give_up(cause, service)
+        return False
 
-    async def _wait(self, cause: str, service: _Service, scored: Scored) -> bool:
-        """Pauses before the next try; no longer once the service is known to be up, or when patience is at its end."""
+    def note_now(self, scored: Scored) -> None:
+        """`note` for a trajectory that was scored as soon as it was over."""
+        self.note(scored, time.monotonic() - scored.trajectory.duration_s)
+
+    async def play_broken_again(
+        self,
+        scored: Sequence[Scored],
+        play: Callable[[Sequence[int]], Awaitable[Sequence[Scored]]],
+        cut_off: Callable[[list[Scored]], None],
+    ) -> tuple[list[Scored], list[Scored]]:
+        """The trajectories of a whole collection, those that an outage broke played again when it is over.
+
+        Where few are broken, they stay as they are. Those of one task try whether the cause answers before the others.
+
+        Args:
+            scored: all of them; `note_now` has seen each.
+            play: plays those at some places again, and lets `note_now` see them.
+            cut_off: takes all that was played, where the run stops or the pause is cancelled.
+
+        Returns:
+            The collection, and the tries that others replaced.
+
+        Raises:
+            OutageError: too many stay broken.
+        """
+        found, replaced = list(scored), list[Scored]()
+        try:
+            while (excess := self._find_excess(found)) is not None:
+                places = _places_to_play(found)
+                await self._pause(excess, len(places))
+                task = next(found[at].trajectory.task.id for at in places if _is_broken_by(found[at], excess))
+                first = [at for at in places if found[at].trajectory.task.id == task]
+                for at in (first, [at for at in places if at not in first]):
+                    for place, item in zip(at, await play(at), strict=True):
+                        replaced.append(found[place])
+                        found[place] = item
+                    if any(_is_broken_by(found[place], excess) for place in first):
+                        break
+        except BaseException:
+            cut_off([*replaced, *found])
+            raise
+        return found, replaced
+
+    async def _pause(self, cause: Cause, num_waiting: int) -> None:
+        """Waits before what broke too much is tried again. Raises OutageError when patience is at its end."""
+        service = self._service(cause.name)
+        service.num_waiting = num_waiting
+        if service.down_since is None:  # it answers now and then, which is too seldom
+            self._note_failure(cause.name, time.monotonic())
+        if not await self._wait(cause, service):
+            raise self._stop(cause)
+
+    def _find_excess(self, scored: Sequence[Scored]) -> Cause | None:
+        causes = [(find_cause(item), item.trajectory.task.id) for item in scored]
+        passing = [(cause, task) for cause, task in causes if cause is not None and cause.may_pass]
+        broken = [Broken(cause.name, task) for cause, task in passing]
+        down = [each.cause for each in broken if self._service(each.cause).down_since is not None]
+        name = find_excess(broken, len(scored), down)
+        return next((cause for cause, _ in reversed(passing) if cause.name == name), None)
+
+    async def _wait(self, cause: Cause, service: _Service) -> bool:
+        """Pauses before the next try, until the service is known to be up; False where patience is at its end."""
         if service.down_since is None:
             return True
         left_s = service.down_since + self._patience_s - time.monotonic()
         if left_s <= 0:
-            self._give_up(cause, service, scored.trajectory.error)
             return False
         with suppress(TimeoutError):
             async with asyncio.timeout(min(service.pause_s, left_s)):
                 await service.is_back.wait()
         if service.down_since is not None:
             service.pause_s = min(2 * service.pause_s, _LAST_PAUSE_S)
-            self._report_down(cause, service, scored.trajectory.error)
+            self._report_down(cause, service)
         return True
 
-    def _report_down(self, cause: str, service: _Service, error: str | None) -> None:
-        assert service.down_since is not None, f"{cause} is up"
+    def _report_down(self, cause: Cause, service: _Service) -> None:
+        assert service.down_since is not None, f"{cause.name} is up"
         down_s = time.monotonic() - service.down_since
-        text = f"{cause} has been down for {down_s:.0f} s; {service.num_waiting} trajectories wait for it, at most "
-        text += f"{self._patience_s:g} s in all (engine.outage_s). The last error: {error or _NO_VALUE}"
+        text = (
+            f"{cause.name} has been down for {down_s:.0f} s; {service.num_waiting} trajectories wait for it, at most "
+        )
         service.is_reported = True
-        self._notify("warning", text)
+        self._notify("warning", f"{text}{self._patience_s:g} s in all (engine.outage_s). {_last_error(cause)}")
 
-    def _give_up(self, cause: str, service: _Service, error: str | None) -> None:
+    def _give_up(self, cause: Cause, service: _Service) -> None:
         if not service.is_given_up:
             text = (
-                f"{cause} has not answered for {self._patience_s:g} s (engine.outage_s): until it does, trajectories "
+                f"{cause.name} has not answered for {self._patience_s:g} s (engine.outage_s): until it does, "
+                "trajectories that need it are left out immediately, an eighth of a step at most"
             )
-            self._notify(
-                "warning", f"{text}that need it are left out immediately. The last error: {error or _NO_VALUE}"
-            )
+            self._notify("warning", f"{text}. {_last_error(cause)}")
         service.is_given_up = True
+
+    def _stop(self, cause: Cause) -> OutageError:
+        return OutageError(
+            f"{cause.name} has not answered for {self._patience_s:g} s (engine.outage_s), and too few trajectories "
+            f"are left without it: nothing is trained on them. {_last_error(cause)}. When it answers, continue with "
+            "`rlf resume`."
+        )
 
     def _service(self, cause: str) -> _Service:
         return self._services.setdefault(cause, _Service())
@@ -172,6 +298,22 @@ class Outages:
         service.down_since, service.pause_s = None, _FIRST_PAUSE_S
         service.is_reported = service.is_given_up = False
         service.is_back.set()
+
+
+def _is_broken_by(scored: Scored, cause: Cause) -> bool:
+    found = find_cause(scored)
+    return found is not None and found.name == cause.name
+
+
+def _last_error(cause: Cause) -> str:
+    """One line of bounded length, since it is read back from a job's output."""
+    return f"The last error: {' '.join(cause.error.split())[:_MAX_ERROR_CHARS] or 'none was given'}"
+
+
+def _places_to_play(scored: Iterable[Scored]) -> list[int]:
+    """Of the trajectories that may count another time."""
+    causes = [find_cause(item) for item in scored]
+    return [at for at, cause in enumerate(causes) if cause is not None and cause.may_pass]
 
 
 def _timed_calls(trajectory: Trajectory, began: float) -> Iterator[tuple[float, CallRecord]]:

@@ -47,6 +47,11 @@ def training_rollout(task: Task, position: int, sample: int, seed: int, num_trie
     return Rollout(id_, task, sample, derive_seed(seed, "rollout", position, sample, *tried))
 
 
+def next_try(rollout: Rollout, num_tries: int) -> Rollout:
+    """The rollout of training again, after tries that something outside the policy broke."""
+    return replace(rollout, id=f"{rollout.id}/{num_tries}", seed=derive_seed(rollout.seed, "try", num_tries))
+
+
 def opening_rollouts(rollouts: Sequence[Rollout], seed: int) -> list[Rollout]:
     """One rollout of each task, from whose states its group continues."""
     firsts: dict[str, Rollout] = {}

@@ -22,9 +22,16 @@ class ScoreState(StrEnum):
     GATED = "gated"
     """It was not asked, since its gate was closed."""
     UNSCORABLE = "unscorable"
-    """It says that it cannot score this trajectory."""
+    """It says that it cannot score this trajectory, asked again or not: there is no gold."""
+    UNANSWERED = "unanswered"
+    """What it asks, a judge or a tool, did not answer."""
     FAULT = "fault"
     """It broke its promise: it raised, or its value is no number of its range."""
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether there is no value for a reason outside the trajectory, so that there may be one another time."""
+        return self in (ScoreState.UNANSWERED, ScoreState.FAULT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from rlf.spec.engine import Feature
 from rlf.training.collection import Collector
 from rlf.training.harness import build_harness
 from rlf.training.metrics import step_metrics
+from rlf.training.outages import Outages
 from rlf.types.events import CheckpointSaved, Notice, StepFinished
 
 
@@ -36,7 +37,7 @@ class ToyRun:
         tokenizer = load_tokenizer(opening.inputs.model_path)
         self.harness = build_harness(spec, tokenizer, lambda *words: emit(Notice(*words, {})), opening.traffic)
         policy, self.chat = ScriptedPolicy(tokenizer, ["It is 42.<|im_end|>"]), self.harness.chat
-        settings = {"seed": spec.seed, "emit": emit}
+        settings = {"seed": spec.seed, "emit": emit, "outages": Outages(600, lambda *words: emit(Notice(*words, {})))}
         self.collector = Collector(policy, self.harness, opening.inputs.train, spec.train, spec.rollout, **settings)
 
     def go_back(self, start, last_step):

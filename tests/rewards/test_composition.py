@@ -93,7 +93,10 @@ def test_a_gate_on_a_term_without_a_value_leaves_the_trajectory_unscorable(traje
     weightless = term("exact_match", weight=0, unscorable="drop_term")
     scored = score(trajectory("x"), term("length", when={"term": "exact_match"}), weightless)
     assert scored.reward is None
-    assert scored.scores[0].reason == "its gate cannot be decided: 'exact_match' has no value"
+    assert (
+        scored.scores[0].reason
+        == "its gate cannot be decided: 'exact_match' has no value: task task-1 has no gold answer"
+    )
 
 
 def test_a_required_term_that_falls_short_takes_every_gain_and_leaves_every_loss(trajectory: Any) -> None:

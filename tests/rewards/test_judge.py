@@ -102,7 +102,7 @@ UNREADABLE: list[tuple[dict[str, Any], Any, str]] = [
 @pytest.mark.parametrize(("keys", "reply", "reason"), UNREADABLE)
 def test_a_reply_that_is_not_one_verdict_leaves_it_unscorable(keys: dict[str, Any], reply: Any, reason: str) -> None:
     found = score_reply(reply, **keys)
-    assert (found.value, found.state) == (None, ScoreState.UNSCORABLE)
+    assert (found.value, found.state) == (None, ScoreState.UNANSWERED)
     assert reason in found.reason
 
 

@@ -8,9 +8,21 @@ import pytest
 
 from rlf.rollout.rollout import Rollout
 from rlf.spec.models import EvalSpec
-from rlf.training.counting import REWARD, SAMPLER, broken_trajectory, counts, find_cause
+from rlf.training.counting import SAMPLER, broken_trajectory, counts, find_cause
 from rlf.training.metrics import step_metrics
-from rlf.types import CallRecord, Outcome, Phase, StopReason, Task, ToolCall, ToolResult, Turn, WorldRecord
+from rlf.types import (
+    CallRecord,
+    Outcome,
+    Phase,
+    Score,
+    ScoreState,
+    StopReason,
+    Task,
+    ToolCall,
+    ToolResult,
+    Turn,
+    WorldRecord,
+)
 
 from .trajectories import scored
 
@@ -23,11 +35,10 @@ def test_a_trajectory_counts_with_a_reward_and_a_sampled_token() -> None:
 
 def test_what_broke_a_trajectory_is_named() -> None:
     assert find_cause(scored("a", 1.0)) is None
-    assert find_cause(scored("a", None)) == REWARD
-    assert find_cause(scored("a", None, stop=StopReason.INFRA_FAILURE)) == SAMPLER
+    assert find_cause(scored("a", None, stop=StopReason.INFRA_FAILURE)) == (SAMPLER, "", True)
     broken = broken_trajectory(Rollout("train/0/3", Task("a", ()), 3, 1), [5, 6], "ValueError: no")
     assert not counts(broken)
-    assert find_cause(broken) == SAMPLER
+    assert find_cause(broken) == (SAMPLER, "ValueError: no", True)
     trajectory = broken.trajectory
     assert (trajectory.tokens, trajectory.action_mask) == ([5, 6], [False, False])
     assert trajectory.rollout_logprobs == [0.0, 0.0]
@@ -43,16 +54,34 @@ def test_the_first_tool_that_broke_is_named() -> None:
         for name, outcome in (("fine", Outcome.OK), ("gone", Outcome.INFRA), ("last", Outcome.INFRA))
     )
     trajectory = replace(item.trajectory, turns=(Turn(1, 2, 2, "", records),))
-    assert find_cause(replace(item, trajectory=trajectory)) == "tool 'gone'"
+    cause = find_cause(replace(item, trajectory=trajectory))
+    assert cause is not None and cause.name == "tool 'gone'"
 
 
 def test_a_world_that_failed_is_named_before_the_tools() -> None:
     item = scored("a", None, stop=StopReason.INFRA_FAILURE)
     call = CallRecord(ToolCall("gone", {}), ToolResult(Outcome.INFRA, ""))
-    for failed, cause in ((Phase.RESET, "world 'shop'"), (None, "tool 'gone'")):
+    for failed, name in ((Phase.RESET, "world 'shop'"), (None, "tool 'gone'")):
         world = WorldRecord("shop", failed=failed)
         trajectory = replace(item.trajectory, turns=(Turn(1, 2, 2, "", (call,)),), world=world)
-        assert find_cause(replace(item, trajectory=trajectory)) == cause
+        cause = find_cause(replace(item, trajectory=trajectory))
+        assert cause is not None and cause.name == name
+
+
+def test_the_term_that_took_the_reward_is_named_with_its_error_and_whether_it_may_pass() -> None:
+    def missing(term: str, state: ScoreState, weight: float = 1.0) -> Score:
+        return Score(term, None, weight, f"{term} is {state}", state=state)
+
+    fine, watched = Score("fine", 1.0, 1.0), missing("watched", ScoreState.UNANSWERED, weight=0.0)
+    row, judge = missing("gold", ScoreState.UNSCORABLE), missing("judge", ScoreState.UNANSWERED)
+    for scores, cause in (
+        ((fine, watched, judge), ("reward term 'judge'", "judge is unanswered", True)),
+        ((row, judge), ("reward term 'judge'", "judge is unanswered", True)),
+        ((fine, watched, row), ("reward term 'gold'", "gold is unscorable", False)),
+        ((missing("own", ScoreState.FAULT),), ("reward term 'own'", "own is fault", True)),
+        ((fine,), None),
+    ):
+        assert find_cause(replace(scored("a", None), scores=scores)) == cause
 
 
 def test_throughput_follows_from_the_times_that_an_engine_measured() -> None:

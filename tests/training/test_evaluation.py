@@ -12,6 +12,7 @@ from rlf.reports.statistics import wilson_interval
 from rlf.rewards import TrajectoryFacts
 from rlf.spec.models import EvalSpec
 from rlf.training import evaluation
+from rlf.training.outages import Outages
 from rlf.training.rollouts import mode_of
 from rlf.types import EvaluationFinished, Notice, Scored, Task
 
@@ -49,17 +50,20 @@ def test_an_evaluation_in_which_a_tool_was_down_names_it_and_the_number(monkeypa
     broken = [scored(None, turns=[{"text": "t", "calls": [CALL]}], stop="infra_failure") for _ in range(num_broken)]
 
     async def collect(*args, **kwargs):
-        return [scored(1.0, answer="x"), *broken]
+        return [scored(1.0, answer="x"), scored(1.0, answer="x"), *broken]
 
     monkeypatch.setattr(evaluation, "collect", collect)
     events = []
     spec = EvalSpec.model_validate({"greedy": False})
-    success = asyncio.run(evaluation.evaluate(None, harness(), [], spec, seed=0, step=4, emit=events.append))
+    tasks = [Task(name, ()) for name in "abcd"][: 2 + num_broken]
+    outages = Outages(0, lambda *words: None)
+    evaluating = evaluation.evaluate(None, harness(), tasks, spec, seed=0, step=4, emit=events.append, outages=outages)
+    success = asyncio.run(evaluating)
     notices = [event for event in events if isinstance(event, Notice)]
     assert success == 1.0
     assert len(notices) == bool(num_broken)
     if num_broken:
-        assert "evaluation after step 4, sampled: 2 of 3 trajectories have no value" in notices[0].text
+        assert "evaluation after step 4, sampled: 2 of 4 trajectories have no value" in notices[0].text
         assert "tool 'search' broke 2 of them" in notices[0].text
 
 
@@ -83,8 +87,9 @@ def test_both_modes_of_a_question_are_played_side_by_side_unless_each_stands_for
 
     monkeypatch.setattr(evaluation, "collect", collect)
     tasks = [Task(id=name, messages=()) for name in "ab"]
+    outages = Outages(0, lambda *words: None)
     evaluating = evaluation.evaluate(
-        None, harness(*terms), tasks, EvalSpec(), seed=0, step=4, emit=events.append, max_usd=max_usd
+        None, harness(*terms), tasks, EvalSpec(), seed=0, step=4, emit=events.append, outages=outages, max_usd=max_usd
     )
     assert asyncio.run(evaluating) == 0.0
     assert played == collections

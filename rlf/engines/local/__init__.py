@@ -33,8 +33,9 @@ class Local(Engine):
 
     TITLE: ClassVar[str] = "the local engine"
     SERVES: ClassVar[bool] = True
-    WITHOUT_EFFECT: ClassVar[tuple[str, ...]] = ("threads",)
-    """Each micro-batch is computed on one core and their gradients are added in order, so the number changes no bit."""
+    WITHOUT_EFFECT: ClassVar[tuple[str, ...]] = ("threads", "outage_s")
+    """Each micro-batch is computed on one core and their gradients are added in order, so the number of threads changes
+    no bit; an outage is waited for or ends the run, and changes no result."""
     LACKS: ClassVar[Mapping[Feature, str]] = {
         Feature.IMAGES: "the local engine trains text models only",
         Feature.REHEARSAL: "it runs here anyway",
@@ -51,6 +52,10 @@ class Local(Engine):
     gradient_checkpointing: bool = False
     """Whether the backward pass computes each layer again and holds its input alone: a third more work, for contexts of
     many thousand tokens."""
+    outage_s: float = Field(600.0, ge=0)
+    """How long the run waits for a tool or a reward term that is down, where it breaks more than an eighth of a step,
+    or for what breaks more than half: those trajectories are played again when it answers. After this time the run
+    saves a checkpoint and ends as failed; `rlf resume` continues it."""
 
     @property
     def num_threads(self) -> int:
@@ -91,6 +96,7 @@ class Local(Engine):
             threads=self.num_threads,
             share_prefixes=self.share_prefixes,
             gradient_checkpointing=self.gradient_checkpointing,
+            outage_s=self.outage_s,
         )
 
     def load_host(self, path: str, settings: HostSettings = SERVED) -> tuple[Host, PreTrainedTokenizerBase]:

@@ -25,6 +25,7 @@ from rlf.spec.models import ModelSpec, Schedule
 from rlf.training.collection import Collector
 from rlf.training.evaluation import evaluate
 from rlf.training.harness import build_harness
+from rlf.training.outages import OutageError, Outages
 from rlf.types.events import Notice
 
 
@@ -39,6 +40,7 @@ class LocalEngine:
         threads: int,
         share_prefixes: bool,
         gradient_checkpointing: bool,
+        outage_s: float,
     ) -> None:
         """Loads the model and builds every part; nothing is written yet.
 
@@ -47,6 +49,7 @@ class LocalEngine:
             threads: CPU cores that the update uses.
             share_prefixes: whether the update computes what trajectories begin with in common once.
             gradient_checkpointing: whether the backward pass computes layers again, to hold less of them.
+            outage_s: how long the run waits for tools and reward terms that are down.
         """
         spec, inputs, emit = opening.plan.spec, opening.inputs, opening.emit
         self._folder = opening.folder
@@ -56,9 +59,12 @@ class LocalEngine:
         # One core per operation: many small ones run side by side instead of waiting for each other's halves.
         self._workers = ThreadPoolExecutor(self.threads, "rlf-update", initializer=torch.set_num_threads, initargs=(1,))
         self._tokenizer = load_tokenizer(inputs.model_path)
-        self._harness = build_harness(
-            spec, self._tokenizer, lambda level, text: emit(Notice(level, text, {})), opening.traffic
-        )
+
+        def notify(level: str, text: str) -> None:
+            emit(Notice(level, text, {}))
+
+        self._harness = build_harness(spec, self._tokenizer, notify, opening.traffic)
+        outages = Outages(outage_s, notify)
         model = self._load(inputs.model_path, spec.model, spec.seed, frozen=False)
         if gradient_checkpointing:
             checkpoint_layers(model.full)
@@ -86,6 +92,7 @@ class LocalEngine:
             spec.eval,
             seed=spec.seed,
             emit=emit,
+            outages=outages,
             max_usd=spec.limits.max_usd_per_evaluation,
         )
         self._trainer = Trainer(
@@ -100,6 +107,7 @@ class LocalEngine:
                 spec.rollout,
                 seed=spec.seed,
                 emit=emit,
+                outages=outages,
             ),
             opening.folder / "checkpoints",
             spec.checkpoint,
@@ -151,14 +159,14 @@ class LocalEngine:
             self._trainer.go_back(start.checkpoint)
 
     async def run(self) -> None:
-        """Runs to the last step. When cancelled, saves what is complete and re-raises."""
+        """Runs to the last step. When cancelled, or stopped by an outage, saves what is complete and re-raises."""
         try:
             async with self._harness.opened(), self._host, self._sampler:
                 await self._trainer.run()
                 publish_folder(
                     self._folder / "model", lambda place: save_model(self._host.model, self._tokenizer, place)
                 )
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, OutageError):
             if self.step > 0:
                 self._trainer.save()
             raise

@@ -196,7 +196,8 @@ class OpenRlhfSettings(Engine):
     """How a cluster's nodes report trajectories; None: through the folder `output`."""
     outage_s: float = Field(600.0, ge=0)
     """How long training waits for a tool or a reward term that is down. Trajectories that need it are played again when
-    it answers; after this time they are left out of the loss."""
+    it answers; after this time they are left out of the loss, up to an eighth of a step, and half of it for all causes.
+    Beyond that the run ends as failed; `rlf resume` continues it from its last checkpoint."""
     deterministic: bool = False
     """Seeds each request to vLLM, so that a turn does not depend on what is sampled beside it, and makes the trainers
     deterministic (OpenRLHF's `train.full_determinism_enable`). Slower: vLLM draws seeded rows one by one."""

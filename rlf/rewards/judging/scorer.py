@@ -43,15 +43,18 @@ class Judgement:
     value: float | None
     reason: str
     usage: ScoreUsage
+    is_unanswered: bool = True
+    """Without a value: whether the judges did not give one. False: there was nothing to ask them."""
 
     @classmethod
     def of(cls, verdict: Verdict) -> Judgement:
         """The result of a verdict."""
-        return cls(verdict.value, verdict.reason, verdict.usage or ScoreUsage())
+        return cls(verdict.value, verdict.reason, verdict.usage or ScoreUsage(), verdict.is_unanswered)
 
     def verdict(self) -> Verdict:
         """As a term gives it."""
-        return Verdict(self.value, self.reason[:_MAX_REASON_CHARS], usage=self.usage)
+        is_unanswered = self.value is None and self.is_unanswered
+        return Verdict(self.value, self.reason[:_MAX_REASON_CHARS], usage=self.usage, is_unanswered=is_unanswered)
 
 
 class JudgeScorer:
@@ -94,7 +97,7 @@ class JudgeScorer:
         sentinel = watchman.sentinel(trajectory.id, scoring.step)
         kappa, tried = watchman.kappa, ScoreUsage()
         if watchman.frozen is not None:
-            return Verdict(None, watchman.frozen)
+            return Verdict(None, watchman.frozen, is_unanswered=True)
         if sentinel is None:
             verdict = await self._judge_trajectory(trajectory, scoring)
         else:
@@ -106,7 +109,7 @@ class JudgeScorer:
                 watchman.observe(result.value, sentinel)
         usage = replace((verdict.usage or ScoreUsage()) + tried, kappa=kappa)
         if watchman.frozen is not None:  # meanwhile
-            return Verdict(None, watchman.frozen, usage=usage)
+            return Verdict(None, watchman.frozen, usage=usage, is_unanswered=True)
         return verdict._replace(usage=usage)
 
     def leave(self, trajectory: Trajectory, scoring: Scoring) -> None:
@@ -127,7 +130,8 @@ class JudgeScorer:
         """Both orders of a trajectory's answer and its gold; why not, where there is none."""
         task = task_values(trajectory.task, self._judging.criteria)
         if task["gold"] is None:
-            return Judgement(None, f"task {trajectory.task.id} has no gold answer to compare with", ScoreUsage())
+            missing = f"task {trajectory.task.id} has no gold answer to compare with"
+            return Judgement(None, missing, ScoreUsage(), is_unanswered=False)
         gold = gold_values(task["gold"])
         return await self._compare_pair(task, candidate_values(trajectory), gold, fresh=fresh)
 

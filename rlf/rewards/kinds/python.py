@@ -88,7 +88,7 @@ class _Caller:
                     return self._read_verdict(await self._function(**taken(dict(columns) | _for_verl(trajectory))))
             return self._read_verdict(await self._function(trajectory, **taken(columns, after=1)))
         except TookTooLong as error:
-            return Verdict(None, str(error))
+            return Verdict(None, str(error), is_unanswered=True)
 
     def _read_verdict(self, value: Any) -> Verdict:
         name = self._term.callable

@@ -94,7 +94,7 @@ class _Comparer:
                 cpu_s *= _AGAIN
                 reply = await self._ask_worker(question, cpu_s)
         if reply is None:
-            return Verdict(None, f"not compared within {_BUSY * cpu_s:g} s")
+            return Verdict(None, f"not compared within {_BUSY * cpu_s:g} s", is_unanswered=True)
         if reply is _TOO_MUCH:
             return Verdict(0.0, f"not compared within {cpu_s:g} s")
         if "unreadable" in reply:

@@ -2,9 +2,9 @@
 
 Lives in each rollout actor, on the event loop that it shares with vLLM: tools that block run on threads. Whatever a
 trajectory meets stays with it: one that a failure outside the policy broke is played again, waits while what broke it
-is down, and is left out of the loss when nothing helps (`outages`, `response`). Three things end the job, since
-training on would be worthless: records that cannot be written, a sampler that fails again and again, and a reward term
-that says that the run cannot continue.
+is down, and is left out of the loss when nothing helps (`outages`, `response`). Four things end the job, since
+training on would be worthless: records that cannot be written, a sampler that fails again and again, an outage that
+leaves too little of a step, and a reward term that says that the run cannot continue.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import json
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,7 +45,7 @@ from rlf.rollout.rollout import Rollout
 from rlf.spec.reading.dotenv import mentioned
 from rlf.training.counting import broken_trajectory, counts
 from rlf.training.harness import Harness, Traffic, build_harness
-from rlf.training.outages import Outages, Tries
+from rlf.training.outages import Broken, Outages, Tries
 from rlf.training.rollouts import evaluation_rollout, training_rollout
 from rlf.types.events import Notice
 from rlf.types.policy import Policy, SampleRequest, Sampling
@@ -176,10 +176,29 @@ class Agent:
             began = time.monotonic()
             scored = await self._play(parts, policy, row, sample, step=step, num_tries=tries.num)
             parts.outages.note(scored, began)
-            again = not self._attempt.opening_calls and await parts.outages.may_play_again(scored, tries)
+            record = Record(row.purpose, row.index, sample, step, time.time(), scored, again=False)
+            try:
+                again = not self._attempt.opening_calls and await parts.outages.may_play_again(
+                    scored, tries, partial(self._may_leave_out, parts, row.purpose, step)
+                )
+            except RunError:
+                await parts.spool.append(record)
+                raise
             if row.purpose is Purpose.TRAIN or not again:
-                await parts.spool.append(Record(row.purpose, row.index, sample, step, time.time(), scored, again))
+                await parts.spool.append(replace(record, again=again))
         return scored
+
+    async def _may_leave_out(
+        self, parts: _Parts, purpose: Purpose, step: int | None, broken: Broken, down: Collection[str]
+    ) -> bool:
+        """Whether the step or evaluation can be made without one more trajectory."""
+        train, rollout = self._spec.train, self._spec.rollout
+        if purpose is Purpose.TRAIN:
+            return await parts.steps.leave_out(
+                f"step {step}", train.prompts_per_step * rollout.num_generations, broken, down
+            )
+        num_rows = len(self._evaluation.read_text().splitlines())
+        return await parts.steps.leave_out(f"evaluation {await parts.steps.step()}", num_rows, broken, down)
 
     async def _play(
         self, parts: _Parts, policy: EnginePolicy, row: Row, sample: int, *, step: int | None, num_tries: int

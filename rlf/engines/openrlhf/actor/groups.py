@@ -2,20 +2,23 @@
 
 The samples of a row are started together on one actor, so that their order gives each its position. Which step a row
 is for follows from how many groups are complete: OpenRLHF draws `prompts_per_step` rows, waits for all of them, and
-draws the next. The actors of a job count their complete groups together, in a Ray actor of their own.
+draws the next. The actors of a job count their complete groups together, in a Ray actor of their own, and with them the
+trajectories that are left out.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Sequence
 from statistics import fmean
 from typing import Any
 
 from rlf.spec.models import FilterSpec
 from rlf.training.counting import counts
 from rlf.training.groups import is_kept
+from rlf.training.outages import Broken, find_excess
 from rlf.types.score import Scored
 
 _GRID = 2**14
@@ -88,6 +91,7 @@ class Tally:
     def __init__(self) -> None:
         self._num_complete = 0
         self._claimed = False
+        self._left_out: defaultdict[str, list[Broken]] = defaultdict(list)
 
     def add(self) -> None:
         """Counts a complete group."""
@@ -101,6 +105,14 @@ class Tally:
         """True for the first caller."""
         first, self._claimed = not self._claimed, True
         return first
+
+    def leave_out(self, collection: str, num_all: int, broken: Broken, down: Collection[str]) -> bool:
+        """Whether a step or an evaluation of so many trajectories can be made without one more; counts it then."""
+        left = self._left_out[collection]
+        if find_excess([*left, broken], num_all, down) is not None:
+            return False
+        left.append(broken)
+        return True
 
 
 class StepCount:
@@ -135,6 +147,10 @@ class StepCount:
         """True for the first actor that asks."""
         return bool(await self._ask("claim"))
 
-    async def _ask(self, what: str) -> Any:
+    async def leave_out(self, collection: str, num_all: int, broken: Broken, down: Collection[str]) -> bool:
+        """Whether a step or an evaluation can be made without one more trajectory, over all actors."""
+        return bool(await self._ask("leave_out", collection, num_all, broken, tuple(down)))
+
+    async def _ask(self, what: str, *about: Any) -> Any:
         method = getattr(self._tally, what)
-        return await method.remote() if self._elsewhere else method()
+        return await method.remote(*about) if self._elsewhere else method(*about)

@@ -24,7 +24,12 @@ _DIED = re.compile(r"^(?:\([^)]*\) )?\s*class_name: (\w+)$")
 _SAMPLER = "RolloutRayActor"
 _ENGINE = "EngineDeadError"
 """vLLM's own word for the process that it starts within that actor."""
-_OURS = ("rlf.core.errors.RunError", "rlf.core.errors.RlfError", "rlf.core.errors.SpecError")
+_OURS = (
+    "rlf.core.errors.RunError",
+    "rlf.training.outages.OutageError",
+    "rlf.core.errors.RlfError",
+    "rlf.core.errors.SpecError",
+)
 _WRAPPERS = ("RayTaskError", "RayActorError", "ActorDiedError", "WorkerCrashedError")
 # What processes print that lost another one: gloo, NCCL, torch's store, vLLM of its engine. It names no cause.
 _LOST = re.compile(

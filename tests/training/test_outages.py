@@ -1,0 +1,139 @@
+"""Which steps are not made, what waits for what is down, and what is played again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from rlf.training import outages
+from rlf.training.outages import Broken, OutageError, Outages, Tries, find_excess
+from rlf.types import Score, Scored, ScoreState
+
+from .trajectories import scored
+
+
+def lost(*groups: tuple[str, str, int]) -> list[Broken]:
+    """Trajectories that broke: the cause, the task, and how many."""
+    return [Broken(cause, task) for cause, task, number in groups for _ in range(number)]
+
+
+@pytest.mark.parametrize(
+    ("broken", "down", "excess"),
+    [
+        # of 16: an eighth is 2, half is 8
+        ([], (), None),
+        (lost(("judge", "a", 1), ("judge", "b", 1)), ("judge",), None),
+        (lost(("judge", "a", 1), ("judge", "b", 2)), ("judge",), "judge"),
+        (lost(("judge", "a", 1), ("judge", "b", 2)), (), None),
+        (lost(("judge", "a", 4)), ("judge",), None),
+        (lost(("judge", "a", 2), ("tool", "b", 2)), ("judge", "tool"), None),
+        (lost(("judge", "a", 4), ("tool", "b", 4)), (), None),
+        (lost(("judge", "a", 4), ("tool", "b", 5)), (), "tool"),
+    ],
+    ids=[
+        "nothing broke",
+        "an eighth",
+        "more than an eighth",
+        "more than an eighth to what answers others",
+        "one task alone",
+        "an eighth each",
+        "half",
+        "more than half",
+    ],
+)
+def test_a_step_may_lose_half_and_an_eighth_to_what_is_down(
+    broken: list[Broken], down: tuple[str, ...], excess: str | None
+) -> None:
+    assert find_excess(broken, 16, down) == excess
+
+
+def of_term(task: str, state: ScoreState, term: str = "good") -> Scored:
+    """A trajectory with one term's score, which is 1 where it has one."""
+    value = 1.0 if state is ScoreState.SCORED else None
+    return replace(scored(task, value), scores=(Score(term, value, 1.0, "refused", state=state),))
+
+
+@dataclass
+class Service:
+    """A term that is back after some more calls."""
+
+    down_for: int
+    state: ScoreState = ScoreState.UNANSWERED
+    patience_s: float = 60.0
+    notices: list[str] = field(default_factory=list)
+    played: list[list[int]] = field(default_factory=list)
+    cut: list[Scored] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.outages = Outages(self.patience_s, lambda level, text: self.notices.append(text))
+
+    def ask(self, task: str) -> Scored:
+        self.down_for -= 1
+        item = of_term(task, self.state if self.down_for >= 0 else ScoreState.SCORED)
+        self.outages.note_now(item)
+        return item
+
+    def collect(self, tasks: Sequence[str]) -> tuple[list[Scored], list[Scored]]:
+        """A collection of one trajectory of each task, and what replaced those that broke."""
+        first = [self.ask(task) for task in tasks]
+
+        async def play(places: Sequence[int]) -> list[Scored]:
+            self.played.append(list(places))
+            return [self.ask(tasks[at]) for at in places]
+
+        return asyncio.run(self.outages.play_broken_again(first, play, self.cut.extend))
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outages, "_FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(outages, "_LAST_PAUSE_S", 0.002)
+
+
+def test_after_a_short_outage_every_trajectory_counts_and_one_task_tried_for_all() -> None:
+    service = Service(down_for=8 + 4)
+    found, replaced = service.collect("aabbccdd")
+    assert [item.reward for item in found] == [1.0] * 8
+    assert service.played == [[0, 1], [0, 1], [0, 1], [2, 3, 4, 5, 6, 7]]
+    assert len(replaced) == 12 and all(item.reward is None for item in replaced)
+    assert "reward term 'good' has been down" in service.notices[0] and "refused" in service.notices[0]
+    assert "answers again" in service.notices[-1]
+
+
+@pytest.mark.parametrize("state", [ScoreState.UNANSWERED, ScoreState.FAULT])
+def test_what_stays_down_ends_the_run_with_its_name_and_error(state: ScoreState) -> None:
+    service = Service(10**9, state, patience_s=0.05)
+    with pytest.raises(OutageError, match=r"reward term 'good' has not answered .*last error: refused.*`rlf resume`"):
+        service.collect("abcd")
+    assert len(service.cut) >= 4, "what was played is reported"
+    assert all(places == [0] for places in service.played), "others are not sampled for nothing"
+
+
+def test_what_only_the_rows_lack_is_not_waited_for() -> None:
+    service = Service(10**9, ScoreState.UNSCORABLE, patience_s=0.0)
+    found, replaced = service.collect("abcd")
+    assert [item.reward for item in found] == [None] * 4
+    assert (replaced, service.played, service.notices) == ([], [], [])
+
+
+def test_a_terms_success_is_not_anothers_recovery(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outages, "_FIRST_PAUSE_S", 3600.0)
+    services, broken = Outages(7200.0, lambda *words: None), of_term("a", ScoreState.UNANSWERED)
+
+    async def allow(broken: Broken, down: object) -> bool:
+        return True
+
+    async def main() -> bool:
+        services.note_now(broken)
+        waiting = asyncio.ensure_future(services.may_play_again(broken, Tries(), allow))
+        await asyncio.sleep(0)
+        services.note_now(of_term("b", ScoreState.SCORED, term="other"))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        services.note_now(of_term("b", ScoreState.SCORED))
+        return await waiting
+
+    assert asyncio.run(asyncio.wait_for(main(), 60))
