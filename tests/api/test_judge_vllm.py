@@ -135,7 +135,7 @@ def test_a_tag_is_read(served: Served) -> None:
 
 def test_a_reply_that_is_no_verdict_is_unscorable(served: Served) -> None:
     scores = served.scores(read="tag", range=[0, 9], sampling={"temperature": 0, "max_tokens": 8})
-    assert [(score.value, score.state) for score in scores] == [(None, ScoreState.UNSCORABLE)] * 3
+    assert [(score.value, score.state) for score in scores] == [(None, ScoreState.UNANSWERED)] * 3
     assert "no <score> in" in scores[0].reason
 
 

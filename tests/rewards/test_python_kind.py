@@ -170,7 +170,7 @@ def test_functions_that_block_are_left_behind_and_after_four_the_term_gives_up(
     took_s = time.perf_counter() - started
     gate.set()
     said = [each.scores[0] for each in scored]
-    assert [each.state for each in said] == [ScoreState.UNSCORABLE] * 4 + [ScoreState.FAULT] * 2
+    assert [each.state for each in said] == [ScoreState.UNANSWERED] * 4 + [ScoreState.FAULT] * 2
     assert said[0].reason == "no value within 0.2 s"
     assert "4 calls of" in said[5].reason
     assert took_s < 10

@@ -211,7 +211,7 @@ def test_an_error_of_the_models_is_0_and_a_failure_of_the_verifier_unscorable(
     (scored,) = score(Tools(lambda _: ToolResult(outcome, "it broke")), verify(), {"answer": "a", "gold": "a"})
     assert scored.reward == expected
     assert "it broke" in scored.scores[0].reason
-    assert scored.scores[0].state is (ScoreState.SCORED if expected == 0 else ScoreState.UNSCORABLE)
+    assert scored.scores[0].state is (ScoreState.SCORED if expected == 0 else ScoreState.UNANSWERED)
 
 
 GOLD_RUN = {"expected": {"arguments": {"input": "{{ columns.query }}"}}, "compare": "rows_multiset"}
@@ -326,7 +326,7 @@ def test_a_comparer_that_never_ends_holds_up_nothing_but_its_own_value() -> None
         return said
 
     said = asyncio.run(scored())
-    assert said.scores[0].state is ScoreState.UNSCORABLE
+    assert said.scores[0].state is ScoreState.UNANSWERED
     assert said.scores[0].reason.endswith("functions.py:endless: no value within 1 s")
     assert ticks > 10  # 100 on an idle machine, none where it ran on the loop
 
@@ -334,7 +334,7 @@ def test_a_comparer_that_never_ends_holds_up_nothing_but_its_own_value() -> None
 def test_a_comparer_that_raises_is_named() -> None:
     term = verify(compare="callable", callable="functions.py:refuse")
     (scored,) = score(Tools(echo), term, {"answer": "a", "gold": "a"})
-    assert scored.scores[0].state is ScoreState.UNSCORABLE
+    assert scored.scores[0].state is ScoreState.UNANSWERED
     assert scored.scores[0].reason.endswith("functions.py:refuse: KeyError: 'a'")
 
 
