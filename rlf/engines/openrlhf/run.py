@@ -29,6 +29,7 @@ from rlf.engines.openrlhf.job.attempt import Attempt, new_attempt, read_attempt,
 from rlf.engines.openrlhf.job.checkpoints import drop_surplus, latest_checkpoint, point_to, step_of
 from rlf.engines.openrlhf.job.folder import Job
 from rlf.engines.openrlhf.job.place import Place, read_place, write_place
+from rlf.engines.openrlhf.launch import checked
 from rlf.engines.openrlhf.launch.cluster import DONE, GOES_ON, Cluster, submission_id
 from rlf.engines.openrlhf.launch.nodes import COMMAND, read_answer
 from rlf.engines.openrlhf.launch.preflight import check_place, check_secrets
@@ -257,7 +258,7 @@ class OpenRlhfRun:
         assert self._cluster is not None, "a cluster without an address"
         name = submission_id(self.job, number)
         if not self._goes_on:
-            await self._cluster.submit(name, self.job, [*ENTRY, *options], job_env)
+            await self._cluster.submit(name, self.job, [*checked.COMMAND, *ENTRY, *options], job_env)
         done = "continues" if self._goes_on else "is submitted"
         self._emit(Notice("info", f"job {name} {done} on {self._cluster.address}", {"job": name}))
         log = self.job.log(number)

@@ -141,6 +141,7 @@ class OpenRlhfSettings(Engine):
         "tensorboard",
         "ray_address",
         "output",
+        "accept_versions",
         "ingest",
     )
     """Where the job runs and what it writes beside the weights. Layouts and memory settings order float sums: they
@@ -198,6 +199,9 @@ class OpenRlhfSettings(Engine):
     """How long training waits for a tool or a reward term that is down. Trajectories that need it are played again when
     it answers; after this time they are left out of the loss, up to an eighth of a step, and half of it for all causes.
     Beyond that the run ends as failed; `rlf resume` continues it from its last checkpoint."""
+    accept_versions: Mapping[Literal["openrlhf", "vllm", "ray", "deepspeed"], str] = {}
+    """Versions of packages other than those of rlf, on purpose, e.g. `{vllm: 0.32.0}`. Any other is refused before
+    the job starts. vLLM 0.30 to 0.32 were tried."""
     deterministic: bool = False
     """Seeds each request to vLLM, so that a turn does not depend on what is sampled beside it, and makes the trainers
     deterministic (OpenRLHF's `train.full_determinism_enable`). Slower: vLLM draws seeded rows one by one."""

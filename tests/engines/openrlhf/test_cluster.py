@@ -113,6 +113,20 @@ def test_a_job_is_submitted_with_its_folder_followed_and_stopped(cluster):
     assert (cluster.jobs / f"rlf-{outcome.run_id}-1" / "stopped").exists()
 
 
+def test_a_node_with_other_packages_is_named_before_the_trainer_starts(cluster, tmp_path):
+    distribution = tmp_path / "site" / "vllm-0.31.0.dist-info"
+    distribution.mkdir(parents=True)
+    (distribution / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.31.0\n")
+    at = cluster.place("")
+    there = at.model_copy(update={"paths": (str(distribution.parent), *at.paths)})
+    with pytest.raises(
+        RunError, match=r"after step 0: the nodes cannot run the job: a node: vllm is 0\.31\.0; jobs are"
+    ):
+        start(cluster.runs, extra=cluster.shared, at=there)
+    accepted = [*cluster.shared, "+engine.accept_versions={vllm: 0.31.0}"]
+    assert start(cluster.runs, extra=accepted, at=there).status is RunStatus.FINISHED
+
+
 def test_without_a_shared_disk_everything_comes_over_http(cluster):
     outcome = cluster.start(how=cluster.apart)
     assert holds_all(cluster)

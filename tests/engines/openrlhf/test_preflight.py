@@ -6,10 +6,12 @@ import sys
 
 import pytest
 
-from rlf.core import RlfError, RunError
+from rlf.core import RlfError, RunError, SpecError
 from rlf.engines.openrlhf import versions
 from rlf.engines.openrlhf.compile import parser
+from rlf.engines.openrlhf.launch.preflight import find_version_complaints
 from rlf.engines.openrlhf.rehearse.env import RehearsalEnvironment
+from rlf.plan import compile as compile_plan
 
 from ...vision import make_tiny_llava
 from .test_engine import place, start
@@ -41,6 +43,25 @@ def test_a_model_whose_processor_does_not_load_there(tmp_path):
     with pytest.raises(RlfError, match=r"cannot report what it has: model\.path: "):
         start(tmp_path / "runs", extra=extra)
     assert list(tmp_path.glob("runs/*/job")) == []
+
+
+NEWER = '{"openrlhf": "0.11.2", "vllm": "0.32.0+cpu", "ray": "2.55.0", "deepspeed": "0.19.6"}'
+
+
+def test_another_version_is_refused_with_the_key_that_takes_it_on_purpose():
+    why = "vllm is 0.32.0+cpu; jobs are written for 0.29.0 (on purpose: `engine.accept_versions: {vllm: 0.32.0}`)"
+    assert find_version_complaints(NEWER, {}) == [why]
+    assert find_version_complaints(NEWER, {"vllm": "0.31.0"}) == [why]
+    assert find_version_complaints(NEWER, {"vllm": "0.32.0"}) == []
+    lacking = NEWER.replace('"0.32.0+cpu"', "null")
+    assert find_version_complaints(lacking, {"vllm": "0.32.0"}) == ["vllm is not installed there"]
+
+
+def test_an_accepted_version_is_of_a_package_that_jobs_need_and_changes_no_plan(load):
+    with pytest.raises(SpecError, match="vlm"):
+        load("+engine.accept_versions={vlm: 0.32.0}")
+    plans = [compile_plan(load(*extra)).plan_hash for extra in ((), ("+engine.accept_versions={vllm: 0.32.0}",))]
+    assert plans[0] == plans[1]
 
 
 def test_a_tool_that_does_not_open(tmp_path):

@@ -465,6 +465,7 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
     ),
     Elsewhere("engine.kind engine.ray_address engine.ingest", "how the job is started and followed"),
     Elsewhere("limits.max_usd", "rlf, which follows the job's steps"),
+    Elsewhere("engine.accept_versions", "what is checked of the packages before the job starts"),
     Elsewhere("engine.outage_s", "how long an agent waits for what is down"),
     Elsewhere("engine.record_logprobs", "what the agent asks vLLM for"),
     Elsewhere("engine.extra_flags", "options as they are"),

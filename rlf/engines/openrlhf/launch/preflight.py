@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from packaging.version import Version
 
@@ -21,7 +21,8 @@ from rlf.spec.models import RunSpec
 PINS = {"openrlhf": VERSION, "vllm": "0.29.0", "ray": "2.55.0", "deepspeed": "0.19.6"}
 """The versions that jobs are written for: those of the extra `openrlhf`."""
 _TIMEOUT_S = 120
-_LOOK = """
+# A place's own: it prints, as JSON, the version of each package that is named, null without, `stand-in` for a test's.
+LOOK = """
 import importlib.util, json, os, sys
 from importlib.metadata import version, PackageNotFoundError
 found = {}
@@ -49,17 +50,13 @@ _COUNT = "import torch; print(torch.cuda.device_count())"
 
 def check_place(place: Place, spec: RunSpec) -> None:
     """Raises RlfError when a job of `spec` cannot run there, with every reason."""
-    packages = json.loads(_run_probe(place, _LOOK, *PINS))
-    reasons = [
-        f"{name} is not installed there" if found is None else f"{name} is {found}; jobs are written for {PINS[name]}"
-        for name, found in packages.items()
-        if found is None or (found != "stand-in" and Version(found).base_version != PINS[name])
-    ]
-    needed = Layout.of(spec).total_gpus(openrlhf_settings(spec))
+    printed, engine = _run_probe(place, LOOK, *PINS), openrlhf_settings(spec)
+    reasons = find_version_complaints(printed, engine.accept_versions)
+    needed = Layout.of(spec).total_gpus(engine)
     there = int(_run_probe(place, _COUNT)) if place.num_gpus is None else place.num_gpus
     if there < needed:
         reasons.append(f"the job needs {needed} GPU{'s' * (needed != 1)}, and it has {there}")
-    if packages["openrlhf"] is None and (complaint := find_python_complaint()) is not None:
+    if json.loads(printed)["openrlhf"] is None and (complaint := find_python_complaint()) is not None:
         reasons.insert(0, f"{complaint}, so use an older one")
     if reasons:
         raise RlfError(
@@ -68,6 +65,25 @@ def check_place(place: Place, spec: RunSpec) -> None:
         )
     if spec.rollout.max_images > 0:
         _run_probe(place, _SEE, model_location(spec.model.path))
+
+
+def find_version_complaints(printed: str, accepted: Mapping[str, str]) -> list[str]:
+    """The packages that a job cannot run with.
+
+    Args:
+        printed: by `LOOK`.
+        accepted: `engine.accept_versions`.
+    """
+    packages: dict[str, str | None] = json.loads(printed)
+    wanted = PINS | dict(accepted)
+    return [
+        f"{name} is not installed there"
+        if found is None
+        else f"{name} is {found}; jobs are written for {PINS[name]} (on purpose: `engine.accept_versions: "
+        f"{{{name}: {Version(found).base_version}}}`)"
+        for name, found in packages.items()
+        if found is None or (found != "stand-in" and Version(found).base_version != Version(wanted[name]).base_version)
+    ]
 
 
 def _on_this_cpu() -> str:

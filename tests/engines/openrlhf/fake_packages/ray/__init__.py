@@ -7,6 +7,10 @@ def init():
     pass
 
 
+def shutdown():
+    pass
+
+
 def nodes():
     return [{"Alive": True, "NodeID": "here"}, {"Alive": False, "NodeID": "gone"}]
 
