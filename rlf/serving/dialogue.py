@@ -136,10 +136,12 @@ class Dialogue:
     def _render_text(self, messages: list[dict[str, Any]], tools: Tools) -> str:
         from jinja2 import TemplateError
 
-        described = [tool.as_openai() for tool in tools] or None
         try:
             text = self.tokenizer.apply_chat_template(
-                messages, tools=described, add_generation_prompt=True, tokenize=False
+                messages,
+                tools=[tool.as_openai() for tool in tools] or None,
+                add_generation_prompt=True,
+                tokenize=False,
             )
         except (TemplateError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"the model's chat template cannot write them: {error}") from error
