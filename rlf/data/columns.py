@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlf.core import nearest
+from rlf.core.json_values import NoJsonValue, read_json
 from rlf.data.rows import Row
 
 
@@ -76,6 +76,8 @@ def _open_value(value: Any, column: str) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        return json.loads(value)
-    except (ValueError, RecursionError) as error:
+        return read_json(value)
+    except NoJsonValue as error:
+        raise NotJson(f"{column!r} is JSON as text, and in it: {error}") from error
+    except ValueError as error:
         raise NotJson(f"{column!r} is text and not JSON, so it has no keys.") from error

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rlf.core import Place, SpecError
+from rlf.core.json_values import parse_json
 from rlf.data.rows import Row, fail
 
 
@@ -75,37 +76,15 @@ _NOT_UTF8 = "this is not UTF-8; data files are UTF-8 text. Save the file as UTF-
 
 def _parse_json(text: bytes, place: Place) -> tuple[Any, Counter[str]]:
     """The value, and in how many objects of it each key stands more than once."""
-    repeated: Counter[str] = Counter()
-
-    def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            repeated.update(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-        return found
-
     try:
-        value = json.loads(
-            text.decode().removeprefix("\ufeff"), parse_constant=_fail_on_constant, object_pairs_hook=build
-        )
-        if b"\\ud" in text.lower():
-            json.dumps(value, ensure_ascii=False).encode()
-        return value, repeated
+        return parse_json(text.decode().removeprefix("\ufeff"))
     except UnicodeDecodeError as error:
         raise fail(place, "", _NOT_UTF8) from error
-    except UnicodeEncodeError as error:
-        half = ascii(error.object[error.start])
-        raise fail(
-            place, "", f"{half} is half of a character (a surrogate). Write both halves, or remove it."
-        ) from error
     except json.JSONDecodeError as error:
         where = Place(place.file, (place.line or 1) + error.lineno - 1, error.colno)
         raise fail(where, "", f"not JSON: {error.msg[0].lower()}{error.msg[1:]}. Correct this line.") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise fail(place, "", f"not JSON: {error}. Correct the value.") from error
-
-
-def _fail_on_constant(constant: str) -> NoReturn:
-    raise ValueError(f"got {constant}, which JSON does not have")
 
 
 def _count_repeated(lines: Iterable[bytes]) -> Counter[str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rlf.core import Fault, Place, SpecError
+from rlf.core.json_values import NoJsonValue, read_json
 from rlf.data.columns import cell
-from rlf.data.rows import Row, shown_name
+from rlf.data.rows import Row, read_values, shown_name
 from rlf.data.source import read_rows
 from rlf.data.template import Template, TemplateFault
 from rlf.types import Message
@@ -37,7 +37,7 @@ class Prompting:
         if self.system is not None:
             if messages[0].role == "system":
                 raise ValueError("both the row and the spec have a system message. Keep one of them.")
-            messages = (_make_message({"role": "system", "content": self.system.render(values)}), *messages)
+            messages = (read_message({"role": "system", "content": self.system.render(values)}), *messages)
         first = 1 if messages[0].role == "system" else 0
         return (*messages[:first], *self.examples, *messages[first:])
 
@@ -73,7 +73,7 @@ def _make_examples(path: str, examples: Examples, template: Template | None) -> 
     if isinstance(examples, str):
         rows = read_rows(examples, None, "train", None)
     else:
-        rows = [Row(Place(shown_name(path)), example) for example in examples]
+        rows = [read_values(Row(Place(shown_name(path)), example)) for example in examples]
     faults: list[Fault] = []
     messages: list[Message] = []
     for number, row in enumerate(rows, start=1):
@@ -102,7 +102,7 @@ def _make_messages(value: Any) -> tuple[Message, ...]:
         value = _decode_messages(value) or [{"role": "user", "content": value}]
     if not isinstance(value, list) or not value:
         raise ValueError(f"got {_shorten_value(value)}; expected text or a list of messages. Write a question.")
-    messages = tuple(_make_message(item) for item in value)
+    messages = tuple(read_message(item) for item in value)
     if messages[-1].role != "user":
         raise ValueError(
             f"the last message is of role {messages[-1].role}; expected user. End with the user's question."
@@ -115,15 +115,30 @@ def _decode_messages(text: str) -> list[Any] | None:
     if not text.lstrip().startswith("["):
         return None
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        value = read_json(text)
+    except NoJsonValue:
+        if '"role"' in text:  # of messages, and not a question that looks like JSON
+            raise
+        return None
+    except ValueError:
         return None
     is_messages = isinstance(value, list) and all(isinstance(item, dict) and "role" in item for item in value)
     return value if is_messages else None
 
 
-def _make_message(item: Any) -> Message:
+def read_message(item: Any) -> Message:
+    """A message of a prompt, whose content is text or a list of text parts.
+
+    Raises:
+        ValueError: it is none, or has a key that a prompt cannot show: nothing of a message is left out in silence.
+    """
     role, content = (item.get("role"), item.get("content")) if isinstance(item, Mapping) else (None, None)
+    if isinstance(item, Mapping):
+        for key, value in item.items():
+            if key not in ("role", "content") and value not in _NOTHING:
+                raise ValueError(_explain_key(str(key), str(role)))
+    if isinstance(content, list | tuple):
+        content = _join_parts(content)
     if role not in _ROLES:
         raise ValueError(
             f"got the role {_shorten_value(role)}; expected {', '.join(_ROLES)}. Write {{role, content}} messages."
@@ -131,6 +146,38 @@ def _make_message(item: Any) -> Message:
     if not isinstance(content, str) or not content.strip():
         raise ValueError(f"got the content {_shorten_value(content)}; expected text. Write what the {role} says.")
     return Message(role, content)
+
+
+_NOTHING: tuple[Any, ...] = (None, "", [], {}, ())
+"""Values of keys that say nothing, as tables have them whose messages share their columns."""
+_CALLS = ("tool_calls", "function_call", "tool_call_id")
+
+
+def _explain_key(key: str, role: str) -> str:
+    if key in _CALLS:
+        words = "earlier calls and their results are not part of a prompt. Begin the conversation after them"
+        return f"a message of {role} has {key!r}; {words}, or write in its content what they came to."
+    if key in ("reasoning_content", "reasoning", "thinking"):
+        words = "prompts show no earlier thinking"
+        return f"a message of {role} has {key!r}; {words}. Take it out, or write it into the content."
+    words = "a prompt shows the role and the content alone"
+    return f"a message of {role} has {key!r}; {words}. Take the key out, or write what it says into the content."
+
+
+def _join_parts(parts: Sequence[Any]) -> str:
+    """The text of a content in parts of text, as OpenAI's API takes it."""
+    texts = []
+    for part in parts:
+        text = part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None
+        if not isinstance(text, str):
+            raise ValueError(
+                f"got the part {_shorten_value(part)}; expected parts of text. Write {{type: text, text: ...}}; images "
+                "stand in a column of their own, named by `images`."
+            )
+        if other := next((key for key in part if key not in ("type", "text") and part[key] not in _NOTHING), None):
+            raise ValueError(f"a part of text has {other!r}; a prompt shows its text alone. Take the key out.")
+        texts.append(text)
+    return "".join(texts)
 
 
 def _shorten_value(value: Any) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlf.core import Fault, Place, SpecError
+from rlf.core.json_values import NoJsonValue, json_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,21 @@ class Row:
 
     place: Place
     values: Mapping[str, Any]
+
+
+def read_values(row: Row, images: str | None = None) -> Row:
+    """The row with values as JSON has them, from whichever door it came. Raises SpecError with the column's name.
+
+    Args:
+        images: the column that may hold bytes.
+    """
+    values: dict[str, Any] = {}
+    for column, value in row.values.items():
+        try:
+            values[json_value(column)] = value if column == images else json_value(value)
+        except NoJsonValue as error:
+            raise fail(row.place, ascii(column)[1:-1], str(error)) from error
+    return Row(row.place, values)
 
 
 def fail(place: Place, path: str, message: str) -> SpecError:

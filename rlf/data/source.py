@@ -11,7 +11,7 @@ from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.core import Place, nearest
 from rlf.data.files import read_csv, read_json, read_jsonl
 from rlf.data.mixture import SUFFIX, mix_rows
-from rlf.data.rows import Row, fail, shown_name
+from rlf.data.rows import Row, fail, read_values, shown_name
 from rlf.data.tables import read_hub, read_parquet
 
 Reader = Callable[[Path, str], Iterator[Row]]
@@ -26,24 +26,40 @@ READERS: dict[str, Reader] = {
 """By the file's suffix."""
 
 
-def read_rows(path: str, config: str | None, split: str, limit: int | None) -> list[Row]:
-    """The first `limit` rows of a builtin name, a file, or a Hugging Face dataset. Raises SpecError."""
+def read_rows(path: str, config: str | None, split: str, limit: int | None, images: str | None = None) -> list[Row]:
+    """The first `limit` rows of a builtin name, a file, or a Hugging Face dataset, as JSON has them.
+
+    Args:
+        images: the column that may hold bytes.
+
+    Raises:
+        SpecError: there are no such rows, or one holds what JSON lacks.
+    """
+    return [read_values(row, images) for row in _iterate_rows(path, config, split, limit)]
+
+
+def _iterate_rows(path: str, config: str | None, split: str, limit: int | None) -> Iterator[Row]:
     limit = None if limit is None else min(limit, sys.maxsize)
     file = builtin_path(path.removeprefix(BUILTIN)) if path.startswith(BUILTIN) else Path(path)
     shown = shown_name(path)
     if path.endswith(SUFFIX):
         _check_is_file(file, shown)
-        return list(islice(mix_rows(file, shown, read_rows), limit))
+        return islice(mix_rows(file, shown, _read_unchecked), limit)
     if file.suffix in READERS:
         _check_is_file(file, shown)
         try:
-            return list(islice(READERS[file.suffix](file, shown), limit))
+            return iter(list(islice(READERS[file.suffix](file, shown), limit)))
         except OSError as error:
             raise fail(Place(shown), "", f"cannot be read: {error.strerror}. Check its permissions.") from error
     if file.is_absolute() or file.exists():
         message = f"this is not a data file; expected one that ends in {', '.join(READERS)}. Convert it."
         raise fail(Place(shown), "", message)
-    return list(islice(read_hub(path, config, split), limit))
+    return islice(read_hub(path, config, split), limit)
+
+
+def _read_unchecked(path: str, config: str | None, split: str, limit: int | None) -> list[Row]:
+    """The rows of one dataset of a mixture, which are checked with it."""
+    return list(_iterate_rows(path, config, split, limit))
 
 
 def _check_is_file(file: Path, shown: str) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from rlf.core import Place
+from rlf.core.json_values import NoJsonValue
+from rlf.data.arrow import repeated_names, row_converter
 from rlf.data.rows import Row, fail
 
 _HUB_TIMEOUT_S = 10.0
@@ -20,12 +22,33 @@ def read_parquet(path: Path, shown: str) -> Iterator[Row]:
     import pyarrow.parquet
 
     try:
-        batches = pyarrow.parquet.ParquetFile(path).iter_batches()
-        rows = (row for batch in batches for row in batch.to_pylist())
-        for number, row in enumerate(rows, start=1):
-            yield Row(Place(shown, number), row)
+        file = pyarrow.parquet.ParquetFile(path)
+        _refuse_repeated(file.schema_arrow, shown)
+        rows = (row for batch in file.iter_batches() for row in batch.to_pylist())
+        yield from _converted(rows, file.schema_arrow, shown)
     except (pyarrow.ArrowException, OSError) as error:
         raise fail(Place(shown), "", f"not parquet: {error}. Save it again with pyarrow or pandas.") from error
+    except (ValueError, OverflowError) as error:  # text that is not UTF-8, a date that Python does not have
+        raise fail(Place(shown), "", f"a value cannot be read: {error}. Save it again as text.") from error
+
+
+def _refuse_repeated(schema: Any, shown: str) -> None:
+    """Of columns with one name only the last would be read."""
+    repeated = repeated_names(schema)
+    if repeated is not None:
+        message = f"the schema has {repeated}; a row has one value for each column. Rename the others."
+        raise fail(Place(shown), "", message)
+
+
+def _converted(rows: Iterable[dict[str, Any]], schema: Any, shown: str) -> Iterator[Row]:
+    """Rows of Arrow; a row's line is its number."""
+    convert = row_converter(list(schema))
+    for number, row in enumerate(rows, start=1):
+        place = Place(shown, number)
+        try:
+            yield Row(place, convert(row))
+        except NoJsonValue as error:
+            raise fail(place, "", str(error)) from error
 
 
 def read_hub(name: str, config: str | None, split: str) -> Iterator[Row]:
@@ -38,8 +61,8 @@ def read_hub(name: str, config: str | None, split: str) -> Iterator[Row]:
             table = datasets.load_dataset(name, config, split=split)
     except Exception as error:
         raise fail(Place(name), "", _why_not(error, name, config, split, reachable=reachable)) from error
-    for number, row in enumerate(_with_files(table), start=1):
-        yield Row(Place(name, number), row)
+    table = _with_files(table)
+    yield from _converted(table, table.features.arrow_schema, name)
 
 
 def _ask_hub(name: str) -> bool:

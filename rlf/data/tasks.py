@@ -63,7 +63,7 @@ def load_tasks(
     Raises:
         SpecError: the file, a column or a row is missing or wrong; every faulty row is counted.
     """
-    rows = read_rows(path, config, split, limit)
+    rows = read_rows(path, config, split, limit, images and images.partition(".")[0])
     if not rows:
         raise fail(
             Place(shown_name(path)), "", "there are no rows; expected at least one. Check the file and its split."
@@ -233,7 +233,7 @@ def _drop_column(values: Mapping[str, Any], column: str) -> Mapping[str, Any]:
 
 
 def _to_plain_json(value: Any) -> Any:
-    """A value as canonical JSON can hold it: what JSON lacks (dates, decimals, NaN) as text."""
+    """A value of a task as canonical JSON can hold it: what JSON lacks as text."""
     if isinstance(value, Mapping):
         return {str(key): _to_plain_json(child) for key, child in value.items()}
     if isinstance(value, list | tuple):

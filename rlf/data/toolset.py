@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlf.core import nearest
+from rlf.core.json_values import NoJsonValue, read_json
 
 
 def tools_of_row(
@@ -47,8 +47,10 @@ def tools_of_row(
 def _read_list(value: Any) -> list[Any]:
     if isinstance(value, str):
         try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
+            value = read_json(value)
+        except NoJsonValue:
+            raise
+        except ValueError:
             value = [value]
     if not isinstance(value, list | tuple):
         raise ValueError(f"got {value!r:.60}; expected a list of tool names. Write e.g. [search, calculator].")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
+from rlf.core.json_values import read_json
 from rlf.rewards.normalization import normalize
 from rlf.types import CallRecord, Outcome, Trajectory
 
@@ -122,8 +123,8 @@ def read_golds(column: Any) -> dict[str, list[Any]] | None:
     """The golds of sub-questions by tool, of a mapping or of its JSON; None where there is something else."""
     if isinstance(column, str):
         try:
-            column = json.loads(column)
-        except (ValueError, RecursionError):
+            column = read_json(column)
+        except ValueError:
             return None
     if not isinstance(column, Mapping) or not all(isinstance(golds, list | tuple) for golds in column.values()):
         return None

@@ -72,6 +72,9 @@ class Agent:
             if getattr(asked, key) != ChatRequest.model_fields[key].default:
                 raise Refusal(400, f"{key}: this server runs the tools of its own spec. Leave the key out.", key=key)
         checked = [checked_message(message, at) for at, message in enumerate(asked.messages)]
+        named = next((at for at, message in enumerate(checked) if "name" in message), None)
+        if named is not None:
+            raise Refusal(400, f"messages.{named}.name: the prompt does not show it. Leave it out.", key="messages")
         if any(message["role"] == "tool" or message.get("tool_calls") for message in checked):
             raise Refusal(400, "messages: this server calls its tools itself; send only the messages", key="messages")
         messages = [Message(message["role"], message["content"]) for message in checked]

@@ -112,19 +112,20 @@ class Dialogue:
             closed = sampled.tokens[-1] in chat.stop_token_ids
             return [*sampled.tokens, *chat.observation(observed, closed=closed, turn=sampled.text)]
         is_closed = sampled.tokens[-1] == chat.stop_token_ids[0]
-        if len(after) == 1 and after[0]["role"] == "user" and not sampled.observed and is_closed:
+        if len(after) == 1 and _is_plain_question(after[0], "user") and not sampled.observed and is_closed:
             return [*sampled.tokens, *chat.user_turn(after[0]["content"], closed=True, turn=sampled.text)]
         return None
 
     def _render_tokens(self, messages: list[dict[str, Any]], tools: Tools) -> list[int]:
         """A whole conversation by the template: a question as training renders it, or one with turns."""
         chat = self.chat(tools)
-        if chat is not None and all(message["role"] in ("system", "user") for message in messages):
+        if chat is not None and all(_is_plain_question(message, "system", "user") for message in messages):
             return chat.prompt([Message(message["role"], message["content"]) for message in messages], tools)
         written = [_with_sentinel(message, at) for at, message in enumerate(messages)]
         parts = _SENTINEL.split(self._render_text(written, tools))
         if [int(at) for at in parts[1::2]] != [at for at, m in enumerate(messages) if m["role"] in _DATA_ROLES]:
             raise ValueError("the model's chat template does not keep each of them, once and in order")
+        self._check_names_are_shown(written, tools)
         tokens: list[int] = []
         for place, part in enumerate(parts):
             if place % 2:
@@ -132,6 +133,14 @@ class Dialogue:
             elif part:
                 tokens += encode_template(self.tokenizer, part, first=not place)
         return tokens
+
+    def _check_names_are_shown(self, written: list[dict[str, Any]], tools: Tools) -> None:
+        """Raises ValueError for the name of a speaker that the template leaves out."""
+        for at, message in enumerate(written):
+            if message["role"] != "tool" and message.get("name"):
+                other = [*written[:at], message | {"name": "@@rlf:name@@"}, *written[at + 1 :]]
+                if "@@rlf:name@@" not in self._render_text(other, tools):
+                    raise ValueError(f"messages.{at}.name: the model's chat template does not show it. Leave it out")
 
     def _render_text(self, messages: list[dict[str, Any]], tools: Tools) -> str:
         from jinja2 import TemplateError
@@ -171,10 +180,35 @@ def checked_message(message: Mapping[str, Any], at: int) -> dict[str, Any]:
     checked: dict[str, Any] = {"role": role, "content": _read_text(message.get("content"), where)}
     if message.get("tool_calls") is not None:
         checked["tool_calls"] = _check_calls(message["tool_calls"], where)
-    for key in ("name", "tool_call_id", "reasoning_content"):
-        if isinstance(message.get(key), str):
-            checked[key] = message[key]
+    for key, value in message.items():
+        if key in ("role", "content", "tool_calls", *_METADATA) or value in _NOTHING:
+            continue
+        if key not in _SHOWN or not isinstance(value, str):
+            words = f"got {value!r:.40}; expected text" if key in _SHOWN else "the prompt does not show it"
+            raise Refusal(400, f"{where}.{key}: {words}. Leave the key out.", key="messages")
+        checked[_SHOWN[key]] = value
     return checked
+
+
+_SHOWN = {"name": "name", "tool_call_id": "tool_call_id"} | dict.fromkeys(
+    ("reasoning_content", "reasoning"), "reasoning_content"
+)
+"""Keys of messages that templates are given, by the name that templates know them by."""
+_METADATA = frozenset(
+    (
+        "id",
+        "type",
+        "status",
+        "index",
+        "created_at",
+        "metadata",
+        "annotations",
+        "cache_control",
+        "provider_specific_fields",
+    )
+)
+"""Keys that clients send back and that say nothing to the model."""
+_NOTHING: tuple[Any, ...] = (None, "", [], {})
 
 
 def _read_text(content: Any, where: str) -> str:
@@ -185,7 +219,7 @@ def _read_text(content: Any, where: str) -> str:
         if other is not None:
             kind = other.get("type") if isinstance(other, dict) else other
             raise Refusal(400, f"{where}.content: a part of type {kind!r:.40}; expected parts of text", key="messages")
-        content = "".join(part["text"] if isinstance(part.get("text"), str) else "" for part in content)
+        content = "".join(_read_part(part, where) for part in content)
     if not isinstance(content, str):
         raise Refusal(400, f"{where}.content: expected messages with a content of text", key="messages")
     return content
@@ -193,6 +227,15 @@ def _read_text(content: Any, where: str) -> str:
 
 UNREAD = "_raw"
 """The key of arguments that are no object, as the model wrote them."""
+
+
+def _read_part(part: Mapping[str, Any], where: str) -> str:
+    text = part.get("text", part.get("refusal"))
+    if not isinstance(text, str):
+        raise Refusal(400, f"{where}.content: a part without its text; expected parts of text", key="messages")
+    return text
+
+
 _TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
 
 
@@ -224,6 +267,11 @@ def _read_arguments(arguments: Any, where: str) -> dict[str, Any]:
     if not isinstance(arguments or {}, dict):
         raise Refusal(400, f"{where}.tool_calls: expected arguments that are a JSON object", key="messages")
     return arguments or {}
+
+
+def _is_plain_question(message: Mapping[str, Any], *roles: str) -> bool:
+    """Whether a message of one of the roles has a role and a content alone, as those of training."""
+    return message["role"] in roles and message.keys() == {"role", "content"}
 
 
 def _with_sentinel(message: Mapping[str, Any], at: int) -> dict[str, Any]:

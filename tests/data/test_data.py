@@ -1,6 +1,8 @@
 """Datasets as tasks, and what is said of those that are none."""
 
+import datetime
 import json
+from decimal import Decimal
 
 import datasets
 import pyarrow
@@ -140,10 +142,11 @@ def test_the_hash_depends_on_content_and_order_not_on_the_file(write):
     assert dataset_hash(tasks) != dataset_hash(load_tasks(write("c.jsonl", jsonl(*ROWS)), system="x"))
 
 
-def test_columns_that_json_lacks_are_hashed_too(tmp_path):
-    rows = [{"prompt": "p", "answer": float("nan"), "raw": b"\x00"}]
+def test_columns_that_json_has_as_text_alone_are_hashed_too(tmp_path):
+    rows = [{"prompt": "p", "answer": datetime.date(2024, 1, 2), "price": Decimal("1.50")}]
     path = parquet(tmp_path / "a.parquet", rows)
     assert dataset_hash(load_tasks(path)) == dataset_hash(load_tasks(path))
+    assert load_tasks(path)[0].columns == {"prompt": "p", "answer": "2024-01-02", "price": "1.50"}
 
 
 @pytest.mark.parametrize(
@@ -159,7 +162,7 @@ def test_columns_that_json_lacks_are_hashed_too(tmp_path):
         (
             "a.jsonl",
             '{"prompt": "\\ud800"}\n',
-            ":1:1: '\\ud800' is half of a character (a surrogate). Write both halves, or remove it.",
+            ":1:1 prompt: '\\ud800' is half of a character (a surrogate). Write both halves, or remove it.",
         ),
         ("a.jsonl", '{"prompt": NaN}\n', ":1:1: not JSON: got NaN, which JSON does not have. Correct the value."),
         ("a.jsonl", b"\xff\n", ":1:1: this is not UTF-8; data files are UTF-8 text. Save the file as UTF-8."),

@@ -197,3 +197,37 @@ def test_a_slow_answer_is_kept_alive_by_comments() -> None:
         assert json.loads(text.split("data: ")[1].split("\n")[0])["object"] == "text_completion"
 
     asking(story, keep_alive_s=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("message", "key"),
+    [
+        ({"role": "user", "content": "x", "name": "Ann"}, "name"),
+        ({"role": "assistant", "content": "x", "function_call": {"name": "f", "arguments": "{}"}}, "function_call"),
+        ({"role": "assistant", "content": "x", "thinking_blocks": [{"thinking": "x"}]}, "thinking_blocks"),
+        ({"role": "assistant", "content": "x", "audio": {"id": "a"}}, "audio"),
+        ({"role": "assistant", "content": "x", "reasoning_content": ["x"]}, "reasoning_content"),
+        ({"role": "user", "content": [{"type": "text"}]}, "content"),
+    ],
+)
+def test_a_part_of_a_message_that_the_prompt_would_not_show_is_refused_by_name(
+    message: dict[str, Any], key: str
+) -> None:
+    async def story(ask: Ask) -> tuple[int, Any]:
+        answer: tuple[int, Any] = await ask(CHAT, {**ASKED, "messages": [*QUESTION, message, *QUESTION]})
+        return answer
+
+    status, answer = asking(story)
+    assert status == 400
+    assert f"messages.1.{key}: " in answer["error"]["message"]
+
+
+def test_keys_that_clients_send_back_from_an_answer_are_taken() -> None:
+    empty = {"refusal": None, "annotations": [], "audio": None, "function_call": None, "tool_calls": None}
+    turn = {"role": "assistant", "content": "Oslo", **empty, "id": "1", "provider_specific_fields": {"a": 1}}
+    turn["reasoning_content"] = "Hm."
+
+    async def story(ask: Ask) -> int:
+        return (await ask(CHAT, {**ASKED, "messages": [*QUESTION, turn, *QUESTION]}))[0]
+
+    assert asking(story) == 200

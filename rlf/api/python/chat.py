@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rlf.api.formats.turns import Prompt, parse_turn, render_prompt
 from rlf.api.python.calls import as_command
 from rlf.api.python.tools import Tool
 from rlf.chat.parsed import Parsed
 from rlf.core.errors import RlfError
+from rlf.core.json_values import json_value
+from rlf.data.prompts import read_message
 from rlf.types import Message
 
 
 def render(
-    messages: str | Sequence[Message | Mapping[str, str]],
+    messages: str | Sequence[Message | Mapping[str, Any]],
     format: str = "auto",  # noqa: A002 - the spec's word for it
     *,
     tools: Sequence[Tool] = (),
@@ -22,7 +25,8 @@ def render(
     """The prompt of a conversation, up to where the policy begins to sample: its text and its exact tokens.
 
     Args:
-        messages: a question, or messages such as `{"role": "user", "content": "..."}`.
+        messages: a question, or messages such as `{"role": "user", "content": "..."}`; a key that a prompt does not
+            show is refused.
         format: a chat format, e.g. `hermes`; `auto` takes that of the model's own template.
         tools: what the model may call.
         model: a folder or `builtin:tiny`; None: a stand-in for the format, whose tokens are no model's.
@@ -31,7 +35,10 @@ def render(
     for each in asked:
         if not isinstance(each, Message) and not {"role", "content"} <= each.keys():
             raise RlfError(f"messages: got the keys {', '.join(each)}; expected role and content in each message.")
-    plain = [each if isinstance(each, Message) else Message(each["role"], each["content"]) for each in asked]
+    try:
+        plain = [each if isinstance(each, Message) else read_message(json_value(each)) for each in asked]
+    except ValueError as error:
+        raise RlfError(f"messages: {error}") from error
     with as_command():
         return render_prompt(plain, format, [tool.for_model() for tool in tools], model)
 

@@ -19,6 +19,7 @@ from pydantic_core import PydanticCustomError
 from rlf.core import RlfError
 from rlf.core.errors import describe_type
 from rlf.core.hashing import hash_bytes, hash_json
+from rlf.core.json_values import read_json
 from rlf.core.remember import MIN_BYTES, remember, stamp_file
 from rlf.data.source import read_rows
 from rlf.environments.kind import EnvSpec, MakeWorld
@@ -145,7 +146,7 @@ class FtrlEnv(EnvSpec):
 
 def _read_column(values: Mapping[str, Any], name: str) -> Any:
     value = values[name]
-    value = json.loads(value) if isinstance(value, str) else value
+    value = read_json(value) if isinstance(value, str) else value
     if not isinstance(value, list if name == TOOLS else Mapping):
         raise ValueError(f"{name} is {describe_type(value)}")
     return value

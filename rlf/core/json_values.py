@@ -1,0 +1,144 @@
+"""Values of data as JSON has them: the one reader behind every door, be it a file, a table, a text or Python.
+
+What JSON lacks is refused where a guess would change a question or a gold (NaN, bytes, half of a character, a key
+twice), and written as text where there is one form for it (dates, decimals).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping
+from datetime import date, time
+from decimal import Decimal
+from pathlib import PurePath
+from typing import Any, NoReturn
+from uuid import UUID
+
+from rlf.core.errors import describe_type
+from rlf.core.text import find_half, join_halves
+
+_AS_TEXT = (UUID, PurePath)
+
+
+class NoJsonValue(ValueError):
+    """A value that JSON does not have. The text says what it is and what to write."""
+
+
+def read_json(text: str) -> Any:
+    """The value of a JSON text. Raises ValueError where it is none, NoJsonValue for what is refused."""
+    value, repeated = parse_json(text)
+    if repeated:
+        raise NoJsonValue(f"the key {next(iter(repeated))!r} is written more than once in one object. Write it once.")
+    return json_value(value)
+
+
+def parse_json(text: str) -> tuple[Any, Counter[str]]:
+    """The value as Python reads it, and in how many objects of it each key stands more than once. Raises ValueError."""
+    repeated: Counter[str] = Counter()
+
+    def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            repeated.update(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        return found
+
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=build)
+    except RecursionError as error:
+        raise NoJsonValue("it is nested too deeply") from error
+    return value, repeated
+
+
+def json_value(value: Any) -> Any:
+    """A value of Python, NumPy or Arrow as JSON has it: lists, mappings with text as keys, text, numbers.
+
+    A number of fewer bits than Python's is the shortest one that it stands for: 0.1 for the float32 next to it.
+
+    Raises:
+        NoJsonValue: JSON has no such value.
+    """
+    kind = type(value)
+    if value is None or kind is bool or kind is int:
+        return value
+    if kind is str:
+        return _read_text(value)
+    if kind is float:
+        return _read_float(value)
+    try:
+        if kind is dict or isinstance(value, Mapping):
+            return _read_mapping(value)
+        if kind is list or isinstance(value, list | tuple):
+            return [json_value(item) for item in value]
+    except RecursionError:
+        raise NoJsonValue("it is nested too deeply. Flatten it.") from None
+    return _read_other(value)
+
+
+def _read_text(text: str) -> str:
+    half = find_half(text)
+    if half is None:
+        return join_halves(text)
+    shown = ascii(next(char for char in join_halves(text) if "\ud800" <= char <= "\udfff"))
+    raise NoJsonValue(f"{shown} is half of a character (a surrogate). Write both halves, or remove it.")
+
+
+def _read_float(number: float) -> float:
+    if not math.isfinite(number):
+        raise NoJsonValue(f"got {_CONSTANTS[str(number)]}, which JSON does not have. Write a number, or null.")
+    return number
+
+
+_CONSTANTS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+
+
+def _read_mapping(value: Mapping[Any, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, item in value.items():
+        if not isinstance(key, str | int) or isinstance(key, bool):
+            raise NoJsonValue(f"got the key {key!r:.40}; keys are text. Write it as text.")
+        name = _read_text(key) if type(key) is str else str(json_value(key))
+        if name in found:
+            raise NoJsonValue(f"the key {name!r} stands more than once in one object. Write it once.")
+        found[name] = json_value(item)
+    return found
+
+
+def _read_other(value: Any) -> Any:
+    """A value of a class that JSON does not know."""
+    if isinstance(value, str):
+        return _read_text(str.__str__(value))
+    if isinstance(value, bytes | bytearray | memoryview):
+        size = len(bytes(value))
+        raise NoJsonValue(f"got {size} bytes, which JSON does not have. Write text; name a column of images `images`.")
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value) if value.is_finite() else _read_float(float(value))
+    if isinstance(value, _AS_TEXT):
+        return str(value)
+    if hasattr(type(value), "dtype") and callable(getattr(value, "tolist", None)):
+        return _read_array(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return _read_float(float(value))
+    raise NoJsonValue(f"got {describe_type(value)}, which JSON does not have. Write text, numbers, lists or objects.")
+
+
+def _read_array(value: Any) -> Any:
+    """An array or a scalar of NumPy."""
+    if getattr(value, "ndim", 0):
+        return [json_value(item) for item in value]
+    plain = value.item() if hasattr(value, "item") else value.tolist()
+    return short_float(value) if type(plain) is float and value.dtype.itemsize < 8 else json_value(plain)
+
+
+def short_float(value: Any) -> float:
+    """The number that a float of 16 or 32 bits of NumPy stands for: the shortest that rounds to it."""
+    return _read_float(float(str(value)))
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise NoJsonValue(f"got {constant}, which JSON does not have")
