@@ -102,6 +102,7 @@ class SqliteDatabase(Database):
     def __init__(self, content: bytes) -> None:
         self._connection = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
         self._connection.deserialize(content)
+        self._connection.text_factory = lambda text: text.decode(errors="replace")  # one bad value fails no other
 
     @property
     def version(self) -> int:

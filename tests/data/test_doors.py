@@ -174,7 +174,7 @@ def test_values_of_python_are_those_of_json(value, read):
         *(float("nan"), np.float32("inf"), np.float64("nan"), Decimal("NaN"), np.array([1.0, float("nan")])),
         *(b"", bytearray(b"a"), np.bytes_(b"a"), {1, 2}, object(), 1j, {(1, 2): 3}, {"1": 1, 1: 2}, {"\udce9": 1}),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_values_of_python_that_json_lacks_are_refused(value):
     with pytest.raises(NoJsonValue):

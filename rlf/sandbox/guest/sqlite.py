@@ -12,7 +12,11 @@ _PRAGMAS = frozenset(
     {"table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo", "foreign_key_list"}
 )
 """Those that describe the schema; every other is refused, also without a value."""
+_OWN_PRAGMAS = frozenset({"data_version", "page_size"})
+"""Those that SQLite's modules of full-text search ask themselves; allowed without a value."""
+_SCHEMA = "sqlite_master"
 _ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE})
+_CHANGES = frozenset({sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE})
 _MAX_SQL_BYTES = 1_000_000
 
 
@@ -25,6 +29,7 @@ def query(path: str, sql: str, max_rows: int, max_bytes: int) -> dict[str, Any]:
     refusals: list[str] = []
     try:
         connection = sqlite3.connect(place, uri=True, isolation_level=None)
+        connection.text_factory = lambda text: text.decode(errors="replace")  # one bad value fails no other
         connection.execute("PRAGMA temp_store = MEMORY")  # what a query sorts counts as its memory
         _limit_connection(connection, max_bytes, refusals)
         return _run_query(connection, sql, max_rows, max_bytes)
@@ -38,18 +43,31 @@ def _limit_connection(connection: sqlite3.Connection, max_bytes: int, refusals: 
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(max_bytes, _MAX_SQL_BYTES))
     connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, _MAX_SQL_BYTES)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+    shadows = _shadow_tables(connection)
 
     def authorise(action: int, first: str | None, second: str | None, *_: str | None) -> int:
         if action in _ALLOWED:
             return sqlite3.SQLITE_OK
         if action == sqlite3.SQLITE_FUNCTION and second not in _REFUSED_FUNCTIONS:
             return sqlite3.SQLITE_OK
-        if action == sqlite3.SQLITE_PRAGMA and first in _PRAGMAS:
+        if action == sqlite3.SQLITE_PRAGMA and (first in _PRAGMAS or (first in _OWN_PRAGMAS and second is None)):
+            return sqlite3.SQLITE_OK
+        # To open a virtual table, also `pragma_table_info`, SQLite declares it, and modules prepare their writes.
+        # That changes nothing: the file is open for reading alone.
+        if action in _CHANGES and (first in shadows or (first == _SCHEMA and action == sqlite3.SQLITE_UPDATE)):
             return sqlite3.SQLITE_OK
         refusals.append(_explain_refusal(action, first, second))
         return sqlite3.SQLITE_DENY
 
     connection.set_authorizer(authorise)
+
+
+def _shadow_tables(connection: sqlite3.Connection) -> frozenset[str]:
+    """The tables in which virtual tables keep what they hold."""
+    try:
+        return frozenset(row[1] for row in connection.execute("PRAGMA table_list") if row[2] == "shadow")
+    except sqlite3.Error:  # a table whose module is not here; none of its kind can be read
+        return frozenset()
 
 
 def _explain_refusal(action: int, first: str | None, second: str | None) -> str:
