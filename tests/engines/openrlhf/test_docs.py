@@ -82,4 +82,32 @@ def test_the_examples_for_clusters_name_the_versions_that_jobs_are_written_for()
     project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text())["project"]
     (torch,) = [name for name in project["dependencies"] if name.startswith("torch==")]
     assert torch in (folder / "Dockerfile").read_text()
+    assert {name: PINS[name] for name in ("vllm", "ray", "deepspeed")} == {
+        re.match(r"\w+", text)[0]: text.partition("==")[2]
+        for text in project["optional-dependencies"]["openrlhf"]
+        if not text.startswith("openrlhf")
+    }
     assert subprocess.run(["bash", "-n", folder / "slurm.sbatch"], check=False).returncode == 0
+
+
+def test_the_image_of_a_node_has_what_the_makefile_installs_by_the_same_commands():
+    """In place of a build, for which no builder is at hand; the file says so."""
+    image, makefile = ((DOCS.parent / name).read_text() for name in ("docs/cluster/Dockerfile", "Makefile"))
+    assert "No image was built from it" in image
+    recipe = makefile.partition("\n.venv/installed: ")[2].partition("\n\n")[0]
+    steps = {
+        r"\$\(PYTHON\) -m venv": "python3 -m venv",
+        r"\$\(PIP\) install --quiet uv": "pip install --no-cache-dir uv",
+        r"\$\(call install,-e \.\)": "uv pip install --no-cache --no-build-isolation-package flash-attn '.[openrlhf]'",
+        r'python -c "import transformers\.models\.auto\.modeling_auto"': "",
+        r"\$\(BUBBLEWRAP\)": " bubblewrap ",
+    }
+    lines = [line for line in recipe.splitlines()[1:] if not line.strip().startswith("touch")]
+    assert len(lines) == len(steps), f"a new step of the Makefile's is in no image: {lines}"
+    for line, (step, same) in zip(lines, steps.items(), strict=True):
+        found = re.search(step, line)
+        assert found and (same or found[0]) in image, line
+    copied = {word for line in re.findall(r"^COPY (.*) \S+$", image, re.MULTILINE) for word in line.split()}
+    project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text())["project"]
+    assert copied == {"pyproject.toml", project["readme"], "LICENSE", "rlf"}
+    assert set(re.findall(r"\.\[(\w+)\]", image)) <= set(project["optional-dependencies"])
