@@ -129,7 +129,7 @@ def find_causes(scored: Sequence[Scored], signal: Signal, setting: Setting) -> I
     """The likely causes, the ones that explain others first."""
     found = [cause for check in _CHECKS if (cause := check(scored, setting)) is not None]
     kinds = {cause.kind for cause in found}
-    if not any(item.success for item in scored) and not kinds & _EXPLAIN_FAILURE:
+    if not any(_successes(scored)) and not kinds & _EXPLAIN_FAILURE:
         cause = _gold_cause(scored, setting) or (None if found else _too_hard(scored))
         found += [] if cause is None else [cause]
     elif signal is Signal.NO_DIFFERENCE and not found:
@@ -140,7 +140,8 @@ def find_causes(scored: Sequence[Scored], signal: Signal, setting: Setting) -> I
 def _count_words(scored: Sequence[Scored], setting: Setting) -> str:
     """`0 of 128 trajectories succeeded, no tool was called`, and what else stands out."""
     trajectories = [item.trajectory for item in scored]
-    parts = [_success_words([item.success or 0.0 for item in scored])]
+    successes = _successes(scored)
+    parts = [_success_words(successes)] if successes else []
     calls = [record for trajectory in trajectories for record in trajectory.calls]
     if setting.tools and not calls:
         parts.append("no tool was called")
@@ -155,6 +156,11 @@ def _count_words(scored: Sequence[Scored], setting: Setting) -> str:
         if number:
             parts.append(f"{number} {words}")
     return ", ".join(parts)
+
+
+def _successes(scored: Sequence[Scored]) -> list[float]:
+    """Of the trajectories that count: a first term may have a value where another one has none."""
+    return [item.success for item in scored if item.reward is not None and item.success is not None]
 
 
 def _success_words(successes: Sequence[float]) -> str:

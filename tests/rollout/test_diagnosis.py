@@ -180,3 +180,12 @@ def test_the_reason_of_wrong_answers_is_that_of_an_answer() -> None:
     cut_off = [item(n, answer=None, result=ok("Bitbal lives in Fenpus."), reason="no answer") for n in range(5)]
     (cause,) = find_causes([*cut_off, *items(result=ok("Bitbal lives in Fenpus."))[5:]], Signal.NO_DIFFERENCE, SETTING)
     assert cause.seen == """3 of 8 gave an answer and none is right, e.g. "got 'unknown'\""""
+
+
+def test_only_trajectories_with_a_reward_are_counted_as_succeeded_as_in_the_steps_metrics() -> None:
+    scored = [*items(reward=None, success=1.0), *items(success=0.0)]
+    words = diagnose(scored, Signal.NO_SUCCESS, SETTING).figures
+    assert words.startswith("0 of 8 trajectories succeeded, ") and "8 could not be scored" in words
+    assert rollout_metrics(scored)["success"] == 0.0
+    unscored = diagnose(items(reward=None, success=1.0), Signal.NOT_SCORED, SETTING).figures
+    assert "succeeded" not in unscored and "8 could not be scored" in unscored

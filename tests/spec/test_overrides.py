@@ -4,11 +4,13 @@ import json
 import string
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlf.core import Place
 from rlf.spec import load_spec
+from rlf.spec.models import EvalSpec
 from rlf.spec.reading.nodes import Node, find, plain
 from rlf.spec.reading.overrides import apply_override
 
@@ -46,6 +48,13 @@ def test_a_plus_adds_a_key(project):
 def test_a_tilde_deletes_a_key_or_an_item(project):
     spec = load_spec([project()], ["~train.steps", "~tools.0"]).spec
     assert (spec.train.steps, spec.tools) == (100, ())
+
+
+@pytest.mark.parametrize("overrides", [["~eval"], ["~data.eval"], ["~eval", "~data.eval"], ["~data.eval", "~eval"]])
+def test_without_settings_or_data_of_an_evaluation_nothing_is_evaluated(project, overrides):
+    evaluated = ["+data.eval={path: builtin:encyclopedia/heldout, prompt: question, answer: answer}", "+eval.every=2"]
+    spec = load_spec([project()], [*evaluated, *overrides]).spec
+    assert (spec.data.eval, spec.eval) == (None, EvalSpec())
 
 
 def test_a_bare_kind_can_be_refined(project):

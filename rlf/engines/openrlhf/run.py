@@ -179,16 +179,23 @@ class OpenRlhfRun:
             ingest = Ingest(self._plan.spec, self.job, attempt, emit=self._emit, pool=self._pool, after=after)
             try:
                 await self._launch(ingest, attempt.number)
-            except asyncio.CancelledError:
+            except (asyncio.CancelledError, RunError):
                 ingest.poll(last=True)
                 self.step = max(self.step, ingest.step)
-                ingest.tell_left()
+                self._tell_left(ingest, attempt)
                 raise
             finally:
                 self._pool.close()
                 if self._ingest is None and not self._leaves_job:
                     await asyncio.to_thread(self._drop_checkpoints)
             await asyncio.to_thread(self._drop_records)
+
+    def _tell_left(self, ingest: Ingest, attempt: Attempt) -> None:
+        """Reports what a stop or a failure cut off, once: the mark is made when the lineage has it."""
+        if not attempt.left_is_told:
+            ingest.tell_left()
+            self._flush()
+            write_attempt(self.job, attempt.model_copy(update={"left_is_told": True}))
 
     def _drop_checkpoints(self) -> None:
         """Removes the one above `checkpoint.keep` of a job that is over, once the lineage knows the newest."""
@@ -221,7 +228,10 @@ class OpenRlhfRun:
         return attempt
 
     def _catch_up(self, recorded: int) -> int:
-        """Reports what a killed driver had not reported, up to the checkpoint; returns that launch's number."""
+        """Reports what a killed driver had not: steps up to the checkpoint, and what the kill cut off.
+
+        Returns that launch's number.
+        """
         attempt = read_attempt(self.job)
         ingest = Ingest(
             self._plan.spec,
@@ -233,6 +243,7 @@ class OpenRlhfRun:
             until=self.step,
         )
         ingest.poll(last=True)
+        self._tell_left(ingest, attempt)
         return attempt.number
 
     async def _try_parts(self) -> None:

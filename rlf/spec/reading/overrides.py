@@ -17,6 +17,8 @@ from rlf.spec.reading.sentences import show
 # The path ends at the first `=`, since values may hold more of them; DOTALL, since values may have line breaks.
 _FORM = re.compile(r"(?P<sign>[+~]?)(?P<path>[^=]*)(?:=(?P<value>.*))?", re.DOTALL)
 _PLACE = Place(OVERRIDE)
+_EVALUATION = (("eval",), ("data", "eval"))
+"""Settings and data of the evaluation. One without the other is a fault, or an evaluation that nobody asked for."""
 
 
 class _Refused(Exception):
@@ -34,12 +36,23 @@ class _Override:
 def apply_override(root: Node, text: str, faults: list[Fault]) -> Node:
     """The tree with one override applied, or the same tree and a fault."""
     try:
-        for override in _under_our_names(_parse_override(text), faults):
+        parsed = _parse_override(text)
+        if parsed.sign == "~" and parsed.path in _EVALUATION:
+            return _without_evaluation(root)
+        for override in _under_our_names(parsed, faults):
             root = _change_below(root, override, (), faults)
         return root
     except _Refused as refused:
         faults.append(Fault(_PLACE, text, str(refused)))
         return root
+
+
+def _without_evaluation(root: Node) -> Node:
+    """The tree in which nothing is evaluated; `~eval` and `~data.eval` may both ask for it."""
+    data = root.get("data")
+    if data is not None and data.get("eval") is not None:
+        root = root.with_child("data", data.without_child("eval"))
+    return root if root.get("eval") is None else root.without_child("eval")
 
 
 def find_disagreements(texts: Sequence[str]) -> Iterator[Fault]:

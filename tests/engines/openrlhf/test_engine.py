@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from rlf.api.lineage import open_lineage
 from rlf.api.running.start import resume, run
@@ -127,6 +128,29 @@ def test_a_job_that_fails_does_so_in_its_own_words_and_goes_on_from_deepspeeds_c
     assert sorted(steps) == [1, 2, 3, 4] == checkpoints
     assert evaluations == [(step, mode) for step in (0, 2, 4) for mode in ("greedy", "sampled")]
     assert len({item.trajectory_id for item in trajectories}) == len(trajectories) == 16
+
+
+@pytest.mark.parametrize("is_driver_killed", [False, True])
+def test_what_a_failure_cut_off_is_in_the_lineage_once(is_driver_killed, tmp_path, left_nothing):
+    with pytest.raises(RunError, match="after step 1: ValueError: the GPUs are on fire"):
+        start(tmp_path, "cut:2")
+    assert cut_off(tmp_path) == [2] * 4
+    attempt = next(tmp_path.glob("*/job/attempt.json"))
+    if is_driver_killed:  # before it could report that
+        attempt.write_text(attempt.read_text().replace('"left_is_told": true', '"left_is_told": false'))
+        with open_lineage(tmp_path) as store, store.write() as connection:
+            connection.execute(text("delete from trajectories where phase = 'interrupted'"))
+    fix(tmp_path)
+    assert resume("latest", runs_folder=tmp_path, view=Watch(), command=["rlf"]).status is RunStatus.FINISHED
+    assert cut_off(tmp_path) == [2] * 4
+
+
+def cut_off(folder):
+    """The steps of trajectories that count nowhere."""
+    with open_lineage(folder) as store:
+        reader = Reader(store)
+        run_id = reader.get_run("latest").record.id
+        return [item.step for item in reader.trajectories(run_id, TrajectoryFilter(phase="interrupted"))]
 
 
 @pytest.mark.parametrize("algorithm", ["reinforce_baseline", "gae"])

@@ -26,6 +26,8 @@ class Attempt(StrictModel):
     """Whether the policy is evaluated before anything is trained on."""
     opening_calls: bool = False
     """Whether every other trajectory opens with a written tool call, so that a rehearsal tries every tool."""
+    left_is_told: bool = False
+    """Whether the lineage has the trajectories that the end of this launch cut off."""
 
 
 def read_attempt(job: Job) -> Attempt:

@@ -1,7 +1,7 @@
 """A trainer that trains nothing: draws the rows of its dataset, lets the job's own agent play them, and prints what
-OpenRLHF prints. FAKE_TRAINER says where it stops: `hang:2`, `fail:2` at step 2; `gate:2` until there is a file `gate`
-in the folder of checkpoints; `die:2` in the middle of saving step 2, when the policy alone is whole, or where it is
-alone half of it.
+OpenRLHF prints. FAKE_TRAINER says where it stops: `hang:2`, `fail:2` at step 2, `cut:2` in it; `gate:2` until there
+is a file `gate` in the folder of checkpoints; `die:2` in the middle of saving step 2, when the policy alone is whole,
+or where it is alone half of it.
 """
 
 import argparse
@@ -80,6 +80,9 @@ async def train():
         engine = FakeEngine(tokenizer, ["Fentes<|im_end|>", "nowhere<|im_end|>"])
         await asyncio.gather(*(play(agent, row, engine, args["rollout.n_samples_per_prompt"]) for row in drawn))
         step += 1
+        if step == int(at or 0) and what == "cut":
+            print("(PPOTrainer pid=7) ValueError: the GPUs are on fire", flush=True)
+            sys.exit(1)
         told = {"policy_loss": 0.5 / step, "actor_grad_norm": 1.0, "kl": float("nan"), "timing/generation": 0.25}
         print(f"\x1b[36m(PPOTrainer pid=7)\x1b[0m INFO x.py:1] ✨ Global step {step}: {told}", flush=True)
         if step % args["ckpt.save_steps"] == 0:
