@@ -3,7 +3,8 @@
     python benchmarks/lineage.py --steps 400          # a million tool calls: 400 steps x 512 trajectories x 5 calls
 
 Writes one run into a temporary database through the recorder that runs use, then times what `rlf runs list`,
-`rlf runs show` and the first trajectory read. Prints medians of 5 readings, each from a newly opened database.
+`rlf runs show` and the first trajectory read, and how fast `rlf runs verify` reads all of it. Prints medians of 5
+readings, each from a newly opened database; the last is read once.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from statistics import median
 
 from rlf.lineage import Reader, Recorder, RunRecord, open_store, start_run
+from rlf.lineage.damage import find_damage
 from rlf.reports.overview import read_overviews
 from rlf.reports.report import read_report
 from rlf.types import (
@@ -107,6 +109,11 @@ def main():
         print(f"runs show     {timed(path, lambda reader: read_report(reader, 'r')) * 1000:.0f} ms")
         first = timed(path, lambda reader: reader.trajectory("r", k=0, step=1))
         print(f"trajectory    {first * 1000:.0f} ms")
+        started = time.process_time()
+        with open_store(path) as store:
+            assert list(find_damage(store)) == []
+        spent_s = time.process_time() - started
+        print(f"runs verify   {size / 1e6 / spent_s:.0f} MB a CPU second")
 
 
 if __name__ == "__main__":

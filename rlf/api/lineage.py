@@ -11,10 +11,10 @@ from rlf.api.runs.removal import finish_removals
 from rlf.core.errors import RlfError, RunError
 from rlf.core.publish import clear_unfinished
 from rlf.core.text import clean, find_half
+from rlf.lineage.damage import find_damage
 from rlf.lineage.read_only import can_write
 from rlf.lineage.reader import Reader
 from rlf.lineage.store import Store, open_store
-from rlf.lineage.upkeep import find_damage
 
 __all__ = ["Reader", "blaming_damage", "check_runs_folder", "open_lineage", "open_reader"]
 

@@ -9,7 +9,7 @@ import typer
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder
 from rlf.cli.envelope import print_result
-from rlf.cli.output import stdout_console
+from rlf.cli.output import showing_progress, stdout_console
 from rlf.reports.quantities import counted
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ def verify_lineage(runs_folder: RunsFolder = DEFAULT_RUNS, as_json: AsJson = Fal
     """Read the whole lineage and print what is damaged, checkpoints included; exit code 3 when something is."""
     from rlf.api.runs.verification import verify_folder
 
-    found = verify_folder(runs_folder)
+    with showing_progress("reading") as progress:
+        found = verify_folder(runs_folder, progress)
     print_result("runs verify", found, as_json, lambda: _print_verification(found))
     if found.faults:
         raise typer.Exit(3)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import Boolean, Float, Integer, LargeBinary, Table
+from sqlalchemy import Boolean, Column, Float, Integer, LargeBinary, String, Table
 
 from rlf.core.inside import is_run_id
 from rlf.lineage import tables
@@ -34,6 +34,44 @@ _WORDS: dict[tuple[str, str], Callable[[str], Any]] = {
     ("parse_failures", "kind"): FailureClass,
     ("scores", "state"): ScoreState,
 }
+
+
+def may_be_damaged(table: Table) -> str:
+    """A condition of SQLite that holds for every row of a table in which `find_fault` finds a fault, and a few more."""
+    conditions = ["1"] if table is tables.runs else []  # few rows, whose ids SQL has no words for
+    for column in table.columns:
+        name = _quote(column.name)
+        there = f"{name} IS NOT NULL AND " if column.nullable else ""  # cheaper than a second word
+        conditions.append(f"{there}typeof({name}) {_wrong_types(column)}")
+        if isinstance(column.type, Boolean):
+            conditions.append(f"{name} NOT IN (0, 1)")
+    conditions += [
+        f"{_quote(name)} IS NOT NULL AND NOT json_valid({_quote(name)})" for name in _JSON.get(table.name, ())
+    ]
+    for (owner, name), read in _WORDS.items():
+        if owner == table.name and isinstance(read, type):
+            words = ", ".join(f"'{word}'" for word in read)
+            conditions.append(f"{_quote(name)} NOT IN ({words})")
+    return " OR ".join(conditions)
+
+
+def joined_texts(table: Table) -> str:
+    """All texts of a row but for words of a fixed set as one, for SQLite, which decodes none of them."""
+    names = [column.name for column in table.columns if isinstance(column.type, String)]
+    texts = [_quote(name) for name in names if (table.name, name) not in _WORDS]
+    return " || ' ' || ".join(f"ifnull({name}, '')" for name in texts) or "''"
+
+
+def _quote(name: str) -> str:
+    return f'"{name}"'
+
+
+def _wrong_types(column: Column[Any]) -> str:
+    """What SQLite's `typeof` is not for a value that a column may have."""
+    if isinstance(column.type, Float):
+        return "NOT IN ('real', 'integer')"
+    kinds = ((LargeBinary, "blob"), (Integer, "integer"), (Boolean, "integer"))
+    return f"<> '{next((word for kind, word in kinds if isinstance(column.type, kind)), 'text')}'"
 
 
 def find_fault(table: Table, row: Mapping[str, Any]) -> str | None:

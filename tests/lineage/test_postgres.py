@@ -8,9 +8,10 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from rlf.lineage import Reader, Recorder, begin_resume, open_store, start_run
+from rlf.lineage.damage import find_damage
 from rlf.lineage.marks import add_note, add_tags, remove_run
 from rlf.lineage.transfer import copy_run
-from rlf.lineage.upkeep import Keep, drop_unnamed_blobs, find_damage, thin
+from rlf.lineage.upkeep import Keep, drop_unnamed_blobs, thin
 from rlf.types import EvaluationFinished, RunFinished, RunStatus
 
 from ..postgres import postgres_server

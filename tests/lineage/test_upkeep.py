@@ -1,15 +1,17 @@
 """Marks, thinning, cleaning, and finding damage."""
 
+import re
 from types import SimpleNamespace
 
 import pytest
-from sqlalchemy import insert, text, update
+from sqlalchemy import Boolean, Float, Integer, LargeBinary, insert, text, update
 
 from rlf.core import RlfError
-from rlf.lineage import Reader, Recorder, open_store, start_run, tables, transfer
+from rlf.lineage import Reader, Recorder, damage, open_store, soundness, start_run, tables, transfer
+from rlf.lineage.damage import find_damage
 from rlf.lineage.marks import add_note, add_tags, remove_run, remove_tags
 from rlf.lineage.transfer import copy_run
-from rlf.lineage.upkeep import Keep, drop_unnamed_blobs, find_damage, parse_keep, thin
+from rlf.lineage.upkeep import Keep, drop_unnamed_blobs, parse_keep, thin
 from rlf.types import EvaluationFinished, RunFinished, RunStatus, StepFinished
 
 from .builders import run_record, scored, step
@@ -104,6 +106,41 @@ def test_damage_is_reported(store, ended):
     assert "its tokens cannot be read" in found
     assert "a row names it, but it is missing" in found
     assert "train step 2 has 4 trajectories and says 9" in found
+
+
+def wrong_values(table, column):
+    """Values, as SQL, that no row of a sound lineage has in a column."""
+    kind = column.type
+    if isinstance(kind, LargeBinary):
+        return ["'text'"]
+    if isinstance(kind, (Integer, Float, Boolean)):
+        return ["'text'", "x'00'"] + (["7"] if isinstance(kind, Boolean) else [])
+    wrong = ["x'00'", "CAST(x'41ff42' AS TEXT)"]
+    wrong += ["'{\"cut'"] if column.name in soundness._JSON.get(table.name, ()) else []
+    return wrong + (["'no such word'"] if (table.name, column.name) in soundness._WORDS else [])
+
+
+@pytest.mark.parametrize("name", ["runs", "steps", "trajectories", "tool_calls", "scores", "parse_failures", "files"])
+def test_a_wrong_value_in_any_column_is_damage(store, ended, name):
+    table = tables.metadata.tables[name]
+    for column in table.columns:
+        if column.foreign_keys or column.primary_key or column.name in ("phase", "step", "k"):
+            continue  # SQLite itself keeps what is unique, or refers to another row
+        for value in wrong_values(table, column):
+            with store.read() as connection:
+                changed = connection.exec_driver_sql(f'UPDATE "{name}" SET "{column.name}" = {value}').rowcount
+                found = "\n".join(damage._run_look(damage._check_rows, connection, lambda _: None))
+                connection.rollback()
+            what = column.name if "ff" in value or "x'" in value or "text" in value else ""
+            assert changed == 0 or (what in found and ("is damaged" in found or "UTF-8" in found)), (column, value)
+    assert list(find_damage(store)) == []
+
+
+def test_progress_names_what_is_read(store, ended):
+    seen = []
+    assert list(find_damage(store, seen.append)) == []
+    assert seen[0] == "the file and its indexes" and "table tool_calls" in seen
+    assert re.fullmatch(r"trajectory 0 of \d+", seen[-1])
 
 
 def test_a_run_is_copied_whole_and_once(store, ended, tmp_path):

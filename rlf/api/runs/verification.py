@@ -11,10 +11,10 @@ from rlf.api.running.checkpoints import damaged_checkpoints
 from rlf.api.runs.removal import stray_folders
 from rlf.core.errors import RlfError, RunError
 from rlf.core.inside import is_run_id
+from rlf.lineage.damage import Progress, find_damage
 from rlf.lineage.reader import Reader
 from rlf.lineage.salvage import ReadTable, read_tables, salvage
 from rlf.lineage.store import DamagedDatabase, NoDatabase, Store
-from rlf.lineage.upkeep import find_damage
 
 __all__ = ["Verification", "salvage", "verify", "verify_folder"]
 
@@ -32,15 +32,18 @@ class Verification:
     """What is readable, where the database itself is damaged; empty else."""
 
 
-def verify_folder(runs_folder: Path) -> Verification:
+def verify_folder(runs_folder: Path, progress: Progress = lambda _: None) -> Verification:
     """Reads the whole lineage of a runs folder and its checkpoints, as far as it can be read.
+
+    Args:
+        progress: called with what is read now, often.
 
     Raises:
         RlfError: there is no lineage, it is another program's, or nothing can be read for a reason that is no damage.
     """
     try:
         with open_lineage(runs_folder) as store:
-            found = _verify_what_opens(store, runs_folder)
+            found = _verify_what_opens(store, runs_folder, progress)
     except (DamagedDatabase, NoDatabase) as error:
         found = Verification(0, (str(error),), ())
     path = runs_folder / "rlf.db"
@@ -52,9 +55,9 @@ def verify_folder(runs_folder: Path) -> Verification:
         return replace(found, faults=(*found.faults, str(error)))
 
 
-def _verify_what_opens(store: Store, runs_folder: Path) -> Verification:
+def _verify_what_opens(store: Store, runs_folder: Path, progress: Progress) -> Verification:
     try:
-        return verify(Reader(store), runs_folder)
+        return verify(Reader(store), runs_folder, progress)
     except (RlfError, OSError):
         raise
     except Exception:
@@ -64,10 +67,12 @@ def _verify_what_opens(store: Store, runs_folder: Path) -> Verification:
         return Verification(0, faults, ())
 
 
-def verify(reader: Reader, runs_folder: Path) -> Verification:
+def verify(reader: Reader, runs_folder: Path, progress: Progress = lambda _: None) -> Verification:
     """Reads the whole lineage and its newest checkpoints."""
     run_ids = [run.record.id for run in reader.list_runs()]
-    faults = [*find_damage(reader.store), *_foreign_ids(run_ids), *damaged_checkpoints(reader)]
+    faults = [*find_damage(reader.store, progress), *_foreign_ids(run_ids)]
+    progress("the checkpoints")
+    faults += damaged_checkpoints(reader)
     remarks = tuple(
         f"{path}: no run of this lineage has this folder. It is of another database, or what a removal left: delete it "
         "if nothing needs it."
