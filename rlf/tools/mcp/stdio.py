@@ -71,7 +71,7 @@ class Tail:
 
 
 class _Protocol(SubprocessStreamProtocol):
-    """Knows when the process has ended: asyncio's `wait` goes on until every child of it has closed its pipes, too."""
+    """Knows when the process has ended: asyncio's `wait` also waits for every child of it to close its pipes."""
 
     def __init__(self, limit: int, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(limit, loop)

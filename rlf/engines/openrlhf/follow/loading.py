@@ -17,7 +17,7 @@ _LOADS = {
 }
 """By the actor whose first line says so, in the words for a person who waits."""
 _SILENT_S = 20.0
-"""Time after which it is said again that the job loads."""
+"""Time after which it is reported again that the job loads."""
 _MAX_CHARS = 100
 
 
