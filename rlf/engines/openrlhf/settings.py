@@ -18,6 +18,8 @@ from rlf.spec.section import Section
 INGEST_TOKEN = "RLF_INGEST_TOKEN"
 """The variable with the word that both sides of `ingest` know."""
 
+Package = Literal["openrlhf", "vllm", "ray", "deepspeed"]
+"""Those whose versions a job is written for."""
 ESTIMATOR_NAMES = {
     "gae": "gae",
     "reinforce": "reinforce",
@@ -199,7 +201,7 @@ class OpenRlhfSettings(Engine):
     """How long training waits for a tool or a reward term that is down. Trajectories that need it are played again when
     it answers; after this time they are left out of the loss, up to an eighth of a step, and half of it for all causes.
     Beyond that the run ends as failed; `rlf resume` continues it from its last checkpoint."""
-    accept_versions: Mapping[Literal["openrlhf", "vllm", "ray", "deepspeed"], str] = {}
+    accept_versions: Mapping[Package, str] = {}
     """Versions of packages other than those of rlf, on purpose, e.g. `{vllm: 0.32.0}`. Any other is refused before
     the job starts. vLLM 0.30 to 0.32 were tried."""
     deterministic: bool = False

@@ -101,8 +101,8 @@ def find_flag_faults(loaded: LoadedSpec) -> Iterator[Fault]:
             yield _unknown_option_fault(loaded, path, flag, TAKES)
         elif flag in TAKES and (complaint := _of_wrong_kind(flag, value)):
             yield loaded.fault(path, complaint)
-        elif value not in (None, False) and (why := find_idle(flag, loaded.spec)):
-            yield loaded.fault(path, f"--{flag} would have no effect: {why}.")
+        elif value not in (None, False) and (idle := find_idle(flag, loaded.spec)):
+            yield loaded.fault(path, f"--{flag} would have no effect: {idle}.")
 
 
 def check_options(loaded: LoadedSpec, python: Path | None = None) -> tuple[list[Fault], list[Fault]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from rlf.core.errors import RlfError
 from rlf.engines.openrlhf.launch.preflight import LOOK, PINS, find_version_complaints
-from rlf.engines.openrlhf.settings import openrlhf_settings
+from rlf.engines.openrlhf.settings import Package, openrlhf_settings
 from rlf.plan import plan_from_json
 
 COMMAND = ("python", "-m", "rlf.engines.openrlhf.launch.checked")
@@ -25,10 +25,10 @@ def main(command: Sequence[str]) -> None:
     accepted = openrlhf_settings(plan_from_json(Path("plan.json").read_text()).spec).accept_versions
     if complaints := list(_find_complaints(accepted)):
         raise RlfError(f"the nodes cannot run the job: {'; '.join(complaints)}.")
-    os.execvp(command[0], command)
+    os.execvp(command[0], [*command])
 
 
-def _find_complaints(accepted: Mapping[str, str]) -> Iterator[str]:
+def _find_complaints(accepted: Mapping[Package, str]) -> Iterator[str]:
     """Of the nodes with GPUs; of all where none has one."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -49,7 +49,7 @@ def look() -> str:
     return (done.stdout if done.returncode == 0 else done.stderr).strip().rpartition("\n")[2]
 
 
-def found_words(found: str, accepted: Mapping[str, str]) -> list[str]:
+def found_words(found: str, accepted: Mapping[Package, str]) -> list[str]:
     """The complaints about what a node reports."""
     return find_version_complaints(found, accepted) if found.startswith("{") else [found]
 

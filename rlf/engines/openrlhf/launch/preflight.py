@@ -13,7 +13,7 @@ from rlf.core.errors import RlfError
 from rlf.engines.openrlhf.job.place import Place
 from rlf.engines.openrlhf.layout import Layout
 from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
-from rlf.engines.openrlhf.settings import openrlhf_settings
+from rlf.engines.openrlhf.settings import Package, openrlhf_settings
 from rlf.engines.openrlhf.versions import VERSION, find_python_complaint
 from rlf.spec.looking.model_folder import model_location
 from rlf.spec.models import RunSpec
@@ -67,7 +67,7 @@ def check_place(place: Place, spec: RunSpec) -> None:
         _run_probe(place, _SEE, model_location(spec.model.path))
 
 
-def find_version_complaints(printed: str, accepted: Mapping[str, str]) -> list[str]:
+def find_version_complaints(printed: str, accepted: Mapping[Package, str]) -> list[str]:
     """The packages that a job cannot run with.
 
     Args:
@@ -75,7 +75,7 @@ def find_version_complaints(printed: str, accepted: Mapping[str, str]) -> list[s
         accepted: `engine.accept_versions`.
     """
     packages: dict[str, str | None] = json.loads(printed)
-    wanted = PINS | dict(accepted)
+    wanted = PINS | {str(name): version for name, version in accepted.items()}
     return [
         f"{name} is not installed there"
         if found is None
