@@ -2,8 +2,7 @@
 
 What to load comes over stdin. Orders come over a socket, each answered: to fork a process that serves the socket that
 is passed along, and to kill one. Only the standard library is imported, so that an environment without rlf can run
-this file. Messages between processes are pickled, with their length before them: they trust each other as a thread of
-the same program would be trusted.
+this file. What the forks answer are frames (`rlf.sandbox.guest.wire`).
 """
 
 from __future__ import annotations
@@ -15,14 +14,12 @@ import os
 import pickle
 import signal
 import socket
-import struct
 import sys
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-LENGTH = struct.Struct(">Q")
 MAX_ORDER_BYTES = 8192
 _MAX_FAULT_CHARS = 1000
 _PR_SET_PDEATHSIG = 1
@@ -96,7 +93,7 @@ def _fork(orders: socket.socket, channel: int, number: int, pids: dict[int, int]
     with suppress(OSError):  # it has done so itself
         os.setpgid(pid, pid)
     pids[number] = pid
-    return {}
+    return {"pid": pid}
 
 
 def _end(pid: int) -> int:

@@ -18,12 +18,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from rlf.core import RlfError
-from rlf.core.forking import LENGTH, MAX_ORDER_BYTES
+from rlf.core.forking import MAX_ORDER_BYTES
 from rlf.core.redact import Redactor
 from rlf.core.text import describe
 from rlf.environments.instances import StandIn, read_answer
+from rlf.sandbox.channel import Channel
+from rlf.sandbox.guest.wire import BadFrame, Bounds
 from rlf.tools.failure import ToolFailure
-from rlf.tools.python.processes import MAX_REPLY_BYTES, relay_output
+from rlf.tools.python.processes import relay_output
 from rlf.types import Outcome, ToolCall
 
 logger = logging.getLogger(__name__)
@@ -33,6 +35,8 @@ _START_S = 60.0
 """Imports of large packages on a busy machine take their time."""
 _ORDER_S = 20.0
 _END_S = 2.0
+_ANSWER = Bounds(1000, 64_000_000)
+"""Longest answer of a world that is read."""
 
 
 class ClassProcesses:
@@ -212,9 +216,9 @@ class _Server:
                 answer = await self.order({"do": "fork", "id": process.number}, theirs.fileno())
             if "failed" in answer:
                 raise ToolFailure(Outcome.INFRA, f"no process could be forked: {answer['failed']}")
-            await process.open()
+            process.channel.watch(answer["pid"])
         except BaseException:
-            ours.close()
+            process.channel.close()
             raise
         return process
 
@@ -267,31 +271,26 @@ class _Process:
     """One forked process: it is asked one thing at a time, and killed when it is no longer needed."""
 
     def __init__(self, number: int, ours: socket.socket, server: _Server) -> None:
-        self.number, self._socket, self._server = number, ours, server
+        self.number, self._server = number, server
+        self.channel = Channel(ours)
         self.listens = True
         """Whether it waits for a request: it has answered all, and has not ended."""
         self._is_ended = False
 
-    async def open(self) -> None:
-        """Begins to read what it answers."""
-        self._reader, self._writer = await asyncio.open_connection(sock=self._socket)
-
     async def ask(self, request: tuple[str, dict[str, Any]]) -> dict[str, Any]:
         """The answer to a request. Raises ToolFailure where the process ends instead."""
         self.listens = False
-        body = pickle.dumps(request)
         try:
-            self._writer.write(LENGTH.pack(len(body)) + body)
-            await self._writer.drain()
-            size = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))[0]
-            if size > MAX_REPLY_BYTES:
-                raise ToolFailure(Outcome.INFRA, f"the world returned {size} bytes; at most {MAX_REPLY_BYTES} are read")
-            answer = await self._reader.readexactly(size)
-        except (asyncio.IncompleteReadError, ConnectionError) as fault:
+            frame = await (await self.channel.ask({"bounds": _ANSWER}, (pickle.dumps(request),), _ANSWER))
+        except EOFError as fault:
             raise ToolFailure(Outcome.INFRA, f"the world's process ended ({await self.end()})") from fault
+        except BadFrame as fault:
+            await self.end()
+            words = f"the world's process sent {fault}: code in it wrote to the socket by which it answers"
+            raise ToolFailure(Outcome.INFRA, words) from fault
         self.listens = True
         try:
-            read: dict[str, Any] = pickle.loads(answer)
+            read: dict[str, Any] = pickle.loads(frame.blobs[0])
         except Exception as fault:  # a value of the user's own may do anything
             words = f"the result of {request[0]!r} cannot be read outside its process: {describe(fault)}"
             raise ToolFailure(Outcome.INFRA, words) from fault
@@ -302,7 +301,7 @@ class _Process:
         if self._is_ended:
             return "before"
         self._is_ended, self.listens = True, False
-        self._writer.close()
+        self.channel.close()
         try:
             status = (await asyncio.shield(self._server.order({"do": "end", "id": self.number})))["status"]
         except ToolFailure as gone:

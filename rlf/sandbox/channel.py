@@ -9,8 +9,10 @@ that comes is a fault, after which nothing is read any more.
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import socket
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -30,12 +32,14 @@ class _Expected(NamedTuple):
 class Channel:
     """rlf's end of a socket to a process."""
 
-    def __init__(self, end: socket.socket, on_fault: Callable[[], None], on_end: Callable[[], None]) -> None:
+    def __init__(
+        self, end: socket.socket, on_fault: Callable[[], None] | None = None, on_end: Callable[[], None] | None = None
+    ) -> None:
         """Begins to read.
 
         Args:
-            on_fault: called once when the process sends what it may not; it is to be killed.
-            on_end: called once when the process can send no more.
+            on_fault: called once when the process sends what it may not, for which it is to be killed.
+            on_end: called once when the process can send no more. Each request that waits, and the next, hears of both.
         """
         self._loop = asyncio.get_running_loop()
         self._end, self._on_fault, self._on_end = end, on_fault, on_end
@@ -46,13 +50,19 @@ class Channel:
         self._is_reading = True
         self.fault: BadFrame | None = None
         """What the process did that it may not; None while it behaves."""
+        self._pidfd: int | None = None
         end.setblocking(False)
         self._loop.add_reader(end, self.read)
 
-    @property
-    def is_open(self) -> bool:
-        """Whether an answer can still come."""
-        return self._is_reading
+    def watch(self, pid: int) -> None:
+        """Has the end of a process that nobody has waited for yet end the channel too. Linux alone can.
+
+        What the process started may hold its end of the socket open for ever.
+        """
+        if sys.platform == "linux":
+            with suppress(OSError):
+                self._pidfd = os.pidfd_open(pid)
+                self._loop.add_reader(self._pidfd, self._on_exit)
 
     def expect(self, number: int, bounds: Bounds) -> asyncio.Future[Frame]:
         """The next frame. The future has BadFrame where something else comes, and EOFError where nothing does."""
@@ -82,8 +92,7 @@ class Channel:
         except OSError:
             data = b""
         if not data:
-            self._stop_reading()
-            self._on_end()
+            self._end_reading()
             return False
         self._buffer += data
         try:
@@ -91,13 +100,27 @@ class Channel:
         except BadFrame as fault:
             self.fault = fault
             self._stop_reading()
-            self._on_fault()
+            if self._on_fault is not None:
+                self._on_fault()
         return self._is_reading
 
     def close(self) -> None:
         """Gives the socket back."""
         self._stop_reading()
         self._end.close()
+        self._unwatch()
+
+    def _on_exit(self) -> None:
+        self._unwatch()
+        while self.read():  # what it had sent before, up to the bound of the answer
+            pass
+        self._end_reading()
+
+    def _unwatch(self) -> None:
+        if self._pidfd is not None:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = None
 
     def _take_frames(self) -> None:
         """Takes the frames that are expected. Raises BadFrame for anything else."""
@@ -125,6 +148,12 @@ class Channel:
         if not expected.answer.done():
             expected.answer.set_result(frame)
         return True
+
+    def _end_reading(self) -> None:
+        if self._is_reading:
+            self._stop_reading()
+            if self._on_end is not None:
+                self._on_end()
 
     def _stop_reading(self) -> None:
         if self._is_reading:

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import FiniteFloat, ValidationError
 
 from rlf.core.models import StrictModel
+from rlf.core.text import clean
 from rlf.sandbox.execution import Outcome, Request, SqlRequest
 from rlf.sandbox.guest.wire import BadFrame, Bounds, Frame
 from rlf.sandbox.spec import SandboxLimits
@@ -57,12 +58,7 @@ class Question(NamedTuple):
     def read(self, frame: Frame) -> PythonAnswer | TableAnswer:
         """The answer in a frame, its texts without lone surrogates. Raises BadFrame for anything else."""
         try:
-            text = (
-                frame.head.decode("utf-8", "surrogatepass")
-                .encode("utf-16", "surrogatepass")
-                .decode("utf-16", "replace")
-            )
-            answer = self.schema.model_validate_json(text, strict=True)
+            answer = self.schema.model_validate_json(clean(frame.head.decode("utf-8", "surrogatepass")), strict=True)
         except (ValidationError, UnicodeDecodeError) as fault:
             raise BadFrame("something else") from fault
         if isinstance(answer, PythonAnswer) and not self._named(answer, frame):

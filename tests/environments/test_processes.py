@@ -3,8 +3,10 @@
 import asyncio
 import os
 import signal
+import stat
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -43,7 +45,22 @@ class Harmful:
         if what == "unreadable":
             return Unreadable(1, 2)
         if what == "close":
-            os.closerange(3, 1000)
+            os.closerange(3, 100_000)
+        if what == "close low":
+            os.closerange(3, 200)
+        if what == "write":
+            for number in range(3, 5000):
+                with suppress(OSError):
+                    if stat.S_ISSOCK(os.fstat(number).st_mode):
+                        os.write(number, b"Loading model... 100%")
+        if what == "fork and die":
+            if os.fork() == 0:  # it keeps the socket of its parent open
+                os.setsid()
+                time.sleep(20)
+                os._exit(0)
+            os._exit(3)
+        if what == "huge":
+            return "x" * 70_000_000
         return "done"
 
     def score(self):
@@ -101,6 +118,16 @@ def test_a_world_has_no_more_memory_than_it_is_given(do):
 def test_a_world_that_closes_what_it_is_asked_by_fails_alone(do):
     closed, after = do("close", "nothing")
     assert "the world's process ended" in closed and after == "done"
+
+
+def test_what_a_world_does_to_its_process_by_mistake_is_its_own_failure_at_once(do):
+    started = time.monotonic()
+    written, died, huge, closed, after = do("write", "fork and die", "huge", "close low", "nothing")
+    assert time.monotonic() - started < 15
+    assert "code in it wrote to the socket by which it answers" in written
+    assert "the world's process ended (exit code 3)" in died
+    assert "at most 64000000 are read" in huge
+    assert (closed, after) == ("done", "done")
 
 
 def test_what_cannot_be_read_outside_of_its_process_is_a_failure_of_the_world_and_no_refusal(do):

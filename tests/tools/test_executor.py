@@ -191,6 +191,7 @@ def test_counters_say_how_calls_ended(declare: Any) -> None:
         "coerced": 0,
         "loop_blocked": 0,
         "abandoned": 0,
+        "restarts": 0,
     }
 
 

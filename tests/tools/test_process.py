@@ -14,6 +14,7 @@ import pytest
 
 from rlf.core import RlfError
 from rlf.tools import Executor, ToolDeclaration
+from rlf.tools.python import processes
 from rlf.types import Outcome, ToolCall, ToolResult
 
 WHAT = {"type": "object", "properties": {"what": {"type": "string"}}, "required": ["what"]}
@@ -224,3 +225,90 @@ def test_a_function_that_only_this_program_has_is_refused(monkeypatch: pytest.Mo
     declaration = ToolDeclaration.model_validate({"name": "own", "description": "d", "target": target})
     with pytest.raises(RlfError, match="which no other process can import"):
         asyncio.run(Executor([declaration]).__aenter__())
+
+
+CARELESS = """\
+import os, stat, time
+
+
+def work(what: str) -> str:
+    if what == "write low":
+        for number in range(3, 200):
+            try:
+                os.write(number, b"Loading model... 100%\\n")
+            except OSError:
+                pass
+    if what == "write all":
+        for number in range(3, 5000):
+            try:
+                if stat.S_ISSOCK(os.fstat(number).st_mode):
+                    os.write(number, b"Loading model... 100%\\n")
+            except OSError:
+                pass
+    if what == "close low":
+        os.closerange(3, 200)
+    if what == "close all":
+        os.closerange(3, 100_000)
+    if what == "die":
+        if os.fork() == 0:  # it keeps the socket of its parent open
+            os.setsid()
+            time.sleep(20)
+            os._exit(0)
+        os._exit(3)
+    if what == "huge":
+        return "x" * 70_000_000
+    return str(os.getpid())
+"""
+
+
+def careless(tmp_path: Path, **limits: Any) -> ToolDeclaration:
+    (tmp_path / "careless.py").write_text(CARELESS)
+    target = {"kind": "python", "callable": "careless.py:work", "isolation": "process", "processes": 1}
+    mapping = {"name": "in_process", "description": "d", "inputSchema": WHAT, "target": target, "limits": limits}
+    return ToolDeclaration.model_validate(mapping, context={"folder": tmp_path})
+
+
+@pytest.mark.parametrize(
+    ("what", "outcome", "words", "is_kept"),
+    [
+        ("write low", Outcome.OK, "", True),
+        ("close low", Outcome.OK, "", True),
+        ("write all", Outcome.INFRA, "code in it wrote to the socket by which it answers", False),
+        ("close all", Outcome.INFRA, "the process of the tool ended during the call", False),
+        ("die", Outcome.INFRA, "the process of the tool ended during the call (exit code 3)", False),
+        ("huge", Outcome.OUTPUT_REJECTED, "the tool returned 70000000 bytes; at most 64000000 are read", True),
+    ],
+)
+def test_what_a_tool_does_to_its_process_is_no_fault_of_the_model_and_the_next_call_is_fine(
+    tmp_path: Path, what: str, outcome: Outcome, words: str, is_kept: bool
+) -> None:
+    async def story() -> None:
+        async with Executor([careless(tmp_path, timeout_s=60)]) as executor:
+            pid = (await ask(executor, "pid")).text
+            started = time.perf_counter()
+            result = await ask(executor, what)
+            assert (result.outcome, words in result.text) == (outcome, True), result.text
+            assert time.perf_counter() - started < 15
+            after = await ask(executor, "pid")
+            assert (after.outcome, after.text == pid) == (Outcome.OK, is_kept)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_worker_that_dies_or_stops_between_calls_is_replaced_before_the_next_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    monkeypatch.setattr(processes, "_PING_S", 2.0)
+
+    async def story() -> None:
+        async with Executor([careless(tmp_path, timeout_s=20)]) as executor:
+            pid = int((await ask(executor, "pid")).text)
+            os.kill(pid, number)
+            after = await ask(executor, "pid")
+            assert (after.outcome, executor.counters["restarts"]) == (Outcome.OK, 1)
+            assert int(after.text) != pid
+            assert not is_alive(pid)
+            assert (await ask(executor, "pid")).text == after.text
+
+    asyncio.run(story())

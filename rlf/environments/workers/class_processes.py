@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import pickle
 import resource
 import socket
 import sys
 from collections.abc import Callable
-from io import BufferedRWPair
 from pathlib import Path
 from types import MethodType
 from typing import Any
 
 from rlf.core.callables import load_callable, load_module
-from rlf.core.forking import LENGTH, Serve, serve_forks
+from rlf.core.forking import Serve, serve_forks
 from rlf.core.text import describe
 from rlf.environments.classes import DONE, REFUSALS, REWARD
+from rlf.sandbox.guest.wire import Bounds, pack, read_frame, set_apart, write_all
 from rlf.tools.failure import ToolFailure
 from rlf.tools.python.arguments import ArgumentAdapter
+
+REQUEST = Bounds(1000, 1 << 30)
 
 
 def _load_class(start: dict[str, Any]) -> Serve:
@@ -49,18 +52,21 @@ class _Served:
             pages = int(Path("/proc/self/statm").read_text().split()[0])
             most = pages * resource.getpagesize() + (self._memory_mb << 20)
             resource.setrlimit(resource.RLIMIT_AS, (most, most))
-        with channel, channel.makefile("rwb") as connection:
-            while (request := _receive_request(connection)) is not None:
-                body = self._write_answer(request)
-                connection.write(LENGTH.pack(len(body)) + body)
-                connection.flush()
+        end = set_apart(channel.detach())
+        while (frame := read_frame(lambda size: os.read(end, size), REQUEST)) is not None:
+            name, arguments = pickle.loads(frame.blobs[0])
+            write_all(
+                end, pack(frame.number, {}, [self._write_answer(name, arguments, Bounds(*frame.read()["bounds"]))])
+            )
 
-    def _write_answer(self, request: tuple[str, dict[str, Any]]) -> bytes:
-        answer = self._answer_request(*request)
+    def _write_answer(self, name: str, arguments: dict[str, Any], bounds: Bounds) -> bytes:
+        answer = self._answer_request(name, arguments)
         try:
-            return pickle.dumps(answer)
+            body = pickle.dumps(answer)
+            why = bounds.excess(b"", [body])
         except Exception as fault:  # noqa: BLE001 - a value of the user's own may do anything
-            return pickle.dumps({"fault": f"the result of {request[0]!r} cannot leave its process: {describe(fault)}"})
+            why = describe(fault)
+        return pickle.dumps({"fault": f"the result of {name!r} cannot leave its process: {why}"}) if why else body
 
     def _answer_request(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Calls a method; `__init__` makes the instance, `call NAME` calls it as a tool."""
@@ -93,13 +99,6 @@ class _Served:
             return value
         self._loop = self._loop or asyncio.new_event_loop()
         return self._loop.run_until_complete(value)
-
-
-def _receive_request(connection: BufferedRWPair) -> Any:
-    head = connection.read(LENGTH.size)
-    if len(head) < LENGTH.size:
-        return None
-    return pickle.loads(connection.read(LENGTH.unpack(head)[0]))
 
 
 if __name__ == "__main__":

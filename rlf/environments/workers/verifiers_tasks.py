@@ -1,4 +1,4 @@
-"""A taskset of verifiers v1, played in the environment that has the package; nothing of rlf but one file is imported.
+"""A taskset of verifiers v1, played in the environment that has the package; of rlf only two files are imported.
 
 `python verifiers_tasks.py describe TASKSET ARGS` prints what the taskset is, in a line of JSON. Otherwise the process
 loads the taskset once and forks for each world (`rlf.core.forking`), which then lives as a rollout of verifiers does:
@@ -278,14 +278,17 @@ def read_text(block: Any) -> str:
     return str(block.text if block.type == "text" else block)
 
 
-async def serve_world(channel: socket.socket, world: TasksetWorld, length: Any) -> None:
+async def serve_world(channel: socket.socket, world: TasksetWorld, wire: Any) -> None:
     """Answers requests until the channel is closed: pairs of a method's name, or `call NAME`, and its arguments."""
     reader, writer = await asyncio.open_connection(sock=channel)
     with suppress(asyncio.IncompleteReadError, ConnectionError):
         while True:
-            (size,) = length.unpack(await reader.readexactly(length.size))
-            body = pickle.dumps(await answer(world, *pickle.loads(await reader.readexactly(size))))
-            writer.write(length.pack(len(body)) + body)
+            header = wire.read_header(await reader.readexactly(wire.HEADER_BYTES), wire.Bounds(1000, 1 << 30))
+            frame = wire.unpack(header, await reader.readexactly(header.rest_bytes))
+            body = pickle.dumps(await answer(world, *pickle.loads(frame.blobs[0])))
+            if excess := wire.Bounds(*frame.read()["bounds"]).excess(b"", [body]):
+                body = pickle.dumps({"fault": f"its result cannot leave its process: {excess}"})
+            writer.write(wire.pack(frame.number, {}, [body]))
             await writer.drain()
 
 
@@ -302,14 +305,14 @@ async def answer(world: TasksetWorld, name: str, arguments: dict[str, Any]) -> d
     return {kind: value, "kept": {"done": world.done}}
 
 
-def load_for_forks(start: dict[str, Any], length: Any) -> Any:
+def load_for_forks(start: dict[str, Any], wire: Any) -> Any:
     """Loads the taskset once; what serves a world of it. Raises RuntimeError."""
     try:
         taskset, tasks = load_taskset(start["callable"], start["args"]["args"])
     except Exception as fault:
         raise RuntimeError(describe_fault(fault)) from fault
     folder, tools = start["args"]["folder"], start["args"]["tools"]
-    return lambda channel: asyncio.run(serve_world(channel, TasksetWorld(taskset, tasks, folder, tools), length))
+    return lambda channel: asyncio.run(serve_world(channel, TasksetWorld(taskset, tasks, folder, tools), wire))
 
 
 def describe_fault(fault: BaseException) -> str:
@@ -327,8 +330,8 @@ def _describe(fault: BaseException) -> str:
 def main() -> None:
     """Describes the taskset, or serves worlds of it. What it prints while it is described goes to stderr."""
     if sys.argv[1] != "describe":
-        forking = load_forking()
-        forking.serve_forks(lambda start: load_for_forks(start, forking.LENGTH))
+        wire = load_part("sandbox/guest/wire.py")
+        load_part("core/forking.py").serve_forks(lambda start: load_for_forks(start, wire))
         return
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -340,10 +343,10 @@ def main() -> None:
     out.flush()
 
 
-def load_forking() -> Any:
-    """`rlf.core.forking`, by its file."""
-    place = Path(__file__).parents[2] / "core" / "forking.py"
-    spec = importlib.util.spec_from_file_location("rlf_forking", place)
+def load_part(name: str) -> Any:
+    """A module of rlf, by its file."""
+    place = Path(__file__).parents[2] / name
+    spec = importlib.util.spec_from_file_location(f"rlf_{place.stem}", place)
     assert spec is not None and spec.loader is not None, f"{place} is not a module"
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -8,8 +8,10 @@ the standard library alone: the file system of a sandbox and environments of oth
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import resource
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,6 +19,7 @@ from typing import Any, NamedTuple
 _HEADER = struct.Struct("!QII")
 HEADER_BYTES = _HEADER.size
 _LENGTH = struct.Struct("!I")
+_HIGHEST, _KEPT = 1 << 12, 8
 MAX_BLOBS = 1 << 16
 """Byte strings of a frame: empty ones take no room that a bound of bytes would notice, but time to cut."""
 
@@ -110,6 +113,17 @@ def unpack(header: Header, rest: bytes | bytearray) -> Frame:
     if at != header.rest_bytes:
         raise BadFrame("its lengths do not add up")
     return Frame(header.number, head, tuple(blobs))
+
+
+def set_apart(descriptor: int) -> int:
+    """The descriptor under a high number, which code that writes to or closes low ones by mistake does not meet.
+
+    No protection from code that means harm, which a process that runs it cannot have.
+    """
+    highest = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], _HIGHEST)
+    apart = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, max(highest - _KEPT, 3))
+    os.close(descriptor)
+    return apart
 
 
 def write_all(descriptor: int, frame: bytes) -> None:

@@ -99,10 +99,16 @@ class Executor:
     @property
     def counters(self) -> Mapping[str, int]:
         """Calls so far: all, by outcome, cached, truncated, retries, coerced; how often a tool held up the loop; and
-        how many calls are abandoned and still run.
+        how many calls are abandoned and still run, and how often what a tool runs was started again.
         """
         abandoned = sum(tool.num_abandoned for tool in self._tools.values())
-        return {**self._counts, "loop_blocked": self.monitor.num_blocks.total(), "abandoned": abandoned}
+        restarts = sum(tool.runtime.num_restarts for tool in self._tools.values())
+        return {
+            **self._counts,
+            "loop_blocked": self.monitor.num_blocks.total(),
+            "abandoned": abandoned,
+            "restarts": restarts,
+        }
 
     async def __aenter__(self) -> Self:
         """Opens every tool. Raises RlfError with every tool that does not fit its schema."""

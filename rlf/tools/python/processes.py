@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
-import json
 import logging
 import os
 import signal
@@ -16,20 +14,27 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
+from pydantic import Field, ValidationError
+
 from rlf.core import RlfError
-from rlf.core.forking import LENGTH
+from rlf.core.models import StrictModel
 from rlf.core.redact import Redactor
+from rlf.sandbox.channel import Channel
+from rlf.sandbox.guest.wire import BadFrame, Frame
 from rlf.tools.failure import ToolFailure
 from rlf.tools.kind import CallContext, ToolRuntime
 from rlf.tools.python.process_state import Leftover
+from rlf.tools.python.worker import REPLY
 from rlf.types import Image, Outcome, ToolOutput
 
 logger = logging.getLogger(__name__)
 
-MAX_REPLY_BYTES = 64_000_000
-"""Longest reply that is read; with a longer one the worker is killed."""
 _START_S = 60.0
+_PING_S = 5.0
+"""Time in which a process that waits for a call says that it does."""
 _END_S = 2.0
+_EXIT_S = 1.0
+"""Time in which a process whose socket has closed has its exit code: part of the call's own."""
 _MAX_LINE_BYTES = 1 << 20
 _KEPT = {"threads": "they cannot be stopped and may run during later calls"}
 """Leftovers that a process may keep and still serve."""
@@ -48,6 +53,7 @@ class ProcessRuntime(ToolRuntime):
         self._all: set[_Worker] = set()
         self._reported: set[str] = set()
         """What calls leave in their process, by name: each is reported once."""
+        self.num_restarts = 0
 
     async def open(self) -> None:
         """Starts a first worker. Raises RlfError when it cannot import the function."""
@@ -58,11 +64,23 @@ class ProcessRuntime(ToolRuntime):
             raise
 
     async def make_ready(self, trajectory_id: str) -> None:
-        """Has a worker for the call that follows before anything else is awaited: its start is not the call's time."""
-        while self._idle and self._idle[-1].is_gone:
-            self._end_worker(self._idle.pop())
-        if self._idle:
-            return
+        """Has a worker that answers for the call that follows before anything else is awaited.
+
+        The call's time has no part in its start, nor in finding out that the last one died or no longer runs.
+        """
+        while self._idle:
+            worker = self._idle.pop()
+            try:
+                amiss = await worker.find_amiss()
+            except BaseException:
+                self._end_worker(worker)
+                raise
+            if not amiss:
+                self._idle.append(worker)
+                return
+            self._end_worker(worker)
+            self.num_restarts += 1
+            logger.warning("%s: its process %s between two calls; another one is started", self._callable, amiss)
         try:
             self._idle.append(await self._start_worker())
         except (RlfError, OSError, ToolFailure) as fault:
@@ -72,12 +90,12 @@ class ProcessRuntime(ToolRuntime):
         """Runs one call; cancelling it kills its worker."""
         worker = self._idle.pop()
         try:
-            reply = await worker.ask(dict(arguments))
+            reply = await worker.ask({"arguments": dict(arguments)})
         except BaseException:
             self._end_worker(worker)
             raise
-        self._keep_worker(worker, [Leftover(*item) for item in reply["leftovers"]])
-        return _read_output(reply)
+        self._keep_worker(worker, reply.leftovers)
+        return reply.output()
 
     async def close(self) -> None:
         """Kills every worker; none is left when this returns."""
@@ -120,7 +138,7 @@ class _Worker:
     """One process and the socket to it."""
 
     def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair()
+        ours, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-u", "-m", "rlf.tools.python.worker", str(theirs.fileno()), str(os.getpid())]
             # Its own session: Ctrl-C is this process's to handle. The tool's code has the keys that it needs.
@@ -132,6 +150,8 @@ class _Worker:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        self._channel = Channel(ours, self.kill)
+        self._channel.watch(self.process.pid)
         redact = Redactor(os.environ).text
         self._relay = threading.Thread(target=relay_output, args=(self.process.stdout, redact), daemon=True)
         self._relay.start()
@@ -143,42 +163,53 @@ class _Worker:
 
     async def start(self, callable_name: str) -> None:
         """Lets the process import the function. Raises RlfError."""
-        self._reader, self._writer = await asyncio.open_connection(sock=self._socket)
         reply = await self.ask({"path": sys.path, "callable": callable_name})
-        if "fault" in reply:
-            raise RlfError(reply["fault"])
+        if reply.fault is not None:
+            raise RlfError(reply.fault)
 
-    async def ask(self, message: dict[str, Any]) -> dict[str, Any]:
+    async def ask(self, message: dict[str, Any]) -> _Reply:
         """One message and its reply. Raises ToolFailure when the process ends instead."""
         try:
-            body = json.dumps(message).encode()
-            self._writer.write(LENGTH.pack(len(body)) + body)
-            await self._writer.drain()
-            size = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))[0]
-            if size > MAX_REPLY_BYTES:
-                raise ToolFailure(Outcome.OUTPUT_REJECTED, f"the tool returned {size} bytes")
-            reply: dict[str, Any] = json.loads(await self._reader.readexactly(size))
-        except (asyncio.IncompleteReadError, ConnectionError) as fault:
+            return _Reply.of(await (await self._channel.ask(message, (), REPLY)))
+        except BadFrame as fault:
+            words = f"the process of the tool sent {fault}: code in it wrote to the socket by which it answers"
+            raise ToolFailure(Outcome.INFRA, words) from fault
+        except EOFError as fault:
             raise await self._describe_death() from fault
-        return reply
+
+    async def find_amiss(self) -> str:
+        """What is wrong with a process that should wait for a call: it died, or does not run; empty when nothing is."""
+        if not self.is_gone:
+            try:
+                await asyncio.wait_for(self.ask({}), _PING_S)
+            except TimeoutError:
+                return f"did not answer within {_PING_S:g} s"
+            except ToolFailure as failure:
+                return f"failed ({failure.text})"
+            return ""
+        return f"died ({_name_exit(self.process.returncode)})"
 
     def kill(self) -> None:
         """Ends the process and whatever it started."""
-        self._socket.close() if not hasattr(self, "_writer") else self._writer.close()
+        self._channel.close()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
     async def ended(self) -> int | None:
         """The exit code, waited for; None when it does not come."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            code = await asyncio.to_thread(self.process.wait, _END_S)
+        code = await self._wait(_END_S)
+        if code is not None:
             await asyncio.to_thread(self._relay.join, _END_S)
-            return code
+        return code
+
+    async def _wait(self, limit_s: float) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return await asyncio.to_thread(self.process.wait, limit_s)
         return None
 
     async def _describe_death(self) -> ToolFailure:
-        code = await self.ended()
-        how = "no exit code" if code is None else f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+        """The failure of a call whose process ended, or closed the socket by which it answers."""
+        how = _name_exit(await self._wait(_EXIT_S))
         return ToolFailure(Outcome.INFRA, f"the process of the tool ended during the call ({how})")
 
 
@@ -190,10 +221,42 @@ def relay_output(printed: IO[bytes], redact: Callable[[str], str]) -> None:
                 sys.stderr.write(redact(line.decode(errors="replace")))
 
 
-def _read_output(reply: Mapping[str, Any]) -> ToolOutput:
-    outcome = Outcome(reply["outcome"])
-    if outcome is not Outcome.OK and "images" not in reply:
-        raise ToolFailure(outcome, reply["text"])
-    images = tuple(Image(base64.b64decode(data), mime_type) for mime_type, data in reply["images"])
-    is_error = outcome is Outcome.TOOL_ERROR
-    return ToolOutput(reply["text"], images, reply["structured"], is_error, reply["usage"])
+def _name_exit(code: int | None) -> str:
+    return "no exit code" if code is None else f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+
+
+class _Reply(StrictModel):
+    """What a worker answers: nothing to the start or the question whether it is there, unless something is wrong."""
+
+    fault: str | None = None
+    """Why the function cannot be imported."""
+    outcome: Outcome = Outcome.OK
+    text: str = ""
+    """Of a failure; the text of a result comes beside the reply."""
+    images: tuple[str, ...] | None = None
+    """Types of the images beside it; None for a failure."""
+    structured: Any = None
+    usage: Mapping[str, float] = Field(default_factory=dict)
+    leftovers: tuple[Leftover, ...] = ()
+    blobs: tuple[bytes, ...] = ()
+    """The text and the images."""
+
+    @classmethod
+    def of(cls, frame: Frame) -> _Reply:
+        """Raises BadFrame."""
+        try:
+            reply = cls.model_validate({**frame.read(), "blobs": frame.blobs})
+        except ValidationError as fault:
+            raise BadFrame("something else than a reply") from fault
+        if len(reply.blobs) != (0 if reply.images is None else 1 + len(reply.images)):
+            raise BadFrame("a reply without all that belongs to it")
+        return reply
+
+    def output(self) -> ToolOutput:
+        """The result of a call. Raises ToolFailure."""
+        if self.images is None:
+            raise ToolFailure(self.outcome, self.text)
+        text, *images = self.blobs
+        shown = tuple(Image(data, mime_type) for mime_type, data in zip(self.images, images, strict=True))
+        is_error = self.outcome is Outcome.TOOL_ERROR
+        return ToolOutput(text.decode("utf-8", "surrogatepass"), shown, self.structured, is_error, self.usage)
