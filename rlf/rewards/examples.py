@@ -77,7 +77,8 @@ async def _try_term(term: Term, terms: Sequence[Term], context: RewardContext) -
     tried_on = zip(wanted, once, again, strict=True)
     trials = [(each, _make_trial(tried, each, one, other)) for each, one, other in tried_on]
     kept = [trial for each, trial in trials if not (each.is_guess and trial.shortfalls)]
-    return kept if any(_is_gold(term, trial) for trial in kept) else [*kept, _no_gold(term)]
+    shows_best = not term.best_is_known or any(_is_gold(term, trial) for trial in kept)
+    return kept if shows_best else [*kept, _no_gold(term)]
 
 
 def _is_gold(term: Term, trial: Trial) -> bool:
@@ -130,6 +131,10 @@ def _list_wanted(term: Term) -> Iterator[_Wanted]:
     """The declared examples; a rule's gold; and what must not gain."""
     for number, example in enumerate(term.tests):
         yield _want_declared(f"tests[{number}]", example)
+    full = _full_value(term)
+    best = term.best_facts(full) if math.isfinite(full) else None
+    if best is not None:
+        yield _Wanted("gold", TrajectoryFacts.model_validate(best), full - _TOLERANCE, full + _TOLERANCE)
     sample = term.sample if isinstance(term, Rule) else None
     if sample is not None:
         facts, as_shown = TrajectoryFacts.model_validate(sample.gold), _has_options_of(term, sample)

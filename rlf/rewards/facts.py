@@ -24,6 +24,8 @@ from rlf.types import (
     ToolResult,
     Trajectory,
     Turn,
+    WorldRecord,
+    WorldStep,
 )
 
 
@@ -36,6 +38,8 @@ class CallFacts(StrictModel, allow_inf_nan=False):
     """As the model wrote them."""
     result: str = ""
     """What the model read."""
+    structured: Any = None
+    """The result as JSON values, which the model does not read; null: it has none."""
     outcome: Outcome = Outcome.OK
 
 
@@ -50,6 +54,8 @@ class TurnFacts(StrictModel, allow_inf_nan=False):
     """Calls and answers that could not be read."""
     num_tokens: int | None = Field(default=None, ge=1)
     """Sampled tokens; None: one per word of `text`, at least one."""
+    reward: float | None = None
+    """What the world gave for it; None: nothing, or there is no world."""
 
 
 class TrajectoryFacts(StrictModel, allow_inf_nan=False):
@@ -65,6 +71,8 @@ class TrajectoryFacts(StrictModel, allow_inf_nan=False):
     """The final answer; None where none was given."""
     turns: tuple[TurnFacts, ...] = ()
     """Without any: one turn whose text is the answer, or no turn without an answer."""
+    scores: Mapping[str, float] = {}
+    """What the world says of its final state, by the score's name; empty: there is no world."""
     stop: StopReason | None = None
     """Why it ended; None: `answered` with an answer, else `max_turns`."""
 
@@ -79,8 +87,18 @@ class TrajectoryFacts(StrictModel, allow_inf_nan=False):
         stop = StopReason.ANSWERED if self.answer is not None else StopReason.MAX_TURNS
         task = Task(task_id or name, (Message("user", self.question),), self.gold, columns=self.columns)
         mask = [False] + [True] * (tokens - 1)
+        has_world = self.scores or any(facts.reward is not None for facts in written)
         return Trajectory(
-            name, task, 0, [0] * tokens, mask, [0.0] * tokens, tuple(turns), self.stop or stop, self.answer
+            name,
+            task,
+            0,
+            [0] * tokens,
+            mask,
+            [0.0] * tokens,
+            tuple(turns),
+            self.stop or stop,
+            self.answer,
+            world=WorldRecord("example", scores=dict(self.scores)) if has_world else None,
         )
 
 
@@ -93,7 +111,11 @@ class Example(TrajectoryFacts):
 
 def _make_turn(facts: TurnFacts, start: int, end: int) -> Turn:
     calls = tuple(
-        CallRecord(ToolCall(call.name, call.arguments), ToolResult(call.outcome, call.result)) for call in facts.calls
+        CallRecord(
+            ToolCall(call.name, call.arguments), ToolResult(call.outcome, call.result, structured=call.structured)
+        )
+        for call in facts.calls
     )
     failures = tuple(ParseFailure(kind, str(kind), facts.text, 0, structural=False) for kind in facts.failures)
-    return Turn(start, end, end, facts.text, calls, failures)
+    step = None if facts.reward is None else WorldStep(reward=facts.reward)
+    return Turn(start, end, end, facts.text, calls, failures, world=step)

@@ -145,6 +145,8 @@ class Term(Kind, ABC, allow_inf_nan=False):
     """Whether a task without a gold answer is unscorable."""
     judges_turns: ClassVar[bool] = False
     """Whether the term can give one value per turn."""
+    best_is_known: ClassVar[bool] = True
+    """Whether a trajectory that is written by hand can show the best value; nobody knows a model's verdict before."""
 
     kind: str
     """What decides the term's value."""
@@ -178,6 +180,10 @@ class Term(Kind, ABC, allow_inf_nan=False):
     def bounds(self) -> tuple[float, float]:
         """Least and greatest value the term gives; a value outside is its fault."""
         return (0.0, 1.0)
+
+    def best_facts(self, best: float) -> Mapping[str, Any] | None:
+        """What `TrajectoryFacts` takes of a trajectory that must have the value `best`; None where none is known."""
+        return None
 
     @property
     def reads(self) -> Mapping[str, str]:

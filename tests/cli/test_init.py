@@ -62,6 +62,9 @@ def test_a_new_project_checks_tests_its_tool_and_trains(
     if Path("tool_specs").is_dir():
         tested = rlf("tools", "test")
         assert tested.exit_code == 0 and " ok " in tested.stdout, tested.output
+    if template != "judge":  # whose judge is a model that takes seconds to start
+        tried = rlf("rewards", "test", "specs/mine.yaml")
+        assert tried.exit_code == 0, tried.output
     trained = rlf("run", "specs/mine.yaml", *SMALL, "--json")
     assert trained.exit_code == 0, trained.output
     events = [json.loads(line) for line in trained.stdout.splitlines()]

@@ -23,7 +23,7 @@ def credit_turns(trajectory: Trajectory, *, subject: str, key: str) -> list[floa
 
     A call is worth 0 where its argument `subject` is not the name that the question begins with, as its second word.
     """
-    asked = trajectory.task.messages[-1].content.split()[1]
+    asked = "".join(trajectory.task.messages[-1].content.split()[1:2])
     credits_by_turn = ([_credit(record, asked, subject, key) for record in turn.calls] for turn in trajectory.turns)
     return [min((value for value in values if value is not None), default=None) for values in credits_by_turn]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
@@ -36,6 +37,10 @@ class EnvTerm(Term):
     @property
     def bounds(self) -> tuple[float, float]:
         return self.range
+
+    def best_facts(self, best: float) -> Mapping[str, Any]:
+        """A world that says so."""
+        return {"turns": [{"reward": best}]} if self.score is None else {"scores": {self.score: best}}
 
     def open(self, context: RewardContext) -> AbstractAsyncContextManager[Scorer]:
         """Nothing to open: the world has scored itself."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import fields
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -43,6 +43,8 @@ class JudgeTerm(Term):
     not exactly one verdict within the range, leaves the trajectory unscorable. Endpoints with different `model` are a
     panel: each judge casts `votes` votes, and the term's value is their median or mean.
     """
+
+    best_is_known: ClassVar[bool] = False
 
     kind: Literal["judge"] = "judge"
     endpoints: tuple[EndpointSpec, ...] = ()
