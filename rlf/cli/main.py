@@ -103,7 +103,9 @@ def _load_command(name: str) -> Any:
 
 
 def _exit_with(message: str, exit_code: int) -> NoReturn:
-    print(message, file=sys.stderr)
+    from rlf.core.redact import strike_environment
+
+    print(strike_environment(message), file=sys.stderr)
     raise typer.Exit(exit_code)
 
 

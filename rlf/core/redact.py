@@ -2,7 +2,8 @@
 
 The one list of what is secret: environment variables whose names say so, those that a spec is filled in with, and what
 declarations hold in headers, secret parameters, variables for a server, and passwords in addresses. A secret is struck
-out of every text, also where it is escaped for JSON or a URL, or lies inside base64, as `Authorization: Basic` has it.
+out of every text, also where it is escaped for JSON, a URL, HTML or Python, several times over and in any mixture, or
+lies inside base64, as `Authorization: Basic` has it.
 Token ids are stored as they are: they are what was trained on.
 """
 
@@ -13,10 +14,12 @@ import os
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
-from urllib.parse import quote, quote_plus, unquote_plus
+from urllib.parse import unquote_plus
 
 from rlf.core.text import clean
+from rlf.core.unescape import MAX_ESCAPED_CHARS, unescape_fully
 
 REDACTED = "[redacted]"
 
@@ -34,15 +37,18 @@ _ORDINARY = re.compile(
 )
 """What looks like a secret's name, and is an ordinary one: of a parameter, or of a setting."""
 _ORDINARY_FIELDS = frozenset({"key", "keys", "auth"})
-_CREDENTIALS = frozenset({"headers", "env"})
-_SENT = _CREDENTIALS | {"query", "body", "args"}
+_ORDINARY_HEADER = re.compile(
+    r"accept(-.*)?|cache-control|connection|content-.*|date|expect|(http-)?referer|host|if-.*|origin|pragma|prefer|range"
+    r"|te|traceparent|tracestate|user-agent|via|x-requested-with|x-title|(.*-)?(version|beta)",
+    re.IGNORECASE,
+)
+"""Headers that HTTP itself or common services define and that hold no secret."""
+_SENT = frozenset({"headers", "env", "query", "body", "args"})
 """Keys of declarations whose values go to servers."""
 # The password of `scheme://user:password@host`.
 _PASSWORD = re.compile(r"://[^/?#@\s]*:([^/?#@\s]+)@")
 _MIN_LENGTH = 8
 """Shorter values (`true`, `1`) would strike ordinary text."""
-_KEPT_IN_A_QUERY = "?/:@!$'()*,;=&+"
-"""What clients leave as it is in a query that already holds it."""
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 """What some database takes in no text."""
 
@@ -50,6 +56,11 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 def is_secret_name(name: str) -> bool:
     """Whether the value of a parameter or setting of this name is secret: as a header's, but for ordinary words."""
     return SECRET_HEADER.search(_ORDINARY.sub(" ", name)) is not None
+
+
+def is_secret_header(name: str) -> bool:
+    """Whether the value of a header is taken for secret: of any that is not known to hold none."""
+    return SECRET_HEADER.search(name) is not None or _ORDINARY_HEADER.fullmatch(name) is None
 
 
 def is_secret_field(name: str) -> bool:
@@ -68,6 +79,12 @@ def secret_parameters(url: str) -> list[tuple[str, str]]:
     return [(unquote_plus(name), value) for name, _, value in pairs if is_secret_name(unquote_plus(name))]
 
 
+_CREDENTIALS: Mapping[str, Callable[[str], bool]] = {
+    "headers": is_secret_header,
+    "env": lambda name: SECRET_HEADER.search(name) is not None,
+}
+
+
 class Redactor:
     """Strikes secrets out of text and JSON."""
 
@@ -79,10 +96,16 @@ class Redactor:
             declared: declarations as JSON values, whose headers, variables and addresses hold secrets.
         """
         named = {value for name, value in environment.items() if name in also or SECRET_NAME.search(name)}
-        secrets = {value for value in named | set(_find_declared(declared, environment)) if _can_be_struck(value)}
+        found = named | set(_find_declared(declared, environment))
+        # a key that is read from a file ends in a line break, with which it is never sent
+        secrets = {value for value in found | {value.strip() for value in found} if _can_be_struck(value)}
         secrets |= {plain for secret in secrets for plain in _decode_secret(secret)}
-        self._forms = sorted({form for secret in secrets for form in _secret_forms(secret)}, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, self._forms))) if self._forms else None
+        forms = {clean(form) for secret in secrets for form in _secret_forms(secret)}
+        self._pattern = _any_of(forms)
+        self._escaped = _any_of({unescape_fully(form).text for form in forms})
+        self._cores = sorted({_core_of(form) for form in forms})
+        self._reach = MAX_ESCAPED_CHARS * max(map(len, forms), default=0)
+        """How far from its core a form may begin or end."""
 
     def text(self, text: str) -> str:
         """The text without secrets; NUL and lone surrogates become U+FFFD."""
@@ -94,7 +117,7 @@ class Redactor:
         What a secret is replaced by stands in the piece where it begins.
         """
         text = "".join(pieces)
-        spans = [found.span() for found in self._pattern.finditer(text)] if self._pattern and self.finds(text) else []
+        spans = self._spans(text)
         shown, start = list[str](), 0
         for piece in pieces:
             end, place, kept = start + len(piece), start, ""
@@ -124,11 +147,36 @@ class Redactor:
         return text
 
     def finds(self, text: str) -> bool:
-        """Whether a secret is in a text, also as JSON writes it."""
-        return any(form in text for form in self._forms)  # many times faster than a search for their alternation
+        """Whether a secret is in a text, in whatever escapes."""
+        return bool(self._spans(text))
 
     def _redact_text(self, text: str) -> str:
-        return self._pattern.sub(REDACTED, text) if self._pattern and self.finds(text) else text
+        for start, end in reversed(self._spans(text)):
+            text = f"{text[:start]}{REDACTED}{text[end:]}"
+        return text
+
+    def _spans(self, text: str) -> list[tuple[int, int]]:
+        """Where secrets are, in order and apart."""
+        # looking for the cores is many times faster than a search for the forms
+        if self._pattern is None or self._escaped is None or not any(core in text for core in self._cores):
+            return []
+        spans = [found.span() for found in self._pattern.finditer(text)]
+        rest = self._pattern.sub(lambda found: "\0" * len(found[0]), text) if spans else text
+        for first, last in self._neighbourhoods(rest):
+            plain = unescape_fully(rest[first:last])
+            for found in self._escaped.finditer(plain.text):
+                start, end = plain.original_span(*found.span())
+                spans.append((first + start, first + end))
+        return _merge_spans(spans)
+
+    def _neighbourhoods(self, text: str) -> list[tuple[int, int]]:
+        """The parts of a text that may hold a secret in escapes: around the cores."""
+        found = [
+            (max(0, place.start() - self._reach), min(len(text), place.end() + self._reach))
+            for core in self._cores
+            for place in re.finditer(re.escape(core), text)
+        ]
+        return _merge_spans(found)
 
     def _redact_value(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -136,6 +184,17 @@ class Redactor:
         if isinstance(value, dict):
             return {self._redact_value(key): self._redact_value(item) for key, item in value.items()}
         return [self._redact_value(item) for item in value] if isinstance(value, list) else value
+
+
+def strike_environment(text: str) -> str:
+    """A text without the secrets of this process's environment: for the words of others where nothing is declared."""
+    named = {name: value for name, value in os.environ.items() if SECRET_NAME.search(name)}
+    return _environment_redactor(frozenset(named.items())).text(text) if named else text
+
+
+@lru_cache(4)
+def _environment_redactor(named: frozenset[tuple[str, str]]) -> Redactor:
+    return Redactor(dict(named))
 
 
 def _can_be_struck(value: str) -> bool:
@@ -153,7 +212,7 @@ def _find_declared(declared: Any, environment: Mapping[str, str], under: str = "
     """
     if isinstance(declared, Mapping):
         for key, value in declared.items():
-            if under in _CREDENTIALS and isinstance(value, str) and SECRET_HEADER.search(key):
+            if under in _CREDENTIALS and isinstance(value, str) and _CREDENTIALS[under](key):
                 yield from (value, value.strip().rpartition(" ")[2])  # behind `Bearer` or `Basic`
             elif under in SECRET_FIELDS and isinstance(value, str) and SECRET_FIELDS[under](key) and "{{" not in value:
                 yield value
@@ -184,11 +243,29 @@ def _decode_secret(secret: str) -> Iterator[str]:
 def _secret_forms(secret: str) -> Iterable[str]:
     yield secret
     yield from _inside_base64(secret.encode(errors="surrogateescape"))
-    yield json.dumps(secret)[1:-1]
-    yield json.dumps(secret, ensure_ascii=False)[1:-1]
-    for safe in ("", "/", _KEPT_IN_A_QUERY):
-        yield quote(secret, safe=safe)
-        yield quote_plus(secret, safe=safe)
+
+
+def _any_of(forms: Collection[str]) -> re.Pattern[str] | None:
+    """What finds the longest of several texts; None for none."""
+    return re.compile("|".join(map(re.escape, sorted(forms, key=len, reverse=True)))) if forms else None
+
+
+def _merge_spans(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged = list[tuple[int, int]]()
+    for start, end in sorted(spans):
+        if merged and start < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _core_of(form: str) -> str:
+    """The longest part of a form that no language escapes: no text without it holds the form."""
+    return max(_PLAIN_RUN.findall(form), key=len, default="")
+
+
+_PLAIN_RUN = re.compile("[0-9A-Za-z]+")
 
 
 def _inside_base64(secret: bytes) -> Iterator[str]:

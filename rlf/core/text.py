@@ -66,13 +66,21 @@ def size_bytes(text: str) -> int:
 
 
 def describe(fault: BaseException) -> str:
-    """Class and text of an exception, its notes, and the exceptions of a group, whatever their own code does."""
-    return clean(_describe(fault, _MAX_DEPTH)[:MAX_FAULT_CHARS])
+    """Class and text of an exception, its notes, and the exceptions of a group, whatever their own code does.
+
+    Without the secrets of the environment: code of others names them in its faults, and it may run where nothing else
+    strikes them out.
+    """
+    from rlf.core.redact import strike_environment
+
+    return strike_environment(clean(_describe(fault, _MAX_DEPTH)[:MAX_FAULT_CHARS]))
 
 
 def text_of(fault: BaseException) -> str:
     """An exception's own text, whatever its code does; its class where it has none."""
-    return clean(_own_text(fault)) or _name(type(fault))
+    from rlf.core.redact import strike_environment
+
+    return strike_environment(clean(_own_text(fault))) or _name(type(fault))
 
 
 def _own_text(fault: BaseException) -> str:

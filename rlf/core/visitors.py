@@ -128,8 +128,8 @@ class VisitorGuard:
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
         elif refused is not None:
-            headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
-            await send({"type": "http.response.start", "status": refused[0], "headers": headers})
+            kinds = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+            await send({"type": "http.response.start", "status": refused[0], "headers": kinds})
             await send({"type": "http.response.body", "body": refused[1].encode()})
 
 

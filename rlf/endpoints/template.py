@@ -90,7 +90,7 @@ class Template:
         a container that is no constant of the template, and for a number that nothing is divided by."""
         where, name = getattr(error, "missing", (None, None))
         if where is _NOWHERE:
-            return frozenset({name})
+            return frozenset({str(name)})
         is_index = isinstance(where, list | tuple) and isinstance(name, int)
         if isinstance(error, ArithmeticError) or isinstance(where, Mapping) or is_index:
             return frozenset() if name in self._constants else self._choosers

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from rlf.core.redact import is_secret_name, secret_parameters
+from rlf.core.redact import is_secret_header, is_secret_name, secret_parameters
 from rlf.tools.imports.found import FromEnvironment, Json
 from rlf.tools.imports.names import variable_name
 
@@ -49,7 +49,7 @@ class Secrets:
         return FromEnvironment(_make_reference(variable_name(name)))
 
     def _move_header(self, name: str, value: Any) -> Any:
-        if not is_secret_name(name) or not self._is_literal(value):
+        if not is_secret_header(name) or not self._is_literal(value):
             return value
         self.moved.append(f"headers.{name}")
         scheme, space, _ = self._neutralize_text(value, "").strip().rpartition(" ")

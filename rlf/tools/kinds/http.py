@@ -16,7 +16,7 @@ from pydantic import Field, field_validator, model_validator
 
 from rlf.core.hashing import hash_json
 from rlf.core.models import Headers, check_host, wrong_value
-from rlf.core.redact import SECRET_HEADER, is_secret_name, secret_parameters
+from rlf.core.redact import SECRET_HEADER, is_secret_header, is_secret_name, secret_parameters
 from rlf.endpoints.spec import Redirects
 from rlf.endpoints.template import FilledValue, Template, TemplateFault, TemplateText
 from rlf.tools.http.batcher import BatchSpec
@@ -128,7 +128,7 @@ class HttpTool(ToolKind):
         """Names in templates that no argument has, and credentials that would follow an argument to any host."""
         arguments = set(input_schema.get("properties", ()))
         found = []
-        in_headers = any(map(SECRET_HEADER.search, self.headers))
+        in_headers = any(map(is_secret_header, self.headers))
         if not self.has_fixed_host and (in_headers or any(map(is_secret_name, self.query or {}))):
             key = "headers" if in_headers else "query"
             found.append(f"an argument chooses the host, which would be sent the credentials in `{key}`; remove them")
