@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote_plus
 
-from rlf.core.text import clean
+from rlf.core.characters import clean
 from rlf.core.unescape import MAX_ESCAPED_CHARS, unescape_fully
 
 REDACTED = "[redacted]"

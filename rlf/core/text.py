@@ -10,6 +10,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from rlf.core.characters import clean as clean
+from rlf.core.redact import strike_environment
+
 MAX_FAULT_CHARS = 4096
 """Longest description of an exception. Longer than what anyone is shown, so that secrets are found before the cut."""
 _HALF = re.compile("[\ud800-\udfff]")
@@ -18,24 +21,6 @@ _MAX_PARTS = 3
 """Notes of an exception, and exceptions of a group, that are repeated."""
 _MAX_DEPTH = 3
 """Groups within groups whose exceptions are named."""
-
-
-def clean(text: str) -> str:
-    """The text without what no file or database takes: halves of surrogate pairs are joined, or become U+FFFD with NUL.
-
-    A subclass of `str`, whose methods may be the code of others, becomes a plain one.
-    """
-    if type(text) is not str:
-        text = str.__str__(text)
-    if "\0" in text:
-        text = text.replace("\0", "\ufffd")
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
 
 
 def join_halves(text: str) -> str:
@@ -71,15 +56,11 @@ def describe(fault: BaseException) -> str:
     Without the secrets of the environment: code of others names them in its faults, and it may run where nothing else
     strikes them out.
     """
-    from rlf.core.redact import strike_environment
-
     return strike_environment(clean(_describe(fault, _MAX_DEPTH)[:MAX_FAULT_CHARS]))
 
 
 def text_of(fault: BaseException) -> str:
     """An exception's own text, whatever its code does; its class where it has none."""
-    from rlf.core.redact import strike_environment
-
     return strike_environment(clean(_own_text(fault))) or _name(type(fault))
 
 
