@@ -26,6 +26,7 @@ from rlf.core.errors import RlfError, RunError
 from rlf.core.logs import configure
 from rlf.core.search_path import import_from
 from rlf.core.stops import heed_signals
+from rlf.core.text import clean, find_half
 
 COMMANDS = tuple(name for summaries in SECTIONS.values() for name in summaries)
 """Each is a function of the module of its name in `rlf.cli`, or a group of commands there, e.g. `runs_app`."""
@@ -177,5 +178,11 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    for word in sys.argv[1:]:
+        if find_half(word) is not None:  # bytes that are not UTF-8, as a file's name may hold
+            print(
+                f"{clean(word)!r}: this is not UTF-8. Rename the file, or write the argument in UTF-8.", file=sys.stderr
+            )
+            sys.exit(RlfError.exit_code)
     import_from(_current_folder())
     app(prog_name="rlf")

@@ -22,7 +22,6 @@ from rlf.cli.output import facts_table, plain_table, stdout_console
 from rlf.cli.tools_import import import_tools
 from rlf.cli.tools_serve import serve_tools
 from rlf.core.errors import CheckError, RlfError
-from rlf.core.text import clean_value
 from rlf.reports.quantities import latency, visible
 
 if TYPE_CHECKING:
@@ -231,7 +230,7 @@ def _run_redirected(work: Coroutine[Any, Any, T]) -> T:
 
 def _parse_arguments(text: str, option: str = "--call") -> dict[str, Any]:
     try:
-        arguments = clean_value(json.loads(text))
+        arguments = json.loads(text)
     except ValueError as error:
         raise _no_object(option, text, f" ({error})") from error
     if not isinstance(arguments, dict):

@@ -80,7 +80,8 @@ def _describe(fault: BaseException, depth: int) -> str:
 
 
 def _name(kind: type[BaseException]) -> str:
-    return type.__getattribute__(kind, "__name__")[:_MAX_NAME_CHARS]
+    name: str = type.__getattribute__(kind, "__name__")  # past what a metaclass may say
+    return name[:_MAX_NAME_CHARS]
 
 
 def _notes(fault: BaseException) -> Iterator[str]:

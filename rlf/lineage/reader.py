@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Select, Table, and_, case, func, select, text
 
 from rlf.core import RlfError, nearest
 from rlf.core.errors import NotFoundError
+from rlf.core.text import clean
 from rlf.lineage import tables
 from rlf.lineage.blobs import read_blobs
 from rlf.lineage.costs import costs_of
@@ -109,7 +110,7 @@ class Reader:
         Raises:
             RlfError: No run or several match; the message names the candidates.
         """
-        ids = tables.runs.c.id
+        ids, name = tables.runs.c.id, clean(name)
         with self.store.read() as connection:
             if found := self._read_runs(connection, select(tables.runs).where(_IS_WHOLE, ids == name)):
                 return found[0]

@@ -73,3 +73,10 @@ print([name for name in sys.modules if name in late or name.startswith(("rlf.typ
 """
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True, env=ENV)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("words", [("runs", "show", b"caf\xe9"), ("check", b"caf\xe9=1")])
+def test_an_argument_that_is_not_utf_8_is_refused_in_words(words):
+    done = subprocess.run([sys.executable, "-m", "rlf", *words], capture_output=True, check=False, env=ENV)
+    assert done.returncode == 2
+    assert done.stderr.decode().startswith("'caf\ufffd")

@@ -9,6 +9,7 @@ from rlf.chat import FORMATS, ChatFormat, Parsed, detect_format
 from rlf.chat.standin import stand_in
 from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
+from rlf.core.text import clean
 from rlf.types import Message, ToolDescription
 
 __all__ = ["Parsed", "Prompt", "parse_turn", "render_prompt"]
@@ -52,7 +53,7 @@ def parse_turn(text: str, name: str, *, truncated: bool = False, thinking_tag: s
     chat = stand_in(_check_name(name))
     if thinking_tag:
         chat.name_thinking(thinking_tag)
-    return chat.parse(text, truncated=truncated)
+    return chat.parse(clean(text), truncated=truncated)
 
 
 def _check_name(name: str) -> str:

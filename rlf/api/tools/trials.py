@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from rlf.core.errors import CheckError, RlfError
 from rlf.core.plain_json import Jsonable
+from rlf.core.text import clean, clean_value
 from rlf.tools import Executor, ToolDeclaration, run_examples
 from rlf.tools.bench import BenchReport, bench
 from rlf.tools.bench import percentiles as percentiles
@@ -107,7 +108,8 @@ async def _try_tool(tool: ToolDeclaration, announce: Announce) -> ToolTrial:
 
 
 async def call_tool(tools: Sequence[ToolDeclaration], name: str, arguments: Mapping[str, Any]) -> CalledTool:
-    """One call, as the model would make it."""
+    """One call, as the model would make it: its arguments are JSON in valid text, however they were typed."""
+    name, arguments = clean(name), clean_value(dict(arguments))
     async with Executor(tools) as executor:
         return CalledTool(name, arguments, await executor.invoke(ToolCall(name, arguments), trajectory_id="call"))
 

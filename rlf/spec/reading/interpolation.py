@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rlf.core import Fault, RlfError
+from rlf.core.text import find_half
 from rlf.spec.reading.names import aliased
 from rlf.spec.reading.nodes import KeyPath, Node, dotted, edit_leaves, plain, replace_text, walk, wrap
 
@@ -85,7 +86,10 @@ def _resolve_node(path: KeyPath, node: Node, references: References, faults: lis
     if not isinstance(node.value, str) or not _is_reference(node.value):
         return node
     try:
-        return replace(wrap(references.value(path, node.value), node), written=node.value)
+        value = references.value(path, node.value)
+        if isinstance(value, str) and (half := find_half(value)) is not None:  # the environment holds bytes
+            raise UnresolvedError(f"its value is not UTF-8; it holds {half}. Set it to UTF-8 text")
+        return replace(wrap(value, node), written=node.value)
     except UnresolvedError as error:
         faults.append(node.fault(f"{node.value!r} cannot be filled in: {error}"))
         return replace(node, value=None)

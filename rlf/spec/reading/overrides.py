@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlf.core import Fault, Place, nearest
+from rlf.core.text import clean, find_half
 from rlf.spec.reading.layers import ITEM_LISTS
 from rlf.spec.reading.names import Move, aliased, take_aliases
 from rlf.spec.reading.nodes import OVERRIDE, Key, KeyPath, Node, dotted, find, merge, plain
@@ -43,7 +44,7 @@ def apply_override(root: Node, text: str, faults: list[Fault]) -> Node:
             root = _change_below(root, override, (), faults)
         return root
     except _Refused as refused:
-        faults.append(Fault(_PLACE, text, str(refused)))
+        faults.append(Fault(_PLACE, clean(text), str(refused)))
         return root
 
 
@@ -86,6 +87,8 @@ def _override_values(text: str) -> Iterator[tuple[KeyPath, object]]:
 def _parse_override(text: str) -> _Override:
     match = _FORM.fullmatch(text)
     assert match is not None, f"the form takes any text: {text!r}"
+    if (half := find_half(match["path"])) is not None:
+        raise _Refused(f"got {half} in a key, half of a character (a surrogate). Write UTF-8.")
     path = tuple(re.sub(r"\[(\d+)\]", r".\1", match["path"].strip()).split("."))
     if not all(path):
         raise _Refused("this names no key; expected a dotted path. Write e.g. train.steps=10.")
