@@ -228,7 +228,12 @@ def test_a_function_that_only_this_program_has_is_refused(monkeypatch: pytest.Mo
 
 
 CARELESS = """\
-import os, stat, time
+import os, re, stat, threading, time
+
+
+def hang():
+    time.sleep(0.2)
+    re.match(r"(a+)+$", "a" * 60 + "b")  # without letting go of the interpreter
 
 
 def work(what: str) -> str:
@@ -257,6 +262,8 @@ def work(what: str) -> str:
         os._exit(3)
     if what == "huge":
         return "x" * 70_000_000
+    if what == "hang later":
+        threading.Thread(target=hang, daemon=True).start()
     return str(os.getpid())
 """
 
@@ -310,5 +317,21 @@ def test_a_worker_that_dies_or_stops_between_calls_is_replaced_before_the_next_a
             assert int(after.text) != pid
             assert not is_alive(pid)
             assert (await ask(executor, "pid")).text == after.text
+
+    asyncio.run(story())
+
+
+def test_a_worker_that_hangs_between_calls_is_replaced_before_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_PING_S", 2.0)
+
+    async def story() -> None:
+        async with Executor([careless(tmp_path, timeout_s=20)]) as executor:
+            pid = (await ask(executor, "hang later")).text
+            await asyncio.sleep(1)
+            after = await ask(executor, "pid")
+            assert (after.outcome, executor.counters["restarts"]) == (Outcome.OK, 1)
+            assert after.text != pid
 
     asyncio.run(story())

@@ -179,15 +179,16 @@ class _Worker:
 
     async def find_amiss(self) -> str:
         """What is wrong with a process that should wait for a call: it died, or does not run; empty when nothing is."""
-        if not self.is_gone:
-            try:
-                await asyncio.wait_for(self.ask({}), _PING_S)
-            except TimeoutError:
-                return f"did not answer within {_PING_S:g} s"
-            except ToolFailure as failure:
-                return f"failed ({failure.text})"
-            return ""
-        return f"died ({_name_exit(self.process.returncode)})"
+        if self.is_gone:
+            return f"died ({_name_exit(self.process.returncode)})"
+        try:
+            async with asyncio.timeout(_PING_S):
+                await self.ask({})
+        except TimeoutError:
+            return f"did not answer within {_PING_S:g} s"
+        except ToolFailure as failure:
+            return f"failed ({failure.text})"
+        return ""
 
     def kill(self) -> None:
         """Ends the process and whatever it started."""
