@@ -15,14 +15,17 @@ from rlf.core.strict_json import MAX_DEPTH
 from rlf.types import FailureClass, ToolCall
 
 FORM = '[name(argument="value", other=1)]'
-_TOKEN = re.compile(
+_TOKEN_FORM = (
     r'"""(?:[^"\\]|\\.|"(?!""))*+"""|'
     r"'''(?:[^'\\]|\\.|'(?!''))*+'''|"
-    r'"(?:[^"\\\n]|\\.)*+"|'
-    r"'(?:[^'\\\n]|\\.)*+'|"
-    r"""[()\[\]{}"']""",
-    re.DOTALL,
+    r'"(?:[^"\\BREAK]|\\.)*+"|'
+    r"'(?:[^'\\BREAK]|\\.)*+'|"
+    r"""[()\[\]{}"']"""
 )
+_TOKEN = re.compile(_TOKEN_FORM.replace("BREAK", r"\n"), re.DOTALL)
+# The same where a text may hold a line break as it is, which Python does not allow between single quotes.
+_LOOSE_TOKEN = re.compile(_TOKEN_FORM.replace("BREAK", ""), re.DOTALL)
+_ESCAPES = {"\n": "\\n", "\r": "\\r"}
 _JSON_NAMES: Mapping[str, Any] = {"true": True, "false": False, "null": None}
 
 
@@ -30,10 +33,14 @@ class _NoLiteralError(ValueError):
     """An argument that is no literal with a JSON value."""
 
 
-def list_end(text: str, start: int) -> int | None:
-    """Where the list that begins at `start` closes, its strings skipped; None when it does not."""
+def list_end(text: str, start: int, *, raw_breaks: bool = False) -> int | None:
+    """Where the list that begins at `start` closes, its strings skipped; None when it does not.
+
+    Args:
+        raw_breaks: whether a string in single quotes may hold a line break; see `escape_breaks`.
+    """
     depth = 0
-    for match in _TOKEN.finditer(text, start):
+    for match in (_LOOSE_TOKEN if raw_breaks else _TOKEN).finditer(text, start):
         token = match.group()
         if token in ("(", "[", "{"):
             depth += 1
@@ -44,6 +51,18 @@ def list_end(text: str, start: int) -> int | None:
         elif len(token) == 1:
             return None
     return None
+
+
+def escape_breaks(text: str) -> str:
+    """A list whose texts hold line breaks as they are, as LFM2 writes them, with escapes in their place."""
+    return _LOOSE_TOKEN.sub(_escape_token, text)
+
+
+def _escape_token(token: re.Match[str]) -> str:
+    found = token.group()
+    if len(found) < 2 or found[:3] in ('"""', "'''"):
+        return found
+    return re.sub(r"(?<!\\)((?:\\\\)*)([\r\n])", lambda at: at[1] + _ESCAPES[at[2]], found)
 
 
 def read_calls(text: str) -> list[ToolCall | CallFault] | CallFault:

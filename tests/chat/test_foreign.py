@@ -27,6 +27,8 @@ FAMILIES = (
     "granite",
     "command_r",
     "lfm2",
+    "kimi_k3",
+    "minicpm5",
 )
 
 
@@ -49,9 +51,9 @@ def test_it_is_found_without_any_declared_tool_too(name):
     assert answered == []
 
 
-@pytest.mark.parametrize("syntax", ["deepseek_v32", "deepseek_spaces", "apertus"])
+@pytest.mark.parametrize("syntax", ["deepseek_spaces", "apertus", "kimi_k3", "minicpm5"])
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "llama3"])
-def test_deepseeks_and_apertus_calls_are_wrong_tags_with_the_right_form_in_words(name, syntax):
+def test_calls_of_other_families_are_wrong_tags_with_the_right_form_in_words(name, syntax):
     write = next(each.write for each in FOREIGN if each.name == syntax)
     parsed = stand_in(name, [SEARCH]).parse(f"I look it up.\n{write(CALL)}", truncated=False)
     assert "wrong_tag" in [failure.kind for failure in parsed.failures]
@@ -118,6 +120,8 @@ ORDINARY = [
     "I searched: search is a verb; search the web.",
     "See `<function=NAME>` and `<parameter=KEY>` in the documentation.",
     "[INST] is a mark of Mistral; </s> ends a text.",
+    "The open|close|sep tokens are Kimi K3's; `<|open|>` begins a tag.",
+    '<object data="a.swf"><param name="movie" value="a.swf"></object> and <function> in XML.',
 ]
 
 

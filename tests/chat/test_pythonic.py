@@ -95,6 +95,30 @@ def test_a_bracket_or_tag_inside_a_string_is_data(pythonic, tag):
         assert call == ToolCall("search", {"query": tag})
 
 
+@pytest.mark.parametrize("end", ["", STOP, "\n", "<|python_end|>"])
+def test_the_end_token_may_be_missing_at_the_end_of_a_turn(pythonic, end):
+    text = f"<|python_start|>{GOOD}{end}"
+    assert pythonic.parse(text, truncated=False).items == (ToolCall("search", {"query": "Vell"}),)
+    cut = pythonic.parse(f"<|python_start|>{GOOD}", truncated=True)
+    assert not cut.calls and cut.answer is None
+
+
+@pytest.mark.parametrize("opening", ["<|python_start|>", "<|tool_call_start|>"])
+@pytest.mark.parametrize("text", ["a\nb", "a\r\nb\n", "say \\'hi\\'\nthere", "a \\\\\nb", "[\n(]", '"\n"'])
+def test_a_string_between_tokens_may_hold_line_breaks_as_they_are(pythonic, opening, text):
+    read = pythonic.parse(f"{opening}[search(query='{text}', limit=[1,\n 2])]", truncated=False)
+    value = text.replace("\\'", "'").replace("\\\\", "\\")
+    assert read.items == (ToolCall("search", {"query": value, "limit": [1, 2]}),)
+
+
+@pytest.mark.parametrize(
+    "text", ["[search(query='a\nb')]", "<|python_start|>[search(query='a\nb)]\n[search(query='c)]"]
+)
+def test_a_line_break_in_a_string_without_tokens_and_a_quote_that_is_not_closed_run_nothing(pythonic, text):
+    read = pythonic.parse(text, truncated=False)
+    assert read.failures and not read.calls and read.answer is None
+
+
 def test_an_unknown_escape_stays_what_it_is(pythonic):
     (call,) = pythonic.parse(r"[f(a='\d+')]", truncated=False).items
     assert call.arguments == {"a": r"\d+"}
@@ -131,7 +155,8 @@ MALFORMED = {
     "mid-line": ("I call [search(query='Vell')]", "wrong_tag"),
     "JSON": ('[{"name": "search", "arguments": {"query": "Vell"}}]', "wrong_tag"),
     "Hermes": ('<tool_call>{"name": "search"}</tool_call>', "wrong_tag"),
-    "token not closed": (f"<|python_start|>{GOOD}", "unterminated"),
+    "token not closed before text": (f"<|python_start|>{GOOD} and", "unterminated"),
+    "token not closed before a call": (f"<|python_start|>{GOOD}\n{GOOD}", "unterminated"),
     "nothing in tokens": ("<|python_start|><|python_end|>", "unterminated"),
     "text in tokens": (f"<|python_start|>{GOOD} and <|python_end|>", "bad_call"),
     "only an end": ("<|python_end|>", "stray_tag"),

@@ -2,7 +2,8 @@
 
 How a turn is read:
 - A list of calls begins a line, or stands between the tokens of Llama 4 (`<|python_start|>`) or LFM2
-  (`<|tool_call_start|>`); it ends where its brackets close, so a bracket or tag inside a string ends nothing.
+  (`<|tool_call_start|>`); it ends where its brackets close, so a bracket or tag inside a string ends nothing. The
+  closing token may be missing at the end of a turn. Between tokens a string may hold line breaks as they are.
 - Arguments are named literals; `true`, `false` and `null` are taken as JSON has them. Nothing is evaluated.
 - One call of a list may fail beside others that run. A list that is not valid Python runs none of its calls.
 - Thinking, prose, and what looks like a call are read as in every format with tags; see `rlf.chat.scan`.
@@ -14,7 +15,7 @@ import re
 from collections.abc import Sequence
 
 from rlf.chat.call_json import CallFault
-from rlf.chat.call_python import FORM, list_end, read_calls, write_list
+from rlf.chat.call_python import FORM, escape_breaks, list_end, read_calls, write_list
 from rlf.chat.format import ChatFormat, template_of
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
@@ -86,7 +87,7 @@ class _Scan(Scan):
         closing = _MARKS.get(mark, "")
         if mark in _MARKS.values():
             return self.fail_stray(tag)
-        end = list_end(self.text, body)
+        end = list_end(self.text, body, raw_breaks=bool(closing))
         if end is None:
             return self.cut(FailureClass.UNTERMINATED, start)
         if closing:
@@ -97,6 +98,10 @@ class _Scan(Scan):
     def _read_marked(self, start: int, body: int, end: int, closing: str) -> int:
         """Reads a list that a token opened and `closing` must end."""
         after = self.text.find(closing, end)
+        # Llama 4 leaves the mark out at the end of a turn, where nothing can be meant between it and the list.
+        if after < 0 and not self.truncated and not self.text[end:].strip():
+            self._read_list(start, body, end)
+            return len(self.text)
         if after < 0:
             return self.cut(FailureClass.UNTERMINATED, start)
         if self.text[end:after].strip():
@@ -106,7 +111,7 @@ class _Scan(Scan):
         return after + len(closing)
 
     def _read_list(self, start: int, body: int, end: int) -> None:
-        calls = read_calls(self.text[body:end])
+        calls = read_calls(escape_breaks(self.text[body:end]))
         for call in [calls] if isinstance(calls, CallFault) else calls:
             if isinstance(call, CallFault):
                 self.fail(call.kind, start, end, call.message)
