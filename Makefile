@@ -18,7 +18,7 @@ APT := DEBIAN_FRONTEND=noninteractive timeout 120 apt-get -qq
 BUBBLEWRAP := command -v bwrap >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	{ $(APT) install -y bubblewrap || { $(APT) update && $(APT) install -y bubblewrap; }; } >/dev/null 2>&1; }
 
-.PHONY: run test installed coverage mutation lint embedded reference docs vendor clean
+.PHONY: run test installed gpu coverage mutation lint embedded reference docs vendor clean
 
 run: .venv/installed  ## Trains the embedded model: the main job.
 	$(BIN)/rlf run specs/search.yaml
@@ -33,6 +33,9 @@ test: $(TESTED)  ## Passes the tests, on several cores.
 
 installed: .venv/installed  ## Builds sdist and wheel, and tries rlf where no file of the repository is.
 	.ci/installed
+
+gpu: .venv/installed  ## What there is to see on one card, in half an hour without a network: build/gpu.md.
+	$(BIN)/python benchmarks/gpu.py
 
 coverage: $(TESTED)  ## Which lines and branches the tests run.
 	$(BIN)/python -m pytest $(WORKERS) --dist worksteal --cov --cov-report=term-missing:skip-covered

@@ -105,8 +105,14 @@ class OpenRlhf(OpenRlhfSettings):
             num_gpus=Layout.of(spec).total_gpus(self),
             argv=tuple(argv(spec, Job.of_run(folder, self.output))),
             disk=None if shape is None else estimate_disk(spec, shape),
-            disk_folder=None if self.ingest is not None else self.checkpoints_in(folder),
+            disk_folder=self.checkpoints_in(folder) if self._sees_output() else None,
         )
+
+    def _sees_output(self) -> bool:
+        """Whether this machine has the disk that the job writes to: its own, or one that it shares with the nodes."""
+        if self.ray_address is None:
+            return True
+        return self.ingest is None and self.output is not None and Path(self.output).is_dir()
 
     def open(self, opening: Opening) -> EngineRun:
         """A run as a job: with this Python, or on this CPU where that is the environment of rehearsals."""

@@ -203,7 +203,7 @@ class OpenRlhfSettings(Engine):
     Beyond that the run ends as failed; `rlf resume` continues it from its last checkpoint."""
     accept_versions: Mapping[Package, str] = {}
     """Versions of packages other than those of rlf, on purpose, e.g. `{vllm: 0.32.0}`. Any other is refused before
-    the job starts. vLLM 0.30 to 0.32 were tried."""
+    the job starts. Jobs were tried with vLLM 0.32.0 too, of 0.30.0 and 0.31.0 what OpenRLHF imports."""
     deterministic: bool = False
     """Seeds each request to vLLM, so that a turn does not depend on what is sampled beside it, and makes the trainers
     deterministic (OpenRLHF's `train.full_determinism_enable`). Slower: vLLM draws seeded rows one by one."""

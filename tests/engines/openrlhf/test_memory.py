@@ -63,6 +63,18 @@ def test_the_disk_holds_one_checkpoint_more_than_are_kept_and_every_hugging_face
     assert disk("+model.lora={rank: 2}") == {"checkpoints: policy": 3 * (2 * 1_080 + 12 * 80), "final model": 160}
 
 
+def test_a_disk_that_only_the_nodes_see_is_not_looked_at(load, tmp_path):
+    def folder(*overrides):
+        spec = load(*overrides).spec
+        return spec.engine.report(spec, SHAPE, tmp_path / "RUN", gpu_bytes=None, num_eval_rows=0).disk_folder
+
+    cluster = ["+engine.ray_address=http://head:8265"]
+    assert folder() == tmp_path / "RUN" / "job" / "ckpt"
+    assert folder(*cluster, f"+engine.output={tmp_path}") == tmp_path / "RUN" / "ckpt"
+    assert folder(*cluster, f"+engine.output={tmp_path}/elsewhere") is None
+    assert folder(*cluster, f"+engine.output={tmp_path}", "+engine.ingest.host=here") is None
+
+
 def test_without_sleep_all_is_there_at_once(load):
     (phase,) = sizes(load, "+engine.sleep=false", gpu_bytes=1_000_000).values()
     assert {"vLLM", "policy: optimiser"} <= set(phase)
