@@ -163,13 +163,20 @@ def run(command: list[str], left_s: float) -> str:
     return done.stderr
 
 
-def step_seconds(runs: Path) -> float:
-    """The median step of the newest run of a folder."""
+def compare_with_plan(runs: Path, peak_bytes: int, planned: int) -> dict[str, str]:
+    """The median step of a folder's newest run, and its memory: of the card, else of the process where it is known.
+
+    Args:
+        peak_bytes: of the card; 0 without one.
+        planned: by `rlf plan`.
+    """
     from rlf.api.lineage import open_reader
 
     with open_reader(runs) as reader:
-        steps = reader.steps(reader.get_run("latest").record.id)
-    return median(step.metrics["time/step_s"] for step in steps)
+        steps = [step.metrics for step in reader.steps(reader.get_run("latest").record.id)]
+    peak_bytes = peak_bytes or int(steps[-1].get("memory/peak_bytes", 0))
+    memory = f"{peak_bytes / 1e9:.2f} GB, planned {planned / 1e9:.2f} GB" if peak_bytes else "not measured"
+    return {"step": f"{median(step['time/step_s'] for step in steps):.2f} s", "memory": memory}
 
 
 def planned_bytes(spec: Path, overrides: list[str], card_bytes: int | None) -> int:
@@ -221,10 +228,7 @@ def try_local(report: Report, scratch: Path, size: str, model: Path, kernel: str
         errors = run([*command, "run", str(SPEC), *overrides, "--runs", str(runs)], report.left_s())
         peak = int(errors.rpartition("peak of the card: ")[2].split()[0])
         planned = planned_bytes(SPEC, overrides, card_size())
-        part.figures = {
-            "step": f"{step_seconds(runs):.2f} s",
-            "memory": f"{peak / 1e9:.2f} GB of {planned / 1e9:.2f} GB",
-        }
+        part.figures = compare_with_plan(runs, peak, planned)
         part.result = "three steps"
 
 
@@ -246,10 +250,7 @@ def try_job(report: Report, scratch: Path, size: str, model: Path) -> None:
         with watched_card() as peak:
             run([*rlf, "run", str(JOB_SPEC), *overrides, "--runs", str(runs)], report.left_s())
         planned = planned_bytes(JOB_SPEC, overrides, card_size())
-        part.figures = {
-            "step": f"{step_seconds(runs):.2f} s",
-            "memory": f"{peak() / 1e9:.2f} GB of {planned / 1e9:.2f} GB",
-        }
+        part.figures = compare_with_plan(runs, peak(), planned)
         part.result = "three steps"
 
 
