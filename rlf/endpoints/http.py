@@ -19,16 +19,18 @@ import aiohttp
 from aiohttp.abc import AbstractResolver
 from yarl import URL
 
+from rlf.core.connections import CleanConnector, open_session
 from rlf.core.timers import Timers
 from rlf.endpoints.attribution import CallFacts, Phase, outcome_of
 from rlf.endpoints.coding import ACCEPTED, BodyFault, Unpacker, is_known_coding
-from rlf.endpoints.connections import make_connector, open_session
 from rlf.endpoints.failure import EndpointFailure, retry_after_s
 from rlf.endpoints.guard import Blocked, Guard, GuardedResolver
 from rlf.endpoints.spec import Redirects
 from rlf.types import Outcome
 
 MAX_REDIRECTS = 5
+_KEEPALIVE_S = 4.0
+"""Idle connections are dropped before common servers (uvicorn: 5 s) close them under a request."""
 _ANSWER_SHARE, _ANSWER_S = 0.1, 0.05
 """The least of a request's time, whichever is less, that is kept for the answer: a connection that never came is then
 distinct from an answer that did not."""
@@ -191,7 +193,7 @@ class HttpClient:
         leaves = there.host != here.host or (there.port != here.port and not _is_upgrade(here, there))
         if self._redirects is Redirects.NONE or (leaves and self._redirects is Redirects.SAME_HOST):
             raise self._refuse_redirect(redirect, f"redirected to {there.host}, which this tool does not follow")
-        if _LOGIN.search(there.path) and not _LOGIN.search(here.path):
+        if redirect.status in _FOR_NOW and _LOGIN.search(there.path) and not _LOGIN.search(here.path):
             raise self._refuse_redirect(redirect, "redirected to a page where one is to log in")
         headers = {} if leaves else request.headers
         if there == here and redirect.status != 303:
@@ -206,8 +208,18 @@ class HttpClient:
         return EndpointFailure(outcome, f"HTTP {redirect.status}: {why}", status=redirect.status)
 
     def _open_session(self) -> _Open:
-        resolver = GuardedResolver(self._guard, self._resolver)
-        self._open = _Open(open_session(make_connector(self._max_connections, resolver)), Timers())
+        connector = CleanConnector(
+            limit=0,
+            limit_per_host=self._max_connections,
+            keepalive_timeout=_KEEPALIVE_S,
+            resolver=GuardedResolver(self._guard, self._resolver),
+        )
+        session = open_session(
+            connector,
+            skip_auto_headers=("Content-Type",),  # a request without a body has none
+            auto_decompress=False,  # aiohttp takes gzip that is cut for whole
+        )
+        self._open = _Open(session, Timers())
         return self._open
 
 
@@ -241,9 +253,10 @@ class _Course:
 
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-# A part of a path that is a word for it; not `/catalogin`, nor `/blog/in`.
-_LOGIN = re.compile(r"(?<![a-z])(log[-_]?[io]n|sign[-_]?[io]n|sso|saml2?|oauth2?|authori[sz]e)(?![a-z])", re.IGNORECASE)
-"""Where hosts send a browser whose session or key they do not accept."""
+# A whole part of a path that is a word for it, also as a file: not `/catalogin`, nor `/docs/how-to-log-in`.
+_LOGIN = re.compile(r"/(log[-_]?[io]n|sign[-_]?[io]n|sso|saml2?|authori[sz]e)(\.[a-z]{2,5})?(/|$)", re.IGNORECASE)
+"""Where hosts send a browser whose session or key they do not accept, for now."""
+_FOR_NOW = frozenset({302, 303, 307})
 
 
 async def _read_words(response: aiohttp.ClientResponse) -> bytes:

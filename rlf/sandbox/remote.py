@@ -61,9 +61,9 @@ class RemoteSandbox:
 
     async def __aenter__(self) -> Self:
         """Opens a connection pool; the service is first asked at the first call."""
-        import aiohttp
+        from rlf.core.connections import CleanConnector, open_session
 
-        self._client = aiohttp.ClientSession()
+        self._client = open_session(CleanConnector())
         return self
 
     async def __aexit__(self, *_: object) -> None:

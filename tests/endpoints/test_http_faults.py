@@ -192,7 +192,15 @@ def test_a_redirect_to_a_host_that_is_not_there_is_infrastructure() -> None:
     asyncio.run(main())
 
 
-LOGINS = ["/login", "/login?next=/things", "/accounts/sign-in/", "/auth/SignIn", "/sso/saml", "/oauth2/authorize?x=1"]
+LOGINS = [
+    "/login",
+    "/login?next=/things",
+    "/accounts/sign-in/",
+    "/auth/SignIn",
+    "/sso/saml",
+    "/oauth2/authorize?x=1",
+    "/login.aspx",
+]
 
 
 @pytest.mark.parametrize("location", LOGINS)
@@ -202,6 +210,29 @@ def test_a_redirect_to_a_page_where_one_logs_in_is_a_refused_key(location: str, 
     assert isinstance(found, EndpointFailure)
     assert (found.outcome, len(raw.seen)) == (Outcome.SERVICE_ERROR, 1)
     assert "log in" in found.text
+
+
+@pytest.mark.parametrize(
+    ("status", "location"),
+    [
+        ("302 Found", "/catalogin"),
+        ("302 Found", "/docs/how-to-log-in"),
+        ("301 Moved", "/wiki/Login"),
+        ("308 Moved", "/sso"),
+    ],
+)
+def test_a_redirect_to_a_page_about_logging_in_is_followed(status: str, location: str) -> None:
+    async def reply(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        is_first = seen.target == "/wiki/Log%20in"
+        writer.write(answer(status, b"", f"Location: {location}") if is_first else answer("200 OK", b"found"))
+
+    async def main() -> None:
+        async with raw_keeping(reply) as (url, raw):
+            found = await send(f"{url}/wiki/Log%20in")
+            assert isinstance(found, HttpResponse) and found.body == b"found"
+            assert raw.seen[1].target == location
+
+    asyncio.run(main())
 
 
 def moved(status: str, location: str = "/there", first: str = "/here") -> tuple[str, RawServer]:

@@ -2,12 +2,14 @@
 
 import asyncio
 import base64
+import json
 
 import pytest
 from aiohttp import web
 
 from rlf.core import RlfError
 from rlf.sandbox import LevelChoice, Outcome, Request, Sandbox, SandboxLimits, SandboxSpec, open_sandbox
+from tests.endpoints.servers import answer, raw_keeping
 
 STATUS = {Outcome.OK: "Finished", Outcome.TIMEOUT: "TimeLimitExceeded"}
 
@@ -73,6 +75,28 @@ def test_output_files_and_errors_come_back():
     assert (raised.outcome, raised.error) == (Outcome.ERROR, "ZeroDivisionError: division by zero")
     assert hung.outcome is Outcome.TIMEOUT
     assert {"code", "language", "compile_timeout", "run_timeout", "stdin", "files", "fetch_files"} <= set(seen[0])
+
+
+def test_what_the_service_says_unasked_is_nobodys_result():
+    def answered(words):
+        run = {"status": "Finished", "execution_time": 0.1, "return_code": 0, "stdout": words, "stderr": ""}
+        said = {"status": "Success", "message": "", "compile_result": None, "run_result": run, "files": {}}
+        return answer("200 OK", json.dumps(said).encode(), "Content-Type: application/json")
+
+    async def reply(seen, writer):
+        writer.write(answered(json.loads(seen.body)["code"]))
+        await writer.drain()
+        writer.write(answered("stray"))
+
+    async def main():
+        async with raw_keeping(reply) as (url, raw), open_sandbox(SandboxSpec(level="remote", url=url)) as remote:
+            for number in range(6):
+                ran = await remote.run(Request(str(number)))
+                assert (ran.outcome, ran.stdout) == (Outcome.OK, str(number))
+                await asyncio.sleep(0.01)
+            assert len(raw.seen) == 6
+
+    asyncio.run(main())
 
 
 def test_output_beyond_what_is_kept_is_left_out():

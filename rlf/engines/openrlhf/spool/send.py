@@ -17,6 +17,7 @@ from pathlib import Path
 
 import aiohttp
 
+from rlf.core.connections import CleanConnector, open_session
 from rlf.core.tls import client_context
 from rlf.engines.openrlhf.job.attempt import Attempt
 from rlf.engines.openrlhf.settings import INGEST_TOKEN, IngestSpec
@@ -124,9 +125,9 @@ class Sender:
 
 def session(trusted: Path | None = None) -> aiohttp.ClientSession:
     """A client that says the token of RLF_INGEST_TOKEN, over TLS to the server that shows the trusted certificate."""
-    connector = None if trusted is None else aiohttp.TCPConnector(ssl=client_context(trusted))
+    connector = CleanConnector() if trusted is None else CleanConnector(ssl=client_context(trusted))
     headers = {"Authorization": f"Bearer {os.environ[INGEST_TOKEN]}"}
-    return aiohttp.ClientSession(headers=headers, timeout=_TIMEOUT, connector=connector)
+    return open_session(connector, headers=headers, timeout=_TIMEOUT)
 
 
 async def send_from(http: aiohttp.ClientSession, url: str, path: Path, offset: int) -> int:

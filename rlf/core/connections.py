@@ -7,10 +7,9 @@ trajectory may have made. Loads aiohttp.
 from __future__ import annotations
 
 import select
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
-from aiohttp.abc import AbstractResolver
 
 if TYPE_CHECKING:
     from aiohttp.client_proto import ResponseHandler
@@ -18,14 +17,11 @@ if TYPE_CHECKING:
     from aiohttp.connector import Connection
     from aiohttp.tracing import Trace
 
-_KEEPALIVE_S = 4.0
-"""Idle connections are dropped before common servers (uvicorn: 5 s) close them under a request."""
-
 
 class CleanConnector(aiohttp.TCPConnector):
     """Closes a connection that bytes have come on, or the end, since its last answer ended."""
 
-    # aiohttp has no public hook for a connection that is used again; `_get` was checked in 3.11 to 3.14.
+    # aiohttp has no public hook for a connection that is used again; `_get` was checked in 3.14.
     async def _get(self, key: ConnectionKey, traces: list[Trace]) -> Connection | None:
         while (connection := await super()._get(key, traces)) is not None:
             if connection.protocol is not None and _is_clean(connection.protocol):
@@ -34,23 +30,13 @@ class CleanConnector(aiohttp.TCPConnector):
         return None
 
 
-def open_session(connector: aiohttp.BaseConnector) -> aiohttp.ClientSession:
-    """A session without cookies that sends each request once and leaves bodies as they come."""
-    session = aiohttp.ClientSession(
-        connector=connector,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        skip_auto_headers=("Content-Type",),  # a request without a body has none
-        auto_decompress=False,  # aiohttp takes gzip that is cut for whole
-    )
+def open_session(connector: CleanConnector, **settings: Any) -> aiohttp.ClientSession:
+    """A session without cookies that sends each request once."""
+    session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar(), **settings)
     # aiohttp sends GET, PUT and DELETE again where a connection breaks, which no limit, rate or count of attempts sees.
-    # Its only switch is this attribute (checked in 3.11 to 3.14; its own test client sets it too).
+    # Its only switch is this attribute (checked in 3.14; its own test client sets it too).
     session._retry_connection = False
     return session
-
-
-def make_connector(max_connections: int, resolver: AbstractResolver) -> CleanConnector:
-    """A connector with so many connections to one host."""
-    return CleanConnector(limit=0, limit_per_host=max_connections, keepalive_timeout=_KEEPALIVE_S, resolver=resolver)
 
 
 def _is_clean(protocol: ResponseHandler) -> bool:
