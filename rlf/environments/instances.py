@@ -9,13 +9,15 @@ from typing import Any, Protocol
 
 from rlf.core.callables import is_async
 from rlf.core.text import describe
-from rlf.environments.classes import DONE, LIFE, REFUSALS, reset_arguments, to_actions, to_scores
+from rlf.environments.classes import DONE, LIFE, REFUSALS, REWARD, reset_arguments, to_actions, to_scores
 from rlf.environments.world import Step, World
 from rlf.tools.execution.detached import CancelledItself
 from rlf.tools.failure import ToolFailure
 from rlf.tools.python.arguments import ArgumentAdapter
 from rlf.tools.python.threads import ThreadPool
 from rlf.types import Outcome, Task, ToolCall, ToolDescription
+
+UNFIT = "the world's code answers with something else than a result"
 
 
 class Place(Protocol):
@@ -49,16 +51,22 @@ class StandIn:
                 setattr(self, name, MethodType(getattr(made_by, name), self))
 
 
-def read_answer(stand_in: StandIn, answer: Mapping[str, Any]) -> Any:
-    """The value of an answer from where an instance lives. Raises ToolFailure for a refusal and for a fault."""
-    if "refusal" in answer:
-        raise ToolFailure(Outcome.TOOL_ERROR, answer["refusal"])
-    if "failure" in answer:
-        raise ToolFailure(*answer["failure"])
-    if "fault" in answer:
-        raise ToolFailure(Outcome.INFRA, answer["fault"])
-    vars(stand_in).update(answer["kept"])
-    return answer["value"]
+def read_answer(stand_in: StandIn, answer: Any) -> Any:
+    """The value of an answer from where an instance lives. Raises ToolFailure for a refusal, a fault and anything else.
+
+    The class's own code may have made the answer: of the instance it changes nothing but its two attributes.
+    """
+    match answer:
+        case {"refusal": str(text)}:
+            raise ToolFailure(Outcome.TOOL_ERROR, text)
+        case {"failure": (Outcome() as outcome, str(text))}:
+            raise ToolFailure(outcome, text)
+        case {"fault": str(text)}:
+            raise ToolFailure(Outcome.INFRA, text)
+        case {"value": value, "kept": dict(kept)} if kept.keys() <= {DONE, REWARD}:
+            vars(stand_in).update(kept)
+            return value
+    raise ToolFailure(Outcome.INFRA, UNFIT)
 
 
 async def make_class_world(place: Place) -> World:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from rlf.environments.instances import StandIn, read_answer
+from rlf.environments.instances import UNFIT, StandIn, read_answer
 from rlf.environments.kind import EnvLimits
 from rlf.environments.workers import sandboxed_class
 from rlf.environments.world import Step
@@ -19,6 +20,8 @@ from rlf.tools.failure import ToolFailure
 from rlf.types import Outcome as ToolOutcome
 from rlf.types import Task, ToolCall
 
+# One text as Python writes it, and no other expression: deep ones could end the interpreter that reads them.
+_TEXT = re.compile(r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
 _HOST = Path(sandboxed_class.__file__).read_text(encoding="utf-8")
 
 
@@ -41,11 +44,14 @@ class Sessions:
         execution = await self._sandbox.run(Request(source, limits=limits), session=session)
         if execution.outcome is not Outcome.OK:
             raise ToolFailure(ToolOutcome.INFRA, _describe_end(execution))
+        value = execution.value or ""
+        if not _TEXT.fullmatch(value):
+            words = f"a result has more than {limits.output_bytes} characters; raise env.sandbox.limits.output_bytes"
+            raise ToolFailure(ToolOutcome.INFRA, words if len(value) >= limits.output_bytes else UNFIT)
         try:
-            return json.loads(str(ast.literal_eval(execution.value or "")))
-        except (ValueError, SyntaxError):
-            words = f"a result has more than {limits.output_bytes} characters"
-            raise ToolFailure(ToolOutcome.INFRA, f"{words}; raise env.sandbox.limits.output_bytes") from None
+            return json.loads(ast.literal_eval(value))
+        except (ValueError, SyntaxError, RecursionError) as fault:
+            raise ToolFailure(ToolOutcome.INFRA, UNFIT) from fault
 
     async def end(self, session: str) -> None:
         """Ends a session and all that it has started."""
@@ -110,4 +116,9 @@ class ClassSandbox:
         asked = json.dumps([name, dict(arguments), is_tool])
         answer = await self._sessions.ask(stand_in.home, f"call_instance({asked!r})")
         value = read_answer(stand_in, answer)
-        return value if answer["step"] is None else Step(*answer["step"])
+        match answer.get("step"):
+            case None:
+                return value
+            case [said, None | int() | float() as reward, done]:
+                return Step(said, reward, bool(done))
+        raise ToolFailure(ToolOutcome.INFRA, UNFIT)

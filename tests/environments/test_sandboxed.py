@@ -8,7 +8,7 @@ import pytest
 from rlf.core import RlfError
 from rlf.environments import EnvSpec, WorldPool
 from rlf.tools.failure import ToolFailure
-from rlf.types import Task, ToolCall
+from rlf.types import Outcome, Task, ToolCall
 
 SOURCE = '''
 import os, socket, sys
@@ -100,6 +100,59 @@ def test_a_class_in_a_sandbox_is_a_world_that_this_process_never_imports(env, tm
 
     asyncio.run(go())
     assert "ran_at_import" not in sys.modules
+
+
+LIAR = '''
+import json, sys
+
+
+class Liar:
+    def __init__(self, answer: str):
+        main = sys.modules["__main__"]
+        main.call_instance = lambda asked: eval(answer)
+
+    def lie(self) -> str:
+        """Lie."""
+'''
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "'no JSON'",
+        "5",
+        "None",
+        "json.dumps(5)",
+        "json.dumps([])",
+        "json.dumps({})",
+        "json.dumps({'value': 1})",
+        "json.dumps({'value': 1, 'kept': {'home': 'another session'}, 'step': None})",
+        "json.dumps({'value': 1, 'kept': {'state': 5}, 'step': None})",
+        "json.dumps({'value': 1, 'kept': [], 'step': None})",
+        "json.dumps({'value': 1, 'kept': {}, 'step': 5})",
+        "json.dumps({'value': 1, 'kept': {}, 'step': ['said', 'much', False]})",
+        "json.dumps({'refusal': 5})",
+        "json.dumps({'failure': ['ok', 5]})",
+        "'[' * 50_000",
+        "type('Deep', (), {'__repr__': lambda self: '(' * 50_000})()",
+        "type('Deep', (), {'__repr__': lambda self: '-' * 50_000 + '1'})()",
+        """type('Two', (), {'__repr__': lambda self: "'{}' + '{}'"})()""",
+    ],
+)
+def test_what_a_class_answers_for_its_instance_is_checked_and_changes_nothing_else(tmp_path, answer):
+    (tmp_path / "liar.py").write_text(LIAR)
+    env = {"kind": "python", "callable": f"{tmp_path}/liar.py:Liar", "isolation": "sandbox", "args": {"answer": answer}}
+
+    async def go():
+        async with WorldPool(EnvSpec.model_validate(env), seed=0) as worlds:
+            episode = worlds.open("a", Task("t", ()))
+            await episode.reset()
+            with pytest.raises(ToolFailure, match="something else than a result") as failed:
+                await episode.call(ToolCall("lie", {}))
+            assert failed.value.outcome is Outcome.INFRA
+            await episode.close()
+
+    asyncio.run(go())
 
 
 def test_a_snapshot_of_a_sandboxed_instance_goes_on_in_another(env):

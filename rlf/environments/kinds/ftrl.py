@@ -22,6 +22,7 @@ from rlf.core.hashing import hash_bytes, hash_json
 from rlf.core.json_values import read_json
 from rlf.core.remember import MIN_BYTES, remember, stamp_file
 from rlf.data.source import read_rows
+from rlf.environments.instances import UNFIT
 from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.sandboxes import Sessions, complain_of_level, open_sessions
 from rlf.environments.workers import ftrl_tools
@@ -193,11 +194,14 @@ class _FtrlWorld(World):
     async def call(self, call: ToolCall) -> Step:
         asked = json.dumps([call.name, dict(call.arguments)])
         answer = await self._sessions.ask(self._session, f"call_tool({asked!r})")
-        if "refusal" in answer:
-            raise ToolFailure(ToolOutcome.TOOL_ERROR, answer["refusal"])
-        keys = value_keys(call.arguments)
-        self._findings.append(Finding(call.name, text_keys(to_text(answer["value"])), keys))
-        return Step(answer["value"])
+        match answer:
+            case {"refusal": str(text)}:
+                raise ToolFailure(ToolOutcome.TOOL_ERROR, text)
+            case {"value": value}:
+                keys = value_keys(call.arguments)
+                self._findings.append(Finding(call.name, text_keys(to_text(value)), keys))
+                return Step(value)
+        raise ToolFailure(ToolOutcome.INFRA, UNFIT)
 
     async def score(self) -> Mapping[str, float]:
         total = sum(map(len, self._golds.values()))
