@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -191,6 +192,18 @@ def finish_mode(scored: Sequence[Scored], mode: Mode, *, step: int, emit: EventS
     if (broken := [item for item in scored if not _has_value(item)]) and scored:
         emit(_notice_of_broken(broken, len(scored), mode.name, step))
     return EvaluationFinished(step, mode.name, evaluation_metrics(scored, mode.num_samples), scored)
+
+
+def is_best(step: int, success: float | None, best: float | None) -> bool:
+    """Whether the checkpoint of an evaluation is to be kept for its success: the first state is the model itself.
+
+    Args:
+        step: updates before the evaluation, by sampling.
+        best: the highest success before it; None before there is one.
+    """
+    if step == 0 or success is None or not math.isfinite(success):
+        return False
+    return best is None or success > best
 
 
 def _has_value(scored: Scored) -> bool:

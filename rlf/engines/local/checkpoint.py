@@ -7,7 +7,6 @@ its seed and a counter, so there is no generator state to keep.
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from rlf.core.publish import sync_path
 from rlf.engines.local.manifest import MANIFEST
 from rlf.engines.local.model import PolicyModel
 from rlf.engines.local.update import Updater
+from rlf.training.evaluation import is_best
 
 WEIGHTS, SAMPLER = "weights.safetensors", "sampler.safetensors"
 REWARDS = "rewards.json"
@@ -82,10 +82,8 @@ def save_checkpoint(
 
 
 def note_best(progress: Progress, success: float | None) -> Progress:
-    """The progress after an evaluation: a checkpoint of the best one is kept. The first state is the model itself."""
-    if progress.step == 0 or success is None or not math.isfinite(success):
-        return progress
-    if progress.best_success is not None and success <= progress.best_success:
+    """The progress after an evaluation: a checkpoint of the best one is kept."""
+    if not is_best(progress.step, success, progress.best_success):
         return progress
     return replace(progress, best_step=progress.step, best_success=success)
 

@@ -211,9 +211,8 @@ NEAR_MISSES: Mapping[str, str] = {
     "sync_ref_model": "a number of steps turns it on. Write train.kl.sync_every.",
     **dict.fromkeys(
         ("best", "best_metric_key", "load_best_model_at_end", "metric_for_best_model"),
-        "no key chooses the best checkpoint: runs on this machine keep the one with the highest held-out success, "
-        "and OpenRLHF would remove counted ones for it. Write checkpoint.keep: N, which reaches back far enough, and "
-        "compare them by `rlf eval RUN@STEP`.",
+        "no key chooses the best checkpoint: that of the evaluation with the highest held-out success always stays "
+        "beside the newest checkpoint.keep. Remove it.",
     ),
     **dict.fromkeys(
         ("load_in_4bit", "load_in_8bit"),

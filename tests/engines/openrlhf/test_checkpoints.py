@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from rlf.api.running.checkpoints import damaged_checkpoints
-from rlf.engines.openrlhf.job.checkpoints import checkpoint_hash, latest_checkpoint
+from rlf.engines.openrlhf.job.checkpoints import (
+    best_checkpoint,
+    checkpoint_hash,
+    drop_surplus,
+    kept_checkpoints,
+    latest_checkpoint,
+    mark_best,
+    step_of,
+    whole_checkpoints,
+)
 from rlf.engines.openrlhf.job.folder import Job
 from rlf.lineage import Checkpoint
 
@@ -82,3 +92,36 @@ def test_a_name_of_the_latest_that_is_being_written_is_none_yet(tag, found, tmp_
     (folder / "latest").write_text(tag)
     latest = latest_checkpoint(job)
     assert (latest and latest.name) == found
+
+
+def saved(tmp_path, *steps):
+    """A job with whole checkpoints of these steps, each written later than the one before."""
+    job = Job(tmp_path / "job", tmp_path / "job")
+    for step in steps:
+        path = job.checkpoints / "_actor" / f"global_step{step}"
+        path.mkdir(parents=True)
+        (path / "metric.json").write_text('{"metric_key": null, "metric_value": null}')
+        os.utime(path, (step, step))
+        (path.parent / "latest").write_text(path.name)
+    return job
+
+
+def test_one_checkpoint_is_marked_as_the_best_and_no_folder_seems_newer_for_it(tmp_path):
+    job = saved(tmp_path, 2, 4, 6, 8)
+    assert best_checkpoint(job) is None
+    for step, success in ((2, 0.25), (4, 0.5), (5, 0.75)):  # of 5 there is no checkpoint
+        mark_best(job, step, success)
+    path, success = best_checkpoint(job)
+    assert (path.name, success) == ("global_step4", 0.5)
+    assert [step_of(path) for path in kept_checkpoints(job, 1)] == [4, 8]
+    assert [step_of(path) for path in kept_checkpoints(job, 3)] == [4, 6, 8]
+    assert [path.stat().st_mtime for path in whole_checkpoints(job)] == [2, 4, 6, 8]
+    drop_surplus(job, 1)
+    assert [step_of(path) for path in whole_checkpoints(job)] == [4, 8]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"metric_value": "best"}', '{"metric_value": null}'])
+def test_a_file_that_marks_nothing_makes_no_checkpoint_the_best(text, tmp_path):
+    job = saved(tmp_path, 2)
+    (job.checkpoints / "_actor" / "global_step2" / "metric.json").write_text(text)
+    assert best_checkpoint(job) is None

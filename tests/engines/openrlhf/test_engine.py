@@ -169,10 +169,34 @@ def test_a_job_that_dies_while_it_saves_continues_from_the_one_checkpoint_that_i
     assert (outcome.status, watch.info.first_step) == (RunStatus.FINISHED, 2)
     models = {"_actor", "_critic"} if algorithm == "gae" else {"_actor"}
     saved = {(path.parent.name, path.name) for path in tmp_path.glob("*/job/ckpt/_*/global_step*")}
-    assert saved == {(model, "global_step4") for model in models}
+    kept = [2, 4]  # 2: of the first evaluation, which none was better than
+    assert saved == {(model, f"global_step{step}") for model in models for step in kept}
     with open_lineage(tmp_path) as store:
         rows = Reader(store).checkpoints(watch.info.run_id)
-    assert [item.step for item in rows if item.dropped is None] == [4]
+    assert [item.step for item in rows if item.dropped is None] == kept
+
+
+@pytest.mark.parametrize("algorithm", ["reinforce_baseline", "gae"])
+def test_the_checkpoint_of_the_best_evaluation_stays_beside_the_newest(algorithm, tmp_path):
+    def at(event):
+        if isinstance(event, EvaluationFinished) and (event.step, event.mode) == (
+            2,
+            "greedy",
+        ):  # the sampled one is over
+            (next(tmp_path.glob("*/job/ckpt")) / "gate").touch()
+
+    extra = ["checkpoint.keep=1", "train.steps=8", f"train.algorithm={algorithm}"]
+    assert start(tmp_path, "gate:3", Watch(at), extra).status is RunStatus.FINISHED
+    models = {"_actor", "_critic"} if algorithm == "gae" else {"_actor"}
+    saved = {(path.parent.name, path.name) for path in tmp_path.glob("*/job/ckpt/_*/global_step*")}
+    assert saved == {(model, f"global_step{step}") for model in models for step in (2, 8)}
+    assert [item.step for item in checkpoints_of(tmp_path) if item.dropped is None] == [2, 8]
+
+
+def checkpoints_of(folder):
+    with open_lineage(folder) as store:
+        reader = Reader(store)
+        return reader.checkpoints(reader.get_run("latest").record.id)
 
 
 def test_a_job_that_the_disk_does_not_hold_is_refused_before_it_starts(tmp_path, monkeypatch):

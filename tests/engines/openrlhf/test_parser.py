@@ -140,7 +140,7 @@ def test_what_openrlhf_says_of_the_options_is_a_warning(load):
         ("reward.stop_properly_penalty_coef: 0.5", "after rlf has recorded them. Write a reward term"),
         ("critic.muon.lr: 0.1", "Write train.critic.learning_rate"),
         ("actor.muon.ns_steps: 4", "Write engine.muon"),
-        ("ckpt.best_metric_key: reward", "compare those that `checkpoint.keep` keeps"),
+        ("ckpt.best_metric_key: reward", "rlf keeps that of the best evaluation itself"),
     ],
 )
 def test_what_users_of_openrlhf_ask_for_and_a_job_cannot_have_is_a_fault_with_its_reason(option, words, load):

@@ -343,8 +343,8 @@ _CHECKPOINT = (
     Option(
         "ckpt.max_num",
         "checkpoint.keep",
-        lambda s: s.spec.checkpoint.keep + 1,
-        "one more, since OpenRLHF removes an old one before it writes the new one",
+        lambda s: s.spec.checkpoint.keep + (1 if s.spec.data.eval is None else 2),
+        "one more, since OpenRLHF removes an old one before it writes the new one, and one for the best evaluation",
     ),
     Option("ckpt.save_hf", "engine.hf_checkpoints"),
     Option("ckpt.load_enable", "", lambda s: True, "a job continues from its own checkpoint, where there is one"),
@@ -352,8 +352,8 @@ _CHECKPOINT = (
         "ckpt.best_metric_key",
         "",
         lambda s: "none",
-        "with a metric it keeps a checkpoint that is none of the run's and removes counted ones; compare those that "
-        "`checkpoint.keep` keeps by `rlf eval RUN@STEP`",
+        "with a metric it keeps a checkpoint that is none of the run's and removes counted ones; rlf keeps that of the "
+        "best evaluation itself",
     ),
 )
 _PLACES = (

@@ -24,7 +24,8 @@ def estimate_disk(spec: RunSpec, shape: ModelShape) -> Memory:
 def _list_parts(spec: RunSpec, shape: ModelShape) -> Iterator[Part]:
     engine, lora, p = openrlhf_settings(spec), spec.model.lora, shape.num_parameters
     saved = spec.train.steps // spec.checkpoint.every
-    number = min(saved, spec.checkpoint.keep + 1)  # one more than is kept while the newest is being written
+    # One more than is kept while the newest is being written, and the one of the best evaluation.
+    number = min(saved, spec.checkpoint.keep + (1 if spec.data.eval is None else 2))
     learnt = p if lora is None else adapter_parameters(shape, lora.rank, lora.target_modules)
     held = p if lora is None else p + learnt
     signs, sizes = ("2 P + 12 P", "(P + V H)") if lora is None else ("2 (P + A) + 12 A", "A")

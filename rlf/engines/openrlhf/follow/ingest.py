@@ -19,7 +19,14 @@ from rlf.engines.openrlhf.actor.groups import Group
 from rlf.engines.openrlhf.follow.advantages import mean_advantages
 from rlf.engines.openrlhf.follow.log import EvaluationLine, LogReader, StepLine, parse_line
 from rlf.engines.openrlhf.job.attempt import Attempt
-from rlf.engines.openrlhf.job.checkpoints import checkpoint_hash, step_of, whole_checkpoints
+from rlf.engines.openrlhf.job.checkpoints import (
+    best_checkpoint,
+    checkpoint_hash,
+    kept_checkpoints,
+    mark_best,
+    step_of,
+    whole_checkpoints,
+)
 from rlf.engines.openrlhf.job.dataset import Purpose, read_label
 from rlf.engines.openrlhf.job.folder import Job
 from rlf.engines.openrlhf.settings import openrlhf_settings
@@ -27,7 +34,7 @@ from rlf.engines.openrlhf.spool.frames import Record
 from rlf.engines.openrlhf.spool.pool import SpoolPool
 from rlf.engines.openrlhf.spool.records import SpoolReader
 from rlf.spec.models import RunSpec
-from rlf.training.evaluation import evaluation_metrics
+from rlf.training.evaluation import evaluation_metrics, is_best
 from rlf.training.groups import is_kept
 from rlf.training.metrics import step_metrics
 from rlf.types.events import CheckpointSaved, EvaluationFinished, EventSink, Interrupted, Notice, RunEvent, StepFinished
@@ -224,6 +231,14 @@ class Ingest:
             metrics["time/total_s"] = max(record.time for record in chosen) - started
             encoded = [record.encoded for record in chosen]
             self._emit(EvaluationFinished(step, str(purpose), metrics, scored, encoded))
+            if purpose is Purpose.SAMPLED and not self._comes_late:
+                self._keep_best(step, metrics.get("success"))
+
+    def _keep_best(self, step: int, success: float | None) -> None:
+        """Keeps the checkpoint of the best evaluation, which OpenRLHF writes before it evaluates the step."""
+        found = best_checkpoint(self._job)
+        if success is not None and is_best(step, success, None if found is None else found[1]):
+            mark_best(self._job, step, success)
 
     def _tell_checkpoints(self, *, last: bool) -> None:
         """Reports new ones, each after its step and when it grows no more: not all processes write as fast."""
@@ -231,8 +246,7 @@ class Ingest:
             if path not in self._checkpoints and step_of(path) <= self.step:
                 sha256 = checkpoint_hash(path)
                 if last or self._growing.get(path) == sha256:
-                    newest = whole_checkpoints(self._job)[-self._spec.checkpoint.keep :]
-                    kept = tuple(map(step_of, newest))
+                    kept = tuple(map(step_of, kept_checkpoints(self._job, self._spec.checkpoint.keep)))
                     self.tell_checkpoint(CheckpointSaved(step_of(path), str(path), sha256, kept))
                 self._growing[path] = sha256
 

@@ -16,6 +16,8 @@ from rlf.core.hashing import hash_json
 from rlf.engines.openrlhf.job.folder import Job
 
 _PREFIX = "global_step"
+_METRIC = "metric.json"
+"""OpenRLHF's file of a checkpoint with the result that it is worth keeping for (0.11.2)."""
 
 
 def latest_checkpoint(job: Job) -> Path | None:
@@ -52,13 +54,55 @@ def point_to(job: Job, checkpoint: Path | None) -> None:
                 shutil.rmtree(newer)
 
 
-def drop_surplus(job: Job, keep: int) -> None:
-    """Removes all but the newest whole checkpoints of a job that is over.
+def kept_checkpoints(job: Job, keep: int) -> list[Path]:
+    """The policy's folders that a run keeps, oldest first: the newest, and the one with the best evaluation."""
+    whole, best = whole_checkpoints(job), best_checkpoint(job)
+    return [path for path in whole if path in whole[-keep:] or (best is not None and path == best[0])]
 
-    While it runs, one more is there than the run keeps: OpenRLHF makes room before it writes.
+
+def best_checkpoint(job: Job) -> tuple[Path, float] | None:
+    """The policy's folder of the checkpoint with the best evaluation, and its success; None where none is marked."""
+    marked = [(path, success) for path in whole_checkpoints(job) if (success := _read_metric(path)) is not None]
+    return max(marked, key=lambda found: found[1], default=None)
+
+
+def mark_best(job: Job, step: int, success: float) -> None:
+    """Keeps the whole checkpoint of a step, if there is one, in place of the one that was the best before.
+
+    OpenRLHF removes checkpoints without a metric before those with one, and writes none by itself, so that the one with
+    a metric stays. Among the others it takes the folder that changed first, so the time of a folder is put back.
     """
-    for path in whole_checkpoints(job)[:-keep]:
-        for folder in _trained(job):
+    whole = whole_checkpoints(job)
+    if step not in map(step_of, whole):
+        return
+    for folder in _trained(job):
+        for path in whole:
+            there, is_new = folder / path.name, step_of(path) == step
+            if is_new or _read_metric(there) is not None:
+                changed = there.stat()
+                whole_file = there / f".{_METRIC}.tmp"  # OpenRLHF may read it at any moment
+                whole_file.write_text(json.dumps({"metric_value": success if is_new else None}))
+                whole_file.replace(there / _METRIC)
+                os.utime(there, ns=(changed.st_atime_ns, changed.st_mtime_ns))
+
+
+def _read_metric(checkpoint: Path) -> float | None:
+    try:
+        found = json.loads((checkpoint / _METRIC).read_text())
+    except (OSError, ValueError):  # there is none, or OpenRLHF is writing it
+        return None
+    value = found.get("metric_value") if isinstance(found, dict) else None
+    return value if isinstance(value, float) else None
+
+
+def drop_surplus(job: Job, keep: int) -> None:
+    """Removes the checkpoints of a job that is over which the run does not keep.
+
+    While it runs, more are there: OpenRLHF makes room before it writes, and counts the best one too.
+    """
+    kept = kept_checkpoints(job, keep)
+    for path in whole_checkpoints(job):
+        for folder in _trained(job) if path not in kept else ():
             shutil.rmtree(folder / path.name)
 
 

@@ -44,11 +44,17 @@ async def play(agent, row, engine, number):
     return await asyncio.gather(*calls)
 
 
+def metric(folder):
+    """The result for which OpenRLHF removes a checkpoint last."""
+    file = folder / "metric.json"
+    return json.loads(file.read_text())["metric_value"] if file.exists() else None
+
+
 def save(step):
     """As OpenRLHF does: each model makes room first, then writes, and says last that all is there."""
     for folder in trained:
         folder.mkdir(parents=True, exist_ok=True)
-        saved = sorted(folder.glob("global_step*"), key=lambda path: path.stat().st_mtime)
+        saved = sorted(folder.glob("global_step*"), key=lambda path: (metric(path) is not None, path.stat().st_mtime))
         for old in saved[: max(0, len(saved) - args["ckpt.max_num"] + 1)]:
             shutil.rmtree(old)
     for folder in trained:
@@ -58,6 +64,7 @@ def save(step):
             os.kill(os.getpid(), signal.SIGKILL)
         with ZipFile(new / "weights.pt", "w") as shard:  # the form that torch writes
             shard.writestr("data", "w")
+        (new / "metric.json").write_text(json.dumps({"metric_key": None, "metric_value": None}))
         (folder / "latest").write_text(new.name)
 
 
