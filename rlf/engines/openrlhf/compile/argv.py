@@ -342,7 +342,7 @@ _CHECKPOINT = (
     Option("ckpt.save_steps", "checkpoint.every"),
     Option(
         "ckpt.max_num",
-        "checkpoint.keep",
+        "checkpoint.keep data.eval",
         lambda s: s.spec.checkpoint.keep + (1 if s.spec.data.eval is None else 2),
         "one more, since OpenRLHF removes an old one before it writes the new one, and one for the best evaluation",
     ),
