@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rlf.rollout.golds import find_gold_cause
-from rlf.rollout.signal import Signal
+from rlf.rollout.signal import Signal, conclusion
 from rlf.types.score import Scored
 from rlf.types.tool import Outcome
 from rlf.types.trajectory import FailureClass, StopReason, Trajectory
@@ -116,12 +116,20 @@ class Diagnosis:
         return " ".join(f"{cause.seen}. {cause.advice}" for cause in self.causes)
 
 
-def diagnose(scored: Sequence[Scored], signal: Signal, setting: Setting) -> Diagnosis:
-    """The diagnosis of trajectories whose signal is not `some`."""
+def diagnose(
+    scored: Sequence[Scored], signal: Signal, setting: Setting, *, num_before: int = 0, had_signal: bool = False
+) -> Diagnosis:
+    """The diagnosis of trajectories whose signal is not `some`.
+
+    Args:
+        num_before: trajectories of the steps before it that had no signal either.
+        had_signal: whether the run held something to learn from before.
+    """
     assert scored and signal is not Signal.SOME, f"nothing to diagnose: {len(scored)} trajectories, signal {signal}"
     causes = tuple(find_causes(scored, signal, setting))
     k = causes[0].shows if causes else 0
-    figures = f"{_count_words(scored, setting)}; {_signal_words(scored, signal, setting)}"
+    concluded = conclusion(signal, num_before + len(scored), had_signal=had_signal)
+    figures = f"{_count_words(scored, setting)}; {_signal_words(scored, signal, setting)}: {concluded}"
     return Diagnosis(signal, figures, causes, k, _example(scored[k]))
 
 
@@ -172,13 +180,13 @@ def _success_words(successes: Sequence[float]) -> str:
 def _signal_words(scored: Sequence[Scored], signal: Signal, setting: Setting) -> str:
     match signal:
         case Signal.NOT_SCORED:
-            return "no trajectory has a reward: nothing to learn from"
+            return "no trajectory has a reward"
         case Signal.NO_DIFFERENCE if setting.by_group and len(_distinct_rewards(scored)) > 1:
-            return "every group has equal rewards: nothing to learn from"
+            return "every group has equal rewards"
         case Signal.NO_DIFFERENCE:
-            return f"every reward is {_distinct_rewards(scored).pop():g}: nothing to learn from"
+            return f"every reward is {_distinct_rewards(scored).pop():g}"
     terms = ", ".join(repr(name) for name in _differing_terms(scored)) or "other terms"
-    return f"rewards differ by {terms} only: nothing to learn success from"
+    return f"rewards differ by {terms} only"
 
 
 def _distinct_rewards(scored: Sequence[Scored]) -> set[float]:

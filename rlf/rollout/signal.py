@@ -11,6 +11,11 @@ SOLVED = 0.9
 """Success from which equal rewards are the end of learning rather than its absence."""
 
 
+ENOUGH = 60
+"""Trajectories that say that there is nothing to learn from: where one in twenty succeeds, 60 in a row that fail are
+seen once in twenty times (0.95^60 = 0.046)."""
+
+
 class Signal(StrEnum):
     """What can be learned from a step's rewards."""
 
@@ -47,3 +52,16 @@ def evaluation_signal(scored: Sequence[Scored]) -> Signal:
     if len(counted) > 1 and len({item.reward for item in counted}) == 1:
         return Signal.NO_DIFFERENCE
     return Signal.SOME if any(item.success != 0.0 for item in counted) else Signal.NO_SUCCESS
+
+
+def conclusion(signal: Signal, num_seen: int, *, had_signal: bool) -> str:
+    """What may be said of trajectories with a signal other than `some`.
+
+    Args:
+        num_seen: how many there are, those of the steps before without a signal included.
+        had_signal: whether the run held something to learn from before.
+    """
+    if had_signal:
+        return "this step teaches nothing"
+    nothing = f"nothing to learn {'success ' if signal is Signal.NO_SUCCESS else ''}from"
+    return nothing if num_seen >= ENOUGH else f"{num_seen} trajectories are too few to say that there is {nothing}"

@@ -55,7 +55,7 @@ def test_every_step_without_signal_is_diagnosed_with_figures_an_example_and_a_co
     assert {notice.level for notice in found} == {"warning"}
     for notice in found:
         assert "0 of 8 trajectories succeeded" in notice.text
-        assert "nothing to learn from" in notice.text
+        assert "too few to say that there is nothing to learn from" in notice.text
         assert "Example: asked" in notice.text
         assert f"Look: rlf runs show {outcome.run_id} --phase " in notice.text
         assert notice.data["command"].endswith(f"--runs {folder}")

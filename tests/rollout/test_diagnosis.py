@@ -153,7 +153,8 @@ def test_a_diagnosis_has_figures_and_a_trajectory_that_shows_the_cause() -> None
     scored = [item(0), *(item(n, failure=FAILURE) for n in range(1, 8))]
     found = diagnose(scored, Signal.NO_DIFFERENCE, SETTING)
     start = "0 of 8 trajectories succeeded, no tool was called, 7 wrote something that could not be parsed; "
-    assert found.figures == f"{start}every reward is 0: nothing to learn from"
+    few = "8 trajectories are too few to say that there is nothing to learn from"
+    assert found.figures == f"{start}every reward is 0: {few}"
     assert found.k == 1
     assert found.example == (
         'asked "Where is Bitbal?"; wrote "turn 1"; answered "unknown"; gold "Fenpus"; reward 0, stopped: answered'
@@ -166,8 +167,28 @@ def test_rewards_that_differ_without_a_success_name_the_terms_that_differ() -> N
         for k, one in enumerate(items())
     ]
     assert diagnose(shaped, Signal.NO_SUCCESS, SETTING).figures.endswith(
-        "rewards differ by 'well_formed' only: nothing to learn success from"
+        "rewards differ by 'well_formed' only: 8 trajectories are too few to say that there is nothing to learn "
+        "success from"
     )
+
+
+@pytest.mark.parametrize(
+    ("num", "num_before", "had_signal", "words"),
+    [
+        (8, 0, False, "8 trajectories are too few to say that there is nothing to learn from"),
+        (8, 51, False, "59 trajectories are too few to say that there is nothing to learn from"),
+        (8, 52, False, "every reward is 0: nothing to learn from"),
+        (60, 0, False, "every reward is 0: nothing to learn from"),
+        (8, 0, True, "every reward is 0: this step teaches nothing"),
+        (80, 800, True, "every reward is 0: this step teaches nothing"),
+    ],
+)
+def test_that_there_is_nothing_to_learn_from_is_said_of_many_trajectories_alone(
+    num: int, num_before: int, had_signal: bool, words: str
+) -> None:
+    scored = [item(n) for n in range(num)]
+    found = diagnose(scored, Signal.NO_DIFFERENCE, SETTING, num_before=num_before, had_signal=had_signal)
+    assert found.figures.endswith(words)
 
 
 def test_tasks_that_are_always_or_never_solved_are_not_a_reward_that_is_constant() -> None:

@@ -47,6 +47,8 @@ class SignalWatch:
         self._show, self._redact = f"rlf runs show {run_id}", redact
         self._options = "" if runs_folder == Path("runs") else f" --runs {shlex.quote(str(runs_folder))}"
         self._had_signal = had_signal
+        self._num_without = 0
+        """Trajectories since the last signal, which a conclusion rests on."""
         self._since: int | None = None
         self._kinds: tuple[CauseKind, ...] | None = None
         """Causes that were named last."""
@@ -70,6 +72,7 @@ class SignalWatch:
         if signal is Signal.SOME or (is_solved and self._had_signal) or not event.trajectories:
             self._had_signal = self._had_signal or signal is Signal.SOME
             self._since = self._kinds = None
+            self._num_without = 0
             return notices, None
         diagnosis = self._make_notice(
             signal, event.trajectories, self._training, f"step {event.step}", "train", event.step
@@ -94,7 +97,8 @@ class SignalWatch:
     ) -> Notice | None:
         if signal is Signal.SOME:
             return None
-        found = diagnose(scored, signal, setting)
+        found = diagnose(scored, signal, setting, num_before=self._num_without, had_signal=self._had_signal)
+        self._num_without += len(scored)
         kinds = tuple(cause.kind for cause in found.causes)
         is_known, self._kinds = kinds == self._kinds, kinds
         command = f"{self._show} --phase {phase} --step {step} --trajectory {found.k}{self._options}"
