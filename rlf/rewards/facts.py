@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from rlf.core.models import StrictModel
+from rlf.core.json_values import NoJsonValue, json_value
+from rlf.core.models import StrictModel, wrong_value
 from rlf.types import (
     CallRecord,
     FailureClass,
@@ -75,6 +76,14 @@ class TrajectoryFacts(StrictModel, allow_inf_nan=False):
     """What the world says of its final state, by the score's name; empty: there is no world."""
     stop: StopReason | None = None
     """Why it ended; None: `answered` with an answer, else `max_turns`."""
+
+    @field_validator("gold", "columns")
+    @classmethod
+    def _as_json_has_it(cls, value: Any) -> Any:
+        try:
+            return json_value(value)
+        except NoJsonValue as error:
+            raise wrong_value(str(error).rstrip(".")) from error
 
     def trajectory(self, name: str = "example", task_id: str | None = None) -> Trajectory:
         """The trajectory of these facts; `task_id` is that of its group, None for one of its own."""

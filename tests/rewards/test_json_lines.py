@@ -36,3 +36,18 @@ def test_a_file_that_is_not_there_is_said_so(tmp_path: Path) -> None:
         RlfError, match=r"cannot be read: No such file or directory\. Name a JSONL file of trajectories"
     ):
         read_saved(tmp_path / "none.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('{"answer": "x", "gold": NaN}', "got NaN"),
+        ('{"answer": "x", "gold": ["\\ud83d"]}', "half of a character"),
+        ('{"answer": "x", "columns": {"a": 1e999}}', "got Infinity"),
+    ],
+)
+def test_a_gold_or_a_column_that_json_lacks_is_a_fault(tmp_path: Path, line: str, words: str) -> None:
+    file = tmp_path / "saved.jsonl"
+    file.write_text(line + "\n")
+    with pytest.raises(SpecError, match=words):
+        read_saved(file)
