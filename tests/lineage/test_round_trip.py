@@ -216,4 +216,4 @@ def test_text_that_no_database_takes_is_made_storable(store, run_id, reader):
         recorder(Notice("info", "a\ud800b\x00c", {"raw": "\udfff\x00"}))
     event = reader.events(run_id)[0]
     assert event.text == "a\ufffdb\ufffdc"
-    assert event.data == {"raw": "\udfff\x00"}
+    assert event.data == {"raw": "\ufffd\x00"}
