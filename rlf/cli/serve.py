@@ -78,13 +78,14 @@ def serve(
         raise RlfError("--vllm: vLLM's server has neither --agent nor --strict.")
     if strict and (agent or arguments):
         raise RlfError("--strict: serves only the model; leave out --agent and specs.")
+    api_key = (api_key or "").strip() or None  # a key from a file ends in a line break, which no client sends
     if not api_key and host not in ("127.0.0.1", "::1", "localhost"):
         print(f"everyone who reaches {host} can use the model: set --api-key or RLF_API_KEY", file=sys.stderr)
     settings = ServeSettings(
         name=name or target,
         host=host,
         port=port,
-        api_key=api_key or None,
+        api_key=api_key,
         certificate=certificate_of(certificate, key),
         strict=strict,
         max_queue=max_queue,

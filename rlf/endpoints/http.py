@@ -189,7 +189,7 @@ class HttpClient:
         except ValueError as fault:
             raise self._refuse_redirect(redirect, "redirected to what is no address") from fault
         except Blocked as fault:
-            raise self._refuse_redirect(redirect, f"redirected where {fault}") from fault
+            raise self._refuse_redirect(redirect, f"redirected to an address that is refused: {fault}") from fault
         leaves = there.host != here.host or (there.port != here.port and not _is_upgrade(here, there))
         if self._redirects is Redirects.NONE or (leaves and self._redirects is Redirects.SAME_HOST):
             raise self._refuse_redirect(redirect, f"redirected to {there.host}, which this tool does not follow")

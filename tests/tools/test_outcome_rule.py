@@ -50,6 +50,12 @@ BROKEN = {
     "s421": Reply(421),
     "s425": Reply(425),
     "s499": Reply(499),
+    "s405": Reply(405),
+    "s406": Reply(406),
+    "s415": Reply(415),
+    "s202_without_the_answer": Reply(202, ""),
+    "to_a_login_page": Reply(302, "", {"Location": "/login"}),
+    "to_no_address": Reply(302, "", {"Location": "http://[::1"}),
 }
 BROKEN_MODEL = {
     "no_choices": Reply(200, '{"choices": []}'),

@@ -91,7 +91,7 @@ def _make_worker(serve: Serve, number: int, host: str, port: int, certificate: C
     environment = {"OMP_NUM_THREADS": "1"} if serve.model.startswith(BUILTIN) else {}
     if gpus:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
-    if api_key := os.environ.get("RLF_API_KEY"):
+    if api_key := os.environ.get("RLF_API_KEY", "").strip():
         environment["VLLM_API_KEY"] = api_key
     command = _make_command(serve, host, port, len(gpus), certificate)
     shown = None if certificate is None else certificate.file
