@@ -105,6 +105,18 @@ def give(what: str):
     return {text: [text], "as": text}
 
 
+def use(what: str):
+    """Return what was used up, and where.
+
+    Args:
+        what: its name.
+    """
+    from rlf.types import ToolOutput
+
+    usage = {"half": {HALF: 1}, "nan": {"s": float("nan")}, "text": {"s": HALF}, "list": [HALF], "huge": {"s": 10**400}}
+    return ToolOutput("a", usage=usage[what], isolation=HALF)
+
+
 def say(what: str) -> str:
     """Return a text.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,8 +23,20 @@ _PLAIN = (str, int, float, bool)
 def to_output(value: Any) -> ToolOutput:
     """The return value of a Python function as a tool's output; a ToolOutput stays one. Raises as `to_text` does."""
     if isinstance(value, ToolOutput):
-        return replace(value, text=to_text(value.text), structured=_as_structured(value.structured))
+        text, structured = to_text(value.text), _as_structured(value.structured)
+        return replace(value, text=text, structured=structured, usage=_read_usage(value.usage), isolation="")
     return ToolOutput(to_text(value))
+
+
+def _read_usage(usage: Any) -> dict[str, float]:
+    """Usage as numbers by unit. Raises ToolFailure OUTPUT_REJECTED for anything else."""
+    try:
+        found = {clean(unit): float(number) for unit, number in dict(usage or {}).items()}
+    except (TypeError, ValueError, OverflowError, AttributeError) as fault:
+        raise _reject_output(f"a usage that is no mapping of numbers by unit ({describe(fault)})") from fault
+    if not all(map(math.isfinite, found.values())):
+        raise _reject_output("a usage with a number that is not finite")
+    return found
 
 
 def to_text(value: Any) -> str:

@@ -108,3 +108,13 @@ def test_the_name_and_arguments_of_a_refused_call_can_be_stored(name: str) -> No
     for result in asyncio.run(go()):
         assert result.outcome in (Outcome.UNKNOWN_TOOL, Outcome.INVALID_ARGUMENTS)
         assert_storable(result)
+
+
+@pytest.mark.parametrize("place", ["thread", "process"])
+def test_names_of_what_a_tool_used_up_are_valid_and_its_numbers_finite(place: str) -> None:
+    results = call_all(declare("use", place, limits={"breaker": None}), ["half", "nan", "text", "list", "huge"])
+    assert dict(results["half"].usage) == {"half \ufffd": 1.0}
+    assert results["half"].isolation == place
+    for name, result in results.items():
+        assert result.outcome is (Outcome.OK if name == "half" else Outcome.OUTPUT_REJECTED), name
+        assert_storable(result)
