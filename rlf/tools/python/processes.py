@@ -20,15 +20,16 @@ from rlf.core import RlfError
 from rlf.core.models import StrictModel
 from rlf.core.redact import Redactor
 from rlf.sandbox.channel import Channel
-from rlf.sandbox.guest.wire import BadFrame, Frame
+from rlf.sandbox.guest.wire import BadFrame, Bounds, Frame
 from rlf.tools.failure import ToolFailure
 from rlf.tools.kind import CallContext, ToolRuntime
 from rlf.tools.python.process_state import Leftover
-from rlf.tools.python.worker import REPLY
 from rlf.types import Image, Outcome, ToolOutput
 
 logger = logging.getLogger(__name__)
 
+_REPLY = Bounds(64_000_000, 64_000_000)
+"""Longest reply that is read: its JSON, and text and images together."""
 _START_S = 60.0
 _PING_S = 5.0
 """Time in which a process that waits for a call says that it does."""
@@ -90,7 +91,7 @@ class ProcessRuntime(ToolRuntime):
         """Runs one call; cancelling it kills its worker."""
         worker = self._idle.pop()
         try:
-            reply = await worker.ask({"arguments": dict(arguments)})
+            reply = await worker.ask({"arguments": dict(arguments), "bounds": _REPLY})
         except BaseException:
             self._end_worker(worker)
             raise
@@ -170,7 +171,7 @@ class _Worker:
     async def ask(self, message: dict[str, Any]) -> _Reply:
         """One message and its reply. Raises ToolFailure when the process ends instead."""
         try:
-            return _Reply.of(await (await self._channel.ask(message, (), REPLY)))
+            return _Reply.of(await (await self._channel.ask(message, (), _REPLY)))
         except BadFrame as fault:
             words = f"the process of the tool sent {fault}: code in it wrote to the socket by which it answers"
             raise ToolFailure(Outcome.INFRA, words) from fault

@@ -26,8 +26,6 @@ from rlf.tools.results import to_output
 from rlf.types import Outcome
 
 REQUEST = Bounds(1 << 30)
-REPLY = Bounds(64_000_000, 64_000_000)
-"""Longest reply that is read: its JSON, and text and images together."""
 
 
 def main() -> None:
@@ -47,18 +45,19 @@ def main() -> None:
     write_all(channel, pack(start.number, {}))
     state = ProcessState()
     while (frame := _receive(channel)) is not None:
-        arguments = frame.read().get("arguments")
-        if arguments is None:  # it is asked whether it is there
+        asked = frame.read()
+        if "arguments" not in asked:  # it is asked whether it is there
             write_all(channel, pack(frame.number, {}))
             continue
-        answer, blobs = _answer_call(function, arguments)
-        write_all(channel, _pack_answer(frame.number, {**answer, "leftovers": state.restore()}, blobs))
+        answer, blobs = _answer_call(function, asked["arguments"])
+        answer["leftovers"] = state.restore()
+        write_all(channel, _pack_answer(frame.number, answer, blobs, Bounds(*asked["bounds"])))
 
 
-def _pack_answer(number: int, answer: dict[str, Any], blobs: list[bytes]) -> bytes:
+def _pack_answer(number: int, answer: dict[str, Any], blobs: list[bytes], bounds: Bounds) -> bytes:
     """The answer, or the failure of one that would not be read."""
     head = write_head(answer)
-    if excess := REPLY.excess(head, blobs):
+    if excess := bounds.excess(head, blobs):
         failure = {"outcome": Outcome.OUTPUT_REJECTED, "text": f"the tool returned {excess}"}
         return pack(number, {**failure, "leftovers": answer["leftovers"]})
     return pack(number, head, blobs)
