@@ -2,7 +2,7 @@
 
 `python benchmarks/rehearsals.py [--latest] [MODE]...`; exit code 1 when one fails. Needs `rlf rehearse --setup --vllm`.
 With `--latest` in an environment of its own with the newest vLLM for CPUs that OpenRLHF's wheel can import: they are
-installed, newest first, until one can; 2.5 GB each. Meant to run every night.
+installed, newest first, until one can; 4 GB each. Meant to run every night.
 """
 
 from __future__ import annotations
