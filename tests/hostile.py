@@ -95,6 +95,15 @@ def repeat(what: str) -> str:
     raise ValueError(what)
 
 
+def echo(what: str):
+    """Return a text inside a list.
+
+    Args:
+        what: the text.
+    """
+    return {"a": what}
+
+
 def give(what: str):
     """Return a text, also as a key and inside a list.
 

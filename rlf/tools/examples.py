@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlf.tools.declaration import Expectation, ToolDeclaration, ToolTest
+from rlf.tools.failure import shorten
 from rlf.tools.samples import sample_arguments
 from rlf.tools.validate import OutputCheck
 from rlf.types import Outcome, ToolCall, ToolInvoker, ToolOutput, ToolResult
@@ -96,7 +97,7 @@ def shortfalls(expect: Expectation, result: ToolResult) -> list[str]:
     if expect.output_schema is not None:
         output = ToolOutput(result.text if result.original is None else result.original, structured=result.structured)
         complaint = OutputCheck(expect.output_schema).complaint(output)
-        complaints += [] if complaint is None else [f"schema: {complaint}: got {result.text[:200]!r}"]
+        complaints += [] if complaint is None else [f"schema: {shorten(complaint)}: got {result.text[:200]!r}"]
     return complaints
 
 

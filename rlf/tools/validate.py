@@ -98,15 +98,15 @@ class OutputCheck:
         self._validator = compile_schema(output_schema)
 
     def complaint(self, output: ToolOutput) -> str | None:
-        """The first fault of the structured result, or of the text read as JSON; None when the schema holds."""
+        """The first fault of the structured result, or of the text read as JSON, uncut; None when the schema holds."""
         value = output.structured
         if value is None:
             try:
                 value = json.loads(output.text)
             except (ValueError, RecursionError) as fault:
-                return shorten(f"the result is not JSON, as its schema asks: {describe(fault)}")
+                return f"the result is not JSON, as its schema asks: {describe(fault)}"
         try:
             error = next(self._validator.iter_errors(value), None)
         except ValueError as fault:
-            return shorten(f"the result is not JSON: {fault}")
-        return None if error is None else shorten(f"the result breaks its schema: {error.message}")
+            return f"the result is not JSON: {fault}"
+        return None if error is None else f"the result breaks its schema: {error.message}"

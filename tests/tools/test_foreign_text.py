@@ -84,14 +84,19 @@ def test_a_group_is_the_failure_that_its_exceptions_are() -> None:
 def test_a_secret_at_the_place_where_an_error_is_cut_is_struck_whole(monkeypatch: Any) -> None:
     monkeypatch.setenv("CANARY_TOKEN", "s3cret-canary-s3cret-canary")
 
-    async def go() -> ToolResult:
-        async with Executor([declare("repeat")]) as executor:
-            text = "x" * (MAX_ERROR_CHARS - 25) + "s3cret-canary-s3cret-canary"
-            return await executor.invoke(ToolCall("repeat", {"what": text}), trajectory_id="t")
+    numbers = {"type": "object", "additionalProperties": {"type": "number"}}
 
-    result = asyncio.run(go())
-    assert "s3cret" not in result.text
-    assert all("s3cret" not in (attempt.error or "") for attempt in result.attempts)
+    async def go(declaration: ToolDeclaration, before: int) -> ToolResult:
+        async with Executor([declaration]) as executor:
+            text = "x" * (MAX_ERROR_CHARS - before) + "s3cret-canary-s3cret-canary"
+            return await executor.invoke(ToolCall(declaration.name, {"what": text}), trajectory_id="t")
+
+    for declaration in (declare("repeat"), declare("echo", outputSchema=numbers)):
+        for before in range(10, 100, 9):
+            result = asyncio.run(go(declaration, before))
+            assert result.outcome in (Outcome.TOOL_ERROR, Outcome.OUTPUT_REJECTED)
+            assert "s3cret" not in result.text
+            assert all("s3cret" not in (attempt.error or "") for attempt in result.attempts)
 
 
 @pytest.mark.parametrize("name", ["half", "name", "nul", "long"])

@@ -21,6 +21,7 @@ from typing import Any, Self
 from rlf.core import RlfError, nearest
 from rlf.core.meter import Meter
 from rlf.core.redact import Redactor
+from rlf.core.text import clean
 from rlf.core.waits import begin_wait, end_wait
 from rlf.tools.declaration import CacheScope, Coercion, ToolDeclaration
 from rlf.tools.execution.budget import CountTokens
@@ -269,7 +270,7 @@ class Executor:
     def _refuse_unknown(self, name: str) -> ToolResult:
         known, name = [one.name for one in self.descriptions], shorten(name, MAX_NAME_CHARS)
         text = f"no tool {name!r}{nearest(name, known)} (known: {', '.join(known) or 'none'})"
-        return refusal(Outcome.UNKNOWN_TOOL, text)
+        return refusal(Outcome.UNKNOWN_TOOL, self._around.redact(clean(text)))
 
     def _count_result(self, result: ToolResult) -> None:
         counts = self._counts

@@ -23,7 +23,7 @@ from rlf.endpoints import (
     json_schema_format,
 )
 from rlf.endpoints.template import Template, TemplateText
-from rlf.tools.failure import ToolFailure, shorten
+from rlf.tools.failure import ToolFailure
 from rlf.tools.json_path import NoSuchPart, part_at
 from rlf.tools.kind import CallContext, ToolKind, ToolRuntime
 from rlf.tools.limits import Limits
@@ -163,7 +163,7 @@ class ModelRuntime(ToolRuntime):
             fault = next(self._schema.iter_errors(answer), None)
             if fault is not None:
                 place = "".join(f"[{part!r}]" for part in fault.instance_path)
-                text = f"the model's answer{place} breaks `response_schema`: {shorten(fault.message)}"
+                text = f"the model's answer{place} breaks `response_schema`: {fault.message}"
                 raise ToolFailure(Outcome.OUTPUT_REJECTED, text)
         try:
             part = answer if self._response is None else part_at(answer, self._response)

@@ -14,7 +14,7 @@ from mcp_types import CallToolResult, InputRequiredResult, RequestParamsMeta
 
 from rlf.core.timers import Timers
 from rlf.endpoints.attribution import CallFacts, Phase, outcome_of
-from rlf.tools.failure import ToolFailure, shorten
+from rlf.tools.failure import ToolFailure
 from rlf.tools.kind import CallContext, ToolRuntime
 from rlf.tools.mcp.connection import Connection
 from rlf.tools.mcp.content import expand, output_of_call, output_of_resource
@@ -106,16 +106,16 @@ def attributed(connection: Connection) -> Iterator[None]:
     except MCPError as error:
         raise _failure_of(error, connection) from error
     except (ValueError, RecursionError) as fault:  # how it says that a result breaks the protocol
-        raise ToolFailure(Outcome.SERVICE_ERROR, shorten(f"the server's result is not valid: {fault}")) from fault
+        raise ToolFailure(Outcome.SERVICE_ERROR, f"the server's result is not valid: {fault}") from fault
     except RuntimeError as fault:  # how it says that a result breaks the server's own schema
-        raise ToolFailure(Outcome.OUTPUT_REJECTED, shorten(f"the server's result is not valid: {fault}")) from fault
+        raise ToolFailure(Outcome.OUTPUT_REJECTED, f"the server's result is not valid: {fault}") from fault
 
 
 def _failure_of(error: MCPError, connection: Connection) -> ToolFailure:
     """An error by the facts that the transport has put into it; the SDK's own, without any: the session has ended."""
     facts = error.error.data
     if isinstance(facts, CallFacts):
-        return ToolFailure(outcome_of(facts), shorten(error.message), facts.pause_s)
+        return ToolFailure(outcome_of(facts), error.message, facts.pause_s)
     ended = CallFacts(Phase.SENT, is_hung=connection.is_hung)
     why = connection.why_it_ended or "ended"
-    return ToolFailure(outcome_of(ended), shorten(f"the server {why}, during the call"))
+    return ToolFailure(outcome_of(ended), f"the server {why}, during the call")
