@@ -44,6 +44,10 @@ def compare_runs(
             show_default="nine tenths of the best",
         ),
     ] = None,
+    ends: Annotated[
+        bool,
+        typer.Option("--ends", help="Compare each run's last evaluation, also after different numbers of steps."),
+    ] = False,
     flips: Annotated[
         int, typer.Option("--flips", min=0, help="How many questions with different outcomes to show for each arm.")
     ] = 1,
@@ -68,7 +72,7 @@ def compare_runs(
     if sum((as_markdown, as_csv, as_json)) > 1:
         raise RlfError("--md, --csv and --json each print the whole comparison. Write one of them.")
     with open_reader(runs_folder) as reader:
-        found = compare.compare_runs(reader, names, mode, threshold)
+        found = compare.compare_runs(reader, names, mode, threshold, at_ends=ends)
         view: Callable[[], RenderableType]
         if isinstance(found, SeedReport):
             arms: Sequence[Arm] = read_arms(reader, names, least=1) if as_csv or html is not None else []

@@ -85,7 +85,7 @@ def member(successes: dict[str, float | None], *, status: RunStatus = RunStatus.
     evaluations.append(Evaluation(4, "sampled", {"success": sum(counted) / len(counted)}, 0.0))
     steps = [Step(step, {"time/step_s": 2.0, "reward/mean": float(step)}, 0.0) for step in (1, 2, 3, 4)]
     totals = [StepTotals(step, 8, 100, 50, 10) for step in (1, 2, 3, 4)]
-    return Member(run, steps, evaluations, totals, (), {"sampled": tries})
+    return Member(run, steps, evaluations, totals, (), {("sampled", 4): tries})
 
 
 def arm(letter: str, *members: Member) -> Arm:
@@ -260,7 +260,7 @@ def test_questions_that_only_one_side_was_asked_do_not_count_and_are_reported() 
 def test_samples_that_differ_where_the_first_ones_agree_are_no_agreement() -> None:
     left, right = member(questions(2, 2)), member(questions(2, 2))
     further = [tried(f"q{n:03d}", float(n > 2), sample=1) for n in range(4)]
-    right = replace(right, last_tries={"sampled": (*right.last_tries["sampled"], *further)})
+    right = replace(right, tries={("sampled", 4): (*right.tries["sampled", 4], *further)})
     assert compare([arm("A", left), arm("B", right)]).verdicts[0].startswith("No difference between B and A is shown")
 
 
@@ -280,8 +280,57 @@ def test_the_verdict_names_what_differs_and_what_has_not_finished() -> None:
     assert verdict.endswith("Run 20260102-030405-abcd of B is interrupted at step 4.")
 
 
+def evaluated(*steps: int, status: RunStatus = RunStatus.FINISHED) -> Member:
+    """A run that was evaluated after these steps, and solves all of eight questions once it is trained."""
+    tries = {
+        ("sampled", step): [replace(tried(task, float(step > 0)), step=step) for task in questions(8, 0)]
+        for step in steps
+    }
+    evaluations = [Evaluation(step, "sampled", {"success": float(step > 0)}, 0.0) for step in steps]
+    return replace(member(questions(8, 0), status=status), evaluations=evaluations, tries=tries)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "said"),
+    [
+        # interrupted before it learnt anything: 100 points between an untrained and a trained model
+        ((0,), (0, 4), "This is after step 0, the newest that both were evaluated at, which is before any training."),
+        ((0, 4), (0, 4, 8), "This is after step 4, the newest that both were evaluated at."),
+        ((0, 3), (0, 4), "This is after step 0, "),
+        (
+            (0,),
+            (4,),
+            "B cannot be compared with A: they share no evaluation after as many steps (0 against 4;",
+        ),
+    ],
+)
+def test_runs_are_compared_after_as_many_steps_of_training(
+    left: tuple[int, ...], right: tuple[int, ...], said: str
+) -> None:
+    arms = [arm("A", evaluated(*left, status=RunStatus.INTERRUPTED)), arm("B", evaluated(*right))]
+    found = compare(arms)
+    assert said in found.verdicts[0] and "better" not in found.verdicts[0]
+    contrast = found.contrasts[0]
+    assert contrast is None or (contrast.difference, contrast.step) == (0.0, max({*left} & {*right}))
+    assert rendered(comparison_view(found)) and page(found, ()) and markdown(found)
+
+
+def test_last_evaluations_after_other_steps_are_compared_when_asked_for() -> None:
+    verdict = compare([arm("A", evaluated(0)), arm("B", evaluated(0, 4))], at_ends=True).verdicts[0]
+    assert verdict.startswith("B is better than A by 100.0 points")
+    assert "They were last evaluated after different numbers of steps: 0 against 4." in verdict
+
+
+def test_arms_are_read_with_the_tries_of_the_step_that_they_share(swept: Reader) -> None:
+    found = compare(read_arms(swept, ["20260102-030400-fast", "20260102-030400-slow"]))  # 12 steps and 4
+    contrast = found.contrasts[0]
+    assert contrast is not None and (contrast.step, contrast.num_questions) == (4, 30)
+    assert {(flip.left.step, flip.right.step) for flip in contrast.flips} == {(4, 4)}
+    assert sum(one.gained[1] for one in flip_matrix(found, ())) == contrast.num_gained
+
+
 def test_nothing_is_said_of_runs_that_share_no_evaluation() -> None:
-    bare = replace(member(questions(1, 1)), evaluations=(), last_tries={})
+    bare = replace(member(questions(1, 1)), evaluations=(), tries={})
     found = compare([arm("A", member(questions(1, 1))), arm("B", bare)])
     assert found.mode is None
     assert found.verdicts[0].startswith("B cannot be compared with A: they share no evaluation.")
@@ -306,7 +355,7 @@ def test_every_form_of_the_report_holds_the_same_figures(swept: Reader) -> None:
 
 
 def test_verdicts_come_first_and_what_the_arms_are_made_of_last(swept: Reader) -> None:
-    found = compare(read_arms(swept, ["20260102-030400-fast", "20260102-030400-slow"]))
+    found = compare(read_arms(swept, ["20260102-030400-fast", "20260102-030400-slow"]), at_ends=True)
     examples = read_examples(swept, found, 9)
     shown = rendered(comparison_view(found, examples, 1), width=160)
     for text in (" ".join(shown.split()), unescape(page(found, examples)), markdown(found)):
@@ -316,7 +365,7 @@ def test_verdicts_come_first_and_what_the_arms_are_made_of_last(swept: Reader) -
 
 
 def test_figures_are_aligned_at_the_right(swept: Reader) -> None:
-    found = compare(read_arms(swept, ["20260102-030400-fast", "20260102-030400-slow"]))
+    found = compare(read_arms(swept, ["20260102-030400-fast", "20260102-030400-slow"]), at_ends=True)
     lines = rendered(comparison_view(found), width=160).splitlines()
     start = next(place for place, line in enumerate(lines) if line.startswith("training"))
     rows = lines[start + 1 : start + 6]
@@ -326,7 +375,7 @@ def test_figures_are_aligned_at_the_right(swept: Reader) -> None:
 
 
 def test_arms_are_named_by_what_differs_between_them(swept: Reader) -> None:
-    found = compare(read_arms(swept, ["20260102-030400-fast", "20260102-030400-slow"]))
+    found = compare(read_arms(swept, ["20260102-030400-fast", "20260102-030400-slow"]), at_ends=True)
     assert [arm.label for arm in found.arms] == ["learning_rate=0.0003", "learning_rate=3e-05"]
     title = "A learning_rate=0.0003 against B learning_rate=3e-05"
     assert f"<title>{title}</title>" in page(found, ())
@@ -350,7 +399,7 @@ def test_names_hold_a_tool_that_one_arm_lacks_and_versions_only_where_keys_do_no
 
 
 def test_flips_are_a_matrix_by_question_and_kind_with_the_first_turn_that_differs(swept: Reader) -> None:
-    found = compare(read_arms(swept, ["20260102-030400-fast", "20260102-030400-slow"]))
+    found = compare(read_arms(swept, ["20260102-030400-fast", "20260102-030400-slow"]), at_ends=True)
     examples = read_examples(swept, found, 99)
     kinds = flip_matrix(found, examples)
     assert sum(len(one.rows) for one in kinds) == 30
@@ -369,7 +418,7 @@ def test_flips_are_a_matrix_by_question_and_kind_with_the_first_turn_that_differ
 
 
 def test_the_page_shows_what_the_policies_saw_before_the_question(swept: Reader) -> None:
-    found = compare(read_arms(swept, ["20260102-030400-fast", "20260102-030400-slow"]))
+    found = compare(read_arms(swept, ["20260102-030400-fast", "20260102-030400-slow"]), at_ends=True)
     openings = dict.fromkeys("AB", lambda _: "Tools: search, calculator")
     examples = read_examples(swept, found, 1)
     assert "Tools: search, calculator" in page(found, examples, openings)

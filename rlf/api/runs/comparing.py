@@ -11,7 +11,7 @@ from rlf.api.runs.openings import Openings
 from rlf.core.errors import NotFoundError, RlfError
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import Evaluation, StoredTrajectory, TrajectoryFilter
-from rlf.reports.compare.arms import Arm, read_arms
+from rlf.reports.compare.arms import Arm, read_arms, shared_step
 from rlf.reports.compare.comparison import Comparison, title_of
 from rlf.reports.compare.examples import Example, pair_of, read_examples
 from rlf.reports.compare.flips import KindRows, flip_matrix, question_of
@@ -61,7 +61,7 @@ class ComparisonView:
 
 @dataclass(frozen=True, slots=True)
 class QuestionView:
-    """One question as two arms answered it at their last evaluation."""
+    """One question as two arms answered it at the evaluation that is compared."""
 
     task_id: str
     question: str
@@ -114,15 +114,17 @@ def view_question(
     for letter in letters:
         if letter not in arms:
             raise RlfError(f"arm: got {letter!r}; expected one of {', '.join(arms)}.")
-    stored = [_last_answer(reader, arms[letter], mode, task_id) for letter in letters]
+    both = [arms[letter] for letter in letters]
+    step = shared_step(both, mode or next(iter(both[0].modes), "sampled"))
+    stored = [_compared_answer(reader, arm, mode, task_id, step) for arm in both]
     example = Example(task_id, letters[0], stored[0], letters[1], stored[1])
     pair = pair_of(example, {letter: openings(arms[letter].runs[0]) for letter in letters})
     return QuestionView(task_id, question_of(example), *letters, pair, pair.first_difference)
 
 
-def _last_answer(reader: Reader, arm: Arm, mode: str | None, task_id: str) -> StoredTrajectory:
+def _compared_answer(reader: Reader, arm: Arm, mode: str | None, task_id: str, step: int | None) -> StoredTrajectory:
     run_id, chosen = arm.runs[0], mode or next(iter(arm.modes), "sampled")
-    found = reader.trajectories(run_id, TrajectoryFilter(phase=chosen, task_id=task_id))
+    found = reader.trajectories(run_id, TrajectoryFilter(phase=chosen, task_id=task_id, step=step))
     last = max(found, key=lambda one: (one.step, -one.sample_index), default=None)
     stored = None if last is None else reader.whole(run_id, last)
     if stored is None:

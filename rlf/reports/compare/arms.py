@@ -7,11 +7,12 @@ settings but the seed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from rlf.core.errors import RlfError
 from rlf.lineage.records import (
+    EVALUATION,
     Change,
     Evaluation,
     Run,
@@ -38,10 +39,14 @@ class Member:
     """All of them, every mode."""
     totals: Sequence[StepTotals]
     tools: Sequence[ToolCallSummary]
-    last_tries: Mapping[str, Sequence[TrajectorySummary]]
-    """The tries of the last evaluation, by its mode."""
+    tries: Mapping[tuple[str, int], Sequence[TrajectorySummary]]
+    """Of the evaluations that are compared, by mode and step: each mode's last, and those that arms share."""
     changes: Sequence[Change] = ()
     """Inputs that were accepted as changed when the run was resumed."""
+
+    def last_step(self, mode: str) -> int | None:
+        """The updates before the last evaluation of a mode; None without one."""
+        return max((found.step for found in self.evaluations if found.mode == mode), default=None)
 
     def curve(self, mode: str) -> list[Evaluation]:
         """The evaluations of one mode that could score a question, in order of step."""
@@ -70,6 +75,18 @@ class Arm:
         return sorted(shared, key=lambda mode: (mode != "sampled", mode))
 
 
+def shared_step(arms: Sequence[Arm], mode: str) -> int | None:
+    """The newest step after which every run of the arms was evaluated; None without one.
+
+    Evaluations by `rlf eval` are of no training: the models were chosen, whatever steps they have seen.
+    """
+    members = [member for arm in arms for member in arm.members]
+    if any(member.run.record.engine == EVALUATION for member in members):
+        return None
+    steps = [{found.step for found in member.curve(mode)} for member in members]
+    return max(set.intersection(*steps), default=None)
+
+
 def read_arms(reader: Reader, names: Sequence[str], least: int = 2) -> list[Arm]:
     """The arms that names stand for, the first one the baseline.
 
@@ -86,10 +103,28 @@ def read_arms(reader: Reader, names: Sequence[str], least: int = 2) -> list[Arm]
             f"got {' '.join(names)}, which is one arm; expected two or more. Write two runs or a sweep, and commas "
             "between the seeds of one arm: `rlf runs compare A1,A2 B1,B2`."
         )
-    return [
+    arms = [
         Arm(letter, label, tuple(_read_member(reader, run) for run in runs))
         for letter, (label, runs) in zip(letters_for(len(groups)), groups, strict=True)
     ]
+    return [_with_tries(reader, arms[0], arm, arms) for arm in arms]
+
+
+def _with_tries(reader: Reader, baseline: Arm, arm: Arm, arms: Sequence[Arm]) -> Arm:
+    """An arm with the tries of its last evaluations, and of those that it shares with the baseline."""
+    others = arms if arm is baseline else [arm]
+    members = []
+    for member in arm.members:
+        modes = {found.mode for found in member.evaluations}
+        places = {(mode, member.last_step(mode)) for mode in modes}
+        places |= {(mode, shared_step([baseline, other], mode)) for mode in modes for other in others}
+        tries = {
+            (mode, step): reader.trajectories(member.run.record.id, TrajectoryFilter(phase=mode, step=step))
+            for mode, step in places
+            if step is not None
+        }
+        members.append(replace(member, tries=tries))
+    return replace(arm, members=tuple(members))
 
 
 def _find_groups(reader: Reader, name: str) -> list[tuple[str, list[Run]]]:
@@ -121,17 +156,12 @@ def _sweep_groups(reader: Reader, sweep: Run) -> list[tuple[str, list[Run]]]:
 
 def _read_member(reader: Reader, run: Run) -> Member:
     run_id = run.record.id
-    evaluations = reader.evaluations(run_id)
-    last_step_by_mode = {found.mode: found.step for found in evaluations}
     return Member(
         run=run,
         steps=reader.steps(run_id),
-        evaluations=evaluations,
+        evaluations=reader.evaluations(run_id),
         totals=reader.step_totals(run_id),
         tools=reader.tool_call_summary(run_id),
-        last_tries={
-            mode: reader.trajectories(run_id, TrajectoryFilter(phase=mode, step=step))
-            for mode, step in last_step_by_mode.items()
-        },
+        tries={},
         changes=reader.changes(run_id),
     )

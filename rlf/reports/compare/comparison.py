@@ -44,12 +44,15 @@ class Comparison(Jsonable):
         return self.markdown
 
 
-def compare(arms: Sequence[Arm], mode: str | None = None, threshold: float | None = None) -> Comparison:
+def compare(
+    arms: Sequence[Arm], mode: str | None = None, threshold: float | None = None, *, at_ends: bool = False
+) -> Comparison:
     """Compares arms.
 
     Args:
         mode: `sampled` or `greedy`; None takes the sampled evaluations where all arms have some.
         threshold: held-out success whose cost is told; None: nine tenths of the best.
+        at_ends: whether each run's last evaluation is compared, although it follows more updates than another's.
 
     Raises:
         RlfError: an arm was not evaluated in the mode.
@@ -62,7 +65,7 @@ def compare(arms: Sequence[Arm], mode: str | None = None, threshold: float | Non
         )
     chosen = mode or (shared[0] if shared else None)
     level = default_threshold(arms, chosen or "") if threshold is None else threshold
-    found = (None,) * (len(arms) - 1) if chosen is None else contrasts(arms, chosen)
+    found = (None,) * (len(arms) - 1) if chosen is None else contrasts(arms, chosen, at_ends=at_ends)
     return Comparison(
         arms=tuple(arms),
         mode=chosen,
@@ -91,7 +94,9 @@ def verdict(baseline: Arm, arm: Arm, found: Contrast | None) -> str:
     """Describes what the evaluations show of an arm against the baseline, and what they cannot show."""
     found_differences = differences([baseline, arm])
     if found is None:
-        sentences = [f"{arm.letter} cannot be compared with {baseline.letter}: they share no evaluation."]
+        last = _last_steps(baseline, arm)
+        why = "they share no evaluation" + (f" after as many steps ({last}; `--ends` compares these)" if last else "")
+        sentences = [f"{arm.letter} cannot be compared with {baseline.letter}: {why}."]
     else:
         sentences = [
             f"{_describe_finding(baseline, arm, found)}; {_describe_differences(found_differences)}.",
@@ -174,11 +179,22 @@ def _list_reservations(baseline: Arm, arm: Arm, found: Contrast) -> list[str]:
         sentences.append(f"With {seeds} this holds for these models only; other seeds may give another result.")
         if found.num_not_shared:
             sentences.append(f"{found.num_not_shared} further questions were not asked in all runs and do not count.")
-    last = [{member.evaluations[-1].step for member in side.members} for side in (baseline, arm)]
-    if last[0] != last[1]:
-        left, right = (" and ".join(map(str, sorted(steps))) for steps in last)
-        sentences.append(f"They were last evaluated at different steps: {left} against {right}.")
+    if last := _last_steps(baseline, arm):
+        if found.step is None:
+            sentences.append(f"They were last evaluated after different numbers of steps: {last}.")
+        else:
+            untrained = ", which is before any training" if found.step == 0 else ""
+            words = f"This is after step {found.step}, the newest that both were evaluated at{untrained}"
+            sentences.append(f"{words}. Their last evaluations are after other steps: {last}; `--ends` compares these.")
     return sentences
+
+
+def _last_steps(baseline: Arm, arm: Arm) -> str:
+    """`20 against 60` where the last evaluations follow different numbers of updates; empty where they do not."""
+    last = [{member.evaluations[-1].step for member in side.members if member.evaluations} for side in (baseline, arm)]
+    if last[0] == last[1] or not all(last):
+        return ""
+    return " against ".join(" and ".join(map(str, sorted(steps))) for steps in last)
 
 
 def _note_unfinished(*arms: Arm) -> list[str]:

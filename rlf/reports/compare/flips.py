@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rlf.lineage.records import TrajectorySummary
 from rlf.reports.compare.comparison import Comparison
 from rlf.reports.compare.examples import Example, pair_of
+from rlf.reports.compare.outcomes import tries_at
 from rlf.reports.quantities import visible
 
 
@@ -50,8 +51,12 @@ class KindRows:
 def flip_matrix(found: Comparison, examples: Sequence[Example]) -> list[KindRows]:
     """Every question that the arms were asked, by kind; the kinds with most flips first."""
     read = {(example.right_letter, example.task_id): example for example in examples}
-    last = [arm.members[0].last_tries.get(found.mode or "", ()) for arm in found.arms]
-    tries = [{item.task_id: item for item in items if item.sample_index == 0} for items in last]
+    steps = [None if one is None else one.step for one in found.contrasts]
+    compared = [
+        tries_at(arm.members[0], found.mode or "", step)
+        for arm, step in zip(found.arms, [*steps[:1], *steps], strict=True)  # the baseline as it met the first of them
+    ]
+    tries = [{item.task_id: item for item in items if item.sample_index == 0} for items in compared]
     rows = [_make_flip_row(task, tries, found, read) for task in dict.fromkeys(task for side in tries for task in side)]
     by_kind: dict[str, list[FlipRow]] = {}
     for row in rows:

@@ -12,8 +12,8 @@ from enum import StrEnum
 from statistics import fmean
 from typing import ClassVar
 
-from rlf.lineage.records import TrajectorySummary
-from rlf.reports.compare.arms import Arm, Member
+from rlf.lineage.records import EVALUATION, TrajectorySummary
+from rlf.reports.compare.arms import Arm, Member, shared_step
 from rlf.reports.evaluation import first_samples, success_by_task
 from rlf.reports.evidence import Evidence, Finding, judge, paired_evidence, seeds_evidence, unpaired_evidence
 from rlf.reports.statistics import Estimate, Interval, area_under, mean_share, share_interval
@@ -81,8 +81,10 @@ class Flip:
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """An arm against the baseline, at the last evaluation of each."""
+    """An arm against the baseline, at the newest step that both were evaluated at or at the last of each."""
 
+    step: int | None
+    """Updates before both; None: the last of each is compared, whatever came before it."""
     difference: float
     """Mean success of the arm minus the baseline's."""
     interval: Interval | None
@@ -125,7 +127,8 @@ def outcome(arm: Arm, mode: str, threshold: float) -> Outcome:
     areas = [area_under([e.step for e in curve], [e.metrics["success"] for e in curve]) for curve in curves]
     final = mean_share(finals)
     if final is not None and len(finals) == 1:
-        final = Estimate(final.value, _over_questions(arm.members[0].last_tries.get(mode, ())))
+        last = arm.members[0].last_step(mode)
+        final = Estimate(final.value, _over_questions(tries_at(arm.members[0], mode, last)))
     return Outcome(
         final=final,
         best=mean_share(bests),
@@ -133,6 +136,12 @@ def outcome(arm: Arm, mode: str, threshold: float) -> Outcome:
         reached=_find_reached(arm, mode, threshold),
         metrics=_tail_metrics(arm),
     )
+
+
+def tries_at(member: Member, mode: str, step: int | None) -> Sequence[TrajectorySummary]:
+    """The tries of one evaluation. Args: step: None for the last one."""
+    at = member.last_step(mode) if step is None else step
+    return () if at is None else member.tries.get((mode, at), ())
 
 
 def _over_questions(tries: Sequence[TrajectorySummary]) -> Interval | None:
@@ -175,9 +184,15 @@ def _tail_of(member: Member) -> dict[str, float]:
     return {name: fmean(step.metrics[name] for step in last if name in step.metrics) for name in names}
 
 
-def contrasts(arms: Sequence[Arm], mode: str) -> tuple[Contrast | None, ...]:
-    """Each arm after the first against it, all as one report. None where a side was not evaluated in the mode."""
-    matches = [_match_arms(arms[0], arm, mode) for arm in arms[1:]]
+def contrasts(arms: Sequence[Arm], mode: str, *, at_ends: bool = False) -> tuple[Contrast | None, ...]:
+    """Each arm after the first against it, all as one report.
+
+    None where a side was not evaluated in the mode, or never after as many updates as the other.
+
+    Args:
+        at_ends: whether the last evaluations are compared although they follow different numbers of updates.
+    """
+    matches = [_match_arms(arms[0], arm, mode, at_ends=at_ends) for arm in arms[1:]]
     findings = judge([None if match is None else match[1] for match in matches])
     num_compared = sum(finding is not None for finding in findings)
     return tuple(
@@ -203,9 +218,13 @@ def _judge_contrast(found: Contrast, finding: Finding | None, num_compared: int)
 Side = list[dict[str, float]]
 
 
-def _match_arms(left: Arm, right: Arm, mode: str) -> tuple[Contrast, Evidence | None] | None:
+def _match_arms(left: Arm, right: Arm, mode: str, *, at_ends: bool) -> tuple[Contrast, Evidence | None] | None:
     """Two arms brought together, before it is known how many others there are."""
-    sides = [[success_by_task(member.last_tries.get(mode, ())) for member in arm.members] for arm in (left, right)]
+    step = None if at_ends else shared_step([left, right], mode)
+    trained = all(member.run.record.engine != EVALUATION for arm in (left, right) for member in arm.members)
+    if step is None and trained and not at_ends:
+        return None
+    sides = [[success_by_task(tries_at(member, mode, step)) for member in arm.members] for arm in (left, right)]
     if not all(found for side in sides for found in side):
         return None
     asked = [set(found) for side in sides for found in side]
@@ -213,8 +232,9 @@ def _match_arms(left: Arm, right: Arm, mode: str) -> tuple[Contrast, Evidence | 
     single = all(len(side) == 1 for side in sides)
     binary = single and all(value in (0.0, 1.0) for side in sides for value in side[0].values())
     evidence, basis = _find_paired_evidence(sides, shared, binary=binary)
-    flips = _find_flips(left.members[0], right.members[0], mode)
+    flips = _find_flips(left.members[0], right.members[0], mode, step)
     contrast = Contrast(
+        step=step,
         difference=_mean_difference(sides, shared) if evidence is None else evidence.difference,
         interval=None,
         confidence=0.95,
@@ -256,9 +276,9 @@ def _mean_difference(sides: list[Side], shared: set[str]) -> float:
     return right - left
 
 
-def _find_flips(left: Member, right: Member, mode: str) -> list[Flip]:
+def _find_flips(left: Member, right: Member, mode: str, step: int | None) -> list[Flip]:
     """Questions whose first samples came out differently."""
-    sides = [first_samples(member.last_tries.get(mode, ())) for member in (left, right)]
+    sides = [first_samples(tries_at(member, mode, step)) for member in (left, right)]
     shared = [task for task in sides[0] if task in sides[1]]
     flips = [Flip(task, sides[0][task], sides[1][task]) for task in shared]
     return [flip for flip in flips if flip.left.success != flip.right.success]
