@@ -18,6 +18,7 @@ from rlf.tools import Executor, ToolDeclaration
 from rlf.tools.failure import ToolFailure
 from rlf.tools.json_path import NoSuchPart, part_at
 from rlf.tools.kind import CallContext
+from rlf.tools.mcp.content import expand
 from rlf.types import Image, Outcome, ToolCall, ToolResult
 from tests.endpoints.servers import Handler, Seen, answer, closed_port, raw_keeping, serving
 
@@ -584,3 +585,13 @@ def test_a_service_is_sent_as_many_requests_as_retries_say(method: str, retries:
             return len(raw.seen) - 1
 
     assert asyncio.run(main()) == count
+
+
+@pytest.mark.parametrize("value", ["", None, [], {}])
+@pytest.mark.parametrize("template", ["notes://{name}", "notes://all/{+name}/text", "notes://all{/name}"])
+def test_an_argument_that_is_empty_or_null_makes_no_part_of_a_resources_address(value: Any, template: str) -> None:
+    with pytest.raises(ToolFailure) as caught:
+        expand(template, {"name": value})
+    assert caught.value.outcome is Outcome.INVALID_ARGUMENTS
+    assert expand(template, {"name": "a b"}).endswith(("a%20b", "a%20b/text"))
+    assert expand("notes://all{?name}", {"name": value, "q": 1}).startswith("notes://all?")

@@ -16,6 +16,9 @@ from rlf.types import Image, Outcome, ToolOutput
 
 # RFC 6570: an operator, then names separated by commas.
 _VARIABLE = re.compile(r"\{([+#./;?&]?)([^{}]+)\}")
+_IN_PATH = frozenset({"", "+", "/"})
+"""Operators that make parts of a path."""
+_LEFT_OUT: Any = object()
 
 
 def variables(template: str) -> list[str]:
@@ -25,12 +28,20 @@ def variables(template: str) -> list[str]:
 
 
 def expand(template: str, arguments: Mapping[str, Any]) -> str:
-    """The URI with the variables filled in; `{+name}` keeps slashes and the like, others are escaped."""
+    """The URI with the variables filled in; `{+name}` keeps slashes and the like, others are escaped.
+
+    Raises:
+        ToolFailure: INVALID_ARGUMENTS, where an argument that is given makes an empty part of the path.
+    """
 
     def fill(match: re.Match[str]) -> str:
         operator, names = match.groups()
         keep = "/:?#[]@!$&'()*+,;=" if operator in ("+", "#") else ""
-        values = [quote(str(arguments.get(name.split(":")[0].rstrip("*"), "")), safe=keep) for name in names.split(",")]
+        given = [arguments.get(name.split(":")[0].rstrip("*"), _LEFT_OUT) for name in names.split(",")]
+        if operator in _IN_PATH and any(value in (None, "", [], {}) for value in given):
+            text = f"the arguments make no address: {{{names}}} of the resource would be empty"
+            raise ToolFailure(Outcome.INVALID_ARGUMENTS, text)
+        values = ["" if value is None or value is _LEFT_OUT else quote(str(value), safe=keep) for value in given]
         return ("" if operator == "+" else operator) + ",".join(values)
 
     return _VARIABLE.sub(fill, template)
