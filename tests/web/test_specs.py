@@ -193,6 +193,40 @@ def test_an_answer_is_kept_until_a_file_of_the_project_changes(tmp_path, monkeyp
     assert fresh.read("list_tools", files=["a"]) == 3
 
 
+WRITER = """
+import os, stat
+
+
+def write(highest: int) -> str:
+    \"\"\"Writes to every socket up to a number.
+
+    Args:
+        highest: the number.
+    \"\"\"
+    for number in range(3, highest):
+        try:
+            if stat.S_ISSOCK(os.fstat(number).st_mode):
+                os.write(number, b"Loading model... 100%")
+        except OSError:
+            pass
+    return "done"
+"""
+
+
+def test_code_of_the_project_that_writes_to_sockets_breaks_no_answer_unseen(tmp_path):
+    (tmp_path / "writer.py").write_text(WRITER)
+    tool = {"name": "write", "target": {"kind": "python", "callable": "writer.py:write", "isolation": "inline"}}
+    (tmp_path / "writer.yaml").write_text(json.dumps(tool))
+    fresh = FreshProcesses(tmp_path, tmp_path / "runs")
+    try:
+        called = fresh.call("call_tool", file="writer.yaml", name=None, arguments={"highest": 200}, deadline_s=60)
+        assert "done" in json.dumps(called)
+        with pytest.raises(RunError, match="sent something else than an answer"):
+            fresh.call("call_tool", file="writer.yaml", name=None, arguments={"highest": 5000}, deadline_s=60)
+    finally:
+        fresh.close()
+
+
 @pytest.mark.parametrize("role", ["spec", "tool", "reward"])
 def test_threads_that_ask_at_a_time_get_the_schema_that_is_made_once(checking, role, monkeypatch):
     client, _ = checking

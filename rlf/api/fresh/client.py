@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 ASKER: ContextVar[object] = ContextVar("asker", default=None)
 """For whom this context works: `FreshProcesses.end_calls` ends the calls of one who leaves."""
 _KINDS = {kind.__name__: kind for kind in (RunError, CheckError, NotFoundError)}
+_MAX_BYTES = 1 << 28
 _KEEP_S, _MAX_KEPT, _MAX_FILES = 60.0, 128, 5_000
 _GRACE_S = 2.0
 """Time for which an answer is awaited after the deadline of the fork itself."""
@@ -63,12 +64,17 @@ class FreshProcesses:
             connection.shutdown(socket.SHUT_WR)
             try:
                 with connection.makefile("rb") as file:
-                    answer = file.read()
+                    answer = file.read(_MAX_BYTES)
             except OSError:  # it takes too long, or the process is gone
                 answer = b""
         if not answer:
             raise RunError(f"{task}: no answer within {deadline_s} s, or its process ended; the server's log says why.")
-        return _read(json.loads(answer))
+        try:
+            read = json.loads(answer)
+        except ValueError as fault:  # code of the project's wrote between, or without end
+            words = "its process sent something else than an answer: does code of the project write to a socket?"
+            raise RunError(f"{task}: {words}") from fault
+        return _read(read)
 
     def read(self, task: str, *, deadline_s: int = 30, **arguments: Any) -> Any:
         """As `call`, for a task that changes nothing: its result is cached until a file of the project changes.

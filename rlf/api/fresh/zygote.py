@@ -26,6 +26,7 @@ from rlf.core.plain_json import as_json
 from rlf.core.redact import Redactor
 from rlf.core.search_path import import_from
 from rlf.core.text import describe
+from rlf.sandbox.guest.wire import set_apart
 
 _SPEC = """name: warm
 model: {path: "builtin:tiny"}
@@ -85,6 +86,7 @@ def _work(connection: socket.socket) -> NoReturn:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.setpgid(0, 0)
+    connection = socket.socket(fileno=set_apart(connection.detach()))
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what user code prints is no answer
     with connection.makefile("rb") as file:
         asked = json.load(file)

@@ -120,7 +120,8 @@ def set_apart(descriptor: int) -> int:
 
     No protection from code that means harm, which a process that runs it cannot have.
     """
-    highest = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], _HIGHEST)
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    highest = _HIGHEST if soft == resource.RLIM_INFINITY else min(soft, _HIGHEST)
     apart = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, max(highest - _KEPT, 3))
     os.close(descriptor)
     return apart
