@@ -42,6 +42,7 @@ _VERSION: Final = "mcp-protocol-version"
 _ACCEPT: Final = {"Accept": f"application/json, {EVENTS}", "Content-Type": "application/json"}
 _FORGOTTEN: Final = frozenset({-32000, -32001})
 """Codes by which servers say with 400 what the protocol has 404 for: that they know no such session."""
+_PING: Final = "rlf/ping"
 _SOON_S: Final = 2.0
 """Time for what nobody waits for: notifications, and the end of a session."""
 _RESUME_S: Final = 1.0
@@ -49,10 +50,6 @@ _LEAST_PAUSE_S: Final = 0.05
 _NUM_RESUMES: Final = 3
 """Attempts in a row, without any event, to continue a stream that broke off."""
 _MAX_LISTEN_PAUSE_S: Final = 30.0
-
-
-class _Forgotten(Exception):
-    """The server knows no such session, and has carried nothing out."""
 
 
 @contextlib.asynccontextmanager
@@ -67,11 +64,10 @@ async def http_streams(
         on_end: called with the reason when the server has forgotten the session and `renews` is false.
         renews: whether a session that the server has forgotten is opened again, without what the server kept in it.
     """
-    assert server.url is not None, "a command has no url"
     inbound, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](math.inf)
     write_stream, outbound = anyio.create_memory_object_stream[SessionMessage](math.inf)
     async with make_client(server) as client:
-        talk = _Talk(client, server.url, inbound, pulse, on_refusal, on_end if not renews else None)
+        talk = _Talk(client, server, inbound, pulse, on_refusal, on_end if not renews else None)
         pump = asyncio.create_task(talk.pump(outbound))
         try:
             yield read_stream, write_stream
@@ -89,22 +85,23 @@ class _Talk:
     def __init__(
         self,
         client: httpx2.AsyncClient,
-        url: str,
+        server: McpServer,
         inbound: MemoryObjectSendStream[SessionMessage | Exception],
         pulse: Pulse,
         on_refusal: Callable[[int], None],
         on_end: Callable[[str], None] | None,
     ) -> None:
-        self._client, self._url, self._inbound, self._pulse = client, url, inbound, pulse
+        assert server.url is not None, "a command has no url"
+        self._client, self._url, self._inbound, self._pulse = client, server.url, inbound, pulse
+        self._start_timeout_s = server.start_timeout_s
         self._on_refusal, self._on_end = on_refusal, on_end
         self._session_id: str | None = None
         self._version: str | None = None
         self._opening: JSONRPCRequest | None = None
         """The request that opened the session, which opens the next one too."""
         self._num_opened = 0
-        self._renewing = asyncio.Lock()
-        self._is_refusal_its_own = False
-        """Whether a new session changed nothing about a refusal with 400: it is about something else."""
+        """Sessions opened in place of others."""
+        self._renewal: asyncio.Task[bool] | None = None
         self._requests: dict[int | str, asyncio.Task[None]] = {}
         self._others = set[asyncio.Task[None]]()
         self._listener: asyncio.Task[None] | None = None
@@ -127,7 +124,8 @@ class _Talk:
 
     async def close(self) -> None:
         """Ends every request, and the session on the server."""
-        tasks = [*self._requests.values(), *self._others, *([self._listener] if self._listener else [])]
+        alone = (task for task in (self._listener, self._renewal) if task is not None)
+        tasks = [*self._requests.values(), *self._others, *alone]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -172,39 +170,34 @@ class _Talk:
             num_opened = self._num_opened
             try:
                 await self._exchange(message, headers, waiting)
-            except _Forgotten:
-                await self._renew(num_opened)
-                await self._exchange(message, headers, waiting, is_again=True)
+            except Refused as refused:
+                if not self._may_be_forgotten(message, refused) or not await self._renew(num_opened):
+                    raise
+                await self._exchange(message, headers, waiting)
         except Refused as refused:
             await self._pass(waiting.fail(refused.text, refused.facts))
-        except _Forgotten:
-            text = "the server forgets a session that it has just opened"
-            await self._pass(waiting.fail(text, replace(ANSWER, status=404)))
 
-    async def _exchange(
-        self, message: JSONRPCRequest, headers: dict[str, str], waiting: Waiting, *, is_again: bool = False
-    ) -> None:
-        """Raises Refused, and _Forgotten."""
-        had_session = self._session_id is not None
+    async def _exchange(self, message: JSONRPCRequest, headers: dict[str, str], waiting: Waiting) -> None:
+        """Raises Refused."""
         body = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
         try:
             async with open_answer(self._client, "POST", self._url, self._headers(headers), body) as response:
                 if _is_opening(message):
                     self._session_id, self._opening = response.headers.get(_SESSION), message
-                    self._num_opened += 1
                 await self._read_answer(response, waiting)
         except Refused as refused:
-            status, code = refused.facts.status, refused.facts.code
+            status = refused.facts.status
             if status is not None and status >= 400:
                 self._on_refusal(status)
-            is_by_400 = status == 400 and code in _FORGOTTEN and not self._is_refusal_its_own
-            if had_session and ((status == 404 and code != METHOD_NOT_FOUND) or is_by_400) and not _is_opening(message):
-                self._is_refusal_its_own = is_by_400 and is_again
-                if not self._is_refusal_its_own:
-                    raise _Forgotten from refused
             raise
         if waiting:
             raise Refused("the server's answer holds no answer to the request", ANSWER)
+
+    def _may_be_forgotten(self, message: JSONRPCRequest, refused: Refused) -> bool:
+        """Whether a refusal may mean the session: with 404 as the protocol has it, or with 400 as some servers do."""
+        status, code = refused.facts.status, refused.facts.code
+        is_about_sessions = (status == 404 and code != METHOD_NOT_FOUND) or (status == 400 and code in _FORGOTTEN)
+        return is_about_sessions and self._session_id is not None and not _is_opening(message)
 
     async def _read_answer(self, response: httpx2.Response, waiting: Waiting) -> None:
         facts = replace(ANSWER, status=response.status_code)
@@ -246,31 +239,62 @@ class _Talk:
                         response = await stack.enter_async_context(answer)
                         break
 
-    async def _renew(self, num_opened: int) -> None:
-        """Opens a session in place of one that the server has forgotten, unless that was done. Raises Refused."""
+    async def _renew(self, num_opened: int) -> bool:
+        """Has a session opened in place of one that the server has forgotten: once for all who ask.
+
+        Returns: False where the server knows the session, so that its refusal is about something else.
+
+        Raises:
+            Refused: nothing was carried out, and there is no session for it.
+        """
+        if self._num_opened != num_opened:
+            return True
+        if self._renewal is None or self._renewal.done():
+            self._renewal = asyncio.create_task(self._open_again())
+            self._renewal.add_done_callback(_ignore_fault)
+        return await asyncio.shield(self._renewal)  # which goes on where the call that began it has ended
+
+    async def _is_known(self) -> bool:
+        """Whether the server knows the session, by a ping."""
+        ping = JSONRPCRequest(jsonrpc="2.0", id=_PING, method="ping")
+        waiting = Waiting(self._pulse.hear)
+        waiting.note_sent(ping)
+        try:
+            await self._exchange(ping, {}, waiting)  # nobody waits for what it passes on
+        except Refused as refused:
+            return not self._may_be_forgotten(ping, refused)
+        return True
+
+    async def _open_again(self) -> bool:
+        """As `_renew`."""
+        if await self._is_known():
+            return False
         if self._on_end is not None:
             self._on_end("forgot the session")
             raise Refused("the server forgot the session, as after a restart", CallFacts(Phase.NOT_SENT))
-        async with self._renewing:
-            if self._num_opened != num_opened:
-                return
-            assert self._opening is not None, "a session that was never opened"
-            version, self._version, self._session_id = self._version, None, None
-            waiting = Waiting(self._pulse.hear)
-            waiting.note_sent(self._opening)
-            try:
-                await self._exchange(self._opening, {}, waiting)  # nobody waits for what it passes on
-                if waiting.last_error is not None:
-                    raise Refused(waiting.last_error, ANSWER)
-            except Refused as refused:
-                text = f"the server forgot the session and opens no other: {refused.text}"
-                raise Refused(text, CallFacts(Phase.NOT_SENT, pause_s=refused.facts.pause_s)) from refused
-            finally:
-                self._version = version
-            await self._say(JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized"), {})
-            self._listen()
-            # A server that was started again may have other tools.
-            await self._pass([SessionMessage(JSONRPCNotification(jsonrpc="2.0", method=HEARD))])
+        assert self._opening is not None, "a session that was never opened"
+        forgotten, self._session_id = self._session_id, None
+        version, self._version = self._version, None
+        waiting = Waiting(self._pulse.hear)
+        waiting.note_sent(self._opening)
+        try:
+            async with asyncio.timeout(self._start_timeout_s):
+                await self._exchange(self._opening, {}, waiting)
+            if waiting.last_error is not None:
+                raise Refused(waiting.last_error, ANSWER)
+        except (Refused, TimeoutError) as fault:
+            self._session_id = forgotten  # so that the next call's refusal is known for what it is
+            text = f"the server forgot the session and opens no other: {fault or 'no answer in time'}"
+            pause_s = fault.facts.pause_s if isinstance(fault, Refused) else None
+            raise Refused(text, CallFacts(Phase.NOT_SENT, pause_s=pause_s)) from fault
+        finally:
+            self._version = version
+        self._num_opened += 1
+        await self._say(JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized"), {})
+        self._listen()
+        # A server that was started again may have other tools.
+        await self._pass([SessionMessage(JSONRPCNotification(jsonrpc="2.0", method=HEARD))])
+        return True
 
     async def _say(self, message: JSONRPCMessage, headers: dict[str, str]) -> None:
         """Sends what has no answer."""
@@ -308,3 +332,9 @@ class _Talk:
 
 def _is_opening(message: JSONRPCMessage) -> bool:
     return isinstance(message, JSONRPCRequest) and message.method == "initialize"
+
+
+def _ignore_fault(task: asyncio.Task[bool]) -> None:
+    """That of a renewal whose callers have all ended is nobody's."""
+    if not task.cancelled():
+        task.exception()
