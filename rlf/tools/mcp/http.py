@@ -42,6 +42,7 @@ _VERSION: Final = "mcp-protocol-version"
 _ACCEPT: Final = {"Accept": f"application/json, {EVENTS}", "Content-Type": "application/json"}
 _FORGOTTEN: Final = frozenset({-32000, -32001})
 """Codes by which servers say with 400 what the protocol has 404 for: that they know no such session."""
+_FORGOT: Final = "forgot the session"
 _PING: Final = "rlf/ping"
 _SOON_S: Final = 2.0
 """Time for what nobody waits for: notifications, and the end of a session."""
@@ -101,6 +102,8 @@ class _Talk:
         """The request that opened the session, which opens the next one too."""
         self._num_opened = 0
         """Sessions opened in place of others."""
+        self._is_lost = False
+        """Whether the server has forgotten the session, and no other may stand in for it."""
         self._renewal: asyncio.Task[bool] | None = None
         self._requests: dict[int | str, asyncio.Task[None]] = {}
         self._others = set[asyncio.Task[None]]()
@@ -176,12 +179,16 @@ class _Talk:
                 await self._exchange(message, headers, waiting)
         except Refused as refused:
             await self._pass(waiting.fail(refused.text, refused.facts))
+        if self._is_lost and self._on_end is not None:
+            await asyncio.sleep(0)  # the call has its failure before the session ends
+            self._on_end(_FORGOT)
 
     async def _exchange(self, message: JSONRPCRequest, headers: dict[str, str], waiting: Waiting) -> None:
         """Raises Refused."""
         body = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
         try:
-            async with open_answer(self._client, "POST", self._url, self._headers(headers), body) as response:
+            sent = {**_ACCEPT, **headers} if _is_opening(message) else self._headers(headers)
+            async with open_answer(self._client, "POST", self._url, sent, body) as response:
                 if _is_opening(message):
                     self._session_id, self._opening = response.headers.get(_SESSION), message
                 await self._read_answer(response, waiting)
@@ -270,11 +277,10 @@ class _Talk:
         if await self._is_known():
             return False
         if self._on_end is not None:
-            self._on_end("forgot the session")
-            raise Refused("the server forgot the session, as after a restart", CallFacts(Phase.NOT_SENT))
+            self._is_lost = True
+            raise Refused(f"the server {_FORGOT}, as after a restart", CallFacts(Phase.NOT_SENT))
         assert self._opening is not None, "a session that was never opened"
-        forgotten, self._session_id = self._session_id, None
-        version, self._version = self._version, None
+        forgotten = self._session_id  # which calls are still sent with: they are refused, and wait for this one's end
         waiting = Waiting(self._pulse.hear)
         waiting.note_sent(self._opening)
         try:
@@ -283,12 +289,10 @@ class _Talk:
             if waiting.last_error is not None:
                 raise Refused(waiting.last_error, ANSWER)
         except (Refused, TimeoutError) as fault:
-            self._session_id = forgotten  # so that the next call's refusal is known for what it is
-            text = f"the server forgot the session and opens no other: {fault or 'no answer in time'}"
+            self._session_id = forgotten
+            text = f"the server {_FORGOT} and opens no other: {fault or 'no answer in time'}"
             pause_s = fault.facts.pause_s if isinstance(fault, Refused) else None
             raise Refused(text, CallFacts(Phase.NOT_SENT, pause_s=pause_s)) from fault
-        finally:
-            self._version = version
         self._num_opened += 1
         await self._say(JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized"), {})
         self._listen()

@@ -35,9 +35,9 @@ class Pulse:
         self._heard.set()
         self._blames_one = False
 
-    def judge_late(self, sent_at: float) -> CallFacts:
-        """What is known of a call that was sent then and whose time is up."""
-        if self._heard_at >= sent_at:
+    def judge_late(self, pinged_at: float) -> CallFacts:
+        """What is known of a call whose time is up, and during which a ping was sent then."""
+        if self._heard_at >= pinged_at:
             return CallFacts(Phase.SENT, is_late=True, is_cancelled=True)
         is_hung = self._blames_one or self.is_unread()
         self._blames_one = True

@@ -47,14 +47,15 @@ class McpRuntime(ToolRuntime):
         connection = self._pool.connection_for(context.trajectory_id)
         session, pulse = await connection.session(), connection.pulse
         self._refuse_changed(connection)
-        sent_at, limit_s = monotonic(), inner_deadline_s(context)
+        limit_s = inner_deadline_s(context)
+        ping_at = monotonic() + limit_s / 2
         doubt = asyncio.get_running_loop().call_later(limit_s / 2, connection.ping, session)
         try:
             with attributed(connection), self._timers.within(limit_s):
                 output = await self._ask_server(session, arguments, context)
         except TimeoutError as fault:
             connection.doubt(session)
-            facts = pulse.judge_late(sent_at)
+            facts = pulse.judge_late(ping_at)
             text = f"the server gave no result within {context.deadline_s:.3g} s"
             text += ", and answers nothing else" if facts.is_hung else ""
             raise ToolFailure(outcome_of(facts), text) from fault
