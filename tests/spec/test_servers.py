@@ -133,3 +133,70 @@ def test_an_agents_servers_give_it_their_tools_from_whatever_folder(load, tmp_pa
     assert tool.target.tools[0].target.server.args == (str(tmp_path / "specs/server.py"),)
     (alone,) = load_tools([tmp_path / "tool_specs/helper.yaml"])
     assert [inner.name for inner in alone.target.tools] == ["its_say"]
+
+
+def listing(*tools, cursor="None"):
+    """A server that lists `say` and these."""
+    listed = f'{{"tools": [TOOL, *json.loads({json.dumps(json.dumps(tools))})], "nextCursor": {cursor}}}'
+    return {"specs/server.py": ROUGH.replace('return {"tools": [TOOL]}', f"return {listed}")}
+
+
+PAIR = {"type": "array", "items": [{"type": "number"}, {"type": "number"}]}
+OLDER = {
+    "draft-07": {"type": "object", "properties": {"pair": PAIR}},
+    "draft-06": {"$schema": "http://json-schema.org/draft-06/schema#", "type": "object", "properties": {"pair": PAIR}},
+    "draft-04": {"type": "object", "properties": {"n": {"type": "number", "minimum": 0, "exclusiveMinimum": True}}},
+}
+BROKEN = [5, "text", [], {"type": "array"}, {"type": "object", "properties": 5}, {"type": "object", "required": "x"},
+          {"type": "object", "properties": {"a": 5}}, {"type": "object", "properties": {"a": {"$ref": "x"}}}]  # fmt: skip
+
+
+@pytest.mark.parametrize("draft", sorted(OLDER))
+def test_a_schema_of_an_older_draft_is_named_as_that_and_may_be_left_out(load, draft):
+    changes = listing({"name": "odd", "inputSchema": OLDER[draft]})
+    with pytest.raises(SpecError) as caught:
+        load({"mcp": server()}, changes)
+    assert (
+        f"tools[0].mcp: the server's tool 'odd' has an inputSchema that is not JSON Schema 2020-12, but {draft}"
+        in str(caught.value)
+    )
+    assert 'Write `exclude: ["odd"]` beside `mcp`' in str(caught.value)
+    assert [tool.name for tool in load({"mcp": server(), "exclude": ["odd"]}, changes).spec.tools] == ["say"]
+
+
+@pytest.mark.parametrize("schema", BROKEN, ids=str)
+def test_a_schema_that_is_none_blocks_no_other_tool_of_the_server(load, schema):
+    changes = listing({"name": "odd", "inputSchema": schema})
+    with pytest.raises(SpecError, match="odd"):
+        load({"mcp": server()}, changes)
+    assert [tool.name for tool in load({"mcp": server(), "exclude": ["odd"]}, changes).spec.tools] == ["say"]
+
+
+@pytest.mark.parametrize(
+    "odd", [{"inputSchema": {}}, {}, {"inputSchema": {"type": "object", "properties": None, "required": None}}], ids=str
+)
+def test_a_tool_whose_schema_says_nothing_takes_no_arguments(load, odd):
+    say, other = load({"mcp": server()}, listing({"name": "odd", **odd})).spec.tools
+    assert (say.name, other.name, other.input_schema) == ("say", "odd", {"type": "object"})
+
+
+def test_what_a_list_has_beside_tools_of_a_name_blocks_none(load):
+    odd = [
+        5,
+        None,
+        {},
+        {"name": 5},
+        {"name": "odd", "inputSchema": {}, "annotations": 5, "icons": 5, "outputSchema": {}},
+    ]
+    assert [tool.name for tool in load({"mcp": server()}, listing(*odd)).spec.tools] == ["say", "odd"]
+
+
+def test_a_tool_that_is_listed_twice_is_taken_once(load):
+    double = {"name": "say", "description": "Not alike.", "inputSchema": {}}
+    (tool,) = load({"mcp": server()}, listing(double)).spec.tools
+    assert tool.description == "Say it."
+
+
+@pytest.mark.parametrize("cursor", ['"8"', "str(time.monotonic())", '""'])
+def test_a_list_whose_pages_repeat_ends(load, cursor):
+    assert [tool.name for tool in load({"mcp": server()}, listing(cursor=cursor)).spec.tools] == ["say"]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+import jsonschema_rs
 from pydantic import ValidationError
 
 from rlf.core import Fault, RlfError, nearest
+from rlf.core.readings import compile_schema
 from rlf.spec.meaning.validate import faults_of
 from rlf.spec.reading.mcp_json import SERVERS, each_server
 from rlf.spec.reading.nodes import UNREADABLE, Node, plain, wrap
@@ -16,6 +21,11 @@ from rlf.tools.mcp.entry import ToolServer
 from rlf.tools.mcp.listing import listing_of
 from rlf.tools.mcp.offer import Entry, Listing
 
+_DRAFT = re.compile(r"draft-0\d|2019-09")
+_SIGNS = {
+    "draft-04": re.compile(r'"exclusive(Minimum|Maximum)": (true|false)'),
+    "draft-07": re.compile(r'"items": \[|"(additionalItems|dependencies)": '),  # a tuple, which has another key now
+}
 _OF_EVERY_TOOL = ("limits", "idempotent", "cache", "hidden")
 
 
@@ -55,7 +65,7 @@ def _declare_tools(item: Node, faults: list[Fault]) -> list[Node]:
     try:
         server = ToolServer.model_validate(plain(item), context={"folder": item.folder})
         listing = listing_of(server.mcp)
-        found = _find_unknown_tools(item, server, listing)
+        found = _find_unknown_tools(item, server, listing) or _find_unreadable_schemas(item, server, listing)
     except ValidationError as error:
         found = faults_of(ToolServer, item, error.errors())
     except RlfError as error:
@@ -78,6 +88,42 @@ def _find_unknown_tools(item: Node, server: ToolServer, listing: Listing) -> lis
         for name in item.mapping.get(key, replace(item, value=None)).items
         if name.value not in known
     ]
+
+
+def _find_unreadable_schemas(item: Node, server: ToolServer, listing: Listing) -> list[Fault]:
+    """Tools whose inputSchema is none, each with the way to do without it."""
+    found = []
+    for entry in server.chosen(listing):
+        try:
+            if entry.input_schema.get("type") == "object":
+                compile_schema(entry.input_schema)
+                continue
+            reason = "its `type` is not `object`"
+        except jsonschema_rs.ValidationError as fault:
+            reason = (
+                ".".join(map(str, fault.instance_path)) + f": {fault.message}" if fault.instance_path else fault.message
+            )
+        except ValueError as fault:
+            reason = str(fault)
+        draft = _older_draft(entry.input_schema)
+        what = f"not JSON Schema 2020-12, but {draft}" if draft else "not JSON Schema 2020-12"
+        left_out = json.dumps([*server.exclude, entry.name], ensure_ascii=False)
+        found.append(
+            item.mapping["mcp"].fault(
+                f"the server's tool {entry.name!r} has an inputSchema that is {what}: {reason}. "
+                f"Write `exclude: {left_out}` beside `mcp` to do without it, or correct it in the server."
+            )
+        )
+    return found
+
+
+def _older_draft(schema: Mapping[str, Any]) -> str:
+    """The draft of JSON Schema before 2020-12 that a schema is written in: as it says, or by what it has of one."""
+    named = _DRAFT.search(str(schema.get("$schema")))
+    if named is not None:
+        return named[0]
+    text = json.dumps(schema)
+    return next((draft for draft, pattern in _SIGNS.items() if pattern.search(text)), "")
 
 
 def _declare_entry(item: Node, server: ToolServer, entry: Entry) -> Node:

@@ -18,6 +18,7 @@ from typing import Final
 import anyio
 from mcp import ClientSession, MCPError
 from mcp_types import CONNECTION_CLOSED, Notification, ToolListChangedNotification
+from pydantic import ValidationError
 
 from rlf.core.errors import RlfError
 from rlf.core.text import describe
@@ -267,8 +268,11 @@ def _in_words(fault: BaseException, server: McpServer) -> str:
     """Why there is no session: the one exception within the groups that the SDK's tasks raise."""
     while isinstance(fault, BaseExceptionGroup):
         fault = fault.exceptions[0]
-    if isinstance(fault, MCPError | Refused):  # in the words of the server, or of the transport
+    if isinstance(fault, MCPError | Refused | RlfError):  # in the words of the server, or of the transport
         return str(fault)
+    if isinstance(fault, ValidationError):
+        first = fault.errors(include_url=False, include_context=False, include_input=False)[0]
+        return f"its answer breaks the protocol: {'.'.join(map(str, first['loc']))}: {first['msg']}"
     if isinstance(fault, TimeoutError):
         return f"gave no list of tools within {server.start_timeout_s:g} s"
     if isinstance(fault, FileNotFoundError):

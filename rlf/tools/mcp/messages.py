@@ -30,6 +30,7 @@ from mcp_types import (
 
 from rlf.core.text import clean_value
 from rlf.endpoints.attribution import CallFacts, Phase
+from rlf.tools.mcp.offer import readable_tools
 from rlf.tools.mcp.words import NO_ANSWER, too_large
 
 Id: TypeAlias = int | str
@@ -61,7 +62,8 @@ class Waiting:
     def __init__(self, on_answer: Callable[[], None]) -> None:
         """`on_answer` is called at each answer to a request, also to one that was given up."""
         self._on_answer = on_answer
-        self._ids: dict[Id, None] = {}
+        self._ids: dict[Id, str] = {}
+        """Methods, by the ids of the requests."""
         self._last_id = 0
         self.last_error: str | None = None
         """Of an answer that was an error, in the server's words."""
@@ -76,7 +78,7 @@ class Waiting:
     def note_sent(self, message: JSONRPCMessage) -> None:
         """A request waits from now on; one that is cancelled no longer."""
         if isinstance(message, JSONRPCRequest):
-            self._ids[message.id] = None
+            self._ids[message.id] = message.method
             self._is_change_known = self._is_change_known and message.method != "tools/list"
             self._last_id = max(self._last_id, message.id) if isinstance(message.id, int) else self._last_id
         elif isinstance(message, JSONRPCNotification):
@@ -119,10 +121,12 @@ class Waiting:
         number = None if message.id is None else coerce_request_id(message.id)
         if number is not None and self._was_asked(number):
             self._on_answer()
-        if number in self._ids:
-            del self._ids[number]
+        if number is not None and number in self._ids:
+            method = self._ids.pop(number)
             if isinstance(message, JSONRPCError):
                 self.last_error, message = message.error.message, _mark_error(message, facts)
+            elif method == "tools/list":
+                message = message.model_copy(update={"result": readable_tools(message.result)})
             yield SessionMessage(message)
         elif number is not None and self._was_asked(number):
             return  # given up before

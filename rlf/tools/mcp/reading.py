@@ -12,7 +12,7 @@ from mcp import ClientSession, MCPError
 
 from rlf.core.errors import RlfError
 from rlf.tools.mcp.content import variables
-from rlf.tools.mcp.offer import Entry, Listing
+from rlf.tools.mcp.offer import Entry, Listing, listed_schema
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,17 @@ async def read_listing(session: ClientSession) -> Listing:
     if has is not None and has.resources is not None:
         found += map(_entry_of_resource, await _pages_if_any(session.list_resources, "resources"))
         found += map(_entry_of_template, await _pages_if_any(session.list_resource_templates, "resource_templates"))
-    return Listing(tuple(found))
+    return Listing(tuple(_without_doubles(found)))
+
+
+def _without_doubles(entries: Sequence[Entry]) -> list[Entry]:
+    """Each tool once, as the server lists it first: calls name it, and the server answers as it does."""
+    found: dict[tuple[str, str | None], Entry] = {}
+    for entry in entries:
+        first = found.setdefault((entry.name, entry.resource), entry)
+        if first != entry:
+            logger.warning("MCP server: it lists %r twice, not alike; the first is taken", entry.name)
+    return list(found.values())
 
 
 async def _pages_if_any(ask: Any, key: str) -> list[Any]:
@@ -46,20 +56,23 @@ async def _pages_if_any(ask: Any, key: str) -> list[Any]:
 
 async def _read_pages(ask: Any, key: str) -> list[Any]:
     found: list[Any] = []
-    cursor = None
+    cursors: list[str | None] = [None]
     for _ in range(_MAX_PAGES):
-        page = await ask(params=types.PaginatedRequestParams(cursor=cursor))
-        found += getattr(page, key)
-        cursor = page.next_cursor
-        if not cursor:
+        page = await ask(params=types.PaginatedRequestParams(cursor=cursors[-1]))
+        items = getattr(page, key)
+        if items and all(item in found for item in items):  # the same page again, whatever its cursor
             return found
+        found += items
+        if not page.next_cursor or page.next_cursor in cursors:
+            return found
+        cursors.append(page.next_cursor)
     raise RlfError(f"the server lists {key} on more than {_MAX_PAGES} pages")
 
 
 def _entry_of_tool(tool: types.Tool) -> Entry:
     """A tool as the server describes it."""
     description = tool.description or tool.title or tool.name
-    return Entry(tool.name, description, tool.input_schema, tool.output_schema)
+    return Entry(tool.name, description, listed_schema(tool.input_schema, tool.meta), tool.output_schema)
 
 
 def _entry_of_resource(resource: types.Resource) -> Entry:
