@@ -148,7 +148,8 @@ OLDER = {
     "draft-04": {"type": "object", "properties": {"n": {"type": "number", "minimum": 0, "exclusiveMinimum": True}}},
 }
 BROKEN = [5, "text", [], {"type": "array"}, {"type": "object", "properties": 5}, {"type": "object", "required": "x"},
-          {"type": "object", "properties": {"a": 5}}, {"type": "object", "properties": {"a": {"$ref": "x"}}}]  # fmt: skip
+          {"type": "object", "properties": {"a": 5}},
+          {"type": "object", "properties": {"a": {"$ref": "x"}}}]  # fmt: skip
 
 
 @pytest.mark.parametrize("draft", sorted(OLDER))

