@@ -6,8 +6,10 @@ one of them may use is kept open under a name that another may not reach.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from math import inf
@@ -37,6 +39,8 @@ distinct from an answer that did not."""
 _MAX_ERROR_CHARS = 300
 _MAX_REFUSAL_BYTES = 65_536
 """Most of an error's body that is read: its status has decided by then, and words or usage stand at its beginning."""
+_REFUSAL_S = 1.0
+"""Time for an error's body: the rest of the call's is for another attempt."""
 _NUM_KEPT = 128
 """Addresses and times of late requests that need not be looked at again."""
 _REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})
@@ -260,17 +264,19 @@ _FOR_NOW = frozenset({302, 303, 307})
 
 
 async def _read_words(response: aiohttp.ClientResponse) -> bytes:
-    """The beginning of an error's body."""
+    """The beginning of an error's body, as far as it comes and can be read."""
     coding = response.headers.get("Content-Encoding", "")
     if not is_known_coding(coding):
         return b""
     chunks, size, unpacker, content = list[bytes](), 0, Unpacker(coding), response.content
-    while not content.at_eof() and size < _MAX_REFUSAL_BYTES:
-        for chunk in unpacker.feed(await content.readany()):
-            chunks.append(chunk)
-            size += len(chunk)
-            if size >= _MAX_REFUSAL_BYTES:
-                break
+    with suppress(TimeoutError, aiohttp.ClientError, BodyFault):
+        async with asyncio.timeout(_REFUSAL_S):
+            while not content.at_eof() and size < _MAX_REFUSAL_BYTES:
+                for chunk in unpacker.feed(await content.readany()):
+                    chunks.append(chunk)
+                    size += len(chunk)
+                    if size >= _MAX_REFUSAL_BYTES:
+                        break
     return b"".join(chunks)[:_MAX_REFUSAL_BYTES]
 
 
