@@ -15,16 +15,18 @@ from rlf.core.strict_json import MAX_DEPTH
 from rlf.types import FailureClass, ToolCall
 
 FORM = '[name(argument="value", other=1)]'
-_TOKEN_FORM = (
+_STRING_FORM = (
     r'"""(?:[^"\\]|\\.|"(?!""))*+"""|'
     r"'''(?:[^'\\]|\\.|'(?!''))*+'''|"
     r'"(?:[^"\\BREAK]|\\.)*+"|'
-    r"'(?:[^'\\BREAK]|\\.)*+'|"
-    r"""[()\[\]{}"']"""
+    r"'(?:[^'\\BREAK]|\\.)*+'"
 )
-_TOKEN = re.compile(_TOKEN_FORM.replace("BREAK", r"\n"), re.DOTALL)
+STRING = _STRING_FORM.replace("BREAK", r"\n")
+"""A string as Python writes it; `.` must match line breaks."""
+_BRACKETS = r"""[()\[\]{}"']"""
+_TOKEN = re.compile(f"{STRING}|{_BRACKETS}", re.DOTALL)
 # The same where a text may hold a line break as it is, which Python does not allow between single quotes.
-_LOOSE_TOKEN = re.compile(_TOKEN_FORM.replace("BREAK", ""), re.DOTALL)
+_LOOSE_TOKEN = re.compile(f"{_STRING_FORM.replace('BREAK', '')}|{_BRACKETS}", re.DOTALL)
 _ESCAPES = {"\n": "\\n", "\r": "\\r"}
 _JSON_NAMES: Mapping[str, Any] = {"true": True, "false": False, "null": None}
 
@@ -67,32 +69,66 @@ def _escape_token(token: re.Match[str]) -> str:
 
 def read_calls(text: str) -> list[ToolCall | CallFault] | CallFault:
     """The calls of a list, each read or refused, or why the text is no list of calls. Never raises."""
-    if sum(map(text.count, "([{")) > MAX_DEPTH and _measure_depth(text) > MAX_DEPTH:
-        return _list_fault(f"it is nested deeper than {MAX_DEPTH} levels")
-    try:
-        tree = _parse_expression(text).body
-    except SyntaxError as error:
-        return _list_fault(str(error.msg).partition(" (")[0])
-    except (ValueError, RecursionError, MemoryError):
-        return _list_fault("it cannot be read")
-    if not isinstance(tree, ast.List) or not tree.elts:
+    tree = _parse(text)
+    if isinstance(tree, CallFault):
+        return tree
+    if len(tree) != 1 or not isinstance(tree[0], ast.List) or not tree[0].elts:
         return _list_fault("it is no list of calls")
-    return [_read_call(element) for element in tree.elts]
+    return [_read_call(element) for element in tree[0].elts]
+
+
+def read_statements(text: str) -> list[ToolCall | CallFault] | CallFault:
+    """The calls of a text, one a line, each read or refused, or why the text has none. Never raises."""
+    tree = _parse(text.strip())
+    if isinstance(tree, CallFault):
+        return tree
+    return [_read_call(statement) for statement in tree] or _list_fault("there is no call")
 
 
 def write_list(calls: Sequence[ToolCall]) -> str:
     """The canonical text of a list of calls; the caller checks that it reads back."""
-    shown = [f"{call.name}({', '.join(f'{key}={value!r}' for key, value in call.arguments.items())})" for call in calls]
-    return f"[{', '.join(shown)}]"
+    return f"[{', '.join(map(write_call, calls))}]"
 
 
-def _parse_expression(text: str) -> ast.Expression:
+def write_call(call: ToolCall) -> str:
+    """The canonical text of one call; the caller checks that it reads back."""
+    return f"{call.name}({', '.join(f'{key}={value!r}' for key, value in call.arguments.items())})"
+
+
+def _parse(text: str) -> list[ast.expr] | CallFault:
+    """The expressions that a text is made of, one a line."""
+    if sum(map(text.count, "([{")) > MAX_DEPTH and _measure_depth(text) > MAX_DEPTH:
+        return _list_fault(f"it is nested deeper than {MAX_DEPTH} levels")
+    if _joins_strings(text):
+        return _list_fault("two strings follow each other without a comma")
+    try:
+        statements = _parse_module(text).body
+    except SyntaxError as error:
+        return _list_fault(str(error.msg).partition(" (")[0])
+    except (ValueError, RecursionError, MemoryError):
+        return _list_fault("it cannot be read")
+    found = [statement.value for statement in statements if isinstance(statement, ast.Expr)]
+    return found if len(found) == len(statements) else _list_fault("it holds something that is no call")
+
+
+def _joins_strings(text: str) -> bool:
+    """Whether Python would make one string of two, which a missing comma leaves beside each other."""
+    end = -1
+    for match in _TOKEN.finditer(text):
+        if len(match.group()) > 1:
+            if end >= 0 and not text[end : match.start()].strip():
+                return True
+            end = match.end()
+    return False
+
+
+def _parse_module(text: str) -> ast.Module:
     if "\\" not in text:
-        return ast.parse(text, mode="eval")
+        return ast.parse(text)
     with warnings.catch_warnings():
         # An escape that Python does not know ("\d") stays what it is; Python warns of it.
         warnings.simplefilter("ignore")
-        return ast.parse(text, mode="eval")
+        return ast.parse(text)
 
 
 def _read_call(node: ast.expr) -> ToolCall | CallFault:

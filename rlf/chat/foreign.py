@@ -41,14 +41,13 @@ def _write_json_between(before: str, after: str, key: str = "arguments") -> Call
     return lambda call: f"{before}{_write_named(call, key)}{after}"
 
 
-def _write_invoke(outer: str, inner: str = "", is_typed: bool = False) -> Callable[[ToolCall], str]:
+def _write_invoke(outer: str, inner: str = "") -> Callable[[ToolCall], str]:
     """Calls in XML with the tool's name and the parameters' names as attributes."""
 
     def write(call: ToolCall) -> str:
         lines = [f"<{outer}>", f'<{inner}invoke name="{call.name}">']
         for key, value in call.arguments.items():
-            kind = f' string="{write_json(isinstance(value, str))}"' if is_typed else ""
-            lines.append(f'<{inner}parameter name="{key}"{kind}>{_write_text(value)}</{inner}parameter>')
+            lines.append(f'<{inner}parameter name="{key}">{_write_text(value)}</{inner}parameter>')
         return "\n".join([*lines, f"</{inner}invoke>", f"</{outer}>"])
 
     return write
@@ -126,7 +125,6 @@ def _write_cdata(value: Any) -> str:
 
 
 _NAMESPACED = Marks.of(r"<\s?/?[\w\-]{1,20}:(?:tool|function)_?calls?\b|<\s?/?\w{1,12}:invoke\b", "<")
-_DSML = Marks.of(r"<\s?/?\s?[|｜]{1,2}\s?DSML", "<")
 _INVOKE = Marks.of(r"<\s?invoke\s+name=", "<")
 
 FOREIGN: tuple[ForeignSyntax, ...] = (
@@ -150,12 +148,6 @@ FOREIGN: tuple[ForeignSyntax, ...] = (
         Marks.of(r"^[ \t]*Action[ \t]*:\s{0,3}```", "```"),
         _write_cohere("Action: ```json\n", "\n```", has_id=False),
     ),
-    ForeignSyntax(
-        "deepseek_v32",
-        _DSML,
-        _write_invoke("｜DSML｜function_calls", "｜DSML｜", is_typed=True),
-    ),
-    ForeignSyntax("deepseek_v4", _DSML, _write_invoke("｜DSML｜tool_calls", "｜DSML｜", is_typed=True)),
     ForeignSyntax(
         "deepseek_spaces",
         Marks.of(r"<\s?[|｜]\s?tool[▁_ ]", "<"),
@@ -209,14 +201,8 @@ FOREIGN: tuple[ForeignSyntax, ...] = (
     ForeignSyntax(
         "minimax_m1", Marks.of(r"</?tool_calls>", "<"), _write_json_between("<tool_calls>\n", "\n</tool_calls>")
     ),
-    ForeignSyntax("minimax_m2", _NAMESPACED, _write_invoke("minimax:tool_call")),
     ForeignSyntax("muse", _NAMESPACED, _write_invoke("atem:function_calls", "atem:")),
     ForeignSyntax("nemotron", Marks.of(r"</?TOOLCALL>", "<"), _write_json_between("<TOOLCALL>[", "]</TOOLCALL>")),
-    ForeignSyntax(
-        "olmo3",
-        Marks.of(r"</?function_calls>", "<"),
-        lambda call: f"<function_calls>\n{_write_python(call)}\n</function_calls>",
-    ),
     ForeignSyntax(
         "phi4", Marks.of(r"<\|/?tool_calls?\|>", "<"), _write_json_between("<|tool_call|>[", "]<|/tool_call|>")
     ),

@@ -119,6 +119,11 @@ def test_a_line_break_in_a_string_without_tokens_and_a_quote_that_is_not_closed_
     assert read.failures and not read.calls and read.answer is None
 
 
+def test_two_strings_without_a_comma_are_no_string(pythonic, kinds):
+    read = pythonic.parse("<|python_start|>[search(query='Vell' 'Orr')]<|python_end|>", truncated=False)
+    assert kinds(read) == ["bad_call"]
+
+
 def test_an_unknown_escape_stays_what_it_is(pythonic):
     (call,) = pythonic.parse(r"[f(a='\d+')]", truncated=False).items
     assert call.arguments == {"a": r"\d+"}

@@ -202,8 +202,14 @@ def _is_altered(found: ToolCall, meant: ToolCall, whole: str) -> bool:
     bare = [value for value in meant.arguments.values() if isinstance(value, str) and value in whole]
     if found.name != meant.name or len(found.arguments) != len(meant.arguments) or not bare:
         return False
-    pairs = zip(found.arguments.items(), meant.arguments.items(), strict=True)
-    return all(key in other and _to_text(value) in _to_text(more) for (other, more), (key, value) in pairs)
+    # The order of arguments means nothing; a name that was altered too stands where the meant one is missing.
+    same = [(key, key) for key in meant.arguments if key in found.arguments]
+    others = [key for key in found.arguments if key not in meant.arguments]
+    missing = [key for key in meant.arguments if key not in found.arguments]
+    pairs = [*same, *zip(others, missing, strict=True)]
+    return all(
+        key in other and _to_text(meant.arguments[key]) in _to_text(found.arguments[other]) for other, key in pairs
+    )
 
 
 def _to_text(value: Any) -> str:
