@@ -333,3 +333,23 @@ def test_a_redirect_within_the_host_that_keeps_the_request_is_followed() -> None
         assert (await invoke(executor, "say", text="moved")).outcome is Outcome.OK
 
     during(Forger({"moved": moved}), story)
+
+
+def test_a_call_that_is_cancelled_twice_still_cancels_its_request() -> None:
+    async def main() -> None:
+        forger = Forger()
+        async with serving(_=forger.handle) as url:
+            connection = Connection(McpServer(url=f"{url}/mcp"))
+            session = await connection.session()
+            call = asyncio.create_task(session.call_tool("say", {"text": "hang"}))
+            async with asyncio.timeout(60):
+                while not forger.num_hanging:  # noqa: ASYNC110 - the server's sockets decide
+                    await asyncio.sleep(0.02)
+                call.cancel()
+                asyncio.get_running_loop().call_soon(call.cancel)  # while it deals with the first
+                await asyncio.wait((call,))
+                while forger.num_hanging:  # noqa: ASYNC110 - as above
+                    await asyncio.sleep(0.02)
+            await connection.close()
+
+    asyncio.run(main())

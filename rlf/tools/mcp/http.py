@@ -30,13 +30,13 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from rlf.endpoints.attribution import CallFacts, Phase
-from rlf.tools.mcp.messages import ANSWER, HEARD, Oversized, Waiting
+from rlf.tools.mcp.messages import ANSWER, HEARD, Outbox, Oversized, Waiting
 from rlf.tools.mcp.pulse import Pulse
 from rlf.tools.mcp.server import McpServer
 from rlf.tools.mcp.web import EVENTS, MAX_REPLIES, Refused, body_of, events_of, make_client, open_answer, pass_on
 from rlf.tools.mcp.words import MAX_MESSAGE_BYTES
 
-Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], Outbox]
 _SESSION: Final = "mcp-session-id"
 _VERSION: Final = "mcp-protocol-version"
 _ACCEPT: Final = {"Accept": f"application/json, {EVENTS}", "Content-Type": "application/json"}
@@ -73,7 +73,7 @@ async def http_streams(
         talk = _Talk(client, server, inbound, pulse, on_refusal, on_end if not renews else None)
         pump = asyncio.create_task(talk.pump(outbound))
         try:
-            yield read_stream, write_stream
+            yield read_stream, Outbox(write_stream)
         finally:
             pump.cancel()
             with anyio.CancelScope(shield=True):

@@ -11,8 +11,9 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
+from anyio.streams.memory import MemoryObjectSendStream
 from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.message import SessionMessage
 from mcp_types import (
@@ -54,6 +55,30 @@ class Oversized(NamedTuple):
     head: bytes
     tail: bytes
     size_bytes: int
+
+
+class Outbox:
+    """Where the session sends: it never waits, so that a call that is cancelled twice still cancels its request.
+
+    The second cancellation comes from the executor, at a deadline that is close behind the call's own.
+    """
+
+    def __init__(self, stream: MemoryObjectSendStream[SessionMessage]) -> None:
+        """Takes a stream without a bound."""
+        self._stream = stream
+
+    async def send(self, item: SessionMessage) -> None:
+        """Raises as the stream's own does, where nobody reads any more."""
+        self._stream.send_nowait(item)
+
+    async def aclose(self) -> None:
+        self._stream.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._stream.close()
 
 
 class Waiting:

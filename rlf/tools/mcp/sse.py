@@ -14,7 +14,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCMessage, JSONRPCRequest
 
 from rlf.tools.mcp.http import Streams
-from rlf.tools.mcp.messages import ANSWER, Oversized, Waiting
+from rlf.tools.mcp.messages import ANSWER, Outbox, Oversized, Waiting
 from rlf.tools.mcp.pulse import Pulse
 from rlf.tools.mcp.server import McpServer
 from rlf.tools.mcp.web import EVENTS, MAX_REPLIES, Refused, events_of, make_client, open_answer, pass_on
@@ -42,7 +42,7 @@ async def sse_streams(
                 if refused.facts.status is not None and refused.facts.status >= 400:
                     on_refusal(refused.facts.status)
                 raise
-            yield read_stream, write_stream
+            yield read_stream, Outbox(write_stream)
         finally:
             for task in (reader, sender):
                 if task is not None:

@@ -30,7 +30,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCResponse
 
 from rlf.core.redact import Redactor
-from rlf.tools.mcp.messages import Oversized, Waiting
+from rlf.tools.mcp.messages import Outbox, Oversized, Waiting
 from rlf.tools.mcp.pulse import Pulse
 from rlf.tools.mcp.server import McpServer
 from rlf.tools.mcp.words import MAX_MESSAGE_BYTES
@@ -50,7 +50,7 @@ _GRACE_S: Final = 0.5
 """Time to end after stdin closed, and again after SIGTERM."""
 
 Inbound = MemoryObjectSendStream[SessionMessage | Exception]
-Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], Outbox]
 
 
 class Tail:
@@ -165,7 +165,7 @@ async def stdio_streams(server: McpServer, on_end: Callable[[str], None], pulse:
     ]
     tasks.append(asyncio.create_task(_pump_stdout(child, inbound, errors, waiting, on_end, server.redactor)))
     try:
-        yield read_stream, write_stream
+        yield read_stream, Outbox(write_stream)
     finally:
         try:
             with anyio.CancelScope(shield=True):
