@@ -182,7 +182,6 @@ FOREIGN: tuple[ForeignSyntax, ...] = (
         Marks.of(r"\bfunction call<\|role_sep\|>", "<"),
         _write_json_between("function call<|role_sep|>\n", ""),
     ),
-    ForeignSyntax("granite", Marks.of(r"<\|tool_call\|>", "<"), _write_json_between("<|tool_call|>[", "]")),
     ForeignSyntax("granite_20b", Marks.of(r"<function_call>", "<"), _write_json_between("<function_call> ", "")),
     ForeignSyntax("hunyuan", Marks.of(r"</?tool_calls>", "<"), _write_json_between("<tool_calls>[", "]</tool_calls>")),
     ForeignSyntax(
