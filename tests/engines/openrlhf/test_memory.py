@@ -51,16 +51,17 @@ def test_one_gpu_that_all_share(load):
     }
 
 
-def test_the_disk_holds_one_checkpoint_more_than_are_kept_and_every_hugging_face_folder(load):
+def test_the_disk_holds_one_checkpoint_more_than_are_kept_the_best_one_and_every_hugging_face_folder(load):
     def disk(*overrides):
         spec = load("train.steps=10", "checkpoint.every=2", "checkpoint.keep=2", *overrides).spec
         return {part.name: part.size_bytes for part in estimate_disk(spec, SHAPE).parts}
 
-    assert disk() == {"checkpoints: policy": 3 * 14_000, "final model": 2 * (1_000 + 50 * 8)}
+    assert disk() == {"checkpoints: policy": 4 * 14_000, "final model": 2 * (1_000 + 50 * 8)}
+    assert disk("~data.eval")["checkpoints: policy"] == 3 * 14_000
     found = disk("train.algorithm=gae", "+engine.hf_checkpoints=true")
-    assert (found["checkpoints: critic"], found["Hugging Face folders"]) == (3 * 14_000, 5 * 2_800)
+    assert (found["checkpoints: critic"], found["Hugging Face folders"]) == (4 * 14_000, 5 * 2_800)
     # rank 2: 2 x (8 + 16 + 8 + 8) = 80 weights
-    assert disk("+model.lora={rank: 2}") == {"checkpoints: policy": 3 * (2 * 1_080 + 12 * 80), "final model": 160}
+    assert disk("+model.lora={rank: 2}") == {"checkpoints: policy": 4 * (2 * 1_080 + 12 * 80), "final model": 160}
 
 
 def test_a_disk_that_only_the_nodes_see_is_not_looked_at(load, tmp_path):

@@ -38,12 +38,5 @@ def find_openrlhf_warnings(loaded: LoadedSpec, engine: OpenRlhfSettings) -> Iter
     if engine.mode is not Mode.SYNC and spec.data.eval is not None:
         message = f"got {engine.mode}; sampling ends before the last update, so that update is not evaluated. "
         yield loaded.fault(("engine", "mode"), f"{message}Write mode: sync to evaluate it.")
-    evaluated = spec.eval.every
-    if spec.data.eval is not None and evaluated is not None and evaluated % spec.checkpoint.every:
-        message = (
-            f"got {evaluated}; OpenRLHF saves every {spec.checkpoint.every} steps, so that of the best evaluation "
-        )
-        fix = f"Write a multiple of {spec.checkpoint.every}, or a checkpoint.every that divides {evaluated}."
-        yield loaded.fault(("eval", "every"), f"{message}there is a checkpoint at some steps only. {fix}")
     if engine.ray_address is not None:
         yield from find_cluster_warnings(loaded, engine.ray_address)
