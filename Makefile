@@ -26,7 +26,7 @@ run: .venv/installed  ## Trains the embedded model: the main job.
 # Tests wait for processes and servers more than they compute: one worker more than there are cores, up to five.
 WORKERS = -n $$(( $$(nproc 2>/dev/null || echo 1) + 1 )) --maxprocesses 5
 # Environments that tests use.
-TESTED := .venv/installed-dev .venv/rehearsals .venv/mcp-servers/ready .venv/clients/ready .venv/worlds/ready .venv/browser/ready
+TESTED := .venv/installed-dev .venv/postgres .venv/rehearsals .venv/mcp-servers/ready .venv/clients/ready .venv/worlds/ready .venv/browser/ready
 
 test: $(TESTED)  ## Passes the tests, on several cores.
 	$(BIN)/python -m pytest $(WORKERS) --dist worksteal
@@ -149,6 +149,14 @@ CHROMIUM := command -v chromium-headless-shell >/dev/null || { [ "$$(id -u)" = 0
 	@npm install --silent --no-audit --no-fund --prefix $(BROWSER) axe-core@4.14.1 \
 		|| echo "axe-core was not installed; pages will not be held against it"
 	@mkdir -p $(BROWSER) && touch $@
+
+# A database server for the tests of a team's lineage, had as bubblewrap is; they start it themselves, skip and say so.
+POSTGRES := ls /usr/lib/postgresql/*/bin/postgres >/dev/null || command -v initdb >/dev/null || \
+	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	{ $(INSTALL) postgresql || { $(APT) update && $(INSTALL) postgresql; }; }; }
+.venv/postgres: .venv/installed
+	@{ $(POSTGRES); } >/dev/null 2>&1 || echo "PostgreSQL was not installed; tests of a lineage on it will be skipped"
+	touch $@
 
 # Where it cannot be made, the tests of OpenRLHF's job skip and say so.
 .venv/rehearsals: .venv/installed-dev

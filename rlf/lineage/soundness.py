@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from enum import EnumMeta
 from hashlib import sha256
 from typing import Any
 
@@ -49,8 +50,8 @@ def may_be_damaged(table: Table) -> str:
         f"{_quote(name)} IS NOT NULL AND NOT json_valid({_quote(name)})" for name in _JSON.get(table.name, ())
     ]
     for (owner, name), read in _WORDS.items():
-        if owner == table.name and isinstance(read, type):
-            words = ", ".join(f"'{word}'" for word in read)
+        if owner == table.name and isinstance(read, EnumMeta):
+            words = ", ".join(f"'{word}'" for word in read.__members__.values())
             conditions.append(f"{_quote(name)} NOT IN ({words})")
     return " OR ".join(conditions)
 

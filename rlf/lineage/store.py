@@ -347,7 +347,10 @@ def _make_engine(url: URL, *, read_only: bool) -> Engine:
         event.listen(engine, "begin", _begin_transaction)
         return engine
     try:
-        engine = create_engine(url, connect_args={"timeout": _BUSY_TIMEOUT_S} if sqlite else {})
+        # A connection is tried before it is used again: the server may have been restarted since.
+        engine = create_engine(
+            url, connect_args={"timeout": _BUSY_TIMEOUT_S} if sqlite else {}, pool_pre_ping=not sqlite
+        )
     except (ModuleNotFoundError, NoSuchModuleError) as error:
         raise RlfError(f"{_show_place(url)}: no driver for this database: {error}. Install it with pip.") from error
     if sqlite:

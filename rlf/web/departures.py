@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rlf.api.fresh.client import ASKER, FreshProcesses
@@ -18,7 +20,26 @@ class Departures:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request, and ends its calls where its connection is closed before that."""
-        if scope["type"] != "http" or scope["method"] != "POST":
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = False
+
+        async def send_on(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._answer(scope, receive, send_on)
+        except (ClientDisconnect, asyncio.CancelledError):
+            # No defect: the visitor left, or the page ends and the server cancels what is still being answered.
+            # The server would log a traceback for each and answer 500.
+            if not started:
+                await Response("the page has ended", 503)(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
         asker, watching = object(), list[asyncio.Task[None]]()

@@ -6,7 +6,10 @@ import html
 import re
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
+
+import pytest
 
 from rlf.lineage import Recorder, open_store, start_run
 from rlf.lineage.records import Step
@@ -14,6 +17,8 @@ from rlf.reports.sweep import SeedReport, SweepReport, SweepRow
 from rlf.types import CallRecord, Outcome, RunStatus, StepFinished, ToolCall, ToolResult, Turn
 
 from ..reports.synthetic import run_record, scored, trajectory
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_seeds_of_a_sweep_are_compared_on_a_page(client, monkeypatch):
@@ -108,3 +113,28 @@ def test_tags_lead_to_their_runs_and_notes_stand_on_the_page_of_a_run(tmp_path, 
         assert f'<tr id="{run}">' in client.get(html.unescape(link)).text, link
     client.post(f"/api/v1/runs/{run}/notes", json={"text": "<i>mark</i>"})
     assert "<b>note</b> &lt;i&gt;mark&lt;/i&gt;" in client.get(f"/runs/{run}").text
+
+
+@pytest.mark.parametrize(
+    ("folder", "file", "name"),
+    [("tool_specs", "search.yaml", "search"), ("reward_specs", "exact_match.yaml", "exact_match")],
+)
+def test_a_page_that_reads_for_long_shows_its_frame_first_and_says_what_it_does(clients, tmp_path, folder, file, name):
+    path = f"/{folder.removesuffix('_specs')}s"
+    (tmp_path / "own" / folder).mkdir(parents=True)
+    shutil.copy(ROOT / folder / file, tmp_path / "own" / folder / file)
+    visitor = clients(project=tmp_path / "own")
+    frame = visitor.get(path, params={"step": 1}).text
+    assert f'hx-get="{path}?step=1"' in frame and f"reading the {path[1:]}…" in frame and f">{file}<" not in frame
+    part = visitor.get(path, headers={"HX-Request": "true"}).text
+    assert 'id="declared"' in part and file in part and "hx-get" not in part.partition('id="declared"')[2][:200]
+    assert file in visitor.get(path).text  # read a moment ago
+
+
+def test_terms_are_shown_beside_a_file_of_rewards_with_a_fault(clients, tmp_path):
+    folder = tmp_path / "own" / "reward_specs"
+    folder.mkdir(parents=True)
+    shutil.copy(ROOT / "reward_specs" / "exact_match.yaml", folder / "a.yaml")
+    (folder / "b.yaml").write_text("kind: rule\nrule: no_such\n")
+    part = clients(project=tmp_path / "own").get("/rewards", headers={"HX-Request": "true"}).text
+    assert "no_such" in part and "reward_specs/a.yaml" in part

@@ -30,11 +30,14 @@ _GRACE_S = 2.0
 """Time for which an answer is awaited after the deadline of the fork itself."""
 
 
+_State = frozenset[tuple[str, int, int]] | None
+
+
 @dataclass(frozen=True, slots=True)
 class _Kept:
     """An answer, and when and over which files it was given."""
 
-    state: frozenset[tuple[str, int, int]] | None
+    state: _State
     at_s: float
     answer: Any
 
@@ -82,8 +85,8 @@ class FreshProcesses:
         What lies outside of the project may change without a sign: no answer is kept for longer than a minute.
         """
         key, state = json.dumps([task, arguments], sort_keys=True), self._look()
-        kept = self._kept.get(key)
-        if kept is not None and kept.state == state and state is not None and time.monotonic() - kept.at_s < _KEEP_S:
+        kept = self._find_kept(key, state)
+        if kept is not None:
             return kept.answer
         answer = self.call(task, deadline_s=deadline_s, **arguments)
         with self._lock:
@@ -92,7 +95,16 @@ class FreshProcesses:
             self._kept[key] = _Kept(state, time.monotonic(), answer)
         return answer
 
-    def _look(self) -> frozenset[tuple[str, int, int]] | None:
+    def is_kept(self, task: str, **arguments: Any) -> bool:
+        """Whether `read` answers at once."""
+        return self._find_kept(json.dumps([task, arguments], sort_keys=True), self._look()) is not None
+
+    def _find_kept(self, key: str, state: _State) -> _Kept | None:
+        kept = self._kept.get(key)
+        fits = kept is not None and kept.state == state and state is not None
+        return kept if kept is not None and fits and time.monotonic() - kept.at_s < _KEEP_S else None
+
+    def _look(self) -> _State:
         """The files of the project by name, time and size; None where they are too many to look at."""
         found, folders = set[tuple[str, int, int]](), [self._folder]
         while folders and len(found) < _MAX_FILES:

@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse
 from rlf.api.projects import projects_beside, templates
 from rlf.core.errors import RlfError
 from rlf.web.pages.render import is_part, lineage, page, site_of
+from rlf.web.site import Site
 
 router = APIRouter(include_in_schema=False)
 _PER_PAGE = 50
@@ -20,9 +21,13 @@ _NUM_RUNS = 30
 @router.get("/tools")
 @router.get("/tools/{file}")
 def show_tools(request: Request, file: str = "", tool: str = "", spec: str = "") -> HTMLResponse:
-    """Every tool, and one of them with a form to call it and the prompt as a spec's model reads it."""
+    """Every tool, and one of them with a form to call it and the prompt as a spec's model reads it.
+
+    The frame comes first, where the tools are not known from before.
+    """
     site, files = site_of(request), site_of(request).files.names("tool_specs")
-    declared = site.fresh.read("list_tools", files=files) if files else []
+    is_read = not files or is_part(request) or (not spec and site.fresh.is_kept("list_tools", files=files))
+    declared = site.fresh.read("list_tools", files=files) if files and is_read else []
     path = f"tool_specs/{file}"
     mine = [one for one in declared if one["file"] == path]
     chosen = next((one for one in mine if one["tool"] and tool in ("", one["tool"]["name"])), mine[0] if mine else None)
@@ -35,7 +40,8 @@ def show_tools(request: Request, file: str = "", tool: str = "", spec: str = "")
         except RlfError as error:
             fault = str(error)
     values = {"declared": declared, "chosen": chosen, "specs": site_of(request).files.names("specs"), "spec": spec}
-    return page(request, "tools.html", file or "Tools", place="tools", file=file, shown=shown, fault=fault, **values)
+    about = {"file": file, "shown": shown, "fault": fault, "is_read": is_read, "here": _here(request)}
+    return page(request, "tools.html", file or "Tools", place="tools", **about, **values)
 
 
 @router.get("/worlds")
@@ -52,14 +58,13 @@ def show_worlds(request: Request, spec: str = "", task: int = 0) -> HTMLResponse
 
 @router.get("/rewards")
 def show_rewards(request: Request, run: str = "", phase: str = "train", step: int | None = None) -> HTMLResponse:
-    """Every term; with a run its terms as weights to move, over one of its steps."""
-    site, files, fault = site_of(request), site_of(request).files.names("reward_specs"), ""
-    terms: list[dict[str, Any]] = []
-    for name in files:
-        try:
-            terms += site.fresh.read("list_rewards", files=[name])
-        except RlfError as error:
-            fault += f"{error}\n"
+    """Every term; with a run its terms as weights to move, over one of its steps.
+
+    The frame comes first, where the terms are not known from before.
+    """
+    site, files = site_of(request), site_of(request).files.names("reward_specs")
+    is_read = not files or is_part(request) or site.fresh.is_kept("list_rewards", files=files)
+    terms, fault = _read_terms(site, files) if files and is_read else ([], "")
     chosen, weights = None, list[tuple[str, float]]()
     runs: list[Any] = []
     if site.has_lineage:
@@ -70,8 +75,28 @@ def show_rewards(request: Request, run: str = "", phase: str = "train", step: in
         declared = chosen.record.plan.get("spec", {}).get("rewards", ())
         weights = [(term["name"], float(term.get("weight") or 0.0)) for term in declared]
     values = {"terms": terms, "fault": fault, "runs": runs, "run": chosen, "weights": weights}
-    values["specs"] = site.files.names("specs")
+    values |= {"specs": site.files.names("specs"), "is_read": is_read, "here": _here(request)}
     return page(request, "rewards.html", "Rewards", place="rewards", phase=phase, step=step, **values)
+
+
+def _read_terms(site: Site, files: list[str]) -> tuple[list[dict[str, Any]], str]:
+    """The terms of all files, by one process; where one has a fault, by a process each, with the faults."""
+    try:
+        return site.fresh.read("list_rewards", files=files), ""
+    except RlfError:
+        terms: list[dict[str, Any]] = []
+        fault = ""
+        for name in files:
+            try:
+                terms += site.fresh.read("list_rewards", files=[name])
+            except RlfError as error:
+                fault += f"{error}\n"
+        return terms, fault
+
+
+def _here(request: Request) -> str:
+    """The address of a page, for its own part."""
+    return f"{request.url.path}?{request.url.query}"
 
 
 @router.get("/data")
