@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import EnumMeta
 from hashlib import sha256
 from typing import Any
@@ -51,7 +51,8 @@ def may_be_damaged(table: Table) -> str:
     ]
     for (owner, name), read in _WORDS.items():
         if owner == table.name and isinstance(read, EnumMeta):
-            words = ", ".join(f"'{word}'" for word in read.__members__.values())
+            members: Iterable[Any] = read.__members__.values()
+            words = ", ".join(f"'{word}'" for word in members)
             conditions.append(f"{_quote(name)} NOT IN ({words})")
     return " OR ".join(conditions)
 

@@ -75,8 +75,8 @@ def show_rewards(request: Request, run: str = "", phase: str = "train", step: in
         declared = chosen.record.plan.get("spec", {}).get("rewards", ())
         weights = [(term["name"], float(term.get("weight") or 0.0)) for term in declared]
     values = {"terms": terms, "fault": fault, "runs": runs, "run": chosen, "weights": weights}
-    values |= {"specs": site.files.names("specs"), "is_read": is_read, "here": _here(request)}
-    return page(request, "rewards.html", "Rewards", place="rewards", phase=phase, step=step, **values)
+    values["specs"], about = site.files.names("specs"), {"is_read": is_read, "here": _here(request)}
+    return page(request, "rewards.html", "Rewards", place="rewards", phase=phase, step=step, **about, **values)
 
 
 def _read_terms(site: Site, files: list[str]) -> tuple[list[dict[str, Any]], str]:

@@ -146,7 +146,7 @@ document.addEventListener("keydown", event => {
 // --- islands, loaded where a page has them; drawn again where a part of it is replaced ---
 const ISLANDS = [
   ["script.curves", "./chart.js"], ["[data-live]", "./live.js"], ["#editor", "./editor.js"],
-  [".tokens", "./tokens.js"], ["[data-play]", "./play.js"], ["[data-form], [data-weights], [data-try]", "./forms.js"], ["[data-report]", "./report.js"],
+  [".tokens", "./tokens.js"], ["[data-play]", "./play.js"], ["[data-form], [data-weights], [data-try], #declared", "./forms.js"], ["[data-report]", "./report.js"],
 ];
 async function wake() {
   showChosen();
