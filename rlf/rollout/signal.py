@@ -55,7 +55,7 @@ def evaluation_signal(scored: Sequence[Scored]) -> Signal:
 
 
 def conclusion(signal: Signal, num_seen: int, *, had_signal: bool) -> str:
-    """What may be said of trajectories with a signal other than `some`.
+    """What may be stated of trajectories with a signal other than `some`.
 
     Args:
         num_seen: how many there are, those of the steps before without a signal included.
