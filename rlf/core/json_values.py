@@ -26,6 +26,10 @@ class NoJsonValue(ValueError):
     """A value that JSON does not have. The text says what it is and what to write."""
 
 
+class HoldsBytes(NoJsonValue):
+    """A value that is bytes, or has them inside."""
+
+
 def read_json(text: str) -> Any:
     """The value of a JSON text. Raises ValueError where it is none, NoJsonValue for what is refused."""
     value, repeated = parse_json(text)
@@ -111,7 +115,9 @@ def _read_other(value: Any) -> Any:
         return _read_text(str.__str__(value))
     if isinstance(value, bytes | bytearray | memoryview):
         size = len(bytes(value))
-        raise NoJsonValue(f"got {size} bytes, which JSON does not have. Write text; name a column of images `images`.")
+        raise HoldsBytes(
+            f"got {size} bytes, which JSON does not have. Write text; a column of images is named by `images`."
+        )
     if isinstance(value, date | time):
         return value.isoformat()
     if isinstance(value, Decimal):

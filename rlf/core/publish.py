@@ -62,9 +62,10 @@ def _begun(shown: Path, then: str, target: Path | None = None) -> Iterator[Path]
     """A marked path beside a target, in a folder that is there; whatever is left at it is removed in the end."""
     target, token = (target or shown).absolute(), secrets.token_hex(6)
     temporary = target.with_name(f".{target.name[:200]}.{token}.tmp")
-    with explaining_refusal(shown, then), _marked(temporary, token):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
+    with explaining_refusal(shown, then):
+        target.parent.mkdir(parents=True, exist_ok=True)  # before the mark, whose removal would name another file
+        with _marked(temporary, token):
+            yield temporary
 
 
 @contextmanager

@@ -103,7 +103,11 @@ class Redactor:
         forms = {clean(form) for secret in secrets for form in _secret_forms(secret)}
         self._pattern = _any_of(forms)
         self._escaped = _any_of({unescape_fully(form).text for form in forms})
-        self._cores = sorted({_core_of(form) for form in forms})
+        self._by_head: dict[str, list[str]] = {}
+        for form in forms:
+            self._by_head.setdefault(_head_of(form), []).append(form)
+        self._heads = _any_of(self._by_head)
+        self._cores = sorted(set(map(_core_of, self._by_head)))
         self._reach = MAX_ESCAPED_CHARS * max(map(len, forms), default=0)
         """How far from its core a form may begin or end."""
 
@@ -162,12 +166,23 @@ class Redactor:
             return []
         spans = [found.span() for found in self._pattern.finditer(text)]
         rest = self._pattern.sub(lambda found: "\0" * len(found[0]), text) if spans else text
+        spans += self._cut_off(rest)
         for first, last in self._neighbourhoods(rest):
             plain = unescape_fully(rest[first:last])
             for found in self._escaped.finditer(plain.text):
                 start, end = plain.original_span(*found.span())
                 spans.append((first + start, first + end))
         return _merge_spans(spans)
+
+    def _cut_off(self, text: str) -> list[tuple[int, int]]:
+        """Where secrets begin that somebody has cut before they were struck out."""
+        if self._heads is None:
+            return []
+        return [
+            (found.start(), found.start() + max(_common_length(text, found.start(), form) for form in forms))
+            for found in self._heads.finditer(text)
+            if (forms := self._by_head[found[0]])
+        ]
 
     def _neighbourhoods(self, text: str) -> list[tuple[int, int]]:
         """The parts of a text that may hold a secret in escapes: around the cores."""
@@ -265,6 +280,20 @@ def _core_of(form: str) -> str:
     return max(_PLAIN_RUN.findall(form), key=len, default="")
 
 
+def _head_of(form: str) -> str:
+    """What of a form is secret also where the rest is cut off: a half, and no word that stands there by chance."""
+    return form[: max(_MIN_HEAD, (len(form) + 1) // 2)]
+
+
+def _common_length(text: str, start: int, form: str) -> int:
+    """How far a form goes on in a text from a place."""
+    length = 0
+    while length < len(form) and text[start + length : start + length + 1] == form[length]:
+        length += 1
+    return length
+
+
+_MIN_HEAD = 16
 _PLAIN_RUN = re.compile("[0-9A-Za-z]+")
 
 

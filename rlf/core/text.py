@@ -7,14 +7,19 @@ name; a `Redactor` then strikes the secrets out.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from threading import Thread
 from typing import Any
 
 from rlf.core.characters import clean as clean
 from rlf.core.redact import strike_environment
 
-MAX_FAULT_CHARS = 4096
-"""Longest description of an exception. Longer than what anyone is shown, so that secrets are found before the cut."""
+MAX_FAULT_CHARS = 16_384
+"""Longest description of an exception. Far longer than what anyone is shown, so that secrets are found before the cut,
+also where each is some thousand characters long and none is left of those before."""
+_MAX_TELLING_S = 1.0
+"""Time that an exception has for its own text: the event loop may wait for it."""
 _HALF = re.compile("[\ud800-\udfff]")
 _MAX_NAME_CHARS = 200
 _MAX_PARTS = 3
@@ -56,12 +61,51 @@ def describe(fault: BaseException) -> str:
     Without the secrets of the environment: code of others names them in its faults, and it may run where nothing else
     strikes them out.
     """
-    return strike_environment(clean(_describe(fault, _MAX_DEPTH)[:MAX_FAULT_CHARS]))
+    words = _in_time(fault, lambda: _describe(fault, _MAX_DEPTH))
+    return strike_environment(clean(words[:MAX_FAULT_CHARS]))
 
 
 def text_of(fault: BaseException) -> str:
     """An exception's own text, whatever its code does; its class where it has none."""
-    return strike_environment(clean(_own_text(fault))) or _name(type(fault))
+    return strike_environment(clean(_in_time(fault, lambda: _own_text(fault)))) or _name(type(fault))
+
+
+def _in_time(fault: BaseException, tell: Callable[[], str]) -> str:
+    """What is told of an exception; its class where code of its own takes too long for it."""
+    if _tells_nothing_itself(fault):
+        return tell()
+    told: list[str] = []
+
+    def work() -> None:
+        with suppress(BaseException):  # what the code of others raises here nobody could be shown
+            told.append(tell())
+
+    teller = Thread(target=work, daemon=True)
+    try:
+        teller.start()
+        teller.join(_MAX_TELLING_S)
+    except RuntimeError:  # no thread is to be had, or Python ends
+        pass
+    return told[0] if told else f"{_name(type(fault))}: its text cannot be shown"
+
+
+def _tells_nothing_itself(fault: BaseException) -> bool:
+    """Whether no code but Python's own runs where an exception is shown."""
+    if isinstance(fault, BaseExceptionGroup):  # what is in it may
+        return False
+    for kind in type.__getattribute__(type(fault), "__mro__"):
+        # a class of Python's own cannot be changed, and `__module__` may be written by anyone
+        is_own = not type.__getattribute__(kind, "__flags__") & _HEAP_TYPE
+        if not is_own and not _SHOWING.isdisjoint(type.__getattribute__(kind, "__dict__")):
+            return False
+    return all(type(part) in _PLAIN for part in BaseException.args.__get__(fault))  # type: ignore[attr-defined]
+
+
+_HEAP_TYPE = 1 << 9
+"""`Py_TPFLAGS_HEAPTYPE`: classes that a program has made."""
+_SHOWING = frozenset({"__str__", "__repr__", "__getattribute__", "__getattr__", "__notes__", "args"})
+"""Attributes by which a class runs code of its own where one of it is shown."""
+_PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 def _own_text(fault: BaseException) -> str:

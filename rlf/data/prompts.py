@@ -48,14 +48,17 @@ def prompting(
     """Parses the templates and compares their names with the columns. Raises SpecError with all that is wrong."""
     faults: list[Fault] = []
     columns = list(dict.fromkeys(column for row in rows for column in row.values))
-    question = _make_template("template", template, path, columns, faults)
-    role = _make_template("system", system, path, columns, faults)
+    left_out = {column: why for row in rows for column, why in row.left_out.items()}
+    question = _make_template("template", template, path, columns, left_out, faults)
+    role = _make_template("system", system, path, columns, left_out, faults)
     if faults:
         raise SpecError(faults)
     return Prompting(prompt, question, role, _make_examples(path, examples, question))
 
 
-def _make_template(key: str, source: str | None, path: str, columns: list[str], faults: list[Fault]) -> Template | None:
+def _make_template(
+    key: str, source: str | None, path: str, columns: list[str], left_out: Mapping[str, str], faults: list[Fault]
+) -> Template | None:
     if source is None:
         return None
     try:
@@ -63,8 +66,11 @@ def _make_template(key: str, source: str | None, path: str, columns: list[str], 
     except TemplateFault as fault:
         faults.append(Fault(Place(shown_name(path)), key, str(fault)))
         return None
-    if unknown := template.unknown_names(columns):
-        faults.append(Fault(Place(shown_name(path)), key, unknown))
+    place = Place(shown_name(path))
+    if of_bytes := sorted(template.names & left_out.keys()):
+        faults.append(Fault(place, key, f"the template names {of_bytes[0]!r}: {left_out[of_bytes[0]]}"))
+    elif unknown := template.unknown_names(columns):
+        faults.append(Fault(place, key, unknown))
     return template
 
 

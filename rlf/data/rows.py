@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rlf.core import Fault, Place, SpecError
-from rlf.core.json_values import NoJsonValue, json_value
+from rlf.core.json_values import HoldsBytes, NoJsonValue, json_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,8 @@ class Row:
 
     place: Place
     values: Mapping[str, Any]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Why columns are not there that the file has: those of bytes, as of images that nothing names."""
 
 
 def read_values(row: Row, images: str | None = None) -> Row:
@@ -26,12 +28,15 @@ def read_values(row: Row, images: str | None = None) -> Row:
         images: the column that may hold bytes.
     """
     values: dict[str, Any] = {}
+    left_out: dict[str, str] = {}
     for column, value in row.values.items():
         try:
             values[json_value(column)] = value if column == images else json_value(value)
+        except HoldsBytes as error:
+            left_out[column] = str(error)
         except NoJsonValue as error:
             raise fail(row.place, ascii(column)[1:-1], str(error)) from error
-    return Row(row.place, values)
+    return Row(row.place, values, left_out)
 
 
 def fail(place: Place, path: str, message: str) -> SpecError:

@@ -70,6 +70,7 @@ def load_tasks(
         )
     asked = None if template is not None else prompt
     named = {"prompt": asked, "answer": answer, "kind": kind, "id": id, "tools": tools, "images": images}
+    _check_bytes(rows, named)
     _check_row_columns(rows, named)
     asking = prompting(path, rows, prompt=prompt, template=template, system=system, examples=examples)
     faults: list[Fault] = []
@@ -99,6 +100,15 @@ def dataset_hash(tasks: Sequence[Task]) -> str:
             for task in tasks
         ]
     )
+
+
+def _check_bytes(rows: Sequence[Row], columns: Mapping[str, str | None]) -> None:
+    """Refuses a column of bytes that a key reads; others were left out."""
+    for column in filter(None, columns.values()):
+        for row in rows:
+            why = row.left_out.get(column) or row.left_out.get(column.partition(".")[0])
+            if why is not None and column not in row.values:
+                raise fail(row.place, column, why)
 
 
 def _check_row_columns(rows: Sequence[Row], columns: Mapping[str, str | None]) -> None:

@@ -6,7 +6,7 @@ A schema is checked when a tool is declared, compiled once, and never fetched fr
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -39,7 +39,13 @@ def closed(schema: Mapping[str, Any]) -> dict[str, Any]:
 class ArgumentCheck:
     """The compiled inputSchema of one tool."""
 
-    def __init__(self, input_schema: Mapping[str, Any]) -> None:
+    def __init__(self, input_schema: Mapping[str, Any], redact: Callable[[str], str] = str) -> None:
+        """Compiles the schema.
+
+        Args:
+            redact: strikes secrets out of complaints before they are cut, since half a secret is not found any more.
+        """
+        self._redact = redact
         self._schema = expanded(input_schema)
         self._readings = Readings(closed(input_schema))
         self._validator = self._readings.validator
@@ -51,8 +57,8 @@ class ArgumentCheck:
                 return None
             errors = list(islice(self._validator.iter_errors(arguments), _MAX_COMPLAINTS))
         except ValueError as fault:  # too deep, or no JSON at all
-            return shorten(f"arguments are not JSON: {fault}. Expected: {self.expected()}")
-        message = "; ".join(shorten(self._in_words(error), _MAX_COMPLAINT_CHARS) for error in errors)
+            return shorten(f"arguments are not JSON: {self._redact(str(fault))}. Expected: {self.expected()}")
+        message = "; ".join(shorten(self._redact(self._in_words(error)), _MAX_COMPLAINT_CHARS) for error in errors)
         return shorten(f"{message}. Expected: {self.expected()}")
 
     def coerced(self, arguments: Any) -> dict[str, Any] | None:
@@ -86,7 +92,7 @@ class ArgumentCheck:
                 return f"{prefix}missing {name!r}"
             case ValidationErrorKind.AdditionalProperties(unexpected=names):
                 known = [] if where else list(self._schema.get("properties", {}))
-                shown = [shorten(name, MAX_NAME_CHARS) for name in names[:_MAX_COMPLAINTS]]
+                shown = [shorten(self._redact(name), MAX_NAME_CHARS) for name in names[:_MAX_COMPLAINTS]]
                 return prefix + "; ".join(f"unknown {name!r}{nearest(name, known)}" for name in shown)
         return prefix + error.message
 

@@ -171,3 +171,16 @@ def test_the_description_of_an_exception_has_no_secret_of_the_environment(monkey
     assert describe(ValueError("GET /?key=canary-0001")) == f"ValueError: GET /?key={REDACTED}"
     monkeypatch.setenv("SHOP_API_KEY", "canary-0002")
     assert strike_environment("canary-0001 canary-0002") == f"canary-0001 {REDACTED}"
+
+
+@pytest.mark.parametrize("kept", [16, 20, 31])
+@pytest.mark.parametrize("shape", ["{}", "got {}…", "key='{}'", "[{}] and {}"])
+def test_what_is_left_of_a_secret_that_somebody_has_cut_is_struck_out(kept: int, shape: str) -> None:
+    secret = "sk-live-0123456789abcdefghijklmn"
+    redactor = Redactor({"A_KEY": secret})
+    assert redactor.text(shape.replace("{}", secret[:kept])) == shape.replace("{}", REDACTED)
+
+
+def test_an_ordinary_word_that_a_secret_begins_with_stays() -> None:
+    redactor = Redactor({"A_KEY": "postgres-production-4711", "B_KEY": "information"})
+    assert redactor.text("postgres, informatics, postgres-prod") == "postgres, informatics, postgres-prod"

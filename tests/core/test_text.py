@@ -1,9 +1,11 @@
 """Text from outside: made valid, whatever it is and whatever an exception's own code does."""
 
+import time
+
 import pytest
 
 from rlf.core.redact import Redactor
-from rlf.core.text import MAX_FAULT_CHARS, clean, clean_value, describe
+from rlf.core.text import MAX_FAULT_CHARS, clean, clean_value, describe, text_of
 
 from ..hostile import FAULTS, NAME, TEXTS, _Word
 
@@ -62,3 +64,45 @@ def test_notes_are_part_of_the_description():
 def test_what_a_redactor_writes_as_json_is_valid():
     text = Redactor({}).json({"\udce9": "\ud83d", "pair": "\ud83d\ude00"})
     assert text.encode().decode() == '{"\ufffd":"\ufffd","pair":"😀"}'
+
+
+class _Blocks(Exception):
+    def __str__(self) -> str:
+        time.sleep(600)
+        return "late"
+
+
+class _BlockingWord:
+    def __repr__(self) -> str:
+        time.sleep(600)
+        return "late"
+
+
+class _BlockingNotes(Exception):
+    def __getattribute__(self, name: str) -> object:
+        return time.sleep(600) if name == "__notes__" else super().__getattribute__(name)
+
+
+class _BlockingGroup(ExceptionGroup[Exception]):
+    def __str__(self) -> str:
+        time.sleep(600)
+        return "late"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        _Blocks(),
+        ValueError(_BlockingWord()),
+        KeyError("a", [_BlockingWord()]),
+        ExceptionGroup("two", [_Blocks()]),
+        _BlockingNotes("a"),
+        _BlockingGroup("two", [ValueError("a")]),
+    ],
+    ids=lambda fault: type(fault).__name__,
+)
+def test_an_exception_whose_own_code_blocks_is_named_by_its_class_in_time(fault):
+    started = time.monotonic()
+    assert describe(fault) == f"{type(fault).__name__}: its text cannot be shown"
+    assert text_of(fault)
+    assert time.monotonic() - started < 60

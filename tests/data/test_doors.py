@@ -188,3 +188,35 @@ def test_nesting_without_end_is_refused():
         json_value(ring)
     with pytest.raises(NoJsonValue):
         read_json("[" * 100_000)
+
+
+@pytest.mark.parametrize("value", [b"ab", [{"bytes": b"ab", "path": None}], {"a": [b"ab"]}])
+def test_a_column_of_bytes_that_no_key_reads_is_not_there(tmp_path, value):
+    table = pa.table({"prompt": ["p", "q"], "answer": ["1", "2"], "photo": pa.array([None, value])})
+    path = parquet(tmp_path / "a.parquet", table)
+    tasks = load_tasks(path)
+    assert [dict(task.columns) for task in tasks] == [
+        {"prompt": "p", "answer": "1", "photo": None},
+        {"prompt": "q", "answer": "2"},
+    ]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"prompt": "photo"},
+        {"answer": "photo"},
+        {"answer": "photo.path"},
+        {"kind": "photo"},
+        {"id": "photo"},
+        {"tools": "photo"},
+        {"template": "{{ photo }} {{ prompt }}"},
+        {"system": "See {{ photo }}"},
+    ],
+)
+def test_a_column_of_bytes_that_a_key_reads_is_refused_by_name(tmp_path, keys):
+    photo = pa.array([{"bytes": b"ab", "path": "a.png"}])
+    path = parquet(tmp_path / "a.parquet", pa.table({"prompt": ["p"], "answer": ["1"], "photo": photo}))
+    words = fault_of(path, **keys)
+    assert "photo" in words
+    assert "got 2 bytes, which JSON does not have" in words

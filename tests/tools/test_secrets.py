@@ -220,3 +220,57 @@ def test_the_last_words_of_a_server_and_its_noise_are_without_its_secrets(
     assert f"no login with {REDACTED} {REDACTED} --door={REDACTED}" in results[0].text
     assert "starting with" in caplog.text
     assert_clean(" ".join([caplog.text, *(result.text for result in results)]))
+
+
+class Keyring:
+    """An instance that names a key of the run's when it closes."""
+
+    def __call__(self, q: str = "") -> str:
+        return q
+
+    def close(self) -> None:
+        raise OSError(f"{LITERAL} is in use")
+
+
+def with_key(target: dict[str, Any], schema: dict[str, Any]) -> list[ToolDeclaration]:
+    """A tool, and another one that holds a key."""
+    shop = {"kind": "http", "url": "http://127.0.0.1:9/x", "headers": {"X-Token": LITERAL}}
+    plain = {"type": "object", "properties": {}}
+    return [
+        ToolDeclaration.model_validate({"name": name, "description": "d", "inputSchema": takes, "target": where})
+        for name, where, takes in (("t", target, schema), ("shop", shop, plain))
+    ]
+
+
+def test_what_a_class_says_when_it_closes_has_no_secret(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        schema = {"type": "object", "properties": {"q": {"type": "string"}}}
+        target = {"kind": "python", "callable": f"{__name__}:Keyring", "state": "run"}
+        async with Executor(with_key(target, schema)) as executor:
+            await executor.invoke(ToolCall("t", {"q": "a"}), trajectory_id="t")
+
+    asyncio.run(story())
+    assert f"closing a Keyring: OSError: {REDACTED} is in use" in caplog.text
+    assert LITERAL not in caplog.text
+
+
+@pytest.mark.parametrize("where", ["value", "name", "tool", "deep"])
+def test_a_complaint_about_arguments_shows_no_part_of_a_secret(where: str) -> None:
+    async def complain(length: int) -> str:
+        said = "x" * length + LITERAL
+        arguments = {"value": {"q": said}, "name": {said: 1}, "deep": {"r": [{"s": said}]}, "tool": {}}[where]
+        schema = {
+            "type": "object",
+            "properties": {
+                "q": {"type": "integer"},
+                "r": {"type": "array", "items": {"type": "object", "properties": {"s": {"type": "integer"}}}},
+            },
+        }
+        target = {"kind": "http", "url": "http://127.0.0.1:9/t"}
+        async with Executor(with_key(target, schema)) as executor:
+            called = ToolCall(said if where == "tool" else "t", arguments)
+            return (await executor.invoke(called, trajectory_id="t")).text
+
+    for length in (*range(30, 170, 7), 480, 490):
+        text = asyncio.run(complain(length))
+        assert LITERAL[:4] not in text, text

@@ -230,7 +230,7 @@ class Executor:
         arguments = tool.arguments.coerced(call.arguments) if is_coerced else None
         if arguments is not None:
             return _mark_coerced(self._through_cache(tool, arguments, course))
-        text = f"invalid arguments for {call.name}: {self._around.redact(complaint)}"
+        text = f"invalid arguments for {call.name}: {complaint}"
         return _answer_with(refusal(Outcome.INVALID_ARGUMENTS, text))
 
     async def _call_elsewhere(self, tools: ToolInvoker, call: ToolCall, trajectory_id: str) -> ToolResult:
@@ -268,9 +268,10 @@ class Executor:
         return self._cache.get(key, lambda: tool.run(arguments, course))
 
     def _refuse_unknown(self, name: str) -> ToolResult:
-        known, name = [one.name for one in self.descriptions], shorten(name, MAX_NAME_CHARS)
+        known = [one.name for one in self.descriptions]
+        name = shorten(self._around.redact(clean(name)), MAX_NAME_CHARS)
         text = f"no tool {name!r}{nearest(name, known)} (known: {', '.join(known) or 'none'})"
-        return refusal(Outcome.UNKNOWN_TOOL, self._around.redact(clean(text)))
+        return refusal(Outcome.UNKNOWN_TOOL, self._around.redact(text))
 
     def _count_result(self, result: ToolResult) -> None:
         counts = self._counts

@@ -104,7 +104,7 @@ class OpenTool:
         self.declaration = declaration
         self.runtime = runtime
         self.source_hash = source_hash
-        self.arguments = ArgumentCheck(declaration.input_schema)
+        self.arguments = ArgumentCheck(declaration.input_schema, around.redact)
         self.budget = Budget(limits, around.count_tokens, around.redact)
         self._around = around
         self._output = None if declaration.output_schema is None else OutputCheck(declaration.output_schema)
@@ -163,7 +163,10 @@ class OpenTool:
         """Gives back what the tool holds; what cannot be stopped is left behind, with a warning."""
         self._gate.close()
         await self._detached.close()
-        await self.runtime.close()
+        try:
+            await self.runtime.close()
+        except ToolFailure as failure:
+            logger.warning("tool %s: %s", self.declaration.name, self._say_error(failure.text))
         if self.num_abandoned:
             logger.warning(
                 "tool %s: %d calls still hang and are left behind", self.declaration.name, self.num_abandoned

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Callable, Coroutine, Mapping
 from types import MethodType
 from typing import Any, TypeAlias, TypeVar
@@ -20,8 +19,6 @@ from rlf.tools.python.arguments import ArgumentAdapter, adapt
 from rlf.tools.python.threads import ThreadPool
 from rlf.tools.results import to_output
 from rlf.types import Outcome, ToolOutput
-
-logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Function: TypeAlias = Callable[..., Any]
@@ -140,17 +137,20 @@ class ClassRuntime(ToolRuntime):
             await self._close_held(held)
 
     async def close(self) -> None:
-        """Closes every instance, each within a time, then the place; what goes wrong there is logged."""
+        """Closes every instance, each within a time, then the place. Raises ToolFailure INFRA with what went wrong."""
         if self._opening is not None:
             await self._opening.close()
-        detached = Detached()
+        detached, faults = Detached(), list[str]()
         while self._held:
             _, held = self._held.popitem()
             fault = await detached.fault_of(self._close_held(held), _CLOSE_S, f"closing {self._class.__name__}")
             if fault is not None:
-                logger.warning("closing a %s: %s", self._class.__name__, describe(fault))
+                faults.append(fault.text if isinstance(fault, ToolFailure) else describe(fault))
         await detached.close()
         self._place.close()
+        if faults:
+            more = f" ({len(faults)} instances in all)" if len(faults) > 1 else ""
+            raise ToolFailure(Outcome.INFRA, f"closing a {self._class.__name__}: {faults[0]}{more}")
 
     async def make_ready(self, trajectory_id: str) -> None:
         """Opens the instance that the next call needs. Raises ToolFailure INFRA where it cannot be, or not in time."""
