@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-from datetime import date
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow
@@ -13,6 +15,7 @@ import pytest
 from rlf.api.specs.plans import check_spec
 from rlf.core import SpecError
 from rlf.data import load_tasks
+from rlf.engines.openrlhf.job.dataset import Purpose, Row, read_label, write_row
 from rlf.engines.openrlhf.layout import Layout
 from rlf.spec import load_spec
 
@@ -64,13 +67,37 @@ def test_it_is_right_and_warns_at_most_of_a_model_that_is_not_here_and_a_server_
     assert "is not on this machine" in warned.get("model.path", "is not on this machine")
 
 
-def test_a_column_of_dates_is_reported_at_the_dataset(project):
-    rows = [{**row("train", index), "asked": date(2024, 1, 1)} for index in range(8)]
+def save_asked(value, project):
+    """Rows with a further column of that value."""
+    rows = [{**row("train", index), "asked": value} for index in range(8)]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), project / "data/nq_search/train.parquet")
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (date(2024, 1, 1), "2024-01-01"),
+        (datetime(2024, 1, 1, 2), "2024-01-01T02:00:00"),
+        (Decimal("1.50"), "1.50"),
+        ([{"on": date(2024, 1, 1)}], [{"on": "2024-01-01"}]),
+    ],
+)
+def test_dates_and_decimals_travel_to_the_agents_as_text(value, written, project):
+    save_asked(value, project)
+    checked = check_spec([project / "specs/search_r1_qwen25_3b.yaml"], [])
+    (task, *_) = checked.inputs.train
+    sent = read_label(json.loads(write_row(Row(Purpose.TRAIN, 0, task)))["label"], project)
+    assert sent.task.columns["asked"] == written
+
+
+@pytest.mark.parametrize("value", [timedelta(seconds=3), float("nan"), {"at": timedelta(1)}])
+def test_a_column_that_json_lacks_is_reported_at_its_row_of_the_dataset(value, project):
+    save_asked(value, project)
     with pytest.raises(SpecError) as error:
         check_spec([project / "specs/search_r1_qwen25_3b.yaml"], [])
     (fault,) = error.value.faults
-    assert (fault.path, "the columns asked need" in fault.message) == ("data.train.path", True)
+    assert (fault.place.line, fault.path) == (1, "asked")
+    assert "which JSON does not have" in fault.message
 
 
 PUBLISHED = {
