@@ -54,8 +54,8 @@ lint: .venv/installed-dev  ## Style, types, and the direction of imports.
 EMBEDDED_DATA := encyclopedia shop programs rooms bisect compose
 EMBEDDED_MODELS := tiny small reader clerk games prober
 embedded: .venv/installed  ## Makes the built-in worlds and models again from their seeds.
-	for part in $(EMBEDDED_DATA); do $(BIN)/python -m rlf.builtin.$$part.build || exit; done
-	printf '%s\n' $(EMBEDDED_MODELS) | xargs -P 2 -I {} $(BIN)/python -m rlf.builtin.{}.build
+	for part in $(EMBEDDED_DATA); do $(BIN)/python -m benchmarks.embedded.$$part.build || exit; done
+	printf '%s\n' $(EMBEDDED_MODELS) | xargs -P 2 -I {} $(BIN)/python -m benchmarks.embedded.{}.build
 
 reference: .venv/installed  ## Makes docs/schema and docs/reference again from the code.
 	$(BIN)/rlf schema --write docs/schema

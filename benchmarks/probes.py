@@ -19,10 +19,10 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3ForCausalLM
 
+from benchmarks.embedded.tiny.layout import call_text, observation_ids, opening_ids, turn_ids
 from rlf.builtin.bisect import Box
 from rlf.builtin.bisect.box import FOUND, HIGHER, NUM_NUMBERS, NUM_PROBES
 from rlf.builtin.names import builtin_path
-from rlf.builtin.tiny.layout import call_text, observation_ids, opening_ids, turn_ids
 
 
 @dataclass

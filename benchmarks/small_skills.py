@@ -17,12 +17,12 @@ from statistics import fmean
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3ForCausalLM
 
+from benchmarks.embedded.small.lookups import sample_lookup
+from benchmarks.embedded.small.task import Task
+from benchmarks.embedded.small.words import random_word
+from benchmarks.embedded.tiny.layout import call_text, observation_ids, opening_ids, turn_ids
+from benchmarks.embedded.tiny.tokenizer import END_OF_TURN
 from rlf.builtin.names import builtin_path
-from rlf.builtin.small.lookups import sample_lookup
-from rlf.builtin.small.task import Task
-from rlf.builtin.small.words import random_word
-from rlf.builtin.tiny.layout import call_text, observation_ids, opening_ids, turn_ids
-from rlf.builtin.tiny.tokenizer import END_OF_TURN
 
 _MAX_ANSWER_TOKENS = 40
 _LOOK_UP = "Tools:\n- look_up(name, column): Read one column of a name. Columns: age, city."

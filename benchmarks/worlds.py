@@ -12,8 +12,8 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
 
+from benchmarks.embedded.shop.tasks import draw_task
 from rlf.builtin.encyclopedia.world import Split
-from rlf.builtin.shop.tasks import draw_task
 from rlf.builtin.shop.world import Shop
 from rlf.environments import EnvSpec, WorldPool
 from rlf.tools import Executor

@@ -3,10 +3,10 @@
 import json
 import random
 
-from rlf.builtin.clerk.demonstrations import POLICY, Habit, demonstrate
-from rlf.builtin.clerk.tokenizer import SYSTEM, build_tokenizer
+from benchmarks.embedded.clerk.demonstrations import POLICY, Habit, demonstrate
+from benchmarks.embedded.clerk.tokenizer import SYSTEM, build_tokenizer
+from benchmarks.embedded.shop.tasks import TaskKind
 from rlf.builtin.names import builtin_path
-from rlf.builtin.shop.tasks import TaskKind
 from rlf.chat.tokenizer import load_tokenizer
 
 CHECKPOINT = builtin_path("clerk")

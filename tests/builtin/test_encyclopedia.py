@@ -10,9 +10,9 @@ from importlib.resources import files
 
 import pytest
 
+from benchmarks.embedded.encyclopedia.build import build, generate_split_world
+from benchmarks.embedded.encyclopedia.questions import Kind, Lookup, sample_question
 from rlf.builtin.encyclopedia import calculator, search, search_disabled, search_shuffled
-from rlf.builtin.encyclopedia.build import build, generate_split_world
-from rlf.builtin.encyclopedia.questions import Kind, Lookup, sample_question
 from rlf.builtin.encyclopedia.search import NOTHING_FOUND, SearchIndex, _built_once, load_corpus
 from rlf.builtin.encyclopedia.world import ENDS, RELATIONS, STARTS, Split, WorldSize, generate_world, split_names
 

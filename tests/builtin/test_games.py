@@ -11,22 +11,22 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.embedded.bisect import demonstrations as box_demonstrations
+from benchmarks.embedded.bisect.build import build as build_bisect
+from benchmarks.embedded.compose import demonstrations as compose_demonstrations
+from benchmarks.embedded.compose.build import HELDOUT_KIND
+from benchmarks.embedded.compose.build import build as build_compose
+from benchmarks.embedded.games.tokenizer import build_tokenizer
+from benchmarks.embedded.prober.build import POLICY as PROBER_POLICY
+from benchmarks.embedded.rooms import demonstrations as room_demonstrations
+from benchmarks.embedded.rooms.build import build as build_rooms
 from rlf.builtin import bisect, compose, rooms
-from rlf.builtin.bisect import demonstrations as box_demonstrations
 from rlf.builtin.bisect.box import HIGHER, NUM_NUMBERS, NUM_PROBES, ceiling, hidden_number, prize
-from rlf.builtin.bisect.build import build as build_bisect
-from rlf.builtin.compose import demonstrations as compose_demonstrations
 from rlf.builtin.compose.almanac import ATTRIBUTES
-from rlf.builtin.compose.build import HELDOUT_KIND
-from rlf.builtin.compose.build import build as build_compose
 from rlf.builtin.encyclopedia import calculator
 from rlf.builtin.encyclopedia.world import Split, split_names
 from rlf.builtin.games.goal import reached
-from rlf.builtin.games.tokenizer import build_tokenizer
 from rlf.builtin.names import builtin_path
-from rlf.builtin.prober.build import POLICY as PROBER_POLICY
-from rlf.builtin.rooms import demonstrations as room_demonstrations
-from rlf.builtin.rooms.build import build as build_rooms
 from rlf.builtin.rooms.vault import CLOSED, COLOURS, chance, plan_vault
 from rlf.types import (
     CallRecord,

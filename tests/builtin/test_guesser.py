@@ -3,7 +3,7 @@
 import json
 import random
 
-from rlf.builtin.guesser.demonstrations import NUM_GUESSES, POLICY, Habit, Wording, build_tokenizer, demonstrate
+from benchmarks.embedded.guesser.demonstrations import NUM_GUESSES, POLICY, Habit, Wording, build_tokenizer, demonstrate
 from rlf.builtin.names import builtin_path
 
 CHECKPOINT = builtin_path("guesser")

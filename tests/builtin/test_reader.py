@@ -3,9 +3,9 @@
 import json
 import random
 
+from benchmarks.embedded.reader.demonstrations import POLICY, SHAPES, Habit, demonstrate, draw_scene
+from benchmarks.embedded.reader.tokenizer import build_tokenizer
 from rlf.builtin.names import builtin_path
-from rlf.builtin.reader.demonstrations import POLICY, SHAPES, Habit, demonstrate, draw_scene
-from rlf.builtin.reader.tokenizer import build_tokenizer
 from rlf.chat.tokenizer import load_tokenizer
 
 CHECKPOINT = builtin_path("reader")

@@ -12,9 +12,9 @@ import pytest
 import yaml
 from transformers import AutoTokenizer
 
+from benchmarks.embedded.programs.build import build as build_programs
+from benchmarks.embedded.shop.build import build as build_shop
 from rlf.builtin.names import builtin_path
-from rlf.builtin.programs.build import build as build_programs
-from rlf.builtin.shop.build import build as build_shop
 from rlf.chat import FORMATS
 from rlf.rewards import RewardContext, RewardFunction, Term
 from rlf.rollout import Limits, Rollout, Setting, play

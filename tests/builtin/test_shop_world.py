@@ -5,9 +5,9 @@ import random
 
 import pytest
 
+from benchmarks.embedded.shop.tasks import TaskKind, draw_task, find_gold
 from rlf.builtin.encyclopedia.world import Split
 from rlf.builtin.names import builtin_path
-from rlf.builtin.shop.tasks import TaskKind, draw_task, find_gold
 from rlf.builtin.shop.world import STATES, Shop, ShopForgetful, ShopShuffled, stock_shop
 
 NAMES = ("shop/orders_heldout", "shop/orders_mixed_heldout")

@@ -7,19 +7,19 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from benchmarks.embedded.small.build import SHAPE, heldout_tasks, play_tasks
+from benchmarks.embedded.small.demonstrations import Fault, careless_row, clean_row, copy_row, sample_task
+from benchmarks.embedded.small.lookups import LOOKUP_KINDS
+from benchmarks.embedded.small.pretrain import PolicyPlan, _skills_batch, spoil_policy, teach_skills
+from benchmarks.embedded.small.programs import COMPOSED_PROGRAMS, PROGRAM_KINDS
+from benchmarks.embedded.small.queries import COMPOSED_KINDS, QUERY_KINDS, sample_query
+from benchmarks.embedded.small.tokenizer import WHOLE_WORDS, build_tokenizer
+from benchmarks.embedded.small.weights import start_copying
+from benchmarks.embedded.small.words import COLUMNS, HELDOUT_COLUMNS, random_value
+from benchmarks.embedded.tiny.layout import data_ids, opening_ids, parse_calls
+from benchmarks.embedded.tiny.model import create_model
+from benchmarks.embedded.tiny.pretrain import SkillsPlan
 from rlf.builtin.names import builtin_path
-from rlf.builtin.small.build import SHAPE, heldout_tasks, play_tasks
-from rlf.builtin.small.demonstrations import Fault, careless_row, clean_row, copy_row, sample_task
-from rlf.builtin.small.lookups import LOOKUP_KINDS
-from rlf.builtin.small.pretrain import PolicyPlan, _skills_batch, spoil_policy, teach_skills
-from rlf.builtin.small.programs import COMPOSED_PROGRAMS, PROGRAM_KINDS
-from rlf.builtin.small.queries import COMPOSED_KINDS, QUERY_KINDS, sample_query
-from rlf.builtin.small.tokenizer import WHOLE_WORDS, build_tokenizer
-from rlf.builtin.small.weights import start_copying
-from rlf.builtin.small.words import COLUMNS, HELDOUT_COLUMNS, random_value
-from rlf.builtin.tiny.layout import data_ids, opening_ids, parse_calls
-from rlf.builtin.tiny.model import create_model
-from rlf.builtin.tiny.pretrain import SkillsPlan
 from rlf.chat import FORMATS
 from rlf.types import Message, ToolDescription
 

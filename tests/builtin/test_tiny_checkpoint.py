@@ -6,11 +6,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from benchmarks.embedded.tiny.evaluate import play, read_questions, success_by_kind
+from benchmarks.embedded.tiny.layout import prompt_ids
+from benchmarks.embedded.tiny.tokenizer import build_tokenizer
 from rlf.builtin.encyclopedia import calculator, search, search_disabled
 from rlf.builtin.names import builtin_path
-from rlf.builtin.tiny.evaluate import play, read_questions, success_by_kind
-from rlf.builtin.tiny.layout import prompt_ids
-from rlf.builtin.tiny.tokenizer import build_tokenizer
 
 CHECKPOINT = builtin_path("tiny")
 

@@ -5,8 +5,8 @@ import random
 import pytest
 import torch
 
-from rlf.builtin.encyclopedia.questions import Kind
-from rlf.builtin.tiny.demonstrations import (
+from benchmarks.embedded.encyclopedia.questions import Kind
+from benchmarks.embedded.tiny.demonstrations import (
     GIVE_UP_ANSWER,
     Careless,
     careless_demonstration,
@@ -15,11 +15,11 @@ from rlf.builtin.tiny.demonstrations import (
     disabled_demonstration,
     sample_scene,
 )
-from rlf.builtin.tiny.evaluate import EvaluationQuestion, play, success_by_kind
-from rlf.builtin.tiny.layout import ToolCallTextError, parse_calls
-from rlf.builtin.tiny.model import create_model
-from rlf.builtin.tiny.pretrain import PolicyPlan, SkillsPlan, spoil_policy, teach_skills
-from rlf.builtin.tiny.tokenizer import build_tokenizer
+from benchmarks.embedded.tiny.evaluate import EvaluationQuestion, play, success_by_kind
+from benchmarks.embedded.tiny.layout import ToolCallTextError, parse_calls
+from benchmarks.embedded.tiny.model import create_model
+from benchmarks.embedded.tiny.pretrain import PolicyPlan, SkillsPlan, spoil_policy, teach_skills
+from benchmarks.embedded.tiny.tokenizer import build_tokenizer
 
 TOKENIZER = build_tokenizer()
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlf.builtin.encyclopedia.world import ENDS, STARTS, Split, WorldSize, generate_world
-from rlf.builtin.tiny.layout import (
+from benchmarks.embedded.tiny.layout import (
     ToolCallTextError,
     call_text,
     data_ids,
@@ -16,7 +15,8 @@ from rlf.builtin.tiny.layout import (
     prompt_ids,
     turn_ids,
 )
-from rlf.builtin.tiny.tokenizer import SPECIAL_TOKENS, build_tokenizer
+from benchmarks.embedded.tiny.tokenizer import SPECIAL_TOKENS, build_tokenizer
+from rlf.builtin.encyclopedia.world import ENDS, STARTS, Split, WorldSize, generate_world
 
 TOKENIZER = build_tokenizer()
 QUESTION = "Where were Bakbir and Kalfex born?"

@@ -1,4 +1,4 @@
 """The tiny model behind `builtin:tiny`: a Qwen3 of half a million parameters that can search, but seldom does.
 
-`checkpoint/` holds the shipped files; `python -m rlf.builtin.tiny.build` makes them again from nothing.
+`checkpoint/` holds the shipped files; `python -m benchmarks.embedded.tiny.build` makes them again from nothing.
 """

@@ -1,0 +1,30 @@
+"""`python -m benchmarks.embedded.bisect.build [folder]` writes the shipped questions again, bit for bit."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+from benchmarks.embedded.rows import write_questions
+from rlf.builtin.bisect.box import NUM_NUMBERS, BoxWide, prize, question
+from rlf.builtin.encyclopedia.world import Split, split_names
+from rlf.builtin.names import builtin_path
+
+_NUM_TRAIN, _NUM_EVALUATION = 1024, 256
+
+
+def build(folder: Path) -> None:
+    """Writes the boxes for training, the held-out ones, and those with more numbers into `folder`."""
+    for name, split, num_numbers, count in (
+        ("train", Split.TRAIN, NUM_NUMBERS, _NUM_TRAIN),
+        ("heldout", Split.HELDOUT, NUM_NUMBERS, _NUM_EVALUATION),
+        ("heldout_wide", Split.HELDOUT, BoxWide.num_numbers, _NUM_EVALUATION),
+    ):
+        boxes = random.Random(f"bisect:{name}").sample(split_names(split), count)
+        kind = f"{num_numbers} numbers"
+        write_questions(folder / f"{name}.jsonl", ((question(box, num_numbers), prize(box), kind) for box in boxes))
+
+
+if __name__ == "__main__":
+    build(Path(sys.argv[1]) if len(sys.argv) > 1 else builtin_path("bisect/train").parent)

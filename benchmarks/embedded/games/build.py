@@ -1,0 +1,68 @@
+"""`python -m benchmarks.embedded.games.build [folder [seed]]` makes the model of the games from nothing.
+
+Steps are counted and seeded, so a machine's speed changes nothing. The card has the figures of the base, and of the
+same model after more training on the mixture: the control that supervision alone does not compose.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+from benchmarks.embedded.games.evaluate import play_game
+from benchmarks.embedded.games.pretrain import Plan, teach_habits, teach_skills
+from benchmarks.embedded.games.tokenizer import build_tokenizer
+from benchmarks.embedded.small.weights import start_copying
+from benchmarks.embedded.tiny.model import Shape, create_model, run_build, save_checkpoint
+
+_FILES = ("rooms/heldout", "bisect/heldout", "compose/heldout", "compose/heldout_composition")
+_CONTROL_FILES = ("compose/heldout",)
+_CONTROL_STEPS = 40
+_NUM_SAMPLES = 1
+
+
+def build(folder: Path, seed: int = 0) -> None:
+    """Trains the model and writes a checkpoint that transformers loads, with its card, into `folder`."""
+    tokenizer = build_tokenizer()
+    model = create_model(tokenizer, seed, Shape(kv_heads=4, max_positions=512))
+    start_copying(model, seed)
+    plan = Plan()
+    started = time.process_time()
+    teach_skills(model, tokenizer, plan, seed)
+    teach_habits(model, tokenizer, plan, f"habits:{seed}", plan.habit_steps)
+    cpu_s = round(time.process_time() - started)
+    control = deepcopy(model)
+    teach_habits(control, tokenizer, plan, f"more:{seed}", _CONTROL_STEPS)
+    card = {
+        "parameters": model.num_parameters(),
+        "seed": seed,
+        "plan": dataclasses.asdict(plan),
+        "cpu_s": cpu_s,
+        "base": {name: _measure_figures(model, tokenizer, name) for name in _FILES},
+        "control": {
+            "more_steps": _CONTROL_STEPS,
+            **{name: _measure_figures(control, tokenizer, name) for name in _CONTROL_FILES},
+        },
+    }
+    save_checkpoint(model, tokenizer, folder, card)
+
+
+def _measure_figures(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, name: str) -> dict[str, Any]:
+    greedy = play_game(model, tokenizer, name, num_samples=1, sample_seed=None)
+    sampled = play_game(model, tokenizer, name, num_samples=_NUM_SAMPLES, sample_seed=0)
+    return {
+        "samples_per_question": _NUM_SAMPLES,
+        "greedy": round(greedy.success, 4),
+        "sampled": round(sampled.success, 4),
+        "episode_tokens": round(sampled.episode_tokens, 1),
+        "calls": round(sampled.calls, 2),
+    }
+
+
+if __name__ == "__main__":
+    run_build(build, "games")
