@@ -286,7 +286,7 @@ def _head_of(form: str) -> str:
 
 
 def _common_length(text: str, start: int, form: str) -> int:
-    """How far a form goes on in a text from a place."""
+    """How far a form reaches in a text from a place."""
     length = 0
     while length < len(form) and text[start + length : start + length + 1] == form[length]:
         length += 1

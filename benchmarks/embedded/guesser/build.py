@@ -1,7 +1,7 @@
 """`python -m benchmarks.embedded.guesser.build [folder [seed]]` makes the shipped checkpoint from nothing.
 
-It needs TextArena. First the skill, to guess what the hints allow, then the habits of the shipped policy. The game's words are
-TextArena's own.
+It needs TextArena. First the skill, to guess what the hints allow, then the habits of the shipped policy. The game's
+words are TextArena's own.
 """
 
 from __future__ import annotations
