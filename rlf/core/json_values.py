@@ -138,12 +138,16 @@ def _read_array(value: Any) -> Any:
     if getattr(value, "ndim", 0):
         return [json_value(item) for item in value]
     plain = value.item() if hasattr(value, "item") else value.tolist()
-    return short_float(value) if type(plain) is float and value.dtype.itemsize < 8 else json_value(plain)
+    return json_value(short_float(value) if type(plain) is float and value.dtype.itemsize < 8 else plain)
 
 
 def short_float(value: Any) -> float:
-    """The number that a float of 16 or 32 bits of NumPy stands for: the shortest that rounds to it."""
-    return _read_float(float(str(value)))
+    """The number that a float of 16 or 32 bits of NumPy stands for: the shortest that rounds to it, or the whole one.
+
+    Digits that are not needed to tell it from its neighbours are zeros in the shortest: 65500 for 65504.
+    """
+    exact = float(value)
+    return exact if exact.is_integer() else float(str(value))
 
 
 def _refuse_constant(constant: str) -> NoReturn:

@@ -30,10 +30,9 @@ def _repeated_within(kind: Any) -> str | None:
     return next((found for each in inner if (found := _repeated_within(each)) is not None), None)
 
 
-def row_converter(fields: Sequence[Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """What changes the rows of a schema."""
-    converts = {field.name: convert for field in fields if (convert := _converter(field.type)) is not None}
-    return lambda row: row | _convert_fields(row, converts) if converts else row
+def column_converters(fields: Sequence[Any]) -> dict[str, Convert]:
+    """What changes the values of columns, by name; without those that nothing changes."""
+    return {field.name: convert for field in fields if (convert := _converter(field.type)) is not None}
 
 
 def _convert_fields(row: dict[str, Any], converts: dict[str, Convert]) -> dict[str, Any]:
@@ -54,8 +53,7 @@ def _converter(kind: Any) -> Convert | None:
     if types.is_map(kind):
         return _map_converter(_converter(kind.item_type))
     if types.is_struct(kind):
-        fields = [kind.field(at) for at in range(kind.num_fields)]
-        converts = {field.name: convert for field in fields if (convert := _converter(field.type)) is not None}
+        converts = column_converters([kind.field(at) for at in range(kind.num_fields)])
         return (lambda value: value | _convert_fields(value, converts)) if converts else None
     inner = _converter(kind.value_type) if _is_list(kind) else None
     return None if inner is None else _list_converter(inner)
@@ -65,7 +63,8 @@ def _is_list(kind: Any) -> bool:
     import pyarrow
 
     types = pyarrow.types
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+    is_view = types.is_list_view(kind) or types.is_large_list_view(kind)
+    return bool(is_view or types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
 def _shorten(kind: Any) -> Convert:

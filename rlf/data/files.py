@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -43,6 +44,7 @@ def read_json(path: Path, shown: str) -> Iterator[Row]:
 def read_csv(path: Path, shown: str) -> Iterator[Row]:
     """A header line with the columns, then a row a record."""
     line = 1
+    csv.field_size_limit(sys.maxsize)  # of the process: a field may be as long as a text of JSON Lines
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True)

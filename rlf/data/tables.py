@@ -9,7 +9,7 @@ from typing import Any
 
 from rlf.core import Place
 from rlf.core.json_values import NoJsonValue
-from rlf.data.arrow import repeated_names, row_converter
+from rlf.data.arrow import column_converters, repeated_names
 from rlf.data.rows import Row, fail
 
 _HUB_TIMEOUT_S = 10.0
@@ -42,13 +42,15 @@ def _refuse_repeated(schema: Any, shown: str) -> None:
 
 def _converted(rows: Iterable[dict[str, Any]], schema: Any, shown: str) -> Iterator[Row]:
     """Rows of Arrow; a row's line is its number."""
-    convert = row_converter(list(schema))
+    converts = column_converters(list(schema))
     for number, row in enumerate(rows, start=1):
         place = Place(shown, number)
-        try:
-            yield Row(place, convert(row))
-        except NoJsonValue as error:
-            raise fail(place, "", str(error)) from error
+        for column, convert in converts.items():
+            try:
+                row[column] = None if row[column] is None else convert(row[column])
+            except NoJsonValue as error:
+                raise fail(place, column, str(error)) from error
+        yield Row(place, row)
 
 
 def read_hub(name: str, config: str | None, split: str) -> Iterator[Row]:

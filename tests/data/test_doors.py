@@ -220,3 +220,36 @@ def test_a_column_of_bytes_that_a_key_reads_is_refused_by_name(tmp_path, keys):
     words = fault_of(path, **keys)
     assert "photo" in words
     assert "got 2 bytes, which JSON does not have" in words
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32])
+@pytest.mark.parametrize("number", [65504.0, 2048.0, -0.0, 0.1, 1e-5])
+def test_a_float_of_fewer_bits_keeps_every_whole_number_and_the_shortest_other(tmp_path, kind, number):
+    path = parquet(tmp_path / "a.parquet", pa.table({"prompt": ["p"], "answer": np.array([number], dtype=kind)}))
+    assert repr(load_tasks(path)[0].answer) == repr(number)
+    assert repr(json_value(kind(number))) == repr(number)
+
+
+@pytest.mark.parametrize("make", ["list_", "large_list", "list_view", "large_list_view"])
+def test_floats_in_every_kind_of_list_are_the_shortest(tmp_path, make):
+    table = pa.table({"prompt": ["p"], "answer": pa.array([[0.1]], getattr(pa, make)(pa.float32()))})
+    assert load_tasks(parquet(tmp_path / "a.parquet", table))[0].answer == [0.1]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array(np.array([np.nan], dtype=np.float32)),
+        pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int64())),
+        pa.array([{"b": [np.inf]}], pa.struct([("b", pa.list_(pa.float16()))])),
+    ],
+)
+def test_a_fault_of_a_converted_value_names_its_column(tmp_path, column):
+    table = pa.table({"prompt": ["p"], "answer": ["1"], "level": column})
+    assert " level: " in fault_of(parquet(tmp_path / "a.parquet", table))
+
+
+def test_a_field_of_csv_may_be_as_long_as_a_text_of_json(tmp_path):
+    text = "word " * 50_000
+    (tmp_path / "a.csv").write_text(f'prompt,answer\n"{text}",1\n')
+    assert load_tasks(str(tmp_path / "a.csv"))[0].question == text
