@@ -36,6 +36,24 @@ class _Notes(ValueError):
         raise RuntimeError(NAME)
 
 
+class _Attributes(ValueError):
+    def __getattribute__(self, name):
+        raise RuntimeError(NAME)
+
+
+class _Meta(type):
+    @property
+    def __name__(cls):
+        raise RuntimeError(NAME)
+
+    def __getattribute__(cls, name):
+        raise RuntimeError(NAME)
+
+
+class _Metaclass(ValueError, metaclass=_Meta):
+    pass
+
+
 def _noted():
     fault = ValueError("noted")
     fault.__notes__ = [NAME, 7, "x" * 300_000]
@@ -58,6 +76,8 @@ FAULTS = {
     "exits": _Exits,
     "subclass": _Subclass,
     "notes": _Notes,
+    "attributes": lambda: _Attributes(NAME),
+    "metaclass": lambda: type.__call__(_Metaclass, NAME),
     "noted": _noted,
     "group": lambda: ExceptionGroup(NAME, [ValueError(NAME), _NoText(), OSError("b")]),
     "deep": _deep,

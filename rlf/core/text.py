@@ -91,12 +91,12 @@ def _in_time(fault: BaseException, tell: Callable[[], str]) -> str:
 
 def _tells_nothing_itself(fault: BaseException) -> bool:
     """Whether no code but Python's own runs where an exception is shown."""
-    if isinstance(fault, BaseExceptionGroup):  # what is in it may
+    if issubclass(type(fault), BaseExceptionGroup):  # what is in it may
         return False
-    for kind in type.__getattribute__(type(fault), "__mro__"):
+    for kind in _of_class(type(fault), "__mro__"):
         # a class of Python's own cannot be changed, and `__module__` may be written by anyone
-        is_own = not type.__getattribute__(kind, "__flags__") & _HEAP_TYPE
-        if not is_own and not _SHOWING.isdisjoint(type.__getattribute__(kind, "__dict__")):
+        is_own = not _of_class(kind, "__flags__") & _HEAP_TYPE
+        if not is_own and not _SHOWING.isdisjoint(_of_class(kind, "__dict__")):
             return False
     return all(type(part) in _PLAIN for part in BaseException.args.__get__(fault))  # type: ignore[attr-defined]
 
@@ -118,14 +118,31 @@ def _own_text(fault: BaseException) -> str:
 def _describe(fault: BaseException, depth: int) -> str:
     name, text = _name(type(fault)), _own_text(fault)
     parts = [f"{name}: {text}" if text else name, *_notes(fault)]
-    if isinstance(fault, BaseExceptionGroup) and depth:
+    # `isinstance` asks the exception itself for its class
+    if depth and issubclass(type(fault), BaseExceptionGroup) and isinstance(fault, BaseExceptionGroup):
         parts += [_describe(each, depth - 1) for each in fault.exceptions[:_MAX_PARTS]]
     return "; ".join(parts)
 
 
-def _name(kind: type[BaseException]) -> str:
-    name: str = type.__getattribute__(kind, "__name__")  # past what a metaclass may say
+def class_names(fault: BaseException) -> set[tuple[str, str]]:
+    """The outermost package and the name of an exception's class and of those that it inherits from."""
+    kinds = _of_class(type(fault), "__mro__")
+    return {(str.partition(_module(kind), ".")[0], _name(kind)) for kind in kinds}
+
+
+def _module(kind: type) -> str:
+    module = _of_class(kind, "__module__")
+    return module if type(module) is str else ""
+
+
+def _name(kind: type) -> str:
+    name: str = _of_class(kind, "__name__")
     return name[:_MAX_NAME_CHARS]
+
+
+def _of_class(kind: type, name: str) -> Any:
+    """An attribute that every class has, past whatever its metaclass says."""
+    return type.__dict__[name].__get__(kind)
 
 
 def _notes(fault: BaseException) -> Iterator[str]:

@@ -141,7 +141,7 @@ def read_message(item: Any) -> Message:
     role, content = (item.get("role"), item.get("content")) if isinstance(item, Mapping) else (None, None)
     if isinstance(item, Mapping):
         for key, value in item.items():
-            if key not in ("role", "content") and value not in _NOTHING:
+            if key not in ("role", "content") and not _says_nothing(value):
                 raise ValueError(_explain_key(str(key), str(role)))
     if isinstance(content, list | tuple):
         content = _join_parts(content)
@@ -154,8 +154,13 @@ def read_message(item: Any) -> Message:
     return Message(role, content)
 
 
-_NOTHING: tuple[Any, ...] = (None, "", [], {}, ())
-"""Values of keys that say nothing, as tables have them whose messages share their columns."""
+def _says_nothing(value: Any) -> bool:
+    """Whether the value of a key says nothing, as tables have it whose messages share their columns."""
+    if isinstance(value, Mapping):
+        return all(map(_says_nothing, value.values()))
+    return value in (None, "", [], ())
+
+
 _CALLS = ("tool_calls", "function_call", "tool_call_id")
 
 
@@ -180,7 +185,7 @@ def _join_parts(parts: Sequence[Any]) -> str:
                 f"got the part {_shorten_value(part)}; expected parts of text. Write {{type: text, text: ...}}; images "
                 "stand in a column of their own, named by `images`."
             )
-        if other := next((key for key in part if key not in ("type", "text") and part[key] not in _NOTHING), None):
+        if other := next((key for key in part if key not in ("type", "text") and not _says_nothing(part[key])), None):
             raise ValueError(f"a part of text has {other!r}; a prompt shows its text alone. Take the key out.")
         texts.append(text)
     return "".join(texts)

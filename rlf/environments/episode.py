@@ -20,7 +20,7 @@ from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.state import describe_difference, hash_state, plain_state
 from rlf.environments.world import Step, World
 from rlf.tools.execution.detached import Detached
-from rlf.tools.failure import ToolFailure, shorten
+from rlf.tools.failure import ToolFailure, shorten, words_of
 from rlf.tools.results import to_output
 from rlf.types import Outcome, Phase, StateChange, Task, ToolCall, ToolOutput, WorldFailure, WorldRecord, WorldStep
 
@@ -260,9 +260,7 @@ class WorldEpisode:
 
 def describe_late(fault: BaseException, limit_s: float) -> str:
     """Describes a missed deadline."""
-    if isinstance(fault, TimeoutError):
-        return f"no end within {limit_s:g} s"
-    return fault.text if isinstance(fault, ToolFailure) else describe(fault)
+    return f"no end within {limit_s:g} s" if issubclass(type(fault), TimeoutError) else words_of(fault)
 
 
 class _Raised:

@@ -180,7 +180,7 @@ class OwnProcess:
                 return None, fault
 
         value, fault = work() if self._threads is None else await self._threads.run(work)
-        if isinstance(fault, asyncio.CancelledError):
+        if fault is not None and issubclass(type(fault), asyncio.CancelledError):
             raise CancelledItself from fault
         if fault is not None:
             raise fault

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from urllib.error import HTTPError, URLError
 
-from rlf.core.text import MAX_FAULT_CHARS, clean
+from rlf.core.text import MAX_FAULT_CHARS, class_names, clean, describe
 from rlf.endpoints.attribution import outcome_of_status
 from rlf.types import Outcome
 
@@ -47,12 +47,21 @@ class ToolFailure(Exception):
         self.retry_after_s = retry_after_s
 
 
+def words_of(fault: BaseException) -> str:
+    """What an exception says: a failed call's own words, any other's description."""
+    # `isinstance` would ask the exception for its class, which may run code of its own
+    return fault.text if issubclass(type(fault), ToolFailure) and isinstance(fault, ToolFailure) else describe(fault)
+
+
 def outcome_of_fault(fault: BaseException) -> Outcome:
     """The outcome for an exception of a tool's own code, wherever that runs: a failed connection judges no call.
 
     A group, as task groups raise, is what the first of its exceptions is that says nothing about the call.
     """
-    found = [_outcome_of_one(each) for each in _members(fault)]
+    try:
+        found = [_outcome_of_one(each) for each in _members(fault)]
+    except BaseException:  # noqa: BLE001 - whatever an exception is asked may run code of its own, `isinstance` too
+        return Outcome.TOOL_ERROR
     return next((each for each in found if each.is_infrastructure), Outcome.TOOL_ERROR)
 
 
@@ -84,8 +93,7 @@ def _outcome_of_one(fault: BaseException) -> Outcome:
 
 def _is_lost_connection(fault: BaseException) -> bool:
     """Known by name, so that none of these packages has to be there."""
-    classes = {(one.__module__.partition(".")[0], one.__name__) for one in type(fault).__mro__}
-    return not classes.isdisjoint(_LOST_CONNECTIONS)
+    return not class_names(fault).isdisjoint(_LOST_CONNECTIONS)
 
 
 def _status_of(fault: BaseException) -> int | None:
@@ -97,7 +105,7 @@ def _status_of(fault: BaseException) -> int | None:
     try:
         response = getattr(fault, "response", None)
         found = getattr(response, "status_code", None) if response is not None else getattr(fault, "status", None)
-    except Exception:  # noqa: BLE001 - an attribute of the tool's own code may raise anything
+    except BaseException:  # noqa: BLE001 - an attribute of the tool's own code may raise anything
         return None
     return found if type(found) is int and 500 <= found < 600 else None
 

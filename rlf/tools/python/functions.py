@@ -12,7 +12,7 @@ from rlf.core.callables import is_async
 from rlf.core.text import describe
 from rlf.core.timers import Deadline
 from rlf.tools.execution.detached import CancelledItself, Detached
-from rlf.tools.failure import ToolFailure, outcome_of_fault
+from rlf.tools.failure import ToolFailure, outcome_of_fault, words_of
 from rlf.tools.kind import CallContext, ToolRuntime
 from rlf.tools.limits import MAX_ABANDONED
 from rlf.tools.python.arguments import ArgumentAdapter, adapt
@@ -145,7 +145,7 @@ class ClassRuntime(ToolRuntime):
             _, held = self._held.popitem()
             fault = await detached.fault_of(self._close_held(held), _CLOSE_S, f"closing {self._class.__name__}")
             if fault is not None:
-                faults.append(fault.text if isinstance(fault, ToolFailure) else describe(fault))
+                faults.append(words_of(fault))
         await detached.close()
         self._place.close()
         if faults:
@@ -177,8 +177,8 @@ class ClassRuntime(ToolRuntime):
         except asyncio.CancelledError:
             raise
         except BaseException as fault:
-            words = fault.text if isinstance(fault, ToolFailure) else describe(fault)
-            raise ToolFailure(Outcome.INFRA, f"{self._class.__name__} cannot be opened: {words}") from fault
+            text = f"{self._class.__name__} cannot be opened: {words_of(fault)}"
+            raise ToolFailure(Outcome.INFRA, text) from fault
         return instance
 
     async def _close_held(self, held: _Held) -> None:

@@ -11,7 +11,7 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from rlf.core import RlfError
@@ -67,7 +67,11 @@ def _answer_call(function: Callable[..., Any], arguments: dict[str, Any]) -> tup
     """The answer, and beside it the text and the images."""
     try:
         value = function(**arguments)
-        output = to_output(asyncio.run(value) if inspect.iscoroutine(value) else value)
+        if inspect.iscoroutine(value):
+            value, fault = asyncio.run(_settle(value))
+            if fault is not None:
+                raise fault
+        output = to_output(value)
         blobs = [output.text.encode("utf-8", "surrogatepass"), *(image.data for image in output.images)]
         types = [image.mime_type for image in output.images]
         reply = {"images": types, "structured": output.structured, "usage": dict(output.usage)}
@@ -77,6 +81,14 @@ def _answer_call(function: Callable[..., Any], arguments: dict[str, Any]) -> tup
     except BaseException as fault:  # noqa: BLE001 - a tool may raise anything; the model reads what
         return {"outcome": outcome_of_fault(fault), "text": describe(fault)}, []
     return {"outcome": Outcome.TOOL_ERROR if output.is_error else Outcome.OK, **reply}, blobs
+
+
+async def _settle(coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
+    """What a coroutine returns or raises. An exception with code of its own would keep the loop from ending."""
+    try:
+        return await coroutine, None
+    except BaseException as fault:  # noqa: BLE001 - raised again outside of the loop
+        return None, fault
 
 
 def _receive(channel: int) -> Frame | None:
