@@ -18,7 +18,7 @@ from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from traceback import walk_tb
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, ValidationInfo
@@ -145,7 +145,9 @@ def import_fault(name: str, fault: BaseException) -> str:
 def show_own_line(error: BaseException) -> str:
     """` (file.py:7)` for the last line of users' modules that an error passed through; nothing where it passed none."""
     own = {str(file) for file, _ in _IMPORTED.values()}
-    passed = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    # past what the error's class may have in its place
+    trace: TracebackType | None = BaseException.__dict__["__traceback__"].__get__(error)
+    passed = [(frame.f_code.co_filename, line) for frame, line in walk_tb(trace)]
     return next((f" ({Path(file).name}:{line})" for file, line in reversed(passed) if file in own), "")
 
 

@@ -45,7 +45,7 @@ def test_a_key_that_a_prompt_cannot_show_is_refused_by_name(tmp_path, key, value
         assert f"a message of {role} has {key!r}" in str(caught.value)
 
 
-@pytest.mark.parametrize("value", [None, "", [], {}])
+@pytest.mark.parametrize("value", [None, "", [], {}, {"name": None, "arguments": ""}])
 def test_a_key_that_says_nothing_is_as_if_it_were_not_there(tmp_path, value):
     empty = dict.fromkeys(["name", "tool_calls", "tool_call_id"], value)
     assert load_tasks(rows(tmp_path, USER | empty))[0].messages == (Message("user", "And now?"),)
