@@ -162,7 +162,9 @@ class Redactor:
     def _spans(self, text: str) -> list[tuple[int, int]]:
         """Where secrets are, in order and apart."""
         # looking for the cores is many times faster than a search for the forms
-        if self._pattern is None or self._escaped is None or not any(core in text for core in self._cores):
+        if self._pattern is None or self._escaped is None:
+            return []
+        if not any(core in text for core in self._cores) and not _ESCAPED_RUN.search(text):
             return []
         spans = [found.span() for found in self._pattern.finditer(text)]
         rest = self._pattern.sub(lambda found: "\0" * len(found[0]), text) if spans else text
@@ -185,11 +187,11 @@ class Redactor:
         ]
 
     def _neighbourhoods(self, text: str) -> list[tuple[int, int]]:
-        """The parts of a text that may hold a secret in escapes: around the cores."""
+        """The parts of a text that may hold a secret in escapes: around the cores, and where all is escaped."""
         found = [
             (max(0, place.start() - self._reach), min(len(text), place.end() + self._reach))
-            for core in self._cores
-            for place in re.finditer(re.escape(core), text)
+            for core in (*map(re.escape, self._cores), _ESCAPED_RUN)
+            for place in re.finditer(core, text)
         ]
         return _merge_spans(found)
 
@@ -294,6 +296,10 @@ def _common_length(text: str, start: int, form: str) -> int:
 
 
 _MIN_HEAD = 16
+# Escapes of characters of ASCII, one after the other, as who escapes letters too writes them; of escapes as well.
+_ESCAPED_RUN = re.compile(
+    r"(?:(?:%(?:25){0,8}|\\{1,16}(?:u00|x|U000000)|&(?:amp;){0,8}#[xX]?0{0,4})[0-9A-Fa-f]{2,3};?){4,}"
+)
 _PLAIN_RUN = re.compile("[0-9A-Za-z]+")
 
 

@@ -184,3 +184,13 @@ def test_what_is_left_of_a_secret_that_somebody_has_cut_is_struck_out(kept: int,
 def test_an_ordinary_word_that_a_secret_begins_with_stays() -> None:
     redactor = Redactor({"A_KEY": "postgres-production-4711", "B_KEY": "information"})
     assert redactor.text("postgres, informatics, postgres-prod") == "postgres, informatics, postgres-prod"
+
+
+@pytest.mark.parametrize("secret", ["sk-live-0123456789abcdef", "password-of-nine"])
+@pytest.mark.parametrize(
+    "form",
+    ["%{:02x}", "%{:02X}", "\\u{:04x}", "\\x{:02x}", "&#{};", "&#x{:x};", "&#{:04};", "%25{:02x}", "\\\\u{:04X}"],
+)
+def test_a_secret_whose_every_character_is_escaped_is_found(secret: str, form: str) -> None:
+    text = "".join(form.format(ord(character)) for character in secret)
+    assert Redactor({"A_KEY": secret}).text(f"got {text}, no") == f"got {REDACTED}, no"
