@@ -13,6 +13,7 @@ from rlf.data.arrow import column_converters, repeated_names
 from rlf.data.rows import Row, fail
 
 _HUB_TIMEOUT_S = 10.0
+_BATCH_ROWS = 1000
 _OR_A_FILE = "Check the name and the network, or write the path of a file with its suffix."
 
 
@@ -63,8 +64,10 @@ def read_hub(name: str, config: str | None, split: str) -> Iterator[Row]:
             table = datasets.load_dataset(name, config, split=split)
     except Exception as error:
         raise fail(Place(name), "", _why_not(error, name, config, split, reachable=reachable)) from error
-    table = _with_files(table)
-    yield from _converted(table, table.features.arrow_schema, name)
+    # as Arrow has it: `datasets` would decode images, audio and videos, with libraries that may not be there
+    batches = table.with_format("arrow").iter(batch_size=_BATCH_ROWS)
+    rows = (row for batch in batches for row in batch.to_pylist())
+    yield from _converted(rows, table.features.arrow_schema, name)
 
 
 def _ask_hub(name: str) -> bool:
@@ -110,15 +113,3 @@ def _why_not(error: Exception, name: str, config: str | None, split: str, *, rea
     with_config = "" if config is None else f"a configuration {config!r} and "
     expected = f"Expected a Hugging Face dataset with {with_config}a split {split!r}. For a file, write its path."
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}. {expected}"
-
-
-def _with_files(table: Any) -> Any:
-    """The table with images as the files that they are, and not decoded."""
-    import datasets
-
-    for name, feature in table.features.items():
-        if isinstance(feature, datasets.Image):
-            table = table.cast_column(name, datasets.Image(decode=False))
-        elif isinstance(getattr(feature, "feature", None), datasets.Image):
-            table = table.cast_column(name, type(feature)(datasets.Image(decode=False)))
-    return table

@@ -253,3 +253,23 @@ def test_a_field_of_csv_may_be_as_long_as_a_text_of_json(tmp_path):
     text = "word " * 50_000
     (tmp_path / "a.csv").write_text(f'prompt,answer\n"{text}",1\n')
     assert load_tasks(str(tmp_path / "a.csv"))[0].question == text
+
+
+@pytest.mark.parametrize(
+    ("feature", "value"),
+    [
+        (datasets.Audio(), {"bytes": b"RIFF", "path": None}),
+        (datasets.Video(), {"bytes": b"mp4", "path": None}),
+        (datasets.List(datasets.Image()), [{"bytes": b"png", "path": None}]),
+        ({"photo": datasets.Image(), "words": datasets.Value("string")}, {"photo": {"bytes": b"png"}, "words": "a"}),
+        (datasets.List({"photo": datasets.Image()}), [{"photo": {"bytes": b"png", "path": None}}]),
+    ],
+    ids=["audio", "video", "images", "nested", "list"],
+)
+def test_media_of_hugging_face_that_no_key_reads_are_neither_decoded_nor_in_the_way(tmp_path, feature, value):
+    features = datasets.Features({"prompt": datasets.Value("string"), "media": feature})
+    table = pa.Table.from_pylist([{"prompt": "p", "media": value}], schema=features.arrow_schema)
+    (tmp_path / "set").mkdir()
+    parquet(tmp_path / "set/train.parquet", table)
+    (row,) = read_hub(str(tmp_path / "set"), None, "train")
+    assert read_values(row).values == {"prompt": "p"}
