@@ -84,7 +84,9 @@ def _load_module(place: str, name: str) -> ModuleType:
     known = set(sys.modules)
     try:
         module = _load_module_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
-    except (Exception, SystemExit) as fault:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as fault:  # a library in Rust panics with one that is no Exception
         raise RlfError(import_fault(name, fault)) from fault
     finally:
         _remember_files(sys.modules.keys() - known)

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from rlf.core import RlfError
 from rlf.core.blocking import blocking_calls
 from rlf.core.callables import is_async, load_callable
+from rlf.core.text import describe
 
 _Result: TypeAlias = tuple[Any, BaseException | None]
 """Value and error of a call that is over."""
@@ -149,6 +150,9 @@ def _read_result(over: asyncio.Future[_Result], timeout_s: float) -> Any:
     if not over.done():
         raise TookTooLong(timeout_s)
     value, error = over.result()
-    if error is not None:
+    if error is None:
+        return value
+    if issubclass(type(error), (Exception, SystemExit, KeyboardInterrupt)):
         raise error
-    return value
+    # such as the panic of a library in Rust, which would end the run past whoever asks for a reward
+    raise RuntimeError(describe(error)) from error

@@ -138,6 +138,7 @@ IMPORTS = {
     "named": "import importlib\nimportlib.import_module(os.environ['SHOP_API_KEY'])",
     "quoted": "raise ValueError(repr(os.environ['SHOP_API_KEY'] + chr(10)))",
     "exit": "raise SystemExit('bad key ' + os.environ['SHOP_API_KEY'])",
+    "panic": "raise BaseException('bad key ' + os.environ['SHOP_API_KEY'])",
     "noted": "fault = KeyError('x')\nfault.add_note('key: ' + os.environ['SHOP_API_KEY'])\nraise fault",
     "grouped": "raise ExceptionGroup('several', [ValueError(os.environ['SHOP_API_KEY'])])",
 }
