@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 ACCEPTED: Final = "gzip, deflate"
 """What requests ask for."""
 _PIECE_BYTES: Final = 65_536
+_MAX_UNITS: Final = 10_000
+"""Units of one body: empty ones unpack to nothing that a cap would notice, but take time."""
 _GZIP: Final = frozenset({"gzip", "x-gzip"})
 _PLAIN: Final = frozenset({"", "identity"})
 _GZIP_MAGIC: Final = b"\x1f"
@@ -34,8 +36,8 @@ class Unpacker:
         self._coding = coding.strip().lower()
         self._is_plain = self._coding in _PLAIN
         self._unit: _Decompress | None = None
-        self._has_unit = False
-        """Whether a unit of it has ended."""
+        self._num_units = 0
+        """Units of it that have ended."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """What more of the body unpacks to. Raises BodyFault."""
@@ -45,7 +47,7 @@ class Unpacker:
         is_full = False  # zlib may hold more than it has given, though it has taken all
         while data or is_full:
             if self._unit is None:
-                if self._has_unit and not self._begins_unit(data):
+                if self._num_units and not self._begins_unit(data):
                     return
                 self._unit = zlib.decompressobj(self._window_bits(data))
             try:
@@ -57,7 +59,9 @@ class Unpacker:
             is_full, data = len(piece) == _PIECE_BYTES, self._unit.unconsumed_tail
             if self._unit.eof:
                 is_full, data = False, self._unit.unused_data
-                self._unit, self._has_unit = None, True
+                self._unit, self._num_units = None, self._num_units + 1
+                if self._num_units > _MAX_UNITS:
+                    raise BodyFault(f"its {self._coding} data has more than {_MAX_UNITS:,} units")
 
     def finish(self) -> None:
         """Raises BodyFault where the body ended before its data did."""

@@ -69,6 +69,12 @@ def test_a_bomb_comes_in_small_pieces() -> None:
     assert (sum(sizes), max(sizes)) == (20_000_000, 65_536)
 
 
+def test_units_without_end_that_unpack_to_nothing_are_a_fault() -> None:
+    assert unpack("gzip", [gzip.compress(b"") * 200 + gzip.compress(b"whole")]) == b"whole"
+    with pytest.raises(BodyFault):
+        unpack("gzip", [gzip.compress(b"") * 1_000] * 20)
+
+
 @pytest.mark.parametrize("body", [b"plain text", b"\x1f\x8b\x08\xff\xff\xff\xff\xff\xff", b"\x78\x9c\xff\xff\xff"])
 def test_what_is_not_packed_is_a_fault(body: bytes) -> None:
     for coding in ("gzip", "deflate"):

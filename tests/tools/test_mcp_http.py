@@ -88,6 +88,32 @@ async def break_off(forger: Forger, request: web.Request, number: int) -> web.St
     return response
 
 
+async def answer_twice(forger: Forger, request: web.Request, number: int) -> web.StreamResponse:
+    """Its second answer comes with the first, as the answer to the next request of the connection would."""
+    assert request.transport is not None
+    body = json.dumps({"jsonrpc": "2.0", "id": number, "result": FINE}).encode()
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    request.transport.write(head.encode() + body + b"HTTP/1.1 500 Stray\r\nContent-Length: 0\r\n\r\n")
+    return await hang(forger, request, number)
+
+
+def never_finish(status: int) -> Answer:
+    """An answer whose body does not end."""
+
+    async def answer(forger: Forger, request: web.Request, number: int) -> web.StreamResponse:
+        response = web.StreamResponse(status=status, headers={"Content-Length": "500", "Retry-After": "1"})
+        await response.prepare(request)
+        await response.write(b"fail")
+        return await hang(forger, request, number)
+
+    return answer
+
+
+def stream(events: str) -> Answer:
+    """Events after which the stream breaks off, and is never continued."""
+    return plain(200, events, **{"Content-Type": "text/event-stream"})
+
+
 SERVICE, UNKNOWN, LIMITED, VERDICT = (
     Outcome.SERVICE_ERROR,
     Outcome.UNKNOWN,
@@ -133,6 +159,16 @@ ANSWERS: dict[str, tuple[Answer, Outcome]] = {
     "reset": (reset, UNKNOWN),
     "cut": (cut, UNKNOWN),
     "stream_without_an_answer": (end_stream, UNKNOWN),
+    "answered_twice": (answer_twice, Outcome.OK),
+    "failure_that_never_ends": (never_finish(500), SERVICE),
+    "refused_key_that_never_ends": (never_finish(401), SERVICE),
+    "pause_that_never_ends": (never_finish(429), LIMITED),
+    "stream_with_a_pause_of_400_digits": (stream(f"id: 1\nretry: {'9' * 400}\ndata:\n\n"), UNKNOWN),
+    "stream_with_a_pause_of_5000_digits": (stream(f"id: 1\nretry: {'9' * 5_000}\ndata:\n\n"), UNKNOWN),
+    "stream_with_a_pause_of_a_day": (stream("id: 1\nretry: 86400000\ndata:\n\n"), UNKNOWN),
+    "stream_whose_events_have_names_beyond_ascii": (stream("id: \u00e9\u2603\nretry: 1\ndata:\n\n"), UNKNOWN),
+    "an_outcome_that_is_no_text": (reply(result={**FINE, "isError": True, "_meta": {"rlf/outcome": []}}), VERDICT),
+    "more_parts_than_are_read": (reply(result={"content": FINE["content"] * 10_000}), Outcome.OUTPUT_REJECTED),
 }  # fmt: skip
 
 
@@ -141,6 +177,8 @@ class Forger:
 
     def __init__(self, answers: dict[str, Answer] | None = None) -> None:
         self.answers = {name: answer for name, (answer, _) in ANSWERS.items()} | {"hang": hang} | (answers or {})
+        self.listed = dict[str, Any]()
+        """More that the list says of its tool."""
         self.sessions = set[str]()
         self.num_opened = self.num_hanging = 0
         self.cancelled: list[int] = []
@@ -163,7 +201,7 @@ class Forger:
             return web.Response(status=202)
         if message["method"] == "tools/call":
             return await self.answers[message["params"]["arguments"]["text"]](self, request, message["id"])
-        tool = {"name": "say", "description": "d", "inputSchema": SAY}
+        tool = {"name": "say", "description": "d", "inputSchema": SAY, **self.listed}
         result = {"tools": [tool]} if message["method"] == "tools/list" else {}
         return web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": result})
 
@@ -210,6 +248,30 @@ def test_the_arguments_are_charged_for_a_verdict_on_them_alone_and_the_session_g
 
     during(forger, counted)
     assert opened == [0]
+
+
+@pytest.mark.parametrize(
+    ("schema", "outcome"),
+    [
+        ({"pattern": "^(a+)+$"}, Outcome.OUTPUT_REJECTED),
+        ({"type": "integer"}, Outcome.OUTPUT_REJECTED),
+        ({"pattern": "("}, Outcome.OK),
+        ({"type": "strin"}, Outcome.OK),
+        ({"$ref": "#/nowhere"}, Outcome.OK),
+        ({"$ref": "http://127.0.0.1:9/schema"}, Outcome.OK),
+    ],
+)
+def test_a_result_is_held_against_the_servers_schema_in_bounded_time_and_none_against_one_that_is_wrong(
+    schema: dict[str, Any], outcome: Outcome
+) -> None:
+    forger = Forger({"a": reply(result={**FINE, "structuredContent": {"a": "a" * 30 + "!"}})})
+    forger.listed = {"outputSchema": {"type": "object", "properties": {"a": schema}}}
+
+    async def story(executor: Executor) -> None:
+        async with asyncio.timeout(20):
+            assert (await invoke(executor, "say", text="a")).outcome is outcome
+
+    during(forger, story)
 
 
 @pytest.mark.parametrize("name", ["reset", "compressed", "not_found", "cut", "bad_request_of_the_server", "accepted"])

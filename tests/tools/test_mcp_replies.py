@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
 from rlf.tools.execution.executor import Executor
+from rlf.tools.mcp.messages import Waiting
 from rlf.types import Outcome, ToolResult
 from tests.tools.test_mcp import declare, during, invoke, timed
 
@@ -129,3 +131,12 @@ def test_an_answer_that_the_arguments_are_wrong_is_the_models_to_read(tmp_path: 
     result, _ = answer(json.dumps({"jsonrpc": "2.0", "id": 0, "error": {"code": -32602, "message": "Unknown city"}})
                        .replace(" 0,", " @,").encode(), tmp_path)  # fmt: skip
     assert (result.outcome, result.text) == (Outcome.TOOL_ERROR, "error: Unknown city")
+
+
+def test_requests_of_a_server_that_asks_without_end_are_passed_on_a_hundred_a_second() -> None:
+    waiting = Waiting(lambda: None)
+    started = monotonic()
+    passed = sum(
+        len(waiting.read(b'{"jsonrpc":"2.0","id":%d,"method":"ping"}' % number) or []) for number in range(2_000)
+    )
+    assert 100 <= passed <= 100 * (2 + monotonic() - started)

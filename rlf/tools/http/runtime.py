@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
@@ -30,6 +31,8 @@ _UNAUTHORIZED: Final = 401
 _MAX_SHOWN = 120
 """Bytes of an unreadable answer that the model is shown."""
 _STRUCTURED = (dict, list)
+_NO_CHARSETS: Final = frozenset({"punycode", "idna", "undefined", "unicode-escape", "raw-unicode-escape"})
+"""Codecs of Python for text that are no charsets; the first takes two minutes for 300 kB, which stops the loop."""
 _Call: TypeAlias = tuple[Mapping[str, Any], bool]
 """Arguments, and whether the request may be repeated."""
 
@@ -130,8 +133,8 @@ class HttpRuntime(ToolRuntime):
         if response.content_type.startswith("image/") and not response.content_type.endswith("+xml"):
             return Image(response.body, response.content_type)
         try:
-            return response.body.decode(response.charset or "utf-8")
-        except (UnicodeDecodeError, LookupError) as fault:
+            return _decode(response.body, response.charset or "utf-8")
+        except (ValueError, LookupError) as fault:
             text = f"the answer is {len(response.body)} bytes of {response.content_type}, which is not text"
             raise ToolFailure(Outcome.OUTPUT_REJECTED, text) from fault
 
@@ -165,3 +168,10 @@ class HttpRuntime(ToolRuntime):
         part = answer if self._response is None else part_at(answer, self._response)
         text = to_text(part) if self._result is None else self._render_result(self._result, part, arguments)
         return ToolOutput(text, (), part if isinstance(part, _STRUCTURED) else None)
+
+
+def _decode(body: bytes, charset: str) -> str:
+    """Raises ValueError and LookupError."""
+    if codecs.lookup(charset).name in _NO_CHARSETS:
+        raise LookupError(charset)
+    return body.decode(charset)

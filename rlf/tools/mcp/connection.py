@@ -17,7 +17,7 @@ from typing import Final
 
 import anyio
 from mcp import ClientSession, MCPError
-from mcp_types import CONNECTION_CLOSED, Notification, ToolListChangedNotification
+from mcp_types import CONNECTION_CLOSED, CallToolResult, Notification, ToolListChangedNotification
 from pydantic import ValidationError
 
 from rlf.core.errors import RlfError
@@ -205,7 +205,7 @@ class Connection:
 
         streams = self._open_streams(on_end, on_refusal)
         with anyio.fail_after(self.server.start_timeout_s) as scope:
-            async with streams as (read, write), ClientSession(read, write, message_handler=on_message) as session:
+            async with streams as (read, write), _Session(read, write, message_handler=on_message) as session:
                 try:
                     await _agree_revision(session)
                     self.listing = await read_listing(session)
@@ -252,6 +252,14 @@ class Connection:
         credentials = describe_credentials(self.server.headers) if self.refusal in KEY_REFUSED else ""
         why += f" (HTTP {self.refusal}{'; ' if credentials else ''}{credentials})" if self.refusal else ""
         return ToolFailure(Outcome.UNREACHABLE, f"MCP server {shorten(self.server.shown, 120)}: {shorten(why, 300)}")
+
+
+class _Session(ClientSession):
+    """Leaves results to `McpRuntime`: the SDK holds them against the server's schema with expressions that may not end,
+    and says of a schema that is wrong what it says of a result that is."""
+
+    async def validate_tool_result(self, name: str, result: CallToolResult) -> None:
+        pass
 
 
 async def _agree_revision(session: ClientSession) -> None:

@@ -69,5 +69,5 @@ class EventReader:
                 case b"id" if b"\0" not in value:
                     number = value.decode("utf-8", "replace")
                 case b"retry" if value.isdigit():
-                    retry_s = int(value) / 1000
+                    retry_s = float(value) / 1000  # infinity for more digits than `int` takes
         return Event(name, b"\n".join(data), number, retry_s)

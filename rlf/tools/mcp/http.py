@@ -29,6 +29,7 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from rlf.core.text import describe
 from rlf.endpoints.attribution import CallFacts, Phase
 from rlf.tools.mcp.messages import ANSWER, HEARD, Outbox, Oversized, Waiting
 from rlf.tools.mcp.pulse import Pulse
@@ -50,6 +51,8 @@ _SOON_S: Final = 2.0
 """Time for the end of a session."""
 _RESUME_S: Final = 1.0
 _LEAST_PAUSE_S: Final = 0.05
+_MAX_RESUME_PAUSE_S: Final = 30.0
+"""A longer pause before a stream is continued is not waited for: calls have less time than that."""
 _NUM_RESUMES: Final = 3
 """Attempts in a row, without any event, to continue a stream that broke off."""
 _MAX_LISTEN_PAUSE_S: Final = 30.0
@@ -181,6 +184,8 @@ class _Talk:
                 await self._exchange(message, headers, waiting)
         except Refused as refused:
             await self._pass(waiting.fail(refused.text, refused.facts))
+        except Exception as fault:  # noqa: BLE001 - else nobody would answer the call, which its lateness is charged to
+            await self._pass(waiting.fail(f"the exchange broke: {describe(fault)}", CallFacts(Phase.SENT)))
         if self._is_lost and self._on_end is not None:
             await asyncio.sleep(0)  # the call has its failure before the session ends
             self._on_end(_FORGOT)
@@ -238,7 +243,7 @@ class _Talk:
                         if not waiting:
                             return
                 while True:
-                    if not last or num_failed >= _NUM_RESUMES:
+                    if not last or num_failed >= _NUM_RESUMES or pause_s > _MAX_RESUME_PAUSE_S:
                         raise Refused("the server's stream ended without the answer", CallFacts(Phase.SENT))
                     await asyncio.sleep(max(pause_s, _LEAST_PAUSE_S))
                     num_failed += 1

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from time import monotonic
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from anyio.streams.memory import MemoryObjectSendStream
@@ -42,6 +43,12 @@ HEARD: Final = "notifications/tools/list_changed"
 _TO_NOTIFICATIONS: Final = frozenset({METHOD_NOT_FOUND, INVALID_REQUEST, INVALID_PARAMS})
 """Codes of errors without an id by which servers, against the protocol, answer a notification."""
 _EDGE_BYTES: Final = 200
+_MAX_ASKED: Final = 100
+"""Requests of a server that are passed on in a second: the SDK takes so long for each that a flood of others would hold
+up answers."""
+_MAX_PARTS: Final = 2_000
+"""Parts of a result: the SDK validates each for 30 us, in which no deadline fires."""
+_UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 # Read from the bytes of what is no JSON, or too long to be read: `\"id\"` within a text does not match.
 _ID: Final = re.compile(rb'"id"\s*:\s*(?:(\d+)|"(\d+)")')
 _METHOD: Final = re.compile(rb'"method"\s*:')
@@ -96,6 +103,9 @@ class Waiting:
         """Whether the session was notified of a changed list, and has not asked for it yet."""
         self._num_notified = 0
         """Notifications that no error without an id was set against."""
+        self._num_asked = 0
+        """Requests of the server in the second that ends then."""
+        self._second_ends = 0.0
 
     def __bool__(self) -> bool:
         return bool(self._ids)
@@ -141,7 +151,8 @@ class Waiting:
                 yield SessionMessage(message)
             return
         if isinstance(message, JSONRPCRequest):
-            yield SessionMessage(message)
+            if self._may_ask():
+                yield SessionMessage(message)
             return
         number = None if message.id is None else coerce_request_id(message.id)
         if number is not None and self._was_asked(number):
@@ -150,6 +161,10 @@ class Waiting:
             method = self._ids.pop(number)
             if isinstance(message, JSONRPCError):
                 self.last_error, message = message.error.message, _mark_error(message, facts)
+            elif (num_parts := _count_parts(message.result)) > _MAX_PARTS:
+                text = f"the server answered with {num_parts:,} parts; at most {_MAX_PARTS:,} are read"
+                yield failure(number, text, replace(facts, is_oversized=True))
+                return
             elif method == "tools/list":
                 message = message.model_copy(update={"result": readable_tools(message.result)})
             yield SessionMessage(message)
@@ -163,6 +178,13 @@ class Waiting:
             yield from self.fail(text, replace(facts, code=None))
         else:
             yield from self.fail("the server answered a request that nobody made", facts)
+
+    def _may_ask(self) -> bool:
+        now = monotonic()
+        if now >= self._second_ends:
+            self._second_ends, self._num_asked = now + 1.0, 0
+        self._num_asked += 1
+        return self._num_asked <= _MAX_ASKED
 
     def _was_asked(self, number: Id) -> bool:
         return number in self._ids or (isinstance(number, int) and 0 <= number <= self._last_id)
@@ -198,6 +220,11 @@ def failure(number: Id, text: str, facts: CallFacts) -> SessionMessage:
     return SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=error))
 
 
+def _count_parts(result: Mapping[str, Any]) -> int:
+    """Parts of a call's or a resource's content."""
+    return sum(len(found) for key in ("content", "contents") if isinstance(found := result.get(key), list))
+
+
 def _mark_error(message: JSONRPCError, facts: CallFacts) -> JSONRPCError:
     """The error with its facts in place of the server's data, of which one kind alone is read: by the SDK."""
     error = message.error
@@ -225,7 +252,7 @@ def _parse_messages(raw: bytes) -> list[JSONRPCMessage]:
 
 def _parse_json(raw: bytes) -> Any:
     """What the SDK's reader refuses: half characters, control characters, deep nesting, words before the message."""
-    text = raw.decode("utf-8", "replace").removeprefix("\ufeff")
+    text = raw.decode("utf-16" if raw.startswith(_UTF_16) else "utf-8", "replace").removeprefix("\ufeff")
     try:
         return clean_value(json.loads(text, strict=False))
     except ValueError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from time import monotonic
 from typing import Any, cast
@@ -12,6 +12,7 @@ from typing import Any, cast
 from mcp import ClientSession, MCPError
 from mcp_types import CallToolResult, InputRequiredResult, RequestParamsMeta
 
+from rlf.core.text import describe
 from rlf.core.timers import Timers
 from rlf.endpoints.attribution import CallFacts, Phase, outcome_of
 from rlf.tools.failure import ToolFailure
@@ -22,6 +23,7 @@ from rlf.tools.mcp.pool import Pool
 from rlf.tools.mcp.server import McpServer
 from rlf.tools.mcp.words import OUTCOME, TRAJECTORY
 from rlf.tools.remote import inner_deadline_s
+from rlf.tools.validate import OutputCheck
 from rlf.types import Outcome, ToolOutput
 
 _PASSED_ON = frozenset(Outcome) - {Outcome.OK, Outcome.TOOL_ERROR, Outcome.CANCELLED}
@@ -37,6 +39,9 @@ class McpRuntime(ToolRuntime):
         self._server, self._pool, self._tool, self._resource, self._digest = server, pool, tool, resource, digest
         self.isolation = "process" if server.command else "remote"
         self._timers = Timers()
+        self._schema: Mapping[str, Any] | None = None
+        """The outputSchema that `_check` holds results against."""
+        self._check: OutputCheck | None = None
 
     async def make_ready(self, trajectory_id: str) -> None:
         """Has the trajectory's session open: a server's start is not the call's time, and fails by its own bound."""
@@ -52,7 +57,7 @@ class McpRuntime(ToolRuntime):
         doubt = asyncio.get_running_loop().call_later(limit_s / 2, connection.ping, session)
         try:
             with attributed(connection), self._timers.within(limit_s):
-                output = await self._ask_server(session, arguments, context)
+                output = await self._ask_server(connection, session, arguments, context)
         except TimeoutError as fault:
             connection.doubt(session)
             facts = pulse.judge_late(ping_at)
@@ -69,7 +74,7 @@ class McpRuntime(ToolRuntime):
         await self._pool.end_trajectory(trajectory_id)
 
     async def _ask_server(
-        self, session: ClientSession, arguments: Mapping[str, Any], context: CallContext
+        self, connection: Connection, session: ClientSession, arguments: Mapping[str, Any], context: CallContext
     ) -> ToolOutput:
         if self._resource is not None:
             return output_of_resource(await session.read_resource(expand(self._resource, arguments)))
@@ -78,7 +83,22 @@ class McpRuntime(ToolRuntime):
         result = await session.call_tool(self._tool, dict(arguments), meta=meta, allow_input_required=True)
         if isinstance(result, InputRequiredResult):
             raise ToolFailure(Outcome.TOOL_ERROR, "the server asks a person for input, but no person is there")
-        return _as_it_ended(result, output_of_call(result))
+        output = _as_it_ended(result, output_of_call(result))
+        check = None if output.is_error else self._check_of(connection)
+        complaint = None if check is None else check.complaint(output)
+        if complaint is not None:
+            raise ToolFailure(Outcome.OUTPUT_REJECTED, complaint)
+        return output
+
+    def _check_of(self, connection: Connection) -> OutputCheck | None:
+        """What the result must be like, as the server says; None where it does not, or says it in no valid schema."""
+        entry = connection.listing.tool(self._tool or "")
+        schema = None if entry is None else entry.output_schema
+        if schema != self._schema:
+            self._schema, self._check = schema, None
+            with suppress(ValueError):
+                self._check = None if schema is None else OutputCheck(schema)
+        return self._check
 
     def _refuse_changed(self, connection: Connection) -> None:
         if self._digest is None:
@@ -94,7 +114,7 @@ class McpRuntime(ToolRuntime):
 def _as_it_ended(result: CallToolResult, output: ToolOutput) -> ToolOutput:
     """The output; an outcome of the server's executor that is no tool's own error is passed on as what it is."""
     outcome = (result.meta or {}).get(OUTCOME)
-    if output.is_error and outcome in _PASSED_ON:
+    if output.is_error and isinstance(outcome, str) and outcome in _PASSED_ON:
         raise ToolFailure(Outcome(outcome), output.text.removeprefix("error: "))
     return output if not output.is_error else replace(output, text=output.text.removeprefix("error: "))
 
@@ -108,8 +128,10 @@ def attributed(connection: Connection) -> Iterator[None]:
         raise _failure_of(error, connection) from error
     except (ValueError, RecursionError) as fault:  # how it says that a result breaks the protocol
         raise ToolFailure(Outcome.SERVICE_ERROR, f"the server's result is not valid: {fault}") from fault
-    except RuntimeError as fault:  # how it says that a result breaks the server's own schema
-        raise ToolFailure(Outcome.OUTPUT_REJECTED, f"the server's result is not valid: {fault}") from fault
+    except (ToolFailure, TimeoutError):
+        raise
+    except Exception as fault:  # of the SDK or what it validates with: no code of the tool's, which could judge a call
+        raise ToolFailure(Outcome.SERVICE_ERROR, f"the server's result cannot be read: {describe(fault)}") from fault
 
 
 def _failure_of(error: MCPError, connection: Connection) -> ToolFailure:

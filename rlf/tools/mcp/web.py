@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import httpx2
 from anyio.streams.memory import MemoryObjectSendStream
+from httpcore2 import AsyncHTTP11Connection
 from mcp.shared.message import SessionMessage
 from pydantic_core import from_json
 
@@ -30,6 +31,8 @@ _REDIRECTS: Final = frozenset({307, 308})
 MAX_REPLIES: Final = 64
 """Answers under way to what the server asks; beyond it, it gets none."""
 _MAX_ERROR_BYTES: Final = 65_536
+_REFUSAL_S: Final = 1.0
+"""Time for an error's body: its status has decided by then."""
 _MAX_WORDS: Final = 300
 _EVENTS_A_TURN: Final = 50
 """Events that are read before everything else on the event loop has its turn."""
@@ -92,14 +95,28 @@ async def _follow(
     stack: contextlib.AsyncExitStack,
 ) -> httpx2.Response:
     """The answer at the end of redirects, which may not leave the host: the headers hold a key."""
+    encoded = httpx2.Headers(headers, encoding="utf-8")  # they repeat what the server named: sessions and events
     for _ in range(_MAX_REDIRECTS + 1):
-        response = await client.send(client.build_request(method, url, headers=headers, content=body), stream=True)
+        response = await client.send(client.build_request(method, url, headers=encoded, content=body), stream=True)
+        stack.push_async_callback(_close_unclean, response)
         stack.push_async_callback(response.aclose)
         there = _target(url, response) if response.status_code in _REDIRECTS else None
         if there is None:
             return response
         url = there
     raise Refused(f"more than {_MAX_REDIRECTS} redirects", replace(ANSWER, status=response.status_code))
+
+
+async def _close_unclean(response: httpx2.Response) -> None:
+    """Closes a connection on which more has come than its answer: it would be taken for that to the next request.
+
+    httpx2 has no public way from an answer to its connection; these attributes were checked in httpcore2 2.16.
+    """
+    found: Any = response.stream
+    for name in ("_stream", "_httpcore_stream", "_stream", "_connection"):
+        found = getattr(found, name, None)
+    if isinstance(found, AsyncHTTP11Connection) and found._h11_state.trailing_data[0]:
+        await found.aclose()
 
 
 def _target(here: httpx2.URL, response: httpx2.Response) -> httpx2.URL | None:
@@ -119,10 +136,10 @@ async def _refuse(response: httpx2.Response) -> Refused:
     text = f"HTTP {status} {response.reason_phrase}".rstrip()
     if 300 <= status < 400:
         return Refused(f"{text}: a redirect that is not followed", facts)
-    try:
-        body = await body_of(response, _MAX_ERROR_BYTES)
-    except (httpx2.HTTPError, httpx2.StreamError, OSError):
-        body = b""
+    body: bytes | Oversized = b""
+    with contextlib.suppress(httpx2.HTTPError, httpx2.StreamError, OSError):  # a TimeoutError is an OSError
+        async with asyncio.timeout(_REFUSAL_S):
+            body = await body_of(response, _MAX_ERROR_BYTES)
     if isinstance(body, Oversized):
         return Refused(text, facts)
     try:
