@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any
 
 from rlf.sandbox.channel import Channel
-from rlf.sandbox.frames import Question
+from rlf.sandbox.frames import PythonAnswer, Question, TableAnswer
 from rlf.sandbox.guest.wire import BadFrame, Bounds, Frame
 from rlf.sandbox.spec import SandboxLimits
 from rlf.sandbox.streams import Output
@@ -41,12 +41,12 @@ class Exit:
 class Answer:
     """The answer to one question."""
 
-    question: Question | None
-    """None for a process that was not asked again."""
-    frame: Frame | None
-    """What the process answered; None when it ended before, or is at fault."""
+    found: PythonAnswer | TableAnswer | None
+    """What the process answered; None when it was not asked again, ended before, or is at fault."""
+    blobs: tuple[bytes, ...]
+    """Byte strings beside it."""
     fault: BadFrame | None
-    """What it did on its channel that it may not, for which it was killed."""
+    """What it did on its channel that it may not, for which it is killed."""
     exit: Exit | None
     """None while the process lives."""
     stdout: str
@@ -150,11 +150,17 @@ class SandboxedProcess:
         while self._channel.read():  # up to the bound of the answer, when the process has ended
             pass
         fault = self._channel.fault or (BadFrame("an end of its channel") if self._closed_its_channel else None)
-        frame = answer.result() if answer is not None and fault is None and _has_result(answer) else None
+        found: PythonAnswer | TableAnswer | None = None
+        blobs: tuple[bytes, ...] = ()
+        if question is not None and answer is not None and fault is None and _has_result(answer):
+            try:
+                found, blobs = question.read(answer.result()), answer.result().blobs
+            except BadFrame as wrong:
+                fault = wrong
         stdout, stderr = self._output.texts()
         return Answer(
-            question,
-            frame,
+            found,
+            blobs,
             fault,
             self._ended.result() if self._ended.done() else None,
             stdout,

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from rlf.sandbox.execution import Execution, Outcome, Table, Usage
 from rlf.sandbox.frames import PythonAnswer, TableAnswer
-from rlf.sandbox.guest.wire import BadFrame
 from rlf.sandbox.process import Answer, Exit
 from rlf.sandbox.spec import Level, SandboxLimits
 
@@ -22,26 +21,19 @@ def judge(answer: Answer, limits: SandboxLimits, level: Level) -> Execution:
     outcome, error = _outside_outcome(answer, limits, level)
     found: PythonAnswer | TableAnswer | None = None
     if outcome is None:
-        assert answer.frame is not None and answer.question is not None, "an answer without a question"
-        try:
-            found = answer.question.read(answer.frame)
-            outcome, error = found.outcome, found.error
-        except BadFrame as fault:
-            outcome, error = Outcome.KILLED, _name_fault(fault)
+        found = answer.found
+        assert found is not None, "neither an answer nor a reason"
+        outcome, error = found.outcome, found.error
         if outcome is Outcome.OK and answer.exceeded:
             outcome, error = Outcome.OUTPUT_LIMIT, f"only the first {limits.output_bytes} bytes of output were kept"
     ending = answer.exit or Exit()
     usage = Usage(answer.wall_s, ending.cpu_s, ending.peak_bytes)
     execution = Execution(outcome, answer.stdout, answer.stderr, error=error, usage=usage, level=level)
     if isinstance(found, PythonAnswer):
-        return _with_value(execution, found, answer.frame.blobs if answer.frame else ())
+        return _with_value(execution, found, answer.blobs)
     if found is not None and found.columns is not None:
         return replace(execution, table=Table(found.columns, found.rows, found.truncated))
     return execution
-
-
-def _name_fault(fault: BadFrame) -> str:
-    return f"ended since the process answered with {fault}"
 
 
 def _outside_outcome(answer: Answer, limits: SandboxLimits, level: Level) -> tuple[Outcome | None, str | None]:
@@ -60,8 +52,8 @@ def _outside_outcome(answer: Answer, limits: SandboxLimits, level: Level) -> tup
     if not answer.confined:
         return Outcome.INFRA, f"the sandbox could not be entered: {_last_line(answer.stderr) or _UNSAID}"
     if answer.fault is not None:
-        return Outcome.KILLED, _name_fault(answer.fault)
-    if answer.frame is not None:
+        return Outcome.KILLED, f"ended since the process answered with {answer.fault}"
+    if answer.found is not None:
         return None, None
     assert ending is not None, "no answer and no end"
     return _ended_early(ending, limits, level)

@@ -210,6 +210,17 @@ def test_a_cell_that_is_killed_ends_its_session_and_says_so():
     assert anew.outcome is Outcome.ERROR
 
 
+def test_a_cell_whose_answer_is_none_ends_its_session_and_says_so():
+    forge = """import json\njson.dumps = lambda *_, **__: '{"outcome": "infra"}'\n1"""
+
+    async def play(sandbox):
+        return [await sandbox.run(Request(source), session="a") for source in ("x = 1", forge, "2", "x")]
+
+    _, forged, anew, gone = opened(Level.PROCESS, play)
+    assert forged.outcome is Outcome.KILLED and forged.error.endswith("state is gone; the next call starts fresh.")
+    assert (anew.value, gone.outcome) == ("2", Outcome.ERROR)
+
+
 def test_beyond_max_sessions_the_one_idle_longest_is_ended_and_told_by_name():
     async def play(sandbox):
         for name in ("a", "b", "a", "c"):

@@ -261,4 +261,7 @@ class _Reply(StrictModel):
         text, *images = self.blobs
         shown = tuple(Image(data, mime_type) for mime_type, data in zip(self.images, images, strict=True))
         is_error = self.outcome is Outcome.TOOL_ERROR
-        return ToolOutput(text.decode("utf-8", "surrogatepass"), shown, self.structured, is_error, self.usage)
+        try:
+            return ToolOutput(text.decode("utf-8", "surrogatepass"), shown, self.structured, is_error, self.usage)
+        except UnicodeDecodeError as fault:
+            raise ToolFailure(Outcome.INFRA, "the process of the tool sent a text that is no UTF-8") from fault
