@@ -190,8 +190,8 @@ class Redactor:
         """The parts of a text that may hold a secret in escapes: around the cores, and where all is escaped."""
         found = [
             (max(0, place.start() - self._reach), min(len(text), place.end() + self._reach))
-            for core in (*map(re.escape, self._cores), _ESCAPED_RUN)
-            for place in re.finditer(core, text)
+            for core in (*map(re.compile, map(re.escape, self._cores)), _ESCAPED_RUN)
+            for place in core.finditer(text)
         ]
         return _merge_spans(found)
 

@@ -46,7 +46,7 @@ def test_whatever_a_world_says_can_be_read_and_stored(played, isolation):
     [("init", "reset"), ("reset", "reset"), ("state", "reset"), ("reply", "reply"), ("score", "score")],
 )
 def test_whatever_a_world_raises_is_its_failure_in_words_that_can_be_stored(played, isolation, place, phase):
-    for name in ("name", "exits", "deep", "class"):
+    for name in ("name", "exits", "deep", "class", "attributes", "metaclass"):
         (trajectory,), _ = played(hostile(isolation, phase=place, what=name), [f"a{STOP}", f"b{STOP}"])
         assert trajectory.world.failed is Phase(phase), name
         assert_storable(trajectory)
@@ -63,7 +63,7 @@ def test_whatever_a_call_raises_is_read_by_the_model_or_the_worlds_failure(playe
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_whatever_a_world_raises_at_its_close_is_logged_in_valid_text(played, isolation, caplog):
-    for name in ("name", "exits", "long"):
+    for name in ("name", "exits", "long", "attributes", "metaclass"):
         played(hostile(isolation, phase="close", what=name), [f"a{STOP}", f"b{STOP}"])
     for record in caplog.records:
         record.getMessage().encode()
