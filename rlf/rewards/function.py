@@ -24,7 +24,7 @@ from typing import Any, Self
 
 from rlf.core import RlfError, RunError
 from rlf.core.callables import show_own_line
-from rlf.core.text import MAX_FAULT_CHARS, clean, describe
+from rlf.core.text import clean, describe
 from rlf.rewards.answers import golds
 from rlf.rewards.composition import complaints, in_order
 from rlf.rewards.kinds.rule import Rule
@@ -45,6 +45,8 @@ from rlf.types import Score, Scored, ScoreState, ScoreUsage, Trajectory
 logger = logging.getLogger(__name__)
 
 _MAX_REASON_CHARS = 500
+_MAX_KEPT_CHARS = 4096
+"""Longest reason that is stored, one for each score."""
 
 
 class RewardFunction:
@@ -232,7 +234,7 @@ class _Asking:
 
     def _keep(self, term: Term, result: _TermResult, started: float) -> None:
         """Keeps a term's result, its words valid and bounded whatever they are."""
-        reason = clean(result.reason[:MAX_FAULT_CHARS])
+        reason = clean(result.reason[:_MAX_KEPT_CHARS])
         self.results[term.name] = replace(result, reason=reason, elapsed_s=perf_counter() - started)
 
     def _make_scoring(self, term: Term) -> Scoring:
