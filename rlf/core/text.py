@@ -18,7 +18,7 @@ from rlf.core.redact import strike_environment
 MAX_FAULT_CHARS = 16_384
 """Longest description of an exception. Far longer than what anyone is shown, so that secrets are found before the cut,
 also where each is some thousand characters long and none is left of those before."""
-_MAX_TELLING_S = 1.0
+_MAX_DESCRIBING_S = 1.0
 """Time that an exception has for its own text: the event loop may wait for it."""
 _HALF = re.compile("[\ud800-\udfff]")
 _MAX_NAME_CHARS = 200
@@ -70,26 +70,26 @@ def text_of(fault: BaseException) -> str:
     return strike_environment(clean(_in_time(fault, lambda: _own_text(fault)))) or _name(type(fault))
 
 
-def _in_time(fault: BaseException, tell: Callable[[], str]) -> str:
-    """What is told of an exception; its class where code of its own takes too long for it."""
-    if _tells_nothing_itself(fault):
-        return tell()
-    told: list[str] = []
+def _in_time(fault: BaseException, describe_it: Callable[[], str]) -> str:
+    """What `describe_it` says of an exception; its class where code of its own takes too long for it."""
+    if _runs_no_own_code(fault):
+        return describe_it()
+    words: list[str] = []
 
     def work() -> None:
         with suppress(BaseException):  # what the code of others raises here nobody could be shown
-            told.append(tell())
+            words.append(describe_it())
 
-    teller = Thread(target=work, daemon=True)
+    worker = Thread(target=work, daemon=True)
     try:
-        teller.start()
-        teller.join(_MAX_TELLING_S)
+        worker.start()
+        worker.join(_MAX_DESCRIBING_S)
     except RuntimeError:  # no thread is to be had, or Python ends
         pass
-    return told[0] if told else f"{_name(type(fault))}: its text cannot be shown"
+    return words[0] if words else f"{_name(type(fault))}: its text cannot be shown"
 
 
-def _tells_nothing_itself(fault: BaseException) -> bool:
+def _runs_no_own_code(fault: BaseException) -> bool:
     """Whether no code but Python's own runs where an exception is shown."""
     if issubclass(type(fault), BaseExceptionGroup):  # what is in it may
         return False
