@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from rlf.rollout.calls import find_broken
 from rlf.rollout.rollout import Rollout
-from rlf.types.score import Score, Scored
+from rlf.training.rollouts import is_evaluation
+from rlf.types.score import Score, Scored, ScoreState
 from rlf.types.trajectory import StopReason, Trajectory
 from rlf.types.world import WorldRecord
 
@@ -29,10 +30,15 @@ def counts(scored: Scored) -> bool:
     return scored.reward is not None and scored.trajectory.num_sampled > 0
 
 
+def has_answered(scored: Scored) -> bool:
+    """Whether the policy played the trajectory; one of a model behind a server has turns, no tokens."""
+    return counts(scored) or (scored.reward is not None and not scored.trajectory.tokens)
+
+
 def find_cause(scored: Scored) -> Cause | None:
-    """What broke a trajectory; None when it has a reward."""
+    """What broke a trajectory; None when it has a reward, and in an evaluation a success."""
     if scored.reward is not None:
-        return None
+        return _missing_success(scored) if is_evaluation(scored.trajectory.id) else None
     trajectory = scored.trajectory
     error = trajectory.error or ""
     if trajectory.stop is not StopReason.INFRA_FAILURE:
@@ -41,6 +47,14 @@ def find_cause(scored: Scored) -> Cause | None:
         return Cause(world_name(trajectory.world), error)
     broken = find_broken(trajectory.calls)
     return Cause(tool_name(broken.call.name) if broken else SAMPLER, error)
+
+
+def _missing_success(scored: Scored) -> Cause | None:
+    """The success term where it should have a value and has none: a reward without it says nothing of success."""
+    first = scored.scores[0] if scored.scores and scored.success is None else None
+    if first is None or first.state is ScoreState.GATED:
+        return None
+    return Cause(term_name(first.term), first.reason, first.state.may_pass)
 
 
 def _missing_term(scores: Sequence[Score]) -> Cause | None:

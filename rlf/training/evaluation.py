@@ -17,7 +17,7 @@ from rlf.rollout.loop import Setting
 from rlf.rollout.metrics import rollout_metrics
 from rlf.rollout.rollout import Rollout
 from rlf.spec.models import EvalSpec
-from rlf.training.counting import counts, find_cause
+from rlf.training.counting import find_cause, has_answered
 from rlf.training.harness import Harness
 from rlf.training.outages import Outages
 from rlf.training.rollouts import evaluation_rollout, mode_of
@@ -189,7 +189,7 @@ async def play_mode(
 
 def finish_mode(scored: Sequence[Scored], mode: Mode, *, step: int, emit: EventSink) -> EvaluationFinished:
     """Result of a mode's trajectories; emits a notice of those without a value."""
-    if (broken := [item for item in scored if not _has_value(item)]) and scored:
+    if (broken := [item for item in scored if not has_answered(item) or find_cause(item) is not None]) and scored:
         emit(_notice_of_broken(broken, len(scored), mode.name, step))
     return EvaluationFinished(step, mode.name, evaluation_metrics(scored, mode.num_samples), scored)
 
@@ -204,11 +204,6 @@ def is_best(step: int, success: float | None, best: float | None) -> bool:
     if step == 0 or success is None or not math.isfinite(success):
         return False
     return best is None or success > best
-
-
-def _has_value(scored: Scored) -> bool:
-    """Whether a trajectory is part of an evaluation's figures; one of a model behind a server has turns, no tokens."""
-    return counts(scored) or (scored.reward is not None and not scored.trajectory.tokens)
 
 
 def _notice_of_broken(broken: Sequence[Scored], num_played: int, mode: str, step: int) -> Notice:

@@ -68,6 +68,23 @@ def find_excess(broken: Sequence[Broken], num_all: int, down: Collection[str]) -
     return numbers.most_common(1)[0][0] if len(broken) > _MOST_LOST * num_all else None
 
 
+def check_enough(scored: Sequence[Scored]) -> None:
+    """Raises OutageError where what broke may pass and takes more than half of an evaluation that waits for nothing."""
+    causes = [(find_cause(item), item.trajectory.task.id) for item in scored]
+    passing = [(cause, task) for cause, task in causes if cause is not None and cause.may_pass]
+    name = find_excess([Broken(cause.name, task) for cause, task in passing], len(scored), ())
+    if name is None:
+        return
+    cause, num = (
+        next(cause for cause, _ in passing if cause.name == name),
+        sum(each.name == name for each, _ in passing),
+    )
+    raise OutageError(
+        f"{len(passing)} of {len(scored)} trajectories have no value, too many for a result; {name} broke {num} of "
+        f"them. {_last_error(cause)}. When it answers, the same command plays those again"
+    )
+
+
 MayLeaveOut = Callable[[Broken, Collection[str]], Awaitable[bool]]
 """Takes a trajectory that is to be left out and what is down; whether its step can be made without it."""
 
@@ -194,7 +211,8 @@ class Outages:
 
         Args:
             scored: all of them; `note_now` has seen each.
-            play: plays those at some places again, and lets `note_now` see them.
+            play: plays those at some places again, and lets `note_now` see them. It gives fewer where a budget is
+                spent; what is broken then stays so.
             cut_off: takes all that was played, where the run stops or the pause is cancelled.
 
         Returns:
@@ -211,7 +229,10 @@ class Outages:
                 task = next(found[at].trajectory.task.id for at in places if _is_broken_by(found[at], excess))
                 first = [at for at in places if found[at].trajectory.task.id == task]
                 for at in (first, [at for at in places if at not in first]):
-                    for place, item in zip(at, await play(at), strict=True):
+                    again = await play(at)
+                    if len(again) < len(at):
+                        return found, [*replaced, *again]
+                    for place, item in zip(at, again, strict=True):
                         replaced.append(found[place])
                         found[place] = item
                     if any(_is_broken_by(found[place], excess) for place in first):

@@ -15,6 +15,9 @@ from rlf.types.score import Scored
 from rlf.types.task import Task
 from rlf.types.trajectory import Trajectory
 
+_EVALUATION = "eval/"
+"""The ids of an evaluation's rollouts begin with it."""
+
 
 def draw_tasks(tasks: Sequence[Task], seed: int, first: int, count: int) -> Iterator[tuple[int, Task]]:
     """The tasks at positions `first` to `first + count` of a run, each with its position.
@@ -84,8 +87,13 @@ def evaluation_rollout(task: Task, mode: str, sample: int, seed: int, step: int 
     """
     place = "" if step is None else f"{step}/"
     return Rollout(
-        f"eval/{mode}/{place}{task.id}/{sample}", task, sample, derive_seed(seed, "eval", mode, task.id, sample)
+        f"{_EVALUATION}{mode}/{place}{task.id}/{sample}", task, sample, derive_seed(seed, "eval", mode, task.id, sample)
     )
+
+
+def is_evaluation(rollout_id: str) -> bool:
+    """Whether a rollout is one of an evaluation."""
+    return rollout_id.startswith(_EVALUATION)
 
 
 def mode_of(evaluation_id: str) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import threading
@@ -317,7 +318,7 @@ def test_what_breaks_is_apart_from_zeros(trained):
     assert any("the model's server" in cause for cause in row.causes)
 
 
-def test_an_evaluation_of_which_nothing_could_be_scored_fails_and_is_tried_again(trained):
+def test_an_evaluation_of_which_nothing_could_be_scored_fails_and_is_continued(trained):
     runs, _ = trained
     with a_server(lambda _: (400, {"error": {"message": "down"}})) as (url, _):
         command = ["eval", str(SEARCH), "--endpoint", url, "--model", "big", "--limit", "2", "--runs", str(runs)]
@@ -326,13 +327,45 @@ def test_an_evaluation_of_which_nothing_could_be_scored_fails_and_is_tried_again
         big = endpoint_of(url, "big")
         again = evaluate([], asked, endpoint=big, runs_folder=runs, command=["rlf", "eval"], show=lambda item: None)
     assert result.exit_code == 1
-    why = f"big at {url}, sampled: none of 2 trajectories could be scored"
-    assert why in result.output.replace("\n", " ")
     with open_reader(runs) as reader:
-        ids = [run.record.id for run in reader.list_runs()][:2]
-        first = reader.get_run(ids[1])
-    assert (first.status, first.error, again.reason) == ("failed", why, why)
-    assert ids[0] == again.run_ids[0] != first.record.id
+        found = reader.list_runs()[0]
+    assert found.error == again.reason and found.error in result.output.replace("\n", " ")
+    assert found.error.startswith("2 of 2 trajectories have no value, too many for a result; the sampler broke 2")
+    assert "down" in found.error
+    assert (found.status, again.run_ids) == ("failed", (found.record.id,))
+
+
+@pytest.mark.parametrize("schedule", ["clock", "logical"])
+def test_an_evaluation_most_of_which_a_judge_broke_fails_with_its_words_and_is_continued(
+    trained, tmp_path, monkeypatch, schedule
+):
+    runs, _ = trained
+    (tmp_path / "late_judge.py").write_text(
+        "from pathlib import Path\n\nCALLS = Path(__file__).with_name('calls')\n\n\n"
+        "def judge(trajectory):\n"
+        "    number = len(CALLS.read_text()) if CALLS.exists() else 0\n"
+        "    CALLS.write_text('x' * (number + 1))\n"
+        "    if 2 <= number < 6:\n"
+        "        raise ConnectionError('the judge is down')\n"
+        "    return 1.0\n"
+    )
+    rewards = [{"name": "good", "kind": "python", "callable": f"{tmp_path}/late_judge.py:judge"}]
+    spec = tmp_path / "judged.yaml"
+    text = SEARCH.read_text().replace("../tool_specs", str(ROOT / "tool_specs"))
+    spec.write_text(
+        text[: text.index("rewards:")] + f"rewards: {json.dumps(rewards)}\n" + text[text.index("rollout:") :]
+    )
+    again = {"runs_folder": runs, "command": ["rlf", "eval"], "show": lambda item: None}
+    asked = Asked(files=(spec,), limit=6, overrides=("eval.greedy=false", f"rollout.schedule={schedule}"))
+    stopped = evaluate(["builtin:tiny"], asked, **again)
+    assert stopped.status is RunStatus.FAILED
+    assert re.match(r"4 of 6 .* reward term 'good' broke 4 of them\. .*the judge is down", stopped.reason)
+    assert metrics(runs, stopped.run_ids[0]) == {}, "no figures of the two that were scored"
+    done = evaluate(["builtin:tiny"], asked, **again)
+    assert (done.status, done.run_ids) == (RunStatus.FINISHED, stopped.run_ids)
+    assert metrics(runs, done.run_ids[0])["sampled"]["num_questions"] == 6
+    num_asked = len((tmp_path / "calls").read_text())
+    assert num_asked == (12 if schedule == "logical" else 6 + 4), "a logical batch is played as a whole"
 
 
 def test_an_endpoint_that_refuses_is_named_before_anything_is_written(trained):

@@ -47,6 +47,25 @@ def test_what_broke_a_trajectory_is_named() -> None:
     assert (broken.scores, broken.reward, broken.success) == ((), None, None)
 
 
+@pytest.mark.parametrize(
+    ("phase", "state", "cause"),
+    [
+        ("train", ScoreState.UNANSWERED, None),
+        ("eval/sampled", ScoreState.UNANSWERED, ("reward term 'judge'", "refused", True)),
+        ("eval/greedy", ScoreState.FAULT, ("reward term 'judge'", "refused", True)),
+        ("eval/sampled", ScoreState.UNSCORABLE, ("reward term 'judge'", "refused", False)),
+        ("eval/sampled", ScoreState.GATED, None),
+    ],
+)
+def test_an_evaluation_misses_the_success_term_also_where_training_drops_it(
+    phase: str, state: ScoreState, cause: object
+) -> None:
+    """`unscorable: drop_term` of the first term."""
+    item, terms = scored("a", 1.0), (Score("judge", None, 0.0, "refused", state=state), Score("other", 1.0, 1.0))
+    trajectory = replace(item.trajectory, id=f"{phase}/0/a/0")
+    assert find_cause(replace(item, trajectory=trajectory, scores=terms, success=None)) == cause
+
+
 def test_the_first_tool_that_broke_is_named() -> None:
     item = scored("a", None, stop=StopReason.INFRA_FAILURE)
     records = tuple(

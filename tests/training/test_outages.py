@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 import pytest
 
 from rlf.training import outages
-from rlf.training.outages import Broken, OutageError, Outages, Tries, find_excess
+from rlf.training.outages import Broken, OutageError, Outages, Tries, check_enough, find_excess
 from rlf.types import Score, Scored, ScoreState
 
 from .trajectories import scored
@@ -137,3 +138,26 @@ def test_a_terms_success_is_not_anothers_recovery(monkeypatch: pytest.MonkeyPatc
         return await waiting
 
     assert asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_a_budget_that_is_spent_while_an_outage_is_tried_again_leaves_the_rest_as_it_is() -> None:
+    services, first = Outages(60.0, lambda *words: None), [of_term(task, ScoreState.UNANSWERED) for task in "aabb"]
+    for item in first:
+        services.note_now(item)
+
+    async def play(places: Sequence[int]) -> list[Scored]:
+        return [of_term("a", ScoreState.UNANSWERED)][: len(places) - 1]
+
+    found, replaced = asyncio.run(services.play_broken_again(first, play, lambda left: None))
+    assert (found, len(replaced)) == (first, 1)
+
+
+@pytest.mark.parametrize(("num_broken", "is_enough"), [(0, True), (2, True), (3, False), (4, False)])
+def test_an_evaluation_that_waits_for_nothing_has_a_result_where_half_has_a_value(
+    num_broken: int, is_enough: bool
+) -> None:
+    states = [ScoreState.UNANSWERED] * num_broken + [ScoreState.SCORED] * (4 - num_broken)
+    tried = [of_term(task, state) for task, state in zip("abcd", states, strict=True)]
+    stopped = nullcontext() if is_enough else pytest.raises(OutageError, match=r"'good' broke [34] of them.*refused")
+    with stopped:
+        check_enough(tried)

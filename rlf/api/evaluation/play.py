@@ -19,10 +19,13 @@ from rlf.engines.engine import HostSettings
 from rlf.reports.statistics import pass_at_k, pass_hat_k
 from rlf.rollout.rollout import Rollout
 from rlf.spec.models import ChatSpec
+from rlf.training.counting import find_cause
 from rlf.training.evaluation import GREEDY, Mode, finish_mode, modes_of, play_mode
 from rlf.training.harness import Harness, Traffic, build_harness
+from rlf.training.outages import OutageError, check_enough
 from rlf.training.rollouts import evaluation_rollout
 from rlf.types import EvaluationFinished, EventSink, Notice, Scored
+from rlf.types.events import Interrupted
 from rlf.types.policy import Sampling
 
 if TYPE_CHECKING:
@@ -65,7 +68,7 @@ class _Tally:
 
     def add(self, scored: Scored) -> None:
         self.num_done += 1
-        self.num_failed += scored.reward is None
+        self.num_failed += find_cause(scored) is not None
         if scored.reward is not None and scored.success is not None:
             self.successes.append(scored.success)
 
@@ -149,7 +152,7 @@ class _Playing:
     show: Callable[[Progress], None]
 
     async def run(self, planned: Sequence[Rollout], found: Mapping[str, Played]) -> EvaluationFinished:
-        """The mode's result. Rollouts that were played before keep their results."""
+        """The mode's result. Rollouts that were played before keep their results. Raises OutageError."""
         tally = _Tally(self.prepared.target.name, self.mode.name, len(planned), num_before=len(found))
         for item in found.values():
             tally.add(item.scored)
@@ -165,9 +168,18 @@ class _Playing:
             if len(scored) < len(batch):  # what an evaluation may cost is spent
                 break
         ordered = [done[rollout.id] for rollout in planned if rollout.id in done]
+        self._check_enough(ordered)
         result = finish_mode(ordered, self.mode, step=self.prepared.trial.step, emit=self.emit)
         metrics = {**result.metrics, **self._further_metrics(ordered), "time/total_s": time.perf_counter() - started}
         return replace(result, metrics=metrics)
+
+    def _check_enough(self, scored: Sequence[Scored]) -> None:
+        """Raises OutageError; what broke is recorded then."""
+        try:
+            check_enough(scored)
+        except OutageError:
+            self.emit(Interrupted(self.prepared.trial.step, [item for item in scored if find_cause(item) is not None]))
+            raise
 
     async def _play_batch(self, batch: Sequence[Rollout], tally: _Tally, spent_usd: float) -> list[Scored]:
         whole = self.prepared.is_logical  # only all of a batch together would be what they are again
@@ -176,11 +188,12 @@ class _Playing:
         def take(scored: Scored) -> None:
             tally.add(scored)
             self.show(tally.progress())
-            played = Played(scored, self.usage.get(scored.trajectory.id, {}))
-            if whole:
-                kept.append(played)
-            elif scored.reward is not None:  # what broke is played again where the evaluation continues
-                self.spool.add([played])
+            cause = find_cause(scored)
+            if cause is not None and cause.may_pass:  # it is played again where the evaluation continues
+                return
+            kept.append(Played(scored, self.usage.get(scored.trajectory.id, {})))
+            if not whole:
+                self.spool.add(kept[-1:])
 
         max_usd, step = self.prepared.plan.spec.limits.max_usd_per_evaluation, self.prepared.trial.step
         scored = await play_mode(
@@ -193,7 +206,7 @@ class _Playing:
             max_usd=None if max_usd is None else max_usd - spent_usd,
             on_scored=take,
         )
-        if len(kept) == len(batch):
+        if whole and len(kept) == len(batch):
             self.spool.add(kept)
         return scored
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,7 @@ from rlf.lineage.run import begin_resume, start_run
 from rlf.lineage.store import Store
 from rlf.plan import plan_to_json
 from rlf.training.harness import Traffic
+from rlf.training.outages import OutageError
 from rlf.types import EvaluationFinished, RunEvent, RunFinished, RunStatus
 
 _SPOOL = "played.jsonl"
@@ -156,6 +157,16 @@ def is_unscored(metrics: Mapping[str, float]) -> bool:
     return not metrics.get("num_questions")
 
 
+@contextmanager
+def _noting_outage() -> Iterator[list[str]]:
+    """Ends the block where an outage stops the evaluation; gives the reason, in a list that is empty without one."""
+    reasons = list[str]()
+    try:
+        yield reasons
+    except OutageError as stop:
+        reasons.append(str(stop))
+
+
 def _make_record(prepared: Prepared, run_id: str, runs_folder: Path, store: Store, command: Sequence[str]) -> RunRecord:
     plan, target, cwd = prepared.plan, prepared.target, Path.cwd()
     files = [file for file in recorded_files(plan, cwd) if file.role != "model"]
@@ -214,16 +225,16 @@ def _drive_evaluation(
         traffic = Traffic(redact=store.redactor.text, meter=budget.meter)
         work = partial(play, prepared, loaded, over=over, spool=spool, traffic=traffic, emit=emit, show=show)
         try:
-            with recording_failure(recorder, lambda: step):
+            with recording_failure(recorder, lambda: step), _noting_outage() as outages:
                 asyncio.run(run_owned(store, run_id, budget, recorder, work, None, run_folder(runs_folder, run_id)))
-            status = RunStatus.FAILED if unscored else RunStatus.FINISHED
-            ended = RunFinished(status, step, "; ".join(unscored) or None)
+            why = "; ".join([*unscored, *outages])
+            ended = RunFinished(RunStatus.FAILED if why else RunStatus.FINISHED, step, why or None)
         except KeyboardInterrupt:
             ended = RunFinished(RunStatus.INTERRUPTED, step, stops.reason())
         except BudgetSpent as stop:
             spent = str(stop).partition(". ")[0]
             ended = RunFinished(RunStatus.INTERRUPTED, step, f"{spent}. Set a larger `limits.max_usd=N` to continue")
         emit(ended)
-    if ended.status is not RunStatus.INTERRUPTED:
+    if ended.status is RunStatus.FINISHED or (unscored and not outages):
         spool.remove()
     return ended

@@ -269,6 +269,7 @@ def compare(
     *runs: Run | str,
     mode: str | None = None,
     threshold: float | None = None,
+    ends: bool = False,
     runs_folder: AnyPath | None = None,
 ) -> Comparison | SeedReport:
     """Compares runs: what differs, by how much, and whether that exceeds chance; a sweep by its settings.
@@ -277,6 +278,7 @@ def compare(
         runs: the first is the baseline; `"a,b,c"` joins the seeds of one arm.
         mode: evaluations that count, `sampled` or `greedy`.
         threshold: held-out success whose cost in steps, tokens and time is reported.
+        ends: compares each run's last evaluation, also after different numbers of steps.
         runs_folder: by default the runs' own.
     """
     folders = {run.runs_folder for run in runs if isinstance(run, Run)}
@@ -285,4 +287,4 @@ def compare(
     folder = Path(runs_folder or next(iter(folders), DEFAULT_RUNS))
     names = [run.id if isinstance(run, Run) else run for run in runs]
     with open_reader(folder) as reader:
-        return compare_runs(reader, names, mode, threshold)
+        return compare_runs(reader, names, mode, threshold, at_ends=ends)
