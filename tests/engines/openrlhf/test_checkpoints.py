@@ -49,20 +49,33 @@ def test_a_checkpoint_is_whole_whatever_else_lies_beside_its_shards(folder):
     assert damage(folder, sha256) == []
 
 
+def test_a_checkpoint_that_was_recorded_by_its_policy_alone_is_whole_with_its_critic_and_not_with_a_damaged_one(folder):
+    of_policy = checkpoint_hash(folder)
+    critic = folder.parents[1] / "_critic" / folder.name
+    critic.mkdir(parents=True)
+    torch.save({"module": torch.arange(1000.0)}, critic / SHARDS[0])
+    of_both = checkpoint_hash(folder)
+    assert damage(folder, of_policy) == damage(folder, of_both) == []
+    flip(critic, SHARDS[0])
+    assert len(damage(folder, of_policy)) == len(damage(folder, of_both)) == 1
+    lose(critic, SHARDS[0])
+    assert len(damage(folder, of_both)) == 1
+
+
 def cut(folder):
     path = folder / SHARDS[0]
     path.write_bytes(path.read_bytes()[:-100])
 
 
-def flip(folder):
-    path = folder / SHARDS[1]
+def flip(folder, name=SHARDS[1]):
+    path = folder / name
     data = bytearray(path.read_bytes())
     data[data.index(torch.arange(1000.0).numpy().tobytes()) + 7] ^= 1
     path.write_bytes(data)
 
 
-def lose(folder):
-    (folder / SHARDS[1]).unlink()
+def lose(folder, name=SHARDS[1]):
+    (folder / name).unlink()
 
 
 def overwrite(folder):

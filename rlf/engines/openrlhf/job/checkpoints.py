@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from zipfile import BadZipFile, ZipFile
 
@@ -121,13 +122,21 @@ def step_of(checkpoint: Path) -> int:
 
 def checkpoint_hash(folder: Path) -> str:
     """Hash of the names and sizes of a checkpoint's shards; their contents can be terabytes."""
-    return hash_json([[os.path.relpath(path, folder), path.stat().st_size] for path in _shards(folder)])
+    return _hash_of(_shards(folder), folder)
+
+
+def _hash_of(shards: Sequence[Path], folder: Path) -> str:
+    return hash_json([[os.path.relpath(path, folder), path.stat().st_size] for path in shards])
 
 
 def is_whole(checkpoint: Path, sha256: str) -> bool:
     """Whether the shards are those that were recorded, and the content of each has the checksums of its writing."""
     try:
-        return checkpoint_hash(checkpoint) == sha256 and all(map(_reads_back, _shards(checkpoint)))
+        shards = _shards(checkpoint)
+        policys = [path for path in shards if path.is_relative_to(checkpoint)]
+        # Before 2026-11-27 the hash of a checkpoint with a critic was that of the policy alone.
+        is_recorded = sha256 in (_hash_of(shards, checkpoint), _hash_of(policys, checkpoint))
+        return is_recorded and all(map(_reads_back, shards))
     except OSError:
         return False
 
