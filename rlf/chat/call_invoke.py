@@ -1,9 +1,9 @@
-"""Calls as XML with names in attributes: `<invoke name="f"><parameter name="a">value</parameter></invoke>`.
+"""Calls in tags with names in attributes: `<invoke name="f"><parameter name="a">value</parameter></invoke>`.
 
-Formats that write calls so share this file: each names its section and the prefix of its tags, and says how the text of
-a value is read. A value ends at the closing tag that another tag of the call follows, so that the tag alone inside a
-text ends nothing. One that holds the beginning of a parameter, a call or a section is not closed: nothing up to the end
-of the section is run, be it the call's own text or another call. Good calls of a section run beside others that fail.
+Formats that write calls so share this file: each says what its tags are and how the text of a value is read. A value
+ends at the closing tag that another tag of the call follows, so that the tag alone inside a text ends nothing. One that
+holds the beginning of a parameter, a call or a section is not closed: nothing up to the end of the section is run, be
+it the call's own text or another call. Good calls of a section run beside others that fail.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, Self
 
 from rlf.chat.call_json import CallFault
 from rlf.chat.scan import Grammar, Scan, messages
@@ -21,38 +21,76 @@ _SPACE = r"[ \t\r\n]*"
 _ANY_SPACE = re.compile(_SPACE)
 
 
+class InvokeTag(NamedTuple):
+    """A tag of calls, as expressions."""
+
+    begin: str
+    attribute: str
+    """The attribute with the name of the tool or of the argument."""
+    rest: str
+    """What follows that attribute, to the end of the tag."""
+    end: str
+    """The tag that closes it."""
+
+    @property
+    def opening(self) -> str:
+        """The whole opening tag; group 1 is the name."""
+        return rf'{self.begin} {self.attribute}="([^"\n]*)"{self.rest}'
+
+
 class InvokeForms:
     """The expressions of a format."""
 
-    def __init__(self, sections: str, prefix: str, section: str) -> None:
+    def __init__(
+        self, form: str, opening: str, closing: str, invoke: InvokeTag, parameter: InvokeTag, others: str = "</?think>"
+    ) -> None:
         """Builds them.
+
+        Args:
+            form: a section with a call, as messages write it.
+            opening, closing: what a section's tags match.
+            invoke: the tag of a call.
+            parameter: the tag of an argument; group 2 says more of its value.
+            others: what the other marks of the format match.
+        """
+        self.form = f"Write {form}."
+        self.opening, self.closing = re.compile(opening), re.compile(f"{_SPACE}{closing}")
+        self.invoke = re.compile(f"{_SPACE}{invoke.opening}{_SPACE}")
+        self.parameter = re.compile(parameter.opening)
+        # Group 1 ends a value; anything else inside a value shows that it was not closed.
+        self.value_end = re.compile(
+            rf"({parameter.end})(?={_SPACE}(?:{parameter.begin}\b|{invoke.end}))"
+            rf"|{parameter.begin} {parameter.attribute}=|{invoke.begin} {invoke.attribute}=|{opening}|{_SPACE}{closing}"
+            rf"|{invoke.end}(?={_SPACE}(?:{invoke.begin}|{closing}))"
+        )
+        self.end = re.compile(invoke.end)
+        self.grammar = Grammar(
+            tag=re.compile(rf"({opening}|{closing}|{others}){_SPACE}"),
+            rehearsal=re.compile(rf"{opening}(?:.*?{closing}|.*)", re.DOTALL),
+            messages=messages(
+                self.form,
+                unterminated=f"The call was not run: a closing tag is missing. {self.form}",
+                stray_tag=f"This tag closes what nothing opened. {self.form}",
+                missing_name=f"The call names no tool. {self.form}",
+            ),
+        )
+
+    @classmethod
+    def xml(cls, sections: str, prefix: str, section: str) -> Self:
+        """Those of `<invoke name="f"><parameter name="a">value</parameter></invoke>`.
 
         Args:
             sections: what the name of a section's tag matches.
             prefix: what the names of the other tags begin with.
             section: the name of a section's tag, as messages write it.
         """
-        opening, closing, end = f"<{sections}>", f"</{sections}>", f"</{prefix}invoke>"
         inside = f'<{prefix}invoke name="NAME"><{prefix}parameter name="KEY">VALUE</{prefix}parameter></{prefix}invoke>'
-        self.form = f"Write <{section}>{inside}</{section}>."
-        self.opening, self.closing = re.compile(opening), re.compile(f"{_SPACE}{closing}")
-        self.invoke = re.compile(rf'{_SPACE}<{prefix}invoke name="([^"\n]*)">{_SPACE}')
-        self.parameter = re.compile(rf'<{prefix}parameter name="([^"\n]*)"(?: string="(true|false)")?>')
-        # Group 1 ends a value; anything else inside a value shows that it was not closed.
-        self.value_end = re.compile(
-            rf"(</{prefix}parameter>)(?={_SPACE}(?:<{prefix}parameter[ >]|{end}))"
-            rf"|<{prefix}(?:parameter|invoke) name=|{opening}|{closing}|{end}(?={_SPACE}(?:<{prefix}invoke|{closing}))"
-        )
-        self.end = re.compile(end)
-        self.grammar = Grammar(
-            tag=re.compile(rf"({opening}|{closing}|</?think>){_SPACE}"),
-            rehearsal=re.compile(rf"{opening}(?:.*?{closing}|.*)", re.DOTALL),
-            messages=messages(
-                self.form,
-                unterminated=f"The call was not run: a closing tag is missing. {self.form}",
-                stray_tag=f"</{section}> has no <{section}> before it. {self.form}",
-                missing_name=f"The call names no tool. {self.form}",
-            ),
+        return cls(
+            f"<{section}>{inside}</{section}>",
+            f"<{sections}>",
+            f"</{sections}>",
+            InvokeTag(f"<{prefix}invoke", "name", ">", f"</{prefix}invoke>"),
+            InvokeTag(f"<{prefix}parameter", "name", '(?: string="(true|false)")?>', f"</{prefix}parameter>"),
         )
 
 
@@ -63,8 +101,16 @@ class InvokeScan(Scan):
     forms: ClassVar[InvokeForms]
 
     @abstractmethod
-    def read_value(self, tool: str, key: str, text: str, string: str | None) -> Any | CallFault:
-        """The value of an argument's text; `string` is the attribute of that name, None where there is none."""
+    def read_value(self, tool: str, key: str, text: str, kind: str | None) -> Any | CallFault:
+        """The value of an argument's text; `kind` is what its tag says of it, None where it says nothing."""
+
+    def read_name(self, text: str) -> str:
+        """The name that an attribute's text stands for."""
+        return text
+
+    def value_end(self, kind: str | None) -> re.Pattern[str]:
+        """What ends a value: group 1, or anything else that shows its end missing."""
+        return self.forms.value_end
 
     def read(self, tag: re.Match[str]) -> int:
         if self.forms.opening.fullmatch(tag[1]) is None:
@@ -82,14 +128,14 @@ class InvokeScan(Scan):
 
     def _read_call(self, invoke: re.Match[str]) -> int | None:
         """Reads one call; returns the position after it, None where a closing tag is missing."""
-        text, name, position = self.text, invoke[1], invoke.end()
+        text, name, position = self.text, self.read_name(invoke[1]), invoke.end()
         arguments: dict[str, Any] = {}
         fault = None if name.strip() else _fault_of(self.grammar, FailureClass.MISSING_NAME)
         while parameter := self.forms.parameter.match(text, position):
-            end = self.forms.value_end.search(text, parameter.end())
+            end = self.value_end(parameter[2]).search(text, parameter.end())
             if end is None or end[1] is None:
                 return None
-            key = parameter[1]
+            key = self.read_name(parameter[1])
             value = self.read_value(name, key, text[parameter.end() : end.start()], parameter[2])
             fault = fault or _parameter_fault(key, value, arguments)
             arguments[key] = value

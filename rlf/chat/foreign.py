@@ -99,31 +99,6 @@ def _key_values(call: ToolCall) -> str:
     return f"<longcat_tool_call>{call.name}\n{pairs}</longcat_tool_call>"
 
 
-def _write_channels(call: ToolCall) -> str:
-    """Kimi K3: tags of tokens, `<|open|>call tool="f" index="1"<|sep|>`."""
-    values = "".join(
-        f'<|open|>argument key="{key}" type="{_channel_type(value)}"<|sep|>{_write_text(value)}<|close|>argument<|sep|>'
-        for key, value in call.arguments.items()
-    )
-    inside = f'<|open|>call tool="{call.name}" index="1"<|sep|>{values}<|close|>call<|sep|>'
-    return f"<|open|>tools<|sep|>{inside}<|close|>tools<|sep|>"
-
-
-def _channel_type(value: Any) -> str:
-    return "string" if isinstance(value, str) else "object"
-
-
-def _write_attributes(call: ToolCall) -> str:
-    """MiniCPM5: `<function name="f"><param name="a">`, texts with marks of XML in CDATA."""
-    values = "".join(f'<param name="{key}">{_write_cdata(value)}</param>' for key, value in call.arguments.items())
-    return f'<function name="{call.name}">{values}</function>'
-
-
-def _write_cdata(value: Any) -> str:
-    text = _write_text(value)
-    return f"<![CDATA[{text}]]>" if {"<", "&", "\n"} & set(text) else text
-
-
 _NAMESPACED = Marks.of(r"<\s?/?[\w\-]{1,20}:(?:tool|function)_?calls?\b|<\s?/?\w{1,12}:invoke\b", "<")
 _INVOKE = Marks.of(r"<\s?invoke\s+name=", "<")
 
@@ -194,9 +169,7 @@ FOREIGN: tuple[ForeignSyntax, ...] = (
         Marks.of(r"<\|tool_call_(?:start|end)\|>", "<"),
         lambda call: f"<|tool_call_start|>[{_write_python(call)}]<|tool_call_end|>",
     ),
-    ForeignSyntax("kimi_k3", Marks.of(r"<\s?\|\s?(?:open|close|sep)\s?\|?>", "<"), _write_channels),
     ForeignSyntax("longcat", Marks.of(r"<\s?/?longcat_(?:tool_call|arg_)", "<"), _key_values),
-    ForeignSyntax("minicpm5", Marks.of(r"<\s?function\s+name\s?=", "<"), _write_attributes),
     ForeignSyntax(
         "minimax_m1", Marks.of(r"</?tool_calls>", "<"), _write_json_between("<tool_calls>\n", "\n</tool_calls>")
     ),

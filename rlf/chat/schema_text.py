@@ -17,6 +17,8 @@ from rlf.types import FailureClass, ToolDescription
 
 _DEFINITIONS = re.compile(r"(?<!/)\$defs")
 """The definitions themselves, not a reference into them."""
+_LITERALS = {"True": ("true", "boolean"), "False": ("false", "boolean"), "None": ("null", "null")}
+"""How Python prints these values, as JSON and as the type that the schema must admit."""
 
 
 def readings_by_tool(tools: Sequence[ToolDescription]) -> Mapping[str, Readings]:
@@ -58,6 +60,15 @@ def read_value(text: str, readings: Readings, name: str) -> Any | CallFault:
         return readings.read_text(name, text)
     except ValueError as fault:
         return CallFault(FailureClass.BAD_ARGUMENTS, str(fault))
+
+
+def read_printed(text: str, readings: Readings, name: str) -> Any | CallFault:
+    """As `read_value`, from a template that writes values as Python prints them: `True`, `None`."""
+    literal = _LITERALS.get(text)
+    if literal is not None:
+        admitted = readings.admitted(name)
+        text = literal[0] if literal[1] in admitted.every_kind and not admitted.is_anything else text
+    return read_value(text, readings, name)
 
 
 def write_value(value: Any, readings: Readings, name: str, read: Callable[..., Any] = read_value) -> str:

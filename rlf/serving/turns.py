@@ -20,6 +20,8 @@ from rlf.types import FailureClass
 
 _UNSETTLED = re.compile(r"\S*[<\[{`|⟨【＜\ufffd]\S*\Z|\s+\Z")
 """The end of a text that may become a mark, or is a character that is not whole yet."""
+_OPEN_TAG = re.compile(r"</?\w[^<>\n]{0,40}\Z")
+"""A tag that is not whole yet: the attribute that makes a mark of it may follow."""
 _OBJECT = re.compile(r"^[ \t]*[\[{]\s*[\[{\"']", re.MULTILINE)
 """The beginning of a possible call that is a bare object."""
 _LOOK_BACK = 200
@@ -140,6 +142,8 @@ class TurnReader:
     def _settled_text(self, text: str) -> str:
         """A text without its end, as far as that may become something else."""
         text = text[: len(text) - max((_measure_overlap(text, stop) for stop in self._stops), default=0)]
+        opened = text.rfind("<")
+        text = text[:opened] if opened >= 0 and _OPEN_TAG.match(text, opened) else text
         found = _UNSETTLED.search(text, max(text.rfind(" "), text.rfind("\n"), 0))
         return text if found is None else text[: found.start()]
 

@@ -1,4 +1,6 @@
-"""Calls as XML with names in attributes: MiniMax M2, and DeepSeek V3.2's DSML."""
+"""Calls in tags with names in attributes: MiniMax M2, DeepSeek V3.2's DSML, Kimi K3."""
+
+import re
 
 import pytest
 
@@ -24,7 +26,16 @@ def dsml(inside):
     return f"<｜DSML｜function_calls>\n{inside}\n</｜DSML｜function_calls>"
 
 
-WRITERS = {"minimax_m2": minimax, "deepseek_v32": dsml}
+def kimi(inside):
+    for key, kind in (("query", "string"), ("limit", "number")):
+        opening = f'<|open|>argument key="{key}" type="{kind}"<|sep|>'
+        inside = inside.replace(f'<parameter name="{key}">', opening)
+    inside = re.sub(r'<invoke name="(.*?)">', r'<|open|>call tool="\1" index="1"<|sep|>', inside)
+    inside = inside.replace("</parameter>", "<|close|>argument<|sep|>").replace("</invoke>", "<|close|>call<|sep|>")
+    return f"<|open|>tools<|sep|>\n{inside}\n<|close|>tools<|sep|>"
+
+
+WRITERS = {"minimax_m2": minimax, "deepseek_v32": dsml, "kimi_k3": kimi}
 
 
 @pytest.fixture(scope="module", params=WRITERS)
@@ -83,7 +94,8 @@ def test_what_is_no_call_is_a_typed_failure_and_runs_nothing_else(family, kinds,
 
 def test_nothing_thought_is_run(family, kinds):
     chat, write = family
-    parsed = chat.parse(f"<think>{write(call('now'))}</think>{write(call(query='a'))}", truncated=False)
+    opening, closing = chat.think
+    parsed = chat.parse(f"{opening}{write(call('now'))}{closing}{write(call(query='a'))}", truncated=False)
     assert kinds(parsed) == ["in_thinking", "search"]
 
 
@@ -104,5 +116,5 @@ def test_hostile_turns_are_read_in_linear_time(family, assert_linear):
         '<parameter name="q">',
         "</parameter>",
     ]
-    pieces += [dsml(piece).split("\n")[1] for piece in pieces[3:]] + ["<think>", " \n"]
+    pieces += [other(piece).split("\n")[1] for piece in pieces[3:] for other in (dsml, kimi)] + ["<think>", " \n"]
     assert_linear(chat, pieces, num_characters=10_000)

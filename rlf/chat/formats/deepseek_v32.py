@@ -54,13 +54,13 @@ class _Scan(InvokeScan):
     """Reads the calls of one turn."""
 
     __slots__ = ()
-    forms = InvokeForms(f"{_PREFIX}(?:function|tool)_calls", _PREFIX, _SECTION)
+    forms = InvokeForms.xml(f"{_PREFIX}(?:function|tool)_calls", _PREFIX, _SECTION)
     grammar = forms.grammar
 
-    def read_value(self, tool: str, key: str, text: str, string: str | None) -> Any | CallFault:
-        if string is None:
+    def read_value(self, tool: str, key: str, text: str, kind: str | None) -> Any | CallFault:
+        if kind is None:
             return _NEITHER
-        if string == "true":
+        if kind == "true":
             return text
         read = read_json(text.strip(), 0)
         return _NO_JSON if isinstance(read, CallFault) or read[1] != len(text.strip()) else read[0]

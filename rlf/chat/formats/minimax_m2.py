@@ -53,12 +53,12 @@ class _Scan(InvokeScan):
     """Reads the calls of one turn."""
 
     __slots__ = ("readings",)
-    forms = InvokeForms(_SECTION, "", _SECTION)
+    forms = InvokeForms.xml(_SECTION, "", _SECTION)
     grammar = forms.grammar
 
     def __init__(self, text: str, truncated: bool, readings: Mapping[str, Readings]) -> None:
         super().__init__(text, truncated)
         self.readings = readings
 
-    def read_value(self, tool: str, key: str, text: str, string: str | None) -> Any | CallFault:
+    def read_value(self, tool: str, key: str, text: str, kind: str | None) -> Any | CallFault:
         return read_value(text, self.readings.get(tool, ANYTHING), key)

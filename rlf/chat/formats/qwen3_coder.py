@@ -22,7 +22,7 @@ from rlf.chat.call_json import CallFault
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
-from rlf.chat.schema_text import read_value, readings_by_tool, write_value
+from rlf.chat.schema_text import read_printed, readings_by_tool, write_value
 from rlf.core.readings import ANYTHING, Readings
 from rlf.types import FailureClass, RepairKind, ToolCall
 
@@ -45,9 +45,6 @@ _END = re.compile(r"</function>\s*</tool_call>")
 _NEARLY_END = re.compile(r"</function[^<>\n]*>\s*</tool_call>")
 # Behind such an end this shows that it stood inside a value.
 _NOT_THE_END = re.compile(r"\s*</parameter>")
-_LITERALS = {"True": ("true", "boolean"), "False": ("false", "boolean"), "None": ("null", "null")}
-"""How Qwen's own templates write these values, as JSON and as the type that the schema must admit."""
-
 _FORM = f"Write {_OPEN}<function=NAME><parameter=KEY>VALUE</parameter></function>{_CLOSE}."
 _GRAMMAR = Grammar(
     tag=re.compile(r"(</?(?:tool_call|think)>)[ \t\r\n]*"),
@@ -140,7 +137,7 @@ class _Scan(Scan):
                 return self.fail_block(start, parameter.end(), _NO_END, _CLOSE)
             if end[1] is None:
                 return self._record_unclosed(start, end.start(), _WRONG_END if end[2] else _NO_END)
-            value = _read_parameter_text(self.text[parameter.end() : end.start()], readings, parameter[1])
+            value = read_printed(self.text[parameter.end() : end.start()], readings, parameter[1])
             fault = fault or _parameter_fault(parameter[1], value, arguments)
             arguments[parameter[1]] = value
             position = _SPACE.match(self.text, end.end()).end()  # type: ignore[union-attr]  # it matches anything
@@ -187,21 +184,13 @@ def _close_parameters(raw: str, readings: Readings) -> str:
     return "".join([*parts, raw[position:]])
 
 
-def _read_parameter_text(text: str, readings: Readings, name: str) -> Any:
-    literal = _LITERALS.get(text)
-    if literal is not None:
-        admitted = readings.admitted(name)
-        text = literal[0] if literal[1] in admitted.every_kind and not admitted.is_anything else text
-    return read_value(text, readings, name)
-
-
 def _write_text(value: Any, readings: Readings, name: str) -> str:
     """The text of a value; JSON that holds a tag which would end it early writes the tag another way."""
-    text = write_value(value, readings, name, _read_parameter_text)
+    text = write_value(value, readings, name, read_printed)
     if _VALUE_END.search(text) is None:
         return text
     as_json = json.dumps(value).replace("<", "\\u003c")
-    return as_json if _read_parameter_text(as_json, readings, name) == value else text
+    return as_json if read_printed(as_json, readings, name) == value else text
 
 
 def _name_fault(name: str) -> CallFault | None:

@@ -166,8 +166,18 @@ def _other_libraries() -> Iterator[str]:
     yield ""
 
 
+_CHAT_FORMATS = """# Chat formats
+
+`chat.format`: one of these names, or `auto` to read it off the model's template.
+
+A call in a syntax without a format here is the failure `wrong_tag`, never an answer. Gemma 4 has no format: its
+template writes the results of a turn's calls inside that turn and before its text, where rlf feeds results after a turn
+that has ended.
+"""
+
+
 def _chat_formats() -> str:
-    parts = ["# Chat formats\n\n`chat.format`: one of these names, or `auto` to read it off the model's template.\n"]
+    parts = [_CHAT_FORMATS]
     for name in FORMATS.names():
         module = inspect.getmodule(FORMATS.get(name))
         chosen = "Chosen by name only.\n" if FORMATS.get(name).by_name else ""
