@@ -72,7 +72,7 @@ class KimiK3Format(ChatFormat):
     def observation(
         self, results: Sequence[str], *, closed: bool, turn: str = "", images: Sequence[Sequence[str]] = ()
     ) -> list[int]:
-        """A message of its tool per result; what follows a turn that calls nothing is said by the user."""
+        """A message of its tool per result; what follows a turn that calls nothing becomes a message of the user."""
         calls = self._name_results(results, turn)
         if turn and not self.parse(turn, truncated=False).calls:
             return self.user_turn("\n".join(results), closed=closed)
