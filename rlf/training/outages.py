@@ -255,7 +255,8 @@ class Outages:
         causes = [(find_cause(item), item.trajectory.task.id) for item in scored]
         passing = [(cause, task) for cause, task in causes if cause is not None and cause.may_pass]
         broken = [Broken(cause.name, task) for cause, task in passing]
-        down = [each.cause for each in broken if self._service(each.cause).down_since is not None]
+        answering = {name for item in scored for name in _answering(item)}
+        down = {each.cause for each in broken if self._service(each.cause).down_since is not None} - answering
         name = find_excess(broken, len(scored), down)
         return next((cause for cause, _ in reversed(passing) if cause.name == name), None)
 
@@ -319,6 +320,22 @@ class Outages:
         service.down_since, service.pause_s = None, _FIRST_PAUSE_S
         service.is_reported = service.is_given_up = False
         service.is_back.set()
+
+
+def _answering(scored: Scored) -> Iterator[str]:
+    """The causes that answered a trajectory: what fails for some tasks alone is not down, whichever came last."""
+    if counts(scored):
+        yield SAMPLER
+    for score in scored.scores:
+        if score.state is ScoreState.SCORED and (score.usage is None or score.usage.num_requests):
+            yield term_name(score.term)
+    for turn in scored.trajectory.turns:
+        for record in turn.calls:
+            if record.result.outcome in _ANSWERS and not record.result.cached:
+                yield tool_name(record.call.name)
+    world = scored.trajectory.world
+    if world is not None and world.failed is None:
+        yield world_name(world)
 
 
 def _is_broken_by(scored: Scored, cause: Cause) -> bool:

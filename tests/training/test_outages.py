@@ -113,6 +113,19 @@ def test_what_stays_down_ends_the_run_with_its_name_and_error(state: ScoreState)
     assert all(places == [0] for places in service.played), "others are not sampled for nothing"
 
 
+def test_what_fails_for_some_tasks_alone_is_not_down_whichever_came_last() -> None:
+    service = Service(down_for=0, patience_s=0.05)
+    answered = [service.ask(task) for task in "aabbcc"]
+    service.down_for = 10**9
+    failed = [service.ask(task) for task in "de"]
+
+    async def play(places: Sequence[int]) -> list[Scored]:
+        raise AssertionError(f"{places} are played again")
+
+    found, replaced = asyncio.run(service.outages.play_broken_again([*answered, *failed], play, service.cut.extend))
+    assert [item.reward for item in found] == [1.0] * 6 + [None] * 2 and not replaced
+
+
 def test_what_only_the_rows_lack_is_not_waited_for() -> None:
     service = Service(10**9, ScoreState.UNSCORABLE, patience_s=0.0)
     found, replaced = service.collect("abcd")
