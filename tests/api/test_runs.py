@@ -285,8 +285,9 @@ def test_a_finished_run_is_not_resumed(whole):
 def test_infrastructure_failures_are_recorded_and_left_out_of_the_loss(small, tmp_path):
     spec = tmp_path / "flaky.yaml"
     (tmp_path / "flaky.py").write_text(
+        "import zlib\n\n\n"
         "def search(query: str) -> str:\n"
-        "    if hash(query) % 2 == 0:\n"
+        "    if zlib.crc32(query.encode()) % 4 == 0:  # a quarter of the calls, fewer than a step may lose\n"
         "        raise ConnectionRefusedError('the index is down')\n"
         "    return 'No passage found.'\n"
     )
