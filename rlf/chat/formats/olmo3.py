@@ -23,6 +23,8 @@ _OPEN, _CLOSE = "<function_calls>", "</function_calls>"
 _FORM = f'Write name(argument="value", other=1) on a line between {_OPEN} and {_CLOSE}.'
 # A string is skipped whole, so that the tag inside it ends nothing.
 _STRING_OR_CLOSE = re.compile(f"{STRING}|({_OPEN}|{_CLOSE}|</?think>)", re.DOTALL)
+_STRING = re.compile(STRING, re.DOTALL)
+_QUOTE = re.compile("[\"']")
 _GRAMMAR = Grammar(
     tag=re.compile(r"(</?(?:function_calls|think)>)\s*"),
     rehearsal=re.compile(rf"{_OPEN}(?:.*?{_CLOSE}|.*)", re.DOTALL),
@@ -52,6 +54,11 @@ class Olmo3Format(ChatFormat):
     def write_call(self, call: ToolCall) -> str:
         """A section of one call; raises RlfError for names that are no Python names."""
         return self._check_written(call, self.write_calls([call]))
+
+    def is_after_call(self, text: str) -> bool:
+        """Whether the section is closed; a quote that no string closes may go on to hold the tag."""
+        section = text[text.rfind(_OPEN) :]
+        return super().is_after_call(text) and not _QUOTE.search(_STRING.sub("", section))
 
     def write_calls(self, calls: Sequence[ToolCall]) -> str:
         """One section of all calls."""
