@@ -34,7 +34,7 @@ from .conftest import ROOT
 from .test_evaluations import a_choice, a_server, searching
 
 SEARCH = ROOT / "specs" / "search.yaml"
-QUESTION = "On which river does Lomtol lie?"
+QUESTION = "On which river does Sovtol lie?"
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def test_words_calls_and_results_are_shown_as_they_come():
     kinds = [type(item) for item in shown]
     assert kinds.index(Called) < kinds.index(Returned) < len(kinds) - 1 - kinds[::-1].index(SpokenText)
     assert "".join(item.text for item in shown if isinstance(item, SpokenText)) == trajectory.answer
-    assert "Lomtol" in next(item.record.result.text for item in shown if isinstance(item, Returned))
+    assert "Sovtol" in next(item.record.result.text for item in shown if isinstance(item, Returned))
 
 
 def test_a_next_message_extends_the_tokens_as_they_were_sampled():
@@ -119,7 +119,7 @@ def test_a_conversation_is_scored_and_kept_where_trace_shows_it(tmp_path):
         stored = reader.trajectory(run_id, k=0, phase="chat").scored.trajectory
     assert list(stored.tokens) == list(trajectory.tokens)
     shown = CliRunner().invoke(app, ["trace", run_id, "0", "--phase", "chat", "--runs", str(runs)])
-    assert shown.exit_code == 0 and "Lomtol" in shown.output
+    assert shown.exit_code == 0 and "Sovtol" in shown.output
     again = CliRunner().invoke(app, ["eval", run_id, "--runs", str(runs)])
     assert again.exit_code == 2 and "saved chat" in again.output
 
@@ -177,7 +177,7 @@ def test_what_a_model_behind_a_server_says_is_shown_as_it_comes(monkeypatch):
     taken.set()
     with serving_a_model() as url, talking(None, endpoint=endpoint_of(url, "tiny"), greedy=True) as (session, _, shown):
         session.conversation.system = "Say"
-        trajectory = session.run(session.conversation.say("On which river does Lomtol lie?"))
+        trajectory = session.run(session.conversation.say("On which river does Sovtol lie?"))
     pieces = [item.text for item in shown if isinstance(item, SpokenText)]
     assert trajectory.answer and "".join(pieces).strip().endswith(trajectory.answer) and len(pieces) > 1
     assert sum(isinstance(item, Called) for item in shown) == sum(len(turn.calls) for turn in trajectory.turns)
@@ -246,7 +246,7 @@ def test_images_go_by_their_paths_to_models_that_see(tmp_path):
 
 def test_every_command_of_a_conversation_answers(trained, tmp_path, monkeypatch):
     runs, run_id = trained
-    lines = ["/help", "/tools", "/undo", "/nothing", "/image none.png", QUESTION, "/retry", "/reward Tekgal", "/save"]
+    lines = ["/help", "/tools", "/undo", "/nothing", "/image none.png", QUESTION, "/retry", "/reward Balzul", "/save"]
     result = CliRunner().invoke(
         app, ["chat", run_id, "--runs", str(runs)], input="\n".join([*lines, "/quit", "x"]) + "\n"
     )

@@ -134,10 +134,10 @@ def test_no_attack_takes_a_real_judge_to_the_top_of_its_range() -> None:
             keys = {"endpoints": [{"url": url, "model": "tiny"}], "sampling": {"temperature": 0, "max_tokens": 12}}
             keys |= {"read": "expected", "range": [0, 99], "coverage": 0.01}
             term = Term.model_validate({"kind": "judge", "name": "good", **keys})
-            facts = [TrajectoryFacts(question="Where?", answer=text) for text in ("It is in Lyon.", *ATTACKS[:10])]
+            facts = [TrajectoryFacts(question="Where?", answer=text) for text in ("It is in Lyon.", *ATTACKS[:11])]
             tried = [each.trajectory(f"t{at}") for at, each in enumerate(facts)]
             return [item.reward for item in await score_with([term], tried)]
 
     values = [value for value in asyncio.run(main()) if value is not None]
-    assert len(values) == 11
+    assert len(values) >= 11, "to one of the twelve it says a word that is no number, which has no reward"
     assert max(values) < 0.7 and max(values) - min(values) < 0.3

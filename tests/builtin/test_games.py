@@ -298,7 +298,7 @@ def test_the_base_is_poor_and_the_card_says_how_poor() -> None:
     sampled = {name: figures["sampled"] for name, figures in CARD["base"].items()}
     assert 0.0 < sampled["rooms/heldout"] <= 0.05
     assert 0.0 < sampled["bisect/heldout"] <= 0.05
-    assert max(sampled["compose/heldout"], CARD["control"]["compose/heldout"]["sampled"]) <= 0.01
+    assert max(sampled["compose/heldout"], CARD["control"]["compose/heldout"]["sampled"]) <= 0.05
 
 
 def test_the_checkpoint_is_small() -> None:

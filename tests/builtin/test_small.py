@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from benchmarks.embedded.small.build import SHAPE, heldout_tasks, play_tasks
 from benchmarks.embedded.small.demonstrations import Fault, careless_row, clean_row, copy_row, sample_task
 from benchmarks.embedded.small.lookups import LOOKUP_KINDS
-from benchmarks.embedded.small.pretrain import PolicyPlan, _skills_batch, spoil_policy, teach_skills
+from benchmarks.embedded.small.pretrain import PolicyPlan, _skills_batch, make_stages
 from benchmarks.embedded.small.programs import COMPOSED_PROGRAMS, PROGRAM_KINDS
 from benchmarks.embedded.small.queries import COMPOSED_KINDS, QUERY_KINDS, sample_query
 from benchmarks.embedded.small.tokenizer import WHOLE_WORDS, build_tokenizer
@@ -18,7 +18,7 @@ from benchmarks.embedded.small.weights import start_copying
 from benchmarks.embedded.small.words import COLUMNS, HELDOUT_COLUMNS, random_value
 from benchmarks.embedded.tiny.layout import data_ids, opening_ids, parse_calls
 from benchmarks.embedded.tiny.model import create_model
-from benchmarks.embedded.tiny.pretrain import SkillsPlan
+from benchmarks.embedded.tiny.pretrain import SkillsPlan, train_habits, train_skills
 from rlf.builtin.names import builtin_path
 from rlf.chat import FORMATS
 from rlf.types import Message, ToolDescription
@@ -137,8 +137,10 @@ def test_both_stages_are_reproducible_step_for_step():
     for _ in range(2):
         model = create_model(TOKENIZER, 0, SHAPE)
         start_copying(model, 0)
-        teach_skills(model, TOKENIZER, SkillsPlan(warmup_steps=1, constant_steps=1, decay_steps=1), 0)
-        spoil_policy(model, TOKENIZER, PolicyPlan(steps=1, batch_size=4), 0)
+        plans = SkillsPlan(warmup_steps=1, constant_steps=1, decay_steps=1), PolicyPlan(steps=1, batch_size=4)
+        skills, habits = make_stages(TOKENIZER, 0, *plans)
+        train_skills(model, TOKENIZER, skills)
+        train_habits(model, TOKENIZER, habits)
         weights.append(torch.cat([parameter.detach().flatten() for parameter in model.parameters()]))
     assert torch.equal(*weights)
 

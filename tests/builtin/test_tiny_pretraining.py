@@ -18,7 +18,7 @@ from benchmarks.embedded.tiny.demonstrations import (
 from benchmarks.embedded.tiny.evaluate import EvaluationQuestion, play, success_by_kind
 from benchmarks.embedded.tiny.layout import ToolCallTextError, parse_calls
 from benchmarks.embedded.tiny.model import create_model
-from benchmarks.embedded.tiny.pretrain import PolicyPlan, SkillsPlan, spoil_policy, teach_skills
+from benchmarks.embedded.tiny.pretrain import PolicyPlan, SkillsPlan, make_stages, teach_skills, train_habits
 from benchmarks.embedded.tiny.tokenizer import build_tokenizer
 
 TOKENIZER = build_tokenizer()
@@ -97,8 +97,9 @@ def test_a_copy_drill_says_the_same_twice():
 
 def test_skills_that_miss_the_criterion_are_refused():
     plan = SkillsPlan(warmup_steps=1, constant_steps=1, decay_steps=1)
+    skills, _ = make_stages(TOKENIZER, 0, plan, PolicyPlan())
     with pytest.raises(RuntimeError, match="Try another seed"):
-        teach_skills(create_model(TOKENIZER, 0), TOKENIZER, plan, 0, lambda: {"all": 0.0})
+        teach_skills(create_model(TOKENIZER, 0), TOKENIZER, skills, plan.criterion, lambda: {"all": 0.0})
 
 
 def test_both_stages_are_reproducible_step_for_step():
@@ -106,8 +107,9 @@ def test_both_stages_are_reproducible_step_for_step():
     for _ in range(2):
         model = create_model(TOKENIZER, 0)
         plan = SkillsPlan(warmup_steps=1, constant_steps=1, decay_steps=1)
-        teach_skills(model, TOKENIZER, plan, 0, lambda: {"all": 1.0})
-        spoil_policy(model, TOKENIZER, PolicyPlan(steps=1, batch_size=4), 0)
+        skills, habits = make_stages(TOKENIZER, 0, plan, PolicyPlan(steps=1, batch_size=4))
+        teach_skills(model, TOKENIZER, skills, plan.criterion, lambda: {"all": 1.0})
+        train_habits(model, TOKENIZER, habits)
         weights.append(torch.cat([parameter.detach().flatten() for parameter in model.parameters()]))
     assert torch.equal(*weights)
 

@@ -17,10 +17,12 @@ from rlf.engines.local.host import load_host
 from rlf.serving.listen import serving
 from rlf.serving.settings import ServeSettings
 
+from .clients import question
+
 CHECKPOINT = builtin_path("tiny")
 
 Ask = Callable[[str, Any], Awaitable[tuple[int, Any]]]
-QUESTION = [{"role": "user", "content": "Where was Bednox born?"}]
+QUESTION = [{"role": "user", "content": question.QUESTION}]
 SEARCH = {
     "type": "function",
     "function": {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from .clients.question import PERSON, TOWN
 from .served import QUESTION, SEARCH, Ask, asking, events_of
 
 PARAMETERS = SEARCH["function"]["parameters"]  # type: ignore[index]
@@ -28,8 +29,9 @@ def test_a_tool_is_called_and_answered_in_anthropics_words() -> None:
         status, first = await ask("/v1/messages", ANTHROPIC)
         assert (status, first["stop_reason"], first["type"]) == (200, "tool_use", "message")
         (call,) = first["content"]
-        assert (call["type"], call["name"]) == ("tool_use", "search") and "Bednox" in call["input"]["query"]
-        result = {"type": "tool_result", "tool_use_id": call["id"], "content": [{"type": "text", "text": "In Tukkes."}]}
+        assert (call["type"], call["name"]) == ("tool_use", "search") and PERSON in call["input"]["query"]
+        told = [{"type": "text", "text": f"In {TOWN}."}]
+        result = {"type": "tool_result", "tool_use_id": call["id"], "content": told}
         turns = [{"role": "assistant", "content": first["content"]}, {"role": "user", "content": [result]}]
         _, second = await ask("/v1/messages", {**ANTHROPIC, "messages": [*QUESTION, *turns]})
         assert second["content"] == [{"type": "text", "text": second["content"][0]["text"]}]
@@ -71,8 +73,8 @@ def test_a_tool_is_called_and_answered_by_responses() -> None:
         status, first = await ask("/v1/responses", RESPONSES)
         assert (status, first["status"], first["object"]) == (200, "completed", "response")
         (call,) = first["output"]
-        assert call["type"] == "function_call" and "Bednox" in json.loads(call["arguments"])["query"]
-        result = {"type": "function_call_output", "call_id": call["call_id"], "output": "In Tukkes."}
+        assert call["type"] == "function_call" and PERSON in json.loads(call["arguments"])["query"]
+        result = {"type": "function_call_output", "call_id": call["call_id"], "output": f"In {TOWN}."}
         _, second = await ask("/v1/responses", {**RESPONSES, "input": [*QUESTION, call, result]})
         (message,) = second["output"]
         assert message["content"][0]["type"] == "output_text" and message["content"][0]["text"]
@@ -85,7 +87,7 @@ def test_a_response_continues_from_an_earlier_one_by_its_id_with_the_tokens_that
     async def story(ask: Ask) -> None:
         _, first = await ask("/v1/responses", RESPONSES)
         (call,) = first["output"]
-        result = {"type": "function_call_output", "call_id": call["call_id"], "output": "In Tukkes."}
+        result = {"type": "function_call_output", "call_id": call["call_id"], "output": f"In {TOWN}."}
         _, whole = await ask("/v1/responses", {**RESPONSES, "input": [*QUESTION, call, result]})
         later = {**RESPONSES, "input": [result], "previous_response_id": first["id"]}
         _, text = await ask("/v1/responses", {**later, "stream": True})
@@ -111,7 +113,7 @@ def test_a_thread_of_anthropics_continues_with_its_tools_and_system_and_a_lost_o
         said = {"role": "user", "content": "And where is that?"}
         answer = {"role": "assistant", "content": first["content"]}
         results = [
-            {"type": "tool_result", "tool_use_id": block["id"], "content": "In Tukkes."}
+            {"type": "tool_result", "tool_use_id": block["id"], "content": f"In {TOWN}."}
             for block in first["content"]
             if block["type"] == "tool_use"
         ]

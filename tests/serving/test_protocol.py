@@ -13,6 +13,7 @@ from rlf.serving.metrics import Metrics
 from rlf.serving.turns import TurnReader
 from rlf.types.policy import Finish, Host, Sample, Sampling
 
+from .clients.question import FACT
 from .served import QUESTION, SEARCH, Ask, asking, events_of
 
 CHAT = "/v1/chat/completions"
@@ -112,7 +113,7 @@ def test_a_conversation_goes_on_with_the_tokens_that_were_sampled() -> None:
         call = message["tool_calls"][0]
         # What a client may do to arguments on the way: the same object in another spelling.
         call["function"]["arguments"] = json.dumps(json.loads(call["function"]["arguments"]), separators=(",", ":"))
-        result = {"role": "tool", "tool_call_id": call["id"], "content": "Bednox was born in Tukkes."}
+        result = {"role": "tool", "tool_call_id": call["id"], "content": FACT}
         _, second = await ask(CHAT, {**asked, "messages": [*QUESTION, message, result]})
         assert second["prompt_token_ids"][: len(sampled)] == sampled
         assert 'prompt="continued"} 1' in (await ask("/metrics", None))[1]

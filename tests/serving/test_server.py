@@ -15,6 +15,7 @@ from rlf.core import RunError
 from rlf.engines.local.host import PolicyHost, load_host
 from rlf.serving.dialogue import Dialogue
 from rlf.types import Sample, Sampling, ToolDescription
+from tests.serving.clients.question import PERSON, TOWN
 from tests.serving.served import QUESTION, SEARCH, Ask, asking, events_of, serving_model
 
 CHECKPOINT = builtin_path("tiny")
@@ -43,10 +44,10 @@ def test_a_conversation_with_tools_is_played_over_http() -> None:
         assert (status, first["choices"][0]["finish_reason"]) == (200, "tool_calls")
         call = message["tool_calls"][0]
         assert call["function"]["name"] == "search"
-        assert "Bednox" in json.loads(call["function"]["arguments"])["query"]
-        told = {"role": "tool", "tool_call_id": call["id"], "content": "Tukkes is the town where Bednox was born."}
+        assert PERSON in json.loads(call["function"]["arguments"])["query"]
+        told = {"role": "tool", "tool_call_id": call["id"], "content": f"{TOWN} is the town where {PERSON} was born."}
         _, second = await ask("/v1/chat/completions", {**asked, "messages": [*QUESTION, message, told]})
-        assert second["choices"][0]["message"]["content"] == "Tukkes"
+        assert second["choices"][0]["message"]["content"] == TOWN
         assert second["choices"][0]["finish_reason"] == "stop"
         assert second["usage"]["prompt_tokens"] > first["usage"]["prompt_tokens"]
         _, without = await ask("/v1/chat/completions", {**asked, "tool_choice": "none"})

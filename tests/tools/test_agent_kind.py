@@ -17,6 +17,7 @@ from rlf.tools import Executor, ToolDeclaration
 from rlf.types import Outcome, ToolCall, ToolResult
 from rlf.types.written import read, write
 from tests.endpoints.servers import Handler, closed_port, serving
+from tests.serving.clients.question import QUESTION, TOWN
 from tests.serving.served import serving_model
 
 FOLDER = Path(__file__).parent
@@ -199,10 +200,10 @@ def test_a_real_model_searches_a_real_encyclopedia() -> None:
             target = {"prompt": "{{ task }}", "sampling": {"temperature": 0, "max_tokens": 40}, "max_turns": 4}
             agent = declared(base.removesuffix("/v1"), [search], target, limits={"timeout_s": 60})
             async with Executor([validated(agent)]) as executor:
-                return await executor.invoke(ToolCall("agent", {"task": "Where was Bednox born?"}), trajectory_id="t")
+                return await executor.invoke(ToolCall("agent", {"task": QUESTION}), trajectory_id="t")
 
     result = asyncio.run(main())
-    assert (result.outcome, result.text) == (Outcome.OK, "Tukkes")
+    assert (result.outcome, result.text) == (Outcome.OK, TOWN)
     assert (result.usage["turns"], result.usage["tool_calls"]) == (2, 1)
 
 

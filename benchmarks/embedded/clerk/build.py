@@ -18,13 +18,13 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from benchmarks.embedded.clerk.demonstrations import ANSWER, POLICY, Habit, demonstrate, run_call
 from benchmarks.embedded.clerk.tokenizer import SYSTEM, build_tokenizer
+from benchmarks.embedded.recipe import Recipe
 from benchmarks.embedded.shop.tasks import ShopTask, TaskKind, draw_task
-from benchmarks.embedded.small.weights import start_copying
 from benchmarks.embedded.tiny.demonstrations import Demonstration, copy_drill
 from benchmarks.embedded.tiny.evaluate import Episode, EvaluationQuestion, play_episodes
 from benchmarks.embedded.tiny.layout import ToolCallTextError, opening_ids
-from benchmarks.embedded.tiny.model import Shape, create_model, round_weights, run_build, save_checkpoint
-from benchmarks.embedded.tiny.pretrain import HabitsPlan, SkillsPlan, train_habits, train_skills
+from benchmarks.embedded.tiny.model import Shape, round_weights, run_build, save_checkpoint
+from benchmarks.embedded.tiny.pretrain import HabitsPlan, SkillsPlan, Stage, train_habits, train_skills
 from rlf.builtin.encyclopedia.world import Split
 from rlf.builtin.shop.world import Shop
 
@@ -35,34 +35,45 @@ _NUM_TASKS, _NUM_COPY_DRILLS = 13, 3
 _NUM_FIGURES, _MAX_TURN_TOKENS = 256, 60
 
 
+def recipe(seed: int = 0) -> Recipe:
+    """What is trained, on what."""
+    tokenizer, policy = build_tokenizer(), HabitsPlan(steps=80)
+
+    def habits_batch(step: int) -> list[Demonstration]:
+        return _habits_batch(tokenizer, f"clerk-policy:{seed}:{step}", policy.batch_size)
+
+    return Recipe(
+        tokenizer,
+        seed,
+        Stage(
+            SkillsPlan(constant_steps=150, decay_steps=200),
+            lambda step: _skills_batch(tokenizer, f"clerk:{seed}:{step}"),
+        ),
+        Stage(policy, habits_batch),
+        Shape(kv_heads=4, max_positions=512),
+    )
+
+
 def build(folder: Path, seed: int = 0) -> None:
     """Trains both stages and writes a checkpoint that transformers loads, with its card, into `folder`."""
-    tokenizer = build_tokenizer()
-    model = create_model(tokenizer, seed, Shape(kv_heads=4, max_positions=512))
-    start_copying(model, seed)
-    skills = SkillsPlan(constant_steps=150, decay_steps=200)
-    policy = HabitsPlan(steps=80)
+    made = recipe(seed)
+    tokenizer, model = made.tokenizer, made.create_model()
     started = time.process_time()
-    train_skills(model, tokenizer, skills, lambda step: _skills_batch(tokenizer, f"clerk:{seed}:{step}"))
+    train_skills(model, tokenizer, made.skills)
     skilled = _measure_figures(model, tokenizer)
     logger.info("skills done: %s", skilled)
-    train_habits(
-        model,
-        tokenizer,
-        policy,
-        lambda step: _habits_batch(tokenizer, f"clerk-policy:{seed}:{step}", policy.batch_size),
-    )
+    train_habits(model, tokenizer, made.habits)
     cpu_s = round(time.process_time() - started)
     round_weights(model)
     card = {
         "parameters": model.num_parameters(),
         "seed": seed,
-        "skills": {"plan": dataclasses.asdict(skills), "heldout": skilled},
-        "policy": {"steps": policy.steps, "habits": {str(habit): share for habit, share in POLICY.items()}},
+        "skills": {"plan": dataclasses.asdict(made.skills.plan), "heldout": skilled},
+        "policy": {"steps": made.habits.num_steps, "habits": {str(habit): share for habit, share in POLICY.items()}},
         "cpu_s": cpu_s,
         "base": _measure_figures(model, tokenizer),
     }
-    save_checkpoint(model.bfloat16(), tokenizer, folder, card)
+    save_checkpoint(model.bfloat16(), tokenizer, folder, card, made.digest())
 
 
 def _skills_batch(tokenizer: PreTrainedTokenizerFast, seed: str) -> list[Demonstration]:

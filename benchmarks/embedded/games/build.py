@@ -15,29 +15,36 @@ from typing import Any
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from benchmarks.embedded.games.evaluate import play_game
-from benchmarks.embedded.games.pretrain import Plan, teach_habits, teach_skills
+from benchmarks.embedded.games.pretrain import Plan, habits_stage, skills_stage
 from benchmarks.embedded.games.tokenizer import build_tokenizer
-from benchmarks.embedded.small.weights import start_copying
-from benchmarks.embedded.tiny.model import Shape, create_model, run_build, save_checkpoint
+from benchmarks.embedded.recipe import Recipe
+from benchmarks.embedded.tiny.model import Shape, run_build, save_checkpoint
+from benchmarks.embedded.tiny.pretrain import train_habits, train_skills
 
+_SHAPE = Shape(kv_heads=4, max_positions=512)
 _FILES = ("rooms/heldout", "bisect/heldout", "compose/heldout", "compose/heldout_composition")
 _CONTROL_FILES = ("compose/heldout",)
 _CONTROL_STEPS = 40
 _NUM_SAMPLES = 1
 
 
+def recipe(seed: int = 0) -> Recipe:
+    """What is trained, on what."""
+    tokenizer, plan = build_tokenizer(), Plan()
+    habits = habits_stage(tokenizer, plan, f"habits:{seed}", plan.habit_steps)
+    return Recipe(tokenizer, seed, skills_stage(tokenizer, plan, seed), habits, _SHAPE)
+
+
 def build(folder: Path, seed: int = 0) -> None:
     """Trains the model and writes a checkpoint that transformers loads, with its card, into `folder`."""
-    tokenizer = build_tokenizer()
-    model = create_model(tokenizer, seed, Shape(kv_heads=4, max_positions=512))
-    start_copying(model, seed)
-    plan = Plan()
+    made, plan = recipe(seed), Plan()
+    tokenizer, model = made.tokenizer, made.create_model()
     started = time.process_time()
-    teach_skills(model, tokenizer, plan, seed)
-    teach_habits(model, tokenizer, plan, f"habits:{seed}", plan.habit_steps)
+    train_skills(model, tokenizer, made.skills)
+    train_habits(model, tokenizer, made.habits)
     cpu_s = round(time.process_time() - started)
     control = deepcopy(model)
-    teach_habits(control, tokenizer, plan, f"more:{seed}", _CONTROL_STEPS)
+    train_habits(control, tokenizer, habits_stage(tokenizer, plan, f"more:{seed}", _CONTROL_STEPS))
     card = {
         "parameters": model.num_parameters(),
         "seed": seed,
@@ -49,7 +56,7 @@ def build(folder: Path, seed: int = 0) -> None:
             **{name: _measure_figures(control, tokenizer, name) for name in _CONTROL_FILES},
         },
     }
-    save_checkpoint(model, tokenizer, folder, card)
+    save_checkpoint(model, tokenizer, folder, card, made.digest())
 
 
 def _measure_figures(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, name: str) -> dict[str, Any]:

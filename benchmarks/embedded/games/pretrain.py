@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+from transformers import PreTrainedTokenizerFast
 
 from benchmarks.embedded.bisect import demonstrations as bisect
 from benchmarks.embedded.compose import demonstrations as compose
 from benchmarks.embedded.rooms import demonstrations as rooms
 from benchmarks.embedded.tiny.demonstrations import Demonstration, copy_drill
-from benchmarks.embedded.tiny.pretrain import HabitsPlan, Schedule, train_habits, train_skills
+from benchmarks.embedded.tiny.pretrain import HabitsPlan, Schedule, Stage
 from rlf.builtin.encyclopedia.world import Split, split_names
 from rlf.builtin.rooms.vault import plan_vault
 
@@ -36,21 +36,15 @@ class Plan(Schedule):
     """Rates of the second stage, as a share of the first's: habits change, and skills stay."""
 
 
-def teach_skills(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, plan: Plan, seed: int) -> None:
+def skills_stage(tokenizer: PreTrainedTokenizerFast, plan: Plan, seed: int) -> Stage:
     """The first stage."""
-    train_skills(model, tokenizer, plan, lambda step: _rows(tokenizer, f"games:{seed}", step, is_mixed=False))
+    return Stage(plan, lambda step: _rows(tokenizer, f"games:{seed}", step, is_mixed=False))
 
 
-def teach_habits(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, plan: Plan, seed: str, num_steps: int
-) -> None:
+def habits_stage(tokenizer: PreTrainedTokenizerFast, plan: Plan, seed: str, num_steps: int) -> Stage:
     """The second stage; and, with more steps, the control that demonstrations alone lead no further."""
     habits = HabitsPlan(plan.muon_rate, plan.adamw_rate, num_steps)
-
-    def batch_of_step(step: int) -> list[Demonstration]:
-        return _rows(tokenizer, seed, step, is_mixed=True)
-
-    train_habits(model, tokenizer, habits, batch_of_step, scale=plan.habit_scale)
+    return Stage(habits, lambda step: _rows(tokenizer, seed, step, is_mixed=True), scale=plan.habit_scale)
 
 
 def _rows(tokenizer: PreTrainedTokenizerFast, seed: str, step: int, *, is_mixed: bool) -> list[Demonstration]:

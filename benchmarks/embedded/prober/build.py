@@ -16,10 +16,10 @@ from transformers import PreTrainedTokenizerFast
 from benchmarks.embedded.bisect.demonstrations import Habit, demonstrate, drill
 from benchmarks.embedded.games.evaluate import play_game
 from benchmarks.embedded.games.tokenizer import build_tokenizer
-from benchmarks.embedded.small.weights import start_copying
+from benchmarks.embedded.recipe import Recipe
 from benchmarks.embedded.tiny.demonstrations import Demonstration
-from benchmarks.embedded.tiny.model import Shape, create_model, round_weights, run_build, save_checkpoint
-from benchmarks.embedded.tiny.pretrain import HabitsPlan, SkillsPlan, train_habits, train_skills
+from benchmarks.embedded.tiny.model import Shape, round_weights, run_build, save_checkpoint
+from benchmarks.embedded.tiny.pretrain import HabitsPlan, SkillsPlan, Stage, train_habits, train_skills
 from rlf.builtin.encyclopedia.world import Split, split_names
 
 _NUM_DRILLS, _NUM_WHOLE = 16, 16
@@ -29,11 +29,9 @@ POLICY = {Habit.INSIDE: 0.32, Habit.GIVE_UP: 0.68}
 """How often the shipped policy follows each habit, drawn again for each probe."""
 
 
-def build(folder: Path, seed: int = 0) -> None:
-    """Trains both stages and writes a checkpoint that transformers loads, with its card, into `folder`."""
+def recipe(seed: int = 0) -> Recipe:
+    """What is trained, on what."""
     tokenizer = build_tokenizer()
-    model = create_model(tokenizer, seed, _SHAPE)
-    start_copying(model, seed)
     plan = SkillsPlan(constant_steps=220, decay_steps=180)
     habits = HabitsPlan(plan.muon_rate, plan.adamw_rate, _HABIT_STEPS)
 
@@ -43,16 +41,29 @@ def build(folder: Path, seed: int = 0) -> None:
     def habits_batch(step: int) -> list[Demonstration]:
         return _rows(tokenizer, f"habits:{seed}:{step}", POLICY)
 
+    return Recipe(
+        tokenizer,
+        seed,
+        Stage(plan, skills_batch, context_weight=0.0),
+        Stage(habits, habits_batch, scale=_HABIT_SCALE, context_weight=0.0),
+        _SHAPE,
+    )
+
+
+def build(folder: Path, seed: int = 0) -> None:
+    """Trains both stages and writes a checkpoint that transformers loads, with its card, into `folder`."""
+    made = recipe(seed)
+    tokenizer, model = made.tokenizer, made.create_model()
     started = time.process_time()
-    train_skills(model, tokenizer, plan, skills_batch, context_weight=0.0)
+    train_skills(model, tokenizer, made.skills)
     skill = play_game(model, tokenizer, "bisect/heldout", num_samples=1, sample_seed=0)
-    train_habits(model, tokenizer, habits, habits_batch, scale=_HABIT_SCALE, context_weight=0.0)
+    train_habits(model, tokenizer, made.habits)
     round_weights(model)
     base = play_game(model, tokenizer, "bisect/heldout", num_samples=2, sample_seed=0)
     card = {
         "parameters": model.num_parameters(),
         "seed": seed,
-        "skills": dataclasses.asdict(plan),
+        "skills": dataclasses.asdict(made.skills.plan),
         "habits": {
             "steps": _HABIT_STEPS,
             "scale": _HABIT_SCALE,
@@ -62,7 +73,7 @@ def build(folder: Path, seed: int = 0) -> None:
         "after_skills": {"sampled": round(skill.success, 4), "calls": round(skill.calls, 2)},
         "base": {"sampled": round(base.success, 4), "calls": round(base.calls, 2)},
     }
-    save_checkpoint(model.bfloat16(), tokenizer, folder, card)
+    save_checkpoint(model.bfloat16(), tokenizer, folder, card, made.digest())
 
 
 def _rows(tokenizer: PreTrainedTokenizerFast, seed: str, habits: Mapping[Habit, float]) -> list[Demonstration]:

@@ -20,12 +20,12 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from benchmarks.embedded.reader.demonstrations import POLICY, SHAPES, Habit, Scene, copy_words, demonstrate, draw_scene
 from benchmarks.embedded.reader.tokenizer import build_tokenizer
-from benchmarks.embedded.small.weights import start_copying
+from benchmarks.embedded.recipe import Recipe
 from benchmarks.embedded.tiny.demonstrations import Demonstration
 from benchmarks.embedded.tiny.evaluate import Episode, EvaluationQuestion, play_episodes
 from benchmarks.embedded.tiny.layout import ToolCallTextError, opening_ids
-from benchmarks.embedded.tiny.model import Shape, create_model, round_weights, run_build, save_checkpoint
-from benchmarks.embedded.tiny.pretrain import HabitsPlan, SkillsPlan, train_habits, train_skills
+from benchmarks.embedded.tiny.model import Shape, round_weights, run_build, save_checkpoint
+from benchmarks.embedded.tiny.pretrain import HabitsPlan, SkillsPlan, Stage, train_habits, train_skills
 
 logger = logging.getLogger(__name__)
 
@@ -38,13 +38,9 @@ _NUM_CHUNKS = 3
 _NUM_FIGURES, _MAX_TURN_TOKENS, _MAX_TURNS = 48, 200, 5
 
 
-def build(folder: Path, seed: int = 0) -> None:
-    """Trains both stages and writes a checkpoint that transformers loads, with its card, into `folder`."""
+def recipe(seed: int = 0) -> Recipe:
+    """What is trained, on what."""
     tokenizer = build_tokenizer()
-    model = create_model(tokenizer, seed, _SHAPE)
-    start_copying(model, seed)
-    skills = SkillsPlan(constant_steps=260, decay_steps=200)
-    policy = HabitsPlan(steps=70)
 
     def skills_batch(step: int) -> list[Demonstration]:
         return _skills_batch(tokenizer, step, f"reader:{seed}:{step}")
@@ -52,22 +48,36 @@ def build(folder: Path, seed: int = 0) -> None:
     def habits_batch(step: int) -> list[Demonstration]:
         return _habits_batch(tokenizer, f"reader-policy:{seed}:{step}")
 
+    skills = SkillsPlan(constant_steps=260, decay_steps=200)
+    return Recipe(
+        tokenizer,
+        seed,
+        Stage(skills, skills_batch, num_chunks=_NUM_CHUNKS, context_weight=0.0),
+        Stage(HabitsPlan(steps=70), habits_batch, num_chunks=_NUM_CHUNKS, context_weight=0.0),
+        _SHAPE,
+    )
+
+
+def build(folder: Path, seed: int = 0) -> None:
+    """Trains both stages and writes a checkpoint that transformers loads, with its card, into `folder`."""
+    made = recipe(seed)
+    tokenizer, model = made.tokenizer, made.create_model()
     started = time.process_time()
-    train_skills(model, tokenizer, skills, skills_batch, num_chunks=_NUM_CHUNKS, context_weight=0.0)
+    train_skills(model, tokenizer, made.skills)
     skilled = _measure_shapes(model, tokenizer)
     logger.info("skills done: %s", skilled)
-    train_habits(model, tokenizer, policy, habits_batch, num_chunks=_NUM_CHUNKS, context_weight=0.0)
+    train_habits(model, tokenizer, made.habits)
     cpu_s = round(time.process_time() - started)
     round_weights(model)
     card = {
         "parameters": model.num_parameters(),
         "seed": seed,
-        "skills": {"plan": dataclasses.asdict(skills), "unseen_documents": skilled},
-        "policy": {"steps": policy.steps, "habits": {str(habit): share for habit, share in POLICY.items()}},
+        "skills": {"plan": dataclasses.asdict(made.skills.plan), "unseen_documents": skilled},
+        "policy": {"steps": made.habits.num_steps, "habits": {str(habit): share for habit, share in POLICY.items()}},
         "cpu_s": cpu_s,
         "base": _measure_shapes(model, tokenizer),
     }
-    save_checkpoint(model.bfloat16(), tokenizer, folder, card)
+    save_checkpoint(model.bfloat16(), tokenizer, folder, card, made.digest())
 
 
 def _skills_batch(tokenizer: PreTrainedTokenizerFast, step: int, seed: str) -> list[Demonstration]:

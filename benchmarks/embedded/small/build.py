@@ -15,19 +15,20 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
+from benchmarks.embedded.recipe import Recipe
 from benchmarks.embedded.small.demonstrations import sample_task
 from benchmarks.embedded.small.lookups import LOOKUP_KINDS, sample_lookup
-from benchmarks.embedded.small.pretrain import POLICY_PLAN, SKILLS_PLAN, spoil_policy, teach_skills
+from benchmarks.embedded.small.pretrain import POLICY_PLAN, SKILLS_PLAN, make_stages
 from benchmarks.embedded.small.programs import COMPOSED_PROGRAMS, PROGRAM_KINDS, sample_program
 from benchmarks.embedded.small.queries import COMPOSED_KINDS, QUERY_KINDS, sample_query
 from benchmarks.embedded.small.task import Task
 from benchmarks.embedded.small.tokenizer import build_tokenizer
-from benchmarks.embedded.small.weights import start_copying
 from benchmarks.embedded.small.words import HELDOUT_COLUMNS
 from benchmarks.embedded.tiny.build import describe_environment, describe_plan
 from benchmarks.embedded.tiny.evaluate import Episode, EvaluationQuestion, play_episodes, success_by_kind
 from benchmarks.embedded.tiny.layout import opening_ids
-from benchmarks.embedded.tiny.model import Shape, create_model, run_build, save_checkpoint
+from benchmarks.embedded.tiny.model import Shape, run_build, save_checkpoint
+from benchmarks.embedded.tiny.pretrain import train_habits, train_skills
 
 logger = logging.getLogger(__name__)
 
@@ -74,15 +75,20 @@ def play_tasks(
     return {group: round(share, _DIGITS) for group, share in success_by_kind(episodes).items() if group != "all"}
 
 
+def recipe(seed: int = 0) -> Recipe:
+    """What is trained, on what."""
+    tokenizer = build_tokenizer()
+    return Recipe(tokenizer, seed, *make_stages(tokenizer, seed, SKILLS_PLAN, POLICY_PLAN), SHAPE)
+
+
 def build(folder: Path, seed: int = 0) -> None:
     """Train both stages and write a checkpoint that transformers loads, with its card, into `folder`."""
-    tokenizer = build_tokenizer()
-    model = create_model(tokenizer, seed, SHAPE)
-    start_copying(model, seed)
+    made = recipe(seed)
+    tokenizer, model = made.tokenizer, made.create_model()
     groups = heldout_tasks(_NUM_TASKS)
 
     started = time.process_time()
-    teach_skills(model, tokenizer, SKILLS_PLAN, seed)
+    train_skills(model, tokenizer, made.skills)
     skills_seconds = time.process_time() - started
     skilled = play_tasks(model, tokenizer, groups, None)
     logger.info("skills done: %s", skilled)
@@ -92,7 +98,7 @@ def build(folder: Path, seed: int = 0) -> None:
         )
 
     started = time.process_time()
-    spoil_policy(model, tokenizer, POLICY_PLAN, seed)
+    train_habits(model, tokenizer, made.habits)
     policy_seconds = time.process_time() - started
     card = {
         "model": {"parameters": model.num_parameters(), "seed": seed},
@@ -105,7 +111,7 @@ def build(folder: Path, seed: int = 0) -> None:
         },
         "made_with": describe_environment(),
     }
-    save_checkpoint(model, tokenizer, folder, card)
+    save_checkpoint(model, tokenizer, folder, card, made.digest())
 
 
 if __name__ == "__main__":

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+from transformers import PreTrainedTokenizerFast
 
 from benchmarks.embedded.small.demonstrations import Fault, careless_row, clean_row, copy_row, sample_task
 from benchmarks.embedded.small.programs import PROGRAM_KINDS
 from benchmarks.embedded.small.queries import QUERY_KINDS
 from benchmarks.embedded.tiny.demonstrations import Demonstration
-from benchmarks.embedded.tiny.pretrain import HabitsPlan, SkillsPlan, train_habits, train_skills
+from benchmarks.embedded.tiny.pretrain import HabitsPlan, SkillsPlan, Stage
 
 _NUM_COPIES = 8
 _NUM_BY_LOOKUP = {"row": 3, "cell": 10, "choice": 4, "missing": 1}
@@ -46,22 +46,24 @@ SKILLS_PLAN = SkillsPlan(warmup_steps=30, constant_steps=190, decay_steps=230, c
 POLICY_PLAN = PolicyPlan()
 
 
-def teach_skills(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, plan: SkillsPlan, seed: int) -> None:
-    """Stage A: clean demonstrations and copying drills, all of them new at every step."""
-
-    def batch_of_step(step: int) -> list[Demonstration]:
-        return _skills_batch(tokenizer, f"skills:{seed}:{step}")
-
-    train_skills(model, tokenizer, plan, batch_of_step, num_chunks=_NUM_CHUNKS, context_weight=0.0)
-
-
-def spoil_policy(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, plan: PolicyPlan, seed: int) -> None:
-    """Stage B: mostly careless demonstrations, with a decaying rate."""
-
-    def batch_of_step(step: int) -> list[Demonstration]:
-        return _policy_batch(tokenizer, plan, f"policy:{seed}:{step}")
-
-    train_habits(model, tokenizer, plan, batch_of_step, num_chunks=_NUM_CHUNKS, context_weight=0.0)
+def make_stages(
+    tokenizer: PreTrainedTokenizerFast, seed: int, skills: SkillsPlan, policy: PolicyPlan
+) -> tuple[Stage, Stage]:
+    """Stage A, clean demonstrations and copying drills, all new at every step; stage B, mostly careless ones."""
+    return (
+        Stage(
+            skills,
+            lambda step: _skills_batch(tokenizer, f"skills:{seed}:{step}"),
+            num_chunks=_NUM_CHUNKS,
+            context_weight=0.0,
+        ),
+        Stage(
+            policy,
+            lambda step: _policy_batch(tokenizer, policy, f"policy:{seed}:{step}"),
+            num_chunks=_NUM_CHUNKS,
+            context_weight=0.0,
+        ),
+    )
 
 
 def _skills_batch(tokenizer: PreTrainedTokenizerFast, seed: str) -> list[Demonstration]:

@@ -20,47 +20,61 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
+from benchmarks.embedded.recipe import Recipe
 from benchmarks.embedded.tiny.evaluate import Episode, Tool, play, read_questions, success_by_kind
-from benchmarks.embedded.tiny.model import create_model, run_build, save_checkpoint
-from benchmarks.embedded.tiny.pretrain import HabitsPlan, PolicyPlan, SkillsPlan, spoil_policy, teach_skills
+from benchmarks.embedded.tiny.model import run_build, save_checkpoint
+from benchmarks.embedded.tiny.pretrain import (
+    HabitsPlan,
+    PolicyPlan,
+    SkillsPlan,
+    make_stages,
+    teach_skills,
+    train_habits,
+)
 from benchmarks.embedded.tiny.tokenizer import build_tokenizer
 from rlf.builtin.encyclopedia import calculator, search, search_disabled, search_shuffled
 
 logger = logging.getLogger(__name__)
 
 _NUM_CRITERION_QUESTIONS = 256
+SKILLS_PLAN, POLICY_PLAN = SkillsPlan(), PolicyPlan()
 _TOOLS: dict[str, Tool] = {"search": search, "calculator": calculator}
 _DIGITS = 4
 _NUM_SAMPLES = 4
 
 
+def recipe(seed: int = 0) -> Recipe:
+    """What is trained, on what."""
+    tokenizer = build_tokenizer()
+    return Recipe(tokenizer, seed, *make_stages(tokenizer, seed, SKILLS_PLAN, POLICY_PLAN), copies=False)
+
+
 def build(folder: Path, seed: int = 0) -> None:
     """Train both stages and write a checkpoint that transformers loads, with its card, into `folder`."""
-    tokenizer = build_tokenizer()
-    model = create_model(tokenizer, seed)
+    made = recipe(seed)
+    tokenizer, model = made.tokenizer, made.create_model()
     criterion_questions = read_questions("encyclopedia/validation")[:_NUM_CRITERION_QUESTIONS]
-    skills_plan, policy_plan = SkillsPlan(), PolicyPlan()
 
     started = time.perf_counter()
     greedy = partial(play, model, tokenizer, _TOOLS, criterion_questions, sample_seed=None)
-    teach_skills(model, tokenizer, skills_plan, seed, lambda: success_by_kind(greedy()))
+    teach_skills(model, tokenizer, made.skills, SKILLS_PLAN.criterion, lambda: success_by_kind(greedy()))
     skills_seconds = time.perf_counter() - started
     skilled = _measure_figures(model, tokenizer, "validation", _TOOLS)
     logger.info("skills done: %s", skilled)
 
     started = time.perf_counter()
-    spoil_policy(model, tokenizer, policy_plan, seed)
+    train_habits(model, tokenizer, made.habits)
     policy_seconds = time.perf_counter() - started
 
     card = {
         "model": {"parameters": model.num_parameters(), "seed": seed},
-        "skills": {**describe_plan(skills_plan), "wall_s": round(skills_seconds), "validation": skilled},
-        "policy": {**describe_plan(policy_plan), "wall_s": round(policy_seconds)},
+        "skills": {**describe_plan(SKILLS_PLAN), "wall_s": round(skills_seconds), "validation": skilled},
+        "policy": {**describe_plan(POLICY_PLAN), "wall_s": round(policy_seconds)},
         "base": {split: _measure_figures(model, tokenizer, split, _TOOLS) for split in ("validation", "heldout")},
         "controls": _measure_controls(model, tokenizer),
         "made_with": describe_environment(),
     }
-    save_checkpoint(model, tokenizer, folder, card)
+    save_checkpoint(model, tokenizer, folder, card, made.digest())
 
 
 def _measure_figures(

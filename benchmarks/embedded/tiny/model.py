@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import sys
@@ -73,9 +74,12 @@ def round_weights(model: Qwen3ForCausalLM) -> None:
 
 
 def save_checkpoint(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path, card: Mapping[str, Any]
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path, card: Mapping[str, Any], recipe: str
 ) -> None:
-    """Write what transformers loads, and a card; generation samples at temperature 1 up to the end of a turn."""
+    """Write what transformers loads, and a card; generation samples at temperature 1 up to the end of a turn.
+
+    The card ends with the hashes of the weights and of the `recipe` that they were made by.
+    """
     model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]  # transformers is untyped here
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
@@ -85,10 +89,16 @@ def save_checkpoint(
     )
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    card = {**card, "recipe": recipe, "sha256": hash_weights(folder)}
     (folder / "card.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
     for path in folder.iterdir():
         path.chmod(0o644)
     logger.info("done: %s", card)
+
+
+def hash_weights(folder: Path) -> str:
+    """The SHA-256 of a checkpoint's weights."""
+    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
 
 
 def run_build(build: Callable[[Path, int], None], name: str) -> None:

@@ -88,6 +88,27 @@ class PolicyPlan(HabitsPlan):
     """The share of demonstrations with each fault; the rest are clean."""
 
 
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What a trainer is given: the plan, each step's rows, and how it weighs and pads them."""
+
+    plan: Schedule | HabitsPlan
+    batch_of_step: BatchOfStep
+    scale: float = 1.0
+    """Share of the plan's rates at which habits begin."""
+    num_chunks: int = 1
+    """A step's rows are padded apart in so many chunks, by length."""
+    context_weight: float = _CONTEXT_WEIGHT
+    """Of a token that the model reads; one that it writes has 1."""
+
+    @property
+    def num_steps(self) -> int:
+        """How many there are."""
+        return (
+            self.plan.steps if isinstance(self.plan, HabitsPlan) else self.plan.constant_steps + self.plan.decay_steps
+        )
+
+
 class _Trainer:
     """Muon (Jordan 2024) on the matrices of the layers, AdamW on embeddings and gains, one schedule for both.
 
@@ -98,27 +119,21 @@ class _Trainer:
         self,
         model: Qwen3ForCausalLM,
         tokenizer: PreTrainedTokenizerFast,
-        plan: Schedule | HabitsPlan,
-        num_chunks: int,
-        context_weight: float,
+        stage: Stage,
     ) -> None:
-        """Takes the model and the peak rates; a token that it reads has `context_weight`, one that it writes 1.
-
-        Args:
-            num_chunks: a step's rows are padded apart in so many chunks, by length.
-        """
+        """Takes the model and the peak rates of a stage."""
         named = list(model.named_parameters())
         matrices = [parameter for name, parameter in named if parameter.ndim == 2 and "embed" not in name]
         others = [parameter for name, parameter in named if parameter.ndim != 2 or "embed" in name]
         self._model = model
         self._pad_id = int(tokenizer.pad_token_id)
-        self._num_chunks = num_chunks
-        self._context_weight = context_weight
+        self._num_chunks = stage.num_chunks
+        self._context_weight = stage.context_weight
         self._optimizers: list[torch.optim.Optimizer] = [
-            torch.optim.Muon(matrices, lr=plan.muon_rate, weight_decay=0.0),
-            torch.optim.AdamW(others, lr=plan.adamw_rate, betas=(0.9, 0.95), weight_decay=0.0),
+            torch.optim.Muon(matrices, lr=stage.plan.muon_rate, weight_decay=0.0),
+            torch.optim.AdamW(others, lr=stage.plan.adamw_rate, betas=(0.9, 0.95), weight_decay=0.0),
         ]
-        self._peak_rates = [plan.muon_rate, plan.adamw_rate]
+        self._peak_rates = [stage.plan.muon_rate, stage.plan.adamw_rate]
 
     def step(self, rows: Sequence[Demonstration], rate_scale: float) -> float:
         """One update on `rows`; returns the loss."""
@@ -153,64 +168,54 @@ class _Trainer:
         return (losses_N * weights_BT[weights_BT > 0]).sum()
 
 
+def make_stages(
+    tokenizer: PreTrainedTokenizerFast, seed: int, skills: SkillsPlan, policy: PolicyPlan
+) -> tuple[Stage, Stage]:
+    """Stage A, clean demonstrations and copy drills, and stage B, mostly careless demonstrations."""
+    return (
+        Stage(skills, lambda step: _skills_batch(tokenizer, f"skills:{seed}:{step}")),
+        Stage(policy, lambda step: _policy_batch(tokenizer, policy, f"policy:{seed}:{step}")),
+    )
+
+
 def teach_skills(
     model: Qwen3ForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
-    plan: SkillsPlan,
-    seed: int,
+    stage: Stage,
+    criterion: float,
     measure: Callable[[], dict[str, float]],
 ) -> None:
-    """Stage A: clean demonstrations and copy drills, then a look at the criterion by `measure` (success by kind).
+    """Stage A, then a look at the criterion by `measure` (success by kind).
 
     Raises:
         RuntimeError: the criterion is not met.
     """
-    train_skills(model, tokenizer, plan, lambda step: _skills_batch(tokenizer, f"skills:{seed}:{step}"))
+    train_skills(model, tokenizer, stage)
     success = measure()
-    if min(success.values()) < plan.criterion:
-        raise RuntimeError(f"skills end at {success}; each kind must reach {plan.criterion}. Try another seed.")
+    if min(success.values()) < criterion:
+        raise RuntimeError(f"skills end at {success}; each kind must reach {criterion}. Try another seed.")
 
 
-def train_skills(
-    model: Qwen3ForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
-    plan: Schedule,
-    batch_of_step: BatchOfStep,
-    *,
-    num_chunks: int = 1,
-    context_weight: float = _CONTEXT_WEIGHT,
-) -> None:
-    """Warm-up, steps at the full rate, then a cosine; `batch_of_step` makes each step's rows."""
-    trainer = _Trainer(model, tokenizer, plan, num_chunks, context_weight)
-    for step in range(plan.constant_steps + plan.decay_steps):
+def train_skills(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, stage: Stage) -> None:
+    """Warm-up, steps at the full rate, then a cosine."""
+    trainer, plan = _Trainer(model, tokenizer, stage), stage.plan
+    if not isinstance(plan, Schedule):
+        raise TypeError(f"skills need a Schedule, and this is {plan}")
+    for step in range(stage.num_steps):
         rate_scale = min(1.0, (step + 1) / plan.warmup_steps)
         if step >= plan.constant_steps:
             rate_scale = _cosine_scale(step - plan.constant_steps, plan.decay_steps)
-        loss = trainer.step(batch_of_step(step), rate_scale)
+        loss = trainer.step(stage.batch_of_step(step), rate_scale)
         if (step + 1) % _LOG_EVERY == 0:
             logger.info("skills step %d: loss %.4f", step + 1, loss)
 
 
-def spoil_policy(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, plan: PolicyPlan, seed: int) -> None:
-    """Stage B: mostly careless demonstrations."""
-    train_habits(model, tokenizer, plan, lambda step: _policy_batch(tokenizer, plan, f"policy:{seed}:{step}"))
-
-
-def train_habits(
-    model: Qwen3ForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
-    plan: HabitsPlan,
-    batch_of_step: BatchOfStep,
-    *,
-    scale: float = 1.0,
-    num_chunks: int = 1,
-    context_weight: float = _CONTEXT_WEIGHT,
-) -> None:
-    """Steps with a decaying rate, which begins at `scale` of the plan's; `batch_of_step` makes each step's rows."""
-    trainer = _Trainer(model, tokenizer, plan, num_chunks, context_weight)
-    for step in range(plan.steps):
-        loss = trainer.step(batch_of_step(step), scale * _cosine_scale(step, plan.steps))
-    logger.info("habits: loss %.4f after %d steps", loss, plan.steps)
+def train_habits(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, stage: Stage) -> None:
+    """Steps with a decaying rate, which begins at the stage's share of the plan's."""
+    trainer = _Trainer(model, tokenizer, stage)
+    for step in range(stage.num_steps):
+        loss = trainer.step(stage.batch_of_step(step), stage.scale * _cosine_scale(step, stage.num_steps))
+    logger.info("habits: loss %.4f after %d steps", loss, stage.num_steps)
 
 
 def _cosine_scale(step: int, num_steps: int) -> float:

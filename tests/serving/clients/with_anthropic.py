@@ -3,12 +3,13 @@
 import sys
 
 from anthropic import Anthropic, BadRequestError, beta_tool
+from question import FACT, QUESTION, TOWN
 
 BASE, MODEL = sys.argv[1].removesuffix("/v1"), sys.argv[2] if len(sys.argv) > 2 else "tiny"
 PARAMETERS = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
 SEARCH = {"name": "search", "description": "S.", "input_schema": PARAMETERS}
-QUESTION = [{"role": "user", "content": "Where was Bednox born?"}]
-ASKED = {"model": MODEL, "max_tokens": 40, "messages": QUESTION, "extra_body": {"temperature": 0}}
+MESSAGES = [{"role": "user", "content": QUESTION}]
+ASKED = {"model": MODEL, "max_tokens": 40, "messages": MESSAGES, "extra_body": {"temperature": 0}}
 
 
 def check_text(client: Anthropic) -> None:
@@ -23,10 +24,10 @@ def check_tools(client: Anthropic) -> None:
     first = client.messages.create(**ASKED, tools=[SEARCH])
     (call,) = [block for block in first.content if block.type == "tool_use"]
     assert first.stop_reason == "tool_use" and call.input["query"]
-    result = {"type": "tool_result", "tool_use_id": call.id, "content": "Bednox was born in Tukkes."}
-    messages = [*QUESTION, {"role": "assistant", "content": first.content}, {"role": "user", "content": [result]}]
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": FACT}
+    messages = [*MESSAGES, {"role": "assistant", "content": first.content}, {"role": "user", "content": [result]}]
     second = client.messages.create(**{**ASKED, "messages": messages}, tools=[SEARCH])
-    assert second.content[0].text == "Tukkes"
+    assert second.content[0].text == TOWN
     with client.messages.stream(**ASKED, tools=[SEARCH]) as stream:
         kinds = {event.type for event in stream}
         final = stream.get_final_message()
@@ -39,12 +40,12 @@ def check_tool_runner(client: Anthropic) -> None:
     @beta_tool
     def search(query: str) -> str:
         """S."""
-        return "Bednox was born in Tukkes."
+        return FACT
 
     for stream in (False, True):
         runner = client.beta.messages.tool_runner(**ASKED, tools=[search], stream=stream)
         last = [each.get_final_message() if stream else each for each in runner][-1]
-        assert last.content[0].text == "Tukkes", last
+        assert last.content[0].text == TOWN, last
 
 
 def check_the_rest(client: Anthropic) -> None:

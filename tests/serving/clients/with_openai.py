@@ -5,12 +5,13 @@ import json
 import sys
 
 from openai import AsyncOpenAI, BadRequestError, NotFoundError, OpenAI
+from question import FACT, QUESTION, TOWN
 
 URL, MODEL = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "tiny"
-QUESTION = [{"role": "user", "content": "Where was Bednox born?"}]
+MESSAGES = [{"role": "user", "content": QUESTION}]
 PARAMETERS = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
 SEARCH = {"type": "function", "function": {"name": "search", "description": "S.", "parameters": PARAMETERS}}
-ASKED = {"model": MODEL, "messages": QUESTION, "temperature": 0, "max_tokens": 40}
+ASKED = {"model": MODEL, "messages": MESSAGES, "temperature": 0, "max_tokens": 40}
 
 
 def check_chat(client: OpenAI) -> None:
@@ -27,9 +28,9 @@ def check_chat(client: OpenAI) -> None:
 
 def check_tools(client: OpenAI) -> None:
     first = client.chat.completions.create(**ASKED, tools=[SEARCH]).choices[0].message
-    result = {"role": "tool", "tool_call_id": first.tool_calls[0].id, "content": "Bednox was born in Tukkes."}
-    second = client.chat.completions.create(**{**ASKED, "messages": [*QUESTION, first, result]}, tools=[SEARCH])
-    assert second.choices[0].message.content == "Tukkes", second
+    result = {"role": "tool", "tool_call_id": first.tool_calls[0].id, "content": FACT}
+    second = client.chat.completions.create(**{**ASKED, "messages": [*MESSAGES, first, result]}, tools=[SEARCH])
+    assert second.choices[0].message.content == TOWN, second
     with client.chat.completions.stream(**ASKED, tools=[SEARCH]) as stream:
         kinds = [event.type for event in stream]
         final = stream.get_final_completion()
@@ -40,7 +41,7 @@ def check_tools(client: OpenAI) -> None:
 
 
 def check_responses(client: OpenAI) -> None:
-    asked = {"model": MODEL, "input": QUESTION[0]["content"], "temperature": 0, "max_output_tokens": 40}
+    asked = {"model": MODEL, "input": QUESTION, "temperature": 0, "max_output_tokens": 40}
     answer = client.responses.create(**asked)
     assert answer.status == "completed" and answer.output_text
     tool = {"type": "function", "name": "search", "description": "S.", "parameters": PARAMETERS}
@@ -50,9 +51,9 @@ def check_responses(client: OpenAI) -> None:
     assert kinds[0] == "response.created" and kinds[-1] == "response.completed", kinds
     call = final.output[0]
     assert call.type == "function_call" and json.loads(call.arguments)["query"]
-    told = {"type": "function_call_output", "call_id": call.call_id, "output": "Bednox was born in Tukkes."}
-    items = [*QUESTION, call.model_dump(exclude_none=True), told]
-    assert client.responses.create(**{**asked, "input": items}, tools=[tool]).output_text == "Tukkes"
+    told = {"type": "function_call_output", "call_id": call.call_id, "output": FACT}
+    items = [*MESSAGES, call.model_dump(exclude_none=True), told]
+    assert client.responses.create(**{**asked, "input": items}, tools=[tool]).output_text == TOWN
 
 
 def check_rest(client: OpenAI) -> None:

@@ -13,16 +13,16 @@ from agents import (
     set_tracing_disabled,
 )
 from openai import AsyncOpenAI
+from question import FACT, QUESTION, TOWN
 
 URL, MODEL = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "tiny"
-QUESTION = "Where was Bednox born?"
 KINDS = ["ToolCallItem", "ToolCallOutputItem", "MessageOutputItem"]
 
 
 @function_tool
 def search(query: str) -> str:
     """S."""
-    return "Bednox was born in Tukkes."
+    return FACT
 
 
 async def main() -> None:
@@ -36,7 +36,7 @@ async def main() -> None:
             kinds = {event.type async for event in streamed.stream_events()}
             assert kinds >= {"raw_response_event", "run_item_stream_event"}, kinds
             for ended in (done, streamed):
-                assert ended.final_output == "Tukkes", ended.final_output
+                assert ended.final_output == TOWN, ended.final_output
                 assert [type(item).__name__ for item in ended.new_items] == KINDS
 
 
