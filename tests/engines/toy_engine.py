@@ -43,8 +43,7 @@ class ToyRun:
     def go_back(self, start, last_step):
         self.step = start.step
 
-    def leave_job(self):
-        """Nothing outlives the process."""
+    def leave_job(self): ...
 
     async def run(self):
         async with self.harness.opened():
