@@ -56,7 +56,7 @@ class Olmo3Format(ChatFormat):
         return self._check_written(call, self.write_calls([call]))
 
     def is_after_call(self, text: str) -> bool:
-        """Whether the section is closed; a quote that no string closes may go on to hold the tag."""
+        """Whether the section is closed; a quote that no string closes may yet hold the tag."""
         section = text[text.rfind(_OPEN) :]
         return super().is_after_call(text) and not _QUOTE.search(_STRING.sub("", section))
 
