@@ -35,7 +35,7 @@ RUNS = str(Path(__file__).parents[1] / "runs") + "/"
 
 def _keep_out_of_runs(event, arguments):
     """What a checkout's user has run decides no test, and no test adds to it."""
-    if event in ("open", "sqlite3.connect", "os.listdir", "os.scandir", "os.mkdir") and isinstance(arguments[0], str):
+    if event in ("open", "sqlite3.connect", "os.mkdir") and isinstance(arguments[0], str):
         if event == "open" and "/" not in arguments[0]:  # of a folder that is removed, by its descriptor
             return
         path = os.path.abspath(arguments[0].removeprefix("file:"))  # noqa: PTH100 - hundreds of thousands of calls

@@ -101,7 +101,7 @@ def test_the_real_job_goes_on_whatever_its_tools_do_and_accounts_for_every_sampl
     done = rehearse([FAULTS], [], vllm=False, tell=told.append)
     assert [stage.name for stage in done.stages] == [stage.name for stage in told]
     words = {stage.name: stage.words for stage in done.stages}
-    assert list(words)[:5] == ["spec", "model", "parts", "ray", "models"]
+    assert [name for name in words if name != "loading"][:5] == ["spec", "model", "parts", "ray", "models"]
     assert {"step 1", "step 2", "evaluation after step 0", "evaluation after step 2", "checkpoint"} < set(words)
     assert words["model saved"].startswith("it loads; training moved its weights by up to")
     assert {change.key for change in done.changes} >= {"engine.packing", "engine.attention", "train.steps"}
