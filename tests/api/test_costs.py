@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from rlf.api.lineage import open_lineage
 from rlf.api.running.budgets import Budget
 from rlf.api.running.start import resume, run
 from rlf.cli import app
-from rlf.core import SpecError
+from rlf.core import RunError, SpecError
 from rlf.lineage import Reader
 from rlf.types import EvaluationFinished, Notice, RunStatus
 
@@ -52,10 +53,10 @@ def shown(folder: Path, *arguments: str) -> str:
     return result.stdout
 
 
-def started(folder: Path, url: str, limits: str) -> Watch:
+def started(folder: Path, url: str, limits: str, *overrides: str) -> Watch:
     watch = Watch()
     (folder / "run.yaml").write_text(SPEC.format(url=url, limits=limits))
-    run([folder / "run.yaml"], [], runs_folder=folder / "runs", view=watch, command=["rlf", "run"])
+    run([folder / "run.yaml"], overrides, runs_folder=folder / "runs", view=watch, command=["rlf", "run"])
     return watch
 
 
@@ -133,8 +134,9 @@ def test_openrlhf_refuses_a_budget_that_it_cannot_keep(tmp_path: Path) -> None:
 
 
 def test_requests_to_a_judge_that_fails_are_counted(tmp_path: Path) -> None:
-    with judging(lambda body: {"status": 422}) as judge:
-        started(tmp_path, judge.url, "{}")
+    down = "engine={kind: local, outage_s: 1}"
+    with judging(lambda body: {"status": 422}) as judge, suppress(RunError):  # one that stays down stops the run
+        started(tmp_path, judge.url, "{}", down)
     (cost,) = json.loads(shown(tmp_path, "latest", "--json"))["data"]["costs"]
     assert (cost["kind"], cost["name"], cost["cost_usd"]) == ("judge", "good", 0.0)
     assert cost["num_requests"] == len(judge.asked) > 0

@@ -31,7 +31,7 @@ TEXTS = [
     "'${oc.env:CANARY}' \"}\" {{ 7 * 7 }} {% for x in range(9) %}",
     "1e5",
     "!!python/object/apply:os.system &anchor *alias # no: comment",
-    "bell \x07 nul \x00 escape \x1b[31m right-to-left \u202e line \u2028 next \x85 end",
+    "bell \x07 escape \x1b[31m right-to-left \u202e line \u2028 next \x85 end",
     "long " * 4000,
 ]
 

@@ -26,7 +26,7 @@ from rlf.types import Interrupted, Outcome, RunStatus, StepFinished, StopReason
 from .conftest import ROOT
 from .test_runs import NUMBERS, Watch
 
-SIZES = ["train.prompts_per_step=4", "rollout.num_generations=4", "train.steps=2", "eval.limit=16", "engine.threads=1"]
+SIZES = ["train.prompts_per_step=8", "rollout.num_generations=4", "train.steps=2", "eval.limit=16", "engine.threads=1"]
 TOOLS = """
 import asyncio, time
 from pathlib import Path

@@ -74,6 +74,7 @@ def port():
 
 
 def test_secrets_of_a_tool_are_in_no_file_log_event_or_page(port, tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HEADER_API_KEY", HEADER)
     monkeypatch.setenv("IN_THE_URL", URL)
     (tmp_path / "spec.yaml").write_text(SPEC.format(spec=ROOT / "specs" / "search.yaml"))

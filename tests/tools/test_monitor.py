@@ -113,8 +113,8 @@ def computed(declare: Any, *cpu_s: float) -> tuple[int, float]:
 
 
 def test_a_tool_is_not_blamed_for_time_in_which_the_machine_ran_others(declare: Any, busy_processor: None) -> None:
-    blocked, lag_s = computed(declare, 0.4)
-    assert (blocked, lag_s > 0.5) == (0, True), lag_s
+    blocked, lag_s = computed(declare, 0.25)
+    assert (blocked, lag_s > 0.3) == (0, True), lag_s
 
 
 def test_a_tool_that_computes_for_long_is_named_on_a_busy_machine_too(declare: Any, busy_processor: None) -> None:
