@@ -80,7 +80,8 @@ class LoopMonitor:
     def start(self) -> None:
         """Begins to watch the running loop."""
         self._loop = asyncio.get_running_loop()
-        self._loop_thread = threading.current_thread()
+        # The system's id is asked for: a fork leaves `Thread.native_id` as it was.
+        self._loop_thread = threading.get_ident(), threading.get_native_id()
         self._due = clock.now() + _BEAT_S
         self._timer = self._loop.call_later(_BEAT_S, self._measure_lag)
         self._thread = threading.Thread(target=self._watch_loop, name="rlf-loop-monitor", daemon=True)
@@ -98,7 +99,9 @@ class LoopMonitor:
         found, self._culprit = self._culprit, None
         if found is not None:
             culprit, since = found
-            self._report_block(culprit, _read_clocks(self._loop_thread).held_s(since))
+            held_s = _read_clocks(*self._loop_thread).held_s(since)
+            if held_s > ALARM_S:  # the system counts time in a queue once the thread runs again, as it does here
+                self._report_block(culprit, held_s)
         self._due = now + _BEAT_S
         self._timer = self._loop.call_later(_BEAT_S, self._measure_lag)
 
@@ -120,7 +123,7 @@ class LoopMonitor:
             if task is None or clock.now() < beat:
                 step = None
                 continue
-            clocks = _read_clocks(self._loop_thread)
+            clocks = _read_clocks(*self._loop_thread)
             if step is None or task is not step.task or beat != step.beat:
                 step = _Step(task, beat, clocks)
                 continue
@@ -133,15 +136,14 @@ class LoopMonitor:
                 logger.warning("tool %s blocks the event loop at %s; %s", *found[0], _FIX)
 
     def _find_culprit(self, task: asyncio.Task[object]) -> _Culprit | None:
-        frame = sys._current_frames().get(self._loop_thread.ident or 0)
+        frame = sys._current_frames().get(self._loop_thread[0])
         if frame is None or not task.get_name().startswith(TASK_PREFIX):
             return None
         return _Culprit(task.get_name().removeprefix(TASK_PREFIX), f"{frame.f_code.co_filename}:{frame.f_lineno}")
 
 
-def _read_clocks(thread: threading.Thread) -> _Clocks:
-    ident, native = thread.ident, thread.native_id
-    assert ident is not None, "a loop's thread that does not run"
+def _read_clocks(ident: int, native: int) -> _Clocks:
+    """Of the thread with this id, by Python's name and by the system's."""
     try:
         cpu_s = time.clock_gettime(time.pthread_getcpuclockid(ident))
         # Linux (scheduler/sched-stats): processor time, time in the queue of a processor, number of slices
