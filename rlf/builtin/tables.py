@@ -21,6 +21,7 @@ _MOST_QUESTIONS = {"train": 2048, "heldout": 512}
 _LONGEST_VALUE = 60
 _COPIED = re.compile(r"[A-Za-z0-9 ._-]*")
 """Texts that `builtin:small` copies; of others `benchmarks/small_skills.py` finds almost none right."""
+_MAX_CELL_CHARS = 131_072
 _SAMPLE_CHARS = 8192
 
 
@@ -52,6 +53,7 @@ def read_table(path: Path) -> Table:
     except csv.Error:
         delimiter = ","
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    csv.field_size_limit(_MAX_CELL_CHARS)  # of the process: other readers set their own
     try:
         header, *rows = [[cell.strip() for cell in cells] for cells in reader] or [[]]
     except csv.Error as error:  # of a cell that is too long, as after a quote without its second one
