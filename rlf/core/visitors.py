@@ -71,7 +71,7 @@ def guard_visitors(*hosts: str) -> Middleware:
         refused = refusal(request.headers, names)
         if refused is not None:
             return web.json_response({"error": refused[1]}, status=refused[0], headers={"Connection": "close"})
-        # whoever reads the body gets the refusal, so that each application answers in its own form
+        # the reader of the body gets the refusal, so that each application answers in its own form
         late = asyncio.get_running_loop().call_later(BODY_S, _end_body, request)
         try:
             return await handler(request)

@@ -154,5 +154,5 @@ def _read_result(over: asyncio.Future[_Result], timeout_s: float) -> Any:
         return value
     if issubclass(type(error), (Exception, SystemExit, KeyboardInterrupt)):
         raise error
-    # such as the panic of a library in Rust, which would end the run past whoever asks for a reward
+    # such as the panic of a library in Rust, which would end the run past the caller
     raise RuntimeError(describe(error)) from error
