@@ -20,8 +20,8 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+from rlf.core.clocks import Deadline
 from rlf.core.plain_json import as_json
-from rlf.core.timers import Deadline
 from rlf.tools import Executor, ToolDeclaration
 from rlf.tools.bench import BenchReport, bench
 from rlf.tools.execution.detached import Detached

@@ -34,7 +34,7 @@ import torch
 
 from rlf.api.specs.plans import check_spec
 from rlf.chat.tokenizer import load_tokenizer
-from rlf.core.seeds import derive_seed
+from rlf.core.identity import derive_seed
 from rlf.engines.engine import load_inputs
 from rlf.engines.local.host import PolicyHost
 from rlf.engines.local.model import load_model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rlf.types.metrics import METRICS, Metric
+from rlf.types.events import METRICS, Metric
 
 
 def find_metric(name: str) -> Metric | None:

@@ -15,7 +15,7 @@ from typing import Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from rlf.core.models import StrictModel
+from rlf.core.kinds import StrictModel
 from rlf.types.events import StepFinished
 from rlf.types.score import Scored
 from rlf.types.trajectory import StopReason

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rlf.algo.precision import at_least_float32
+from rlf.algo.loss_config import at_least_float32
 
 _CHUNK_NUMEL = 1 << 24
 """Elements of one chunk of rows: 64 MB in float32, whatever the vocabulary."""

@@ -5,12 +5,16 @@ The defaults are OpenRLHF's `PolicyLoss`; what means nothing beside another sett
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from rlf.core.models import StrictModel
+from rlf.core.kinds import StrictModel
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class PolicyLossKind(StrEnum):
@@ -167,3 +171,88 @@ _KIND_DEFAULTS: dict[str, dict[str, Any]] = {
     PolicyLossKind.CISPO: {"clip_low": 1.0, "clip_high": 4.0},
 }
 """What a kind takes in place of the defaults, as its paper and the libraries do."""
+
+# The learning rate over a run, as a pure factor of the peak rate.
+
+
+class LrSchedule(StrEnum):
+    """How the learning rate changes after warm-up; the names are those of transformers."""
+
+    CONSTANT = "constant"
+    """Stays at the peak. (transformers calls it `constant_with_warmup` when there is a warm-up.)"""
+    LINEAR = "linear"
+    """Falls on a line that reaches 0 one step after the last."""
+    COSINE_WITH_MIN_LR = "cosine_with_min_lr"
+    """Falls on half a cosine towards `min_ratio`; OpenRLHF's default."""
+
+
+def lr_factor(step: int, total: int, warmup: int, kind: LrSchedule, min_ratio: float = 0.1) -> float:
+    """The learning rate of optimiser step `step` (counted from 1) as a fraction of the peak.
+
+        step <= warmup:  step / warmup
+        later:           p = (step - 1 - warmup) / (total - warmup)
+                         constant 1;  linear 1 - p;  cosine min_ratio + (1 - min_ratio) (1 + cos(pi p)) / 2
+
+    Equals transformers' `get_scheduler` after warm-up. Departure within it: transformers starts at 0 and wastes the
+    first step; here step 1 already has 1 / warmup. Steps beyond `total` keep the last factor.
+
+    Args:
+        total: optimiser steps of the run.
+        warmup: of these, how many rise to the peak; 0 starts at the peak.
+        min_ratio: the cosine's floor. The other kinds have none, as in transformers.
+    """
+    assert step >= 1, f"steps count from 1, got {step}"
+    assert warmup >= 0, f"warmup must be 0 or more, got {warmup}"
+    if step <= warmup:
+        return step / warmup
+    progress = (min(step, max(total, warmup + 1)) - 1 - warmup) / max(1, total - warmup)
+    match kind:
+        case LrSchedule.CONSTANT:
+            return 1.0
+        case LrSchedule.LINEAR:
+            return 1.0 - progress
+        case LrSchedule.COSINE_WITH_MIN_LR:
+            return min_ratio + (1.0 - min_ratio) * 0.5 * (1.0 + math.cos(math.pi * progress))
+
+
+# Statistics and exponentials are computed in float32 or better, whatever the model's dtype.
+
+
+def at_least_float32(values: Tensor) -> Tensor:
+    """The same numbers in float32, or in float64 if they came so."""
+    return values.float() if values.dtype.itemsize < 4 else values
+
+
+# Estimates of KL(policy || reference) from the log-probabilities of sampled tokens.
+#
+# Tensor methods only, so that `KlKind` can be named in a spec without loading torch.
+
+
+class KlKind(StrEnum):
+    """Which estimate; d = logprob - ref_logprob of one token sampled from the policy."""
+
+    K1 = "k1"
+    """d: unbiased, of either sign. The one to subtract from the reward; as a loss its mean gradient is 0."""
+    K2 = "k2"
+    """d^2 / 2: never negative; as a loss on-policy its gradient is that of the KL."""
+    K3 = "k3"
+    """exp(-d) - 1 + d: unbiased and never negative; GRPO's own (arXiv:2402.03300, equation 4)."""
+
+
+def approx_kl(logprobs: Tensor, ref_logprobs: Tensor, kind: KlKind) -> Tensor:
+    """Per-token KL estimate, each value bounded to [-10, 10]; same shape as the inputs, float32 or better.
+
+    Schulman, "Approximating KL divergence" (joschu.net/blog/kl-approx.html). Mirrors OpenRLHF `compute_approx_kl`:
+    k3 bounds d from below by -10 before the exponential, so that a bounded value never has an overflowing gradient.
+    Departure: `expm1` in place of exp - 1, whose float32 rounding (6e-8) exceeds the k3 of |d| < 3e-4.
+    """
+    difference = at_least_float32(logprobs) - at_least_float32(ref_logprobs)
+    match kind:
+        case KlKind.K1:
+            value = difference
+        case KlKind.K2:
+            value = difference.square() / 2.0
+        case KlKind.K3:
+            bounded = difference.clamp(min=-10.0)
+            value = (-bounded).expm1() + bounded
+    return value.clamp(min=-10.0, max=10.0)

@@ -12,10 +12,139 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rlf.algo.correction import correction_weights
-from rlf.algo.loss_config import Aggregation, CorrectionLevel, PolicyLossConfig, PolicyLossKind
-from rlf.algo.loss_masks import kept_tokens
-from rlf.algo.masked import masked_mean, zero_outside
+from rlf.algo.loss_config import (
+    Aggregation,
+    CorrectionGating,
+    CorrectionLevel,
+    CorrectionMode,
+    OffPolicyCorrection,
+    PolicyLossConfig,
+    PolicyLossKind,
+)
+from rlf.algo.returns import masked_mean, zero_outside
+
+# Weights that correct the policy loss for a sampler that is not quite the trainer.
+
+
+def correction_weights(
+    old_logprobs_BT: Tensor, rollout_logprobs_BT: Tensor, loss_mask_BT: Tensor, correction: OffPolicyCorrection
+) -> tuple[Tensor, Tensor]:
+    """Weights [B, T] for the per-token loss, and the share of tokens or sequences outside the thresholds (scalar).
+
+        clip:  w_t = clamp(s_t, low, high)
+        mask:  w_t = exp(old - rollout) if low <= s <= high else 0
+        mask of a product:  w_t = s if low <= s <= high else 0
+
+    with s of `_correction_statistic`. Mirrors OpenRLHF `PolicyLoss` (truncated importance sampling, IcePop, sequence
+    masks, FlashREINFORCE's binary KL), and with the level seq_product TRL's `sequence_truncate` and `sequence_mask`. A
+    sequence without a masked token is neither inside nor outside.
+
+    Args:
+        old_logprobs_BT, rollout_logprobs_BT: float, trainer and sampler; 0 outside the mask.
+        loss_mask_BT: bool.
+    """
+    low, high = correction.threshold
+    statistic = _correction_statistic(old_logprobs_BT, rollout_logprobs_BT, loss_mask_BT, correction)
+    inside = (statistic >= low) & (statistic <= high)
+    outside = (~inside).to(statistic.dtype)
+    if correction.level is not CorrectionLevel.TOKEN:
+        filter_fraction = masked_mean(outside, loss_mask_BT.any(dim=1, keepdim=True))
+    else:
+        filter_fraction = masked_mean(outside, loss_mask_BT)
+    if correction.mode is CorrectionMode.CLIP:
+        return statistic.clamp(min=low, max=high), filter_fraction
+    if correction.level is CorrectionLevel.SEQ_PRODUCT:
+        return torch.where(inside, statistic, 0.0), filter_fraction
+    ratio_BT = (old_logprobs_BT - rollout_logprobs_BT).exp()
+    return torch.where(inside, ratio_BT, 0.0), filter_fraction
+
+
+def _correction_statistic(
+    old_logprobs_BT: Tensor, rollout_logprobs_BT: Tensor, loss_mask_BT: Tensor, correction: OffPolicyCorrection
+) -> Tensor:
+    """The values that the thresholds judge: [B, T] per token or [B, 1] per sequence.
+
+    ratio: q / p, over a sequence exp(mean_t log(q / p)), as a product exp(sum_t log(q / p)).
+    binary_kl: p log(p / q) + (1 - p) log((1 - p) / (1 - q)); tv: |p - q|; over a sequence their mean. Departure from
+    OpenRLHF: a KL that rounding leaves below 0 is 0, where its lower threshold of 0 drops half of all tokens whose
+    probabilities are nearly the same.
+    """
+    seq = correction.level is CorrectionLevel.SEQ
+    if correction.level is CorrectionLevel.SEQ_PRODUCT:
+        log_ratio_BT = zero_outside(old_logprobs_BT - rollout_logprobs_BT, loss_mask_BT)
+        return log_ratio_BT.sum(dim=1, keepdim=True).clamp(min=-20.0, max=20.0).exp()
+    if correction.gating is CorrectionGating.RATIO:
+        log_ratio_BT = old_logprobs_BT - rollout_logprobs_BT
+        return (masked_mean(log_ratio_BT, loss_mask_BT, dim=1).unsqueeze(1) if seq else log_ratio_BT).exp()
+    p_BT = rollout_logprobs_BT.exp().clamp(1e-6, 1 - 1e-6)
+    q_BT = old_logprobs_BT.exp().clamp(1e-6, 1 - 1e-6)
+    if correction.gating is CorrectionGating.BINARY_KL:
+        divergence_BT = p_BT * (p_BT / q_BT).log() + (1 - p_BT) * ((1 - p_BT) / (1 - q_BT)).log()
+        divergence_BT = divergence_BT.clamp(min=0.0)
+    else:
+        divergence_BT = (p_BT - q_BT).abs()
+    return masked_mean(divergence_BT, loss_mask_BT, dim=1).unsqueeze(1) if seq else divergence_BT
+
+
+# Which tokens the policy loss is about, beyond the loss mask: the off-policy, probability and entropy masks.
+#
+# A token that these leave out has no loss and still counts in the mean that the others are divided by.
+
+
+def kept_tokens(
+    logprobs_BT: Tensor,
+    old_logprobs_BT: Tensor,
+    rollout_logprobs_BT: Tensor | None,
+    advantages_BT: Tensor,
+    loss_mask_BT: Tensor,
+    high_entropy_BT: Tensor | None,
+    config: PolicyLossConfig,
+) -> Tensor | None:
+    """bool [B, T], true outside the loss mask or wherever; None where no mask is set. All inputs as in `policy_loss`.
+
+    Raises AssertionError where the sampler's log-probabilities or the entropies are missing.
+    """
+    masks: list[Tensor] = []
+    if config.off_policy_mask is not None:
+        behaviour_BT = old_logprobs_BT if rollout_logprobs_BT is None else rollout_logprobs_BT
+        masks.append(near_sequences(logprobs_BT, behaviour_BT, advantages_BT, loss_mask_BT, config.off_policy_mask))
+    if config.probability_mask is not None:
+        assert rollout_logprobs_BT is not None, "a probability mask needs rollout_logprobs_BT"
+        masks.append(near_probabilities(logprobs_BT, rollout_logprobs_BT, config.probability_mask))
+    if config.top_entropy < 1:
+        assert high_entropy_BT is not None, "top_entropy needs high_entropy_BT"
+        masks.append(high_entropy_BT)
+    return torch.stack(masks).all(dim=0) if masks else None
+
+
+def near_sequences(
+    logprobs_BT: Tensor, behaviour_BT: Tensor, advantages_BT: Tensor, loss_mask_BT: Tensor, threshold: float
+) -> Tensor:
+    """keep_t = A_t >= 0 or mean_t(log(mu / pi)) <= threshold, the mean over the sequence's masked tokens.
+
+    DeepSeek-V3.2 (arXiv:2512.02556). Mirrors TRL's `get_off_policy_mask`.
+    """
+    drift_B = masked_mean(behaviour_BT - logprobs_BT.detach(), loss_mask_BT, dim=1)
+    return (advantages_BT >= 0) | (drift_B <= threshold).unsqueeze(1)
+
+
+def near_probabilities(logprobs_BT: Tensor, rollout_logprobs_BT: Tensor, threshold: float) -> Tensor:
+    """keep_t = |pi_t - mu_t| <= threshold, whatever the advantage's sign: prime-rl's IPO."""
+    return (logprobs_BT.detach().exp() - rollout_logprobs_BT.exp()).abs() <= threshold
+
+
+def high_entropy(entropy_BT: Tensor, loss_mask_BT: Tensor, share: float) -> Tensor:
+    """keep_t = H_t >= the (1 - share) quantile of H over all masked tokens of the batch; false outside the mask.
+
+    Wang et al. 2025 (arXiv:2506.01939). Mirrors TRL's `get_high_entropy_mask`, on the whole batch.
+    """
+    mask_BT = loss_mask_BT.bool()
+    sorted_N = entropy_BT[mask_BT].sort().values
+    if len(sorted_N) == 0:
+        return mask_BT
+    place = (1 - share) * (len(sorted_N) - 1)
+    low, high = sorted_N[int(place)], sorted_N[min(int(place) + 1, len(sorted_N) - 1)]
+    return mask_BT & (entropy_BT >= torch.lerp(low, high, place - int(place)))
 
 
 class PolicyLossOutput(NamedTuple):
@@ -34,7 +163,7 @@ class PolicyLossOutput(NamedTuple):
     filter_fraction: Tensor | None
     """Share of tokens (level token) or sequences (level seq) outside the thresholds. None without correction."""
     masked_fraction: Tensor | None
-    """Share of tokens that the masks of `rlf.algo.loss_masks` leave out. None without any of them."""
+    """Share of tokens that the masks of `rlf.algo.losses` leave out. None without any of them."""
     num_tokens: Tensor
     """int64: tokens of the loss mask."""
 
@@ -99,8 +228,8 @@ def policy_loss(
         cispo:  l_t = -sg(clip(rho, 1 - clip_low, 1 + clip_high)) A logprob
         sapo:   l_t = -sigmoid(tau (rho - 1)) 4 / tau A,  tau = tau_pos where A > 0, else tau_neg
         gpg:    l_t = -A logprob
-        with correction:  w_t l_t       (`rlf.algo.correction`)
-        with masks:       keep_t l_t    (`rlf.algo.loss_masks`); D counts the tokens left out, too
+        with correction:  w_t l_t       (`rlf.algo.losses`)
+        with masks:       keep_t l_t    (`rlf.algo.losses`); D counts the tokens left out, too
 
     PPO (arXiv:1707.06347, equation 7); dual clip (arXiv:1912.09729); others at `PolicyLossKind`. ppo and
     gspo mirror OpenRLHF `PolicyLoss`, cispo and sapo TRL's `GRPOTrainer`.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rlf.api.runs.removal import finish_removals
 from rlf.core.errors import RlfError, RunError
-from rlf.core.publish import clear_unfinished
+from rlf.core.files import clear_unfinished
 from rlf.core.text import clean, find_half
 from rlf.lineage.damage import find_damage
 from rlf.lineage.read_only import can_write

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rlf.builtin.tables import Table, find_uncopied, questions_of, read_table
 from rlf.core.errors import RlfError
-from rlf.core.publish import write_whole
+from rlf.core.files import write_whole
 from rlf.core.registry import nearest
 from rlf.spec.meaning.schema import write_schemas
 

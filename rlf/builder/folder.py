@@ -20,7 +20,7 @@ from rlf.builder.register import Register
 from rlf.builder.settings import BuildSettings
 from rlf.builder.task import Task, read_task
 from rlf.core import RlfError, hash_path
-from rlf.core.publish import write_whole
+from rlf.core.files import write_whole
 from rlf.core.yaml_text import dump_yaml
 
 WORK = ".build"

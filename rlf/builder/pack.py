@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from rlf.core import RlfError
-from rlf.core.models import StrictModel
+from rlf.core.kinds import StrictModel
 from rlf.core.yaml_text import load_document
 
 PACKS = Path(__file__).parent / "packs"

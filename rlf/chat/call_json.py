@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlf.core.strict_json import RefusedJson, decode_json, quote_short
+from rlf.core.json_values import RefusedJson, decode_json, quote_short
 from rlf.types import FailureClass, ToolCall
 
 FORM = '{"name": ..., "arguments": {...}}'

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlf.chat.call_json import CallFault
-from rlf.core.strict_json import MAX_DEPTH
+from rlf.core.json_values import MAX_DEPTH
 from rlf.types import FailureClass, ToolCall
 
 FORM = '[name(argument="value", other=1)]'

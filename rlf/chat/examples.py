@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any
 
-from rlf.core.json_schema import expanded
+from rlf.core.plain_json import expanded
 from rlf.types import ToolCall, ToolDescription
 
 _TEXTS = (

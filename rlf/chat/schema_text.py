@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlf.chat.call_json import CallFault, write_json
-from rlf.core.json_schema import expanded
+from rlf.core.plain_json import expanded
 from rlf.core.readings import ANYTHING, Readings
 from rlf.types import FailureClass, ToolDescription
 

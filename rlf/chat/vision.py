@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rlf.core import RlfError
-from rlf.core.image_file import read_image_file, shown_reference
+from rlf.core.files import read_image_file, shown_reference
 
 if TYPE_CHECKING:
     import PIL.Image

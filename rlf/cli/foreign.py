@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from rlf.core.foreign import foreign_code
+from rlf.core.callables import foreign_code
 
 NoImport = Annotated[
     bool,

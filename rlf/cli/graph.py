@@ -9,7 +9,7 @@ import typer
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunsFolder
 from rlf.cli.envelope import print_result
 from rlf.cli.output import plain_table, stdout_console
-from rlf.core.hashing import short
+from rlf.core.identity import short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

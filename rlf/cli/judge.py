@@ -59,7 +59,7 @@ def serve_judge(
     import asyncio
 
     from rlf.api.judges.serve import Serve, judges_of, serve_judges
-    from rlf.core.tls import certificate_of
+    from rlf.core.servers import certificate_of
 
     numbers = [number.strip() for number in gpus.split(",") if number.strip()]
     if not all(number.isdigit() for number in numbers):

@@ -21,11 +21,10 @@ from typer.core import TyperGroup
 from rlf import __version__
 from rlf.cli import elsewhere
 from rlf.cli.summaries import SECTIONS
-from rlf.core.disk import refusal
+from rlf.core.callables import import_from
 from rlf.core.errors import RlfError, RunError
-from rlf.core.logs import configure
-from rlf.core.search_path import import_from
-from rlf.core.stops import heed_signals
+from rlf.core.files import refusal
+from rlf.core.process import configure, heed_signals
 from rlf.core.text import clean, find_half
 
 COMMANDS = tuple(name for summaries in SECTIONS.values() for name in summaries)

@@ -11,7 +11,7 @@ from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunsFolder
 from rlf.cli.envelope import print_result
 from rlf.cli.run import run_in_view, watch
 from rlf.core.errors import RlfError
-from rlf.core.hashing import short
+from rlf.core.identity import short
 
 if TYPE_CHECKING:
     from rlf.api.running.reproduce import Agreement

@@ -70,7 +70,7 @@ def serve(
     import asyncio
 
     from rlf.api.serve import ServeSettings, serve_by_vllm, serve_model, used_alone, used_as_trained
-    from rlf.core.tls import certificate_of
+    from rlf.core.servers import certificate_of
 
     if vllm is not None and certificate is not None:
         raise RlfError("--certificate: write --ssl-certfile and --ssl-keyfile into --vllm.")

@@ -1,11 +1,12 @@
 """Callables named in a spec: `pkg.module:name` or `path/file.py:name`.
 
 Naming is pure (`CallableName` resolves a file against the spec's folder); `load_callable` alone imports, and
-announces it first (`rlf.core.foreign`). What the source says without an import is read by `rlf.core.definitions`.
+announces it first (`rlf.core.callables`). What the source says without an import is read by `rlf.core.definitions`.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import inspect
@@ -13,8 +14,11 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+import textwrap
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from traceback import walk_tb
@@ -25,11 +29,71 @@ from pydantic import AfterValidator, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from rlf.core.errors import RlfError, describe_type
-from rlf.core.foreign import about_to_run
-from rlf.core.hashing import hash_bytes, hash_path
+from rlf.core.identity import hash_bytes, hash_path
 from rlf.core.registry import nearest
-from rlf.core.search_path import extend_path
 from rlf.core.text import describe
+
+# Folders beside Python's own path in which the modules of callables are looked for.
+
+_FOLDERS: list[str] = []
+
+
+def import_from(folder: Path) -> None:
+    """Has callables found in a folder too, as `python -m` would there. No import of rlf's own looks into it before the
+    first callable is loaded: a folder that only lies in the way must not replace a library."""
+    if str(folder) not in _FOLDERS:
+        _FOLDERS.append(str(folder))
+
+
+def search_folders() -> list[str]:
+    """Where modules of callables are looked for, in order."""
+    return list(dict.fromkeys([*_FOLDERS, *sys.path]))
+
+
+def extend_path() -> None:
+    """Has every import look into the folders first."""
+    sys.path[:0] = [folder for folder in _FOLDERS if folder not in sys.path]
+
+
+# The gate in front of code that is not rlf's own: what a spec names and rlf imports or starts.
+#
+# Whatever runs such code calls `about_to_run` first. A command that only looks has it announced, or refused.
+
+
+class NotRun(RlfError):
+    """Foreign code was not run, so its result is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Gate:
+    announce: Callable[[str], None] | None
+    """Takes what is about to run; None refuses it."""
+    announced: set[str] = field(default_factory=set)
+
+
+_GATE: ContextVar[_Gate | None] = ContextVar("foreign_code", default=None)
+
+
+@contextmanager
+def foreign_code(announce: Callable[[str], None] | None) -> Iterator[None]:
+    """Has foreign code announced before it first runs within the block; None: refused with NotRun."""
+    token = _GATE.set(_Gate(announce))
+    try:
+        yield
+    finally:
+        _GATE.reset(token)
+
+
+def about_to_run(what: str) -> None:
+    """Announces foreign code, e.g. `import tools/search.py`. Raises NotRun where it may not run."""
+    gate = _GATE.get()
+    if gate is None or what in gate.announced:
+        return
+    if gate.announce is None:
+        raise NotRun(f"this check must {what}, which --no-import forbids. Remove --no-import to run the check.")
+    gate.announced.add(what)
+    gate.announce(what)
+
 
 _DOTTED = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
 _NAME = re.compile(rf"(?:{_DOTTED}|.+\.py):{_DOTTED}")
@@ -202,3 +266,58 @@ def source_hash(function: Callable[..., Any]) -> str:
         return hash_path(Path(inspect.getfile(target)))
     except (TypeError, OSError):
         return hash_bytes(f"{target.__module__}:{target.__qualname__}".encode())
+
+
+# Calls that block, found in the source of an `async def`: it stops every other trajectory while it waits.
+
+_BLOCKING = {
+    "time": ("sleep",),
+    "subprocess": ("run", "call", "check_call", "check_output"),
+    "os": ("system", "wait", "waitpid"),
+    "urllib.request": ("urlopen", "urlretrieve"),
+    "requests.api": ("get", "post", "put", "patch", "delete", "head", "options", "request"),
+}
+"""Functions by the module that defines them."""
+
+
+def blocking_calls(function: Callable[..., Any]) -> list[str]:
+    """Names of the blocking functions that a coroutine function calls itself; none where its source is not known."""
+    while isinstance(function, partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    if not inspect.iscoroutinefunction(function):
+        function = getattr(function, "__call__", function)  # noqa: B004 - the method itself is read
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return []
+    known = getattr(function, "__globals__", {})
+    return list(dict.fromkeys(name for name in _name_called(tree.body[0]) if _is_blocking(name, known)))
+
+
+def _name_called(node: ast.AST) -> Iterator[str]:
+    """Dotted names that are called below a node, those within functions of its own left out."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(child, ast.Call):
+            yield ast.unparse(child.func)
+        yield from _name_called(child)
+
+
+def _is_blocking(name: str, known: dict[str, Any]) -> bool:
+    first, *rest = name.split(".")
+    found = known.get(first)
+    for part in rest:
+        found = getattr(found, part, None)
+    return any(
+        getattr(found, "__name__", None) == blocking and _defining_module(found) == module
+        for module, names in _BLOCKING.items()
+        for blocking in names
+    )
+
+
+def _defining_module(found: Any) -> str | None:
+    """The module that defines a function; `os` for those of its own kind of system."""
+    module = getattr(found, "__module__", None)
+    return "os" if module in ("posix", "nt") else module

@@ -13,8 +13,8 @@ from typing import Any
 
 from jsonschema_rs import Draft202012Validator, ValidationError, ValidationErrorKind
 
-from rlf.core.json_schema import expanded
-from rlf.core.strict_json import decode_json
+from rlf.core.json_values import decode_json
+from rlf.core.plain_json import expanded
 
 Path = tuple[str | int, ...]
 

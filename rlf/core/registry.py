@@ -11,7 +11,7 @@ import importlib
 import importlib.util
 import inspect
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
@@ -138,3 +138,21 @@ def _entry_points() -> Mapping[str, Mapping[str, EntryPoint]]:
     for point in (point for package in distributions() for point in package.entry_points):
         found[point.group].setdefault(point.name, point)
     return found
+
+
+# Names of a package that are fetched from their module when they are first used.
+
+
+def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """A package's `__getattr__` (PEP 562).
+
+    Args:
+        homes: the module below the package that holds each name.
+    """
+
+    def fetch(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+
+    return fetch

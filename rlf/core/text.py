@@ -12,8 +12,7 @@ from contextlib import suppress
 from threading import Thread
 from typing import Any
 
-from rlf.core.characters import clean as clean
-from rlf.core.redact import strike_environment
+from rlf.core.redact import clean, strike_environment
 
 MAX_FAULT_CHARS = 16_384
 """Longest description of an exception. Far longer than what anyone is shown, so that secrets are found before the cut,

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rlf.core.errors import RlfError
-from rlf.core.image_file import read_header, read_image_file
-from rlf.types.image import Image
-from rlf.types.task import IMAGE_MARK, Message
+from rlf.core.files import read_header, read_image_file
+from rlf.types.task import IMAGE_MARK, Image, Message
 
 _HEADER_BYTES = 65_536
 """Read of a file to know what it is; the whole where that is not enough, as of JPEGs with large previews."""

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from rlf.builtin.names import BUILTIN, builtin_path
-from rlf.core.hashing import hash_json
-from rlf.core.remember import read_note, remember, stamp_file
-from rlf.data.mixture import mixture_files
+from rlf.core.files import read_note, remember, stamp_file
+from rlf.core.identity import hash_json
+from rlf.data.source import mixture_files
 from rlf.data.tasks import dataset_hash, load_tasks
 from rlf.types import Task
 

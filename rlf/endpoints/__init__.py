@@ -4,7 +4,6 @@ Nothing here knows tools or rewards. A failure is an `EndpointFailure` with an o
 What loads aiohttp stays in its module: `rlf.endpoints.http` and `rlf.endpoints.pool` are imported where they are used.
 """
 
-from rlf.endpoints.failure import EndpointFailure
 from rlf.endpoints.openai import (
     Completion,
     Images,
@@ -15,8 +14,7 @@ from rlf.endpoints.openai import (
     json_schema_format,
     text_part,
 )
-from rlf.endpoints.spec import EndpointSpec, Prices, SamplingSpec
-from rlf.endpoints.usage import Usage
+from rlf.endpoints.spec import EndpointFailure, EndpointSpec, Prices, SamplingSpec, Usage
 
 __all__ = [
     "Completion",

@@ -7,28 +7,184 @@ one of them may use is kept open under a name that another may not reach.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
-from collections.abc import Callable, Collection, Mapping
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from math import inf
 from time import monotonic
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import aiohttp
 from aiohttp.abc import AbstractResolver
 from yarl import URL
 
+from rlf.core.clocks import Timers
 from rlf.core.connections import CleanConnector, open_session
-from rlf.core.timers import Timers
+from rlf.core.text import clean, clean_value
 from rlf.endpoints.attribution import CallFacts, Phase, outcome_of
-from rlf.endpoints.coding import ACCEPTED, BodyFault, Unpacker, is_known_coding
-from rlf.endpoints.failure import EndpointFailure, retry_after_s
 from rlf.endpoints.guard import Blocked, Guard, GuardedResolver
-from rlf.endpoints.spec import Redirects
+from rlf.endpoints.spec import EndpointFailure, Redirects, retry_after_s, unusable
 from rlf.types import Outcome
+
+if TYPE_CHECKING:
+    from zlib import _Decompress
+
+# A chat completion that comes as server-sent events: shown while it comes, and put together to a whole answer.
+
+EVENTS = "text/event-stream"
+"""The content type of a stream."""
+ASKED = {"stream": True, "stream_options": {"include_usage": True}}
+"""Keys of a request for a stream."""
+
+
+class StreamedChat:
+    """The first choice of one."""
+
+    def __init__(self, watch: Callable[[str], None]) -> None:
+        """Takes what watches: it is called with the text so far."""
+        self._watch = watch
+        self._left = b""
+        self._answer: dict[str, Any] = {}
+        """Keys beside the choices: `usage`, an `error`."""
+        self._text = self._reasoning = ""
+        self._calls: dict[int, dict[str, str]] = {}
+        self._finish: str | None = None
+
+    def feed(self, data: bytes) -> None:
+        """Takes more of the body, as it comes."""
+        *lines, self._left = (self._left + data).split(b"\n")
+        for line in lines:
+            if line.startswith(b"data:"):
+                self._take_event(line[5:].strip())
+
+    def answer(self) -> dict[str, Any]:
+        """The whole, in the form of an answer that is not streamed. Raises EndpointFailure where it was cut off."""
+        if self._finish is None and "error" not in self._answer:
+            raise unusable("a stream that ends before its answer does")
+        calls = [
+            {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": call["arguments"]}}
+            for _, call in sorted(self._calls.items())
+        ]
+        message = {"content": self._text, "reasoning_content": self._reasoning, "tool_calls": calls}
+        answer: dict[str, Any] = clean_value(
+            {**self._answer, "choices": [{"message": message, "finish_reason": self._finish}]}
+        )
+        return answer  # halves of one character may come in two events
+
+    def _take_event(self, data: bytes) -> None:
+        try:
+            event = {} if data == b"[DONE]" else json.loads(data)
+        except (ValueError, RecursionError) as fault:
+            raise unusable("an event that is not JSON") from fault
+        if not isinstance(event, dict):
+            raise unusable(f"an event that is a JSON {type(event).__name__}")
+        self._answer |= {key: event[key] for key in ("usage", "error") if event.get(key)}
+        choices = event.get("choices")
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        if isinstance(choice, dict) and not choice.get("index"):
+            self._finish = choice.get("finish_reason") or self._finish
+            delta = choice.get("delta")
+            self._add_delta(delta if isinstance(delta, dict) else {})
+
+    def _add_delta(self, delta: Mapping[str, Any]) -> None:
+        self._reasoning += _text_or_empty(delta.get("reasoning_content") or delta.get("reasoning"))
+        for part in delta.get("tool_calls") or ():
+            if isinstance(part, dict):
+                self._grow_call(part)
+        if text := _text_or_empty(delta.get("content")):
+            self._text += text
+            self._watch(clean(self._text))
+
+    def _grow_call(self, part: Mapping[str, Any]) -> None:
+        at, function = part.get("index"), part.get("function")
+        named = function if isinstance(function, dict) else {}
+        place = at if isinstance(at, int) else len(self._calls)
+        call = self._calls.setdefault(place, {"id": "", "name": "", "arguments": ""})
+        call["id"] = call["id"] or _text_or_empty(part.get("id"))
+        call["name"] = call["name"] or _text_or_empty(named.get("name"))
+        call["arguments"] += _text_or_empty(named.get("arguments"))
+
+
+def _text_or_empty(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+# Bodies unpacked piece by piece, so that no more than a cap is ever held, and with a check that they end. Pure.
+
+ACCEPTED: Final = "gzip, deflate"
+"""What requests ask for."""
+_PIECE_BYTES: Final = 65_536
+_MAX_UNITS: Final = 10_000
+"""Units of one body: empty ones unpack to nothing that a cap would notice, but take time."""
+_GZIP: Final = frozenset({"gzip", "x-gzip"})
+_PLAIN: Final = frozenset({"", "identity"})
+_GZIP_MAGIC: Final = b"\x1f"
+
+
+class BodyFault(ValueError):
+    """Packed data that cannot be unpacked, or does not end."""
+
+
+def is_known_coding(coding: str) -> bool:
+    """Whether a `Content-Encoding` can be read."""
+    return coding.strip().lower() in _PLAIN | _GZIP | {"deflate"}
+
+
+class Unpacker:
+    """Unpacks one body."""
+
+    def __init__(self, coding: str) -> None:
+        """Takes its `Content-Encoding`, which must be known."""
+        self._coding = coding.strip().lower()
+        self._is_plain = self._coding in _PLAIN
+        self._unit: _Decompress | None = None
+        self._num_units = 0
+        """Units of it that have ended."""
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """What more of the body unpacks to. Raises BodyFault."""
+        if self._is_plain:
+            yield data
+            return
+        is_full = False  # zlib may hold more than it has given, though it has taken all
+        while data or is_full:
+            if self._unit is None:
+                if self._num_units and not self._begins_unit(data):
+                    return
+                self._unit = zlib.decompressobj(self._window_bits(data))
+            try:
+                piece = self._unit.decompress(data, _PIECE_BYTES)
+            except zlib.error as fault:
+                raise BodyFault(f"its {self._coding} data is broken") from fault
+            if piece:
+                yield piece
+            is_full, data = len(piece) == _PIECE_BYTES, self._unit.unconsumed_tail
+            if self._unit.eof:
+                is_full, data = False, self._unit.unused_data
+                self._unit, self._num_units = None, self._num_units + 1
+                if self._num_units > _MAX_UNITS:
+                    raise BodyFault(f"its {self._coding} data has more than {_MAX_UNITS:,} units")
+
+    def finish(self) -> None:
+        """Raises BodyFault where the body ended before its data did."""
+        if self._unit is not None:
+            raise BodyFault(f"its {self._coding} data is cut")
+
+    def _begins_unit(self, data: bytes) -> bool:
+        """Whether what follows a unit is the next one of gzip (RFC 1952, 2.2); anything else is padding."""
+        return self._coding in _GZIP and data.startswith(_GZIP_MAGIC)
+
+    def _window_bits(self, data: bytes) -> int:
+        """Gzip, or zlib, or as some servers write `deflate`, neither header (RFC 9110, 8.4.1.2)."""
+        if self._coding in _GZIP:
+            return 16 + zlib.MAX_WBITS
+        return zlib.MAX_WBITS if data[0] & 0x0F == zlib.DEFLATED else -zlib.MAX_WBITS
+
 
 MAX_REDIRECTS = 5
 _KEEPALIVE_S = 4.0

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from rlf.core.image_file import decode_base64, read_header
+from rlf.core.files import decode_base64, read_header
 from rlf.core.text import clean_value
-from rlf.endpoints.failure import EndpointFailure, unusable
-from rlf.endpoints.usage import Usage
+from rlf.endpoints.spec import EndpointFailure, Usage, unusable
 from rlf.types import Image, Outcome
 
 _MAX_WORDS = 300

@@ -19,13 +19,12 @@ from time import monotonic
 from typing import Any, TypeAlias, TypeVar
 
 from rlf.core import RlfError
+from rlf.core.clocks import waiting_for
 from rlf.core.meter import Meter
 from rlf.core.redact import Redactor
-from rlf.core.waits import waiting_for
 from rlf.endpoints.attribution import KEY_REFUSED
-from rlf.endpoints.failure import EndpointFailure, request_failure, unusable
 from rlf.endpoints.guard import Guard, trusted_hosts
-from rlf.endpoints.http import HttpClient, HttpRequest
+from rlf.endpoints.http import ASKED, EVENTS, HttpClient, HttpRequest, StreamedChat
 from rlf.endpoints.openai import (
     Completion,
     DrawnImages,
@@ -37,9 +36,17 @@ from rlf.endpoints.openai import (
     read_images,
     refuse_error,
 )
-from rlf.endpoints.spec import EndpointSpec, SamplingSpec
-from rlf.endpoints.streaming import ASKED, EVENTS, StreamedChat
-from rlf.endpoints.usage import Reported, Usage, read_usage, usage_of_error
+from rlf.endpoints.spec import (
+    EndpointFailure,
+    EndpointSpec,
+    Reported,
+    SamplingSpec,
+    Usage,
+    read_usage,
+    request_failure,
+    unusable,
+    usage_of_error,
+)
 from rlf.types import Image, Outcome
 
 logger = logging.getLogger(__name__)

@@ -2,19 +2,149 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from pydantic import Field, field_validator
 
 from rlf.core import RlfError
-from rlf.core.models import Headers, StrictModel, check_host, header_value, wrong_value
-from rlf.core.redact import SECRET_NAME
-from rlf.endpoints.credentials import describe_credentials
-from rlf.endpoints.usage import Reported, Usage
+from rlf.core.kinds import Headers, StrictModel, check_host, header_value, wrong_value
+from rlf.core.redact import SECRET_HEADER, SECRET_NAME
+from rlf.core.text import clean
+from rlf.endpoints.attribution import KEY_REFUSED
+from rlf.types import Outcome
+
+# Credentials of requests, by name: a key that is refused is reported by where it comes from.
+
+_MIN_LENGTH: Final = 6
+"""Shorter values of variables stand in a header by chance."""
+
+
+def describe_credentials(headers: Mapping[str, str], variable: str | None = None) -> str:
+    """Where the key of a request comes from, in words without the key; empty where it has none.
+
+    Args:
+        headers: as they are sent, filled in from the environment.
+        variable: the environment variable that is declared to hold the key.
+    """
+    secret = {name: value for name, value in headers.items() if SECRET_HEADER.search(name)}
+    names = [variable] if variable is not None else _variables_in(secret)
+    if names:
+        return f"the key is that of the environment variable {' or '.join(names)}"
+    return f"the key is in the header {', '.join(secret)}" if secret else ""
+
+
+def _variables_in(headers: Mapping[str, str]) -> list[str]:
+    """The variables whose values the headers hold."""
+    known = {name: value for name, value in os.environ.items() if len(value) >= _MIN_LENGTH}
+    return sorted(name for name, value in known.items() if any(value in text for text in headers.values()))
+
+
+# Usage that an answer reports, read with suspicion: no count and no cost that cannot be true is counted.
+#
+# Servers name things differently: OpenAI has `prompt_tokens_details.cached_tokens`, and `input_tokens` in its newer
+# API; DeepSeek `prompt_cache_hit_tokens`; OpenRouter its own `cost` in US dollars.
+
+_MAX_TOKENS: Final = 10_000_000
+"""Of one request: a hundred times the longest context there is for sale."""
+_MAX_COST_USD: Final = 1_000.0
+"""Of one request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens and cost of requests."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost_usd: float = 0.0
+    cached_tokens: int = 0
+    """Those of the prompt that the server had in its cache."""
+
+    def by_unit(self) -> dict[str, float]:
+        """As `ToolOutput.usage` has it; a cost and cached tokens of nothing are left out."""
+        usage: dict[str, float] = {"prompt_tokens": self.prompt_tokens, "completion_tokens": self.completion_tokens}
+        rare = {"cached_tokens": self.cached_tokens, "cost_usd": self.cost_usd}
+        return usage | {unit: value for unit, value in rare.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """The numbers of one answer, before prices."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    cost_usd: float | None = None
+    """The server's own; None where it names none."""
+    num_images: int = 0
+    is_absurd: bool = False
+    """Whether it names a number that cannot be true, which then counts as 0."""
+    is_known: bool = False
+    """Whether it names any number, or holds images."""
+
+
+def read_usage(answer: Mapping[str, Any]) -> Reported:
+    """The usage that an answer reports."""
+    items = answer.get("data")
+    num_images = len(items) if isinstance(items, list) else 0
+    usage = answer.get("usage")
+    if not isinstance(usage, dict):
+        return Reported(num_images=num_images, is_known=num_images > 0)
+    details = usage.get("prompt_tokens_details", usage.get("input_tokens_details"))
+    cached = details.get("cached_tokens") if isinstance(details, dict) else usage.get("prompt_cache_hit_tokens")
+    reported = [
+        usage.get("prompt_tokens", usage.get("input_tokens")),
+        usage.get("completion_tokens", usage.get("output_tokens")),
+        cached,
+    ]
+    found = [_read_count(value) for value in reported]
+    prompt, completion, cached_tokens = found
+    cost = _read_cost(usage.get("cost"))
+    absurd = any(value is not None and number is None for value, number in zip(reported, found, strict=True))
+    absurd |= usage.get("cost") is not None and cost is None
+    too_many = (cached_tokens or 0) > (prompt or 0)
+    return Reported(
+        prompt_tokens=prompt or 0,
+        completion_tokens=completion or 0,
+        cached_tokens=0 if too_many else cached_tokens or 0,
+        cost_usd=cost,
+        num_images=num_images,
+        is_absurd=absurd or too_many,
+        is_known=num_images > 0 or any(value is not None for value in (*reported, usage.get("cost"))),
+    )
+
+
+def usage_of_error(body: bytes) -> Reported:
+    """The usage that the body of an error reports."""
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError):
+        return Reported()
+    return read_usage(answer) if isinstance(answer, dict) else Reported()
+
+
+def _read_count(value: Any) -> int | None:
+    """A number of tokens; None for what is none. Some servers write whole numbers as floats."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if not 0 <= value <= _MAX_TOKENS or value != int(value):
+        return None
+    return int(value)
+
+
+def _read_cost(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value <= _MAX_COST_USD else None
+
 
 _URL = re.compile(r"https?://[^/\s]+(/\S*)?")
 # `user:password@` of an address, which logs and messages must not show.
@@ -142,3 +272,82 @@ class SamplingSpec(StrictModel):
         """The keys of a request's body."""
         values = self.model_dump(exclude={"extra"}, exclude_none=True, mode="json")
         return {**{key: value for key, value in values.items() if value != []}, **self.extra}
+
+
+# How a request fails: a typed outcome and words that hold no address path, header or key.
+#
+# Which outcome a status means is decided in `rlf.endpoints.attribution`.
+
+_NO_MODEL: Final = re.compile(
+    r"model_not_found|invalid_model|\b(invalid|unknown|unsupported|valid|no such|unable to access) model\b"
+    r"|\bmodel\b.{0,120}\b(not exist|not found)\b",
+    re.IGNORECASE,
+)
+"""Words of hosts that answer with 400 where OpenAI and vLLM answer with 404."""
+_LASTING: Final = KEY_REFUSED | {402, 404, 405, 406, 407, 415}
+"""Statuses of a service error that the same request gets again; so does one of a redirect that is not followed."""
+_REDIRECTS: Final = range(300, 400)
+
+
+class EndpointFailure(Exception):
+    """A request without a usable answer. Every failure of this package is one of these."""
+
+    def __init__(
+        self,
+        outcome: Outcome,
+        text: str,
+        *,
+        retry_after_s: float | None = None,
+        status: int | None = None,
+        unit: str | None = None,
+        body: bytes = b"",
+    ) -> None:
+        text = clean(text)  # words of a server, whose reason phrase need not be UTF-8
+        super().__init__(text)
+        self.outcome = outcome
+        self.text = text
+        self.retry_after_s = retry_after_s
+        """Pause that the host asks for before the next request."""
+        self.status = status
+        """HTTP status of the answer, 200 for one that makes no sense; None when there is none, or it is the model's."""
+        self.unit = unit
+        """What such failures are counted as in the usage of a call; None for those that its outcome distinguishes."""
+        self.body = body
+        """Of an answer with a status of an error; it may report what the request used up."""
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether the same request may succeed later: the fault is the host's, and not a verdict on the request."""
+        if self.outcome is Outcome.SERVICE_ERROR:
+            return self.status not in _LASTING and self.status not in _REDIRECTS
+        return self.outcome in (Outcome.UNREACHABLE, Outcome.RATE_LIMITED, Outcome.TIMEOUT)
+
+
+def request_failure(failure: EndpointFailure, spec: EndpointSpec) -> EndpointFailure:
+    """The failure of a request to a model: an unknown model is its declaration's fault, a refused key has a name."""
+    if failure.status in KEY_REFUSED:
+        text = f"{failure.text} ({spec.credentials or 'no `api_key_env` is given'})"
+        return EndpointFailure(failure.outcome, text, status=failure.status)
+    if failure.status == 404 or (failure.status in (400, 422) and _NO_MODEL.search(failure.text)):
+        text = f"the endpoint has no model {spec.model!r}, or nothing at this `url`: {failure.text}"
+        return EndpointFailure(Outcome.SERVICE_ERROR, text, status=404)
+    return failure
+
+
+def unusable(what: str) -> EndpointFailure:
+    """The failure of an answer that arrived and cannot be used."""
+    return EndpointFailure(Outcome.SERVICE_ERROR, f"the endpoint answered with {what}", status=200)
+
+
+def retry_after_s(header: str | None) -> float | None:
+    """The pause that a `Retry-After` header asks for, in seconds or as a date; None where it says nothing sensible."""
+    if header is None:
+        return None
+    if header.strip().isascii() and header.strip().isdigit():
+        return float(header)
+    try:
+        then = parsedate_to_datetime(header)
+        then = then if then.tzinfo else then.replace(tzinfo=UTC)
+        return max((then - datetime.now(UTC)).total_seconds(), 0.0)
+    except (ValueError, TypeError, OverflowError):
+        return None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from rlf.chat.format import ChatFormat
 from rlf.core import Fault, RlfError
-from rlf.core.hashing import hash_path
+from rlf.core.identity import hash_path
 from rlf.data import load_tasks
 from rlf.plan import Plan
 from rlf.plan.engine import PlannedEngine

@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple, Protocol
 
-from rlf.core.hashing import hash_bytes
+from rlf.core.identity import hash_bytes
 from rlf.tools.failure import ToolFailure
 from rlf.types import Outcome
 

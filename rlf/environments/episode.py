@@ -14,8 +14,8 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from rlf.core.callables import show_own_line
+from rlf.core.clocks import Deadline, Timers
 from rlf.core.text import clean, describe
-from rlf.core.timers import Deadline, Timers
 from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.state import describe_difference, hash_state, plain_state
 from rlf.environments.world import Step, World

@@ -13,10 +13,9 @@ from typing import Any, ClassVar, Self
 from pydantic import Field, PrivateAttr
 
 from rlf.core import Registry, RlfError
-from rlf.core.foreign import NotRun
-from rlf.core.kinds import Kind
+from rlf.core.callables import NotRun
+from rlf.core.kinds import Kind, StrictModel
 from rlf.core.meter import Meter
-from rlf.core.models import StrictModel
 from rlf.environments.world import World
 from rlf.tools.limits import Limits
 from rlf.types import ToolDescription

@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import PrivateAttr
 
 from rlf.core import RlfError, derive_seed
+from rlf.core.clocks import Timers
 from rlf.core.meter import Meter
-from rlf.core.timers import Timers
 from rlf.environments.episode import WorldEpisode
 from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.tools.declaration import ToolDeclaration

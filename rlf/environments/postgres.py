@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from rlf.core import RlfError
-from rlf.core.hashing import hash_bytes
+from rlf.core.identity import hash_bytes
 from rlf.environments.databases import Answer, Database
 from rlf.tools.failure import ToolFailure
 from rlf.types import Outcome

@@ -18,10 +18,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from rlf.core import RlfError
-from rlf.core.forking import MAX_ORDER_BYTES
 from rlf.core.redact import Redactor
 from rlf.core.text import describe
 from rlf.environments.instances import StandIn, read_answer
+from rlf.processes.forking import MAX_ORDER_BYTES
 from rlf.sandbox.channel import Channel
 from rlf.sandbox.guest.wire import BadFrame, Bounds
 from rlf.tools.failure import ToolFailure
@@ -61,7 +61,7 @@ class ClassProcesses:
             args: what instances are made with, by name.
             memory_mb: what each process may take beside the imports, in MiB; None: as much as there is.
             imports: modules and files that are imported once, for all.
-            command: what starts the process that forks, by `rlf.core.forking.serve_forks`.
+            command: what starts the process that forks, by `rlf.processes.forking.serve_forks`.
             start_s: how long that may take to load the class.
         """
         self._command, self._start_s = command, start_s

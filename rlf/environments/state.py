@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from rlf.core.hashing import hash_bytes
+from rlf.core.identity import hash_bytes
 from rlf.core.text import clean
 from rlf.tools.jsonable import json_text
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlf.core.lazy import lazily
+from rlf.core.registry import lazily
 
 if TYPE_CHECKING:
     from rlf.lineage.reader import Reader

@@ -18,7 +18,7 @@ from typing import Any
 
 from rlf import __version__
 from rlf.core import RlfError, RunError
-from rlf.core.publish import published
+from rlf.core.files import published
 from rlf.lineage.read_only import connect_read_only, copy_database
 from rlf.lineage.store import OldSchema, Store, open_store
 from rlf.lineage.tables import metadata

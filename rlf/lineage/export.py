@@ -11,8 +11,8 @@ from typing import Any
 from sqlalchemy import Boolean, Float, Integer
 
 from rlf import __version__
-from rlf.core.hashing import hash_path
-from rlf.core.publish import published
+from rlf.core.files import published
+from rlf.core.identity import hash_path
 from rlf.lineage import tables
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import StoredTrajectory, TrajectorySummary

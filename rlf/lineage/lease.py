@@ -17,8 +17,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, func, select, update
 
 from rlf.core import RunError
-from rlf.core.inside import is_run_id
-from rlf.core.locks import is_at, is_held, lock_file, remove_lock
+from rlf.core.files import is_at, is_held, is_run_id, lock_file, remove_lock
 from rlf.lineage import tables
 from rlf.lineage.process import Process, current_process, is_gone, is_visible
 from rlf.lineage.records import HIDDEN

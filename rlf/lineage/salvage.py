@@ -18,7 +18,7 @@ from typing import Any
 from sqlalchemy import Table, select
 
 from rlf.core import RlfError, RunError
-from rlf.core.publish import published
+from rlf.core.files import published
 from rlf.lineage import tables
 from rlf.lineage.migrate import VERSION_TABLE, foreign_words
 from rlf.lineage.read_only import copy_database, names_of_tables

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Boolean, Column, Float, Integer, LargeBinary, String, Table
 
-from rlf.core.inside import is_run_id
+from rlf.core.files import is_run_id
 from rlf.lineage import tables
 from rlf.lineage.blobs import decompress
 from rlf.lineage.payload import decode

@@ -20,8 +20,8 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError
 
 from rlf.core import RlfError, RunError
+from rlf.core.files import use_wal, wait_while_busy
 from rlf.core.redact import Redactor
-from rlf.core.wal import use_wal, wait_while_busy
 from rlf.lineage.lease import Lease, LeaseLost
 from rlf.lineage.migrate import VERSION_TABLE, foreign_words, is_current, upgrade
 from rlf.lineage.read_only import connect_read_only, is_read_only, names_of_tables

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, Table, delete, insert, select, update
 
 from rlf.core import RlfError
-from rlf.core.inside import check_run_id
+from rlf.core.files import check_run_id
 from rlf.lineage import tables
 from rlf.lineage.blobs import copy_blobs
 from rlf.lineage.inserts import insert_rows

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from rlf.algo.kl import KlKind
+from rlf.algo.loss_config import KlKind
 from rlf.builtin.names import BUILTIN
 from rlf.chat import FORMATS
 from rlf.chat.policy import FailurePolicy

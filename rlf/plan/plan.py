@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
-from rlf.core.models import StrictModel
+from rlf.core.kinds import StrictModel
 from rlf.spec import InputFile, Interpolated, RunSpec, fill_in, write_back
 
 

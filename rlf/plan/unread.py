@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rlf.algo.loss_config import PolicyLossKind
-from rlf.algo.schedule import LrSchedule
+from rlf.algo.loss_config import LrSchedule, PolicyLossKind
 from rlf.core import Fault
 from rlf.spec import LoadedSpec, RunSpec
 from rlf.spec.reading.nodes import KeyPath

@@ -8,7 +8,7 @@ from statistics import fmean
 from rlf.lineage.records import TrajectorySummary
 from rlf.reports.quantities import rate
 from rlf.reports.statistics import Interval
-from rlf.types.metrics import INTERVAL_ENDS, kind_metric
+from rlf.types.events import INTERVAL_ENDS, kind_metric
 
 
 def interval_of(metrics: Mapping[str, float]) -> Interval | None:

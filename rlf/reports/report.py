@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.rule import Rule
 from rich.text import Text
 
-from rlf.core.hashing import short
+from rlf.core.identity import short
 from rlf.core.plain_json import Jsonable
 from rlf.reports import judges
 from rlf.reports.change import read_changes

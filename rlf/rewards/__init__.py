@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from rlf.core.lazy import lazily
+from rlf.core.registry import lazily
 from rlf.rewards.facts import Example, TrajectoryFacts
 from rlf.rewards.kinds.rule import RULES, Rule
 from rlf.rewards.term import (

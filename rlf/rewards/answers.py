@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlf.core.folding import fold
+from rlf.core.redact import fold
 from rlf.rewards.normalization import Normalization, has_words, normalize
 
 

@@ -12,8 +12,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from rlf.core import RlfError
-from rlf.core.blocking import blocking_calls
-from rlf.core.callables import is_async, load_callable
+from rlf.core.callables import blocking_calls, is_async, load_callable
 from rlf.core.text import describe
 
 _Result: TypeAlias = tuple[Any, BaseException | None]

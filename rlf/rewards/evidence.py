@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import takewhile
 from typing import Any
 
-from rlf.core.folding import fold
+from rlf.core.redact import fold
 from rlf.rewards.answers import holds
 from rlf.rewards.normalization import Normalization, normalize
 from rlf.types import CallRecord, Outcome, Trajectory

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from rlf.core.json_values import NoJsonValue, json_value
-from rlf.core.models import StrictModel, wrong_value
+from rlf.core.kinds import StrictModel, wrong_value
 from rlf.types import (
     CallRecord,
     FailureClass,

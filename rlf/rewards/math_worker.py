@@ -15,7 +15,7 @@ import signal
 import sys
 from typing import Any
 
-from rlf.core.folding import fold
+from rlf.core.redact import fold
 from rlf.rewards.numbers import SUPERSCRIPTS
 
 _MAX_BYTES = 4 * 2**30

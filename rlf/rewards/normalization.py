@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from functools import lru_cache
 
-from rlf.core.folding import fold
+from rlf.core.redact import fold
 
 
 class Normalization(StrEnum):

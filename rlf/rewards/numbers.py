@@ -6,7 +6,7 @@ import math
 import re
 import unicodedata
 
-from rlf.core.folding import fold
+from rlf.core.redact import fold
 
 _MAX_CHARS = 20_000
 SUPERSCRIPTS = str.maketrans("\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b", "0123456789-")

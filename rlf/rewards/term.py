@@ -17,9 +17,8 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, runtime_check
 from pydantic import AfterValidator, Field, field_validator
 
 from rlf.core import Registry
-from rlf.core.kinds import Kind
+from rlf.core.kinds import Kind, StrictModel, wrong_value
 from rlf.core.meter import Meter
-from rlf.core.models import StrictModel, wrong_value
 from rlf.rewards.facts import Example
 from rlf.rewards.weight import Weight, WeightSchedule
 from rlf.types import ScoreUsage, ToolInvoker, Trajectory

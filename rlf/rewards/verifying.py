@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlf.core import RunError
+from rlf.core.clocks import within
 from rlf.core.text import describe
-from rlf.core.timers import within
 from rlf.endpoints.template import FilledValue, TemplateFault
 from rlf.rewards.answers import golds
 from rlf.rewards.calling import OwnFunction, TookTooLong

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidatorFunctionWrapHandler, WrapValidator
 
-from rlf.core.models import StrictModel
+from rlf.core.kinds import StrictModel
 
 
 class WeightCurve(StrEnum):

@@ -8,8 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from rlf.core import RunError
-from rlf.core.stages import stage
-from rlf.core.waits import reporting_waits
+from rlf.core.clocks import reporting_waits, stage
 from rlf.rewards.function import RewardFunction
 from rlf.rollout.rollout import Rollout
 from rlf.types.score import Scored

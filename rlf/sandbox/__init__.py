@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from rlf.core.lazy import lazily
+from rlf.core.registry import lazily
 
 if TYPE_CHECKING:
     from rlf.sandbox.execution import Execution, Outcome, Request, SqlRequest, Table, Usage

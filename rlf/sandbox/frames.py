@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import FiniteFloat, ValidationError
 
-from rlf.core.models import StrictModel
+from rlf.core.kinds import StrictModel
 from rlf.core.text import clean
 from rlf.sandbox.execution import Outcome, Request, SqlRequest
 from rlf.sandbox.guest.wire import BadFrame, Bounds, Frame

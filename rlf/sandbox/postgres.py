@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Self
 
-from rlf.core.machine import usable_cores
+from rlf.core.process import usable_cores
 from rlf.sandbox.execution import Execution, SqlRequest
 from rlf.sandbox.frames import sql_question
 from rlf.sandbox.launch import Launch

@@ -13,8 +13,8 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
+from rlf.core.clocks import within
 from rlf.core.errors import RlfError
-from rlf.core.timers import within
 from rlf.sandbox.execution import Execution, Outcome, Request, Usage
 from rlf.sandbox.spec import Level, SandboxLimits, SandboxSpec
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from rlf.core.errors import RlfError
-from rlf.core.machine import usable_cores
+from rlf.core.process import usable_cores
 from rlf.sandbox.execution import Execution, Request, SqlRequest
 from rlf.sandbox.frames import python_question, sql_question
 from rlf.sandbox.launch import Launch

@@ -8,7 +8,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from rlf.core.models import StrictModel, WebAddress, wrong_value
+from rlf.core.kinds import StrictModel, WebAddress, wrong_value
 
 
 class Level(StrEnum):

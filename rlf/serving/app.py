@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 from pydantic import Field
 
-from rlf.core.models import StrictModel
-from rlf.core.visitors import guard_visitors
+from rlf.core.kinds import StrictModel
+from rlf.core.servers import guard_visitors
 from rlf.serving.agent import Agent
 from rlf.serving.dialects import DIALECTS, JUDGES
 from rlf.serving.dialects.anthropic import CountRequest

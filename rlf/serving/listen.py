@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from rlf.core.tls import server_context
+from rlf.core.servers import server_context
 from rlf.serving.agent import Agent
 from rlf.serving.app import Server
 from rlf.serving.settings import ServeSettings

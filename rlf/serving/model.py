@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from rlf.chat import ChatFormat
 from rlf.chat.parsed import Parsed
-from rlf.core.seeds import derive_seed
+from rlf.core.identity import derive_seed
 from rlf.serving.agent import Agent
 from rlf.serving.dialogue import Dialogue, Messages, Tools
 from rlf.serving.forcing import Opening, choose_opening

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field, ValidationError
 from pydantic_core import from_json
 
-from rlf.core.models import StrictModel
+from rlf.core.kinds import StrictModel
 from rlf.serving.refusal import Refusal
 from rlf.types import ToolDescription
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rlf.core.tls import Certificate
+from rlf.core.servers import Certificate
 
 
 @dataclass(frozen=True, slots=True)

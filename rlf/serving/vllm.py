@@ -7,7 +7,7 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 
-from rlf.core.visitors import VisitorGuard
+from rlf.core.servers import VisitorGuard
 
 _GUARDED = ("--middleware", f"{VisitorGuard.__module__}.{VisitorGuard.__qualname__}")
 """vLLM's own server answers any Host and Origin."""

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from rlf.core.errors import RunError
-from rlf.core.tls import client_context
-from rlf.core.visitors import ALLOWED_HOSTS, own_names
+from rlf.core.servers import ALLOWED_HOSTS, client_context, own_names
 
-_SUPERVISED = (sys.executable, "-m", "rlf.core.supervise")
+_SUPERVISED = (sys.executable, "-m", "rlf.processes.supervise")
 _POLL_S = 0.2
 _END_S = 15.0
 _MAX_OUTPUT_CHARS = 600

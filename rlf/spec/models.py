@@ -12,9 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from rlf.algo import Estimator
 from rlf.algo.health import HealthConfig
-from rlf.algo.kl import KlKind
-from rlf.algo.loss_config import PolicyLossConfig
-from rlf.algo.schedule import LrSchedule
+from rlf.algo.loss_config import KlKind, LrSchedule, PolicyLossConfig
 from rlf.chat.policy import FailurePolicy, HistoryPolicy, RepairPolicy
 from rlf.environments.kind import EnvSpec
 from rlf.rewards.term import Term

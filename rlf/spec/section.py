@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlf.core.models import StrictModel
+from rlf.core.kinds import StrictModel
 
 
 class Section(StrictModel, allow_inf_nan=False):

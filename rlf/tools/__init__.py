@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from rlf.core.lazy import lazily
+from rlf.core.registry import lazily
 from rlf.tools.declaration import CacheScope, CacheSpec, Expectation, ToolDeclaration, ToolTest
 from rlf.tools.kind import TOOL_KINDS, ToolKind, ToolRuntime
 from rlf.tools.limits import Limits

@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, field_v
 from pydantic_core import InitErrorDetails
 
 from rlf.core import RlfError, hash_json, hash_path
-from rlf.core.models import StrictModel, wrong_value
+from rlf.core.kinds import StrictModel, wrong_value
 from rlf.core.readings import compile_schema
 from rlf.tools.kind import ToolKind
 from rlf.tools.limits import Limits

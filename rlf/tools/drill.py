@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from rlf.core.json_schema import expanded
+from rlf.core.plain_json import expanded
 from rlf.core.readings import Readings
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.execution.executor import Executor

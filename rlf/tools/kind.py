@@ -15,9 +15,9 @@ from math import inf
 from typing import Any, ClassVar, Final, NamedTuple
 
 from rlf.core import Registry
+from rlf.core.clocks import Deadline
 from rlf.core.kinds import Kind
 from rlf.core.meter import Meter
-from rlf.core.timers import Deadline
 from rlf.tools.limits import Limits
 from rlf.types import InnerTurn, ToolOutput
 

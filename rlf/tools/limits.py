@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from rlf.core.models import StrictModel
+from rlf.core.kinds import StrictModel
 
 MAX_ABANDONED = 64
 """Calls of one tool that may be left behind, still running, before it is quarantined: refused at once."""

@@ -9,7 +9,7 @@ from typing import Any
 from rlf.core import nearest
 from rlf.endpoints import Completion, EndpointFailure
 from rlf.endpoints.attribution import KEY_REFUSED
-from rlf.endpoints.credentials import describe_credentials
+from rlf.endpoints.spec import describe_credentials
 from rlf.endpoints.template import Template, TemplateFault
 from rlf.tools.failure import ToolFailure
 from rlf.tools.kind import CallContext

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from rlf.core.errors import describe_type
-from rlf.core.image_file import image_type, read_header
+from rlf.core.files import image_type, read_header
 from rlf.core.text import clean, describe
 from rlf.tools.failure import ToolFailure
 from rlf.tools.jsonable import json_text

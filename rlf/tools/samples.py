@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rlf.core.json_schema import expanded, resolved
+from rlf.core.plain_json import expanded, resolved
 from rlf.tools.validate import ArgumentCheck
 
 _MAX_LEVELS = 5

@@ -13,7 +13,7 @@ from typing import Any
 from jsonschema_rs import ValidationError, ValidationErrorKind
 
 from rlf.core import nearest
-from rlf.core.json_schema import expanded
+from rlf.core.plain_json import expanded
 from rlf.core.readings import Readings, compile_schema
 from rlf.core.text import describe
 from rlf.tools.failure import MAX_NAME_CHARS, shorten

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
-from rlf.core.seeds import derive_seed
+from rlf.core.identity import derive_seed
 from rlf.rollout.collect import collect
 from rlf.rollout.rollout import Rollout
 from rlf.spec.models import RolloutSpec, TrainSpec

@@ -21,8 +21,7 @@ from rlf.training.counting import find_cause, has_answered
 from rlf.training.harness import Harness
 from rlf.training.outages import Outages
 from rlf.training.rollouts import evaluation_rollout, mode_of
-from rlf.types.events import EvaluationFinished, EventSink, Interrupted, Notice
-from rlf.types.metrics import kind_metric
+from rlf.types.events import EvaluationFinished, EventSink, Interrupted, Notice, kind_metric
 from rlf.types.policy import Policy, Sampling
 from rlf.types.score import Scored
 from rlf.types.task import Task

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from rlf.core.seeds import derive_seed
+from rlf.core.identity import derive_seed
 from rlf.rollout.rollout import Prefix, Rollout
 from rlf.types.score import Scored
 from rlf.types.task import Task

@@ -11,10 +11,9 @@ from rlf.types.events import (
     RunStatus,
     StepFinished,
 )
-from rlf.types.image import Image
 from rlf.types.policy import Finish, Host, Policy, Sample, SampleRequest, Sampling, Watch
 from rlf.types.score import Score, Scored, ScoreState, ScoreUsage
-from rlf.types.task import Message, Task
+from rlf.types.task import Image, Message, Task
 from rlf.types.tool import (
     Attempt,
     InnerCall,

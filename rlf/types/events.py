@@ -100,3 +100,126 @@ class EventSink(Protocol):
 
     def __call__(self, event: RunEvent) -> None:
         """Takes one event; an exception ends the run."""
+
+
+# The names that metrics have, with unit and meaning: what reports and documents say about them.
+#
+# A `<part>` of a name stands for whatever a run puts there. What computes a metric is where it is computed.
+
+INTERVAL_ENDS = ("low", "high")
+"""Parts of `success` that are no kinds of question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One name, or a family of names."""
+
+    name: str
+    unit: str
+    meaning: str
+
+
+def kind_metric(kind: str) -> str:
+    """The name of success on one kind of question; kinds named as an end of the interval are set apart."""
+    return f"success/kind {kind}" if kind in INTERVAL_ENDS else f"success/{kind}"
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric("success", "share", "Mean value of the first reward term."),
+    Metric("success/low", "share", "Lower end of the 95 % interval of an evaluation's success (Wilson's)."),
+    Metric("success/high", "share", "Upper end of that interval."),
+    Metric("success/<kind>", "share", "Success on the questions of one kind; `success/kind low` of one named `low`."),
+    Metric("pass@<k>", "share", "Questions solved by at least one of k sampled rollouts, without bias."),
+    Metric("num_questions", "questions", "Questions of an evaluation that could be scored."),
+    Metric("reward/mean", "", "Mean reward of the scorable trajectories."),
+    Metric("reward/std", "", "Its standard deviation."),
+    Metric(
+        "rewards/<term>/mean", "", "Mean value of a term after scale and clip, before its weight, where it has one."
+    ),
+    Metric("rewards/<term>/std", "", "Its standard deviation."),
+    Metric(
+        "rewards/<term>/share",
+        "share",
+        "Of the rewards' variance within groups: mean of cov(weight x value, reward) / var(reward) over the groups "
+        "whose rewards differ. The terms' shares add up to 1; a negative one works against the others.",
+    ),
+    Metric("rewards/<term>/unscorable", "trajectories", "The term had no value for these, its faults included."),
+    Metric("rewards/<term>/faults", "trajectories", "The term raised, or its value was not a number in its range."),
+    Metric("rewards/<term>/gated", "trajectories", "The term was not computed, since its gate was closed."),
+    Metric("rewards/<term>/tokens", "tokens", "Prompt and completion tokens that judges took, sentinels included."),
+    Metric(
+        "rewards/<term>/cost_usd",
+        "US dollars",
+        "What they cost, failed requests included, as the servers report or by `prices`.",
+    ),
+    Metric("rewards/<term>/cached", "share", "Replies of judges that came from the cache."),
+    Metric("rewards/<term>/kappa", "", "Cohen's kappa of the judge with its sentinels, over the latest of them."),
+    Metric(
+        "solve/<measure>",
+        "share",
+        "Of rows with sub-questions (`unsolved_set`): `p` solved / calls, 1 without a call; `r` solved / all; `f1` "
+        "2 solved / (calls + all). A solved one is matched by value and type.",
+    ),
+    Metric("solve/<measure>/<kind>", "share", "The same on the questions of one kind."),
+    Metric("unscorable", "trajectories", "Left out of groups and loss, since infrastructure or a reward term failed."),
+    Metric("groups/dead_share", "share", "Groups whose rewards are all equal: they teach nothing."),
+    Metric("groups/without_greedy", "groups", "Tasks whose greedy rollout has no reward, left out by `remax`."),
+    Metric("reward/greedy/mean", "", "Reward of the tasks' greedy rollouts, the baseline of `remax`."),
+    Metric("groups/kept", "groups", "Groups that the update learns from; without dynamic filtering all of a step's."),
+    Metric("groups/late", "groups", "Under way when the update started; their tasks are later steps'."),
+    Metric("groups/carried", "groups", "Taken by this step and begun by an earlier one, or played again for it."),
+    Metric("groups/dropped", "groups", "Of the late ones, those that were cut off (`rollout.late: drop`)."),
+    Metric("turns/mean", "turns", "Turns per trajectory."),
+    Metric("tokens/sampled", "tokens", "Tokens sampled by the policy, per trajectory."),
+    Metric("tokens/observation", "tokens", "Tokens of tool results and corrections, per trajectory."),
+    Metric("tokens/total", "tokens", "Of a whole trajectory, its prompt included."),
+    Metric("stop/<reason>", "share", "Trajectories that ended for this reason."),
+    Metric("tools/calls_per_trajectory", "calls", "Calls that could be read, per trajectory."),
+    Metric("tools/outcome/<outcome>", "calls", "Calls with this outcome."),
+    Metric("tools/parse_failure/<class>", "failures", "Texts that look like calls and could not be read as such."),
+    Metric("tools/repaired/<repair>", "calls", "Calls that were run after this repair."),
+    Metric("tools/coerced", "calls", "Calls whose arguments were made to fit inputSchema, as `coerce: safe` allows."),
+    Metric(
+        "tools/<tool>/cost_usd",
+        "US dollars",
+        "What calls of the tool cost, failed and repeated requests included, as the servers report or by `prices`.",
+    ),
+    Metric("env/score/<name>", "", "A world's score of that name, mean over the trajectories that it scored."),
+    Metric("env/failed/<phase>", "trajectories", "Trajectories whose world failed in that phase; none has a reward."),
+    Metric("env/world_s", "seconds", "Time that a world took for a whole trajectory, mean."),
+    Metric("tools/penalised", "failures", "Failures that `chat.failures` penalises."),
+    Metric("tools/wait_share", "share", "Time that trajectories spent waiting for their tools."),
+    Metric("loss/policy", "", "The policy loss, mean over a step's optimiser updates."),
+    Metric("loss/value", "", "The critic's loss."),
+    Metric("policy/entropy", "nats", "Mean entropy of the policy's distribution at the sampled tokens."),
+    Metric("policy/clip_fraction", "share", "Sampled tokens whose ratio lies outside the clipping range."),
+    Metric("policy/kl_old", "nats", "Estimated distance from the policy that the step began with."),
+    Metric("policy/kl_ref", "nats", "Estimated distance from the reference, by `train.kl.kind`."),
+    Metric("policy/mismatch_kl", "nats", "Estimated distance of the trainer's probabilities from the sampler's."),
+    Metric(
+        "policy/staleness/mean",
+        "updates",
+        "Updates between the policy that sampled a trained token and the step's, mean.",
+    ),
+    Metric("policy/staleness/max", "updates", "The same, maximum over tokens."),
+    Metric("policy/filter_fraction", "share", "Tokens, or by its level sequences, beyond the correction's thresholds."),
+    Metric("policy/masked_fraction", "share", "Sampled tokens that the masks of `train.loss` left out."),
+    Metric("policy/grad_norm", "", "Norm of the policy's gradient before it is clipped."),
+    Metric("policy/learning_rate", "", "Learning rate of the last optimiser update."),
+    Metric("critic/grad_norm", "", "Norm of the critic's gradient before it is clipped."),
+    Metric("time/step_s", "seconds", "A whole step."),
+    Metric("time/generate_s", "seconds", "Its rollouts, tools and rewards."),
+    Metric(
+        "time/schedule_s",
+        "seconds",
+        "Of those, the time that `schedule: logical` held trajectories back that could sample, for others' tools.",
+    ),
+    Metric("time/experience_s", "seconds", "Its log-probabilities, values and advantages, under OpenRLHF."),
+    Metric("time/update_s", "seconds", "Its update."),
+    Metric("time/sync_s", "seconds", "Copying the new weights to the sampler, under OpenRLHF."),
+    Metric("time/total_s", "seconds", "A whole evaluation; of modes played together, of both."),
+    Metric("throughput/generate_tokens_per_s", "tokens per second", "Sampled tokens over the time of the rollouts."),
+    Metric("throughput/update_tokens_per_s", "tokens per second", "Trained trajectories' tokens over the update's."),
+    Metric("memory/peak_bytes", "bytes", "Largest resident size of the process so far."),
+)
+"""Every metric of steps and evaluations."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 IMAGE_MARK = "<image>"
 """Marks the place of an image in a message."""
@@ -19,7 +20,7 @@ class Message:
     content: str
     """With as many `IMAGE_MARK`s as there are images; without images the mark is text like any other."""
     images: tuple[str, ...] = ()
-    """Its images, in order: the path of a file, or a `data:` URI. `rlf.core.image_file` reads either."""
+    """Its images, in order: the path of a file, or a `data:` URI. `rlf.core.files` reads either."""
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -56,3 +57,26 @@ class Task:
     def may_use(self, tool: str) -> bool:
         """Whether its trajectories may call a tool of that name."""
         return self.tools is None or tool in self.tools
+
+
+# Images of prompts and tool results.
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image of a prompt or in a result."""
+
+    data: bytes = field(metadata={"json": None})
+    """The encoded file; JSON has its size."""
+    mime_type: str
+    JSON_PROPERTIES: ClassVar = ("size_bytes",)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the encoded file."""
+        return len(self.data)
+
+    @property
+    def reference(self) -> str:
+        """The whole image as a `data:` URI."""
+        return f"data:{self.mime_type};base64,{base64.b64encode(self.data).decode()}"

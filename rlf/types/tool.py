@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from rlf.core.plain_json import Jsonable
-from rlf.types.image import Image
+from rlf.types.task import Image
 
 
 class Outcome(StrEnum):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from rlf.core.errors import RlfError
-from rlf.core.image_file import read_image_file
+from rlf.core.files import read_image_file
 
 SPARK_WIDTH, SPARK_HEIGHT = 72, 18
 NUM_LEVELS = 20

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rlf.core.visitors import late_body, own_names, receive_body, refusal
+from rlf.core.servers import late_body, own_names, receive_body, refusal
 from rlf.web.settings import MAX_BODY_BYTES, WebSettings
 
 WRITE_HEADER = "X-RLF"

@@ -23,7 +23,7 @@ from rlf.api.jobs import Jobs
 from rlf.api.lineage import Reader, blaming_damage, open_lineage
 from rlf.api.runs.openings import Openings
 from rlf.api.specs.files import ProjectFiles
-from rlf.core.hashing import short
+from rlf.core.identity import short
 from rlf.core.plain_json import as_json
 from rlf.reports import quantities
 from rlf.web.drawing import ago, bar_level, clock, image_source, size, spark_path

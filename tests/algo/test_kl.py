@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlf.algo.kl import KlKind, approx_kl
+from rlf.algo.loss_config import KlKind, approx_kl
 
 from .openrlhf_reference import openrlhf
 

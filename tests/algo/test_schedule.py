@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlf.algo.schedule import LrSchedule, lr_factor
+from rlf.algo.loss_config import LrSchedule, lr_factor
 
 
 def test_linear_worked_by_hand() -> None:

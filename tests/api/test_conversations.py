@@ -24,7 +24,7 @@ from rlf.cli.main import app
 from rlf.core import RlfError
 from rlf.endpoints import Completion
 from rlf.endpoints.pool import EndpointPool
-from rlf.endpoints.usage import Usage
+from rlf.endpoints.spec import Usage
 from rlf.engines.local.host import PolicyHost
 from rlf.serving.generation import _Choice as Choice
 

@@ -19,7 +19,7 @@ import pytest
 from rlf.api.judges.serve import ServedModel, _make_command, _share_gpus, judges_of, serve_judges
 from rlf.api.serving import listening
 from rlf.core import RlfError, RunError
-from rlf.core.supervise import descendants
+from rlf.processes.supervise import descendants
 from rlf.rewards.judging.settings import Serve
 
 from ..processes import Process, call_rlf
@@ -173,7 +173,7 @@ def test_vllm_serves_where_it_is_installed_and_never_a_builtin_model(monkeypatch
     assert command[1:5] == ["-m", "vllm.entrypoints.cli.main", "serve", "org/model"]
     assert command[5:] == [
         *("--served-model-name", "org/model", "--host", "127.0.0.1", "--port", "8100"),
-        *("--middleware", "rlf.core.visitors.VisitorGuard"),
+        *("--middleware", "rlf.core.servers.VisitorGuard"),
         *("--tensor-parallel-size", "2", "--max-model-len", "8192"),
     ]
     own = _make_command(Serve(model="builtin:tiny"), "127.0.0.1", 8100, 0)

@@ -20,9 +20,9 @@ from transformers import AutoTokenizer
 
 from rlf.api.lineage import open_lineage
 from rlf.builtin.names import builtin_path
-from rlf.core.supervise import descendants
 from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
 from rlf.lineage import Reader
+from rlf.processes.supervise import descendants
 from rlf.rewards import Term, TrajectoryFacts
 from rlf.types import Score, ScoreState
 from tests.serving.served import serving_model

@@ -14,7 +14,7 @@ from rlf.api.runs.exports import export_model
 from rlf.api.runs.removal import remove_with_folders
 from rlf.api.runs.verification import verify, verify_folder
 from rlf.core import RlfError
-from rlf.core.inside import path_inside, run_folder
+from rlf.core.files import path_inside, run_folder
 from rlf.lineage import Reader, Recorder, start_run, tables
 from rlf.lineage.marks import removing
 from rlf.lineage.transfer import copy_run

@@ -70,7 +70,7 @@ def test_a_new_project_checks_tests_its_tool_and_trains(
     events = [json.loads(line) for line in trained.stdout.splitlines()]
     assert [event["data"]["step"] for event in events if event.get("event") == "step"] == [1, 2]
     names = {name for event in events for name in event.get("data", {}).get("metrics", {})}
-    assert names and not {name for name in names if find_metric(name) is None}, "a metric that rlf.types.metrics lacks"
+    assert names and not {name for name in names if find_metric(name) is None}, "a metric that rlf.types.events lacks"
 
 
 @pytest.mark.parametrize("template", templates())

@@ -20,7 +20,7 @@ from rlf.cli.live import LiveView
 from rlf.cli.parts import Parts
 from rlf.cli.plain import PlainView
 from rlf.cli.view import choose_view
-from rlf.core.logs import configure
+from rlf.core.process import configure
 from rlf.reports.progress import Progress
 from rlf.types import EvaluationFinished, Notice, RunEvent, RunFinished, RunStatus, StepFinished
 

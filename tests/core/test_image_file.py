@@ -7,9 +7,9 @@ import base64
 import mcp_types as mcp
 import pytest
 
-from rlf.core.image_file import decode_base64, read_image_file
+from rlf.core.files import decode_base64, read_image_file
 from rlf.endpoints.openai import read_images
-from rlf.endpoints.usage import Usage
+from rlf.endpoints.spec import Usage
 from rlf.tools.failure import ToolFailure
 from rlf.tools.mcp.content import output_of_call
 from rlf.types import Image, Outcome

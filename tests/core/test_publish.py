@@ -9,14 +9,13 @@ import sys
 import pytest
 from safetensors import SafetensorError
 
-from rlf.core.disk import refusal
 from rlf.core.errors import RunError
-from rlf.core.publish import clear_unfinished, published, write_whole
+from rlf.core.files import clear_unfinished, published, refusal, write_whole
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from rlf.core.publish import published
+from rlf.core.files import published
 with published(Path(sys.argv[1])) as temporary:
     temporary.mkdir()
     (temporary / "part").write_text("half")
@@ -137,7 +136,7 @@ def test_another_error_is_no_refusal_of_a_disk(error):
 
 
 def test_the_words_of_a_refusal_come_from_a_limit_of_the_system(tmp_path):
-    code = "import resource, sys; from pathlib import Path; from rlf.core.publish import write_whole\n"
+    code = "import resource, sys; from pathlib import Path; from rlf.core.files import write_whole\n"
     code += "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); write_whole(Path(sys.argv[1]), 'x' * 9999)"
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "out")], capture_output=True, text=True)
     assert "RunError" in done.stderr and "ulimit -f" in done.stderr and names_in(tmp_path) == []

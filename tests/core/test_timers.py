@@ -7,7 +7,7 @@ from time import monotonic
 
 import pytest
 
-from rlf.core.timers import Deadline, Timers
+from rlf.core.clocks import Deadline, Timers
 
 
 def test_a_block_that_takes_too_long_ends_in_a_timeout_and_others_go_on() -> None:

@@ -17,7 +17,7 @@ from rlf.api.tools.search import search_app
 from rlf.api.tools.serve import mcp_server
 from rlf.builtin.names import builtin_path
 from rlf.chat.tokenizer import load_tokenizer
-from rlf.core.visitors import VisitorGuard, own_names, refusal
+from rlf.core.servers import VisitorGuard, own_names, refusal
 from rlf.engines.openrlhf.follow.receive import Receiver
 from rlf.serving.app import Server
 from rlf.serving.settings import ServeSettings
@@ -185,7 +185,7 @@ async def _drip(writer, piece):
 
 
 def test_a_body_that_never_ends_holds_no_connection_of_any_server(tmp_path, monkeypatch):
-    monkeypatch.setattr("rlf.core.visitors.BODY_S", 0.3)
+    monkeypatch.setattr("rlf.core.servers.BODY_S", 0.3)
     apps = [(name, app, path) for name, app, path, _ in _applications()] + [*_asgi_applications(tmp_path)]
 
     async def main():

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from rlf.core.waits import describe_waits, reporting_waits, waiting_for
+from rlf.core.clocks import describe_waits, reporting_waits, waiting_for
 
 
 def test_the_longest_wait_is_named_with_the_number_of_others():

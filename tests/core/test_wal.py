@@ -4,8 +4,8 @@ import logging
 import sqlite3
 import threading
 
-from rlf.core import wal
-from rlf.core.wal import use_wal, wait_while_busy
+from rlf.core import files as wal
+from rlf.core.files import use_wal, wait_while_busy
 
 
 class Contended(sqlite3.Connection):

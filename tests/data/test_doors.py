@@ -15,8 +15,7 @@ import pytest
 from rlf.core import SpecError
 from rlf.core.json_values import NoJsonValue, json_value, read_json
 from rlf.data import load_tasks
-from rlf.data.rows import read_values
-from rlf.data.tables import read_hub
+from rlf.data.files import read_hub, read_values
 
 
 def parquet(path: Path, table: pa.Table) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from rlf.core import SpecError
 from rlf.data import load_tasks
-from rlf.data.prompts import read_message
+from rlf.data.tasks import read_message
 from rlf.types import Message
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "search", "arguments": "{}"}}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlf.endpoints.coding import BodyFault, Unpacker
+from rlf.endpoints.http import BodyFault, Unpacker
 
 
 def _raw(data: bytes) -> bytes:

@@ -6,9 +6,9 @@ import asyncio
 import json
 
 from rlf.endpoints import EndpointFailure
+from rlf.endpoints.http import StreamedChat
 from rlf.endpoints.openai import read_answer, read_chat
-from rlf.endpoints.streaming import StreamedChat
-from rlf.endpoints.usage import Usage
+from rlf.endpoints.spec import Usage
 from rlf.tools import Executor, ToolDeclaration
 from rlf.types import Outcome, ToolCall, ToolResult
 from tests.endpoints.servers import raw_serving

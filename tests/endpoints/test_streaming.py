@@ -10,8 +10,8 @@ import pytest
 
 from rlf.core.meter import Meter
 from rlf.endpoints import Completion, EndpointFailure, EndpointSpec, SamplingSpec
+from rlf.endpoints.http import StreamedChat
 from rlf.endpoints.pool import Caller, EndpointPool
-from rlf.endpoints.streaming import StreamedChat
 from tests.endpoints.test_pool import ASK, HELLO, scripted, with_pool
 from tests.serving.served import QUESTION, SEARCH, serving_model
 

@@ -5,7 +5,7 @@ import signal
 from typing import ClassVar, Literal
 
 from rlf.chat.tokenizer import load_tokenizer
-from rlf.core.hashing import hash_path
+from rlf.core.identity import hash_path
 from rlf.engines.engine import Engine
 from rlf.rollout.scripted import ScriptedPolicy
 from rlf.spec.engine import Feature

@@ -8,7 +8,8 @@ import pytest
 
 from rlf.builder.folder import build_world, read_world
 from rlf.builder.ftrl import write_ftrl
-from rlf.core import RlfError, remember
+from rlf.core import RlfError
+from rlf.core import files as remember
 from rlf.data import load_tasks
 from rlf.data.source import read_rows
 from rlf.environments import EnvSpec, WorldPool

@@ -66,7 +66,7 @@ def test_an_archive_that_is_cut_off_between_two_runs_is_refused(source, tmp_path
         return transfer.copy_run(origin, target, run_id)
 
     monkeypatch.setattr(archive, "copy_run", copy_first)
-    monkeypatch.setattr("rlf.core.publish._remove_part", lambda path: None)
+    monkeypatch.setattr("rlf.core.files._remove_part", lambda path: None)
     with pytest.raises(Killed):
         write_archive(source, RUNS, tmp_path / "two.db")
     (left,) = tmp_path.iterdir()

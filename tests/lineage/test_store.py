@@ -161,7 +161,7 @@ def test_a_lock_held_too_long_is_named(store, path, monkeypatch):
 
 
 def test_a_writer_that_waits_reports_it_and_writes_once_the_lock_is_free(store, path, monkeypatch, caplog):
-    monkeypatch.setattr("rlf.core.wal._REPORT_S", 0.0)
+    monkeypatch.setattr("rlf.core.files._REPORT_S", 0.0)
     monkeypatch.setattr("rlf.lineage.store._BUSY_TIMEOUT_S", 0.01)
     holder = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     holder.execute("BEGIN IMMEDIATE")
@@ -174,12 +174,12 @@ def test_a_writer_that_waits_reports_it_and_writes_once_the_lock_is_free(store, 
                 holder.execute("COMMIT")
 
     notice = FreedByTheNotice()
-    logging.getLogger("rlf.core.wal").addHandler(notice)
+    logging.getLogger("rlf.core.files").addHandler(notice)
     try:
         with open_store(path) as second:
             start_run(second, run_record("waited"))
     finally:
-        logging.getLogger("rlf.core.wal").removeHandler(notice)
+        logging.getLogger("rlf.core.files").removeHandler(notice)
         holder.close()
     assert "free again" in caplog.text
     assert Reader(store).get_run("waited").record.id == "waited"

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rlf.core.tls import Certificate, server_context
+from rlf.core.servers import Certificate, server_context
 
 from ..certificates import make_certificate
 from .judges import Judge

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlf.core.folding import fold
+from rlf.core.redact import fold
 from rlf.rewards.answers import same
 from rlf.rewards.normalization import Normalization, normalize
 from rlf.rewards.numbers import last_number

@@ -100,7 +100,7 @@ def test_a_client_that_sends_slowly_is_given_up_in_the_form_of_its_protocol(monk
             writer.close()
             return answer
 
-    monkeypatch.setattr("rlf.core.visitors.BODY_S", 0.2)
+    monkeypatch.setattr("rlf.core.servers.BODY_S", 0.2)
     answer = asyncio.run(main())
     assert b" 408 " in answer.partition(b"\r\n")[0]
     error = json.loads(answer.partition(b"\r\n\r\n")[2])["error"]

@@ -53,7 +53,7 @@ def test_the_command_is_one_that_vllms_own_parser_takes() -> None:
     python = sys.executable if _IS_HERE else str(_ENVIRONMENT.python)
     read = subprocess.run([python, "-c", _READ, *arguments()], capture_output=True, text=True, timeout=300, check=False)
     assert read.returncode == 0, read.stderr
-    guard = "rlf.core.visitors.VisitorGuard"
+    guard = "rlf.core.servers.VisitorGuard"
     assert json.loads(read.stdout.splitlines()[-1]) == ["hermes", "processed_logprobs", 64, [guard]]
 
 

@@ -12,7 +12,7 @@ import yaml
 
 from rlf.api.specs.plans import check_spec
 from rlf.core import Place, RlfError, yaml_text
-from rlf.data.rows import fail
+from rlf.data.files import fail
 from rlf.spec.looking.inputs import Datasets
 from rlf.spec.reading import reader
 

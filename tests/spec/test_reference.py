@@ -18,7 +18,7 @@ from rlf.spec.meaning.schema import FILES
 from rlf.spec.models import RunSpec
 from rlf.tools.kind import TOOL_KINDS
 from rlf.trackers import TRACKERS
-from rlf.types.metrics import METRICS
+from rlf.types.events import METRICS
 
 from ..metrics import find_metric
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rlf.core import machine
+from rlf.core import process as machine
 from rlf.tools import Executor
 from rlf.tools.execution.cache import CacheKey
 from rlf.tools.execution.disk_cache import DiskCache

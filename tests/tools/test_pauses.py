@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 import rlf
-from rlf.core import pauses, timers
-from rlf.core.pauses import PauseClock
+from rlf.core import clocks as pauses
+from rlf.core import clocks as timers
+from rlf.core.clocks import PauseClock
 
 PROGRAM = """
 import asyncio, json, sys

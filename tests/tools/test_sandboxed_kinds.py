@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from rlf.core.hashing import hash_path
+from rlf.core.identity import hash_path
 from rlf.sandbox import LevelChoice, Sandbox
 from rlf.tools import Executor, ToolDeclaration
 from rlf.types import Outcome, ToolCall

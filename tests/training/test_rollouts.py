@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from rlf.core.seeds import derive_seed
+from rlf.core.identity import derive_seed
 from rlf.training.rollouts import (
     draw_prefix,
     draw_tasks,

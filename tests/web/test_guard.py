@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlf.core.visitors import own_names
+from rlf.core.servers import own_names
 
 from .conftest import ORIGIN, TOKEN
 

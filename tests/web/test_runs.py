@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from rlf.api.running.now import NowWriter
 from rlf.api.runs.keys import PlanChange, find_changes, last_run, plan_leaves
-from rlf.core.stages import stage
-from rlf.core.waits import waiting_for
+from rlf.core.clocks import stage, waiting_for
 from rlf.lineage import Recorder, open_store, start_run
 from rlf.types import EvaluationFinished
 from rlf.web.api.live import Look

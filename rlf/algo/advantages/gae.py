@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 
 from rlf.algo.estimator import AdvantageInput, AdvantageOutput, Estimator
-from rlf.algo.precision import at_least_float32
+from rlf.algo.loss_config import at_least_float32
 from rlf.algo.returns import discounted_sum, keep_actions, token_rewards, whiten
 
 if TYPE_CHECKING:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from rlf.algo.estimator import AdvantageInput, AdvantageOutput, Estimator
-from rlf.algo.groups import group_deviation, group_std
-from rlf.algo.precision import at_least_float32
-from rlf.algo.returns import from_returns
+from rlf.algo.loss_config import at_least_float32
+from rlf.algo.returns import from_returns, group_deviation, group_std
 
 
 class Gdpo(Estimator):

@@ -7,9 +7,8 @@ from typing import ClassVar
 from pydantic import Field
 
 from rlf.algo.estimator import AdvantageInput, AdvantageOutput, Estimator
-from rlf.algo.groups import group_std, ranks_in_groups
-from rlf.algo.precision import at_least_float32
-from rlf.algo.returns import from_returns
+from rlf.algo.loss_config import at_least_float32
+from rlf.algo.returns import from_returns, group_std, ranks_in_groups
 
 
 class GrpoPassk(Estimator):

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 
 from rlf.algo.estimator import AdvantageInput, AdvantageOutput, Estimator, TurnRewards
-from rlf.algo.groups import group_deviation, group_std
-from rlf.algo.precision import at_least_float32
-from rlf.algo.returns import discounted_sum, from_returns, keep_actions
+from rlf.algo.loss_config import at_least_float32
+from rlf.algo.returns import discounted_sum, from_returns, group_deviation, group_std, keep_actions
 
 if TYPE_CHECKING:
     from torch import Tensor

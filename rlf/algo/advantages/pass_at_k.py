@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 
 from rlf.algo.estimator import AdvantageInput, AdvantageOutput, Estimator
-from rlf.algo.groups import ranks_in_groups
-from rlf.algo.precision import at_least_float32
-from rlf.algo.returns import from_returns
+from rlf.algo.loss_config import at_least_float32
+from rlf.algo.returns import from_returns, ranks_in_groups
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pydantic import Field
 
 from rlf.algo.estimator import AdvantageInput, AdvantageOutput, Estimator
-from rlf.algo.precision import at_least_float32
+from rlf.algo.loss_config import at_least_float32
 from rlf.algo.returns import from_returns, whiten
 
 

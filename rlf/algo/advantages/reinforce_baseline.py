@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import ClassVar
 
 from rlf.algo.estimator import AdvantageInput, AdvantageOutput, Estimator
-from rlf.algo.groups import group_deviation
-from rlf.algo.precision import at_least_float32
-from rlf.algo.returns import from_returns, whiten
+from rlf.algo.loss_config import at_least_float32
+from rlf.algo.returns import from_returns, group_deviation, whiten
 
 
 class ReinforceBaseline(Estimator):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from rlf.api.chat.speakers import ShownTools, Speaker, Spoken, message_with
 from rlf.core.errors import RlfError
-from rlf.core.seeds import derive_seed
+from rlf.core.identity import derive_seed
 from rlf.rewards.function import RewardFunction
 from rlf.types import Message, Scored, StopReason, Task, Trajectory
 

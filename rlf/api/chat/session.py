@@ -23,9 +23,8 @@ from rlf.api.running.provenance import code_patch, hide_secrets, made_here, reco
 from rlf.api.targets import Target
 from rlf.chat.format import find_any_call
 from rlf.core.errors import RlfError
-from rlf.core.hashing import hash_json
-from rlf.core.ids import new_run_id
-from rlf.core.inside import run_folder
+from rlf.core.files import run_folder
+from rlf.core.identity import hash_json, new_run_id
 from rlf.engines.engine import HostSettings
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.records import CHAT, EVALUATION, ParentKind, RunRecord

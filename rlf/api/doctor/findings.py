@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from rlf.core.errors import RlfError
-from rlf.core.machine import machine_memory_bytes, usable_cores
+from rlf.core.process import machine_memory_bytes, usable_cores
 from rlf.reports.quantities import counted
 from rlf.sandbox.spec import LevelReport
 from rlf.spec.engine import default_engine

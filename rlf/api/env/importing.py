@@ -15,8 +15,8 @@ from pydantic import ValidationError
 
 from rlf.core.callables import load_callable
 from rlf.core.errors import RlfError
+from rlf.core.files import write_whole
 from rlf.core.plain_json import Jsonable
-from rlf.core.publish import write_whole
 from rlf.environments import EnvSpec
 from rlf.spec.reading.sentences import show, wrong_value
 

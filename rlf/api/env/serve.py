@@ -30,7 +30,7 @@ async def serve_openenv(spec: RunSpec, host: str, port: int, tell: Callable[[str
     from aiohttp import web
 
     from rlf.api.env.serving.openenv import OpenEnvServer
-    from rlf.core.visitors import guard_visitors
+    from rlf.core.servers import guard_visitors
 
     with listening(host, port) as listener:
         async with _open_bench(spec) as bench:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import yaml
 
 from rlf.core.errors import RlfError
-from rlf.core.hashing import hash_json
+from rlf.core.files import write_whole
+from rlf.core.identity import hash_json
 from rlf.core.plain_json import Jsonable
-from rlf.core.publish import write_whole
 from rlf.environments import ENV_KINDS, EnvSpec
 from rlf.environments.doctor import ATTACKS, TRIALS, Ranges, Sign, examine_world, open_bench
 from rlf.environments.doctor import Page as Page

@@ -16,8 +16,8 @@ from rlf.api.runs.branches import SECTION
 from rlf.api.targets import Target, open_target
 from rlf.chat.format import ChatFormat
 from rlf.core.errors import RlfError
+from rlf.core.identity import derive_seed
 from rlf.core.plain_json import Jsonable
-from rlf.core.seeds import derive_seed
 from rlf.engines.engine import HostSettings
 from rlf.lineage.records import BRANCH
 from rlf.reports.statistics import Interval, wilson_interval

@@ -15,7 +15,7 @@ from typing import Any
 
 from rlf.api.lineage import open_reader
 from rlf.core.errors import RlfError
-from rlf.core.inside import run_folder
+from rlf.core.files import run_folder
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import Evaluation, RunRecord, TrajectoryFilter
 from rlf.types import FailureClass, Scored, StopReason, Turn

@@ -14,7 +14,7 @@ from rlf.api.lineage import open_reader
 from rlf.api.specs.plans import Checked
 from rlf.api.targets import Target, open_target
 from rlf.core.errors import RlfError
-from rlf.core.hashing import hash_json
+from rlf.core.identity import hash_json
 from rlf.data.columns import missing_column
 from rlf.data.source import read_rows
 from rlf.endpoints import EndpointSpec

@@ -20,10 +20,10 @@ from rlf.api.running.drive import recording_failure, run_owned
 from rlf.api.running.provenance import code_patch, hide_secrets, made_here, recorded_files
 from rlf.api.running.restoring import Places, source_texts
 from rlf.api.targets import NO_TARGET
-from rlf.core import stops
+from rlf.core import process as stops
 from rlf.core.errors import RlfError
-from rlf.core.ids import new_run_id
-from rlf.core.inside import run_folder
+from rlf.core.files import run_folder
+from rlf.core.identity import new_run_id
 from rlf.endpoints import EndpointSpec
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder

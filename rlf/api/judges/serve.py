@@ -14,7 +14,7 @@ from rlf.api.rewards.scoring import load_rewards
 from rlf.api.serving import listening, stopping
 from rlf.builtin.names import BUILTIN
 from rlf.core.errors import RlfError
-from rlf.core.tls import Certificate, server_context
+from rlf.core.servers import Certificate, server_context
 from rlf.rewards.judging.settings import Serve as Serve
 from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.serving.vllm import has_vllm, vllm_server

@@ -9,9 +9,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from rlf.core.callables import import_from
 from rlf.core.errors import RlfError
-from rlf.core.loops import own_loop
-from rlf.core.search_path import import_from
+from rlf.core.process import own_loop
 
 AnyPath = str | PathLike[str]
 Files = AnyPath | Sequence[AnyPath]

@@ -11,7 +11,7 @@ from rlf.api.python.tools import Tool
 from rlf.chat.parsed import Parsed
 from rlf.core.errors import RlfError
 from rlf.core.json_values import json_value
-from rlf.data.prompts import read_message
+from rlf.data.tasks import read_message
 from rlf.types import Message
 
 

@@ -12,7 +12,7 @@ from rlf.api.lineage import open_reader
 from rlf.api.python.calls import AnyPath, Files, Overrides, as_command, to_paths, to_texts
 from rlf.api.python.runs import DEFAULT_RUNS, Run
 from rlf.api.targets import endpoint_of
-from rlf.core import stops
+from rlf.core import process as stops
 from rlf.reports.evaluations import EvaluationReport, read_evaluations
 from rlf.types import RunStatus
 

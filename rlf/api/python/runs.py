@@ -14,7 +14,7 @@ from rlf.api.running import start
 from rlf.api.running.drive import RunOutcome, View
 from rlf.api.runs.compare import compare_runs
 from rlf.api.runs.trace import wanted_trajectories
-from rlf.core import stops
+from rlf.core import process as stops
 from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
 from rlf.lineage.records import (

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rlf.api.python.calls import AnyPath, Files, Overrides, as_command, to_paths, to_texts
 from rlf.api.specs.plans import check_spec
+from rlf.core.callables import foreign_code
 from rlf.core.errors import Fault, SpecError
-from rlf.core.foreign import foreign_code
 from rlf.core.plain_json import Jsonable
 from rlf.spec.reading.layers import absolute
 

@@ -20,7 +20,7 @@ from rlf.api.running.provenance import (
 )
 from rlf.api.running.restoring import YAML_ROLES, Places, source_texts
 from rlf.core.errors import RlfError
-from rlf.core.hashing import hash_bytes, short
+from rlf.core.identity import hash_bytes, short
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import Change, FileRecord, RunRecord
 from rlf.lineage.run import accept_changes

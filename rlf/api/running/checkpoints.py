@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rlf.core.errors import RlfError
-from rlf.core.inside import check_run_id, path_inside
+from rlf.core.files import check_run_id, path_inside
 from rlf.engines.engine import Start, recorded_engine
 from rlf.lineage.marks import forget_checkpoints
 from rlf.lineage.reader import Reader

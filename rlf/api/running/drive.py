@@ -16,7 +16,7 @@ from rlf.api.running.checkpoints import drop_checkpoints
 from rlf.api.running.now import NowWriter
 from rlf.api.running.sink import HealthStop, RunSink
 from rlf.api.running.tracking import Tracking
-from rlf.core import stops
+from rlf.core import process as stops
 from rlf.core.text import text_of
 from rlf.lineage.heartbeat import Heartbeat
 from rlf.lineage.lease import LeaseLost

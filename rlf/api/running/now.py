@@ -12,10 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from rlf.core.clocks import open_stages, open_waits
 from rlf.core.errors import RlfError
-from rlf.core.inside import run_folder
-from rlf.core.stages import open_stages
-from rlf.core.waits import open_waits
+from rlf.core.files import run_folder
 
 FILE = "now.json"
 _EVERY_S = 0.5

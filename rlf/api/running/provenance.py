@@ -15,7 +15,7 @@ from typing import Any
 import rlf
 from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.chat.on_disk import read_chat_template
-from rlf.core.hashing import hash_bytes, hash_json, hash_path
+from rlf.core.identity import hash_bytes, hash_json, hash_path
 from rlf.environments import EnvSpec
 from rlf.lineage.records import FileRecord
 from rlf.lineage.store import Store

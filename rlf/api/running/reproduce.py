@@ -14,7 +14,7 @@ from rlf.api.running.replays import RECORDING
 from rlf.api.running.restoring import Places, restore_plan
 from rlf.api.running.start import Parent, start
 from rlf.api.specs.plans import Placed
-from rlf.core.inside import run_folder
+from rlf.core.files import run_folder
 from rlf.engines.engine import Start
 from rlf.lineage.differences import explain_differences
 from rlf.lineage.graph import NodeDifference, differing, read_graph

@@ -14,7 +14,7 @@ from typing import Any
 from rlf.builtin.names import BUILTIN
 from rlf.core.callables import forget_edited
 from rlf.core.errors import Fault, SpecError
-from rlf.core.hashing import hash_bytes
+from rlf.core.identity import hash_bytes
 from rlf.engines.engine import refuse_evaluation
 from rlf.lineage.records import FileRecord, RunRecord
 from rlf.lineage.store import Store

@@ -30,8 +30,8 @@ from rlf.api.specs.certificates import certificate_notice
 from rlf.api.specs.planning import check_room, power_notices
 from rlf.api.specs.plans import Placed, check_spec
 from rlf.core.errors import RlfError
-from rlf.core.ids import new_run_id
-from rlf.core.inside import run_folder
+from rlf.core.files import run_folder
+from rlf.core.identity import new_run_id
 from rlf.core.redact import REDACTED
 from rlf.engines.engine import Engine, Fit, Opening, Start, engine_of, load_inputs
 from rlf.lineage.encoded import encode_whole

@@ -20,10 +20,9 @@ from rlf.api.running.provenance import code_patch, hide_secrets, made_here
 from rlf.api.running.restoring import Places, restore_plan, source_texts
 from rlf.api.running.start import Parent, resume, start
 from rlf.api.specs.plans import Placed, check_members
-from rlf.core import stops
+from rlf.core import process as stops
 from rlf.core.errors import RlfError
-from rlf.core.hashing import hash_json
-from rlf.core.ids import new_run_id
+from rlf.core.identity import hash_json, new_run_id
 from rlf.core.text import describe
 from rlf.lineage.heartbeat import Heartbeat
 from rlf.lineage.lease import LeaseLost

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from rlf.api.runs.openings import Openings
 from rlf.core.errors import RlfError
+from rlf.core.files import check_free, published
 from rlf.core.plain_json import as_json
-from rlf.core.publish import check_free, published
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import StoredTrajectory, TrajectorySummary
 from rlf.reports.pages.render import render

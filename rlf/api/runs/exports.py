@@ -17,8 +17,8 @@ from rlf.builtin.names import BUILTIN
 from rlf.chat.format import FORMATS, detect_format
 from rlf.chat.on_disk import read_tokenizer
 from rlf.core.errors import RlfError
-from rlf.core.hashing import hash_path
-from rlf.core.publish import check_free, published
+from rlf.core.files import check_free, published
+from rlf.core.identity import hash_path
 from rlf.lineage.marks import add_export
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import Export, Run

@@ -13,7 +13,7 @@ from typing import Any
 from rlf.api.running.checkpoints import find_damage, kept_checkpoints
 from rlf.api.running.restoring import Places
 from rlf.core.errors import RlfError
-from rlf.core.inside import path_inside, run_folder
+from rlf.core.files import path_inside, run_folder
 from rlf.engines.engine import Engine, recorded_engine
 from rlf.engines.saved_model import OF_ADAPTERS, holds_adapters, load_saved
 from rlf.lineage.reader import Reader

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlf.core.errors import RlfError
-from rlf.core.inside import run_folder
+from rlf.core.files import run_folder
 from rlf.lineage.marks import remove_run, removing, unfinished_removals
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import Run

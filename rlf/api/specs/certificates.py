@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import rlf
 from rlf.core import hash_bytes, hash_json
-from rlf.core.hashing import hash_path
-from rlf.core.publish import write_whole
+from rlf.core.files import write_whole
+from rlf.core.identity import hash_path
 from rlf.types.events import Notice
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from rlf.core.errors import NotFoundError, RlfError
-from rlf.core.publish import write_whole
+from rlf.core.files import write_whole
 from rlf.core.redact import REDACTED, Redactor
 from rlf.spec.reading.dotenv import read_env_files
 

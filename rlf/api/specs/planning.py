@@ -12,8 +12,8 @@ from typing import ClassVar
 
 from rlf.api.specs.plans import Checked, check_spec
 from rlf.core.errors import RlfError
-from rlf.core.machine import machine_memory_bytes
 from rlf.core.plain_json import Jsonable
+from rlf.core.process import machine_memory_bytes
 from rlf.engines.engine import engine_of
 from rlf.plan import Plan
 from rlf.plan.engine import EngineReport

@@ -12,8 +12,8 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rlf.api.serving import listening, serve_app
-from rlf.core.machine import usable_cores
-from rlf.core.visitors import guard_visitors
+from rlf.core.process import usable_cores
+from rlf.core.servers import guard_visitors
 from rlf.data.corpus import Corpus, Passage, open_corpus
 
 _MAX_BODY_BYTES = 4_000_000

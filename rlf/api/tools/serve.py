@@ -23,7 +23,7 @@ from mcp_types import (
 
 from rlf import __version__
 from rlf.api.serving import listening, stopping, url_of
-from rlf.core.visitors import VisitorGuard
+from rlf.core.servers import VisitorGuard
 from rlf.tools import Executor, ToolDeclaration
 from rlf.tools.mcp.words import OUTCOME, SERVER_NAME, TRAJECTORY, TRAJECTORY_ENDED
 from rlf.types import Outcome, ToolCall, ToolResult

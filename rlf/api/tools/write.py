@@ -12,7 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from rlf.core.errors import Fault, Place, RlfError
-from rlf.core.publish import write_whole
+from rlf.core.files import write_whole
 from rlf.core.redact import is_secret_name
 from rlf.core.yaml_text import dump_yaml
 from rlf.spec.reading.interpolation import interpolate

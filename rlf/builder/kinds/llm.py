@@ -15,8 +15,8 @@ from rlf.builder.llm.client import PROMPTS, Client, prompt_file
 from rlf.builder.llm.maker import LlmMaker, Stages
 from rlf.builder.shape import Shape
 from rlf.core import RlfError, hash_json, hash_path
+from rlf.core.kinds import StrictModel
 from rlf.core.meter import COST
-from rlf.core.models import StrictModel
 from rlf.endpoints import EndpointSpec, SamplingSpec
 from rlf.sandbox import SandboxLimits, SandboxSpec, open_sandbox
 

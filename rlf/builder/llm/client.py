@@ -17,9 +17,9 @@ from pydantic import BaseModel, ValidationError
 
 from rlf.builder.proof import Unproven
 from rlf.core import RlfError, RunError, hash_json
+from rlf.core.files import write_whole
 from rlf.core.meter import COST, Meter
-from rlf.core.publish import write_whole
-from rlf.data.template import Template, TemplateFault
+from rlf.data.columns import Template, TemplateFault
 from rlf.endpoints import Completion, EndpointFailure, SamplingSpec, json_schema_format
 from rlf.endpoints.pool import Caller, EndpointPool
 from rlf.types import Outcome

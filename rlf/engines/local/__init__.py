@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from rlf.core import Fault
-from rlf.core.machine import usable_cores
+from rlf.core.process import usable_cores
 from rlf.engines.engine import SERVED, Engine, HostSettings
 from rlf.plan.engine import EngineReport
 from rlf.plan.unread import Unread, find_written

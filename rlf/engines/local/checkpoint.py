@@ -17,10 +17,9 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from rlf.core.disk import explaining_refusal
 from rlf.core.errors import RunError
-from rlf.core.hashing import hash_path
-from rlf.core.publish import sync_path
+from rlf.core.files import explaining_refusal, sync_path
+from rlf.core.identity import hash_path
 from rlf.engines.local.manifest import MANIFEST
 from rlf.engines.local.model import PolicyModel
 from rlf.engines.local.update import Updater

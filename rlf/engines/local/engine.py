@@ -12,7 +12,7 @@ import torch
 
 from rlf.chat.format import ChatFormat
 from rlf.chat.tokenizer import load_tokenizer
-from rlf.core.seeds import derive_seed
+from rlf.core.identity import derive_seed
 from rlf.engines.engine import Opening, Start
 from rlf.engines.local.attention import checkpoint_layers
 from rlf.engines.local.checkpoint import publish_folder

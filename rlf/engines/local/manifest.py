@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rlf.core.hashing import hash_path
+from rlf.core.identity import hash_path
 
 MANIFEST = "manifest.json"
 """File with the hash of every other file of the folder."""

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
-from rlf.core.stages import stage
+from rlf.core.clocks import stage
 from rlf.engines.local.checkpoint import (
     Progress,
     kept_steps,

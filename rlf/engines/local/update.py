@@ -16,13 +16,10 @@ from typing import TypeVar
 import torch
 
 from rlf.algo.estimator import AdvantageOutput
-from rlf.algo.kl import approx_kl
 from rlf.algo.logprobs import Shift, shift, token_logprobs
-from rlf.algo.loss_config import Aggregation, CorrectionLevel, PolicyLossConfig
-from rlf.algo.loss_masks import high_entropy
-from rlf.algo.losses import PolicyLossOutput, aggregate_loss, loss_denominator, policy_loss, value_loss
-from rlf.algo.schedule import lr_factor
-from rlf.core.seeds import derive_seed
+from rlf.algo.loss_config import Aggregation, CorrectionLevel, PolicyLossConfig, approx_kl, lr_factor
+from rlf.algo.losses import PolicyLossOutput, aggregate_loss, high_entropy, loss_denominator, policy_loss, value_loss
+from rlf.core.identity import derive_seed
 from rlf.engines.local.attention import ATTENTION, using
 from rlf.engines.local.critic import Critic
 from rlf.engines.local.model import PolicyModel

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from rlf.algo.loss_config import PolicyLossKind
-from rlf.core.tls import Certificate
+from rlf.core.servers import Certificate
 from rlf.engines.engine import Engine
 from rlf.spec.models import RunSpec
 from rlf.spec.section import Section

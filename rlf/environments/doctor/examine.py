@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from rlf.core.hashing import hash_json
+from rlf.core.identity import hash_json
 from rlf.environments.doctor.panel import panel
 from rlf.environments.doctor.playing import Action, Bench, GoldFault, Played, Policy, first_difference, follow
 from rlf.environments.doctor.verdicts import Page, Ranges, Sign, Verdict

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from rlf.core.hashing import hash_json
+from rlf.core.identity import hash_json
 from rlf.core.plain_json import Jsonable
 
 

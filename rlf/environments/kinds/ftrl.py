@@ -18,9 +18,9 @@ from pydantic_core import PydanticCustomError
 
 from rlf.core import RlfError
 from rlf.core.errors import describe_type
-from rlf.core.hashing import hash_bytes, hash_json
+from rlf.core.files import MIN_BYTES, remember, stamp_file
+from rlf.core.identity import hash_bytes, hash_json
 from rlf.core.json_values import read_json
-from rlf.core.remember import MIN_BYTES, remember, stamp_file
 from rlf.data.source import read_rows
 from rlf.environments.instances import UNFIT
 from rlf.environments.kind import EnvSpec, MakeWorld

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
 from rlf.core import nearest
-from rlf.core.hashing import hash_json
-from rlf.core.models import StrictModel
+from rlf.core.identity import hash_json
+from rlf.core.kinds import StrictModel
 from rlf.core.text import clean_value
 from rlf.environments.filling import fill
 from rlf.environments.kind import EnvSpec, MakeWorld

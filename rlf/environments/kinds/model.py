@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field
 
-from rlf.core.hashing import hash_json
+from rlf.core.identity import hash_json
 from rlf.endpoints import EndpointFailure, EndpointSpec, SamplingSpec
 from rlf.endpoints.template import Template, TemplateText
 from rlf.environments.kind import EnvSpec, MakeWorld

@@ -10,9 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from rlf.core import RlfError
-from rlf.core.foreign import about_to_run
-from rlf.core.hashing import hash_json
-from rlf.core.models import WebAddress
+from rlf.core.callables import about_to_run
+from rlf.core.identity import hash_json
+from rlf.core.kinds import WebAddress
 from rlf.core.text import clean_value
 from rlf.environments.filling import fill
 from rlf.environments.kind import EnvSpec, MakeWorld

@@ -13,11 +13,10 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from rlf.core.blocking import blocking_calls
-from rlf.core.callables import CallableName, is_async, load_callable, source_hash
+from rlf.core.callables import CallableName, blocking_calls, is_async, load_callable, source_hash
 from rlf.core.definitions import read_class
 from rlf.core.errors import describe_type
-from rlf.core.hashing import hash_json, hash_path
+from rlf.core.identity import hash_json, hash_path
 from rlf.environments.classes import describe_methods, missing_columns, sets_reward, tool_names
 from rlf.environments.instances import OwnProcess, asynchronous_methods, make_class_world
 from rlf.environments.kind import EnvSpec, MakeWorld

@@ -13,9 +13,9 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from rlf.core import RlfError
-from rlf.core.foreign import about_to_run
-from rlf.core.hashing import hash_bytes, hash_json
-from rlf.core.models import StrictModel
+from rlf.core.callables import about_to_run
+from rlf.core.identity import hash_bytes, hash_json
+from rlf.core.kinds import StrictModel
 from rlf.core.text import describe
 from rlf.environments.databases import Database, Seed, SqliteSeed, read_sqlite
 from rlf.environments.filling import fill

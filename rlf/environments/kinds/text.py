@@ -11,8 +11,8 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from rlf.core.hashing import hash_json, hash_path
-from rlf.core.models import StrictModel
+from rlf.core.identity import hash_json, hash_path
+from rlf.core.kinds import StrictModel
 from rlf.core.text import describe
 from rlf.environments.games import OwnRandom, PlayedGame, find_game, package_of
 from rlf.environments.instances import OwnProcess, make_class_world

@@ -17,8 +17,8 @@ from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
 from rlf.core import RlfError
-from rlf.core.foreign import about_to_run
-from rlf.core.hashing import hash_json, hash_path
+from rlf.core.callables import about_to_run
+from rlf.core.identity import hash_json, hash_path
 from rlf.environments.instances import make_class_world
 from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.processes import ClassProcesses

@@ -18,9 +18,9 @@ from types import MethodType
 from typing import Any
 
 from rlf.core.callables import load_callable, load_module
-from rlf.core.forking import Serve, serve_forks
 from rlf.core.text import describe
 from rlf.environments.classes import DONE, REFUSALS, REWARD
+from rlf.processes.forking import Serve, serve_forks
 from rlf.sandbox.guest.wire import Bounds, pack, read_frame, set_apart, write_all
 from rlf.tools.failure import ToolFailure
 from rlf.tools.python.arguments import ArgumentAdapter

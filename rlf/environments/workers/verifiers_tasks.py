@@ -1,8 +1,8 @@
 """A taskset of verifiers v1, played in the environment that has the package; of rlf only two files are imported.
 
 `python verifiers_tasks.py describe TASKSET ARGS` prints what the taskset is, in a line of JSON. Otherwise the process
-loads the taskset once and forks for each world (`rlf.core.forking`), which then lives as a rollout of verifiers does:
-the runtime starts, the task and the toolsets are set up, tools are called, the task finalizes and scores.
+loads the taskset once and forks for each world (`rlf.processes.forking`), which then lives as a rollout of verifiers
+does: the runtime starts, the task and the toolsets are set up, tools are called, the task finalizes and scores.
 """
 
 from __future__ import annotations
@@ -331,7 +331,7 @@ def main() -> None:
     """Describes the taskset, or serves worlds of it. What it prints while it is described goes to stderr."""
     if sys.argv[1] != "describe":
         wire = load_part("sandbox/guest/wire.py")
-        load_part("core/forking.py").serve_forks(lambda start: load_for_forks(start, wire))
+        load_part("processes/forking.py").serve_forks(lambda start: load_for_forks(start, wire))
         return
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

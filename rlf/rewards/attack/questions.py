@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
-from rlf.core.seeds import derive_seed
+from rlf.core.identity import derive_seed
 from rlf.rewards.answers import golds
 from rlf.rewards.attack.texts import gold_form, gold_key, gold_text
 from rlf.types import Task

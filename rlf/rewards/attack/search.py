@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from rlf.core.seeds import derive_seed
+from rlf.core.identity import derive_seed
 from rlf.rewards.attack.profit import Attempt
 from rlf.rewards.attack.shapes import PADDED, VARIANTS, Shape, child
 

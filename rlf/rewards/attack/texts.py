@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from rlf.core.folding import fold
+from rlf.core.redact import fold
 from rlf.rewards.answers import golds, same
 from rlf.rewards.attack.shapes import Part
 from rlf.rewards.normalization import Normalization, destroyed, normalize

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from rlf.core import RlfError
-from rlf.core.wal import use_wal
+from rlf.core.files import use_wal
 from rlf.endpoints import TokenLogprob
 from rlf.rewards.judging.settings import Cache
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlf.core import RunError
-from rlf.core.seeds import derive_seed
+from rlf.core.identity import derive_seed
 from rlf.rewards.judging.charts import Charts
 from rlf.rewards.judging.kappa import cohen_kappa
 from rlf.rewards.judging.labels import Labelled

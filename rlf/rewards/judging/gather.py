@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from rlf.core.timers import within
+from rlf.core.clocks import within
 from rlf.rewards.term import Verdict
 from rlf.types import Trajectory
 

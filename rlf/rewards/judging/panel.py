@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
+from rlf.core.identity import derive_seed
 from rlf.core.meter import Meter
-from rlf.core.seeds import derive_seed
 from rlf.endpoints import EndpointFailure, EndpointSpec, SamplingSpec, TokenLogprob, json_schema_format
 from rlf.rewards.judging.cache import ReplyCache, key_of
 from rlf.rewards.judging.reply import Unreadable

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Any
 
-from rlf.core.seeds import derive_seed
+from rlf.core.identity import derive_seed
 from rlf.endpoints import image_part, text_part
 from rlf.rewards.judging.drift import Watchman
 from rlf.rewards.judging.fence import FencedTemplate

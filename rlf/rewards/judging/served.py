@@ -19,7 +19,7 @@ from rlf.rewards.judging.settings import Serve
 
 logger = logging.getLogger(__name__)
 
-_SUPERVISED = (sys.executable, "-m", "rlf.core.supervise")
+_SUPERVISED = (sys.executable, "-m", "rlf.processes.supervise")
 """Runs a command, and ends it with all that it started on request or when this process is gone."""
 _END_S = 15.0
 _MAX_LOG_CHARS = 1_000

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
-from rlf.core.models import StrictModel
+from rlf.core.kinds import StrictModel
 
 
 class Compare(StrEnum):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlf.core.image_file import read_image_file
+from rlf.core.files import read_image_file
 from rlf.rewards.answers import golds
 from rlf.rewards.judging.fence import Authored
 from rlf.rewards.judging.settings import Criterion

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rlf.endpoints.template_paths import Shape
+from rlf.endpoints.template import Shape
 from rlf.rewards.judging.settings import Compare, Read
 
 _CALL: Shape = dict.fromkeys(("name", "arguments", "outcome", "result"))

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from rlf.core.models import wrong_value
+from rlf.core.kinds import wrong_value
 from rlf.rewards.term import Range, RewardContext, Scorer, Scoring, Stage, Term, Verdict
 from rlf.types import Trajectory
 

@@ -10,10 +10,9 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from rlf.core import RlfError, nearest
-from rlf.core.models import wrong_value
+from rlf.core.kinds import wrong_value
 from rlf.endpoints import EndpointSpec, SamplingSpec
-from rlf.endpoints.template import TemplateFault
-from rlf.endpoints.template_paths import ELEMENT, paths_of, unknown_part
+from rlf.endpoints.template import ELEMENT, TemplateFault, paths_of, unknown_part
 from rlf.rewards.judging.fence import FencedTemplate
 from rlf.rewards.judging.settings import (
     Against,

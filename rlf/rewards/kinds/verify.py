@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, model_validator
 from rlf.core import nearest
 from rlf.core.callables import CallableName
 from rlf.core.definitions import find_definition
-from rlf.core.models import StrictModel, wrong_value
+from rlf.core.kinds import StrictModel, wrong_value
 from rlf.endpoints.template import FilledValue, TemplateFault
 from rlf.rewards.calling import check_function
 from rlf.rewards.comparisons import read_expected

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from rlf.core.folding import fold
+from rlf.core.redact import fold
 from rlf.rewards.answers import golds, shown
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.sample import Sample

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, ClassVar, Literal
 
-from rlf.core.folding import fold
+from rlf.core.redact import fold
 from rlf.rewards.answers import plain
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.normalization import Normalization, normalize

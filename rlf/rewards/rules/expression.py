@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 from pydantic import field_validator
 
 from rlf.core import nearest
-from rlf.core.models import wrong_value
+from rlf.core.kinds import wrong_value
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.sample import Sample
 from rlf.rewards.term import Range, Scoring, Verdict

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 import jsonschema_rs
 from pydantic import ConfigDict, Field, field_validator
 
-from rlf.core.models import wrong_value
+from rlf.core.kinds import wrong_value
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.sample import Sample
 from rlf.rewards.term import Verdict

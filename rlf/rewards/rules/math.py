@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from rlf.core import RunError
-from rlf.core.timers import within
+from rlf.core.clocks import within
 from rlf.rewards.answers import golds, shown
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.sample import Sample

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from rlf.core.models import wrong_value
+from rlf.core.kinds import wrong_value
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.sample import Sample
 from rlf.rewards.term import Verdict

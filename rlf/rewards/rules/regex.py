@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import regex
 from pydantic import field_validator
 
-from rlf.core.models import wrong_value
+from rlf.core.kinds import wrong_value
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.sample import Sample
 from rlf.rewards.term import Verdict

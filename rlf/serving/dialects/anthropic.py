@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from rlf.core.models import StrictModel
+from rlf.core.kinds import StrictModel
 from rlf.serving.dialects.blocks import Block, BlockDialect, Kind, Stage
 from rlf.serving.dialects.dialect import Event, Json
 from rlf.serving.dialogue import UNREAD

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-from rlf.core.models import StrictModel
+from rlf.core.kinds import StrictModel
 from rlf.serving.generation import Delta, Prepared
 from rlf.serving.model import ServedModel
 from rlf.serving.refusal import Refusal

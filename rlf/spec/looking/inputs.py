@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from rlf.chat import FORMATS
 from rlf.chat.on_disk import read_chat_template
 from rlf.core import Fault, RlfError, SpecError, nearest
-from rlf.core.foreign import NotRun
+from rlf.core.callables import NotRun
 from rlf.data import open_tasks, recall
 from rlf.endpoints import EndpointSpec
 from rlf.rewards.kinds.judge import JudgeTerm

@@ -25,7 +25,7 @@ from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.kind import TOOL_KINDS, ToolKind
 from rlf.tools.mcp.entry import ToolServer
 from rlf.trackers import TRACKERS, Tracker
-from rlf.types.metrics import METRICS
+from rlf.types.events import METRICS
 
 FOLDER = Path("docs/reference")
 _MADE = "<!-- Made by `python -m rlf.spec.meaning.reference` from the code; edits here are lost. -->\n"

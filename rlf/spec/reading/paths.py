@@ -12,10 +12,9 @@ from pydantic import ValidationError
 
 from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.core import Fault, RlfError, hash_bytes, hash_json, hash_path
-from rlf.core.remember import MIN_BYTES, remember, stamp_file
-from rlf.data.mixture import mixture_files
-from rlf.data.source import READERS
-from rlf.data.template import TEMPLATE_SUFFIXES
+from rlf.core.files import MIN_BYTES, remember, stamp_file
+from rlf.data.columns import TEMPLATE_SUFFIXES
+from rlf.data.source import READERS, mixture_files
 from rlf.environments.kind import ENV_KINDS, EnvSpec
 from rlf.rewards.judging.settings import is_folder_name
 from rlf.rewards.kinds.judge import JudgeTerm

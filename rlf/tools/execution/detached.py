@@ -12,7 +12,7 @@ from functools import partial
 from time import monotonic
 from typing import Any, Final, TypeVar
 
-from rlf.core.timers import Deadline, Timers
+from rlf.core.clocks import Deadline, Timers
 
 T = TypeVar("T")
 

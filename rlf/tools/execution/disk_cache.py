@@ -16,9 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from rlf.core.hashing import hash_json
-from rlf.core.machine import cache_folder
-from rlf.core.wal import use_wal
+from rlf.core.files import use_wal
+from rlf.core.identity import hash_json
+from rlf.core.process import cache_folder
 from rlf.tools.execution.cache import CacheKey
 from rlf.types import ToolResult
 from rlf.types.written import read, write

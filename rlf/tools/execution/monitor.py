@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from rlf.core.pauses import clock
+from rlf.core.clocks import clock
 
 logger = logging.getLogger(__name__)
 

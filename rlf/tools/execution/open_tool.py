@@ -13,10 +13,9 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from rlf.core import derive_seed
+from rlf.core.clocks import Deadline, Timers, clock
 from rlf.core.meter import Meter
-from rlf.core.pauses import clock
 from rlf.core.text import MAX_FAULT_CHARS, clean, describe, size_bytes
-from rlf.core.timers import Deadline, Timers
 from rlf.tools.declaration import CacheScope, ToolDeclaration
 from rlf.tools.execution.breaker import FAILURES, Breaker
 from rlf.tools.execution.budget import Budget, CountTokens

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from pydantic import Field
 
-from rlf.core.models import StrictModel
+from rlf.core.kinds import StrictModel
 
 In = TypeVar("In")
 Out = TypeVar("Out")

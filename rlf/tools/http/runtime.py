@@ -10,12 +10,12 @@ from typing import Any, Final, TypeAlias
 from pydantic_core import from_json
 
 from rlf.core import RlfError
+from rlf.core.clocks import Timers
 from rlf.core.errors import describe_type
 from rlf.core.text import clean_value
-from rlf.core.timers import Timers
 from rlf.endpoints import EndpointFailure
-from rlf.endpoints.credentials import describe_credentials
 from rlf.endpoints.http import HttpClient, HttpRequest, HttpResponse
+from rlf.endpoints.spec import describe_credentials
 from rlf.endpoints.template import Template, TemplateFault
 from rlf.tools.failure import ToolFailure
 from rlf.tools.http.batcher import Batcher, BatchSpec

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from rlf.core import nearest
-from rlf.core.hashing import hash_json
-from rlf.core.models import wrong_value
+from rlf.core.identity import hash_json
+from rlf.core.kinds import wrong_value
 from rlf.endpoints import EndpointSpec, SamplingSpec
 from rlf.endpoints.template import Template, TemplateText
 from rlf.tools.agent_text import AUTO, NONE

@@ -9,8 +9,8 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from rlf.core.hashing import hash_json
-from rlf.core.models import wrong_value
+from rlf.core.identity import hash_json
+from rlf.core.kinds import wrong_value
 from rlf.core.text import clean
 from rlf.sandbox import Execution, LevelChoice, Outcome, Request, SandboxSpec, open_sandbox
 from rlf.tools.kind import CallContext, ToolKind, ToolRuntime

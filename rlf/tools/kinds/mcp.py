@@ -11,8 +11,8 @@ from typing import Any, Literal, Self
 from pydantic import model_validator
 
 from rlf.core import RlfError, nearest
-from rlf.core.hashing import hash_json
-from rlf.core.models import wrong_value
+from rlf.core.identity import hash_json
+from rlf.core.kinds import wrong_value
 from rlf.tools.failure import ToolFailure
 from rlf.tools.kind import ToolKind, ToolRuntime
 from rlf.tools.limits import Limits

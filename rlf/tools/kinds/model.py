@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from rlf.core.hashing import hash_json
-from rlf.core.models import wrong_value
+from rlf.core.identity import hash_json
+from rlf.core.kinds import wrong_value
 from rlf.core.readings import compile_schema
 from rlf.endpoints import (
     Completion,

@@ -10,12 +10,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from rlf.core.blocking import blocking_calls
-from rlf.core.callables import CallableName, is_async, load_callable, source_hash
+from rlf.core.callables import CallableName, NotRun, blocking_calls, is_async, load_callable, source_hash
 from rlf.core.definitions import find_definition
-from rlf.core.foreign import NotRun
-from rlf.core.hashing import hash_json
-from rlf.core.machine import usable_cores
+from rlf.core.identity import hash_json
+from rlf.core.process import usable_cores
 from rlf.tools.kind import SelfDescription, ToolKind, ToolRuntime
 from rlf.tools.limits import Limits
 from rlf.tools.python.functions import ClassRuntime, FunctionRuntime, OnLoop, OnThread, Place

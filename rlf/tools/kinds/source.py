@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
-from rlf.core.hashing import hash_json, hash_path
+from rlf.core.identity import hash_json, hash_path
 from rlf.core.text import clean
 from rlf.sandbox import Execution, Outcome, RemoteSandbox, Request, Sandbox, SandboxLimits, SandboxSpec, open_sandbox
 from rlf.tools.kind import CallContext, ToolKind, ToolRuntime

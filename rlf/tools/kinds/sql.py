@@ -17,8 +17,8 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.core import RlfError
-from rlf.core.hashing import hash_json, hash_path
-from rlf.core.models import wrong_value
+from rlf.core.identity import hash_json, hash_path
+from rlf.core.kinds import wrong_value
 from rlf.core.text import clean
 from rlf.sandbox import Execution, LevelChoice, Outcome, Sandbox, SandboxSpec, SqlRequest, Table
 from rlf.tools.kind import CallContext, ToolKind, ToolRuntime

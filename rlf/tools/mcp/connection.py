@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from rlf.core.errors import RlfError
 from rlf.core.text import describe
 from rlf.endpoints.attribution import KEY_REFUSED
-from rlf.endpoints.credentials import describe_credentials
+from rlf.endpoints.spec import describe_credentials
 from rlf.tools.failure import ToolFailure, shorten
 from rlf.tools.mcp.http import Streams, http_streams
 from rlf.tools.mcp.offer import Listing

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import mcp_types as mcp
 
-from rlf.core.image_file import decode_base64, image_type
+from rlf.core.files import decode_base64, image_type
 from rlf.tools.failure import ToolFailure
 from rlf.types import Image, Outcome, ToolOutput
 

@@ -6,7 +6,7 @@ import re
 
 from pydantic import Field
 
-from rlf.core.models import StrictModel
+from rlf.core.kinds import StrictModel
 from rlf.tools.declaration import CacheSpec
 from rlf.tools.limits import Limits
 from rlf.tools.mcp.offer import Entry, Listing

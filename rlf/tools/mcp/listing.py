@@ -14,9 +14,9 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
+from rlf.core.callables import about_to_run
 from rlf.core.errors import RlfError
-from rlf.core.foreign import about_to_run
-from rlf.core.machine import cache_folder
+from rlf.core.process import cache_folder
 from rlf.tools.failure import ToolFailure
 from rlf.tools.mcp.offer import Entry, Listing
 from rlf.tools.mcp.server import McpServer

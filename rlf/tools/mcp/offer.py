@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from rlf.core.hashing import hash_json
+from rlf.core.identity import hash_json
 
 _LISTED: Final = "rlf/inputSchema"
 """Key of a tool's `_meta`: its inputSchema as the server lists it, where the SDK would refuse that."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from rlf.core.hashing import hash_json
+from rlf.core.identity import hash_json
 from rlf.tools.mcp.connection import Connection
 from rlf.tools.mcp.server import McpServer
 from rlf.tools.shared import Shared

@@ -12,8 +12,8 @@ from typing import Any, cast
 from mcp import ClientSession, MCPError
 from mcp_types import CallToolResult, InputRequiredResult, RequestParamsMeta
 
+from rlf.core.clocks import Timers
 from rlf.core.text import describe
-from rlf.core.timers import Timers
 from rlf.endpoints.attribution import CallFacts, Phase, outcome_of
 from rlf.tools.failure import ToolFailure
 from rlf.tools.kind import CallContext, ToolRuntime

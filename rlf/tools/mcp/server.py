@@ -9,8 +9,8 @@ from typing import Any, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from rlf.core.hashing import hash_json, hash_path
-from rlf.core.models import Headers, StrictModel, wrong_value
+from rlf.core.identity import hash_json, hash_path
+from rlf.core.kinds import Headers, StrictModel, wrong_value
 from rlf.core.redact import Redactor
 
 _OTHER_WORDS = {"streamable-http": "http", "streamable_http": "http", "streamableHttp": "http"}

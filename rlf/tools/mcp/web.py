@@ -16,7 +16,7 @@ from mcp.shared.message import SessionMessage
 from pydantic_core import from_json
 
 from rlf.endpoints.attribution import CallFacts, Phase
-from rlf.endpoints.failure import retry_after_s
+from rlf.endpoints.spec import retry_after_s
 from rlf.tools.mcp.events import Event, EventReader
 from rlf.tools.mcp.messages import ANSWER, Oversized
 from rlf.tools.mcp.server import McpServer

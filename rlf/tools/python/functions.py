@@ -9,8 +9,8 @@ from types import MethodType
 from typing import Any, TypeAlias, TypeVar
 
 from rlf.core.callables import is_async
+from rlf.core.clocks import Deadline
 from rlf.core.text import describe
-from rlf.core.timers import Deadline
 from rlf.tools.execution.detached import CancelledItself, Detached
 from rlf.tools.failure import ToolFailure, outcome_of_fault, words_of
 from rlf.tools.kind import CallContext, ToolRuntime

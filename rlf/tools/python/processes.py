@@ -17,7 +17,7 @@ from typing import IO, Any
 from pydantic import Field, ValidationError
 
 from rlf.core import RlfError
-from rlf.core.models import StrictModel
+from rlf.core.kinds import StrictModel
 from rlf.core.redact import Redactor
 from rlf.sandbox.channel import Channel
 from rlf.sandbox.guest.wire import BadFrame, Bounds, Frame

@@ -16,8 +16,8 @@ from typing import Any
 
 from rlf.core import RlfError
 from rlf.core.callables import load_callable
-from rlf.core.forking import die_with
 from rlf.core.text import describe
+from rlf.processes.forking import die_with
 from rlf.sandbox.guest.wire import Bounds, Frame, pack, read_frame, set_apart, write_all, write_head
 from rlf.tools.failure import ToolFailure, outcome_of_fault
 from rlf.tools.python.arguments import adapt

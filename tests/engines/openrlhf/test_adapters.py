@@ -16,10 +16,10 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
-from rlf.core import supervise
 from rlf.engines.openrlhf.actor.adapters import SCALE, WORKER, AdapterMerge, let_vllm_merge, merge
 from rlf.engines.openrlhf.rehearse.env import SHIM, rehearsal_environment
 from rlf.engines.saved_model import load_saved
+from rlf.processes import supervise
 from rlf.spec.looking.model_folder import model_location
 
 from ...models import save_random_model

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from rlf.algo import ESTIMATORS
-from rlf.algo.loss_config import PolicyLossKind
-from rlf.algo.schedule import LrSchedule, lr_factor
+from rlf.algo.loss_config import LrSchedule, PolicyLossKind, lr_factor
 from rlf.core import SpecError
 from rlf.engines.openrlhf import OpenRlhf
 from rlf.engines.openrlhf.checks.faults import find_openrlhf_faults

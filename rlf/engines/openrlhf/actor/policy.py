@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from rlf.chat.vision import Vision
-from rlf.core.seeds import derive_seed
+from rlf.core.identity import derive_seed
 from rlf.types.policy import Finish, Sample, SampleRequest
 
 

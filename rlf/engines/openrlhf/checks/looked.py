@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from rlf.core import Fault, RlfError
-from rlf.core.tls import server_context
+from rlf.core.servers import server_context
 from rlf.data import recall
 from rlf.engines.openrlhf.compile.parser import find_flag_faults
 from rlf.engines.openrlhf.job.dataset import find_row_fault

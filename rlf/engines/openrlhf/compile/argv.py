@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlf.algo.loss_config import Aggregation, CorrectionGating, CorrectionLevel, OffPolicyCorrection
-from rlf.algo.schedule import LrSchedule
+from rlf.algo.loss_config import Aggregation, CorrectionGating, CorrectionLevel, LrSchedule, OffPolicyCorrection
 from rlf.engines.openrlhf.job.folder import Job
 from rlf.engines.openrlhf.layout import Layout
 from rlf.engines.openrlhf.settings import (

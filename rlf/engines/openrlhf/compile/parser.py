@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rlf.core import Fault, nearest
-from rlf.core.remember import remember, stamp_file
+from rlf.core.files import remember, stamp_file
 from rlf.engines.openrlhf.compile.argv import OPTIONS, argv
 from rlf.engines.openrlhf.compile.options import TAKES
 from rlf.engines.openrlhf.compile.refused import EFFECT_KEYS, REFUSED, find_idle

@@ -13,8 +13,7 @@ from pathlib import Path
 from aiohttp import web
 
 from rlf.core.errors import RlfError
-from rlf.core.tls import server_context
-from rlf.core.visitors import guard_visitors
+from rlf.core.servers import guard_visitors, server_context
 from rlf.engines.openrlhf.job.folder import Job
 from rlf.engines.openrlhf.settings import INGEST_TOKEN, IngestSpec
 from rlf.engines.openrlhf.spool.send import CHUNK_BYTES

@@ -5,7 +5,7 @@ The driver writes `attempt.json` into the job folder before each launch; the age
 
 from __future__ import annotations
 
-from rlf.core.models import StrictModel
+from rlf.core.kinds import StrictModel
 from rlf.engines.openrlhf.job.folder import Job
 
 _FILE = "attempt.json"

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from zipfile import BadZipFile, ZipFile
 
-from rlf.core.hashing import hash_json
+from rlf.core.identity import hash_json
 from rlf.engines.openrlhf.job.folder import Job
 
 _PREFIX = "global_step"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rlf.core.image_file import read_image_file
+from rlf.core.files import read_image_file
 from rlf.engines.openrlhf.job.folder import Job
 from rlf.types.task import Message, Task
 

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from rlf.core.models import StrictModel
+from rlf.core.kinds import StrictModel
 from rlf.engines.openrlhf.job.folder import Job
 
 _FILE = "place.json"

@@ -16,10 +16,10 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from rlf.core import supervise
 from rlf.core.errors import RunError
 from rlf.engines.openrlhf.job.place import Place
 from rlf.engines.openrlhf.launch import ray_head
+from rlf.processes import supervise
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import rlf
 from rlf.core.errors import RunError
-from rlf.core.hashing import hash_json
+from rlf.core.identity import hash_json
 from rlf.engines.openrlhf.versions import VERSION, find_python_complaint
 
 BASE = ("ray[default]==2.55.0", "torchdata==0.11.0", "tensorboard>=2.18", "pylatexenc", "ninja", "setuptools", "wheel")

@@ -18,7 +18,7 @@ from pathlib import Path
 import aiohttp
 
 from rlf.core.connections import CleanConnector, open_session
-from rlf.core.tls import client_context
+from rlf.core.servers import client_context
 from rlf.engines.openrlhf.job.attempt import Attempt
 from rlf.engines.openrlhf.settings import INGEST_TOKEN, IngestSpec
 

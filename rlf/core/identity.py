@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -32,3 +34,26 @@ def hash_path(path: Path) -> str:
         return hash_json([[p.relative_to(path).as_posix(), hash_path(p)] for p in files])
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# Names of runs: sortable by time, readable aloud, unique.
+
+
+def new_run_id() -> str:
+    """`YYYYMMDD-HHMMSS-xxxx` in UTC with four random characters."""
+    alphabet = "abcdefghjkmnpqrstuvwxyz23456789"
+    tail = "".join(secrets.choice(alphabet) for _ in range(4))
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{tail}"
+
+
+# Seeds derived from the run's one seed. No global random state anywhere.
+
+
+def derive_seed(*parts: int | str) -> int:
+    """A 63-bit seed that depends on every part and on their order.
+
+    >>> derive_seed(0, "rollout", 3) == derive_seed(0, "rollout", 3)
+    True
+    """
+    text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1

@@ -1,0 +1,628 @@
+"""Files and folders that appear whole or not at all: written beside the target under a random name, then renamed.
+
+A write is marked before it begins: a locked file below the user's cache folder names what it writes to. A mark that
+nobody locks is of a killed write, whose part is deleted by the next command that writes so or opens a lineage.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import fcntl
+import glob
+import json
+import logging
+import os
+import re
+import secrets
+import shutil
+import sqlite3
+import struct
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from rlf.core.errors import RlfError, RunError
+from rlf.core.identity import hash_json
+from rlf.core.process import cache_folder
+
+# Paths that come from a database or an archive: checked before anything is read, written or deleted there.
+#
+# A database can come from a stranger. Its run ids become names of folders, and its rows name checkpoints; neither may
+# lead out of the runs folder, by `..`, by an absolute path or by a symbolic link.
+
+# At most 128 characters: with the suffixes of its files a name stays below the 255 bytes of file systems.
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+def is_run_id(run_id: str) -> bool:
+    """Whether a text can be a run's id: one plain name of a folder, not hidden."""
+    return _RUN_ID.fullmatch(run_id) is not None
+
+
+def check_run_id(run_id: str) -> str:
+    """The id. Raises RlfError for one that is not the plain name of a folder."""
+    if not is_run_id(run_id):
+        raise RlfError(
+            f"run id {run_id[:80]!r}: not a run's id; expected letters, digits, `.`, `_` and `-` alone, e.g. "
+            "`20260101-000000-abcd`. The database was changed or crafted: do not trust it."
+        )
+    return run_id
+
+
+def path_inside(folder: Path, path: str | Path) -> Path:
+    """A path with every link followed, where it lies in a folder; a relative one starts there.
+
+    Raises:
+        RlfError: it is the folder itself, or lies outside of it.
+    """
+    root = folder.resolve()
+    found = (root / path).resolve()
+    if root not in found.parents:
+        raise RlfError(f"{path}: leads out of {folder}, to {found}. rlf read, changed and deleted nothing there.")
+    return found
+
+
+def run_folder(runs_folder: Path, run_id: str) -> Path:
+    """The folder of a run, which need not exist.
+
+    Raises:
+        RlfError: the id is not the name of a folder, or a link leads out of the runs folder.
+    """
+    return path_inside(runs_folder, check_run_id(run_id))
+
+
+# Results of reading large files, kept on this machine until the files change.
+#
+# A file is known by its path, size, times of change and inode. One that was written just now is not: it may change
+# again without any of these. Nothing here is needed: where a note is absent, unreadable or another user's, its content
+# is found out again.
+
+T = TypeVar("T")
+
+MIN_BYTES = 1_000_000
+"""What is smaller is read again faster than it is looked up."""
+_SETTLED_S = 2.0
+"""Age from which a change shows in the file's times, whatever their resolution."""
+_MAX_NOTES = 2_000
+
+Stamp = list[str | int]
+"""What a file is known by, as JSON holds it."""
+
+
+def stamp_file(path: Path, min_bytes: int = 0) -> Stamp | None:
+    """What changes when the file does; None for a smaller one, and for one that was written just now."""
+    try:
+        state = path.stat()
+    except (OSError, ValueError):
+        return None
+    if (
+        not path.is_file()
+        or state.st_size < min_bytes
+        or time.time() - max(state.st_mtime, state.st_ctime) < _SETTLED_S
+    ):
+        return None
+    return [str(path.absolute()), state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino]
+
+
+def remember(key: Any, find: Callable[[], T]) -> T:
+    """What `find` returned for a key when it was last asked by this very code, or returns now: a JSON value."""
+    known = read_note(key)
+    if known is not None:
+        return known[0]  # type: ignore[no-any-return]  # what `find` returned
+    found = find()
+    with suppress(OSError):
+        _write_note(key, json.dumps([found]).encode())
+    return found
+
+
+def read_note(key: Any) -> list[Any] | None:
+    """What is remembered under a key, as the one item of a list; None for nothing."""
+    with suppress(OSError, ValueError), _note_path(key).open("rb") as file:
+        if os.fstat(file.fileno()).st_uid != os.geteuid():
+            return None
+        known = json.loads(file.read())
+        return known if isinstance(known, list) and len(known) == 1 else None
+    return None
+
+
+def _write_note(key: Any, data: bytes) -> None:
+    note = _note_path(key)
+    note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # notes hold prompts
+    written = note.with_suffix(f".{secrets.token_hex(6)}")
+    try:
+        written.write_bytes(data)
+        written.replace(note)
+    finally:
+        written.unlink(missing_ok=True)
+    notes = list(note.parent.iterdir())  # also what a killed process had begun to write
+    if len(notes) > _MAX_NOTES:
+        for old in sorted(notes, key=lambda path: path.stat().st_mtime)[: _MAX_NOTES // 2]:
+            old.unlink(missing_ok=True)
+
+
+def _note_path(key: Any) -> Path:
+    """Raises OSError where this user has no folder for notes."""
+    return cache_folder() / "checks" / f"{hash_json([_code_stamp(), key])}.json"
+
+
+@cache
+def _code_stamp() -> str:
+    """Names, sizes and times of rlf's own files: notes of another version are not believed."""
+    root = Path(__file__).parents[1]
+    states = [
+        (str(path), state.st_size, state.st_mtime_ns)
+        for folder, _, files in os.walk(root)
+        for path in (Path(folder, name) for name in files if name.endswith(".py"))
+        for state in (path.stat(),)
+    ]
+    return hash_json(sorted(states))
+
+
+# SQLite files that many processes share.
+
+logger = logging.getLogger(__name__)
+
+_REPORT_S = 3.0
+"""Time after which a wait is reported."""
+_WAL_PAUSE_S = 0.01
+_reported: set[str] = set()
+"""Files whose wait some thread of this process has reported and not ended."""
+_reporting = threading.Lock()
+
+
+def use_wal(database: sqlite3.Connection, patience_s: float) -> None:
+    """Switches a file to write-ahead logging, unless it has it.
+
+    Where several processes switch a new file at once, SQLite reports to all but one of them that it is busy, without
+    its own time-out.
+
+    Raises:
+        sqlite3.OperationalError: the file is still busy after so long, or cannot be written.
+    """
+
+    def switch() -> None:
+        if database.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+            database.execute("PRAGMA journal_mode = WAL")
+
+    wait_while_busy(database, switch, patience_s)
+
+
+def wait_while_busy(database: sqlite3.Connection, action: Callable[[], object], patience_s: float) -> None:
+    """Tries an action until no other process is in its way, and reports a wait that takes long.
+
+    Threads that wait for the same file at once report it once.
+
+    Raises:
+        Exception: the action's own, also that it is still in the way after so long.
+    """
+    started, reported = time.monotonic(), None
+    try:
+        while True:
+            try:
+                action()
+                break
+            except Exception as error:
+                waited_s = time.monotonic() - started
+                if not _is_busy(error) or waited_s > patience_s:
+                    raise
+            if reported is None and waited_s > _REPORT_S:
+                reported = _report_wait(str(database.execute("PRAGMA database_list").fetchone()[2]), patience_s)
+            time.sleep(_WAL_PAUSE_S)
+        if reported is not None:
+            logger.warning("%s: free again after %.0f s", reported, time.monotonic() - started)
+    finally:
+        if reported is not None:
+            _reported.discard(reported)
+
+
+def _report_wait(file: str, patience_s: float) -> str | None:
+    """Reports that a file is waited for. Returns the file, or None where another thread has reported it."""
+    with _reporting:
+        if file in _reported:
+            return None
+        _reported.add(file)
+    what = "another process is writing to it; waiting at most"
+    logger.warning("%s: %s %g minutes", file, what, patience_s / 60)
+    return file
+
+
+def _is_busy(error: Exception) -> bool:
+    """Whether another connection is in the way, by the driver's error or the one that SQLAlchemy makes of it."""
+    error = getattr(error, "orig", None) or error
+    if not isinstance(error, sqlite3.OperationalError):
+        return False
+    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+# Image files, and their type by their first bytes. Nothing here decodes one.
+#
+# A reference is a file's path, or a `data:` URI that holds the whole image.
+
+_DATA_URI = "data:"
+
+
+class ImageFile(NamedTuple):
+    """An image as it is stored."""
+
+    data: bytes
+    mime_type: str
+
+
+class Header(NamedTuple):
+    """Type and size of an image by its first bytes."""
+
+    mime_type: str
+    width: int
+    height: int
+
+
+_OTHER_NAMES = {"image/jpg": "image/jpeg", "image/pjpeg": "image/jpeg", "image/x-png": "image/png"}
+_URL_SAFE = str.maketrans("-_", "+/")
+
+
+def image_type(mime_type: str) -> str:
+    """A type as read_header names it: in lower case, without parameters and other names that servers use."""
+    name = mime_type.partition(";")[0].strip().lower()
+    return _OTHER_NAMES.get(name, name)
+
+
+def decode_base64(text: str) -> bytes:
+    """The bytes of base64 in any of its ways: in lines (MIME), with the letters of URLs, without `=` at its end.
+
+    Raises:
+        ValueError: it is none.
+    """
+    compact = "".join(text.split()).translate(_URL_SAFE).rstrip("=")
+    return base64.b64decode(compact + "=" * (-len(compact) % 4), validate=True)
+
+
+def read_header(data: bytes) -> Header | None:
+    """Type and size of a PNG, GIF, JPEG or WebP file; None for anything else and for what is cut short."""
+    try:
+        if data.startswith(b"\x89PNG\r\n\x1a\n") and data[12:16] == b"IHDR":
+            return Header("image/png", *struct.unpack_from(">II", data, 16))
+        if data[:6] in (b"GIF87a", b"GIF89a"):
+            return Header("image/gif", *struct.unpack_from("<HH", data, 6))
+        if data.startswith(b"\xff\xd8\xff"):
+            return _read_jpeg(data)
+        if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+            return _read_webp(data)
+    except (struct.error, IndexError):
+        return None
+    return None
+
+
+def _read_jpeg(data: bytes) -> Header | None:
+    """Walks the segments to the frame header (ITU T.81, B.2.2)."""
+    at = 2
+    while data[at] == 0xFF:
+        marker = data[at + 1]
+        if marker == 0xFF:  # fill byte
+            at += 1
+            continue
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            height, width = struct.unpack_from(">HH", data, at + 5)
+            return Header("image/jpeg", width, height)
+        at += 2 + max(2, struct.unpack_from(">H", data, at + 2)[0])
+    return None
+
+
+def _read_webp(data: bytes) -> Header | None:
+    """Lossy, lossless and extended form (RFC 9649)."""
+    form = data[12:16]
+    if form == b"VP8 ":
+        width, height = struct.unpack_from("<HH", data, 26)
+        return Header("image/webp", width & 0x3FFF, height & 0x3FFF)
+    if form == b"VP8L":
+        bits = struct.unpack_from("<I", data, 21)[0]
+        return Header("image/webp", (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1)
+    if form == b"VP8X":
+        width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
+        return Header("image/webp", width, height) if len(data) >= 30 else None
+    return None
+
+
+def read_image_file(reference: str) -> ImageFile:
+    """The image behind a file's path or a `data:` URI.
+
+    Raises:
+        RlfError: there is none, or it is of a kind that nothing here reads.
+    """
+    data = _decode_uri(reference) if reference.startswith(_DATA_URI) else _of_file(Path(reference))
+    header = read_header(data)
+    if header is None:
+        raise RlfError(f"{shown_reference(reference)}: no PNG, JPEG, GIF or WebP file. Convert the image to one.")
+    return ImageFile(data, header.mime_type)
+
+
+def shown_reference(reference: str) -> str:
+    """A reference for a person: a path as it is, of a URI its beginning."""
+    return f"{reference[:40]}..." if reference.startswith(_DATA_URI) else reference
+
+
+def _of_file(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise RlfError(f"{path}: the image cannot be read: {error.strerror}. Check its path.") from error
+
+
+def _decode_uri(uri: str) -> bytes:
+    head, _, body = uri.partition(",")
+    try:
+        if not head.endswith(";base64"):
+            raise ValueError("it is not in base64")
+        return decode_base64(body)
+    except ValueError as error:
+        raise RlfError(f"{shown_reference(uri)}: the image cannot be read: {error}. Write it in base64.") from error
+
+
+# What a disk refuses, in words: full, a quota, a limit of file sizes, a failure, no right to write.
+#
+# Libraries that write files put the system's error in words of their own (safetensors, torch), so a reason is also read
+# from those.
+
+_WORDS = {
+    errno.ENOSPC: "the disk is full. Make room",
+    errno.EDQUOT: "the disk quota is used up. Make room",
+    errno.EFBIG: "a file would be larger than this process may write. Raise the limit (`ulimit -f`)",
+    errno.EIO: "the disk fails. Check it",
+    errno.EROFS: "the file system can only be read. Name a path that can be written",
+    errno.EACCES: "it cannot be written. Allow writing to it, or name a path that can be written",
+    errno.EPERM: "it cannot be written. Allow writing to it, or name a path that can be written",
+}
+_NUMBER = re.compile(r"\(os error (\d+)\)|\[[Ee]rrno (\d+)\]")
+"""As Rust and Arrow end a system's error."""
+_TEXTS = {os.strerror(number): number for number in _WORDS} | {
+    "unexpected pos": errno.ENOSPC,  # of torch, which forgets the system's error
+    "database or disk is full": errno.ENOSPC,
+    "disk I/O error": errno.EIO,
+    "readonly database": errno.EROFS,
+}
+
+
+def refusal(error: BaseException) -> str | None:
+    """Why a disk refused to write, and what to do, without a full stop; None where the error is another one."""
+    if isinstance(error, ExceptionGroup):
+        return next(filter(None, map(refusal, error.exceptions)), None)
+    if isinstance(error, OSError) and error.errno is not None:
+        return _WORDS.get(error.errno)
+    if isinstance(error, RlfError) or not isinstance(error, Exception):
+        return None
+    text = str(error)
+    match = _NUMBER.search(text)
+    if match is not None:
+        return _WORDS.get(int(match[1] or match[2]))
+    if isinstance(error, (sqlite3.Error, RuntimeError, OSError)) or "Safetensor" in type(error).__name__:
+        return next((_WORDS[number] for words, number in _TEXTS.items() if words in text), None)
+    return None
+
+
+@contextmanager
+def explaining_refusal(path: Path, then: str) -> Iterator[None]:
+    """Raises RunError, which names the path, where the disk refuses what the block writes.
+
+    Args:
+        then: what to do once the reason is gone, with what stays as it was.
+    """
+    try:
+        yield
+    except Exception as error:
+        words = refusal(error)
+        if words is None:
+            raise
+        raise RunError(f"{path}: {words}, then {then} ({error})") from error
+
+
+# Locked files: the kernel releases a lock when its process dies, whatever kills it, so that a lock says who lives.
+
+_ATTEMPTS, _PAUSE_S = 25, 0.02
+"""A process that looks whether a lock is held holds it itself for a moment."""
+
+
+def lock_file(path: Path, *, takes_over: bool = False) -> int | None:
+    """The descriptor that holds a file's lock; None where the file system has no locks or cannot be written."""
+    for _ in range(_ATTEMPTS):
+        try:
+            path.parent.mkdir(exist_ok=True)
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except FileNotFoundError:  # another process has just removed the empty folder
+            continue
+        except OSError:
+            return None
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            if takes_over:
+                path.unlink(missing_ok=True)
+            else:
+                time.sleep(_PAUSE_S)
+            continue
+        except OSError:
+            os.close(file)
+            path.unlink(missing_ok=True)
+            return None
+        if is_at(file, path):
+            return file
+        os.close(file)
+    raise BlockingIOError(f"{path}: another process holds the lock")
+
+
+def is_at(file: int, path: Path) -> bool:
+    """Whether an open file is the one that its name leads to."""
+    try:
+        return os.path.samestat(os.fstat(file), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def take_shared(path: Path) -> int | None:
+    """The descriptor of a file that no process has locked; None where there is none, or that cannot be known from here.
+
+    While it is open no process gets the lock.
+
+    Raises:
+        BlockingIOError: a process holds the lock.
+    """
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(file)
+        if isinstance(error, BlockingIOError):
+            raise
+        return None
+    return file
+
+
+def is_held(path: Path) -> bool | None:
+    """Whether a process holds a file's lock; None where that cannot be known from here."""
+    try:
+        file = take_shared(path)
+    except BlockingIOError:
+        return True
+    if file is None:
+        return None
+    os.close(file)
+    return False
+
+
+def remove_lock(path: Path) -> None:
+    """Deletes a lock file, and its folder with the last one."""
+    path.unlink(missing_ok=True)
+    with suppress(OSError):
+        path.parent.rmdir()
+
+
+# What a mark names is deleted: nothing but what has the form of our own names, so that no other file ever is.
+_OURS = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")
+
+
+@contextmanager
+def published(target: Path) -> Iterator[Path]:
+    """A path for a new file or folder; it is synced and becomes `target` at the end, and is removed on an error.
+
+    Raises:
+        RlfError: the target exists already.
+        RunError: the disk refuses it.
+    """
+    check_free(target)
+    clear_unfinished()
+    with _begun(target, "try again; nothing was written.") as temporary:
+        yield temporary
+        for path in [*temporary.rglob("*"), temporary]:
+            sync_path(path)
+        check_free(target)
+        temporary.rename(target)
+        sync_path(target.parent)
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Writes a file, or leaves it as it was; its folder is made, and the rights of an old file stay.
+
+    Raises:
+        RunError: the disk refuses it.
+    """
+    target = path.resolve()
+    with _begun(path, "try again; nothing was changed.", target) as temporary:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+        if target.is_file():
+            temporary.chmod(target.stat().st_mode & 0o777)
+        temporary.replace(target)
+
+
+@contextmanager
+def _begun(shown: Path, then: str, target: Path | None = None) -> Iterator[Path]:
+    """A marked path beside a target, in a folder that is there; whatever is left at it is removed in the end."""
+    target, token = (target or shown).absolute(), secrets.token_hex(6)
+    temporary = target.with_name(f".{target.name[:200]}.{token}.tmp")
+    with explaining_refusal(shown, then):
+        target.parent.mkdir(parents=True, exist_ok=True)  # before the mark, whose removal would name another file
+        with _marked(temporary, token):
+            yield temporary
+
+
+@contextmanager
+def _marked(path: Path, token: str) -> Iterator[None]:
+    """Marks a path as being written, as long as the block lasts; then whatever is there is removed."""
+    mark = _marks_folder() / token
+    file = None
+    with suppress(OSError):  # without a folder for it the write is not marked
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        file = lock_file(mark)
+        if file is not None:
+            os.write(file, os.fsencode(path))
+    try:
+        yield
+    finally:
+        _remove_part(path)
+        if file is not None:
+            mark.unlink(missing_ok=True)
+            os.close(file)
+
+
+def clear_unfinished() -> None:
+    """Removes what killed writes left, wherever they wrote to."""
+    try:
+        marks = sorted(_marks_folder().iterdir())
+    except OSError:  # there are none, or another user's
+        return
+    for mark in marks:
+        try:
+            file = take_shared(mark)
+        except BlockingIOError:
+            continue  # its process lives
+        if file is None:
+            continue
+        # The lock stays with this process until the mark is gone: a writer that has just made it makes another.
+        try:
+            path = Path(os.fsdecode(os.read(file, 1 << 16)))
+            if _OURS.fullmatch(path.name) and path.is_absolute():
+                _remove_part(path)
+            mark.unlink(missing_ok=True)
+        except OSError:
+            pass  # not ours to delete any more; the next command tries again
+        finally:
+            os.close(file)
+
+
+def _marks_folder() -> Path:
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # a user without a home
+        cache = Path(tempfile.gettempdir(), f"rlf-{os.getuid()}")
+    return cache.absolute() / "rlf" / "unfinished"
+
+
+def check_free(target: Path) -> None:
+    """Raises RlfError where something is at the path."""
+    if target.exists() or target.is_symlink():
+        raise RlfError(f"{target}: exists already. Name another path, or remove it first.")
+
+
+def _remove_part(path: Path) -> None:
+    """Deletes what was written, with the files that SQLite keeps beside a database."""
+    for found in [path, *path.parent.glob(f"{glob.escape(path.name)}-*")]:
+        if found.is_dir() and not found.is_symlink():
+            shutil.rmtree(found, ignore_errors=True)
+        else:
+            found.unlink(missing_ok=True)
+
+
+def sync_path(path: Path) -> None:
+    """Waits until a file or folder is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

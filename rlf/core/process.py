@@ -1,0 +1,120 @@
+"""Cores and memory that the machine offers this process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from asyncio import events, tasks
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on, which on Linux can be fewer than there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def machine_memory_bytes() -> int:
+    """Physical memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def cache_folder() -> Path:
+    """Folder of rlf's caches for this user. Raises OSError for a user without a home, as in some containers."""
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlf"
+    except RuntimeError as error:
+        raise OSError(str(error)) from error
+
+
+# Logging set-up: everything goes to stderr, results alone to stdout.
+
+
+def configure(verbosity: int = 0) -> None:
+    """Sends rlf's log to stderr: warnings, with 1 information, with 2 debugging."""
+    level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbosity, 2)]
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%H:%M:%S"))
+    logger = logging.getLogger("rlf")
+    logger.handlers[:] = [handler]
+    logger.setLevel(level)
+    logger.propagate = False
+
+
+# An event loop for blocking calls, also where one is running already, as in a notebook.
+
+
+@contextmanager
+def own_loop() -> Iterator[None]:
+    """Lets the block call `asyncio.run`: the thread's running loop, if there is one, stands still meanwhile.
+
+    The block stays in its thread, so that Ctrl-C ends it as it ends a command.
+    """
+    outer = events._get_running_loop()
+    if outer is None:
+        yield
+        return
+    swap = getattr(tasks, "_swap_current_task", lambda loop, task: None)  # from Python 3.12 on
+    task = swap(outer, None)
+    events._set_running_loop(None)
+    try:
+        yield
+    finally:
+        events._set_running_loop(outer)
+        swap(outer, task)
+
+
+# Signals that end a command as Ctrl-C does, and which of them came.
+
+_SIGNALS = ("SIGTERM", "SIGHUP")
+_WORDS = {
+    "SIGTERM": "stopped by SIGTERM (`kill`, a scheduler, or the system's shutdown)",
+    "SIGHUP": "stopped by SIGHUP (its terminal closed)",
+}
+_received: list[str] = []
+
+
+def heed_signals() -> None:
+    """Lets SIGTERM and SIGHUP end the program as Ctrl-C does; one that is ignored, as under `nohup`, stays so."""
+    for name in _SIGNALS:
+        number = getattr(signal, name)
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _raise_interrupt)
+
+
+@contextmanager
+def heeded() -> Iterator[None]:
+    """Heeds the signals within a block, as a command does. A program's own handlers stay; all come back after it."""
+    if threading.current_thread() is not threading.main_thread():  # Python takes signals there alone
+        yield
+        return
+    _received.clear()
+    numbers = [getattr(signal, name) for name in _SIGNALS]
+    kept = {number: signal.getsignal(number) for number in numbers}
+    unset = [number for number in numbers if kept[number] is signal.SIG_DFL]
+    for number in unset:
+        signal.signal(number, _raise_interrupt)
+    try:
+        yield
+    finally:
+        for number in unset:
+            signal.signal(number, kept[number])
+
+
+def reason() -> str:
+    """Why a KeyboardInterrupt came."""
+    return _WORDS[_received[-1]] if _received else "stopped by Ctrl-C"
+
+
+def _raise_interrupt(number: int, _frame: object) -> None:
+    """Ends as Ctrl-C does, also where a shell has it ignored for a background job."""
+    _received.append(signal.Signals(number).name)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.raise_signal(signal.SIGINT)
