@@ -11,7 +11,7 @@ from collections.abc import Callable
 from statistics import median
 
 from rlf.chat import FORMATS
-from rlf.chat.standin import stand_in
+from rlf.chat.repair import stand_in
 from rlf.types import ToolCall, ToolDescription
 
 SCHEMA = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}

@@ -17,7 +17,7 @@ from statistics import median
 import torch
 
 from rlf.api.specs.plans import check_spec
-from rlf.chat.tokenizer import load_tokenizer
+from rlf.chat.encoding import load_tokenizer
 from rlf.engines.engine import load_inputs
 from rlf.engines.local.host import PolicyHost
 from rlf.engines.local.model import load_model

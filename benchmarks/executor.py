@@ -20,10 +20,10 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+from rlf.apps.tools.trials import BenchReport, bench
 from rlf.core.clocks import Deadline
 from rlf.core.plain_json import as_json
 from rlf.tools import Executor, ToolDeclaration
-from rlf.tools.bench import BenchReport, bench
 from rlf.tools.execution.detached import Detached
 from rlf.tools.execution.gate import Gate
 from rlf.types import ToolCall

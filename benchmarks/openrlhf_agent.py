@@ -34,8 +34,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from rlf.builtin.encyclopedia.search import search  # noqa: E402
-from rlf.chat.encoding import encode_template  # noqa: E402
-from rlf.chat.tokenizer import load_tokenizer  # noqa: E402
+from rlf.chat.encoding import encode_template, load_tokenizer  # noqa: E402
 from rlf.spec import load_spec  # noqa: E402
 from tests.engines.openrlhf.agents import CALL, RIGHT, label, new_job, opened  # noqa: E402
 from tests.engines.openrlhf.fakes import Params  # noqa: E402

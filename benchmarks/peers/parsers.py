@@ -22,8 +22,8 @@ from pathlib import Path
 from statistics import median
 
 from rlf.builtin.names import builtin_path
+from rlf.chat.encoding import load_tokenizer
 from rlf.chat.format import open_format
-from rlf.chat.tokenizer import load_tokenizer
 from rlf.rewards import Term, TrajectoryFacts
 from rlf.types import ToolCall, ToolDescription
 

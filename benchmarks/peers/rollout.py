@@ -21,7 +21,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from rlf.api.specs.plans import check_spec
-from rlf.chat.tokenizer import load_tokenizer
+from rlf.chat.encoding import load_tokenizer
 from rlf.core.identity import derive_seed
 from rlf.engines.engine import load_inputs
 from rlf.engines.local.host import PolicyHost

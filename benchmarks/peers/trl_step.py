@@ -33,7 +33,7 @@ from trl.chat_template_utils import qwen3_template
 from rlf.api.specs.plans import check_spec
 from rlf.builtin.encyclopedia import calculator as rlf_calculator
 from rlf.builtin.encyclopedia import search as rlf_search
-from rlf.chat.tokenizer import load_tokenizer
+from rlf.chat.encoding import load_tokenizer
 from rlf.core.identity import derive_seed
 from rlf.engines.engine import load_inputs
 from rlf.engines.local.host import PolicyHost

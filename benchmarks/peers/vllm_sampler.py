@@ -32,7 +32,7 @@ import torch
 from rollout import ROOT, Played, play_rlf, report
 
 from rlf.api.specs.plans import check_spec
-from rlf.chat.tokenizer import load_tokenizer
+from rlf.chat.encoding import load_tokenizer
 from rlf.core.identity import derive_seed
 from rlf.engines.engine import load_inputs
 from rlf.engines.local.host import PolicyHost

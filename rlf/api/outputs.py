@@ -18,8 +18,6 @@ from rlf.api.env.worlds import DescribedWorld, WorldKind
 from rlf.api.evaluation.branches import Branches
 from rlf.api.evaluation.play import Progress
 from rlf.api.evaluation.run import Begun
-from rlf.api.formats.fuzz import ToolFuzz
-from rlf.api.formats.prompts import ShownPrompt
 from rlf.api.judges.serve import JudgeEndpoints
 from rlf.api.projects import OpenedPage, Project
 from rlf.api.python.specs import Check
@@ -42,9 +40,11 @@ from rlf.api.runs.verification import Verification
 from rlf.api.serve import ServedEndpoint
 from rlf.api.specs.planning import PlanDifference, PlanReport
 from rlf.api.specs.rehearsals import Rehearsal, Stage
-from rlf.api.tools.trials import CalledTool, ToolBench, ToolTrial
-from rlf.api.tools.write import Written
-from rlf.chat.parsed import Parsed
+from rlf.apps.formats.prompts import ShownPrompt
+from rlf.apps.fuzz.fuzz import ToolFuzz
+from rlf.apps.imports.tools import Written
+from rlf.apps.tools.trials import CalledTool, ToolBench, ToolTrial
+from rlf.chat.marks import Parsed
 from rlf.environments.doctor.playing import Played
 from rlf.environments.doctor.verdicts import Page
 from rlf.lineage.graph import Graph, Node, NodeDifference

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rlf.api.serving import listening, stopping
 from rlf.api.targets import open_target
 from rlf.chat import FORMATS, detect_format
-from rlf.chat.tokenizer import load_tokenizer
+from rlf.chat.encoding import load_tokenizer
 from rlf.core.errors import RlfError
 from rlf.engines.engine import Engine, HostSettings
 from rlf.serving.settings import ServeSettings as ServeSettings

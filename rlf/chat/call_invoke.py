@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
-from rlf.chat.call_json import CallFault
+from rlf.chat.calls import CallFault
 from rlf.chat.scan import Grammar, Scan, messages
 from rlf.types import FailureClass, ToolCall
 

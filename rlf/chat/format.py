@@ -8,25 +8,22 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from rlf.chat.encoding import decode, encode_template
-from rlf.chat.ends import TurnEnds, turn_ends
-from rlf.chat.foreign import FOREIGN
-from rlf.chat.marks import BARE_OBJECT, Lookalikes, Marks, bare_calls
-from rlf.chat.parsed import Parsed
+from rlf.chat.encoding import TurnEnds, Vision, decode, encode_template, turn_ends
+from rlf.chat.marks import BARE_OBJECT, FOREIGN, Lookalikes, Marks, Parsed, bare_calls
 from rlf.chat.scan import END_THINK, THINK, Scan, opens_thinking
 from rlf.chat.template import CallId, TemplateRenderer, end_of_turn
-from rlf.chat.vision import Vision
 from rlf.core import Registry, RlfError
-from rlf.types import FailureClass, Message, RepairKind, ToolCall, ToolDescription
+from rlf.types import FailureClass, Message, ParseFailure, RepairKind, ToolCall, ToolDescription
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
 
 _BROKEN = frozenset(
     {FailureClass.BAD_JSON, FailureClass.BAD_CALL, FailureClass.MISSING_NAME, FailureClass.BAD_ARGUMENTS}
@@ -337,3 +334,56 @@ def template_of(tokenizer: PreTrainedTokenizerBase) -> str:
         ) from error
     assert isinstance(template, str), f"a chat template of type {type(template).__name__}"
     return template
+
+
+# A run's settings for its turns: repair, the reply to each failure class, history, and where sampling stops.
+
+
+class RepairPolicy(StrEnum):
+    """Whether a call that is written a little wrong is run."""
+
+    NONE = "none"
+    """Never: what is trained on is what the model wrote."""
+    SAFE = "safe"
+    """Where the repair cannot change the meaning; every repair is counted and kept with the turn."""
+
+
+class FailurePolicy(StrEnum):
+    """Consequence of a parse failure."""
+
+    FEEDBACK = "feedback"
+    """The model reads what was wrong and the right form, and continues."""
+    PENALISE = "penalise"
+    """As feedback; the failure also counts for the reward rule `unpenalised`."""
+    END = "end"
+    """The trajectory ends with this turn; none of the turn's calls is run."""
+
+
+class HistoryPolicy(StrEnum):
+    """Treatment of a chat template that rewrites earlier turns: it renders other tokens than were seen."""
+
+    KEEP = "keep"
+    """The tokens stay as sampled, earlier thinking included; the certificate names what the template would change."""
+    FORK = "fork"
+    """A turn after which the template drops thinking is followed by a new context without it: the trajectory continues
+    there, and each segment is trained on by itself. A template that rewrites anything else is a fault."""
+    REFUSE = "refuse"
+    """Such a template is a fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPolicy:
+    """How the rollout loop takes a turn."""
+
+    repair: RepairPolicy = RepairPolicy.NONE
+    failures: Mapping[FailureClass, FailurePolicy] = field(default_factory=dict)
+    """Exceptions to `otherwise`, by class."""
+    otherwise: FailurePolicy = FailurePolicy.FEEDBACK
+    stop_after_call: bool = False
+    """Whether a turn ends with its first call, without waiting for the model to end it."""
+    forks: bool = False
+    """Whether a turn's context leaves out the thinking of earlier turns."""
+
+    def reply(self, failure: ParseFailure) -> FailurePolicy:
+        """The consequence of one failure."""
+        return self.failures.get(failure.kind, self.otherwise)

@@ -20,8 +20,7 @@ from rlf.core.errors import RlfError
 from rlf.reports.quantities import visible
 
 if TYPE_CHECKING:
-    from rlf.api.formats.prompts import ShownPrompt
-    from rlf.api.formats.turns import Parsed
+    from rlf.apps.formats.prompts import Parsed, ShownPrompt
 
 format_app = typer.Typer(name="format", help="Show prompts, and how rlf parses turns.", no_args_is_help=True)
 
@@ -29,7 +28,7 @@ format_app = typer.Typer(name="format", help="Show prompts, and how rlf parses t
 @format_app.command("show")
 def show(arguments: SpecArguments, no_import: NoImport = False, as_json: AsJson = False) -> None:
     """Show the exact prompt of the first training row: its tokens, with special ones marked, and its sizes."""
-    from rlf.api.formats.prompts import show_prompt
+    from rlf.apps.formats.prompts import show_prompt
 
     with announced(no_import=no_import):
         prompt = show_prompt(*split_arguments(arguments))
@@ -68,7 +67,7 @@ def parse(
     as_json: AsJson = False,
 ) -> None:
     """Show what a format's parser makes of one sampled turn."""
-    from rlf.api.formats.turns import parse_turn
+    from rlf.apps.formats.prompts import parse_turn
 
     parsed = parse_turn(_read_turn(file), format_name, truncated=truncated, thinking_tag=thinking_tag)
     print_result("format parse", parsed, as_json, facts_table(_list_verdicts(parsed)))
@@ -98,7 +97,7 @@ def _list_verdicts(parsed: Parsed) -> Iterator[tuple[str | Text, str]]:
 @format_app.command("certify")
 def certify(arguments: SpecArguments, as_json: AsJson = False) -> None:
     """Play every tool through tokenizer, template and loop and check every token; exit code 3 when one is wrong."""
-    from rlf.api.formats.prompts import certify_spec
+    from rlf.apps.formats.prompts import certify_spec
 
     certificate = certify_spec(*split_arguments(arguments))
     checks = [(Text("ok", "green"), check) for check in certificate.checks]

@@ -16,7 +16,7 @@ from rlf.core.errors import CheckError
 from rlf.reports.quantities import visible
 
 if TYPE_CHECKING:
-    from rlf.api.formats.fuzz import ForeignTally, Tally, ToolFuzz
+    from rlf.apps.fuzz.fuzz import ForeignTally, Tally, ToolFuzz
 
 _MAX_SHOWN = 3
 
@@ -32,8 +32,8 @@ def fuzz_tools(
     as_json: AsJson = False,
 ) -> None:
     """Mutate canonical calls, alone and in pairs; exit code 3 when one is lost, run by mistake or breaks the parser."""
-    from rlf.api.formats import fuzz
-    from rlf.api.tools.load import load_tools
+    from rlf.apps.fuzz import fuzz
+    from rlf.runs.tools import load_tools
 
     tools, names = load_tools(files or ()), [format_name] if format_name else fuzz.FORMATS.names()
     found = fuzz.fuzz_tools(tools, names, parser, seed, seconds)
@@ -71,7 +71,7 @@ def _print_found(found: ToolFuzz) -> None:
 
 
 def _make_table(tallies: Sequence[Tally]) -> Table:
-    from rlf.api.formats.fuzz import WRONG, Outcome
+    from rlf.apps.fuzz.fuzz import WRONG, Outcome
 
     outcomes = [outcome.replace("_", " ") for outcome in Outcome]
     table = plain_table(["format", "tool", "verdict", "identity", *outcomes], padding=1)
@@ -99,7 +99,7 @@ def _foreign_table(tallies: Sequence[ForeignTally]) -> Table:
 
 
 def _make_cell(tallies: Sequence[ForeignTally]) -> Text:
-    from rlf.api.formats.fuzz import Outcome
+    from rlf.apps.fuzz.fuzz import Outcome
 
     if not all(tally.is_clean for tally in tallies):
         return Text("!", "bold red")

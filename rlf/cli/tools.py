@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rlf.api.python.tools import ShownTool
-    from rlf.api.tools.load import ToolDeclaration
-    from rlf.api.tools.trials import ToolTrial
+    from rlf.apps.tools.trials import ToolTrial
+    from rlf.runs.tools import ToolDeclaration
 
 T = TypeVar("T")
 ToolName = Annotated[str, typer.Argument(metavar="NAME", help="The tool's name.", autocompletion=complete_tool)]
@@ -44,7 +44,7 @@ tools_app.command("serve")(serve_tools)
 def list_tools(files: ToolFiles = None, no_import: NoImport = False, as_json: AsJson = False) -> None:
     """List tools with their arguments and limits."""
     from rlf.api.python.tools import ListedTool
-    from rlf.api.tools.load import tools_of_files
+    from rlf.runs.tools import tools_of_files
 
     with announced(no_import=no_import):
         found = tools_of_files(files or ())
@@ -66,8 +66,8 @@ def _list_tools(found: Sequence[tuple[Path, ToolDeclaration]]) -> Table:
 def show_tool(name: ToolName, files: ToolFiles = None, no_import: NoImport = False, as_json: AsJson = False) -> None:
     """Show one tool as it is declared, and as the model of a spec reads it: exact text and tokens."""
     from rlf.api.python.tools import ShownTool
-    from rlf.api.tools.load import holds_spec, load_tools, tool_named
-    from rlf.api.tools.prompts import render_tool
+    from rlf.apps.tools.trials import render_tool
+    from rlf.runs.tools import holds_spec, load_tools, tool_named
 
     with announced(no_import=no_import):
         tool = tool_named(load_tools(files or ()), name)
@@ -105,8 +105,8 @@ def test_tools(
     A Python function without an example is called with arguments made from its inputSchema; stderr says which before
     the call.
     """
-    from rlf.api.tools.load import load_tools
-    from rlf.api.tools.trials import refuse_failed, try_tools
+    from rlf.apps.tools.trials import refuse_failed, try_tools
+    from rlf.runs.tools import load_tools
 
     tools = load_tools(files or ())
     if call is not None:
@@ -139,8 +139,8 @@ def bench_one(
 
     A tool of this machine without a `rate` is called as often again, without the executor: the floor of the load test.
     """
-    from rlf.api.tools.load import load_tools, tool_named
-    from rlf.api.tools.trials import bench_tool
+    from rlf.apps.tools.trials import bench_tool
+    from rlf.runs.tools import load_tools, tool_named
 
     tool = tool_named(load_tools(files or ()), name)
     given = None if arguments is None else _parse_arguments(arguments, "--arguments")
@@ -164,7 +164,7 @@ def _announce_call(name: str, arguments: Mapping[str, Any]) -> None:
 
 
 def _show_verdicts(trials: Sequence[ToolTrial]) -> Table:
-    from rlf.api.tools.trials import percentiles
+    from rlf.apps.tools.trials import percentiles
 
     table = plain_table(("tool", "kind", "examples", "drill", "p50", "p95", "verdict"))
     for trial in trials:
@@ -208,7 +208,7 @@ def _show_facts(tool: ToolDeclaration) -> Table:
 
 def _run_call(tools: Sequence[ToolDeclaration], name: str, arguments: Mapping[str, Any], *, as_json: bool) -> None:
     """Runs one call and prints what the model would read."""
-    from rlf.api.tools.trials import call_tool
+    from rlf.apps.tools.trials import call_tool
 
     named = [tool for tool in tools if tool.name == name]
     if len(named) > 1:
@@ -243,6 +243,6 @@ def _no_object(option: str, text: str, why: str = "") -> RlfError:
 
 
 def _show_arguments(tool: ToolDeclaration) -> str:
-    from rlf.api.tools.load import describe_arguments
+    from rlf.runs.tools import describe_arguments
 
     return visible(describe_arguments(tool))

@@ -44,8 +44,8 @@ def import_tools(
 
     A module is imported and a server's command is started; each is named on stderr before it runs.
     """
-    from rlf.api.tools import importing
-    from rlf.api.tools.write import write_tools
+    from rlf.apps.imports import tools as importing
+    from rlf.apps.imports.tools import write_tools
 
     with announced(no_import=None):
         found = importing.read_source(kind, importing.ImportRequest(source, out, target, url))

@@ -35,12 +35,12 @@ def serve_tools(
     if search is not None:
         if files:
             raise RlfError("--search serves a corpus and no tools; leave out the files.")
-        from rlf.api.tools.search import serve_search
+        from rlf.apps.offer.search import serve_search
 
         asyncio.run(serve_search(search, host, port, print_note))
         raise KeyboardInterrupt  # nothing else ends it
-    from rlf.api.tools.load import load_tools
-    from rlf.api.tools.serve import serve_http, serve_stdio
+    from rlf.apps.offer.tools import serve_http, serve_stdio
+    from rlf.runs.tools import load_tools
 
     tools = load_tools(files or ())
     if mcp == "stdio":

@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any, NamedTuple, Protocol
 
 from rlf.core.identity import hash_bytes
-from rlf.tools.failure import ToolFailure
+from rlf.tools.results import ToolFailure
 from rlf.types import Outcome
 
 _STEPS_PER_LOOK = 10_000

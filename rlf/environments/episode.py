@@ -20,8 +20,7 @@ from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.state import describe_difference, hash_state, plain_state
 from rlf.environments.world import Step, World
 from rlf.tools.execution.detached import Detached
-from rlf.tools.failure import ToolFailure, shorten, words_of
-from rlf.tools.results import to_output
+from rlf.tools.results import ToolFailure, shorten, to_output, words_of
 from rlf.types import Outcome, Phase, StateChange, Task, ToolCall, ToolOutput, WorldFailure, WorldRecord, WorldStep
 
 T = TypeVar("T")

@@ -12,9 +12,9 @@ from rlf.core.text import describe
 from rlf.environments.classes import DONE, LIFE, REFUSALS, REWARD, reset_arguments, to_actions, to_scores
 from rlf.environments.world import Step, World
 from rlf.tools.execution.detached import CancelledItself
-from rlf.tools.failure import ToolFailure
-from rlf.tools.python.arguments import ArgumentAdapter
+from rlf.tools.python.parameters import ArgumentAdapter
 from rlf.tools.python.threads import ThreadPool
+from rlf.tools.results import ToolFailure
 from rlf.types import Outcome, Task, ToolCall, ToolDescription
 
 UNFIT = "the world's code answers with something else than a result"

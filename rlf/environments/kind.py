@@ -17,7 +17,7 @@ from rlf.core.callables import NotRun
 from rlf.core.kinds import Kind, StrictModel
 from rlf.core.meter import Meter
 from rlf.environments.world import World
-from rlf.tools.limits import Limits
+from rlf.tools.kind import Limits
 from rlf.types import ToolDescription
 
 

@@ -20,9 +20,8 @@ from rlf.environments.episode import WorldEpisode
 from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.execution.detached import Detached
-from rlf.tools.failure import ToolFailure
-from rlf.tools.kind import CallContext, ToolKind, ToolRuntime
-from rlf.tools.limits import Limits
+from rlf.tools.kind import CallContext, Limits, ToolKind, ToolRuntime
+from rlf.tools.results import ToolFailure
 from rlf.types import Outcome, Task, ToolCall, ToolDescription, ToolOutput
 
 logger = logging.getLogger(__name__)

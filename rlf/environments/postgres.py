@@ -16,7 +16,7 @@ from uuid import uuid4
 from rlf.core import RlfError
 from rlf.core.identity import hash_bytes
 from rlf.environments.databases import Answer, Database
-from rlf.tools.failure import ToolFailure
+from rlf.tools.results import ToolFailure
 from rlf.types import Outcome
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from rlf.environments.instances import StandIn, read_answer
 from rlf.processes.forking import MAX_ORDER_BYTES
 from rlf.sandbox.channel import Channel
 from rlf.sandbox.guest.wire import BadFrame, Bounds
-from rlf.tools.failure import ToolFailure
 from rlf.tools.python.processes import relay_output
+from rlf.tools.results import ToolFailure
 from rlf.types import Outcome, ToolCall
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from rlf.environments.kind import EnvLimits
 from rlf.environments.workers import sandboxed_class
 from rlf.environments.world import Step
 from rlf.sandbox import Execution, LevelChoice, Outcome, Request, Sandbox, SandboxSpec
-from rlf.tools.failure import ToolFailure
+from rlf.tools.results import ToolFailure
 from rlf.types import Outcome as ToolOutcome
 from rlf.types import Task, ToolCall
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlf.core.identity import hash_bytes
 from rlf.core.text import clean
-from rlf.tools.jsonable import json_text
+from rlf.tools.results import json_text
 
 _MAX_LINES = 20
 _MAX_VALUE_CHARS = 80

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from rlf.algo.loss_config import KlKind
 from rlf.builtin.names import BUILTIN
 from rlf.chat import FORMATS
-from rlf.chat.policy import FailurePolicy
+from rlf.chat.format import FailurePolicy
 from rlf.core import Fault, nearest
 from rlf.plan import algorithms, features, judges, verifiers
 from rlf.plan.engine import planned_engine

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from rlf.algo.advantages.gae import Gae, Observations
 from rlf.algo.health import Action, Guard
-from rlf.chat.policy import HistoryPolicy
+from rlf.chat.format import HistoryPolicy
 from rlf.core import Fault
 from rlf.rewards.term import Stage
 from rlf.spec import LoadedSpec

@@ -10,10 +10,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from rlf.chat.fork import without_thinking
-from rlf.chat.format import ChatFormat
-from rlf.chat.parsed import Parsed
-from rlf.chat.policy import ChatPolicy, FailurePolicy, RepairPolicy
+from rlf.chat.format import ChatFormat, ChatPolicy, FailurePolicy, RepairPolicy
+from rlf.chat.history import without_thinking
+from rlf.chat.marks import Parsed
 from rlf.chat.repair import repaired
 from rlf.rollout.builder import TokenRecord
 from rlf.rollout.calls import NOT_RUN, infrastructure_error, run_calls

@@ -5,18 +5,40 @@ from typing import TYPE_CHECKING
 from rlf.core.registry import lazily
 
 if TYPE_CHECKING:
-    from rlf.sandbox.execution import Execution, Outcome, Request, SqlRequest, Table, Usage
+    from rlf.sandbox.fork_servers import probe
     from rlf.sandbox.remote import RemoteSandbox
     from rlf.sandbox.sandbox import Sandbox, open_sandbox
-    from rlf.sandbox.spec import Level, LevelChoice, LevelReport, SandboxLimits, SandboxSpec
-    from rlf.sandbox.warm import probe
+    from rlf.sandbox.spec import (
+        Execution,
+        Level,
+        LevelChoice,
+        LevelReport,
+        Outcome,
+        Request,
+        SandboxLimits,
+        SandboxSpec,
+        SqlRequest,
+        Table,
+        Usage,
+    )
 
 _HOMES = {
-    "execution": ("Execution", "Outcome", "Request", "SqlRequest", "Table", "Usage"),
     "remote": ("RemoteSandbox",),
     "sandbox": ("Sandbox", "open_sandbox"),
-    "spec": ("Level", "LevelChoice", "LevelReport", "SandboxLimits", "SandboxSpec"),
-    "warm": ("probe",),
+    "spec": (
+        "Execution",
+        "Level",
+        "LevelChoice",
+        "LevelReport",
+        "Outcome",
+        "Request",
+        "SandboxLimits",
+        "SandboxSpec",
+        "SqlRequest",
+        "Table",
+        "Usage",
+    ),
+    "fork_servers": ("probe",),
 }
 
 __all__ = [

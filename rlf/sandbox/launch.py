@@ -5,16 +5,81 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal, NamedTuple
+
+from pydantic import FiniteFloat, ValidationError
 
 from rlf.core.errors import RlfError
+from rlf.core.kinds import StrictModel
+from rlf.core.text import clean
 from rlf.sandbox.guest import landlock, seccomp
 from rlf.sandbox.guest.confine import WORK
-from rlf.sandbox.packages import Packages
-from rlf.sandbox.spec import Level
+from rlf.sandbox.guest.wire import BadFrame, Bounds, Frame
+from rlf.sandbox.spec import Level, Outcome, Request, SandboxLimits, SqlRequest
+
+# Which files of site-packages a sandbox shows: those of the allowed distributions and of what they require.
+
+
+@dataclass(frozen=True, slots=True)
+class Packages:
+    """Packages that calls may import beside the standard library."""
+
+    entries: tuple[Path, ...]
+    """Top-level files and folders of site-packages."""
+    imports: tuple[str, ...]
+    """Modules that are imported once, before the first call."""
+
+
+def find_packages(names: Sequence[str]) -> Packages:
+    """Looks allowed distributions up in this environment. Raises RlfError for one that is not installed."""
+    from packaging.requirements import Requirement
+
+    found: dict[str, Distribution] = {}
+    wanted = [(name, True) for name in names]
+    imports: list[str] = []
+    for name, asked_for in wanted:
+        if _normalize_name(name) in found:
+            continue
+        package = _find_distribution(name)
+        found[_normalize_name(name)] = package
+        if asked_for:
+            imports.extend(_list_modules(package))
+        required = [Requirement(text) for text in package.requires or ()]
+        wanted += [(one.name, False) for one in required if one.marker is None or one.marker.evaluate({"extra": ""})]
+    entries = {entry for package in found.values() for entry in _list_entries(package)}
+    return Packages(tuple(sorted(entries)), tuple(imports))
+
+
+def _find_distribution(name: str) -> Distribution:
+    try:
+        return distribution(name)
+    except PackageNotFoundError as fault:
+        raise RlfError(f"sandbox: package {name!r} is not installed; `pip install {name}`, or leave it out") from fault
+
+
+def _normalize_name(name: str) -> str:
+    return name.lower().replace("_", "-").replace(".", "-")
+
+
+def _list_entries(package: Distribution) -> set[Path]:
+    """A package's files in site-packages; scripts and data outside of site-packages are left out."""
+    tops = {file.parts[0] for file in package.files or () if file.parts[0] not in ("..", "__pycache__")}
+    paths = {Path(str(package.locate_file(top))) for top in tops}
+    return {path for path in paths if path.exists()}
+
+
+def _list_modules(package: Distribution) -> list[str]:
+    own = _normalize_name(package.name).replace("-", "_")
+    return sorted(
+        entry.stem
+        for entry in _list_entries(package)
+        if (entry / "__init__.py").is_file() or (entry.suffix == ".py" and entry.stem == own)
+    )
+
 
 BUBBLEWRAP = "bwrap"
 INSTALL_BUBBLEWRAP = "apt-get install bubblewrap"
@@ -173,3 +238,100 @@ def _system_folder(path: Path) -> Iterator[tuple[str, ...]]:
         yield "--symlink", str(path.readlink()), str(path)
     elif path.is_dir():
         yield "--ro-bind", str(path), str(path)
+
+
+# Requests as the processes of a sandbox read them (`guest.job`), and what their answers may be.
+
+_CHAR_BYTES = 6
+"""Most bytes of JSON that a character takes, as `\\u0001` does."""
+_BESIDE_BYTES = 1 << 20
+"""Of an answer's head beside its values: errors, names of files and columns."""
+_ROW_BYTES = 64
+_FIGURE_BYTES = 16 << 20
+"""Figures of a call, which it may make in memory."""
+
+
+class Answered(StrictModel):
+    """What every process answers."""
+
+    outcome: Outcome
+    error: str | None = None
+
+
+class PythonAnswer(Answered):
+    """The answer of Python: the word of the code that ran, which may say what it likes of itself."""
+
+    outcome: Literal[Outcome.OK, Outcome.ERROR, Outcome.MEMORY]
+    value: str | None = None
+    files: tuple[str, ...] = ()
+    """Names of the first byte strings; the others are figures."""
+
+
+class TableAnswer(Answered):
+    """The answer of SQL, in a process that runs no foreign code."""
+
+    columns: tuple[str, ...] | None = None
+    rows: tuple[tuple[str | int | FiniteFloat | bool | None, ...], ...] = ()
+    truncated: bool = False
+
+
+class Question(NamedTuple):
+    """A request and what may answer it."""
+
+    head: Mapping[str, Any]
+    blobs: tuple[bytes, ...]
+    bounds: Bounds
+    schema: type[PythonAnswer] | type[TableAnswer]
+
+    def read(self, frame: Frame) -> PythonAnswer | TableAnswer:
+        """The answer in a frame, its texts without lone surrogates. Raises BadFrame for anything else."""
+        try:
+            answer = self.schema.model_validate_json(clean(frame.head.decode("utf-8", "surrogatepass")), strict=True)
+        except (ValidationError, UnicodeDecodeError) as fault:
+            raise BadFrame("something else") from fault
+        if isinstance(answer, PythonAnswer) and not self._named(answer, frame):
+            raise BadFrame("files that it was not asked for")
+        return answer
+
+    def _named(self, answer: PythonAnswer, frame: Frame) -> bool:
+        """Whether each file that an answer names is there, was asked for and lies within the working folder."""
+        names = answer.files
+        asked = bool(self.head["fetch"]) or not names
+        return asked and len(set(names)) == len(names) <= len(frame.blobs) and all(map(_is_within, names))
+
+
+def python_question(request: Request, limits: SandboxLimits, part: str = "test") -> Question:
+    """A request to run Python. Raises ValueError for a file's name that leaves the working folder.
+
+    Args:
+        part: which side of a test it is, `test` or `program`; without a program of the request it counts for nothing.
+    """
+    for name in (*request.files, *request.fetch):
+        if not _is_within(name):
+            raise ValueError(f"got the file name {name!r}; expected one within the working folder")
+    file_bytes = limits.disk_mb << 20 if request.fetch else 0
+    bounds = Bounds(_CHAR_BYTES * limits.output_bytes + _BESIDE_BYTES, file_bytes + _FIGURE_BYTES)
+    head = {
+        "job": "python",
+        "part": None if request.program is None else part,
+        "source": request.source,
+        "max_value_chars": limits.output_bytes,
+        "files": list(request.files),
+        "fetch": list(request.fetch),
+        "bounds": bounds,
+    }
+    return Question(head, (request.stdin.encode(errors="replace"), *request.files.values()), bounds, PythonAnswer)
+
+
+def sql_question(job: str, place: str, request: SqlRequest, timeout_s: float) -> Question:
+    """A request to run SQL."""
+    bounds = Bounds(_CHAR_BYTES * request.max_bytes + _ROW_BYTES * request.max_rows + _BESIDE_BYTES)
+    limits = {"max_rows": request.max_rows, "max_bytes": request.max_bytes, "timeout_s": timeout_s}
+    return Question(
+        {"job": job, "place": place, "query": request.query, **limits, "bounds": bounds}, (), bounds, TableAnswer
+    )
+
+
+def _is_within(name: str) -> bool:
+    parts = PurePosixPath(name).parts
+    return bool(parts) and ".." not in parts and parts[0] != "/" and "\0" not in name

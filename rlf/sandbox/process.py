@@ -4,17 +4,92 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
 from rlf.sandbox.channel import Channel
-from rlf.sandbox.frames import PythonAnswer, Question, TableAnswer
 from rlf.sandbox.guest.wire import BadFrame, Bounds, Frame
-from rlf.sandbox.spec import SandboxLimits
-from rlf.sandbox.streams import Output
+from rlf.sandbox.launch import PythonAnswer, Question, TableAnswer
+from rlf.sandbox.spec import Execution, Level, Outcome, SandboxLimits, Table, Usage
+
+# Reading what a sandboxed process prints: never more than is wanted, never blocking, one piece a turn of the loop.
+
+_CHUNK = 1 << 16
+_PIPE_CHUNKS = 16
+"""Pieces that the largest pipe of an ordinary user holds: 1 MiB."""
+_FLOOD = 16
+"""A process that writes this many times what is kept is ended."""
+
+
+class Output:
+    """stdout and stderr of a process, which share one budget."""
+
+    def __init__(self, out: int, err: int, on_flood: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._on_flood = on_flood
+        self._kept = {out: bytearray(), err: bytearray()}
+        self._open = [out, err]
+        self._max_bytes = self._left = self._written = 0
+        for descriptor in (out, err):
+            os.set_blocking(descriptor, False)
+            self._loop.add_reader(descriptor, self._read_piece, descriptor)
+
+    def begin(self, max_bytes: int) -> None:
+        """Forgets what was read and keeps at most so much of what follows."""
+        self._max_bytes = self._left = max_bytes
+        self._written = 0
+        for kept in self._kept.values():
+            kept.clear()
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether more was written than is kept."""
+        return self._written > self._max_bytes
+
+    @property
+    def flooded(self) -> bool:
+        """Whether so much was written that the process is ended."""
+        return self._written > _FLOOD * self._max_bytes
+
+    def texts(self) -> tuple[str, str]:
+        """stdout and stderr, with what has been written until now: a process that writes on is not waited for."""
+        for descriptor in list(self._open):
+            for _ in range(_PIPE_CHUNKS):
+                if not self._read_piece(descriptor):
+                    break
+        out, err = (kept.decode(errors="replace") for kept in self._kept.values())
+        return out, err
+
+    def close(self) -> None:
+        """Gives the descriptors back."""
+        for descriptor in self._open:
+            self._loop.remove_reader(descriptor)
+            os.close(descriptor)
+        self._open = []
+
+    def _read_piece(self, descriptor: int) -> bool:
+        """Takes one piece of what is there; whether more may be there."""
+        try:
+            data = os.read(descriptor, _CHUNK)
+        except BlockingIOError:
+            return False
+        self._written += len(data)
+        kept = data[: self._left]
+        self._left -= len(kept)
+        self._kept[descriptor] += kept
+        if data and not self.flooded:
+            return len(data) == _CHUNK
+        self._loop.remove_reader(descriptor)
+        os.close(descriptor)
+        self._open.remove(descriptor)
+        if self.flooded:
+            self._on_flood()
+        return False
+
 
 _ENDING_GRACE_S = 5.0
 """Time a killed process has to be gone; a server that does not report it by then is given up. Time, too, in which the
@@ -204,3 +279,75 @@ def _has_result(answer: asyncio.Future[Frame]) -> bool:
 def exit_of(packet: dict[str, Any]) -> Exit:
     """The end of a process from the server's packet."""
     return Exit(**{key: value for key, value in packet.items() if key != "id"})
+
+
+# From how a process ended to its call's outcome: whose fault it was, in words a model can act on.
+
+_CPU_SLACK_S = 0.3
+"""By how much the kernel's two counts of processor time differ."""
+_UNSAID = "it ended without a reason; the limits of open files, memory or processes may be too low (`ulimit -a`)"
+
+
+def judge(answer: Answer, limits: SandboxLimits, level: Level) -> Execution:
+    """The result of a call, whatever its process did."""
+    outcome, error = _outside_outcome(answer, limits, level)
+    found: PythonAnswer | TableAnswer | None = None
+    if outcome is None:
+        found = answer.found
+        assert found is not None, "neither an answer nor a reason"
+        outcome, error = found.outcome, found.error
+        if outcome is Outcome.OK and answer.exceeded:
+            outcome, error = Outcome.OUTPUT_LIMIT, f"only the first {limits.output_bytes} bytes of output were kept"
+    ending = answer.exit or Exit()
+    usage = Usage(answer.wall_s, ending.cpu_s, ending.peak_bytes)
+    execution = Execution(outcome, answer.stdout, answer.stderr, error=error, usage=usage, level=level)
+    if isinstance(found, PythonAnswer):
+        return _with_value(execution, found, answer.blobs)
+    if found is not None and found.columns is not None:
+        return replace(execution, table=Table(found.columns, found.rows, found.truncated))
+    return execution
+
+
+def _outside_outcome(answer: Answer, limits: SandboxLimits, level: Level) -> tuple[Outcome | None, str | None]:
+    """The outcome as seen from outside; None when the process answered in time."""
+    ending = answer.exit
+    if ending is not None and ending.failed:
+        return Outcome.INFRA, ending.failed
+    if answer.timed_out:
+        return Outcome.TIMEOUT, f"not finished within {limits.wall_s:g} s"
+    if answer.flooded:
+        return Outcome.OUTPUT_LIMIT, f"ended for its output; the first {limits.output_bytes} bytes were kept"
+    if ending is not None and ending.why == "memory":
+        return Outcome.MEMORY, f"ended for using more than {limits.memory_mb} MiB of memory"
+    if ending is not None and ending.why == "disk":
+        return Outcome.KILLED, f"ended for writing more than {limits.disk_mb} MiB or too many files"
+    if not answer.confined:
+        return Outcome.INFRA, f"the sandbox could not be entered: {_last_line(answer.stderr) or _UNSAID}"
+    if answer.fault is not None:
+        return Outcome.KILLED, f"ended since the process answered with {answer.fault}"
+    if answer.found is not None:
+        return None, None
+    assert ending is not None, "no answer and no end"
+    return _ended_early(ending, limits, level)
+
+
+def _last_line(text: str) -> str:
+    """Where a traceback has its reason."""
+    return (text.strip().splitlines() or [""])[-1][-300:]
+
+
+def _ended_early(ending: Exit, limits: SandboxLimits, level: Level) -> tuple[Outcome, str]:
+    code = os.waitstatus_to_exitcode(ending.status)
+    if code >= 0:
+        return Outcome.KILLED, f"the process left with code {code} before its end"
+    if -code in (signal.SIGKILL, signal.SIGXCPU) and ending.cpu_s >= limits.cpu_s - _CPU_SLACK_S:
+        return Outcome.TIMEOUT, f"more than {limits.cpu_s} s of processor time"
+    if -code == signal.SIGKILL and level.contains_hostile_code:
+        return Outcome.INFRA, "the process was killed from outside of the sandbox"
+    return Outcome.KILLED, f"the process was ended by {signal.Signals(-code).name}"
+
+
+def _with_value(execution: Execution, found: PythonAnswer, blobs: tuple[bytes, ...]) -> Execution:
+    """Adds what the process gave back."""
+    files = dict(zip(found.files, blobs, strict=False))
+    return replace(execution, value=found.value, files=files, images=blobs[len(files) :])

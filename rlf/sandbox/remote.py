@@ -15,8 +15,7 @@ from pydantic import BaseModel, ConfigDict
 
 from rlf.core.clocks import within
 from rlf.core.errors import RlfError
-from rlf.sandbox.execution import Execution, Outcome, Request, Usage
-from rlf.sandbox.spec import Level, SandboxLimits, SandboxSpec
+from rlf.sandbox.spec import Execution, Level, Outcome, Request, SandboxLimits, SandboxSpec, Usage
 
 _ERROR_CHARS = 500
 _GRACE_S = 10.0

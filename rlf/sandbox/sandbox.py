@@ -10,6 +10,8 @@ sandbox itself is `Outcome.INFRA`.
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,14 +19,117 @@ from typing import Self
 
 from rlf.core.errors import RlfError
 from rlf.core.process import usable_cores
-from rlf.sandbox.execution import Execution, Request, SqlRequest
-from rlf.sandbox.frames import python_question, sql_question
-from rlf.sandbox.launch import Launch
-from rlf.sandbox.packages import find_packages
+from rlf.sandbox.fork_servers import ForkServer, ServerGone, WarmServer, candidates, strongest
+from rlf.sandbox.launch import Launch, LevelUnavailable, Question, find_packages, python_question, sql_question
+from rlf.sandbox.process import Answer, SandboxedProcess, judge
 from rlf.sandbox.remote import RemoteSandbox
-from rlf.sandbox.sessions import Sessions
-from rlf.sandbox.spec import Level, SandboxLimits, SandboxSpec
-from rlf.sandbox.warm import candidates, strongest
+from rlf.sandbox.spec import Execution, Level, Outcome, Request, SandboxLimits, SandboxSpec, SqlRequest
+
+# Sessions: processes that keep their state from cell to cell, bounded in number.
+
+_STATE_IS_GONE = "The session's state is gone; the next call starts fresh."
+
+logger = logging.getLogger(__name__)
+
+
+class _Session:
+    __slots__ = ("lock", "process", "server")
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        """Held while a cell runs: one at a time, and none while it is being ended."""
+        self.process: SandboxedProcess | None = None
+        self.server: ForkServer | None = None
+
+
+class Sessions:
+    """The sessions of one sandbox, least recently used first. Between cells their processes are stopped."""
+
+    def __init__(self, warm: WarmServer, max_sessions: int) -> None:
+        self._warm = warm
+        self._max = max_sessions
+        self._open: OrderedDict[str, _Session] = OrderedDict()
+        self._evicted: set[str] = set()
+
+    async def run(self, name: str, question: Question, limits: SandboxLimits) -> Execution:
+        """Runs the next cell of a session, which begins with its first."""
+        if name in self._evicted:
+            self._evicted.remove(name)
+            notice = f"session {name!r} was ended to make room: max_sessions is {self._max}; its state is gone"
+            return Execution(Outcome.INFRA, error=notice, level=self._warm.launch.level)
+        await self._make_room(name)
+        session = self._open.setdefault(name, _Session())
+        self._open.move_to_end(name)
+        async with session.lock:
+            return await self._run_cell(session, question, limits)
+
+    async def end(self, name: str) -> None:
+        """Ends a session and all that it has started; one that never began is fine."""
+        self._evicted.discard(name)
+        session = self._open.pop(name, None)
+        if session is not None:
+            await _end_session(session)
+
+    async def close(self) -> None:
+        """Ends every session."""
+        for name in list(self._open):
+            await self.end(name)
+
+    async def _make_room(self, name: str) -> None:
+        while name not in self._open and len(self._open) >= self._max:
+            idle = next((other for other, session in self._open.items() if not session.lock.locked()), None)
+            assert idle is not None, f"{len(self._open)} sessions run at once, more than calls may"
+            logger.warning("sandbox session %s ended to make room for %s", idle, name)
+            self._evicted.add(idle)
+            await _end_session(self._open.pop(idle))
+
+    async def _run_cell(self, session: _Session, question: Question, limits: SandboxLimits) -> Execution:
+        level = self._warm.launch.level
+        if session.process is not None and not session.process.alive:
+            return await self._judge_end(session, session.process.last_words(), limits)
+        try:
+            process, server = await self._find_process(session, limits)
+        except (ServerGone, LevelUnavailable) as fault:
+            return Execution(Outcome.INFRA, error=str(fault), level=level)
+        server.order(process.number, "resume")
+        try:
+            answer = await process.ask(question, limits, once=False)
+        except asyncio.CancelledError:
+            await _stop_process(session)
+            raise
+        if answer.exit is None and answer.fault is None and not answer.timed_out and not answer.flooded:
+            server.order(process.number, "pause")
+            return judge(answer, limits, level)
+        return await self._judge_end(session, answer, limits)
+
+    async def _judge_end(self, session: _Session, answer: Answer, limits: SandboxLimits) -> Execution:
+        """The result of a cell after which there is no state: also of one that finds its process ended since the last.
+
+        Else what a cell leaves running could end the process and so have the next cell's failure left out.
+        """
+        await _stop_process(session)
+        execution = judge(answer, limits, self._warm.launch.level)
+        return replace(execution, error=f"{execution.error or 'the process has ended'}. {_STATE_IS_GONE}")
+
+    async def _find_process(self, session: _Session, limits: SandboxLimits) -> tuple[SandboxedProcess, ForkServer]:
+        if session.process is None or session.server is None:
+            session.server = await self._warm.get()
+            session.process = session.server.begin(limits, once=False)
+        return session.process, session.server
+
+
+async def _end_session(session: _Session) -> None:
+    if session.process is not None:
+        await session.process.kill()
+    async with session.lock:
+        await _stop_process(session)
+
+
+async def _stop_process(session: _Session) -> None:
+    process, session.process = session.process, None
+    if process is not None:
+        await process.finish()
+
 
 # Programs compute; more per core would only stretch each beyond its time limit.
 _CALLS_PER_CORE = 4
@@ -106,3 +211,45 @@ class Sandbox:
 def open_sandbox(spec: SandboxSpec) -> Sandbox | RemoteSandbox:
     """The sandbox that a spec asks for, to be entered."""
     return RemoteSandbox(spec) if spec.url is not None else Sandbox(spec)
+
+
+# `PostgresReader`: one statement of a PostgreSQL database at a time, each in a process that is killed at its time.
+#
+# No code of a model runs here, only its SQL, in the database: what that may reach is up to the role of the URL, which
+# should be one that may only read. The process needs the network, so it is held by limits alone and says level
+# `process`.
+
+_DRIVER = ("sqlalchemy", "psycopg", "psycopg-binary")
+# Its processes mostly wait for the database.
+_CALLS_PER_CORE_POSTGRES = 8
+_REPORTING_S = 1.0
+"""Time beyond the database's own to report that its time was up."""
+
+
+class PostgresReader:
+    """Runs statements of one database: `async with PostgresReader(url, limits) as reader`."""
+
+    level = Level.PROCESS
+
+    def __init__(self, url: str, limits: SandboxLimits) -> None:
+        """Raises RlfError where the driver is not installed (`pip install 'rlf[postgres]'`)."""
+        self._url = url
+        self._limits = limits
+        self._warm = WarmServer(Launch(Level.PROCESS, find_packages(_DRIVER), ()))
+        self._permits = asyncio.Semaphore(_CALLS_PER_CORE_POSTGRES * usable_cores())
+
+    async def __aenter__(self) -> Self:
+        """Starts the server; the database is first asked at the first call."""
+        await self._warm.get()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._warm.close()
+
+    async def sql(self, request: SqlRequest) -> Execution:
+        """Runs one statement in a transaction that can only read."""
+        limits = request.limits or self._limits
+        question = sql_question("postgres", self._url, request, limits.wall_s)
+        held_to = limits.model_copy(update={"wall_s": limits.wall_s + _REPORTING_S})
+        async with self._permits:
+            return await self._warm.once(question, held_to)

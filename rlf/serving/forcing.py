@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlf.chat import ChatFormat, encode_template
-from rlf.chat.schema_text import readings_of
+from rlf.chat.examples import readings_of
 from rlf.core import RlfError
 from rlf.serving.refusal import Refusal
 from rlf.types import ToolCall, ToolDescription

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Seque
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rlf.chat.parsed import Parsed
+from rlf.chat.marks import Parsed
 from rlf.core.errors import RlfError
 from rlf.endpoints import RequestedCall
 from rlf.serving.agent import Json, Played, Report

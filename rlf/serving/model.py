@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from typing import TypeVar
 
 from rlf.chat import ChatFormat
-from rlf.chat.parsed import Parsed
+from rlf.chat.marks import Parsed
 from rlf.core.identity import derive_seed
 from rlf.serving.agent import Agent
 from rlf.serving.dialogue import Dialogue, Messages, Tools

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlf.chat import ChatFormat
-from rlf.chat.parsed import Parsed
+from rlf.chat.marks import Parsed
 from rlf.endpoints import RequestedCall
 from rlf.types import FailureClass
 

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 from rlf.core.registry import lazily
 from rlf.tools.declaration import CacheScope, CacheSpec, Expectation, ToolDeclaration, ToolTest
-from rlf.tools.kind import TOOL_KINDS, ToolKind, ToolRuntime
-from rlf.tools.limits import Limits
+from rlf.tools.kind import TOOL_KINDS, Limits, ToolKind, ToolRuntime
 
 if TYPE_CHECKING:
     from rlf.tools.examples import ExampleRun, run_examples

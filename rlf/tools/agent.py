@@ -23,9 +23,8 @@ from rlf.endpoints.pool import Caller, EndpointPool
 from rlf.tools.agent_text import TextCalls
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.execution.executor import Executor
-from rlf.tools.failure import ToolFailure
 from rlf.tools.kind import CallContext, CallOrigin, ToolRuntime
-from rlf.tools.remote import Prompt, inner_deadline_s, shown_answer, tool_failure
+from rlf.tools.results import Prompt, ToolFailure, inner_deadline_s, shown_answer, tool_failure
 from rlf.types import InnerCall, InnerTurn, Outcome, ParseFailure, ToolCall, ToolOutput, ToolResult
 
 _ALPHABET: Final = string.digits + string.ascii_lowercase

@@ -16,7 +16,7 @@ from rlf.types import FailureClass, ParseFailure, ToolCall, ToolDescription
 
 if TYPE_CHECKING:
     from rlf.chat.format import ChatFormat
-    from rlf.chat.parsed import Parsed
+    from rlf.chat.marks import Parsed
 
 _VAGUE: Final = (FailureClass.WRONG_TAG, FailureClass.BAD_CALL, FailureClass.EMPTY)
 """Failures that a format reports for another's call."""
@@ -74,7 +74,7 @@ class TextCalls:
     def _load_formats(self) -> list[ChatFormat]:
         if self._formats is None:
             from rlf.chat.format import FORMATS
-            from rlf.chat.standin import stand_in
+            from rlf.chat.repair import stand_in
 
             names = FORMATS.names() if self._form == AUTO else [self._form]
             self._formats = []

@@ -20,8 +20,7 @@ from pydantic_core import InitErrorDetails
 from rlf.core import RlfError, hash_json, hash_path
 from rlf.core.kinds import StrictModel, wrong_value
 from rlf.core.readings import compile_schema
-from rlf.tools.kind import ToolKind
-from rlf.tools.limits import Limits
+from rlf.tools.kind import Limits, ToolKind
 from rlf.types import ToolDescription
 
 

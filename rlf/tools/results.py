@@ -2,20 +2,266 @@
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 import inspect
 import json
 import math
-from collections.abc import Callable, Sequence
+import socket
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from functools import cache
+from pathlib import PurePath
+from types import MappingProxyType
 from typing import Any
+from urllib.error import HTTPError, URLError
+from uuid import UUID
 
+from rlf.core import nearest
 from rlf.core.errors import describe_type
 from rlf.core.files import image_type, read_header
-from rlf.core.text import clean, describe
-from rlf.tools.failure import ToolFailure
-from rlf.tools.jsonable import json_text
-from rlf.tools.limits import Limits
+from rlf.core.text import MAX_FAULT_CHARS, class_names, clean, describe
+from rlf.endpoints import Completion, EndpointFailure
+from rlf.endpoints.attribution import KEY_REFUSED, outcome_of_status
+from rlf.endpoints.spec import describe_credentials
+from rlf.endpoints.template import Template, TemplateFault
+from rlf.tools.kind import CallContext, Limits
 from rlf.types import Image, Outcome, ToolOutput
+
+# How a call fails: a typed outcome and words the model can act on, never a traceback.
+
+MAX_ERROR_CHARS = 500
+"""Longest error text the model is shown."""
+MAX_NAME_CHARS = 80
+"""Longest part of a name the model made up that is looked up or repeated."""
+
+_MAX_MEMBERS = 100
+_OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+
+
+_LOST_CONNECTIONS = frozenset(
+    {
+        ("requests", "ConnectionError"),
+        ("requests", "ChunkedEncodingError"),
+        ("urllib3", "HTTPError"),
+        ("httpx", "NetworkError"),
+        ("httpx", "ConnectTimeout"),
+        ("httpx", "RemoteProtocolError"),
+        ("aiohttp", "ClientConnectionError"),
+    }
+)
+"""Exceptions that clients raise in place of a ConnectionError, by package and name of the class."""
+
+
+class ToolFailure(Exception):
+    """A failed call whose kind knows the outcome; raised inside the executor, never out of it."""
+
+    def __init__(self, outcome: Outcome, text: str, retry_after_s: float | None = None) -> None:
+        """Takes the outcome, words for the model, and how long the tool's host asks to be left alone, if it does."""
+        text = clean(text[:MAX_FAULT_CHARS])
+        super().__init__(text)
+        self.outcome = outcome
+        self.text = text
+        self.retry_after_s = retry_after_s
+
+
+def words_of(fault: BaseException) -> str:
+    """What an exception says: a failed call's own words, any other's description."""
+    # `isinstance` would ask the exception for its class, which may run code of its own
+    return fault.text if issubclass(type(fault), ToolFailure) and isinstance(fault, ToolFailure) else describe(fault)
+
+
+def outcome_of_fault(fault: BaseException) -> Outcome:
+    """The outcome for an exception of a tool's own code, wherever that runs: a failed connection judges no call.
+
+    A group, as task groups raise, is what the first of its exceptions is that says nothing about the call.
+    """
+    try:
+        found = [_outcome_of_one(each) for each in _members(fault)]
+    except BaseException:  # noqa: BLE001 - whatever an exception is asked may run code of its own, `isinstance` too
+        return Outcome.TOOL_ERROR
+    return next((each for each in found if each.is_infrastructure), Outcome.TOOL_ERROR)
+
+
+def _members(fault: BaseException) -> Iterator[BaseException]:
+    """The exceptions of a group and of the groups in it, the outermost first and not all of endlessly many."""
+    waiting = deque([fault])
+    for _ in range(_MAX_MEMBERS):
+        if not waiting:
+            return
+        member = waiting.popleft()
+        if isinstance(member, BaseExceptionGroup):
+            waiting.extend(member.exceptions)
+        else:
+            yield member
+
+
+def _outcome_of_one(fault: BaseException) -> Outcome:
+    if isinstance(fault, ConnectionRefusedError | socket.gaierror):
+        return Outcome.UNREACHABLE
+    if isinstance(fault, ConnectionError) or _is_lost_connection(fault):
+        return Outcome.UNKNOWN
+    if isinstance(fault, URLError) and not isinstance(fault, HTTPError) and isinstance(fault.reason, BaseException):
+        return outcome_of_fault(fault.reason)
+    if isinstance(fault, OSError) and fault.errno in _OUT_OF_DESCRIPTORS:
+        return Outcome.INFRA
+    status = _status_of(fault)
+    return Outcome.TOOL_ERROR if status is None else outcome_of_status(status)
+
+
+def _is_lost_connection(fault: BaseException) -> bool:
+    """Known by name, so that none of these packages has to be there."""
+    return not class_names(fault).isdisjoint(_LOST_CONNECTIONS)
+
+
+def _status_of(fault: BaseException) -> int | None:
+    """The HTTP status that an exception of requests, httpx or aiohttp is about, where it is one of the 5xx.
+
+    They are known by their form, so that none of these packages has to be there: `response.status_code` or `status`. A
+    status below 500 may be the service's verdict on the call, which the function's author chose to raise.
+    """
+    try:
+        response = getattr(fault, "response", None)
+        found = getattr(response, "status_code", None) if response is not None else getattr(fault, "status", None)
+    except BaseException:  # noqa: BLE001 - an attribute of the tool's own code may raise anything
+        return None
+    return found if type(found) is int and 500 <= found < 600 else None
+
+
+def shorten(text: str, limit: int = MAX_ERROR_CHARS) -> str:
+    """The text, cut with an ellipsis."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+# Tools that ask other machines: their time limits, prompts and failures.
+
+_NONE: Mapping[str, str] = MappingProxyType({})
+_MARGIN = 0.1
+"""Share of a call's time that is reserved for reporting how it ended."""
+
+
+def inner_deadline_s(context: CallContext, max_margin_s: float = 0.05) -> float:
+    """Time for a request: it ends before the executor ends the call, which could not say whether it was delivered."""
+    return context.deadline_s - min(context.deadline_s * _MARGIN, max_margin_s)
+
+
+def tool_failure(failure: EndpointFailure, headers: Mapping[str, str] = _NONE) -> ToolFailure:
+    """The same failure as the executor takes it; where the key in `headers` was refused, with where it comes from."""
+    is_about_key = failure.outcome is Outcome.SERVICE_ERROR and failure.status in KEY_REFUSED
+    credentials = describe_credentials(headers) if is_about_key else ""
+    text = f"{failure.text} ({credentials})" if credentials else failure.text
+    return ToolFailure(failure.outcome, text, failure.retry_after_s)
+
+
+class Prompt:
+    """The messages that begin a conversation, by the templates of a declaration."""
+
+    def __init__(self, prompt: str, system: str | None) -> None:
+        self._prompt = Template(prompt)
+        self._system = system
+
+    def text(self, arguments: Mapping[str, Any]) -> str:
+        """The prompt alone. Raises ToolFailure where the arguments do not fill it in."""
+        try:
+            return self._prompt.render(arguments)
+        except TemplateFault as fault:
+            raise ToolFailure(Outcome.INVALID_ARGUMENTS, f"the arguments make no prompt: {fault}") from fault
+
+    def messages(self, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """System and user message."""
+        system = [{"role": "system", "content": self._system}] if self._system is not None else []
+        return [*system, {"role": "user", "content": self.text(arguments)}]
+
+
+def shown_answer(completion: Completion) -> str:
+    """An answer in words, marked where the token limit cut it."""
+    return f"{completion.text}\n[cut at the model's token limit]" if completion.is_truncated else completion.text
+
+
+def unknown_names(key: str, names: Collection[str], known: Collection[str]) -> list[str]:
+    """Complaints about names in the template of a key that nothing fills in."""
+    declared = ", ".join(sorted(known)) or "none"
+    return [
+        f"the template in `{key}` names {name!r}{nearest(name, list(known))} (arguments: {declared}); "
+        "declare it in inputSchema, or correct the name"
+        for name in sorted(set(names) - set(known))
+    ]
+
+
+# Python values as JSON: what a function returns may be a model, a dataclass, a date or an enum.
+#
+# Text and bytes in UTF-8 are text. Numbers that JSON would round (`Decimal`) are text, too. A set is sorted, so that
+# the same call gives the same bytes in every process.
+
+_AS_TEXT = (UUID, PurePath, Decimal)
+_SETS = (set, frozenset)
+
+
+def json_text(value: Any) -> str:
+    """The value as JSON. Raises whatever the value's own code raises; TypeError and ValueError where it has no form."""
+    try:
+        return _dump_json(value)
+    except TypeError:  # keys that are no text, for which `json` asks nobody
+        return _dump_json(_with_text_keys(value))
+
+
+def plain_value(value: Any) -> Any:
+    """The stand-in for a value that `json` does not know, one level deep. Raises TypeError where nothing does."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, _AS_TEXT):
+        return str(value)
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).decode()
+    if isinstance(value, _SETS):
+        return sorted(value, key=json_text)
+    if isinstance(value, deque):
+        return list(value)
+    if hasattr(type(value), "__pydantic_serializer__") or isinstance(value, timedelta):
+        return _of_pydantic(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return dict(value)
+    if callable(getattr(type(value), "tolist", None)):  # arrays and scalars of NumPy, tensors, columns of pandas
+        return value.tolist()
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+
+
+def _of_pydantic(value: Any) -> Any:
+    """A model as JSON values, by its own serializers."""
+    from pydantic_core import to_jsonable_python
+
+    return to_jsonable_python(value, inf_nan_mode="constants")
+
+
+def _dump_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=plain_value)
+
+
+def _with_text_keys(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {_to_json_key(key): _with_text_keys(child) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_text_keys(child) for child in value]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return _with_text_keys(plain_value(value))
+
+
+def _to_json_key(key: Any) -> Any:
+    """A key as `json` takes it. Raises TypeError for one with parts, such as a tuple."""
+    if key is None or isinstance(key, str | int | float):
+        return key
+    plain = plain_value(key)
+    return plain if isinstance(plain, str) else _to_json_key(plain)
+
 
 _PLAIN = (str, int, float, bool)
 
@@ -130,3 +376,48 @@ def cut(text: str, max_chars: int, redact: Callable[[str], str] = str) -> str:
 
 def _cut_marker(num_chars: int) -> str:
     return f"\n[... {num_chars} characters left out ...]\n"
+
+
+# Paths into JSON: names, indices and `*` with dots between them, as in `result.*.document.contents`.
+
+
+class NoSuchPart(LookupError):
+    """The value has nothing at the path; the message says where it ends and what is there."""
+
+
+def part_at(value: Any, path: str) -> Any:
+    """The part of a JSON value at a path; `*` gives the list of what follows it in each item.
+
+    >>> part_at({"result": [{"text": "a"}, {"text": "b"}]}, "result.*.text")
+    ['a', 'b']
+    """
+    return _find_part(value, _split_path(path), path)
+
+
+@cache
+def _split_path(path: str) -> tuple[str, ...]:
+    return tuple(path.split("."))
+
+
+def _find_part(value: Any, keys: tuple[str, ...], path: str) -> Any:
+    if not keys:
+        return value
+    key, rest = keys[0], keys[1:]
+    if key == "*":
+        items = value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else None
+        if items is not None:
+            return [_find_part(item, rest, path) for item in items]
+    elif isinstance(value, dict) and key in value:
+        return _find_part(value[key], rest, path)
+    elif isinstance(value, list) and key.removeprefix("-").isdecimal() and -len(value) <= int(key) < len(value):
+        return _find_part(value[int(key)], rest, path)
+    raise NoSuchPart(f"the answer has no {path!r}: {describe_part(value)} where {key!r} should be")
+
+
+def describe_part(value: Any) -> str:
+    """What a JSON value is, with the keys of an object."""
+    if isinstance(value, dict):
+        return f"an object with {', '.join(map(repr, list(value)[:8])) or 'no keys'}"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    return describe_type(value)

@@ -7,9 +7,8 @@ from typing import Any
 
 from rlf.core.readings import Readings
 from rlf.sandbox import Execution, Outcome, SandboxLimits
-from rlf.tools.failure import ToolFailure
 from rlf.tools.kind import CallContext
-from rlf.tools.remote import inner_deadline_s
+from rlf.tools.results import ToolFailure, inner_deadline_s
 from rlf.types import Outcome as ToolOutcome
 
 _MAX_ERROR_CHARS = 400

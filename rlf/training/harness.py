@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlf.chat.format import ChatFormat, open_format
-from rlf.chat.policy import ChatPolicy, FailurePolicy, HistoryPolicy
+from rlf.chat.format import ChatFormat, ChatPolicy, FailurePolicy, HistoryPolicy, open_format
 from rlf.core import RlfError
 from rlf.core.meter import Meter
 from rlf.core.redact import Redactor
@@ -19,8 +18,8 @@ from rlf.rewards.function import RewardFunction
 from rlf.rewards.term import RewardContext
 from rlf.rollout.loop import Setting
 from rlf.rollout.rollout import Limits
+from rlf.tools.execution.cache import Replay
 from rlf.tools.execution.executor import Executor
-from rlf.tools.execution.tape import Replay
 from rlf.types.policy import Policy, Sampling
 from rlf.types.tool import ToolInvoker
 from rlf.types.trajectory import FailureClass

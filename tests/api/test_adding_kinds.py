@@ -13,10 +13,10 @@ import torch
 
 import rlf
 from rlf.algo import ESTIMATORS, AdvantageInput
+from rlf.apps.fuzz.fuzz import foreign_writers
 from rlf.chat import FORMATS
 from rlf.chat.format import every_call_marks
-from rlf.chat.fuzz.foreign import foreign_writers
-from rlf.chat.standin import stand_in
+from rlf.chat.repair import stand_in
 from rlf.core import registry
 from rlf.rewards import RULES, TERM_KINDS
 from rlf.spec.engine import ENGINES

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rlf.api.formats.prompts import open_chat
 from rlf.api.specs.certificates import certificate_notice
+from rlf.apps.formats.prompts import open_chat
 
 
 @pytest.fixture(scope="module")

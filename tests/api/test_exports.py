@@ -9,7 +9,7 @@ import torch
 from rlf.api.lineage import open_lineage
 from rlf.api.runs.exports import ORIGIN, export_model
 from rlf.api.runs.models import PROCESSOR_FILES
-from rlf.chat.tokenizer import load_tokenizer
+from rlf.chat.encoding import load_tokenizer
 from rlf.core import RlfError, hash_path
 from rlf.engines.local.model import load_model, save_model
 from rlf.lineage import Reader, start_run

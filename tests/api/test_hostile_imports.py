@@ -12,16 +12,15 @@ from typing import Any, get_args
 import pytest
 from typer.testing import CliRunner
 
-from rlf.api.tools.importing import IMPORTERS, ImportRequest, read_source
-from rlf.api.tools.load import load_tools
-from rlf.api.tools.write import file_text
+from rlf.apps.imports.openapi import read_operations
+from rlf.apps.imports.tools import IMPORTERS, ImportRequest, file_text, read_source
 from rlf.cli.main import app
 from rlf.cli.tools_import import Source
 from rlf.core.errors import RlfError
 from rlf.core.yaml_text import dump_yaml, load_document
+from rlf.runs.tools import load_tools
 from rlf.spec import load_spec
 from rlf.tools import ToolDeclaration
-from rlf.tools.imports.openapi import read_operations
 
 CANARY = "canary-in-the-mine-77"
 TEXTS = [

@@ -164,8 +164,7 @@ def test_an_import_copies_no_key_that_servers_write_out(kind: str, monkeypatch: 
 
 
 def test_a_literal_header_of_an_imported_server_becomes_a_variable() -> None:
-    from rlf.tools.imports.found import FromEnvironment
-    from rlf.tools.imports.secrets import Secrets
+    from rlf.apps.imports.found import FromEnvironment, Secrets
 
     secrets = Secrets("my server", has_variables=False)
     headers = {"Authorization": f"Bearer {KEY}", "X-Api-Key": KEY, "Accept": "text/plain", "X-Token": "${X}"}

@@ -24,14 +24,13 @@ from urllib.parse import parse_qsl
 import pytest
 import yaml
 
-from rlf.api.tools.importing import ImportRequest, read_source
-from rlf.api.tools.load import load_tools
-from rlf.api.tools.write import Written, write_tools
+from rlf.apps.imports.found import escaped, variables_of
+from rlf.apps.imports.openapi import read_operations
+from rlf.apps.imports.tools import ImportRequest, Written, read_source, write_tools
 from rlf.core.errors import RlfError
 from rlf.core.yaml_text import load_document
+from rlf.runs.tools import load_tools
 from rlf.tools import Executor, ToolDeclaration
-from rlf.tools.imports.found import escaped, variables_of
-from rlf.tools.imports.openapi import read_operations
 from rlf.types import Outcome, ToolCall, ToolResult
 
 DOCUMENTS = Path(__file__).parent / "openapi"

@@ -15,8 +15,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from rlf.api.tools.load import load_tools
 from rlf.cli.main import app
+from rlf.runs.tools import load_tools
 from rlf.tools import Executor
 from rlf.types import Outcome, ToolCall, ToolResult
 
@@ -271,7 +271,7 @@ def test_classes_that_python_import_leaves_out_are_named(tmp_path):
         'class Box:\n    """Keeps."""\n\n    def __call__(self, key: str) -> str:\n        return key\n\n\n'
         "class Row: ...\n"
     )
-    from rlf.tools.imports.python import read_module
+    from rlf.apps.imports.python import read_module
 
     found = read_module(str(tmp_path / "tools_of_mine.py"), tmp_path)
     assert [tool["name"] for tool in found.tools] == ["find"]

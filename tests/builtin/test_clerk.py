@@ -7,7 +7,7 @@ from benchmarks.embedded.clerk.demonstrations import POLICY, Habit, demonstrate
 from benchmarks.embedded.clerk.tokenizer import SYSTEM, build_tokenizer
 from benchmarks.embedded.shop.tasks import TaskKind
 from rlf.builtin.names import builtin_path
-from rlf.chat.tokenizer import load_tokenizer
+from rlf.chat.encoding import load_tokenizer
 
 CHECKPOINT = builtin_path("clerk")
 

@@ -6,7 +6,7 @@ import random
 from benchmarks.embedded.reader.demonstrations import POLICY, SHAPES, Habit, demonstrate, draw_scene
 from benchmarks.embedded.reader.tokenizer import build_tokenizer
 from rlf.builtin.names import builtin_path
-from rlf.chat.tokenizer import load_tokenizer
+from rlf.chat.encoding import load_tokenizer
 
 CHECKPOINT = builtin_path("reader")
 

@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers import PreTrainedTokenizerFast
 
 from rlf.chat import FORMATS, encode_template
-from rlf.chat.standin import read_stand_in
+from rlf.chat.repair import read_stand_in
 from rlf.types import Message, ToolCall, ToolDescription
 
 FAMILIES = Path(__file__).parent / "families"

@@ -8,7 +8,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from rlf.chat import FORMATS, detect_format
-from rlf.chat.standin import read_stand_in
+from rlf.chat.repair import read_stand_in
 from rlf.core import RlfError
 from rlf.types import Message, ParseFailure, ToolCall, ToolDescription
 

@@ -4,13 +4,12 @@ import json
 
 import pytest
 
+from rlf.apps.fuzz.fuzz import ForeignTally, foreign_writers, read_foreign
+from rlf.apps.fuzz.report import Outcome
 from rlf.chat import FORMATS
-from rlf.chat.foreign import FOREIGN
 from rlf.chat.format import other_call_marks
-from rlf.chat.fuzz.foreign import ForeignTally, foreign_writers, read_foreign
-from rlf.chat.fuzz.report import Outcome
-from rlf.chat.parsed import Parsed
-from rlf.chat.standin import stand_in
+from rlf.chat.marks import FOREIGN, Parsed
+from rlf.chat.repair import stand_in
 from rlf.types import ToolCall, ToolDescription
 
 SCHEMA = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}

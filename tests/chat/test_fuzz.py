@@ -2,11 +2,10 @@
 
 import pytest
 
+from rlf.apps.fuzz.report import OPERATORS, Outcome, fuzz
 from rlf.chat import FORMATS
 from rlf.chat.examples import NUM_VARIANTS, example_call
-from rlf.chat.fuzz.operators import OPERATORS
-from rlf.chat.fuzz.report import Outcome, fuzz
-from rlf.chat.standin import stand_in
+from rlf.chat.repair import stand_in
 from rlf.core import RlfError
 from rlf.rollout.certificate import certify
 from rlf.tools.validate import ArgumentCheck

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from rlf.chat.standin import stand_in
+from rlf.chat.repair import stand_in
 from rlf.types import ToolCall, ToolDescription
 
 SCHEMA = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlf.chat.standin import stand_in
+from rlf.chat.repair import stand_in
 from rlf.types import ToolCall
 
 END = "<|close|>response<|sep|><|close|>message<|sep|><|end_of_msg|>"

@@ -9,7 +9,7 @@ import re
 import pytest
 
 from rlf.chat import FORMATS
-from rlf.chat.standin import stand_in
+from rlf.chat.repair import stand_in
 from rlf.types import ToolCall, ToolDescription
 
 SCHEMA = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}

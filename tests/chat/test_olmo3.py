@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlf.chat.standin import stand_in
+from rlf.chat.repair import stand_in
 from rlf.types import ToolCall
 
 OPEN, CLOSE = "<function_calls>", "</function_calls>"

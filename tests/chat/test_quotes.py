@@ -3,8 +3,7 @@
 import pytest
 
 from rlf.chat import FORMATS
-from rlf.chat.repair import repaired
-from rlf.chat.standin import stand_in
+from rlf.chat.repair import repaired, stand_in
 from rlf.core import RlfError
 from rlf.types import ToolCall, ToolDescription
 

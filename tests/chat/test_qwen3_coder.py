@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlf.chat import FORMATS, detect_format
-from rlf.chat.repair import repaired
-from rlf.chat.standin import stand_in
+from rlf.chat.repair import repaired, stand_in
 from rlf.core import RlfError
 from rlf.types import Message, ToolCall, ToolDescription
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rlf.chat import FORMATS
 from rlf.chat.formats.react import RESULT_LABELS
-from rlf.chat.plain import neutral
+from rlf.chat.template import neutral
 from rlf.core import RlfError
 from rlf.types import Message, ToolCall
 

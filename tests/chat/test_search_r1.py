@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rlf.chat import FORMATS
 from rlf.chat.formats.search_r1 import RESULT_TAGS
-from rlf.chat.plain import neutral
+from rlf.chat.template import neutral
 from rlf.core import RlfError
 from rlf.types import Message, ToolCall, ToolDescription
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rlf.apps.fuzz.report import OPERATORS, Sample
 from rlf.chat import FORMATS
-from rlf.chat.fuzz.operators import OPERATORS, Sample
 from rlf.core import RlfError
 from rlf.rollout import Limits, Rollout, Setting, play
 from rlf.testing.policy import ScriptedPolicy

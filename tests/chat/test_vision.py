@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from rlf.chat import FORMATS
-from rlf.chat.tokenizer import load_processor, load_tokenizer
-from rlf.chat.vision import Vision
+from rlf.chat.encoding import Vision, load_processor, load_tokenizer
 from rlf.core import RlfError
 from rlf.types import Message, ToolDescription
 
@@ -134,7 +133,7 @@ def test_the_tokens_of_pictures_are_never_to_be_sampled(chat, processor):
 
 def test_a_picture_is_read_once_for_all_who_show_it(chat, folder, monkeypatch):
     reads = []
-    monkeypatch.setattr("rlf.chat.vision.read_image_file", lambda r: (reads.append(r), _read(r))[1])
+    monkeypatch.setattr("rlf.chat.encoding.read_image_file", lambda r: (reads.append(r), _read(r))[1])
     red = str(folder / "red.png")
     asyncio.run(chat.vision.prepare([red, red]))
     assert chat.vision.tensors([red])["pixel_values"].shape[0] == 1

@@ -10,8 +10,8 @@ from typer.testing import Result
 
 from rlf.api.doctor import attacks
 from rlf.api.doctor.findings import Status, sandbox_finding
+from rlf.apps.doctor.attacks import AttackResult
 from rlf.sandbox import Level, LevelReport, Outcome
-from rlf.sandbox.battery import AttackResult
 
 Rlf = Callable[..., Result]
 NAMESPACES = LevelReport(Level.NAMESPACES, True, "bubblewrap")

@@ -60,7 +60,7 @@ def test_fuzz_is_clean_and_says_so(rlf: Rlf) -> None:
 def test_fuzz_exits_with_3_when_a_parser_loses_calls(rlf: Rlf, monkeypatch: pytest.MonkeyPatch) -> None:
     from rlf.chat import Parsed
 
-    monkeypatch.setattr("rlf.api.formats.fuzz._make_reader", lambda *_: lambda text, cut: Parsed((), text, ""))
+    monkeypatch.setattr("rlf.apps.fuzz.fuzz._make_reader", lambda *_: lambda text, cut: Parsed((), text, ""))
     result = rlf("tools", "fuzz", SPEC, "--format", "hermes", "--parser", "vllm:hermes")
     assert result.exit_code == 3
     assert "silent_loss" in result.stdout and "2 of 2 pairs" in result.stderr

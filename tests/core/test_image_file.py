@@ -10,8 +10,8 @@ import pytest
 from rlf.core.files import decode_base64, read_image_file
 from rlf.endpoints.openai import read_images
 from rlf.endpoints.spec import Usage
-from rlf.tools.failure import ToolFailure
-from rlf.tools.mcp.content import output_of_call
+from rlf.tools.mcp.listing import output_of_call
+from rlf.tools.results import ToolFailure
 from rlf.types import Image, Outcome
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x02\0\0\0\x03\x08\x02" + bytes(range(255))

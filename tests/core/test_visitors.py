@@ -13,10 +13,10 @@ import uvicorn
 from aiohttp import web
 
 from rlf.api.serving import listening
-from rlf.api.tools.search import search_app
-from rlf.api.tools.serve import mcp_server
+from rlf.apps.offer.search import search_app
+from rlf.apps.offer.tools import mcp_server
 from rlf.builtin.names import builtin_path
-from rlf.chat.tokenizer import load_tokenizer
+from rlf.chat.encoding import load_tokenizer
 from rlf.core.servers import VisitorGuard, own_names, refusal
 from rlf.engines.openrlhf.follow.receive import Receiver
 from rlf.serving.app import Server

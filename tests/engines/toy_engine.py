@@ -4,7 +4,7 @@ import os
 import signal
 from typing import ClassVar, Literal
 
-from rlf.chat.tokenizer import load_tokenizer
+from rlf.chat.encoding import load_tokenizer
 from rlf.core.identity import hash_path
 from rlf.engines.engine import Engine
 from rlf.rollout.scripted import ScriptedPolicy

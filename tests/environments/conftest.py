@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rlf.chat import FORMATS
-from rlf.chat.standin import read_stand_in
+from rlf.chat.repair import read_stand_in
 from rlf.environments import EnvSpec, WorldPool
 from rlf.rollout import Limits, Rollout, Setting, play
 from rlf.testing.policy import ScriptedPolicy

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rlf.environments import ENV_KINDS, EnvSpec, WorldPool
-from rlf.tools.failure import ToolFailure
+from rlf.tools.results import ToolFailure
 from rlf.types import Outcome, Phase, WorldFailure
 
 _FOLDER = Path(__file__).with_name("conformance")

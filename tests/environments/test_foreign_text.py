@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rlf.core.redact import Redactor
-from rlf.tools.failure import MAX_ERROR_CHARS
+from rlf.tools.results import MAX_ERROR_CHARS
 from rlf.types import Outcome, Phase
 from rlf.types.written import write
 

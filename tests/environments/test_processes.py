@@ -13,7 +13,7 @@ import pytest
 
 from rlf.environments import EnvSpec, WorldPool, processes
 from rlf.environments.processes import ClassProcesses
-from rlf.tools.failure import ToolFailure
+from rlf.tools.results import ToolFailure
 from rlf.types import Task, ToolCall
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from rlf.core import RlfError
 from rlf.environments import EnvSpec, WorldPool
-from rlf.tools.failure import ToolFailure
+from rlf.tools.results import ToolFailure
 from rlf.types import Outcome, Task, ToolCall
 
 SOURCE = '''

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from rlf.chat import FORMATS
-from rlf.chat.policy import ChatPolicy
-from rlf.chat.standin import read_stand_in
+from rlf.chat.format import ChatPolicy
+from rlf.chat.repair import read_stand_in
 from rlf.rollout import Limits, Rollout, Setting, play
 from rlf.testing.policy import ScriptedPolicy
 from rlf.types import Message, Outcome, Sampling, Task, ToolDescription, ToolResult

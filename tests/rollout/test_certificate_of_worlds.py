@@ -3,7 +3,7 @@
 import pytest
 
 from rlf.chat import FORMATS
-from rlf.chat.standin import stand_in
+from rlf.chat.repair import stand_in
 from rlf.core import RlfError
 from rlf.rollout.certificate import SPEAKS, certify
 from rlf.types import ToolDescription

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rlf.chat.policy import ChatPolicy
+from rlf.chat.format import ChatPolicy
 from rlf.rollout import Limits, Prefix, Rollout, Setting, play
 from rlf.rollout.metrics import wait_share
 from rlf.testing.policy import ScriptedPolicy

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from rlf.core import RlfError
-from rlf.sandbox import Execution, Level, Outcome, Request, Sandbox, SandboxLimits, SandboxSpec, SqlRequest, warm
+from rlf.sandbox import Execution, Level, Outcome, Request, Sandbox, SandboxLimits, SandboxSpec, SqlRequest
+from rlf.sandbox import fork_servers as warm
 from rlf.sandbox.guest import processes, seccomp
-from rlf.sandbox.launch import LevelUnavailable
-from rlf.sandbox.packages import find_packages
+from rlf.sandbox.launch import LevelUnavailable, find_packages
 from rlf.sandbox.spec import LevelChoice
 
 from .machine import need, reports
@@ -351,7 +351,7 @@ def test_process_is_refused_unless_it_is_asked_for_as_unsafe(monkeypatch):
     async def refused(launch):
         raise LevelUnavailable(launch.level, "not here")
 
-    monkeypatch.setattr("rlf.sandbox.warm.proven_server", refused)
+    monkeypatch.setattr("rlf.sandbox.fork_servers.proven_server", refused)
     with pytest.raises(
         RlfError, match=r"(?s)level namespaces: not here.*level landlock: not here.*apt-get install bubblewrap"
     ):

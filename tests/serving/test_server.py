@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rlf.builtin.names import builtin_path
-from rlf.chat.tokenizer import load_tokenizer
+from rlf.chat.encoding import load_tokenizer
 from rlf.core import RunError
 from rlf.engines.local.host import PolicyHost, load_host
 from rlf.serving.dialogue import Dialogue

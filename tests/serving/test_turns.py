@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rlf.chat import FORMATS
-from rlf.chat.standin import stand_in
+from rlf.chat.repair import stand_in
 from rlf.core import RlfError
 from rlf.serving.memory import Memory, Sampled
 from rlf.serving.turns import TurnReader

@@ -7,8 +7,8 @@ from types import ModuleType
 from typing import Any
 
 from rlf.tools import Executor
-from rlf.tools.execution.breaker import Breaker
-from rlf.tools.limits import BreakerSpec
+from rlf.tools.execution.gate import Breaker
+from rlf.tools.kind import BreakerSpec
 from rlf.types import Outcome, ToolCall, ToolResult
 
 

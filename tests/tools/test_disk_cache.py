@@ -15,8 +15,7 @@ import pytest
 
 from rlf.core import process as machine
 from rlf.tools import Executor
-from rlf.tools.execution.cache import CacheKey
-from rlf.tools.execution.disk_cache import DiskCache
+from rlf.tools.execution.cache import CacheKey, DiskCache
 from rlf.tools.mcp import McpServer, listing
 from rlf.types import Image, Outcome, ToolCall, ToolOutput, ToolResult
 
@@ -111,7 +110,7 @@ def test_a_file_that_is_no_database_costs_hits_and_no_call(
 def test_closing_waits_for_a_locked_file_off_the_loop_and_later_calls_are_not_kept(
     cache_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlf.tools.execution.disk_cache._BUSY_S", 0.5)
+    monkeypatch.setattr("rlf.tools.execution.cache._BUSY_S", 0.5)
     key, result = CacheKey("a", "b", "{}"), ToolResult(Outcome.OK, "x")
 
     async def story() -> int:

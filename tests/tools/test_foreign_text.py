@@ -10,7 +10,7 @@ import pytest
 
 from rlf.core.redact import Redactor
 from rlf.tools import Executor, ToolDeclaration
-from rlf.tools.failure import MAX_ERROR_CHARS, outcome_of_fault
+from rlf.tools.results import MAX_ERROR_CHARS, outcome_of_fault
 from rlf.types import Outcome, ToolCall, ToolResult
 from rlf.types.written import write
 

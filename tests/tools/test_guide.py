@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from rlf.api.tools.load import load_tools
+from rlf.runs.tools import load_tools
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/tools.md"
 BLOCK = re.compile(r"^```(?P<language>\w+)(?: (?P<name>\S+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)

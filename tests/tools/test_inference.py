@@ -12,11 +12,9 @@ from typing_extensions import Unpack
 
 from rlf.core import RlfError
 from rlf.tools import ToolDeclaration
-from rlf.tools.failure import ToolFailure
-from rlf.tools.python.arguments import adapt
-from rlf.tools.python.docstrings import parameter_words, summary
-from rlf.tools.python.inference import describe_function
-from rlf.tools.python.signature import signature_complaints
+from rlf.tools.python.inference import describe_function, parameter_words, signature_complaints, summary
+from rlf.tools.python.parameters import adapt
+from rlf.tools.results import ToolFailure
 
 GOOGLE = """Finds things.
 

@@ -26,8 +26,8 @@ from rlf.core import RlfError
 from rlf.tools import Executor, ToolDeclaration
 from rlf.tools.mcp import messages, stdio
 from rlf.tools.mcp.listing import listing_of
-from rlf.tools.mcp.pulse import Pulse
 from rlf.tools.mcp.server import McpServer
+from rlf.tools.mcp.stdio import Pulse
 from rlf.types import Outcome, ToolCall, ToolResult
 from tests.warm import MCP, warm_python
 
@@ -286,8 +286,8 @@ def test_fifty_slow_starts_leave_no_process(no_server_is_left: str) -> None:
     )
 
     async def main() -> None:
-        from rlf.tools.failure import ToolFailure
-        from rlf.tools.mcp.pool import use_pool
+        from rlf.tools.mcp.connection import use_pool
+        from rlf.tools.results import ToolFailure
 
         with pytest.raises(ToolFailure, match=r"gave no list of tools within 0\.3 s"):
             await use_pool(server).__aenter__()
@@ -506,7 +506,7 @@ def test_no_process_is_left_after_an_exception_or_ctrl_c(rough: Any, no_server_i
 
 
 def test_the_sdk_loads_only_with_a_session() -> None:
-    code = "import sys, rlf.tools.kinds.mcp, rlf.tools.mcp.entry; print(*sys.modules)"
+    code = "import sys, rlf.tools.kinds.mcp, rlf.tools.mcp.listing; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"mcp", "mcp_types", "httpx2", "anyio", "starlette"} & set(loaded)
 

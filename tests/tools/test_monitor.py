@@ -23,7 +23,7 @@ OPEN = {"type": "object"}
 def test_a_coroutine_that_blocks_the_loop_is_named_once_and_counted(
     declare: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlf.tools.execution.monitor.ALARM_S", 0.1)
+    monkeypatch.setattr("rlf.tools.execution.gate.ALARM_S", 0.1)
     told: list[tuple[str, str]] = []
 
     async def story() -> dict[str, int]:
@@ -39,7 +39,7 @@ def test_a_coroutine_that_blocks_the_loop_is_named_once_and_counted(
     with caplog.at_level(logging.WARNING):
         counters = asyncio.run(story())
         assert "blocks the event loop" not in caplog.text
-        monkeypatch.setattr("rlf.tools.execution.monitor.STUCK_S", 0.2)
+        monkeypatch.setattr("rlf.tools.execution.gate.STUCK_S", 0.2)
         asyncio.run(story())
     assert "tool block blocks the event loop at" in caplog.text  # said while it lasted: it might never have ended
     assert counters["loop_blocked"] == 2
@@ -53,7 +53,7 @@ def test_a_coroutine_that_blocks_the_loop_is_named_once_and_counted(
 def test_a_coroutine_that_blocks_the_loop_is_logged_where_nobody_is_notified(
     declare: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlf.tools.execution.monitor.ALARM_S", 0.1)
+    monkeypatch.setattr("rlf.tools.execution.gate.ALARM_S", 0.1)
 
     async def story() -> None:
         async with Executor([declare("block", OPEN)]) as executor:
@@ -63,7 +63,7 @@ def test_a_coroutine_that_blocks_the_loop_is_logged_where_nobody_is_notified(
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(story())
-    (record,) = [one for one in caplog.records if one.name == "rlf.tools.execution.monitor"]
+    (record,) = [one for one in caplog.records if one.name == "rlf.tools.execution.gate"]
     assert "tool block blocked the event loop for" in record.message and "toolbox.py:" in record.message
 
 

@@ -18,7 +18,7 @@ from aiohttp import web
 from rlf.core import RlfError
 from rlf.rewards import RewardContext, RewardFunction, Term, TrajectoryFacts
 from rlf.tools import Executor, ToolDeclaration
-from rlf.tools.failure import outcome_of_fault
+from rlf.tools.results import outcome_of_fault
 from rlf.types import Outcome, ToolCall, ToolResult
 from tests.endpoints.servers import closed_port, serving
 

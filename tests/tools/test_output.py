@@ -12,8 +12,8 @@ import pytest
 from rlf.core.files import read_header
 from rlf.core.redact import Redactor
 from rlf.tools import Executor, ToolDeclaration
-from rlf.tools.execution.budget import MAX_KEPT_BYTES, Budget
-from rlf.tools.limits import Limits
+from rlf.tools.execution.cache import MAX_KEPT_BYTES, Budget
+from rlf.tools.kind import Limits
 from rlf.types import Outcome, ToolCall, ToolResult
 
 CANARY = "canary-4711-aviary"

@@ -12,7 +12,7 @@ from rlf.core import RlfError
 from rlf.core.callables import is_async, load_callable, source_hash
 from rlf.tools import Executor
 from rlf.tools.kinds.python import PythonTool
-from rlf.tools.python.signature import signature_complaints
+from rlf.tools.python.inference import signature_complaints
 
 
 def schema(*properties: str, required: tuple[str, ...] = ()) -> dict[str, Any]:

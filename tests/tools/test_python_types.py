@@ -13,16 +13,14 @@ import numpy as np
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from rlf.chat.schema_text import read_value, readings_of, tools_of_template
+from rlf.apps.imports.python import read_module
+from rlf.chat.examples import read_value, readings_of, tools_of_template
 from rlf.tools import Executor, ToolDeclaration
-from rlf.tools.drill import drill
-from rlf.tools.examples import run_samples
-from rlf.tools.failure import ToolFailure
-from rlf.tools.imports.python import read_module
-from rlf.tools.jsonable import json_text
+from rlf.tools.examples import drill, run_samples
 from rlf.tools.kinds.python import PythonTool
-from rlf.tools.python.arguments import adapt
-from rlf.tools.samples import sample_arguments
+from rlf.tools.python.parameters import adapt
+from rlf.tools.results import ToolFailure, json_text
+from rlf.tools.validate import sample_arguments
 from rlf.types import Outcome, ToolCall, ToolDescription, ToolResult
 
 FOLDER = Path(__file__).parent

@@ -17,9 +17,9 @@ import pytest
 
 from rlf.core.callables import load_callable
 from rlf.tools import Executor, ToolDeclaration
-from rlf.tools.failure import ToolFailure
-from rlf.tools.limits import MAX_ABANDONED
+from rlf.tools.kind import MAX_ABANDONED
 from rlf.tools.python.threads import ThreadPool
+from rlf.tools.results import ToolFailure
 from rlf.types import Outcome, ToolCall, ToolResult
 
 HOW = {"type": "object", "properties": {"how": {"type": "string"}}, "required": ["how"]}

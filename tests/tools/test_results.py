@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlf.core.text import clean, size_bytes
-from rlf.tools.failure import ToolFailure
-from rlf.tools.results import cut, to_text
+from rlf.tools.results import ToolFailure, cut, to_text
 from rlf.types import Outcome
 
 WHAT = {"type": "object", "properties": {"what": {"type": "string"}}, "required": ["what"]}

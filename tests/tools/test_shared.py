@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from rlf.tools.shared import Shared
+from rlf.tools.kind import Shared
 
 
 class Things:

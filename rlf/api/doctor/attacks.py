@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from rlf.apps.doctor.attacks import AttackResult, run_battery
 from rlf.sandbox import probe
-from rlf.sandbox.battery import AttackResult, run_battery
 
 __all__ = ["AttackResult", "SandboxAttacks", "run_attacks"]
 

@@ -104,7 +104,7 @@ def _python(source: str) -> tuple[dict[str, Any], list[str]]:
 
 
 def _mcp(source: str) -> tuple[dict[str, Any], list[str]]:
-    from rlf.tools.imports.servers import split_command
+    from rlf.apps.imports.servers import split_command
     from rlf.tools.mcp.listing import listing_of
     from rlf.tools.mcp.server import McpServer
 

@@ -58,7 +58,7 @@ async def serve_mcp_stdio(spec: RunSpec) -> None:
 async def serve_mcp_http(spec: RunSpec, host: str, port: int, tell: Callable[[str], None]) -> None:
     """Serves MCP's streamable HTTP at `/mcp` until SIGINT or SIGTERM. Raises RunError."""
     from rlf.api.env.serving.mcp import world_server
-    from rlf.api.tools.serve import serve_mcp_app
+    from rlf.apps.offer.tools import serve_mcp_app
 
     async with _open_bench(spec) as bench:
         await serve_mcp_app(world_server(bench, score_ranges(spec), spec.name), host, port, tell)

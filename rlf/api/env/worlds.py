@@ -127,7 +127,7 @@ def describe_world(files: Sequence[Path], overrides: Sequence[str]) -> Described
 
 def render_prompt(spec: RunSpec, task: Task, observation: str | None = None) -> str:
     """The prompt that the model reads before its first turn."""
-    from rlf.chat.tokenizer import load_tokenizer
+    from rlf.chat.encoding import load_tokenizer
     from rlf.rollout.loop import with_observation
     from rlf.spec.looking.model_folder import model_location
     from rlf.training.harness import build_chat

@@ -262,7 +262,7 @@ async def open_text_players(
     Args:
         usage: takes what the server counts, by trajectory.
     """
-    from rlf.chat.standin import stand_in
+    from rlf.chat.repair import stand_in
     from rlf.endpoints.pool import open_pool
     from rlf.rollout.by_text import TextPlayer
     from rlf.tools.agent_text import AUTO, TextCalls

@@ -11,20 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from rlf.api.python.specs import Check, check
 from rlf.api.python.tools import ShownTool, Tool
-from rlf.api.tools import load, trials
+from rlf.apps.tools import trials
 from rlf.core.errors import RlfError, SpecError
 from rlf.core.redact import Redactor
+from rlf.runs import tools as load
 
 if TYPE_CHECKING:
     from rlf.api.doctor.findings import Examination
     from rlf.api.env.playing import WorldScene
     from rlf.api.env.worlds import WorldKind
-    from rlf.api.formats.prompts import ShownPrompt
     from rlf.api.rewards.kinds import RewardTerm
     from rlf.api.rewards.scoring import Rescoring, Trial
     from rlf.api.runs.keys import PlanChange
     from rlf.api.runs.why import AdvantageReason
     from rlf.api.specs.planning import PlanReport
+    from rlf.apps.formats.prompts import ShownPrompt
     from rlf.spec.models import RunSpec
 
 _MAX_ROWS = 1_000
@@ -127,7 +128,7 @@ def list_tools(files: Sequence[str]) -> list[DeclaredTool]:
 
 def show_tool(file: str, name: str, spec: str | None) -> ShownTool:
     """`rlf tools show`: a tool with its prompt in a spec's format."""
-    from rlf.api.tools.prompts import render_tool
+    from rlf.apps.tools.trials import render_tool
 
     tool = load.tool_named(load.load_tools([Path(file)]), name)
     return ShownTool.of(tool, () if spec is None else (render_tool(name, Path(spec)),))
@@ -195,7 +196,7 @@ def _recorded_spec(run: str, runs_folder: Path) -> RunSpec:
 
 def show_prompt(spec: str, overrides: Sequence[str]) -> ShownPrompt:
     """`rlf format show`: the first question as the model reads it, token by token, without secrets across tokens."""
-    from rlf.api.formats.prompts import show_prompt
+    from rlf.apps.formats.prompts import show_prompt
 
     found = show_prompt([Path(spec)], list(overrides))
     texts = Redactor(os.environ).pieces([token.text for token in found.tokens])

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlf.api.formats.turns import Prompt, parse_turn, render_prompt
 from rlf.api.python.calls import as_command
 from rlf.api.python.tools import Tool
-from rlf.chat.parsed import Parsed
+from rlf.apps.formats.prompts import Prompt, parse_turn, render_prompt
+from rlf.chat.marks import Parsed
 from rlf.core.errors import RlfError
 from rlf.core.json_values import json_value
 from rlf.data.tasks import read_message

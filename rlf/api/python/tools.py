@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from rlf.api.python.calls import Files, as_command, to_paths
-from rlf.api.tools import load, trials
-from rlf.api.tools.prompts import ToolPrompt
-from rlf.api.tools.trials import ToolTrial
+from rlf.apps.tools import trials
+from rlf.apps.tools.trials import ToolPrompt, ToolTrial
 from rlf.core.plain_json import Jsonable
+from rlf.runs import tools as load
 from rlf.tools import ToolDeclaration
 from rlf.types import ToolDescription, ToolResult
 

@@ -165,7 +165,7 @@ async def open_world(spec: RunSpec, num_questions: int) -> AsyncIterator[World]:
     """Opens tools. Raises RlfError for a spec with a world, and for one whose data or tokenizer is not here."""
     if spec.env is not None:
         raise RlfError("env: `rlf rewards attack` plays no worlds. Use `rlf env attack` for a world.")
-    from rlf.chat.tokenizer import load_tokenizer
+    from rlf.chat.encoding import load_tokenizer
     from rlf.spec.looking.model_folder import model_location
     from rlf.training.harness import build_harness
 

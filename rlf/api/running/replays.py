@@ -9,7 +9,7 @@ from rlf.api.lineage import open_reader
 from rlf.core import RlfError
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import INTERRUPTED
-from rlf.tools.execution.tape import AnsweredCall, Replay, Tape, arguments_text, read_tape
+from rlf.tools.execution.cache import AnsweredCall, Replay, Tape, arguments_text, read_tape
 from rlf.types import Outcome, ToolResult
 
 RECORDING = "tool_calls.jsonl"

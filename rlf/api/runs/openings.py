@@ -78,7 +78,7 @@ def openings_of(found: Comparison) -> dict[str, Openings]:
 
 def _slow_decoder(folder: str) -> Callable[[Sequence[int]], str] | None:
     """The decoder of a tokenizer without a fast form; None where there is none either."""
-    from rlf.chat.tokenizer import load_tokenizer
+    from rlf.chat.encoding import load_tokenizer
 
     try:
         tokenizer = load_tokenizer(folder)

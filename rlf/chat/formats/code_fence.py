@@ -18,8 +18,8 @@ from collections.abc import Sequence
 
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
-from rlf.chat.plain import fence_around, text_tool
 from rlf.chat.scan import Grammar, Scan, messages
+from rlf.chat.template import fence_around, text_tool
 from rlf.types import FailureClass, Message, ToolCall, ToolDescription
 
 _FORM = "```python on a line, then the code, then ``` on a line"

@@ -17,11 +17,10 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
-from rlf.chat.brackets import bracket_pattern
-from rlf.chat.call_json import CallFault, read_json, write_json
+from rlf.chat.calls import CallFault, read_json, write_json
 from rlf.chat.format import ChatFormat, template_of
 from rlf.chat.marks import Marks
-from rlf.chat.scan import Grammar, Scan, messages
+from rlf.chat.scan import Grammar, Scan, bracket_pattern, messages
 from rlf.types import FailureClass, Message, ToolCall, ToolDescription
 
 _END_OF_TURN = "<｜end▁of▁sentence｜>"

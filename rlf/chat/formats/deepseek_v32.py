@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlf.chat.call_invoke import InvokeForms, InvokeScan, write_invoke
-from rlf.chat.call_json import CallFault, read_json, write_json
+from rlf.chat.calls import CallFault, read_json, write_json
 from rlf.chat.format import ChatFormat, template_of
 from rlf.chat.marks import Marks
 from rlf.types import FailureClass, ToolCall

@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from rlf.chat.call_json import CallFault
+from rlf.chat.calls import CallFault
+from rlf.chat.examples import read_value, readings_by_tool, write_value
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
-from rlf.chat.schema_text import read_value, readings_by_tool, write_value
 from rlf.chat.template import CallId
 from rlf.core.readings import ANYTHING, Readings
 from rlf.types import FailureClass, ToolCall

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rlf.chat.call_json import FORM, CallFault, as_call, read_json, write_json
+from rlf.chat.calls import FORM, CallFault, as_call, read_json, write_json
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages

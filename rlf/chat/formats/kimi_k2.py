@@ -13,11 +13,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rlf.chat.brackets import bracket_pattern
-from rlf.chat.call_json import CallFault, read_json, write_json
+from rlf.chat.calls import CallFault, read_json, write_json
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
-from rlf.chat.scan import Grammar, Scan, messages
+from rlf.chat.scan import Grammar, Scan, bracket_pattern, messages
 from rlf.chat.template import CallId
 from rlf.core import RlfError
 from rlf.types import FailureClass, ParseFailure, ToolCall

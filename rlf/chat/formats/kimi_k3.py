@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlf.chat.call_invoke import InvokeForms, InvokeScan, InvokeTag
-from rlf.chat.call_json import CallFault, read_json, write_json
+from rlf.chat.calls import CallFault, read_json, write_json
 from rlf.chat.encoding import encode_template
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
-from rlf.chat.quotes import Quotes
+from rlf.chat.scan import Quotes
 from rlf.chat.template import CallId
 from rlf.core.readings import kind_of
 from rlf.types import FailureClass, ToolCall

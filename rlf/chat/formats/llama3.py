@@ -15,11 +15,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rlf.chat.brackets import balanced_end, bracket_pattern
-from rlf.chat.call_json import FORM, CallFault, read_json, write_json
+from rlf.chat.calls import FORM, CallFault, read_json, write_json
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
-from rlf.chat.scan import Grammar, Scan, messages
+from rlf.chat.scan import Grammar, Scan, balanced_end, bracket_pattern, messages
 from rlf.types import FailureClass, ToolCall
 
 _PYTHON = "<|python_tag|>"

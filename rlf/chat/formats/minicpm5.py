@@ -2,7 +2,7 @@
 
 How a turn is read:
 - A value is read as in `rlf.chat.call_invoke`: text where the tool's schema takes a string alone, JSON where it takes
-  something else; see `rlf.chat.schema_text`. Values as Python prints them are read too, since the template writes
+  something else; see `rlf.chat.examples`. Values as Python prints them are read too, since the template writes
   `True`, `None` and `['a']` so.
 - A text in `<![CDATA[` and `]]>` is taken as it is, marks of XML in it too; outside, `&lt;` and the like are read as in
   XML. One that is not closed takes everything up to the last `</function>` with it: none of that is run.
@@ -21,11 +21,10 @@ from typing import Any
 from xml.sax.saxutils import unescape
 
 from rlf.chat.call_invoke import InvokeForms, InvokeScan, InvokeTag
-from rlf.chat.call_json import CallFault, write_json
-from rlf.chat.call_python import read_calls
+from rlf.chat.calls import CallFault, read_calls, write_json
+from rlf.chat.examples import read_printed, read_value, readings_by_tool, write_value
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
-from rlf.chat.schema_text import read_printed, read_value, readings_by_tool, write_value
 from rlf.core.readings import ANYTHING, Readings
 from rlf.types import FailureClass, ToolCall
 

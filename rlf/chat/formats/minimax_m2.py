@@ -2,7 +2,7 @@
 
 How a turn is read:
 - A section holds calls; see `rlf.chat.call_invoke`. A value is text where the tool's schema takes a string alone, JSON
-  where it takes something else; see `rlf.chat.schema_text`.
+  where it takes something else; see `rlf.chat.examples`.
 - Thinking, which the template opens before each turn, is as in `hermes`: nothing thought is run.
 """
 
@@ -13,10 +13,10 @@ from functools import cached_property
 from typing import Any
 
 from rlf.chat.call_invoke import InvokeForms, InvokeScan, write_invoke
-from rlf.chat.call_json import CallFault
+from rlf.chat.calls import CallFault
+from rlf.chat.examples import read_value, readings_by_tool, write_value
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
-from rlf.chat.schema_text import read_value, readings_by_tool, write_value
 from rlf.core.readings import ANYTHING, Readings
 from rlf.types import ToolCall
 

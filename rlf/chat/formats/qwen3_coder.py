@@ -3,7 +3,7 @@
 How a turn is read:
 - Thinking is as in `hermes`: nothing thought is run.
 - A value is bare text between tags, less one line break at either end; the tool's schema says what it is
-  (`rlf.chat.schema_text`). It ends at a `</parameter>` that another tag of the call follows, so that the tag alone
+  (`rlf.chat.examples`). It ends at a `</parameter>` that another tag of the call follows, so that the tag alone
   inside a text ends nothing. A value that holds the beginning of a parameter or function, or a closing tag that names
   one (`</parameter=count>`), is not closed: nothing up to the end of that call is run, be it the call's own text or
   another call.
@@ -18,11 +18,11 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from rlf.chat.call_json import CallFault
+from rlf.chat.calls import CallFault
+from rlf.chat.examples import read_printed, readings_by_tool, write_value
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
-from rlf.chat.schema_text import read_printed, readings_by_tool, write_value
 from rlf.core.readings import ANYTHING, Readings
 from rlf.types import FailureClass, RepairKind, ToolCall
 

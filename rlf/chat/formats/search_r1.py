@@ -19,8 +19,8 @@ from collections.abc import Sequence
 
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
-from rlf.chat.plain import PlainRenderer, neutral, text_tool
 from rlf.chat.scan import Grammar, Scan, messages
+from rlf.chat.template import PlainRenderer, neutral, text_tool
 from rlf.types import FailureClass, Message, ToolCall, ToolDescription
 
 _SEARCH, _END_SEARCH = "<search>", "</search>"

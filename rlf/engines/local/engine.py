@@ -10,8 +10,8 @@ from typing import Literal
 
 import torch
 
+from rlf.chat.encoding import load_tokenizer
 from rlf.chat.format import ChatFormat
-from rlf.chat.tokenizer import load_tokenizer
 from rlf.core.identity import derive_seed
 from rlf.engines.engine import Opening, Start
 from rlf.engines.local.attention import checkpoint_layers

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 import torch
 
-from rlf.chat.encoding import decode
-from rlf.chat.tokenizer import load_tokenizer
+from rlf.chat.encoding import decode, load_tokenizer
 from rlf.engines.engine import SERVED, HostSettings
 from rlf.engines.local.decode import Decoder
 from rlf.engines.local.invariance import check_invariance

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from rlf.chat.tokenizer import load_tokenizer
+from rlf.chat.encoding import load_tokenizer
 from rlf.core.identity import hash_path
 from rlf.engines.local.checkpoint import load_weights, publish_folder, read_progress
 from rlf.engines.local.manifest import MANIFEST

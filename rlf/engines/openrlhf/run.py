@@ -15,9 +15,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from rlf.chat.format import ChatFormat
-from rlf.chat.policy import HistoryPolicy
-from rlf.chat.tokenizer import load_tokenizer
+from rlf.chat.encoding import load_tokenizer
+from rlf.chat.format import ChatFormat, HistoryPolicy
 from rlf.core.errors import RlfError, RunError
 from rlf.engines.engine import Inputs, Start
 from rlf.engines.openrlhf.compile.emit import ENTRY, write_job

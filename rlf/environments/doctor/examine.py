@@ -17,7 +17,7 @@ from rlf.environments.episode import CLOSE_S, describe_late
 from rlf.environments.kind import EnvLimits, MakeWorld
 from rlf.environments.world import World
 from rlf.tools.execution.detached import Detached
-from rlf.tools.failure import ToolFailure
+from rlf.tools.results import ToolFailure
 from rlf.types import Outcome, Task
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlf.environments.doctor.playing import Action, Policy, Scene
-from rlf.tools.samples import sample_arguments
+from rlf.tools.validate import sample_arguments
 from rlf.types import ToolCall, ToolDescription
 
 _ROUNDS = 6

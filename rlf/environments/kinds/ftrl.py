@@ -29,8 +29,7 @@ from rlf.environments.workers import ftrl_tools
 from rlf.environments.world import Step, World
 from rlf.rewards.values import Finding, count_solved, keyed_golds, read_golds, text_keys, value_keys
 from rlf.sandbox import SandboxSpec
-from rlf.tools.failure import ToolFailure
-from rlf.tools.results import to_text
+from rlf.tools.results import ToolFailure, to_text
 from rlf.types import Outcome as ToolOutcome
 from rlf.types import Task, ToolCall, ToolDescription
 

@@ -22,10 +22,9 @@ from rlf.core.text import clean_value
 from rlf.environments.filling import fill
 from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.world import Step, World
-from rlf.tools.failure import ToolFailure
-from rlf.tools.mcp.listing import known_listing, list_ahead, listing_of
-from rlf.tools.mcp.offer import Entry, Listing
+from rlf.tools.mcp.listing import Entry, Listing, known_listing, list_ahead, listing_of
 from rlf.tools.mcp.server import McpServer
+from rlf.tools.results import ToolFailure
 from rlf.types import Outcome, Task, ToolCall, ToolDescription, ToolOutput
 
 if TYPE_CHECKING:
@@ -245,7 +244,7 @@ class _McpWorld(World):
     async def _call_tool(self, tool: str, arguments: Mapping[str, Any]) -> ToolOutput:
         from mcp_types import InputRequiredResult
 
-        from rlf.tools.mcp.content import output_of_call
+        from rlf.tools.mcp.listing import output_of_call
         from rlf.tools.mcp.runtime import attributed
 
         if await self._connection.session() is not self._session:

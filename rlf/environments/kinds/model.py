@@ -13,7 +13,7 @@ from rlf.endpoints import EndpointFailure, EndpointSpec, SamplingSpec
 from rlf.endpoints.template import Template, TemplateText
 from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.world import Step, World
-from rlf.tools.failure import ToolFailure
+from rlf.tools.results import ToolFailure
 from rlf.types import Outcome, Task, ToolCall, ToolDescription
 
 if TYPE_CHECKING:

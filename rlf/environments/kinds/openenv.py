@@ -17,7 +17,7 @@ from rlf.core.text import clean_value
 from rlf.environments.filling import fill
 from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.world import Step, World
-from rlf.tools.failure import ToolFailure
+from rlf.tools.results import ToolFailure
 from rlf.types import Outcome, Task, ToolCall, ToolDescription
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.processes import ClassProcesses
 from rlf.environments.sandboxes import ClassSandbox, complain_of_level, open_sessions
 from rlf.sandbox import SandboxSpec
-from rlf.tools.limits import MAX_ABANDONED
+from rlf.tools.kind import MAX_ABANDONED
 from rlf.tools.python.threads import ThreadPool
 from rlf.types import ToolDescription
 

@@ -22,9 +22,9 @@ from rlf.environments.filling import fill
 from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.postgres import PostgresSeed
 from rlf.environments.world import Step, World
-from rlf.tools.failure import ToolFailure
-from rlf.tools.limits import MAX_ABANDONED
+from rlf.tools.kind import MAX_ABANDONED
 from rlf.tools.python.threads import ThreadPool
+from rlf.tools.results import ToolFailure
 from rlf.types import Outcome, Task, ToolCall, ToolDescription
 
 _MAX_ROWS_SHOWN = 2000

@@ -18,7 +18,7 @@ from rlf.environments.games import OwnRandom, PlayedGame, find_game, package_of
 from rlf.environments.instances import OwnProcess, make_class_world
 from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.processes import ClassProcesses
-from rlf.tools.limits import MAX_ABANDONED
+from rlf.tools.kind import MAX_ABANDONED
 from rlf.tools.python.threads import ThreadPool
 
 

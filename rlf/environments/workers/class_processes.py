@@ -22,8 +22,8 @@ from rlf.core.text import describe
 from rlf.environments.classes import DONE, REFUSALS, REWARD
 from rlf.processes.forking import Serve, serve_forks
 from rlf.sandbox.guest.wire import Bounds, pack, read_frame, set_apart, write_all
-from rlf.tools.failure import ToolFailure
-from rlf.tools.python.arguments import ArgumentAdapter
+from rlf.tools.python.parameters import ArgumentAdapter
+from rlf.tools.results import ToolFailure
 
 REQUEST = Bounds(1000, 1 << 30)
 

@@ -11,9 +11,9 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rlf.chat import FORMATS, ChatFormat, detect_format
+from rlf.chat.examples import readings_of
 from rlf.chat.format import open_format
 from rlf.chat.on_disk import read_tokenizer
-from rlf.chat.schema_text import readings_of
 from rlf.core import Fault, RlfError
 from rlf.data import recall
 from rlf.rewards.answers import golds

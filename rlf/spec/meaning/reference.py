@@ -23,7 +23,7 @@ from rlf.spec.models import RunSpec
 from rlf.spec.reading.aliases import ALIASES, NEAR_MISSES, Alias, Source
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.kind import TOOL_KINDS, ToolKind
-from rlf.tools.mcp.entry import ToolServer
+from rlf.tools.mcp.listing import ToolServer
 from rlf.trackers import TRACKERS, Tracker
 from rlf.types.events import METRICS
 

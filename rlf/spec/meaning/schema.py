@@ -28,7 +28,7 @@ from rlf.spec.reading.aliases import ALIASES, Alias, sections
 from rlf.spec.reading.layers import BARE_KIND_LISTS, BARE_KINDS, ITEM_LISTS
 from rlf.spec.reading.mcp_json import SERVERS
 from rlf.tools.declaration import ToolDeclaration
-from rlf.tools.mcp.entry import ToolServer
+from rlf.tools.mcp.listing import ToolServer
 
 Schema = dict[str, Any]
 Defs = dict[str, Schema]

@@ -17,9 +17,7 @@ from rlf.spec.meaning.validate import faults_of
 from rlf.spec.reading.mcp_json import SERVERS, each_server
 from rlf.spec.reading.nodes import UNREADABLE, Node, plain, wrap
 from rlf.spec.reading.paths import expand_server
-from rlf.tools.mcp.entry import ToolServer
-from rlf.tools.mcp.listing import listing_of
-from rlf.tools.mcp.offer import Entry, Listing
+from rlf.tools.mcp.listing import Entry, Listing, ToolServer, listing_of
 
 _DRAFT = re.compile(r"draft-0\d|2019-09")
 _SIGNS = {

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
-from typing import Any, NamedTuple
+import logging
+import sqlite3
+import time
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any, NamedTuple, Protocol, TypeVar
 
+from rlf.core import RlfError, RunError
+from rlf.core.files import use_wal
+from rlf.core.identity import hash_json
+from rlf.core.process import cache_folder
+from rlf.core.text import size_bytes
+from rlf.tools.kind import Limits
+from rlf.tools.results import cut, shorten
 from rlf.types import Outcome, ToolResult
+from rlf.types.written import VERSION, read, write
 
 MAX_RESULTS = 20_000
 """Results kept; beyond that the oldest goes."""
@@ -75,3 +90,283 @@ class RunCache:
 
 def _mark_cached(result: ToolResult) -> ToolResult:
     return replace(result, cached=True, attempts=(), queue_s=0.0, run_s=0.0, usage={})
+
+
+# Results kept on disk for later runs: one SQLite file that many processes share. Errors are never kept.
+#
+# A result is kept as it was before any cut, so that a run with another output budget makes its own cut of it.
+# Arguments are kept as a hash alone.
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_BUSY_S = 10.0
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS results (
+    key TEXT PRIMARY KEY, tool TEXT NOT NULL, result TEXT NOT NULL, kept REAL NOT NULL
+) WITHOUT ROWID
+"""
+
+
+class DiskCache:
+    """Reads and writes on one thread of its own. A file that fails costs hits, never a call: it is reported once."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        """Takes the file, by default `tool_results.db` among rlf's caches; nothing is opened before it is used."""
+        self._path = path
+        self._thread: ThreadPoolExecutor | None = None
+        self._database: sqlite3.Connection | None = None
+        self._is_closed = False
+
+    async def get(self, key: CacheKey) -> ToolResult | None:
+        """The kept result, whole; None where there is none."""
+        text = await self._on_thread(lambda: self._read_row(key))
+        try:
+            return None if text is None else read(ToolResult, json.loads(text))
+        except (ValueError, TypeError, LookupError):  # written by another version: as good as none
+            return None
+
+    async def put(self, key: CacheKey, result: ToolResult) -> None:
+        """Keeps a result, unless it was too large to be kept whole."""
+        if result.truncated and result.original is None:
+            return
+        stored = json.dumps(write(result), separators=(",", ":"))
+        await self._on_thread(lambda: self._write_row(key, stored))
+
+    async def close(self) -> None:
+        """Closes the file and ends the thread, off the loop: another process may keep a write waiting."""
+        self._is_closed = True
+        if self._thread is None:
+            return
+        closing = asyncio.get_running_loop().run_in_executor(self._thread, self._close_database)
+        self._thread.shutdown(wait=False)
+        await asyncio.shield(closing)
+
+    def _close_database(self) -> None:
+        if self._database is not None:
+            self._database.close()
+
+    async def _on_thread(self, work: Callable[[], T]) -> T | None:
+        if self._is_closed:
+            return None
+        self._thread = self._thread or ThreadPoolExecutor(1, "rlf-tool-cache")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except (sqlite3.Error, OSError) as fault:
+            self._is_closed = True
+            logger.warning("%s: cannot be used as a cache of tool results: %s", self._path or "~/.cache", fault)
+            return None
+
+    def _read_row(self, key: CacheKey) -> str | None:
+        found = (
+            self._open_database()
+            .execute("SELECT result FROM results WHERE key = ?", (hash_json(list(key)),))
+            .fetchone()
+        )
+        return None if found is None else str(found[0])
+
+    def _write_row(self, key: CacheKey, stored: str) -> None:
+        row = (hash_json(list(key)), key.tool, stored, time.time())
+        self._open_database().execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?)", row)
+
+    def _open_database(self) -> sqlite3.Connection:
+        """One statement is one transaction: no writer holds the lock between two."""
+        if self._database is None:
+            self._path = self._path or cache_folder() / "tool_results.db"
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._database = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+            use_wal(self._database, _BUSY_S)
+            self._database.execute("PRAGMA synchronous = NORMAL")
+            self._database.execute(_SCHEMA)
+        return self._database
+
+
+# Results cut to head and tail, within a budget of characters and of tokens.
+
+CountTokens = Callable[[str], int]
+"""Tokens of a text for the run's model."""
+
+MAX_KEPT_BYTES = 1_000_000
+"""Largest result that is kept whole when the model is shown a part; of a larger one only the hash is."""
+
+
+class Shown(NamedTuple):
+    """A result within its budget."""
+
+    text: str
+    truncated: bool
+    size_bytes: int
+    """Of the whole result."""
+    sha256: str = ""
+    original: str | None = None
+
+
+class Budget:
+    """The limits of one tool's output, and what is struck out of it."""
+
+    def __init__(self, limits: Limits, count_tokens: CountTokens | None, redact: Callable[[str], str] = str) -> None:
+        """Takes the limits; without `count_tokens` characters alone count."""
+        self._max_chars = limits.max_output_chars
+        self._max_tokens = limits.max_output_tokens if count_tokens else None
+        self._count = count_tokens
+        self._redact = redact
+
+    def show(self, text: str) -> Shown:
+        """The text as the model reads it, without secrets, cut where it is too long."""
+        if len(text) > MAX_KEPT_BYTES:  # the whole of it is kept nowhere, and to read it all would hold up the loop
+            return Shown(self._cut_text(text, self._redact), True, size_bytes(text), _hash_text(text))
+        text = self._redact(text)
+        size = size_bytes(text)
+        if len(text) <= self._max_chars and (self._max_tokens is None or size <= self._max_tokens):
+            return Shown(text, False, size)  # no tokenizer has less than a byte to a token
+        shown = self._cut_text(text, str)
+        if shown == text:
+            return Shown(text, False, size)
+        return Shown(shown, True, size, _hash_text(text), text if size <= MAX_KEPT_BYTES else None)
+
+    def _cut_text(self, text: str, redact: Callable[[str], str]) -> str:
+        """Cuts to the characters, then to ever fewer until the tokens fit or the marker is left."""
+        shown = cut(text, self._max_chars, redact)
+        num_chars = len(shown)
+        while (
+            self._max_tokens is not None and num_chars and (num_tokens := self._count_tokens(shown)) > self._max_tokens
+        ):
+            num_chars = int(num_chars * self._max_tokens / num_tokens * 0.95)
+            shown = cut(text, num_chars, redact)
+        return shown
+
+    def _count_tokens(self, text: str) -> int:
+        assert self._count is not None, "a budget of tokens without a tokenizer"
+        return self._count(text)
+
+
+def _hash_text(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+# Recorded calls, and their results played back in place of the tools: a run that can be repeated.
+#
+# A recording holds each call with its result, one JSON object a line. Calls are matched by trajectory, tool and
+# arguments; the n-th identical call of a trajectory has the n-th result. A run that was resumed plays some trajectories
+# again: of each, the latest session's calls count. A call that the recording lacks ends the run:
+# an invented result would make it another run.
+
+_FIX = "Use the spec, data and model of the recorded run, or call the tools: no --replay, or reproduce with --live."
+
+
+class ReplayMiss(RunError):
+    """A replayed run makes a call that the recording lacks."""
+
+
+class AnsweredCall(NamedTuple):
+    """The identity of a call among those of a run."""
+
+    trajectory_id: str
+    tool: str
+    arguments: str
+    """As `arguments_text` writes them."""
+
+
+class Replay(Protocol):
+    """Where results come from in place of tools."""
+
+    def answer(self, call: AnsweredCall) -> ToolResult:
+        """The recorded result of the next such call. Raises ReplayMiss."""
+
+
+class Tape:
+    """A `Replay` of recorded calls, in their order."""
+
+    def __init__(self, calls: Iterable[tuple[AnsweredCall, ToolResult]]) -> None:
+        self._left: dict[AnsweredCall, deque[ToolResult]] = defaultdict(deque)
+        for call, result in calls:
+            self._left[call].append(result)
+
+    def answer(self, call: AnsweredCall) -> ToolResult:
+        """The recorded result of the next such call. Raises ReplayMiss, which names what differs."""
+        results = self._left.get(call)
+        if not results:
+            raise ReplayMiss(f"{self._describe_difference(call)} {_FIX}")
+        return results.popleft()
+
+    def _describe_difference(self, call: AnsweredCall) -> str:
+        message = f"replay: trajectory {call.trajectory_id!r} calls {shorten(f'{call.tool} {call.arguments}')}"
+        if call in self._left:
+            return f"{message} more often than the recording."
+        mine = [known for known in self._left if known.trajectory_id == call.trajectory_id]
+        if not mine:
+            return f"{message}; the recording has no call of that trajectory."
+        left = [f"{known.tool} {known.arguments}" for known in mine if self._left[known]]
+        return f"{message}; the recording has {shorten(' and '.join(left)) or 'no further call'} there."
+
+
+class TapeWriter:
+    """Appends calls to a file as they end."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._session = 1
+        if path.is_file():
+            self._session += max((line.session for line in _read_lines(path)), default=0)
+            _cut_to_lines(path)
+        self._file: IO[str] = path.open("a", encoding="utf-8")
+
+    def add(self, call: AnsweredCall, result: ToolResult) -> None:
+        """Writes one call; it is safe from a killed process when this returns."""
+        line = {"version": VERSION, "session": self._session, **call._asdict(), "result": write(result)}
+        self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Ends the file."""
+        self._file.close()
+
+
+def read_tape(path: Path) -> Tape:
+    """Reads what a TapeWriter wrote. Raises RlfError."""
+    lines = _read_lines(path)
+    latest = {line.trajectory_id: line.session for line in lines}
+    calls = [line for line in lines if line.session == latest[line.trajectory_id]]
+    return Tape([(AnsweredCall(line.trajectory_id, line.tool, line.arguments), line.result) for line in calls])
+
+
+def _read_lines(path: Path) -> list[_Line]:
+    """Every line of a recording but one that a kill cut short."""
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as fault:
+        raise RlfError(f"{path}: cannot be read as a recording of tool calls: {fault}") from fault
+    return [_read_recorded_line(path, number, line) for number, line in enumerate(lines[:-1], 1)]
+
+
+def _cut_to_lines(path: Path) -> None:
+    """Takes away what a kill left behind the last whole line."""
+    with path.open("rb+") as file:
+        file.truncate(file.read().rfind(b"\n") + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A recorded call in the file."""
+
+    session: int
+    """Counts the processes that wrote to the file."""
+    trajectory_id: str
+    tool: str
+    arguments: str
+    result: ToolResult
+    version: int = 2
+    """Of the written form; before 3 a line did not say."""
+
+
+def _read_recorded_line(path: Path, number: int, text: str) -> _Line:
+    try:
+        return read(_Line, json.loads(text))
+    except (ValueError, TypeError, LookupError) as fault:
+        raise RlfError(f"{path}:{number}: not a recorded tool call: {fault}") from fault
+
+
+def arguments_text(arguments: Any) -> str:
+    """The same text for the same arguments; all that have no canonical JSON share one."""
+    return canonical(arguments) or "null"

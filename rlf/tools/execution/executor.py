@@ -24,16 +24,21 @@ from rlf.core.meter import Meter
 from rlf.core.redact import Redactor
 from rlf.core.text import clean
 from rlf.tools.declaration import CacheScope, Coercion, ToolDeclaration
-from rlf.tools.execution.budget import CountTokens
-from rlf.tools.execution.cache import CacheKey, RunCache, canonical
-from rlf.tools.execution.disk_cache import DiskCache
-from rlf.tools.execution.gate import Gate, affordable_calls
-from rlf.tools.execution.monitor import LoopMonitor
+from rlf.tools.execution.cache import (
+    AnsweredCall,
+    CacheKey,
+    CountTokens,
+    DiskCache,
+    Replay,
+    RunCache,
+    TapeWriter,
+    arguments_text,
+    canonical,
+)
+from rlf.tools.execution.gate import Gate, LoopMonitor, affordable_calls
 from rlf.tools.execution.open_tool import Course, OpenTool, Surroundings, refusal
-from rlf.tools.execution.tape import AnsweredCall, Replay, TapeWriter, arguments_text
-from rlf.tools.failure import MAX_NAME_CHARS, shorten
-from rlf.tools.kind import CallOrigin, ToolRuntime
-from rlf.tools.limits import LimitScope
+from rlf.tools.kind import CallOrigin, LimitScope, ToolRuntime
+from rlf.tools.results import MAX_NAME_CHARS, shorten
 from rlf.types import Outcome, ToolCall, ToolDescription, ToolInvoker, ToolResult
 
 logger = logging.getLogger(__name__)

@@ -17,15 +17,11 @@ from rlf.core.clocks import Deadline, Timers, clock
 from rlf.core.meter import Meter
 from rlf.core.text import MAX_FAULT_CHARS, clean, describe, size_bytes
 from rlf.tools.declaration import CacheScope, ToolDeclaration
-from rlf.tools.execution.breaker import FAILURES, Breaker
-from rlf.tools.execution.budget import Budget, CountTokens
+from rlf.tools.execution.cache import Budget, CountTokens
 from rlf.tools.execution.detached import CancelledItself, Detached
-from rlf.tools.execution.gate import Gate, StartWindow, TokenWindow, Window
-from rlf.tools.execution.monitor import TASK_PREFIX
-from rlf.tools.failure import ToolFailure, outcome_of_fault, shorten
-from rlf.tools.kind import CallContext, CallOrigin, ToolRuntime
-from rlf.tools.limits import MAX_ABANDONED, RateSpec
-from rlf.tools.results import check_images
+from rlf.tools.execution.gate import FAILURES, TASK_PREFIX, Breaker, Gate, StartWindow, TokenWindow, Window
+from rlf.tools.kind import MAX_ABANDONED, CallContext, CallOrigin, RateSpec, ToolRuntime
+from rlf.tools.results import ToolFailure, check_images, outcome_of_fault, shorten
 from rlf.tools.validate import ArgumentCheck, OutputCheck
 from rlf.types import Attempt, InnerTurn, Outcome, ToolOutput, ToolResult
 

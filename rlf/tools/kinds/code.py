@@ -13,8 +13,7 @@ from rlf.core.identity import hash_json
 from rlf.core.kinds import wrong_value
 from rlf.core.text import clean
 from rlf.sandbox import Execution, LevelChoice, Outcome, Request, SandboxSpec, open_sandbox
-from rlf.tools.kind import CallContext, ToolKind, ToolRuntime
-from rlf.tools.limits import Limits
+from rlf.tools.kind import CallContext, Limits, ToolKind, ToolRuntime
 from rlf.tools.sandboxed import argument_complaints, error_of, refuse_failures, usage_of, within_time
 from rlf.types import Image, ToolOutput
 

@@ -13,12 +13,10 @@ from pydantic import model_validator
 from rlf.core import RlfError, nearest
 from rlf.core.identity import hash_json
 from rlf.core.kinds import wrong_value
-from rlf.tools.failure import ToolFailure
-from rlf.tools.kind import ToolKind, ToolRuntime
-from rlf.tools.limits import Limits
-from rlf.tools.mcp.listing import forget, known_listing, list_ahead, listing_of
-from rlf.tools.mcp.offer import Entry, Listing
+from rlf.tools.kind import Limits, ToolKind, ToolRuntime
+from rlf.tools.mcp.listing import Entry, Listing, forget, known_listing, list_ahead, listing_of
 from rlf.tools.mcp.server import McpServer
+from rlf.tools.results import ToolFailure
 
 
 class McpTool(ToolKind):
@@ -65,7 +63,7 @@ class McpTool(ToolKind):
 
     async def open(self, limits: Limits) -> ToolRuntime:
         """Starts or joins the server's sessions and compares its live list with what was declared."""
-        from rlf.tools.mcp.pool import use_pool
+        from rlf.tools.mcp.connection import use_pool
         from rlf.tools.mcp.runtime import McpRuntime
 
         async with AsyncExitStack() as stack:
@@ -123,7 +121,7 @@ def misfits(tool: str, input_schema: Mapping[str, Any], listing: Listing) -> lis
 
 
 def _resource_complaints(resource: str, input_schema: Mapping[str, Any]) -> list[str]:
-    from rlf.tools.mcp.content import variables
+    from rlf.tools.mcp.listing import variables
 
     names, required = variables(resource), input_schema.get("required", ())
     return [

@@ -23,12 +23,18 @@ from rlf.endpoints import (
     json_schema_format,
 )
 from rlf.endpoints.template import Template, TemplateText
-from rlf.tools.failure import ToolFailure
-from rlf.tools.json_path import NoSuchPart, part_at
-from rlf.tools.kind import CallContext, ToolKind, ToolRuntime
-from rlf.tools.limits import Limits
-from rlf.tools.remote import Prompt, inner_deadline_s, shown_answer, tool_failure, unknown_names
-from rlf.tools.results import to_text
+from rlf.tools.kind import CallContext, Limits, ToolKind, ToolRuntime
+from rlf.tools.results import (
+    NoSuchPart,
+    Prompt,
+    ToolFailure,
+    inner_deadline_s,
+    part_at,
+    shown_answer,
+    to_text,
+    tool_failure,
+    unknown_names,
+)
 from rlf.types import Outcome, ToolOutput
 
 if TYPE_CHECKING:

@@ -14,13 +14,11 @@ from rlf.core.callables import CallableName, NotRun, blocking_calls, is_async, l
 from rlf.core.definitions import find_definition
 from rlf.core.identity import hash_json
 from rlf.core.process import usable_cores
-from rlf.tools.kind import SelfDescription, ToolKind, ToolRuntime
-from rlf.tools.limits import Limits
-from rlf.tools.python.functions import ClassRuntime, FunctionRuntime, OnLoop, OnThread, Place
-from rlf.tools.python.inference import describe_function
+from rlf.tools.kind import Limits, SelfDescription, ToolKind, ToolRuntime
+from rlf.tools.python.inference import describe_function, signature_complaints
 from rlf.tools.python.parameters import documentation
 from rlf.tools.python.processes import ProcessRuntime
-from rlf.tools.python.signature import signature_complaints
+from rlf.tools.python.threads import ClassRuntime, FunctionRuntime, OnLoop, OnThread, Place
 
 
 class Isolation(StrEnum):

@@ -21,8 +21,7 @@ from rlf.core.identity import hash_json, hash_path
 from rlf.core.kinds import wrong_value
 from rlf.core.text import clean
 from rlf.sandbox import Execution, LevelChoice, Outcome, Sandbox, SandboxSpec, SqlRequest, Table
-from rlf.tools.kind import CallContext, ToolKind, ToolRuntime
-from rlf.tools.limits import Limits
+from rlf.tools.kind import CallContext, Limits, ToolKind, ToolRuntime
 from rlf.tools.sandboxed import argument_complaints, error_of, refuse_failures, usage_of, within_time
 from rlf.types import ToolOutput
 
@@ -131,7 +130,7 @@ class SqlRuntime(ToolRuntime):
 
     async def open_postgres(self, url: str) -> None:
         """Starts the reader of a database."""
-        from rlf.sandbox.postgres import PostgresReader
+        from rlf.sandbox.sandbox import PostgresReader
 
         reader = await self.held.enter_async_context(PostgresReader(url, self._sandbox.limits))
         self.isolation, self._run = reader.level.value, reader.sql

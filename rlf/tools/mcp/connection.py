@@ -10,33 +10,120 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 import anyio
+import mcp_types as types
 from mcp import ClientSession, MCPError
 from mcp_types import CONNECTION_CLOSED, CallToolResult, Notification, ToolListChangedNotification
 from pydantic import ValidationError
 
 from rlf.core.errors import RlfError
+from rlf.core.identity import hash_json
 from rlf.core.text import describe
 from rlf.endpoints.attribution import KEY_REFUSED
 from rlf.endpoints.spec import describe_credentials
-from rlf.tools.failure import ToolFailure, shorten
-from rlf.tools.mcp.http import Streams, http_streams
-from rlf.tools.mcp.offer import Listing
-from rlf.tools.mcp.pulse import HUNG_S, Pulse
-from rlf.tools.mcp.reading import read_listing
+from rlf.tools.kind import Shared
+from rlf.tools.mcp.listing import SERVER_NAME, TRAJECTORY_ENDED, Entry, Listing, listed_schema, variables
 from rlf.tools.mcp.server import McpServer, Transport
-from rlf.tools.mcp.sse import sse_streams
-from rlf.tools.mcp.stdio import stdio_streams
-from rlf.tools.mcp.web import Refused
-from rlf.tools.mcp.words import SERVER_NAME, TRAJECTORY_ENDED
+from rlf.tools.mcp.stdio import HUNG_S, Pulse, stdio_streams
+from rlf.tools.mcp.transports import Refused, Streams, http_streams, sse_streams
+from rlf.tools.results import ToolFailure, shorten
 from rlf.types import Outcome
 
+# Asks an open session for everything that its server offers.
+
 logger = logging.getLogger(__name__)
+
+_MAX_PAGES = 100
+_NO_NAME = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+async def read_listing(session: ClientSession) -> Listing:
+    """Asks for every page of tools and of resources, where the server has some."""
+    has = session.server_capabilities
+    found: list[Entry] = []
+    if has is None or has.tools is not None:
+        found += map(_entry_of_tool, await _read_pages(session.list_tools, "tools"))
+    if has is not None and has.resources is not None:
+        found += map(_entry_of_resource, await _pages_if_any(session.list_resources, "resources"))
+        found += map(_entry_of_template, await _pages_if_any(session.list_resource_templates, "resource_templates"))
+    return Listing(tuple(_without_doubles(found)))
+
+
+def _without_doubles(entries: Sequence[Entry]) -> list[Entry]:
+    """Each tool once, as the server lists it first: calls name it, and the server answers as it does."""
+    found: dict[tuple[str, str | None], Entry] = {}
+    for entry in entries:
+        first = found.setdefault((entry.name, entry.resource), entry)
+        if first != entry:
+            logger.warning("MCP server: it lists %r twice, not alike; the first is taken", entry.name)
+    return list(found.values())
+
+
+async def _pages_if_any(ask: Any, key: str) -> list[Any]:
+    """The pages, of a server that has them: one with resources need not list templates, and its tools work without."""
+    try:
+        return await _read_pages(ask, key)
+    except MCPError as error:
+        if error.code == types.CONNECTION_CLOSED:
+            raise
+        if error.code != types.METHOD_NOT_FOUND:
+            logger.warning("MCP server: its %s cannot be listed: %s", key.replace("_", " "), error.message)
+        return []
+
+
+async def _read_pages(ask: Any, key: str) -> list[Any]:
+    found: list[Any] = []
+    cursors: list[str | None] = [None]
+    for _ in range(_MAX_PAGES):
+        page = await ask(params=types.PaginatedRequestParams(cursor=cursors[-1]))
+        items = getattr(page, key)
+        if items and all(item in found for item in items):  # the same page again, whatever its cursor
+            return found
+        found += items
+        if not page.next_cursor or page.next_cursor in cursors:
+            return found
+        cursors.append(page.next_cursor)
+    raise RlfError(f"the server lists {key} on more than {_MAX_PAGES} pages")
+
+
+def _entry_of_tool(tool: types.Tool) -> Entry:
+    """A tool as the server describes it."""
+    description = tool.description or tool.title or tool.name
+    return Entry(tool.name, description, listed_schema(tool.input_schema, tool.meta), tool.output_schema)
+
+
+def _entry_of_resource(resource: types.Resource) -> Entry:
+    """A resource as a tool without arguments that reads it."""
+    description = f"Read {resource.title or resource.name}. {resource.description or ''}".strip()
+    return Entry(_to_tool_name(resource.name), description, _string_schema([]), resource=str(resource.uri))
+
+
+def _entry_of_template(template: types.ResourceTemplate) -> Entry:
+    """A family of resources as a tool that takes the template's variables."""
+    description = f"Read {template.title or template.name}. {template.description or ''}".strip()
+    return Entry(
+        _to_tool_name(template.name),
+        description,
+        _string_schema(variables(template.uri_template)),
+        resource=template.uri_template,
+    )
+
+
+def _to_tool_name(text: str) -> str:
+    """A resource's name as a tool's name."""
+    return _NO_NAME.sub("_", text).strip("_")[:64] or "resource"
+
+
+def _string_schema(names: Sequence[str]) -> dict[str, Any]:
+    return {"type": "object", "properties": {name: {"type": "string"} for name in names}, "required": list(names)}
+
+
 logging.getLogger("mcp").setLevel(logging.CRITICAL)  # the SDK logs a traceback for what is an outcome here
 
 FIRST_PAUSE_S: Final = 0.1
@@ -303,3 +390,54 @@ def _ignore_error(live: asyncio.Future[ClientSession]) -> None:
     """A start that nobody waits for any more is no error of the loop's."""
     if not live.cancelled():
         live.exception()
+
+
+# The sessions with one server, shared by every declaration of an event loop that names it.
+
+
+class Pool:
+    """Sessions with one server. A trajectory keeps to one of them, so that a server that remembers is consistent."""
+
+    def __init__(self, server: McpServer) -> None:
+        self.connections = [Connection(server) for _ in range(server.sessions)]
+        self._pinned: dict[str, Connection] = {}
+        self._num_pinned = dict.fromkeys(self.connections, 0)
+
+    def connection_for(self, trajectory_id: str) -> Connection:
+        """The trajectory's connection: at its first call the one with the fewest trajectories."""
+        found = self._pinned.get(trajectory_id)
+        if found is None:
+            found = min(self.connections, key=self._num_pinned.__getitem__)
+            self._pinned[trajectory_id] = found
+            self._num_pinned[found] += 1
+        return found
+
+    async def end_trajectory(self, trajectory_id: str) -> None:
+        """Forgets a trajectory; the first of the tools that share the pool does it, and notifies a server of rlf."""
+        found = self._pinned.pop(trajectory_id, None)
+        if found is not None:
+            self._num_pinned[found] -= 1
+            await found.report_end(trajectory_id)
+
+
+def use_pool(server: McpServer) -> AbstractAsyncContextManager[Pool]:
+    """The loop's pool of a server, every session of it started; they end with the last user.
+
+    Raises:
+        ToolFailure: UNREACHABLE.
+    """
+    return _POOLS.use(hash_json(server.model_dump(mode="json")), lambda: _open_pool(server))
+
+
+@asynccontextmanager
+async def _open_pool(server: McpServer) -> AsyncIterator[Pool]:
+    pool = Pool(server)
+    try:
+        await asyncio.gather(*(connection.session() for connection in pool.connections))
+        yield pool
+    finally:
+        await asyncio.gather(*(connection.close() for connection in pool.connections))
+
+
+_POOLS = Shared[Pool]()
+"""Those that are open, by everything that their server's declaration says."""

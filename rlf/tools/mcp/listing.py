@@ -9,17 +9,205 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import threading
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import mcp_types as mcp
+from pydantic import Field
 
 from rlf.core.callables import about_to_run
 from rlf.core.errors import RlfError
+from rlf.core.files import decode_base64, image_type
+from rlf.core.identity import hash_json
+from rlf.core.kinds import StrictModel
 from rlf.core.process import cache_folder
-from rlf.tools.failure import ToolFailure
-from rlf.tools.mcp.offer import Entry, Listing
+from rlf.tools.declaration import CacheSpec
+from rlf.tools.kind import Limits
 from rlf.tools.mcp.server import McpServer
+from rlf.tools.results import ToolFailure
+from rlf.types import Image, Outcome, ToolOutput
+
+# URIs and results of an MCP server's calls, from the SDK's types to rlf's.
+
+# RFC 6570: an operator, then names separated by commas.
+_VARIABLE = re.compile(r"\{([+#./;?&]?)([^{}]+)\}")
+_IN_PATH = frozenset({"", "+", "/"})
+"""Operators that make parts of a path."""
+_LEFT_OUT: Any = object()
+
+
+def variables(template: str) -> list[str]:
+    """Names within the braces of a URI template, in their order."""
+    found = [name.split(":")[0].rstrip("*") for _, names in _VARIABLE.findall(template) for name in names.split(",")]
+    return list(dict.fromkeys(found))
+
+
+def expand(template: str, arguments: Mapping[str, Any]) -> str:
+    """The URI with the variables filled in; `{+name}` keeps slashes and the like, others are escaped.
+
+    Raises:
+        ToolFailure: INVALID_ARGUMENTS, where an argument that is given makes an empty part of the path.
+    """
+
+    def fill(match: re.Match[str]) -> str:
+        operator, names = match.groups()
+        keep = "/:?#[]@!$&'()*+,;=" if operator in ("+", "#") else ""
+        given = [arguments.get(name.split(":")[0].rstrip("*"), _LEFT_OUT) for name in names.split(",")]
+        if operator in _IN_PATH and any(value in (None, "", [], {}) for value in given):
+            text = f"the arguments make no address: {{{names}}} of the resource would be empty"
+            raise ToolFailure(Outcome.INVALID_ARGUMENTS, text)
+        values = ["" if value is None or value is _LEFT_OUT else quote(str(value), safe=keep) for value in given]
+        return ("" if operator == "+" else operator) + ",".join(values)
+
+    return _VARIABLE.sub(fill, template)
+
+
+def output_of_call(result: mcp.CallToolResult) -> ToolOutput:
+    """A tool's output: text parts one under the other, images beside them."""
+    texts, images = _split_content(result.content)
+    structured = result.structured_content
+    if not texts and structured is not None:
+        texts = [json.dumps(structured, ensure_ascii=False)]
+    if not texts and result.is_error:
+        texts = ["the tool failed and does not say why"]
+    return ToolOutput("\n".join(texts), tuple(images), structured, bool(result.is_error))
+
+
+def output_of_resource(result: mcp.ReadResourceResult) -> ToolOutput:
+    """A resource's content."""
+    texts: list[str] = []
+    images: list[Image] = []
+    for contents in result.contents:
+        _add_contents(contents, texts, images)
+    return ToolOutput("\n".join(texts), tuple(images))
+
+
+def _split_content(content: Sequence[mcp.ContentBlock]) -> tuple[list[str], list[Image]]:
+    texts: list[str] = []
+    images: list[Image] = []
+    for block in content:
+        if isinstance(block, mcp.TextContent):
+            texts.append(block.text)
+        elif isinstance(block, mcp.ImageContent):
+            images.append(Image(_decode_base64(block.data), block.mime_type))
+        elif isinstance(block, mcp.EmbeddedResource):
+            _add_contents(block.resource, texts, images)
+        else:
+            texts.extend(_describe_block(block))
+    return texts, images
+
+
+def _add_contents(
+    contents: mcp.TextResourceContents | mcp.BlobResourceContents, texts: list[str], images: list[Image]
+) -> None:
+    if isinstance(contents, mcp.TextResourceContents):
+        texts.append(contents.text)
+        return
+    data, mime_type = _decode_base64(contents.blob), contents.mime_type or "application/octet-stream"
+    if image_type(mime_type).startswith("image/"):
+        images.append(Image(data, mime_type))
+    else:
+        texts.append(f"[{contents.uri}: {mime_type}, {len(data)} bytes]")
+
+
+def _describe_block(block: mcp.AudioContent | mcp.ResourceLink) -> Iterator[str]:
+    if isinstance(block, mcp.ResourceLink):
+        yield f"[{block.title or block.name}: {block.uri}]"
+    else:
+        yield f"[{block.mime_type}: {len(_decode_base64(block.data))} bytes]"
+
+
+def _decode_base64(text: str) -> bytes:
+    try:
+        return decode_base64(text)
+    except ValueError as fault:
+        raise ToolFailure(Outcome.SERVICE_ERROR, f"the result holds invalid base64: {fault}") from fault
+
+
+# Tools of an MCP server, and resources to read.
+
+_LISTED: Final = "rlf/inputSchema"
+"""Key of a tool's `_meta`: its inputSchema as the server lists it, where the SDK would refuse that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing that a model can be offered: a tool, or a resource to read."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+    output_schema: Mapping[str, Any] | None = None
+    resource: str | None = None
+    """URI or template of a resource; None for a tool."""
+
+    @property
+    def digest(self) -> str:
+        """sha256 of what the server says of it."""
+        return hash_json(asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Everything that a server offers, in its order."""
+
+    entries: tuple[Entry, ...]
+
+    def tool(self, name: str) -> Entry | None:
+        """The tool of a name."""
+        return next((entry for entry in self.entries if entry.resource is None and entry.name == name), None)
+
+    @property
+    def tool_names(self) -> list[str]:
+        """Names of its tools."""
+        return [entry.name for entry in self.entries if entry.resource is None]
+
+
+def readable_tools(result: dict[str, Any]) -> dict[str, Any]:
+    """A list of tools that the SDK takes: it refuses the whole of one in which a single tool breaks the protocol.
+
+    What it would refuse of a tool stands where `listed_schema` finds it, for `rlf check` to judge.
+    """
+    tools = result.get("tools")
+    if not isinstance(tools, list):
+        return result
+    named = [tool for tool in tools if isinstance(tool, dict) and isinstance(tool.get("name"), str)]
+    return {**result, "tools": [_readable_tool(tool) for tool in named]}
+
+
+def listed_schema(schema: Mapping[str, Any], meta: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The inputSchema as the server lists it; one without a type for what is no mapping."""
+    found = (meta or {}).get(_LISTED, schema)
+    return found if isinstance(found, Mapping) else {"type": None}
+
+
+def _readable_tool(tool: dict[str, Any]) -> dict[str, Any]:
+    found = {key: tool[key] for key in ("name", "title", "description") if isinstance(tool.get(key), str)}
+    schema = tool.get("inputSchema", {})
+    if isinstance(schema, dict):  # nothing, or null, is how some servers write that there are no arguments
+        schema = {"type": "object", **{key: value for key, value in schema.items() if value is not None}}
+    if _is_plain(tool.get("outputSchema")):
+        found["outputSchema"] = tool["outputSchema"]
+    if _is_plain(schema):
+        return {**found, "inputSchema": schema}
+    return {**found, "inputSchema": {"type": "object"}, "_meta": {_LISTED: schema}}
+
+
+def _is_plain(schema: Any) -> bool:
+    """Whether a schema has the form that the protocol asks for at its root."""
+    if not isinstance(schema, dict) or schema.get("type") != "object":
+        return False
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    has_properties = isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values())
+    has_required = isinstance(required, list) and all(isinstance(name, str) for name in required)
+    return has_properties and has_required and isinstance(schema.get("$schema", ""), str)
+
 
 _FORMAT = 1
 _READ: dict[str, Listing] = {}
@@ -135,3 +323,65 @@ def _keep_listing(server: McpServer, listing: Listing) -> None:
         part.replace(file)
     except OSError:
         return
+
+
+# An item of `tools:` that names a server in place of a tool: every tool that the server lists is declared by it.
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class ToolServer(StrictModel):
+    """An MCP server whose tools are declared as it lists them. `mcpServers: {NAME: ...}` stands for several."""
+
+    mcp: McpServer
+    """The server; its list is read when the spec is checked, and kept until the command or its files change."""
+    include: tuple[str, ...] | None = None
+    """Names of the tools that are taken, as the server has them; None takes all."""
+    exclude: tuple[str, ...] = ()
+    """Names of the tools that are left out."""
+    prefix: str = Field("", pattern=r"^([A-Za-z_][A-Za-z0-9_-]{0,31})?$")
+    """Prefix of every name that the model sees."""
+    resources: bool = False
+    """Whether the server's resources are tools too, which read them."""
+    limits: Limits = Limits()
+    """Those of every tool."""
+    idempotent: bool = False
+    """Whether calling any of them twice does no more than calling it once."""
+    cache: CacheSpec = CacheSpec()
+    """Whether results are kept, for every tool."""
+    hidden: bool = False
+    """Whether the model sees none of them."""
+
+    def chosen(self, listing: Listing) -> list[Entry]:
+        """The chosen entries of a server's list."""
+        offered = [entry for entry in listing.entries if self.resources or entry.resource is None]
+        wanted = [entry for entry in offered if self.include is None or entry.name in self.include]
+        return [entry for entry in wanted if entry.name not in self.exclude]
+
+    def name_of(self, entry: Entry) -> str:
+        """The entry's name for the model."""
+        return (self.prefix + _NOT_IN_NAMES.sub("_", entry.name))[:64]
+
+
+# Names that rlf's MCP client and `rlf tools serve` use beyond the protocol, and the largest message that is read.
+#
+# Other peers pass over what they do not know.
+
+SERVER_NAME = "rlf-tools"
+"""Name under which `rlf tools serve` presents itself."""
+TRAJECTORY = "rlf/trajectory"
+"""Key of a call's `_meta`: which trajectory calls, so that its state is kept apart."""
+OUTCOME = "rlf/outcome"
+"""Key of a result's `_meta`: how the call ended, since MCP knows only that it failed."""
+TRAJECTORY_ENDED = "notifications/rlf/trajectory_ended"
+"""Method that names the trajectory whose state the server may drop; params: `trajectory`."""
+MAX_MESSAGE_BYTES = 16_000_000
+"""Size of one message on the wire; a larger one is refused unread."""
+NO_ANSWER = -31_999
+"""JSON-RPC error code, rlf's own, of an error that stands in for an answer; its data says what is known of it."""
+
+
+def too_large(size_bytes: int | None = None) -> str:
+    """Reason in the error for such a message."""
+    size = f"{size_bytes:,} bytes" if size_bytes is not None else "more bytes than that"
+    return f"the server answered with {size}; at most {MAX_MESSAGE_BYTES:,} are read"

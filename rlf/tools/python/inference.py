@@ -3,21 +3,87 @@
 from __future__ import annotations
 
 import json
+import re
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from inspect import Parameter
+from textwrap import dedent, indent
 from typing import Any, NamedTuple
 
+from docstring_parser import DocstringStyle, ParseError, parse
+from docstring_parser.common import Docstring
 from pydantic import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
-from rlf.core import RlfError
+from rlf.core import RlfError, nearest
+from rlf.core.readings import Readings
 from rlf.core.text import clean
-from rlf.tools.jsonable import json_text
 from rlf.tools.kind import SelfDescription
-from rlf.tools.python.docstrings import parameter_words, summary
 from rlf.tools.python.parameters import NO_DEFAULT, Argument, CallSignature, documentation, read_signature
+from rlf.tools.results import json_text
+
+# Docstrings: a function's summary, and the words on each parameter; by Google, NumPy, Sphinx and Epytext.
+
+_SECTION = re.compile(
+    r"^[\s*_#]*(Args|Arguments|Parameters|Params|Keyword Arg(?:ument)?s|Other Parameters|Returns?|Yields?"
+    r"|Raises|Examples?|Notes?)[\s*_]*:?[\s*_]*$"
+    r"|^\s*:(param|parameter|arg|argument|key|keyword|type|returns?|rtype|raises)\b[^\n]*:"
+    r"|^\s*@(param|type|return|rtype|raise)\b[^\n]*:",
+    re.MULTILINE,
+)
+_TITLE = re.compile(
+    r"^[ \t*_#]*(?:Args|Arguments|Parameters|Params|Keyword Arg(?:ument)?s)[ \t*_]*:?[ \t*_]*\n\s*?(?=[ \t]*\S)",
+    re.MULTILINE,
+)
+_ITEM = re.compile(
+    r"^([ \t]*)(?:[-*+][ \t]+)?[`*_]{0,2}(\w+)[`*_]{0,2}[ \t]*(?:\([^)\n]*\)[ \t]*)?(?::|[-–—](?=\s))[ \t]*",
+    re.MULTILINE,
+)
+_STYLES = (DocstringStyle.GOOGLE, DocstringStyle.NUMPYDOC, DocstringStyle.REST, DocstringStyle.EPYDOC)
+
+
+def summary(document: str) -> str:
+    """A docstring up to its first section; all of it where its list of arguments has an unknown style."""
+    found = _SECTION.search(document)
+    is_unread = _TITLE.search(document) is not None and not parameter_words(document)
+    text = document if found is None or is_unread else document[: found.start()]
+    return text.strip()
+
+
+def parameter_words(document: str) -> dict[str, str]:
+    """The words on each parameter, all lines of them: the style that finds most speaks first, and lists in
+    nobody's style last."""
+    found = [_parse_parameters(style, document) for style in _STYLES]
+    found.sort(key=len, reverse=True)
+    words: dict[str, str] = {}
+    for each in (*found, _parse_parameters(DocstringStyle.GOOGLE, _as_google(document))):
+        words = {**each, **words}
+    return words
+
+
+def _as_google(document: str) -> str:
+    """Items such as "- `name`: words" and "name - words", under a title that may be in bold, as Google has them."""
+    title = _TITLE.search(document)
+    if title is None:
+        return ""
+    listed = _SECTION.split(document[title.end() :], maxsplit=1)[0]
+    items = _ITEM.sub(r"\1\2: ", listed)
+    return f"Summary.\n\nArgs:\n{indent(dedent(items), '    ')}\n"
+
+
+def _parse_parameters(style: DocstringStyle, document: str) -> dict[str, str]:
+    try:
+        read: Docstring = parse(document, style)
+    except ParseError:
+        return {}
+    return {
+        name.strip().lstrip("*"): one.description.strip()
+        for one in read.params
+        if one.description
+        for name in one.arg_name.split(",")
+    }
+
 
 NO_SCHEMA = (PydanticUserError, PydanticSchemaGenerationError, PydanticInvalidForJsonSchema, TypeError, NameError)
 """Exceptions of pydantic for a type that JSON has no word for."""
@@ -189,3 +255,90 @@ def _annotated_words(annotation: Any) -> str | None:
     if typing.get_origin(annotation) is not typing.Annotated:
         return None
     return next((one for one in annotation.__metadata__ if isinstance(one, str)), None)
+
+
+# Whether a function takes what its inputSchema promises. Pure: looks at a signature, calls nothing.
+
+
+def signature_complaints(function: Callable[..., Any], input_schema: Mapping[str, Any]) -> list[str]:
+    """Every mismatch between parameters and the schema, in words; empty when they fit.
+
+    Compared are names, what is required, defaults, and types where both say one.
+    """
+    try:
+        signature = read_signature(function)
+    except (TypeError, ValueError):  # a builtin without a signature: nothing to compare with
+        return []
+    properties: Mapping[str, Any] = input_schema.get("properties", {})
+    required = set(input_schema.get("required", ()))
+    named = {one.name: one for one in signature.arguments}
+    unknown = [] if signature.others else [name for name in properties if name not in named]
+    return [
+        *(
+            f"inputSchema has {name!r}, which the function does not take{nearest(name, list(named))}"
+            for name in unknown
+        ),
+        *(
+            _find_uncovered(name, properties, required)
+            for name, argument in named.items()
+            if name not in required and _must_be_given(argument)
+        ),
+        *(
+            complaint
+            for name, argument in named.items()
+            if isinstance(properties.get(name), Mapping)
+            for complaint in (
+                *_default_complaints(argument, properties[name]),
+                *_type_complaints(name, argument.annotation, input_schema),
+            )
+        ),
+    ]
+
+
+def _default_complaints(argument: Argument, schema: Mapping[str, Any]) -> list[str]:
+    if "default" not in schema or argument.default is NO_DEFAULT or argument.default == schema["default"]:
+        return []
+    taken = default_of(argument)
+    if taken is NO_DEFAULT or taken == schema["default"]:
+        return []
+    name, stated = argument.name, schema["default"]
+    return [f"inputSchema has {stated!r} as the default of {name!r}, but the function has {taken!r}; write that"]
+
+
+def _must_be_given(argument: Argument) -> bool:
+    try:
+        return is_required(argument)
+    except NO_SCHEMA:  # a type that pydantic does not know
+        return argument.default is NO_DEFAULT
+
+
+def _type_complaints(name: str, annotation: Any, whole: Mapping[str, Any]) -> list[str]:
+    """A type of the schema that the parameter's annotation rules out."""
+    try:
+        own = json_schema(annotation, name)
+    except RlfError:  # a type of the function's own: it must know
+        return []
+    takes = _types_of({"$defs": own.pop("$defs", {}), "properties": {name: own}}, name)
+    promised = _types_of(whole, name)
+    if takes and hasattr(annotation, "_fields"):  # a NamedTuple, which an object fills in as well
+        takes |= {"object"}
+    if not takes or not promised or all(_covers_type(takes, kind) for kind in promised):
+        return []
+    found, wanted = " or ".join(sorted(promised)), " or ".join(sorted(takes))
+    return [f"inputSchema lets {name!r} be {found}, but the function's annotation says {wanted}; change one of them"]
+
+
+def _types_of(whole: Mapping[str, Any], name: str) -> frozenset[str]:
+    """The JSON types that a property may have; empty where the schema rules none out."""
+    admitted = Readings(whole).admitted(name)
+    return frozenset() if admitted.is_anything else admitted.every_kind
+
+
+def _covers_type(takes: frozenset[str], kind: str) -> bool:
+    return kind in takes or (kind == "integer" and "number" in takes)
+
+
+def _find_uncovered(name: str, properties: Mapping[str, Any], required: set[str]) -> str:
+    if name in properties:
+        return f"parameter {name!r} has no default; list {name!r} under `required`, or give it one"
+    return f"parameter {name!r} has no default and inputSchema does not have it; add it to `properties` and `required`"

@@ -19,10 +19,9 @@ from rlf.core.callables import load_callable
 from rlf.core.text import describe
 from rlf.processes.forking import die_with
 from rlf.sandbox.guest.wire import Bounds, Frame, pack, read_frame, set_apart, write_all, write_head
-from rlf.tools.failure import ToolFailure, outcome_of_fault
-from rlf.tools.python.arguments import adapt
-from rlf.tools.python.process_state import ProcessState
-from rlf.tools.results import to_output
+from rlf.tools.python.parameters import adapt
+from rlf.tools.python.processes import ProcessState
+from rlf.tools.results import ToolFailure, outcome_of_fault, to_output
 from rlf.types import Outcome
 
 REQUEST = Bounds(1 << 30)

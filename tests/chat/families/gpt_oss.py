@@ -4,7 +4,7 @@ import json
 
 from hypothesis import strategies as st
 
-from rlf.chat.standin import read_stand_in
+from rlf.chat.repair import read_stand_in
 from rlf.types import ToolCall
 
 SAY = "<|channel|>analysis<|message|>{}<|end|><|start|>assistant"

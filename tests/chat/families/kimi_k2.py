@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from rlf.chat.standin import read_stand_in
+from rlf.chat.repair import read_stand_in
 from rlf.types import ToolCall
 
 _family = read_stand_in("kimi_k2")

@@ -4,7 +4,7 @@ import keyword
 
 from hypothesis import strategies as st
 
-from rlf.chat.standin import read_stand_in
+from rlf.chat.repair import read_stand_in
 from rlf.types import ToolCall
 
 _family = read_stand_in("olmo3")

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from rlf.chat.formats.search_r1 import RESULT_TAGS
-from rlf.chat.plain import neutral
+from rlf.chat.template import neutral
 from rlf.types import ToolCall, ToolDescription
 
 _SCHEMA = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}

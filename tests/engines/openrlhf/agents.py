@@ -7,7 +7,7 @@ import json
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from rlf.chat.tokenizer import load_tokenizer
+from rlf.chat.encoding import load_tokenizer
 from rlf.engines.engine import load_inputs
 from rlf.engines.openrlhf.actor.agent import Agent
 from rlf.engines.openrlhf.actor.groups import Tally

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from rlf.chat.tokenizer import load_tokenizer
+from rlf.chat.encoding import load_tokenizer
 from rlf.core import RunError
 from rlf.engines.openrlhf.actor.groups import Group, Tally, filler, round_reward
 from rlf.engines.openrlhf.actor.policy import EnginePolicy, SamplerError

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from rlf.chat.tokenizer import load_tokenizer
+from rlf.chat.encoding import load_tokenizer
 from rlf.engines.openrlhf.actor.evaluation import Ahead
 
 from .agents import RIGHT, new_job, opened, records

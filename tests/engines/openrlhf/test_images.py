@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rlf.chat.encoding import encode_template
-from rlf.chat.tokenizer import load_processor
+from rlf.chat.encoding import encode_template, load_processor
 from rlf.engines.engine import load_inputs
 from rlf.engines.openrlhf.compile.emit import write_job
 from rlf.engines.openrlhf.job.attempt import new_attempt, write_attempt

@@ -20,7 +20,7 @@ from rlf import load_run
 from rlf.api.specs.rehearsals import rehearse
 from rlf.builtin.encyclopedia import search
 from rlf.builtin.names import builtin_path
-from rlf.chat.tokenizer import load_tokenizer
+from rlf.chat.encoding import load_tokenizer
 from rlf.core import RlfError
 from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
 from rlf.engines.openrlhf.spool.records import SpoolReader

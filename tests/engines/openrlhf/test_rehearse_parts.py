@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from rlf.api.specs import rehearsals
+from rlf.chat.encoding import load_tokenizer
 from rlf.chat.format import FORMATS
-from rlf.chat.tokenizer import load_tokenizer
 from rlf.core import RlfError
 from rlf.core.errors import RunError
 from rlf.engines.openrlhf.compile.argv import argv

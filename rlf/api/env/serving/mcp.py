@@ -22,7 +22,7 @@ from mcp_types import (
 
 from rlf import __version__
 from rlf.api.env.serving.sessions import Session
-from rlf.api.tools.serve import result_of
+from rlf.apps.offer.tools import result_of
 from rlf.environments.doctor import Bench, Ranges
 from rlf.types import ToolCall, WorldFailure
 

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlf.chat.vision import Vision
+from rlf.chat.encoding import Vision
 from rlf.core.errors import RunError
 from rlf.core.redact import Redactor
 from rlf.core.text import describe

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from rlf.chat.vision import Vision
+from rlf.chat.encoding import Vision
 from rlf.core.identity import derive_seed
 from rlf.types.policy import Finish, Sample, SampleRequest
 

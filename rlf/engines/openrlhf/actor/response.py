@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlf.chat.vision import Vision
+from rlf.chat.encoding import Vision
 from rlf.engines.openrlhf.actor.groups import Group, round_reward
 from rlf.rewards.function import RewardFunction
 from rlf.training.counting import counts

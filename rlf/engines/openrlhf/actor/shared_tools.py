@@ -14,14 +14,14 @@ from collections.abc import Collection
 from contextlib import AsyncExitStack
 from typing import Any
 
-from rlf.chat.tokenizer import load_tokenizer
+from rlf.chat.encoding import load_tokenizer
 from rlf.core.redact import Redactor
 from rlf.plan import plan_from_json
 from rlf.spec.looking.model_folder import model_location
 from rlf.spec.models import RunSpec
 from rlf.tools.execution.executor import Executor
 from rlf.tools.execution.open_tool import refusal
-from rlf.tools.limits import LimitScope
+from rlf.tools.kind import LimitScope
 from rlf.types import Outcome, ToolCall, ToolDescription, ToolInvoker, ToolResult
 
 logger = logging.getLogger(__name__)

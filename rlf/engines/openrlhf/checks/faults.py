@@ -20,8 +20,8 @@ from rlf.spec import LoadedSpec
 from rlf.spec.checks import reads
 from rlf.spec.reading.nodes import KeyPath
 from rlf.tools.declaration import ToolDeclaration
+from rlf.tools.kind import LimitScope
 from rlf.tools.kinds.agent import AgentTool
-from rlf.tools.limits import LimitScope
 
 ATTENTIONS = ["flash_attention_2", "flash_attention_3", "flash_attention_4", "flex_attention", "sdpa", "eager"]
 """Implementations that transformers 5.15 knows by name."""

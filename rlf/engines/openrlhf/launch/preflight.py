@@ -40,8 +40,8 @@ print(json.dumps(found))
 """
 _SEE = """
 import sys
-from rlf.chat.vision import Vision
-from rlf.chat.tokenizer import load_processor
+from rlf.chat.encoding import Vision
+from rlf.chat.encoding import load_processor
 Vision(load_processor(sys.argv[1]))
 print("sees")
 """

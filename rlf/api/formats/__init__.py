@@ -1,1 +1,0 @@
-"""A spec's chat format as commands show it."""

@@ -1,0 +1,1 @@
+"""Whether this machine can run rlf, and contains what models write."""

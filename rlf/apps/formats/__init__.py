@@ -1,0 +1,1 @@
+"""What a model is shown and how its turns are read."""

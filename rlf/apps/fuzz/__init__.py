@@ -1,0 +1,1 @@
+"""Mutated calls, read by every chat format."""

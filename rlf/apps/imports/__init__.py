@@ -1,0 +1,1 @@
+"""Tool and world files from what others declare."""

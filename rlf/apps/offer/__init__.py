@@ -1,0 +1,1 @@
+"""Worlds and tools for the programs of others."""

@@ -1,0 +1,1 @@
+"""Declared tools, tried and timed outside of a run."""
