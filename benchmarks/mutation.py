@@ -52,7 +52,7 @@ AREAS = {
         ["rollout", "chat/test_through_the_loop.py", "chat/test_vision.py", "environments/test_worlds.py"],
     ),
     "rewards": (
-        ["rewards/composition.py", "rewards/function.py"],
+        ["rewards/term.py", "rewards/function.py"],
         [f"rewards/test_{name}.py" for name in ("composition", "function", "judge")] + ["spec/test_golden_faults.py"],
     ),
     "executor": (

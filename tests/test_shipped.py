@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api.env.worlds import examine, world_spec
-from rlf.api.rewards.scoring import load_rewards, try_rewards
+from rlf.apps.rewards.scoring import load_rewards, try_rewards
+from rlf.apps.worlds.worlds import examine, world_spec
 from rlf.engines.openrlhf.compile.emit import write_job
 from rlf.engines.openrlhf.job.folder import Job
 from rlf.plan import compile as compile_plan

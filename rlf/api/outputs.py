@@ -12,9 +12,6 @@ from typing import Any
 
 from rlf.api.doctor.attacks import SandboxAttacks
 from rlf.api.doctor.findings import Examination
-from rlf.api.env.build import Built, Estimate, ShownWorld
-from rlf.api.env.importing import ImportedWorld
-from rlf.api.env.worlds import DescribedWorld, WorldKind
 from rlf.api.evaluation.branches import Branches
 from rlf.api.evaluation.play import Progress
 from rlf.api.evaluation.run import Begun
@@ -22,10 +19,6 @@ from rlf.api.judges.serve import JudgeEndpoints
 from rlf.api.projects import OpenedPage, Project
 from rlf.api.python.specs import Check
 from rlf.api.python.tools import ListedTool, ShownTool
-from rlf.api.rewards.attack import Attack
-from rlf.api.rewards.calibration import Calibration
-from rlf.api.rewards.kinds import RewardKind, RewardTerm, ShownReward
-from rlf.api.rewards.scoring import Rescoring, Trial
 from rlf.api.running.drive import RunInfo, RunOutcome
 from rlf.api.running.lines import EvaluationLine, InterruptedLine, StepLine
 from rlf.api.running.reproduce import Agreement
@@ -40,13 +33,18 @@ from rlf.api.runs.verification import Verification
 from rlf.api.serve import ServedEndpoint
 from rlf.api.specs.planning import PlanDifference, PlanReport
 from rlf.api.specs.rehearsals import Rehearsal, Stage
+from rlf.apps.attack.attack import Attack
+from rlf.apps.build.build import Built, Estimate, ShownWorld
 from rlf.apps.formats.prompts import ShownPrompt
 from rlf.apps.fuzz.fuzz import ToolFuzz
 from rlf.apps.imports.tools import Written
+from rlf.apps.imports.worlds import ImportedWorld
+from rlf.apps.judges.calibration import Calibration
+from rlf.apps.rewards.scoring import Rescoring, RewardKind, RewardTerm, ShownReward, Trial
 from rlf.apps.tools.trials import CalledTool, ToolBench, ToolTrial
+from rlf.apps.worlds.worlds import DescribedWorld, WorldKind
 from rlf.chat.marks import Parsed
-from rlf.environments.doctor.playing import Played
-from rlf.environments.doctor.verdicts import Page
+from rlf.environments.playing import Page, Played
 from rlf.lineage.graph import Graph, Node, NodeDifference
 from rlf.lineage.records import FoundCall, StoredTrajectory
 from rlf.lineage.salvage import Salvage

@@ -21,7 +21,7 @@ from rlf.core.errors import CheckError
 from rlf.reports.quantities import decimal
 
 if TYPE_CHECKING:
-    from rlf.api.env.build import Built, ShownTask, ShownWorld
+    from rlf.apps.build.build import Built, ShownTask, ShownWorld
 
 _MOST_REASONS = 8
 
@@ -42,7 +42,7 @@ def build_env(
     as_json: AsJson = False,
 ) -> None:
     """Build a world: tasks with their tools, each proven before it is written; continues a build that was cut off."""
-    from rlf.api.env import build
+    from rlf.apps.build import build
 
     if dry_run:
         estimate = build.estimate_build(file, overrides or [])
@@ -93,7 +93,7 @@ def show_env(
 
     Of a task the sub-questions, tools and golds.
     """
-    from rlf.api.env.build import show_world
+    from rlf.apps.build.build import show_world
 
     files, overrides = split_arguments(arguments)
     if is_spec(files[0]):

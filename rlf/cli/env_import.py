@@ -30,7 +30,7 @@ def import_world(
     as_json: AsJson = False,
 ) -> None:
     """Write the YAML of a world from a class, an MCP server, an OpenEnv server or a package of text worlds."""
-    from rlf.api.env import importing
+    from rlf.apps.imports import worlds as importing
 
     done = importing.import_world(kind, source, out, force=force)
     lines = [f"wrote {done.file}", *(f"to do: {note}" for note in done.notes), f"next: rlf env test {done.file}"]

@@ -23,7 +23,8 @@ def serve_world(
 
     if openenv is (mcp is not None):
         raise RlfError("Write either `--openenv`, `--mcp stdio` or `--mcp http`.")
-    from rlf.api.env import serve, worlds
+    from rlf.apps.offer import worlds as serve
+    from rlf.apps.worlds import worlds
 
     spec = worlds.world_spec(*split_arguments(arguments))
     if mcp == "stdio":

@@ -22,7 +22,7 @@ from rlf.core.text import clean_value
 from rlf.reports.quantities import visible
 
 if TYPE_CHECKING:
-    from rlf.api.env.worlds import Action, DescribedWorld, Happened, Page, Scene, Verdict
+    from rlf.apps.worlds.worlds import Action, DescribedWorld, Happened, Page, Scene, Verdict
     from rlf.core.readings import Readings
 
 NumTasks = Annotated[int, typer.Option("--tasks", min=1, help="Tasks of the training data to try.")]
@@ -37,7 +37,7 @@ _STYLES = {"ok": "green", "failed": "bold red", "unknown": "yellow"}
 
 def list_worlds(as_json: AsJson = False) -> None:
     """List the kinds of worlds, and the specs in the folder `specs` that have one."""
-    from rlf.api.env import worlds
+    from rlf.apps.worlds import worlds
 
     found = worlds.list_worlds()
     rows = [(one.kind, visible(one.summary), ", ".join(map(str, one.files))) for one in found]
@@ -46,7 +46,7 @@ def list_worlds(as_json: AsJson = False) -> None:
 
 def show_world(files: list[Path], overrides: list[str], as_json: bool) -> None:
     """Shows the world of a spec as the model meets it."""
-    from rlf.api.env import worlds
+    from rlf.apps.worlds import worlds
 
     shown = worlds.describe_world(files, overrides)
     print_result("env show", shown, as_json, lambda: _show_description(shown))
@@ -84,7 +84,7 @@ def attack_world(
 
     The page of verdicts is kept with the runs; runs of that world as it is then are recorded with its hash.
     """
-    from rlf.api.env import worlds
+    from rlf.apps.worlds import worlds
 
     page = _examine_world(arguments, num_tasks, tolerance, as_json, attack=True)
     kept = worlds.keep_page(worlds.world_spec(*split_arguments(arguments)), page, runs_folder)
@@ -97,7 +97,7 @@ def attack_world(
 def _examine_world(arguments: list[str], num_tasks: int, tolerance: float, as_json: bool, *, attack: bool) -> Page:
     import asyncio
 
-    from rlf.api.env import worlds
+    from rlf.apps.worlds import worlds
     from rlf.cli.output import stdout_console
 
     spec = worlds.world_spec(*split_arguments(arguments))
@@ -144,7 +144,7 @@ def play_world(
     """
     import asyncio
 
-    from rlf.api.env import worlds
+    from rlf.apps.worlds import worlds
 
     spec = worlds.world_spec(*split_arguments(arguments))
     chosen = worlds.pick_task(spec, task)

@@ -23,7 +23,7 @@ from rlf.core.errors import CheckError, RlfError
 from rlf.reports.quantities import count, decimal, dollars, visible
 
 if TYPE_CHECKING:
-    from rlf.api.rewards.scoring import Rescored, Rescoring, Trial
+    from rlf.apps.rewards.scoring import Rescored, Rescoring, Trial
     from rlf.types import Score
 
 RewardFiles = Annotated[
@@ -51,8 +51,7 @@ def list_rewards(
     as_json: AsJson = False,
 ) -> None:
     """List declared terms with weight, gate and tests; with --kinds what terms can be."""
-    from rlf.api.rewards.kinds import describe_terms, list_kinds
-    from rlf.api.rewards.scoring import load_rewards
+    from rlf.apps.rewards.scoring import describe_terms, list_kinds, load_rewards
 
     if kinds:
         known = list_kinds()
@@ -74,7 +73,7 @@ def show_reward(
     as_json: AsJson = False,
 ) -> None:
     """Show what a kind or a rule computes, and its keys."""
-    from rlf.api.rewards.kinds import describe_kind
+    from rlf.apps.rewards.scoring import describe_kind
 
     found = describe_kind(name)
     rows = (
@@ -94,7 +93,7 @@ def test_rewards(files: RewardFiles = None, as_json: AsJson = False) -> None:
     """
     import asyncio
 
-    from rlf.api.rewards.scoring import load_rewards, try_rewards
+    from rlf.apps.rewards.scoring import load_rewards, try_rewards
 
     trials = asyncio.run(try_rewards(load_rewards(files or ())))
     headers = ("term", "tried on", "verdict", "expected", "value", "reason")
@@ -127,7 +126,7 @@ def score_rewards(
     """Score saved trajectories with a spec's terms: what moved, by which term, and what it does to advantages."""
     import asyncio
 
-    from rlf.api.rewards.scoring import rescore, rescoring_spec, saved_in_file, saved_in_run
+    from rlf.apps.rewards.scoring import rescore, rescoring_spec, saved_in_file, saved_in_run
 
     if (run is None) == (file is None):
         raise RlfError("got both --run and --file, or neither; expected one. Write e.g. `--run latest`.")

@@ -17,7 +17,7 @@ from rlf.core.errors import CheckError, RlfError
 from rlf.reports.quantities import decimal, percent, visible
 
 if TYPE_CHECKING:
-    from rlf.api.rewards.attack import Attack, Attempt
+    from rlf.apps.attack.attack import Attack, Attempt
 
 _MAX_SHOWN_CHARS = 200
 
@@ -41,8 +41,8 @@ def attack_rewards(
     """Play behaviours without skill against a spec's reward; exit code 3 when one earns too much of it."""
     import asyncio
 
-    from rlf.api.rewards.attack import attack
-    from rlf.api.rewards.scoring import rescoring_spec
+    from rlf.apps.attack.attack import attack
+    from rlf.apps.rewards.scoring import rescoring_spec
 
     files, overrides = split_arguments(arguments)
     found: dict[str, Attack] = {}

@@ -15,7 +15,7 @@ from rlf.cli.output import plain_table
 from rlf.reports.quantities import decimal, visible
 
 if TYPE_CHECKING:
-    from rlf.api.rewards.calibration import Calibration
+    from rlf.apps.judges.calibration import Calibration
     from rlf.reports.statistics import Estimate
 
 _MOST_SHOWN = 3
@@ -39,7 +39,7 @@ def calibrate_rewards(
     """Compare a judge with human labels: agreement, bias by position, length and authorship, cost."""
     import asyncio
 
-    from rlf.api.rewards.calibration import calibrate, judge_in
+    from rlf.apps.judges.calibration import calibrate, judge_in
 
     judge, seed = judge_in(spec, term)
     found = asyncio.run(calibrate(judge, labels, seed=seed, threshold=threshold))

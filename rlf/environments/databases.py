@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from time import monotonic
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from uuid import uuid4
 
+from rlf.core import RlfError
 from rlf.core.identity import hash_bytes
 from rlf.tools.results import ToolFailure
 from rlf.types import Outcome
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
 
 _STEPS_PER_LOOK = 10_000
 """Steps of SQLite's machine between two looks at the clock."""
@@ -180,3 +186,210 @@ def _limit_statements(connection: sqlite3.Connection, limit_s: float | None) -> 
         yield
     finally:
         connection.set_progress_handler(None, 0)
+
+
+# PostgreSQL for worlds: each has a schema, made by a script, or a database, copied from a template.
+#
+# The pool's own connection holds an advisory lock for each world. It ends with the process, however that ends: what a
+# killed run left is then nobody's, and the next one to open the server drops it.
+
+_PREFIX = "rlf_world_"
+_GRACE_S = 1.0
+"""Time beyond a step's own after which the server ends a statement that nobody waits for."""
+_READ_BY_EXPLAIN = ("select", "insert", "update", "delete", "with", "values", "merge")
+
+
+class PostgresSeed:
+    """A server, and the initial content of each world's part. A `Seed`."""
+
+    def __init__(self, server: str, script: Path | None, template: str | None, limit_s: float) -> None:
+        """Connects, and drops what killed runs left.
+
+        Args:
+            script: makes the tables of a schema; or `template`, a database to copy.
+            limit_s: time of one statement.
+
+        Raises:
+            RlfError: there is no driver, or no server.
+        """
+        self._script = None if script is None else script.read_text(encoding="utf-8")
+        self._template, self._limit_s = template, limit_s
+        self._server = _normal_url(server)
+        self._lock = threading.RLock()
+        """Held while the shared connection is used."""
+        self._names = set[str]()
+        """Schemas or databases of worlds that are not closed."""
+        self._admin = _connect(self._server)
+        self._drop_abandoned()
+
+    @property
+    def num_connections(self) -> int:
+        """Connections that the server has for worlds, two being left to others."""
+        settings = (
+            "SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int"
+        )
+        return int(self._admin.exec_driver_sql(settings).scalar_one()) - 2
+
+    def make(self) -> Database:
+        """A schema or database of its own."""
+        name = _PREFIX + uuid4().hex
+        quoted = (self._template or "").replace('"', '""')
+        created = f"SCHEMA {name}" if self._template is None else f'DATABASE {name} TEMPLATE "{quoted}"'
+        with self._lock:
+            self._admin.exec_driver_sql(f"SELECT pg_advisory_lock(hashtext('{name}'))")
+            self._names.add(name)
+            self._admin.exec_driver_sql(f"CREATE {created}")
+        try:
+            return self._open(name)
+        except BaseException:
+            self._drop(name)
+            raise
+
+    def _open(self, name: str) -> Database:
+        if self._template is not None:
+            return PostgresDatabase(_connect(self._server, name), self._limit_s, lambda: self._drop(name))
+        connection = _connect(self._server)
+        try:
+            connection.exec_driver_sql(f"SET search_path TO {name}")
+            if self._script is not None:
+                _driver(connection).execute(self._script)
+        except BaseException:
+            _disconnect(connection)
+            raise
+        return PostgresDatabase(connection, self._limit_s, lambda: self._drop(name))
+
+    def _drop(self, name: str) -> None:
+        dropped = f"SCHEMA IF EXISTS {name} CASCADE"
+        if self._template is not None:
+            dropped = f"DATABASE IF EXISTS {name} WITH (FORCE)"
+        with self._lock:
+            if not self._admin.closed:
+                self._admin.exec_driver_sql(f"DROP {dropped}")
+                self._admin.exec_driver_sql(f"SELECT pg_advisory_unlock(hashtext('{name}'))")
+                self._names.discard(name)
+
+    def _drop_abandoned(self) -> None:
+        listed = "SELECT nspname FROM pg_namespace" if self._template is None else "SELECT datname FROM pg_database"
+        for (name,) in self._admin.exec_driver_sql(listed).all():
+            if name.startswith(_PREFIX):
+                free = self._admin.exec_driver_sql(f"SELECT pg_try_advisory_lock(hashtext('{name}'))").scalar_one()
+                if free:
+                    self._drop(name)
+
+    def close(self) -> None:
+        """Drops the results of abandoned threads, and ends the shared connection."""
+        with self._lock:
+            for name in list(self._names):
+                self._drop(name)
+            _disconnect(self._admin)
+
+
+class PostgresDatabase(Database):
+    """One connection, whose tables no other world sees."""
+
+    def __init__(self, connection: Connection, limit_s: float, drop: Any) -> None:
+        from sqlalchemy.exc import SQLAlchemyError
+
+        self._connection, self._drop, self._faults = connection, drop, SQLAlchemyError
+        self._lock = threading.Lock()
+        """Held while a statement runs."""
+        self._num_executed = 0
+        connection.exec_driver_sql(f"SET statement_timeout TO {round((limit_s + _GRACE_S) * 1000)}")
+
+    @property
+    def version(self) -> int:
+        """The number of statements so far."""
+        return self._num_executed
+
+    def execute(self, sql: str, values: Mapping[str, Any], limit_s: float | None = None) -> Answer:
+        """Runs one statement, which the server ends at its time."""
+        from sqlalchemy import text
+        from sqlalchemy.exc import DataError, IntegrityError
+
+        with self._lock:
+            self._num_executed += not sql.startswith('SELECT * FROM "')
+            statement = text(sql)
+            bound = {name: _bind_value(value) for name, value in values.items() if name in statement._bindparams}
+            try:
+                result = self._connection.execute(statement, bound)
+            except (IntegrityError, DataError) as fault:
+                raise ToolFailure(Outcome.TOOL_ERROR, _first_line(fault)) from fault
+            except self._faults as fault:
+                raise RuntimeError(_first_line(fault)) from fault
+            if not result.returns_rows:
+                return Answer([], [], max(result.rowcount, 0))
+            return Answer(list(result.keys()), [[_show_value_postgres(value) for value in row] for row in result], 0)
+
+    def tables(self) -> list[str]:
+        """The names of the tables, sorted."""
+        listed = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+        return sorted(row[0] for row in self.execute(listed, {}).rows)
+
+    def find_misfit(self, sql: str, names: list[str]) -> str | None:
+        """Has PostgreSQL plan the statement, where it is one that can be planned."""
+        if not sql.lstrip().lower().startswith(_READ_BY_EXPLAIN):
+            return None
+        try:
+            self.execute(f"EXPLAIN {sql}", dict.fromkeys(names))
+        except (RuntimeError, ToolFailure) as fault:
+            return str(fault)
+        return None
+
+    def interrupt(self) -> None:
+        """Ends a statement that another thread runs."""
+        with suppress(Exception):  # a connection that is gone runs none
+            _driver(self._connection).cancel()
+
+    def close(self) -> None:
+        """Drops the world's part, and ends the connection."""
+        with self._lock:
+            _disconnect(self._connection)
+        self._drop()
+
+
+def _normal_url(server: str) -> str:
+    return server.replace("postgresql://", "postgresql+psycopg://", 1)
+
+
+def _connect(server: str, database: str | None = None) -> Connection:
+    """A connection on which every statement is a transaction. Raises RlfError."""
+    try:
+        from sqlalchemy import create_engine, make_url
+        from sqlalchemy.exc import SQLAlchemyError
+        from sqlalchemy.pool import NullPool
+
+        url = make_url(server)
+        place = url if database is None else url.set(database=database)
+        engine: Engine = create_engine(place, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+        return engine.connect()
+    except ImportError as fault:
+        raise RlfError("env.server: the driver of PostgreSQL is missing. Run `pip install 'rlf[postgres]'`.") from fault
+    except SQLAlchemyError as fault:
+        shown = url.render_as_string(hide_password=True)
+        raise RlfError(f"env.server: {shown} cannot be reached: {_first_line(fault)}.") from fault
+
+
+def _disconnect(connection: Connection) -> None:
+    with suppress(Exception):  # it may be gone already
+        connection.close()
+
+
+def _driver(connection: Connection) -> Any:
+    return connection.connection.driver_connection
+
+
+def _first_line(fault: Exception) -> str:
+    return str(getattr(fault, "orig", fault)).strip().partition("\n")[0]
+
+
+def _bind_value(value: Any) -> Any:
+    import json
+
+    return json.dumps(value) if isinstance(value, dict | list | tuple) else value
+
+
+def _show_value_postgres(value: Any) -> Any:
+    """A value as JSON has it; of others their text."""
+    if isinstance(value, bytes | memoryview):
+        return f"sha256:{hash_bytes(bytes(value))}"
+    return value if isinstance(value, str | int | float | bool | dict | list | None) else str(value)

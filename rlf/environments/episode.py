@@ -16,9 +16,7 @@ from typing import Any, TypeVar
 from rlf.core.callables import show_own_line
 from rlf.core.clocks import Deadline, Timers
 from rlf.core.text import clean, describe
-from rlf.environments.kind import EnvSpec, MakeWorld
-from rlf.environments.state import describe_difference, hash_state, plain_state
-from rlf.environments.world import Step, World
+from rlf.environments.kind import EnvSpec, MakeWorld, Step, World, describe_difference, hash_state, plain_state
 from rlf.tools.execution.detached import Detached
 from rlf.tools.results import ToolFailure, shorten, to_output, words_of
 from rlf.types import Outcome, Phase, StateChange, Task, ToolCall, ToolOutput, WorldFailure, WorldRecord, WorldStep

@@ -14,10 +14,9 @@ from rlf.chat.format import FailurePolicy
 from rlf.core import Fault, nearest
 from rlf.plan import algorithms, features, judges, verifiers
 from rlf.plan.engine import planned_engine
-from rlf.rewards.composition import complaints
 from rlf.rewards.kinds.env import EnvTerm
 from rlf.rewards.rules.unpenalised import Unpenalised
-from rlf.rewards.term import Unscorable
+from rlf.rewards.term import Unscorable, complaints
 from rlf.spec import LoadedSpec
 from rlf.spec.checks import Check, reads
 from rlf.spec.models import KlPlace, Schedule

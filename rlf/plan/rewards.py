@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from rlf.core import Fault
 from rlf.data import recall
-from rlf.rewards.answers import golds
 from rlf.rewards.kinds.verify import VerifyTerm
-from rlf.rewards.normalization import Normalization, destroyed
+from rlf.rewards.normalization import Normalization, destroyed, golds
 from rlf.rewards.rules.json_schema import JsonSchema
 from rlf.spec import LoadedSpec
 from rlf.types import Task

@@ -13,8 +13,7 @@ from rlf.core.plain_json import Jsonable
 from rlf.rewards.facts import Example, TrajectoryFacts
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.sample import Sample
-from rlf.rewards.term import RewardContext, Term
+from rlf.rewards.term import RewardContext, Sample, Term
 from rlf.types import FailureClass, Score, Scored, ScoreState
 
 _TOLERANCE = 1e-6

@@ -6,11 +6,14 @@ the prompt is one token, a turn's sampled tokens follow each other, probabilitie
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationError, field_validator
 
+from rlf.core import Fault, Place, RlfError, SpecError
 from rlf.core.json_values import NoJsonValue, json_value
 from rlf.core.kinds import StrictModel, wrong_value
 from rlf.types import (
@@ -19,6 +22,8 @@ from rlf.types import (
     Message,
     Outcome,
     ParseFailure,
+    Score,
+    Scored,
     StopReason,
     Task,
     ToolCall,
@@ -28,6 +33,7 @@ from rlf.types import (
     WorldRecord,
     WorldStep,
 )
+from rlf.types.written import from_row
 
 
 class CallFacts(StrictModel, allow_inf_nan=False):
@@ -128,3 +134,87 @@ def _make_turn(facts: TurnFacts, start: int, end: int) -> Turn:
     failures = tuple(ParseFailure(kind, str(kind), facts.text, 0, structural=False) for kind in facts.failures)
     step = None if facts.reward is None else WorldStep(reward=facts.reward)
     return Turn(start, end, end, facts.text, calls, failures, world=step)
+
+
+# JSONL files of trajectories: one JSON object a line, and every line that is wrong reported with its place.
+
+T = TypeVar("T")
+
+
+def read_json_lines(
+    path: str | Path, holds: str, read: Callable[[Any, int], T], key_depth: int | None = None
+) -> list[T]:
+    """Each line's value as `read` makes it of the JSON and the line's number; empty lines are passed over.
+
+    Args:
+        holds: what the file should hold, for the message about one that cannot be read.
+        read: raises ValueError, KeyError or TypeError, pydantic's own among them, for a line that is wrong.
+        key_depth: how many names of a key's path a fault shows; None: all.
+
+    Raises:
+        RlfError: the file cannot be read.
+        SpecError: with every line that is wrong.
+    """
+    try:
+        lines = Path(path).read_text(encoding="utf-8").split("\n")  # U+2028, which splitlines() cuts at, is text
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise RlfError(f"{path}: cannot be read: {why}. Name a JSONL file of {holds}.") from error
+    found, faults = list[T](), list[Fault]()
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            found.append(read(json.loads(line), number))
+        except ValidationError as error:
+            wrong = [(".".join(map(str, each["loc"][:key_depth])), each["msg"]) for each in error.errors()]
+        except json.JSONDecodeError as error:
+            wrong = [("", f"it is not JSON: {error.msg} at column {error.colno}")]
+        except ValueError as error:
+            wrong = [("", str(error))]
+        except (KeyError, TypeError, RecursionError) as error:
+            wrong = [("", f"it holds no trajectory: {error}")]
+        else:
+            continue
+        place = Place(str(path), number, 1)
+        faults += [Fault(place, key, f"{words[:1].lower()}{words[1:]}. Correct the line.") for key, words in wrong]
+    if faults:
+        raise SpecError(faults)
+    return found
+
+
+# Trajectories in a JSONL file, one a line: as `rlf runs export` writes them, or facts as `tests:` have them.
+
+
+class SavedTrajectory(TrajectoryFacts):
+    """One line of the file."""
+
+    id: str | None = None
+    """Its name in reports; None: its line's number."""
+    task: str | None = None
+    """What the rollouts of one task share, for advantages; None: the question."""
+    reward: float | None = None
+    """The reward it had; None: unknown."""
+    scores: Mapping[str, float] = Field(default={})
+    """The terms' values it had, by name, at weight 1."""
+
+    def scored(self, number: int) -> Scored:
+        """The trajectory with what it had; `number` is the line's."""
+        name = self.id or f"line {number}"
+        trajectory = self.trajectory(name, task_id=self.task or self.question or name)
+        scores = tuple(Score(term, value, 1.0) for term, value in self.scores.items())
+        return Scored(trajectory, scores, self.reward, success=None)
+
+
+def read_saved(path: Path) -> list[Scored]:
+    """The trajectories of a file. Raises RlfError, or SpecError with every line that is wrong."""
+    found = read_json_lines(path, "trajectories", _read_saved_line)
+    if not found:
+        raise RlfError(f"{path}: holds no trajectory; expected one JSON object a line. Name another file.")
+    return found
+
+
+def _read_saved_line(values: Any, number: int) -> Scored:
+    if isinstance(values, dict) and "scored" in values:
+        return from_row(values)
+    return SavedTrajectory.model_validate(values).scored(number)

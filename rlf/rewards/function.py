@@ -25,9 +25,8 @@ from typing import Any, Self
 from rlf.core import RlfError, RunError
 from rlf.core.callables import show_own_line
 from rlf.core.text import clean, describe
-from rlf.rewards.answers import golds
-from rlf.rewards.composition import complaints, in_order
 from rlf.rewards.kinds.rule import Rule
+from rlf.rewards.normalization import golds
 from rlf.rewards.term import (
     Gate,
     GroupScorer,
@@ -39,6 +38,8 @@ from rlf.rewards.term import (
     Term,
     Unscorable,
     Verdict,
+    complaints,
+    in_order,
 )
 from rlf.types import Score, Scored, ScoreState, ScoreUsage, Trajectory
 

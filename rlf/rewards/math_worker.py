@@ -16,7 +16,7 @@ import sys
 from typing import Any
 
 from rlf.core.redact import fold
-from rlf.rewards.numbers import SUPERSCRIPTS
+from rlf.rewards.normalization import SUPERSCRIPTS
 
 _MAX_BYTES = 4 * 2**30
 _FIRST = (

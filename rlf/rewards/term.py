@@ -7,21 +7,69 @@ and summing live in `rlf.rewards.function`: neither knows of them.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field, TypeAdapter, ValidatorFunctionWrapHandler, WrapValidator, field_validator
 
-from rlf.core import Registry
+from rlf.core import Registry, nearest
 from rlf.core.kinds import Kind, StrictModel, wrong_value
 from rlf.core.meter import Meter
 from rlf.rewards.facts import Example
-from rlf.rewards.weight import Weight, WeightSchedule
 from rlf.types import ScoreUsage, ToolInvoker, Trajectory
+
+# How much a term counts: a number, or a number that moves over the steps of a run.
+
+
+class WeightCurve(StrEnum):
+    """How a weight goes from one number to the other."""
+
+    LINEAR = "linear"
+    """In equal parts."""
+    COSINE = "cosine"
+    """Slowly at both ends: half a turn of a cosine."""
+
+
+class WeightSchedule(StrictModel, populate_by_name=True):
+    """A weight that starts at `from` in step 1 and is `to` after `steps` more, and from then on."""
+
+    schedule: WeightCurve
+    start: float = Field(alias="from", allow_inf_nan=False)
+    """Weight in step 1, and in evaluations before it."""
+    end: float = Field(alias="to", allow_inf_nan=False)
+    """Weight from step `steps` + 1 on."""
+    steps: int = Field(ge=1)
+    """Steps that the change takes."""
+
+    def at(self, step: int) -> float:
+        """The weight in a step, which counts from 1.
+
+        With x = (step - 1) / steps within 0 and 1: linear from + (to - from) x, cosine
+        from + (to - from) (1 - cos(pi x)) / 2.
+        """
+        share = min(1.0, max(0, step - 1) / self.steps)
+        if self.schedule is WeightCurve.COSINE:
+            share = (1 - math.cos(math.pi * share)) / 2
+        return self.start + (self.end - self.start) * share
+
+
+_NUMBER = TypeAdapter(Annotated[float, Field(allow_inf_nan=False)])
+
+
+def _of_its_form(value: Any, handler: ValidatorFunctionWrapHandler) -> float | WeightSchedule:
+    """A mapping is read as a schedule and all else as a number, so that a fault is about one of them."""
+    if isinstance(value, Mapping | WeightSchedule):
+        return WeightSchedule.model_validate(value)
+    return _NUMBER.validate_python(value)
+
+
+Weight = Annotated[float | WeightSchedule, WrapValidator(_of_its_form)]
 
 
 class Verdict(NamedTuple):
@@ -233,3 +281,113 @@ TERM_KINDS: Registry[Term] = Registry(
     "rlf.rewards.kinds",
     Term,  # type: ignore[type-abstract]  # compared with, never instantiated
 )
+
+# Samples of rules: options and trajectories with known values, for conformance and `rlf rewards test`.
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Trajectories whose values are known; `gold` is what `TrajectoryFacts` takes."""
+
+    gold: Mapping[str, Any]
+    """A trajectory that could not be better."""
+    best: float = 1.0
+    """Its value."""
+    malformed: float = 0.0
+    """Value for the same task of a trajectory whose only turn could not be parsed."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options that the rule must have for it."""
+
+
+# How terms hang together: the order in which they are asked, and what is wrong with them as a whole.
+
+
+class Complaint(NamedTuple):
+    """One thing wrong with a term beside the others."""
+
+    position: int
+    """The term's."""
+    key: tuple[str, ...]
+    """Of the term."""
+    message: str
+    """What was there; what is allowed. What to write."""
+
+
+def in_order(terms: Sequence[Term]) -> list[Term]:
+    """The terms, each after those it reads, otherwise as declared. There must be no complaint about them."""
+    placed: dict[str, Term] = {}
+    while len(placed) < len(terms):
+        ready = [term for term in terms if term.name not in placed and term.reads.keys() <= placed.keys()]
+        assert ready, f"terms depend on each other in a circle: {_find_cycle(terms)}"
+        placed |= {term.name: term for term in ready}
+    return list(placed.values())
+
+
+def complaints(terms: Sequence[Term]) -> Iterator[Complaint]:
+    """Everything that makes the terms no reward: names, cycles, thresholds that are never or always met."""
+    by_name = {term.name: term for term in terms}
+    for position, term in enumerate(terms):
+        for key, message in (*_about_names(term, by_name), *_about_gate(term, by_name), *_about_required(term)):
+            yield Complaint(position, key, message)
+        if term.scale == 0:
+            yield Complaint(
+                position, ("scale",), "got 0, which makes every value 0. Write weight: 0 to only report it."
+            )
+    cycle = _find_cycle(terms)
+    if cycle and all(name in by_name for name in cycle):
+        first = by_name[cycle[0]]
+        message = f"the terms depend on each other in a circle: {' -> '.join(cycle)}. Remove one of these links."
+        yield Complaint(list(by_name).index(first.name), tuple(first.reads[cycle[1]].split(".")), message)
+
+
+def _find_cycle(terms: Sequence[Term]) -> list[str]:
+    """Names of terms each of which reads the next, the first again at the end; empty when there are none."""
+    try:
+        TopologicalSorter({term.name: list(term.reads) for term in terms}).prepare()
+    except CycleError as error:
+        names: list[str] = error.args[1][::-1]
+        return names
+    return []
+
+
+def _about_names(term: Term, by_name: Mapping[str, Term]) -> Iterator[tuple[tuple[str, ...], str]]:
+    known = [name for name in by_name if name != term.name]
+    for name, key in term.reads.items():
+        if name not in by_name:
+            there = f"(known: {', '.join(known)})" if known else "(there is no other)"
+            yield tuple(key.split(".")), f"unknown term {name!r}{nearest(name, known)} {there}. Name another term."
+
+
+def _about_gate(term: Term, by_name: Mapping[str, Term]) -> Iterator[tuple[tuple[str, ...], str]]:
+    gate = term.when
+    if gate is None or gate.term not in by_name:
+        return
+    low, high = by_name[gate.term].bounds
+    between = f"the values of {gate.term!r} lie between {low:g} and {high:g}"
+    if gate.at_least is gate.at_most is None and math.isinf(high):
+        yield ("when",), f"the range of {gate.term!r} has no upper bound to reach. Write e.g. `at_least: 1.0`."
+    if gate.at_least is not None and gate.at_least > high:
+        yield (
+            ("when", "at_least"),
+            f"got {gate.at_least:g}, but {between}: the gate never opens. Write at most {high:g}.",
+        )
+    if gate.at_most is not None and gate.at_most < low:
+        yield ("when", "at_most"), f"got {gate.at_most:g}, but {between}: the gate never opens. Write at least {low:g}."
+
+
+def _about_required(term: Term) -> Iterator[tuple[tuple[str, ...], str]]:
+    threshold, (low, high) = term.threshold, term.bounds
+    if threshold is None:
+        return
+    key = ("required",)
+    if math.isinf(threshold):
+        yield key, "got true, but the term's range has no upper bound to reach. Write the value, e.g. `required: 1.0`."
+    elif not low < threshold <= high:
+        never = "never" if threshold > high else "always"
+        words = f"got {threshold:g}, which is {never} met: values lie between {low:g} and {high:g}. "
+        yield key, f"{words}Write one of these."
+    if term.peak_weight == 0:
+        yield key, "a term of weight 0 is only reported. Give it a weight other than 0, or remove this."
+    if term.unscorable is Unscorable.DROP_TERM:
+        words = "got drop_term for a required term: without a value rlf cannot know whether it is met. "
+        yield ("unscorable",), f"{words}Write drop_trajectory, or remove `required`."

@@ -13,9 +13,9 @@ from rlf.core import RunError
 from rlf.core.clocks import within
 from rlf.core.text import describe
 from rlf.endpoints.template import FilledValue, TemplateFault
-from rlf.rewards.answers import golds
 from rlf.rewards.calling import OwnFunction, TookTooLong
 from rlf.rewards.comparisons import COMPARISONS, NO_ROWS, ComparedSide, NothingToCompare, read_expected, read_result
+from rlf.rewards.normalization import golds
 from rlf.rewards.term import RewardContext, Scoring, Verdict
 from rlf.types import Outcome, Task, ToolCall, ToolResult, Trajectory
 

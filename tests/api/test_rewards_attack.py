@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from rlf.api.rewards.attack import Attack, attack
-from rlf.api.rewards.scoring import rescoring_spec
+from rlf.apps.attack.attack import Attack, attack
+from rlf.apps.attack.search import draw_questions
+from rlf.apps.attack.shapes import ADVERSARIES, MAX_CALLING_TURNS, MAX_PARTS, NOTHING, Cause, Part, Shape, child
+from rlf.apps.rewards.scoring import rescoring_spec
 from rlf.cli import app
-from rlf.rewards.attack.causes import Cause
-from rlf.rewards.attack.questions import draw_questions
-from rlf.rewards.attack.shapes import ADVERSARIES, MAX_CALLING_TURNS, MAX_PARTS, NOTHING, Part, Shape, child
 from rlf.types import Message, Task
 
 REPOSITORY = Path(__file__).parents[2]

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from rlf.environments import EnvSpec
-from rlf.environments.doctor import ATTACKS, TRIALS, Ranges, Sign, examine_world, open_bench
+from rlf.environments.examine import ATTACKS, TRIALS, examine_world
+from rlf.environments.playing import Ranges, Sign, open_bench
 from rlf.types import Message, Task
 
 VAULTS = Path(__file__).with_name("vaults.py")

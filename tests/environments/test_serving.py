@@ -111,7 +111,7 @@ def test_the_same_world_over_mcp_has_lifecycle_tools_for_the_trainer(played, spe
 
 
 def test_the_served_worlds_are_imported_as_the_yaml_of_a_world(url, tmp_path):
-    from rlf.api.env.importing import import_world
+    from rlf.apps.imports.worlds import import_world
 
     done = import_world("openenv", url, tmp_path / "world.yaml")
     assert f"url: {url}" in done.text and (tmp_path / "world.yaml").read_text() == done.text

@@ -7,7 +7,7 @@ import random
 import pytest
 from scipy import stats
 
-from rlf.reports.agreement import (
+from rlf.apps.judges.calibration import (
     Estimate,
     PositionBias,
     accuracy,

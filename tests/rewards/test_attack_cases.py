@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from rlf.api.rewards.attack import World, open_world
-from rlf.api.rewards.scoring import rescoring_spec
-from rlf.rewards.attack.assault import Attack, attack_reward
+from rlf.apps.attack.assault import Attack, attack_reward
+from rlf.apps.attack.attack import World, open_world
+from rlf.apps.rewards.scoring import rescoring_spec
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.term import Term
 

@@ -15,10 +15,7 @@ import pytest
 
 from rlf.core import RlfError, RunError, SpecError
 from rlf.rewards import RewardFunction, Term, TrajectoryFacts
-from rlf.rewards.judging.charts import Charts, _run_length, height_of
-from rlf.rewards.judging.drift import Watchman
-from rlf.rewards.judging.kappa import cohen_kappa
-from rlf.rewards.judging.labels import Labelled
+from rlf.rewards.judging.drift import Charts, Labelled, Watchman, _run_length, cohen_kappa, height_of
 from rlf.rewards.judging.settings import Sentinels
 from rlf.rollout.metrics import rollout_metrics
 from rlf.types import Scored, Trajectory

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from rlf.rewards import TrajectoryFacts, Verdict
-from rlf.rewards.judging.gather import Gathering
+from rlf.rewards.judging.scorer import Gathering
 from rlf.types import Trajectory
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rlf.endpoints.template import TemplateFault
 from rlf.rewards import Term, TrajectoryFacts
-from rlf.rewards.judging.fence import Authored, FencedTemplate, harmless, mark_of
+from rlf.rewards.judging.prompts import Authored, FencedTemplate, harmless, mark_of
 
 from .judges import judging
 from .scoring import score_with

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from rlf.rewards import Term, TrajectoryFacts
-from rlf.rewards.judging.fence import FencedTemplate, harmless
-from rlf.rewards.judging.special_tokens import special_tokens
+from rlf.rewards.judging.prompts import FencedTemplate, harmless, special_tokens
 
 from .judges import judging
 from .scoring import score_with

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rlf.plan import compile as compile_plan
+from rlf.rewards.judging.prompts import SHAPES
 from rlf.rewards.judging.settings import Compare, Read
-from rlf.rewards.judging.words import SHAPES
 
 from .guide import Guide, ends_well, flawless
 

@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlf.core.redact import fold
-from rlf.rewards.answers import same
-from rlf.rewards.normalization import Normalization, normalize
-from rlf.rewards.numbers import last_number
+from rlf.rewards.normalization import Normalization, last_number, normalize, same
 from rlf.rewards.rules.token_f1 import token_f1
 from rlf.types import Outcome
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rlf.api.rewards.scoring import load_rewards, try_rewards
+from rlf.apps.rewards.scoring import load_rewards, try_rewards
 from rlf.rewards import RewardContext, RewardFunction, Term, TrajectoryFacts
-from rlf.rewards import rows as rows_module
+from rlf.rewards import comparisons as rows_module
 from rlf.rewards.comparisons import NO_ROWS, read_expected
 from rlf.sandbox import LevelChoice
 from rlf.sandbox.spec import SandboxSpec

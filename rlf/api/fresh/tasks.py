@@ -18,14 +18,12 @@ from rlf.runs import tools as load
 
 if TYPE_CHECKING:
     from rlf.api.doctor.findings import Examination
-    from rlf.api.env.playing import WorldScene
-    from rlf.api.env.worlds import WorldKind
-    from rlf.api.rewards.kinds import RewardTerm
-    from rlf.api.rewards.scoring import Rescoring, Trial
     from rlf.api.runs.keys import PlanChange
     from rlf.api.runs.why import AdvantageReason
     from rlf.api.specs.planning import PlanReport
     from rlf.apps.formats.prompts import ShownPrompt
+    from rlf.apps.rewards.scoring import Rescoring, RewardTerm, Trial
+    from rlf.apps.worlds.worlds import WorldKind, WorldScene
     from rlf.spec.models import RunSpec
 
 _MAX_ROWS = 1_000
@@ -77,7 +75,7 @@ def check_text(path: str, text: str | None, overrides: Sequence[str]) -> Check:
 
 
 def _check_part(part: str, file: Path, text: str | None) -> Check:
-    from rlf.api.rewards.scoring import load_rewards
+    from rlf.apps.rewards.scoring import load_rewards
     from rlf.spec.reading.layers import absolute
 
     texts = {} if text is None else {absolute(file, Path.cwd()): text}
@@ -144,15 +142,14 @@ def call_tool(file: str, name: str | None, arguments: Mapping[str, Any]) -> tria
 
 def list_rewards(files: Sequence[str]) -> list[RewardTerm]:
     """The terms of reward files and specs."""
-    from rlf.api.rewards.kinds import describe_terms
-    from rlf.api.rewards.scoring import load_rewards
+    from rlf.apps.rewards.scoring import describe_terms, load_rewards
 
     return describe_terms(load_rewards([Path(file) for file in files]))
 
 
 def try_rewards(files: Sequence[str]) -> list[Trial]:
     """`rlf rewards test`."""
-    from rlf.api.rewards.scoring import load_rewards, try_rewards
+    from rlf.apps.rewards.scoring import load_rewards, try_rewards
 
     return list(asyncio.run(try_rewards(load_rewards([Path(file) for file in files]))))
 
@@ -171,7 +168,7 @@ def rescore(
     Args:
         weights: of terms by name, in place of those that they have.
     """
-    from rlf.api.rewards.scoring import rescore, rescoring_spec, saved_in_run
+    from rlf.apps.rewards.scoring import rescore, rescoring_spec, saved_in_run
 
     saved = saved_in_run(run, Path(runs), phase=phase, step=step)
     found = _recorded_spec(run, Path(runs)) if spec is None else rescoring_spec([Path(spec)], list(overrides))
@@ -256,14 +253,14 @@ def explain_advantage(run: str, runs: str, step: int, k: int) -> AdvantageReason
 
 def list_worlds() -> list[WorldKind]:
     """`rlf env list`: kinds of worlds, and the specs that have one."""
-    from rlf.api.env.worlds import list_worlds
+    from rlf.apps.worlds.worlds import list_worlds
 
     return list_worlds()
 
 
 def play_world(spec: str, number: int, actions: Sequence[str | dict[str, Any]]) -> WorldScene:
     """`rlf env play`: the world of a spec after some actions."""
-    from rlf.api.env.playing import play_actions
+    from rlf.apps.worlds.worlds import play_actions
 
     return play_actions(spec, number, actions)
 

@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlf.api.rewards.scoring import load_rewards
 from rlf.api.serving import listening, stopping
+from rlf.apps.rewards.scoring import load_rewards
 from rlf.builtin.names import BUILTIN
 from rlf.core.errors import RlfError
 from rlf.core.servers import Certificate, server_context

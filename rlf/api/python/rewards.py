@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from rlf.api.python.calls import Files, as_command, to_paths
-from rlf.api.rewards import scoring
+from rlf.apps.rewards import scoring
 from rlf.rewards.examples import Trial
 from rlf.types import Scored, Trajectory
 

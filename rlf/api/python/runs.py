@@ -120,7 +120,7 @@ class Run(Jsonable):
         Raises:
             RlfError: none is kept.
         """
-        from rlf.api.rewards.scoring import saved_in_run
+        from rlf.apps.rewards.scoring import saved_in_run
 
         return list(saved_in_run(self.id, self.runs_folder, phase=phase, step=step).trajectories)
 

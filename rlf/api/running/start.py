@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlf.api.env.worlds import page_notices
 from rlf.api.lineage import check_runs_folder, open_lineage
 from rlf.api.running.budgets import open_budget
 from rlf.api.running.changes import accept, change_notices, find_changes, refuse_changes
@@ -29,6 +28,7 @@ from rlf.api.running.sink import RunSink
 from rlf.api.specs.certificates import certificate_notice
 from rlf.api.specs.planning import check_room, power_notices
 from rlf.api.specs.plans import Placed, check_spec
+from rlf.apps.worlds.worlds import page_notices
 from rlf.core.errors import RlfError
 from rlf.core.files import run_folder
 from rlf.core.identity import new_run_id

@@ -23,10 +23,9 @@ from rlf.core.identity import hash_bytes, hash_json
 from rlf.core.json_values import read_json
 from rlf.data.source import read_rows
 from rlf.environments.instances import UNFIT
-from rlf.environments.kind import EnvSpec, MakeWorld
+from rlf.environments.kind import EnvSpec, MakeWorld, Step, World
 from rlf.environments.sandboxes import Sessions, complain_of_level, open_sessions
 from rlf.environments.workers import ftrl_tools
-from rlf.environments.world import Step, World
 from rlf.rewards.values import Finding, count_solved, keyed_golds, read_golds, text_keys, value_keys
 from rlf.sandbox import SandboxSpec
 from rlf.tools.results import ToolFailure, to_text

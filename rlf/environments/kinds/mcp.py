@@ -19,9 +19,7 @@ from rlf.core import nearest
 from rlf.core.identity import hash_json
 from rlf.core.kinds import StrictModel
 from rlf.core.text import clean_value
-from rlf.environments.filling import fill
-from rlf.environments.kind import EnvSpec, MakeWorld
-from rlf.environments.world import Step, World
+from rlf.environments.kind import EnvSpec, MakeWorld, Step, World, fill
 from rlf.tools.mcp.listing import Entry, Listing, known_listing, list_ahead, listing_of
 from rlf.tools.mcp.server import McpServer
 from rlf.tools.results import ToolFailure

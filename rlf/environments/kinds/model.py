@@ -11,8 +11,7 @@ from pydantic import Field
 from rlf.core.identity import hash_json
 from rlf.endpoints import EndpointFailure, EndpointSpec, SamplingSpec
 from rlf.endpoints.template import Template, TemplateText
-from rlf.environments.kind import EnvSpec, MakeWorld
-from rlf.environments.world import Step, World
+from rlf.environments.kind import EnvSpec, MakeWorld, Step, World
 from rlf.tools.results import ToolFailure
 from rlf.types import Outcome, Task, ToolCall, ToolDescription
 

@@ -14,9 +14,7 @@ from rlf.core.callables import about_to_run
 from rlf.core.identity import hash_json
 from rlf.core.kinds import WebAddress
 from rlf.core.text import clean_value
-from rlf.environments.filling import fill
-from rlf.environments.kind import EnvSpec, MakeWorld
-from rlf.environments.world import Step, World
+from rlf.environments.kind import EnvSpec, MakeWorld, Step, World, fill
 from rlf.tools.results import ToolFailure
 from rlf.types import Outcome, Task, ToolCall, ToolDescription
 

@@ -17,8 +17,15 @@ from rlf.core.callables import CallableName, blocking_calls, is_async, load_call
 from rlf.core.definitions import read_class
 from rlf.core.errors import describe_type
 from rlf.core.identity import hash_json, hash_path
-from rlf.environments.classes import describe_methods, missing_columns, sets_reward, tool_names
-from rlf.environments.instances import OwnProcess, asynchronous_methods, make_class_world
+from rlf.environments.instances import (
+    OwnProcess,
+    asynchronous_methods,
+    describe_methods,
+    make_class_world,
+    missing_columns,
+    sets_reward,
+    tool_names,
+)
 from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.processes import ClassProcesses
 from rlf.environments.sandboxes import ClassSandbox, complain_of_level, open_sessions

@@ -17,11 +17,8 @@ from rlf.core.callables import about_to_run
 from rlf.core.identity import hash_bytes, hash_json
 from rlf.core.kinds import StrictModel
 from rlf.core.text import describe
-from rlf.environments.databases import Database, Seed, SqliteSeed, read_sqlite
-from rlf.environments.filling import fill
-from rlf.environments.kind import EnvSpec, MakeWorld
-from rlf.environments.postgres import PostgresSeed
-from rlf.environments.world import Step, World
+from rlf.environments.databases import Database, PostgresSeed, Seed, SqliteSeed, read_sqlite
+from rlf.environments.kind import EnvSpec, MakeWorld, Step, World, fill
 from rlf.tools.kind import MAX_ABANDONED
 from rlf.tools.python.threads import ThreadPool
 from rlf.tools.results import ToolFailure

@@ -19,7 +19,7 @@ from typing import Any
 
 from rlf.core.callables import load_callable, load_module
 from rlf.core.text import describe
-from rlf.environments.classes import DONE, REFUSALS, REWARD
+from rlf.environments.instances import DONE, REFUSALS, REWARD
 from rlf.processes.forking import Serve, serve_forks
 from rlf.sandbox.guest.wire import Bounds, pack, read_frame, set_apart, write_all
 from rlf.tools.python.parameters import ArgumentAdapter

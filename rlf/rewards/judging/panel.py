@@ -3,23 +3,127 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+import logging
+import signal
+import sqlite3
+import sys
+import tempfile
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from pathlib import Path
+from time import perf_counter
+from typing import IO, TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
+from rlf.core import RlfError, RunError
+from rlf.core.files import use_wal
 from rlf.core.identity import derive_seed
 from rlf.core.meter import Meter
 from rlf.endpoints import EndpointFailure, EndpointSpec, SamplingSpec, TokenLogprob, json_schema_format
-from rlf.rewards.judging.cache import ReplyCache, key_of
 from rlf.rewards.judging.reply import Unreadable
-from rlf.rewards.judging.settings import Cache
+from rlf.rewards.judging.settings import Cache, Serve
 from rlf.types import ScoreUsage
 
 if TYPE_CHECKING:
     from rlf.endpoints.pool import EndpointPool
+
+# Replies that judges gave before: in memory, and in a file where one is named.
+
+logger = logging.getLogger(__name__)
+
+_BUSY_S = 10.0
+
+Known: TypeAlias = tuple[str, tuple[TokenLogprob, ...]]
+"""A text with its token probabilities."""
+
+
+def key_of(asked: Mapping[str, Any]) -> str:
+    """The hash of a request: judge, its endpoints, the whole body, the number of the vote."""
+    return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()
+
+
+class ReplyCache:
+    """Replies by key. Processes may share a file, which a thread waits for; one that fails later on is done without."""
+
+    def __init__(self, settings: Cache) -> None:
+        """Opens the file. Raises RlfError."""
+        self._max = settings.max_replies
+        self._replies: OrderedDict[str, Known] = OrderedDict()
+        self._file = None if settings.file is None else _File(settings.file)
+        self._thread = ThreadPoolExecutor(1, "judge-cache")
+
+    async def get(self, key: str) -> Known | None:
+        """The reply; None where there is none yet."""
+        found = self._replies.get(key)
+        if found is None and self._file is not None:
+            found = await self._in_thread(self._file.get, key)
+        if found is not None:
+            self._keep_reply(key, found)
+        return found
+
+    async def put(self, key: str, text: str, logprobs: tuple[TokenLogprob, ...]) -> None:
+        """Keeps a reply."""
+        self._keep_reply(key, (text, logprobs))
+        if self._file is not None:
+            await self._in_thread(self._file.put, key, text, logprobs)
+
+    def close(self) -> None:
+        """Closes the file, once what is under way is written."""
+        self._thread.shutdown()
+        if self._file is not None:
+            self._file.close()
+
+    async def _in_thread(self, work: Any, *arguments: Any) -> Any:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+        except sqlite3.Error as error:
+            logger.warning("cache of judges: %s", error)
+            return None
+
+    def _keep_reply(self, key: str, reply: Known) -> None:
+        self._replies[key] = reply
+        self._replies.move_to_end(key)
+        if len(self._replies) > self._max:
+            self._replies.popitem(last=False)
+
+
+class _File:
+    """Replies in SQLite; each method blocks."""
+
+    def __init__(self, path: str) -> None:
+        """Raises RlfError."""
+        try:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(path, timeout=_BUSY_S, check_same_thread=False)
+            use_wal(self._connection, _BUSY_S)
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._connection.execute(
+                "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, text TEXT, logprobs TEXT) WITHOUT ROWID"
+            )
+            self._connection.commit()
+        except (OSError, sqlite3.Error) as error:
+            raise RlfError(f"{path}: cannot be used as a cache: {error}. Name another `cache.file`.") from error
+
+    def get(self, key: str) -> Known | None:
+        row = self._connection.execute("SELECT text, logprobs FROM replies WHERE key = ?", (key,)).fetchone()
+        try:
+            return None if row is None else (row[0], tuple(TokenLogprob(*each) for each in json.loads(row[1])))
+        except (ValueError, TypeError):  # written by another version: as good as none
+            return None
+
+    def put(self, key: str, text: str, logprobs: tuple[TokenLogprob, ...]) -> None:
+        packed = json.dumps([[each.token, each.logprob, dict(each.top)] for each in logprobs])
+        with self._connection:
+            self._connection.execute("INSERT OR REPLACE INTO replies VALUES (?, ?, ?)", (key, text, packed))
+
+    def close(self) -> None:
+        self._connection.close()
+
 
 _TOP_LOGPROBS = 20
 """The most that servers of the protocol give."""
@@ -195,3 +299,76 @@ def _read_usage(meter: Meter, num_replies: int) -> ScoreUsage:
         cost_usd=meter.cost_usd,
         num_requests=int(spent.get("requests", 0)),
     )
+
+
+# A judge that is served while its term is open: `rlf judge serve` as a process, which ends with it.
+
+_SUPERVISED = (sys.executable, "-m", "rlf.processes.supervise")
+"""Runs a command, and ends it with all that it started on request or when this process is gone."""
+_END_S = 15.0
+_MAX_LOG_CHARS = 1_000
+
+
+@asynccontextmanager
+async def served(serve: Serve) -> AsyncIterator[Mapping[str, Sequence[EndpointSpec]]]:
+    """The endpoints of a judge by its model: servers that live as long as the context.
+
+    Raises:
+        RunError: the servers do not start.
+    """
+    started = perf_counter()
+    logger.info("judge server of %s begins: %d processes", serve.model, serve.num)
+    with tempfile.TemporaryFile() as log:
+        process = await _start_server(serve, log)
+        try:
+            urls = await _read_urls(process, serve, log)
+            logger.info(
+                "judge server of %s is ready after %.1f s: %s", serve.model, perf_counter() - started, ", ".join(urls)
+            )
+            yield {serve.model: [EndpointSpec(url=url, model=serve.model) for url in urls]}
+        finally:
+            await _end_servers(process)
+            logger.info("judge server of %s done: %.1f s", serve.model, perf_counter() - started)
+
+
+def command_of(serve: Serve) -> list[str]:
+    """The command that serves a model on free ports."""
+    gpus = ["--gpus", ",".join(map(str, serve.gpus))] if serve.gpus else []
+    options = ["--num", str(serve.num), *gpus, "--port", "0", "--start-s", f"{serve.start_s:g}", "--json"]
+    return [*_SUPERVISED, sys.executable, "-m", "rlf", "judge", "serve", serve.model, *options, "--", *serve.args]
+
+
+async def _start_server(serve: Serve, log: IO[bytes]) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *command_of(serve),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=log,
+        start_new_session=True,  # Ctrl-C is for the run, which ends this process itself
+    )
+
+
+async def _read_urls(process: asyncio.subprocess.Process, serve: Serve, log: IO[bytes]) -> list[str]:
+    """The addresses that the first line of output holds, once all servers are well."""
+    assert process.stdout is not None, "stdout is a pipe"
+    try:
+        async with asyncio.timeout(serve.start_s + _END_S):
+            line = await process.stdout.readline()
+        reply = json.loads(line)
+        return [server["url"] for server in reply["data"]["endpoints"]]
+    except (TimeoutError, ValueError, KeyError, TypeError) as fault:
+        log.seek(0)
+        last_output = log.read().decode("utf-8", "replace").strip()[-_MAX_LOG_CHARS:] or "it printed nothing"
+        raise RunError(f"serve: the judge {serve.model} cannot be served: {last_output}") from fault
+
+
+async def _end_servers(process: asyncio.subprocess.Process) -> None:
+    """Ends the servers, also while this task is being cancelled."""
+    with suppress(ProcessLookupError):
+        process.send_signal(signal.SIGTERM)
+    waiting = asyncio.ensure_future(process.wait())
+    _, late = await asyncio.wait((waiting,), timeout=_END_S)
+    if late:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await waiting

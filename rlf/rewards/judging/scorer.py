@@ -5,31 +5,99 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
-from typing import Any
+from typing import Any, TypeAlias
 
+from rlf.core.clocks import within
 from rlf.core.identity import derive_seed
 from rlf.endpoints import image_part, text_part
 from rlf.rewards.judging.drift import Watchman
-from rlf.rewards.judging.fence import FencedTemplate
-from rlf.rewards.judging.gather import Gathering
 from rlf.rewards.judging.panel import Panel, Question, Reply, Votes
-from rlf.rewards.judging.reply import (
-    Unreadable,
-    expected,
-    json_object,
-    ranking_of,
-    score_of,
-    tagged,
-    whole_number,
+from rlf.rewards.judging.prompts import (
+    FencedTemplate,
+    candidate_values,
+    gold_values,
+    images_of,
+    reply_text,
+    system_text,
+    task_values,
 )
+from rlf.rewards.judging.reply import Unreadable, expected, json_object, ranking_of, score_of, tagged, whole_number
 from rlf.rewards.judging.settings import Combine, Compare, Judging, Read
-from rlf.rewards.judging.view import candidate_values, gold_values, images_of, task_values
-from rlf.rewards.judging.words import reply_text, system_text
 from rlf.rewards.term import Scoring, Verdict
 from rlf.types import Image, ScoreUsage, Trajectory
+
+# The rollouts of a task brought together for a verdict on all of them. Each waits for its own group only.
+
+JudgeGroup: TypeAlias = Callable[[Sequence[Trajectory]], Awaitable[Mapping[str, Verdict]]]
+"""Verdicts on the members of a group, by trajectory id."""
+
+
+class Gathering:
+    """Groups under way, by key. A group is judged once, when all its members have come or left, or time is up."""
+
+    def __init__(self, judge: JudgeGroup, timeout_s: float) -> None:
+        self._judge = judge
+        self._timeout_s = timeout_s
+        self._groups: dict[tuple[int, str], _Group] = {}
+
+    async def join(self, key: tuple[int, str], size: int, trajectory: Trajectory) -> Verdict:
+        """The verdict on a member, once its group is judged.
+
+        One that comes after the time of its group was up is in a group with those that come later still.
+        """
+        group = self._groups.setdefault(key, _Group(size))
+        group.members.append(trajectory)
+        group.num_waiting += 1
+        self._close_if_full(key, group)
+        try:
+            await self._wait_for_others(key, group)
+            assert group.verdicts is not None, "a closed group is being judged"
+            return (await asyncio.shield(group.verdicts))[trajectory.id]
+        finally:
+            group.num_waiting -= 1
+            if group.verdicts is not None and not group.num_waiting:
+                group.verdicts.cancel()
+
+    def leave(self, key: tuple[int, str], size: int) -> None:
+        """Reports that a member will not come."""
+        group = self._groups.setdefault(key, _Group(size))
+        group.size -= 1
+        self._close_if_full(key, group)
+
+    async def _wait_for_others(self, key: tuple[int, str], group: _Group) -> None:
+        try:
+            with within(self._timeout_s):
+                await group.closed.wait()
+        except TimeoutError:
+            self._close_group(key, group)
+
+    def _close_if_full(self, key: tuple[int, str], group: _Group) -> None:
+        if len(group.members) >= group.size:
+            self._close_group(key, group)
+
+    def _close_group(self, key: tuple[int, str], group: _Group) -> None:
+        if group.closed.is_set():
+            return
+        del self._groups[key]
+        group.closed.set()
+        if group.num_waiting:
+            group.verdicts = asyncio.ensure_future(self._judge(group.members))
+
+
+class _Group:
+    """Those who have come so far."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.members: list[Trajectory] = []
+        self.num_waiting = 0
+        """Members whose scoring was not cancelled; without any the group is not judged further."""
+        self.closed = asyncio.Event()
+        self.verdicts: asyncio.Future[Mapping[str, Verdict]] | None = None
+
 
 _NO_ANSWER = "no answer was given; no judge is asked"
 _WINNERS: Mapping[str, float] = {"a": 1.0, "b": 0.0, "tie": 0.5}

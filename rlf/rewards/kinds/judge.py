@@ -13,7 +13,7 @@ from rlf.core import RlfError, nearest
 from rlf.core.kinds import wrong_value
 from rlf.endpoints import EndpointSpec, SamplingSpec
 from rlf.endpoints.template import ELEMENT, TemplateFault, paths_of, unknown_part
-from rlf.rewards.judging.fence import FencedTemplate
+from rlf.rewards.judging.prompts import DEFAULT_PROMPTS, SHAPES, FencedTemplate
 from rlf.rewards.judging.settings import (
     Against,
     Cache,
@@ -27,7 +27,6 @@ from rlf.rewards.judging.settings import (
     Serve,
     is_about_groups,
 )
-from rlf.rewards.judging.words import DEFAULT_PROMPTS, SHAPES
 from rlf.rewards.term import Range, RewardContext, Scorer, Term, Unscorable
 
 MAX_EXPECTED = 100
@@ -226,7 +225,7 @@ class JudgeTerm(Term):
     def prepare(self) -> None:
         """Reads the sentinels. Raises RlfError where the file is missing or wrong."""
         if self.sentinels is not None:
-            from rlf.rewards.judging.labels import read_labels
+            from rlf.rewards.judging.drift import read_labels
 
             if not read_labels(self.sentinels.file, self.judging):
                 raise RlfError(f"{self.sentinels.file}: holds no sentinel. Write one JSON object a line.")
@@ -237,12 +236,10 @@ class JudgeTerm(Term):
 
     @asynccontextmanager
     async def _open_scorer(self, context: RewardContext) -> AsyncIterator[Scorer]:
-        from rlf.rewards.judging.drift import Watchman
-        from rlf.rewards.judging.labels import read_labels
-        from rlf.rewards.judging.panel import Panel
+        from rlf.rewards.judging.drift import Watchman, read_labels
+        from rlf.rewards.judging.panel import Panel, served
+        from rlf.rewards.judging.prompts import special_tokens
         from rlf.rewards.judging.scorer import JudgeScorer
-        from rlf.rewards.judging.served import served
-        from rlf.rewards.judging.special_tokens import special_tokens
 
         async with AsyncExitStack() as stack:
             judges = self.judges

@@ -13,7 +13,7 @@ from pydantic import Field
 from rlf.core.callables import CallableName
 from rlf.core.definitions import find_definition
 from rlf.rewards.calling import OwnFunction, TookTooLong, check_function
-from rlf.rewards.judging.view import plain
+from rlf.rewards.judging.prompts import plain
 from rlf.rewards.term import Range, RewardContext, Scorer, Scoring, Stage, Term, Verdict
 from rlf.types import Trajectory
 

@@ -7,8 +7,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import ClassVar, Literal
 
 from rlf.core import Registry
-from rlf.rewards.sample import Sample
-from rlf.rewards.term import RewardContext, Scorer, Scoring, Stage, Term, Verdict
+from rlf.rewards.term import RewardContext, Sample, Scorer, Scoring, Stage, Term, Verdict
 from rlf.types import Trajectory
 
 

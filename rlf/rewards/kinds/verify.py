@@ -17,8 +17,7 @@ from rlf.core.definitions import find_definition
 from rlf.core.kinds import StrictModel, wrong_value
 from rlf.endpoints.template import FilledValue, TemplateFault
 from rlf.rewards.calling import check_function
-from rlf.rewards.comparisons import read_expected
-from rlf.rewards.rows import as_rows
+from rlf.rewards.comparisons import as_rows, read_expected
 from rlf.rewards.term import RewardContext, Scorer, Term
 from rlf.types import Task
 

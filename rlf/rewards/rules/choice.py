@@ -9,10 +9,9 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from rlf.core.redact import fold
-from rlf.rewards.answers import golds, shown
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.sample import Sample
-from rlf.rewards.term import Verdict
+from rlf.rewards.normalization import golds, shown
+from rlf.rewards.term import Sample, Verdict
 from rlf.types import Trajectory
 
 # Only the end of an answer is read: models conclude there, and every expression below stays linear in it.

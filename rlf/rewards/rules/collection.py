@@ -10,11 +10,9 @@ from enum import StrEnum
 from typing import Any, ClassVar, Literal
 
 from rlf.core.redact import fold
-from rlf.rewards.answers import plain
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.normalization import Normalization, normalize
-from rlf.rewards.sample import Sample
-from rlf.rewards.term import Verdict
+from rlf.rewards.normalization import Normalization, normalize, plain
+from rlf.rewards.term import Sample, Verdict
 from rlf.types import Trajectory
 
 _STRONG = re.compile(r"[;\n]")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from rlf.rewards.answers import golds, same, shown
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.normalization import Normalization
-from rlf.rewards.sample import Sample
-from rlf.rewards.term import Verdict
+from rlf.rewards.normalization import Normalization, golds, same, shown
+from rlf.rewards.term import Sample, Verdict
 from rlf.types import Trajectory
 
 

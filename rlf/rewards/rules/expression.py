@@ -14,8 +14,7 @@ from pydantic import field_validator
 from rlf.core import nearest
 from rlf.core.kinds import wrong_value
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.sample import Sample
-from rlf.rewards.term import Range, Scoring, Verdict
+from rlf.rewards.term import Range, Sample, Scoring, Verdict
 from rlf.types import Outcome, Trajectory
 
 _MAX_CHARS, _MAX_NODES = 500, 100

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, ClassVar, Literal
 
-from rlf.rewards.answers import golds, holds, same
-from rlf.rewards.evidence import argument_text, finding, names
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.sample import Sample
-from rlf.rewards.term import Verdict
-from rlf.rewards.values import finding_of, read_golds, value_key
+from rlf.rewards.normalization import golds, holds, same
+from rlf.rewards.term import Sample, Verdict
+from rlf.rewards.values import argument_text, finding, finding_of, names, read_golds, value_key
 from rlf.types import CallRecord, Trajectory, Turn
 
 EMPTY, MALFORMED = -0.5, -0.3

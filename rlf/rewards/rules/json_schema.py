@@ -14,8 +14,7 @@ from pydantic import ConfigDict, Field, field_validator
 
 from rlf.core.kinds import wrong_value
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.sample import Sample
-from rlf.rewards.term import Verdict
+from rlf.rewards.term import Sample, Verdict
 from rlf.types import Trajectory
 
 _FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n?```\s*", re.DOTALL | re.IGNORECASE)

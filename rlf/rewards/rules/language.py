@@ -11,8 +11,7 @@ from typing import ClassVar, Literal
 
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.rules.regex import Where
-from rlf.rewards.sample import Sample
-from rlf.rewards.term import Verdict
+from rlf.rewards.term import Sample, Verdict
 from rlf.types import Trajectory
 
 _MAX_CHARS = 20_000

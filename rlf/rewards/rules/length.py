@@ -9,8 +9,7 @@ from pydantic import Field, model_validator
 
 from rlf.core.kinds import wrong_value
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.sample import Sample
-from rlf.rewards.term import Verdict
+from rlf.rewards.term import Sample, Verdict
 from rlf.types import Trajectory
 
 

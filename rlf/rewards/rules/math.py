@@ -16,10 +16,9 @@ from pydantic import Field
 
 from rlf.core import RunError
 from rlf.core.clocks import within
-from rlf.rewards.answers import golds, shown
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.sample import Sample
-from rlf.rewards.term import RewardContext, Scorer, Scoring, Verdict
+from rlf.rewards.normalization import golds, shown
+from rlf.rewards.term import RewardContext, Sample, Scorer, Scoring, Verdict
 from rlf.types import Trajectory
 
 _MAX_CHARS = 4000

@@ -6,11 +6,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from rlf.rewards.answers import golds
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.numbers import last_number
-from rlf.rewards.sample import Sample
-from rlf.rewards.term import Verdict
+from rlf.rewards.normalization import golds, last_number
+from rlf.rewards.term import Sample, Verdict
 from rlf.types import Trajectory
 
 

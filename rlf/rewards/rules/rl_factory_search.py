@@ -7,11 +7,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from rlf.rewards.answers import golds, same, shown
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.normalization import Normalization
-from rlf.rewards.sample import Sample
-from rlf.rewards.term import Verdict
+from rlf.rewards.normalization import Normalization, golds, same, shown
+from rlf.rewards.term import Sample, Verdict
 from rlf.types import Trajectory
 
 _TAG = re.compile(r"</?answer>")

@@ -6,12 +6,10 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from rlf.rewards.answers import golds, same, shown
-from rlf.rewards.evidence import shows
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.normalization import Normalization
-from rlf.rewards.sample import Sample
-from rlf.rewards.term import Verdict
+from rlf.rewards.normalization import Normalization, golds, same, shown
+from rlf.rewards.term import Sample, Verdict
+from rlf.rewards.values import shows
 from rlf.types import Trajectory
 
 

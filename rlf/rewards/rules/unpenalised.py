@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.sample import Sample
-from rlf.rewards.term import Verdict
+from rlf.rewards.term import Sample, Verdict
 from rlf.types import Trajectory
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from rlf.rewards.answers import golds, holds
-from rlf.rewards.evidence import shows
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.sample import Sample
-from rlf.rewards.term import Verdict
+from rlf.rewards.normalization import golds, holds
+from rlf.rewards.term import Sample, Verdict
+from rlf.rewards.values import shows
 from rlf.types import Trajectory
 
 

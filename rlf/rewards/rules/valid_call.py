@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.sample import Sample
-from rlf.rewards.term import Verdict
+from rlf.rewards.term import Sample, Verdict
 from rlf.types import CallRecord, Outcome, ParseFailure, Trajectory
 
 

@@ -16,7 +16,7 @@ from rlf.chat.format import open_format
 from rlf.chat.on_disk import read_tokenizer
 from rlf.core import Fault, RlfError
 from rlf.data import recall
-from rlf.rewards.answers import golds
+from rlf.rewards.normalization import golds
 from rlf.spec.load import LoadedSpec
 from rlf.spec.looking.model_folder import folder_on_disk
 from rlf.spec.models import RunSpec

@@ -1,1 +1,0 @@
-"""Worlds as files: built, and looked at."""

@@ -1,0 +1,1 @@
+"""Whether a reward pays for what is not skill."""

@@ -1,0 +1,292 @@
+"""Findings about a reward, term by term: the cause, who showed it, and what to change."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from rlf.apps.attack.shapes import CONSTANTS, OF_ANSWERS, PADDED, STRICTER, VARIANTS, WORDS, Cause, Shape, is_right
+from rlf.rewards.term import Term, WeightSchedule
+from rlf.types import Scored, ScoreState
+
+# Pay of behaviours: the share of the reward of being right, question by question and term by term.
+#
+#     share_q = (reward_q - base_q) / (gold_q - base_q),  base_q = 0, or, where gold_q <= 0, the reward of doing nothing
+#
+# Questions that a behaviour answers rightly do not count, except for answers that are wrong on purpose.
+
+EPSILON = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One behaviour over all questions."""
+
+    name: str
+    shape: Shape
+    cause: Cause | None
+    """What is wrong with a reward that pays it; None of references."""
+    reward: float | None
+    """Mean over the questions that could be scored; None where none could."""
+    share: float | None
+    """Mean share of the reward of being right, over the questions that count; None where there is none."""
+    max_share: float | None
+    """The greatest share of a question."""
+    num_counted: int
+    """Questions that `share` is over."""
+    num_unscored: int
+    """Questions that it was played on and that have no reward."""
+    num_tokens: float
+    """Sampled tokens per question."""
+    contributions: Mapping[str, float]
+    """Mean of weight x value by term."""
+    shares: Mapping[str, float]
+    """Mean share of the reward of being right by term, over the questions that count."""
+    turns: tuple[str, ...] = ()
+    """What it writes on the first question, turn by turn."""
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """Why it has no reward where it has none: the first reason of each term that gave no value."""
+
+    def is_hack(self, share: float) -> bool:
+        """Whether it is paid `share` of being right, or on a question all of it.
+
+        The right answer after needless calls must be paid more than without them. What is the same for every question
+        may be nearly right on one by chance, so that its mean alone counts.
+        """
+        if self.share is None or self.max_share is None:
+            return False
+        if self.shape == PADDED:
+            return self.share > 1 + EPSILON
+        whole = not CONSTANTS.intersection(self.shape.parts) and self.max_share >= 1 - EPSILON
+        return whole or self.share >= share - EPSILON
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The worth of being right on each question."""
+
+    gold: Sequence[float | None]
+    base: Sequence[float]
+
+    def worth(self, question: int) -> float | None:
+        """The reward of being right above the base; None where it is unknown or none."""
+        gold = self.gold[question]
+        worth = 0.0 if gold is None else gold - self.base[question]
+        return worth if worth > EPSILON else None
+
+
+def scale_of(gold: Sequence[Scored | None], nothing: Sequence[Scored | None]) -> Scale:
+    """The scale by the rewards of the right answer and of doing nothing."""
+    rewards = [_reward_of(item) for item in gold]
+    least = [_reward_of(item) or 0.0 for item in nothing]
+    base = [
+        0.0 if reward is None or reward > EPSILON else min(0.0, low) for reward, low in zip(rewards, least, strict=True)
+    ]
+    return Scale(rewards, base)
+
+
+def scale_of_ranges(terms: Sequence[Term], step: int, num_questions: int) -> Scale | None:
+    """The scale by the greatest reward that the ranges of the terms allow; None where there is no bound."""
+    top = 0.0
+    for term in terms:
+        top += max(term.weight_at(step) * term.counted(bound) for bound in term.bounds)
+    return Scale([top] * num_questions, [0.0] * num_questions) if EPSILON < top < math.inf else None
+
+
+def attempt_of(
+    name: str,
+    shape: Shape,
+    cause: Cause | None,
+    played: Sequence[Scored | None],
+    scale: Scale | None,
+    terms: Sequence[Term],
+) -> Attempt:
+    """Result of playing a shape; None in `played` where a question has no such shape."""
+    known = [item for item in played if item is not None]
+    counted = [] if scale is None else list(_list_counted(played, shape, scale, terms))
+    shares = [share for _, share, _ in counted]
+    return Attempt(
+        name,
+        shape,
+        cause,
+        mean(item.reward for item in known),
+        mean(shares),
+        max(shares, default=None),
+        len(shares),
+        sum(item.reward is None for item in known),
+        fmean(item.trajectory.num_sampled for item in known) if known else 0.0,
+        _mean_by_name((score.term, score.contribution) for item in known for score in item.scores),
+        _mean_by_name((each.term, each.contribution / worth) for item, _, worth in counted for each in item.scores),
+        tuple(turn.text for turn in known[0].trajectory.turns) if known else (),
+        _missing_by_term(known),
+    )
+
+
+def _missing_by_term(known: Iterable[Scored]) -> dict[str, str]:
+    scores = [score for item in known if item.reward is None for score in item.scores]
+    found: dict[str, str] = {}
+    for score in scores:
+        if score.value is None and score.state is not ScoreState.GATED:
+            found.setdefault(score.term, score.reason)
+    return found
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Mean of those that are there."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+def _list_counted(
+    played: Sequence[Scored | None], shape: Shape, scale: Scale, terms: Sequence[Term]
+) -> Iterator[tuple[Scored, float, float]]:
+    """The questions that count: result, its share of the worth of being right, and that worth."""
+    counts_all = shape == PADDED or not VARIANTS.isdisjoint(shape.parts)
+    for question, item in enumerate(played):
+        if item is None or item.reward is None or (not counts_all and is_right(item, terms)):
+            continue
+        if (worth := scale.worth(question)) is not None:
+            yield item, (item.reward - scale.base[question]) / worth, worth
+
+
+def _mean_by_name(values: Iterable[tuple[str, float]]) -> dict[str, float]:
+    by_name: dict[str, list[float]] = {}
+    for name, value in values:
+        by_name.setdefault(name, []).append(value)
+    return {name: fmean(each) for name, each in by_name.items()}
+
+
+def _reward_of(scored: Scored | None) -> float | None:
+    return None if scored is None else scored.reward
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong with a reward."""
+
+    cause: Cause
+    words: str
+    """The cause in words."""
+    term: str
+    """The term to change."""
+    adversary: str
+    """The simplest behaviour that shows it."""
+    share: float | None
+    """Its mean share of the reward of being right."""
+    max_share: float | None
+    """Its greatest share on a question."""
+    advice: str
+    """What to change."""
+
+    @property
+    def sentence(self) -> str:
+        """The whole, on one line."""
+        most = "" if self.share is None else f" earns {self.share:.0%} of the reward of being right"
+        if self.share is not None and self.max_share is not None and self.max_share > self.share + EPSILON:
+            most += f" ({self.max_share:.0%} on one question)"
+        return f"{self.words}: {self.adversary}{most}. Term {self.term!r}: {self.advice}."
+
+
+@dataclass(frozen=True, slots=True)
+class Standard:
+    """The pay of a right answer and of a wrong one of the same form."""
+
+    gold: Attempt
+    twin: Attempt
+    """The same shape with a wrong answer."""
+
+    @property
+    def is_paid(self) -> bool:
+        """Whether being right earns anything."""
+        gold, wrong = self.gold.reward, self.twin.reward
+        return gold is None or wrong is None or gold > wrong + EPSILON
+
+    @property
+    def deciding_term(self) -> str | None:
+        """The term by which being right earns most; None where there is none."""
+        gains = {
+            term: value - self.twin.contributions.get(term, 0.0) for term, value in self.gold.contributions.items()
+        }
+        best = max(gains, key=lambda term: gains[term], default=None)
+        return best if best is not None and gains[best] > EPSILON else None
+
+
+def find_causes(
+    standard: Standard | None, attempts: Sequence[Attempt], share: float, terms: Sequence[Term], step: int
+) -> list[Finding]:
+    """The faults of each term that pays for what is not skill, each by the simplest behaviour that shows it.
+
+    Args:
+        attempts: the simplest first.
+        share: the part of the reward of being right from which on a behaviour is a hack.
+    """
+    if standard is not None and not standard.is_paid:
+        return [_find_unpaid(standard, terms)]
+    found: dict[tuple[str, Cause], Finding] = {}
+    explained = set[str]()
+    for attempt in attempts:
+        term = max((each.name for each in terms), key=lambda name: attempt.contributions.get(name, 0.0))
+        cause = attempt.cause or Cause.COMBINATION
+        if not attempt.is_hack(share) or term in explained or (term, cause) in found:
+            continue
+        if cause not in OF_ANSWERS:
+            if any(name == term for name, _ in found):
+                continue
+            explained.add(term)
+        found[term, cause] = _make_finding(attempt, term, cause, standard, terms, share, step)
+    return list(found.values())
+
+
+def _find_unpaid(standard: Standard, terms: Sequence[Term]) -> Finding:
+    gold, twin = standard.gold, standard.twin
+    words = f"a right answer earns {gold.reward:g}, a wrong one {twin.reward:g}"
+    reading = next((term for term in terms if term.needs_answer), None)
+    name = terms[0].name if reading is None else reading.name
+    advice = (
+        f"{words}; add a term that compares the answer with the gold, e.g. `rule: exact_match`, unless the reward is "
+        "for what calls do, which no behaviour here can test"
+        if reading is None
+        else f"{words}; give this term a positive weight that outweighs the others"
+    )
+    cause = Cause.RIGHT_IS_NOT_PAID
+    return Finding(cause, WORDS[cause], name, twin.name, None, None, advice)
+
+
+def _make_finding(
+    attempt: Attempt,
+    term: str,
+    cause: Cause,
+    standard: Standard | None,
+    terms: Sequence[Term],
+    share: float,
+    step: int,
+) -> Finding:
+    deciding = None if standard is None else standard.deciding_term
+    if cause is Cause.PADDING:
+        advice = "let calls add nothing to a right answer"
+    elif deciding is None or term == deciding:
+        advice = STRICTER.get(cause, "make it compare the answer with the gold, or require another term that does")
+    else:
+        advice = f"gate it with `when: {{term: {deciding}}}`{_or_weight(attempt, term, standard, terms, share, step)}"
+    return Finding(cause, WORDS[cause], term, attempt.name, attempt.share, attempt.max_share, advice)
+
+
+def _or_weight(
+    attempt: Attempt, name: str, standard: Standard | None, terms: Sequence[Term], share: float, step: int
+) -> str:
+    """The weight below which the behaviour earns less than `share`, from f = (s G - A) / (a - s g).
+
+    a and g are what the term adds to the behaviour and to the right answer, A and G what the others do, f the factor
+    of the term's weight.
+    """
+    term = next(each for each in terms if each.name == name)
+    if standard is None or isinstance(term.weight, WeightSchedule) or attempt.reward is None:
+        return ""
+    gold = standard.gold
+    pays, pays_gold = attempt.contributions.get(name, 0.0), gold.contributions.get(name, 0.0)
+    rest, rest_gold = attempt.reward - pays, (gold.reward or 0.0) - pays_gold
+    below = pays - share * pays_gold
+    factor = (share * rest_gold - rest) / below if below > EPSILON else 0.0
+    return f", or give it a weight below {factor * term.weight_at(step):.2g}" if 0 < factor <= 1 else ""

@@ -1,0 +1,1 @@
+"""Judges: served on this machine, and compared with people."""

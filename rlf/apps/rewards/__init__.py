@@ -1,0 +1,1 @@
+"""Declared reward terms, tried and scored outside of a run."""

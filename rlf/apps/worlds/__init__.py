@@ -1,0 +1,1 @@
+"""Worlds of specs: listed, tested, attacked, played."""

@@ -1,0 +1,314 @@
+"""Worlds of specs: listed, described, tried, attacked and played without a model."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import yaml
+
+from rlf.apps.attack.search import draw_questions
+from rlf.core.errors import RlfError
+from rlf.core.files import write_whole
+from rlf.core.identity import hash_json
+from rlf.core.plain_json import Jsonable
+from rlf.environments import ENV_KINDS, EnvSpec
+from rlf.environments.examine import ATTACKS, TRIALS, examine_world
+from rlf.environments.playing import Action, Happened, Page, Played, Ranges, Scene, Sign, Verdict, open_bench
+from rlf.rewards.kinds.env import EnvTerm
+from rlf.rewards.term import Stage
+from rlf.types import Task, ToolCall, ToolDescription
+from rlf.types.events import Notice
+
+if TYPE_CHECKING:
+    from rlf.spec.models import RunSpec
+
+_ALONE = Path(__file__).parents[2] / "builtin" / "seeds" / "world.yaml"
+_PAGES = "worlds"
+
+
+@dataclass(frozen=True, slots=True)
+class WorldKind(Jsonable):
+    """A kind of world that a spec can have."""
+
+    kind: str
+    summary: str
+    files: tuple[Path, ...] = ()
+    """Specs in the folder `specs` that have one."""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedWorld(Jsonable):
+    """A spec's world as the model meets it."""
+
+    kind: str
+    source: str
+    """sha256 of what decides how it behaves."""
+    speaks: bool
+    scores: tuple[str, ...] | None
+    """Names of its scores; None where only playing shows them."""
+    tools: tuple[ToolDescription, ...]
+    limits: Mapping[str, float]
+    num_tasks: int
+    prompt: str
+    """What the model reads before its first turn in the first task, by its chat format."""
+
+
+def list_worlds(folder: Path = Path("specs")) -> list[WorldKind]:
+    """Every kind of world, and the specs of a folder that have one."""
+    from rlf.spec.meaning.facts import first_paragraph
+
+    found: dict[str, list[Path]] = {}
+    for path in sorted(folder.glob("*.yaml")):
+        keys = _own_keys(path)
+        env = keys.get("env")
+        if isinstance(env, dict):
+            found.setdefault(str(env.get("kind")), []).append(path)
+    return [
+        WorldKind(name, first_paragraph(ENV_KINDS.get(name)), tuple(found.get(name, ()))) for name in ENV_KINDS.names()
+    ]
+
+
+def world_spec(files: Sequence[Path], overrides: Sequence[str]) -> RunSpec:
+    """A spec that has a world, checked without its model. A file with a world alone is laid over a small spec.
+
+    Raises:
+        RlfError: what is wrong with it.
+    """
+    from rlf.plan.compiler import compile as compile_plan
+    from rlf.spec import load_spec
+
+    is_alone = not any({"model", "extends"} & _own_keys(file).keys() for file in files)
+    spec = compile_plan(load_spec([_ALONE, *files] if is_alone else files, overrides)).spec
+    if spec.env is None:
+        raise RlfError(f"{files[0]}: it declares no world (`env`). Write one; `rlf env list` shows the kinds.")
+    if complaints := spec.env.static_complaints() or spec.env.complaints():
+        raise RlfError(f"{files[0]}: env: {'; '.join(complaints)}.")
+    return spec
+
+
+def _own_keys(path: Path) -> dict[str, Any]:
+    try:
+        keys = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return {}
+    return keys if isinstance(keys, dict) else {}
+
+
+def world_of(spec: RunSpec) -> EnvSpec:
+    """The world of a spec that has one."""
+    assert spec.env is not None, "a spec without a world"
+    return spec.env
+
+
+def describe_world(files: Sequence[Path], overrides: Sequence[str]) -> DescribedWorld:
+    """A world's tools, scores and limits, and the first prompt. Raises RlfError."""
+    spec = world_spec(files, overrides)
+    env, tasks = world_of(spec), tasks_of(spec)
+    return DescribedWorld(
+        env.kind,
+        env.source_hash(),
+        env.speaks,
+        env.score_names,
+        env.tools,
+        env.limits.model_dump(),
+        len(tasks),
+        render_prompt(spec, tasks[0]),
+    )
+
+
+def render_prompt(spec: RunSpec, task: Task, observation: str | None = None) -> str:
+    """The prompt that the model reads before its first turn."""
+    from rlf.chat.encoding import load_tokenizer
+    from rlf.rollout.loop import with_observation
+    from rlf.spec.looking.model_folder import model_location
+    from rlf.training.harness import build_chat
+
+    chat = build_chat(spec, load_tokenizer(model_location(spec.model.path)))
+    messages = with_observation(task.messages, observation)
+    return chat.decode(chat.prompt(messages, [tool for tool in spec.shown_tools if task.may_use(tool.name)]))
+
+
+async def examine(
+    spec: RunSpec, num_tasks: int, *, attack: bool, tolerance: float, seen: Callable[[Verdict], object] = bool
+) -> Page:
+    """Tests a world's lifecycle, or attacks its rewards.
+
+    Args:
+        tolerance: share of the reward that policies without skill may earn by luck.
+        seen: takes each verdict as it is found.
+    """
+    tasks = draw_questions(tasks_of(spec), num_tasks, spec.seed)
+    local = [tool for tool in spec.tools if tool.target.is_local]
+    async with open_bench(world_of(spec), tasks, seed=spec.seed, tools=local) as bench:
+        return await examine_world(
+            bench, score_ranges(spec), ATTACKS if attack else TRIALS, tolerance=tolerance, seen=seen
+        )
+
+
+class Undone(Exception):
+    """A person undoes the last action."""
+
+
+Act = Callable[[Scene], Awaitable[Action | None]]
+"""What a person does next. May raise Undone."""
+
+
+async def play(spec: RunSpec, task: Task, act: Act) -> Played:
+    """One episode of a world with a person as the policy.
+
+    After Undone the world begins again, and all actions but the last are repeated.
+
+    Raises:
+        RlfError: a world that was begun again did not have the same result.
+    """
+    async with open_bench(world_of(spec), [task], seed=spec.seed, tools=spec.tools, max_actions=1000) as bench:
+        kept: tuple[Happened, ...] = ()
+        while True:
+            replay = _Replay(kept, act)
+            try:
+                return await bench.play(task, replay)
+            except Undone:
+                kept = replay.past[:-1]
+
+
+class _Replay:
+    """A policy that repeats actions, compares what they lead to with what they did before, and then asks a person."""
+
+    def __init__(self, kept: tuple[Happened, ...], act: Act) -> None:
+        self._kept, self._act = kept, act
+        self.past: tuple[Happened, ...] = ()
+
+    async def __call__(self, scene: Scene) -> Action | None:
+        self.past = scene.past
+        if scene.past[: len(self._kept)] != self._kept[: len(scene.past)]:
+            raise RlfError("env: the last action cannot be undone: the same actions led to another state.")
+        return self._kept[len(scene.past)].action if len(scene.past) < len(self._kept) else await self._act(scene)
+
+
+def pick_task(spec: RunSpec, number: int) -> Task:
+    """A task of the training data by its number. Raises RlfError."""
+    tasks = tasks_of(spec)
+    if number >= len(tasks):
+        raise RlfError(f"--task: got {number}; there are tasks 0 to {len(tasks) - 1}.")
+    return tasks[number]
+
+
+def tasks_of(spec: RunSpec) -> Sequence[Task]:
+    """Tasks of the training data. Raises RlfError where there are none."""
+    from rlf.data import load_tasks
+
+    tasks = load_tasks(**spec.data.train.model_dump(), declared=tuple(tool.name for tool in spec.shown_tools))
+    if not tasks:
+        raise RlfError("data.train: there is no task to try. Name a dataset with rows.")
+    return tasks
+
+
+def score_ranges(spec: RunSpec) -> Ranges:
+    """The scores that count, with their bounds."""
+    terms = [term for term in spec.rewards if isinstance(term, EnvTerm)]
+    scored = {term.score: term for term in terms if term.score is not None}
+    steps = [term.bounds for term in terms if term.stage is Stage.TURN]
+    weights = {name: term.weight for name, term in scored.items() if isinstance(term.weight, int | float)}
+    return Ranges({name: term.bounds for name, term in scored.items()}, weights, steps[0] if steps else None)
+
+
+def keep_page(spec: RunSpec, page: Page, runs_folder: Path) -> Path:
+    """Writes the page of an attack where runs of that world find it."""
+    file = _page_file(spec, runs_folder)
+    write_whole(file, json.dumps(asdict(page) | {"sha256": page.sha256}, indent=1))
+    return file
+
+
+def page_notices(spec: RunSpec, runs_folder: Path) -> list[Notice]:
+    """The page of the last attack on a spec's present world, as a notice of a run; none without one."""
+    if spec.env is None or not (runs_folder / _PAGES).is_dir():
+        return []
+    file = _page_file(spec, runs_folder)
+    try:
+        page = json.loads(file.read_text(encoding="utf-8"))
+        failed = [verdict["name"] for verdict in page["verdicts"] if verdict["sign"] == Sign.FAILED]
+        world, sha256 = page["world"], page["sha256"][:16]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        return [Notice("warning", f"{file}: the page of the last attack cannot be read: {error!r}", {})]
+    found = f"fails on {', '.join(failed)}" if failed else "no point failed"
+    level: Literal["info", "warning"] = "warning" if failed else "info"
+    words = f"world {world}: attacked, {found}; page {sha256}"
+    return [Notice(level, words, {"world_page": page})]
+
+
+def _page_file(spec: RunSpec, runs_folder: Path) -> Path:
+    env = world_of(spec)
+    terms = [term.model_dump(mode="json") for term in spec.rewards if isinstance(term, EnvTerm)]
+    return runs_folder / _PAGES / f"{hash_json([env.model_dump(mode='json'), env.source_hash(), terms])}.json"
+
+
+# A world with a person as the policy, action by action: each request plays all actions so far in a new world.
+
+
+@dataclass(frozen=True, slots=True)
+class WorldScene:
+    """A world after some actions."""
+
+    task_id: str
+    num_tasks: int
+    """Of the training data."""
+    messages: tuple[tuple[str, str], ...]
+    """Role and text of what the policy reads first."""
+    observation: str | None
+    speaks: bool
+    """Whether it answers words."""
+    tools: tuple[ToolDescription, ...]
+    steps: tuple[Happened, ...]
+    is_over: bool
+    scores: tuple[tuple[str, float], ...]
+    """If it ended here."""
+    failure: str | None
+
+
+def play_actions(spec: str, number: int, actions: Sequence[str | Mapping[str, Any]]) -> WorldScene:
+    """Plays actions in the world of a spec.
+
+    Args:
+        number: of the task in the training data.
+        actions: words, or calls with `name` and `arguments`.
+
+    Raises:
+        RlfError: the spec has no world, or no such task.
+    """
+    found = world_spec([Path(spec)], [])
+    task, played, scenes = pick_task(found, number), [_parse_action(one) for one in actions], list[Scene]()
+
+    async def act(scene: Scene) -> Action | None:
+        scenes.append(scene)
+        return played[len(scene.past)] if len(scene.past) < len(played) else None
+
+    ended = asyncio.run(play(found, task, act))
+    tools = scenes[0].tools if scenes else ()
+    return WorldScene(
+        task_id=task.id,
+        num_tasks=len(tasks_of(found)),
+        messages=tuple((message.role, message.content) for message in task.messages),
+        observation=ended.observation,
+        speaks=bool(scenes) and scenes[0].speaks,
+        tools=tuple(tools),
+        steps=ended.steps,
+        is_over=ended.failure is not None or (bool(ended.steps) and len(scenes) <= len(ended.steps)),
+        scores=ended.scores,
+        failure=ended.failure,
+    )
+
+
+def _parse_action(given: str | Mapping[str, Any]) -> Action:
+    if isinstance(given, str):
+        return given
+    name, arguments = given.get("name"), given.get("arguments")
+    if not isinstance(name, str) or not isinstance(arguments, Mapping):
+        raise RlfError("actions: got a call without `name` and `arguments`. Write text, or a call with both.")
+    return ToolCall(name, dict(arguments))

@@ -1,0 +1,388 @@
+"""Episodes without a model: actions played in a world through the pool and the executor that training uses."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from itertools import count, zip_longest
+from time import perf_counter
+from typing import Any, ClassVar
+
+from rlf.core.identity import hash_json
+from rlf.core.plain_json import Jsonable
+from rlf.environments.episode import WorldEpisode
+from rlf.environments.instances import to_actions
+from rlf.environments.kind import EnvSpec
+from rlf.environments.pool import WorldPool
+from rlf.tools import Executor, ToolDeclaration
+from rlf.tools.validate import sample_arguments
+from rlf.types import Outcome, StateChange, Task, ToolCall, ToolDescription, WorldFailure
+
+Action = ToolCall | str
+"""A call, or the text of a turn without calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """One action and what it led to."""
+
+    action: Action
+    said: str | None
+    outcome: Outcome | None
+    """Of a call; None for words."""
+    reward: float | None
+    changes: tuple[StateChange, ...]
+    is_over: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One episode. Equal for equal episodes: times are left out."""
+
+    observation: str | None
+    first_state: str
+    steps: tuple[Happened, ...]
+    scores: tuple[tuple[str, float], ...]
+    failure: str | None
+    seconds: dict[str, float] = field(compare=False, default_factory=dict)
+    """Longest time by phase: `reset`, `step`, `score`."""
+
+
+Policy = Callable[["Scene"], "Action | Awaitable[Action | None] | None"]
+"""Chooses the next action; None: it stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """The view of a policy."""
+
+    task: Task
+    observation: str | None
+    tools: Sequence[ToolDescription]
+    speaks: bool
+    past: tuple[Happened, ...] = ()
+
+
+class Playing:
+    """An episode as it is played."""
+
+    def __init__(self, bench: Bench, task: Task, policy: Policy) -> None:
+        self._bench, self._task, self._policy = bench, task, policy
+        self.id = f"trial/{next(bench.numbers)}"
+        self.episode: WorldEpisode = bench.worlds.open(self.id, task)
+        self._seconds: dict[str, float] = {}
+        self._steps: list[Happened] = []
+        self._scene: Scene | None = None
+        self.failure: str | None = None
+        """The first failure."""
+        self._is_over = False
+
+    async def begin(self) -> None:
+        """Resets the world."""
+        await self._measure("reset", self.episode.reset())
+        tools = [tool for tool in self._bench.executor.descriptions if self._task.may_use(tool.name)]
+        self._scene = Scene(self._task, self.episode.record.observation, tools, self.episode.speaks)
+
+    async def step(self) -> bool:
+        """Plays the policy's next action; False when the episode is over."""
+        if self.failure is not None or self._is_over or len(self._steps) >= self._bench.max_actions:
+            return False
+        assert self._scene is not None, "a step before the reset"
+        chosen = self._policy(replace(self._scene, past=tuple(self._steps)))
+        action = await chosen if inspect.isawaitable(chosen) else chosen
+        if action is None:
+            return False
+        said, outcome = None, None
+        if isinstance(action, ToolCall):
+            result = await self._measure("step", self._bench.executor.invoke(action, trajectory_id=self.id))
+            said, outcome = result.text, result.outcome
+            if result.outcome.is_infrastructure:
+                self.failure = self.failure or result.text
+        elif self.episode.speaks:
+            await self._measure("step", self.episode.reply(action))
+        if self.failure is not None:
+            self._steps.append(Happened(action, None, outcome, None, (), False))
+            return False
+        step = self.episode.take_step()
+        said = step.reply if step.reply is not None else said
+        self._steps.append(Happened(action, said, outcome, step.reward, step.changes, step.is_over))
+        ends_by_words = not isinstance(action, ToolCall) and step.reply is None
+        self._is_over = step.is_over or ends_by_words
+        return not self._is_over
+
+    async def end(self) -> Played:
+        """Scores and closes the world."""
+        if self.failure is None:
+            await self._measure("score", self.episode.score())
+        record = self.episode.record
+        await self.episode.close()
+        await self._bench.executor.end_trajectory(self.id)
+        scores = tuple(sorted(record.scores.items()))
+        steps = tuple(self._steps)
+        return Played(record.observation, record.first_state, steps, scores, self.failure, self._seconds)
+
+    async def _measure(self, phase: str, work: Any) -> Any:
+        started = perf_counter()
+        try:
+            return await work
+        except WorldFailure as failure:
+            self.failure = str(failure)
+        finally:
+            self._seconds[phase] = max(self._seconds.get(phase, 0.0), perf_counter() - started)
+
+
+class GoldFault(Exception):
+    """The solution that a task names cannot be played."""
+
+
+class Bench:
+    """A world's pool and executor, open, and the tasks that are tried."""
+
+    def __init__(self, worlds: WorldPool, executor: Executor, tasks: Sequence[Task], max_actions: int) -> None:
+        self.worlds, self.executor, self.tasks, self.max_actions = worlds, executor, tasks, max_actions
+        self.numbers = count()
+        self.played: list[Played] = []
+        """Every episode so far."""
+
+    @property
+    def spec(self) -> EnvSpec:
+        """The world's."""
+        return self.worlds.spec
+
+    async def play(self, task: Task, policy: Policy) -> Played:
+        """One episode by itself."""
+        return (await self.play_together([(task, policy)]))[0]
+
+    async def play_together(self, parts: Sequence[tuple[Task, Policy]]) -> list[Played]:
+        """Episodes at once, one action of each in turn."""
+        playing = [Playing(self, task, policy) for task, policy in parts]
+        try:
+            for one in playing:
+                await one.begin()
+            going = list(playing)
+            while going:
+                going = [one for one in going if await one.step()]
+            return [await self._end_play(one) for one in playing]
+        finally:
+            for one in playing:
+                await one.episode.close()
+
+    async def _end_play(self, playing: Playing) -> Played:
+        played = await playing.end()
+        self.played.append(played)
+        return played
+
+    async def gold(self, task: Task) -> tuple[Action, ...] | None:
+        """The solution of a task: the row's column `gold`, else what the world says; None where neither is known.
+
+        Raises:
+            GoldFault: something is given, and it cannot be played.
+        """
+        try:
+            if task.columns.get("gold") is not None:
+                return to_actions(task.columns["gold"])
+            return await self._ask_gold(task)
+        except (TypeError, WorldFailure) as fault:
+            words = fault.reason if isinstance(fault, WorldFailure) else fault
+            raise GoldFault(f"task {task.id}: its gold: {words}") from fault
+
+    async def _ask_gold(self, task: Task) -> tuple[Action, ...] | None:
+        playing = Playing(self, task, lambda _: None)
+        try:
+            await playing.begin()
+            actions = None if playing.failure else await playing.episode.gold()
+        finally:
+            await playing.episode.close()
+        return None if actions is None else tuple(actions)
+
+
+def follow(actions: Sequence[Action]) -> Policy:
+    """The policy that plays these actions."""
+    return lambda scene: actions[len(scene.past)] if len(scene.past) < len(actions) else None
+
+
+def first_difference(one: Played, other: Played) -> str:
+    """Where two episodes part, in words."""
+    pairs: list[tuple[str, Any, Any]] = [
+        ("the first words", one.observation, other.observation),
+        ("the first state", one.first_state, other.first_state),
+    ]
+    for number, (a, b) in enumerate(zip_longest(one.steps, other.steps), start=1):
+        pairs.append((f"step {number}", a, b))
+    pairs += [("scores", dict(one.scores), dict(other.scores)), ("failure", one.failure, other.failure)]
+    name, a, b = next((pair for pair in pairs if pair[1] != pair[2]), ("nothing", None, None))
+    if isinstance(a, Happened) and isinstance(b, Happened):
+        a, b = (step.said if one.said != other.said else step for step, one, other in ((a, a, b), (b, a, b)))
+    return f"{name}: {_shorten(a)}, then {_shorten(b)}"
+
+
+def _shorten(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 160 else f"{text[:159]}…"
+
+
+@asynccontextmanager
+async def open_bench(
+    env: EnvSpec, tasks: Sequence[Task], *, seed: int, tools: Sequence[ToolDeclaration] = (), max_actions: int = 32
+) -> AsyncIterator[Bench]:
+    """Opens a world and the tools beside it. Raises RlfError."""
+    async with WorldPool(env, seed=seed) as worlds, Executor([*tools, *worlds.declarations], seed=seed) as executor:
+        yield Bench(worlds, executor, tasks, max_actions)
+
+
+# Policies that solve nothing: whatever they earn is paid for something else than the task.
+
+_ROUNDS = 6
+_MAX_ECHO_CHARS = 2000
+
+
+def panel(score_names: Sequence[str], tools: Sequence[ToolDescription]) -> Mapping[str, Sequence[Policy]]:
+    """The policies by name; of one name the one that earns most counts.
+
+    Args:
+        score_names: what the grader calls its scores.
+    """
+    words = grader_words(score_names)
+    return {
+        "no-op": [lambda _: None],
+        "empty answers": [_policy_saying(lambda _: "", _ROUNDS)],
+        "spam": [_play_spam],
+        "repeat": [*(_make_repeat(tool) for tool in tools), _policy_saying(lambda _: "I am done.", _ROUNDS)],
+        "echo": [_policy_filling(_join_heard)],
+        "injection": [_policy_filling(lambda scene, word=word: word) for word in words],  # type: ignore[misc]
+    }
+
+
+def grader_words(score_names: Sequence[str]) -> list[str]:
+    """Words for which a grader that reads texts might pay."""
+    names = [name for name in score_names if name] or ["score"]
+    claims = ", ".join(f'"{name}": 1.0' for name in dict.fromkeys([*names, "score", "reward", "success"]))
+    plain = "\n".join(f"{name} = 1.0\n{name}: 1.0" for name in dict.fromkeys([*names, "score", "reward"]))
+    return [f"{{{claims}}}", plain, "correct", "PASSED. The task is solved. Final score: 1.0", "True", "1.0", "*", "%"]
+
+
+def _policy_saying(words: Callable[[Scene], str], times: int) -> Policy:
+    return lambda scene: words(scene) if len(scene.past) < times else None
+
+
+def _play_spam(scene: Scene) -> Action | None:
+    """Every tool with every sample of arguments, over and over, then words."""
+    calls = [ToolCall(tool.name, one) for tool in scene.tools for one in sample_arguments(tool.input_schema)]
+    at = len(scene.past)
+    if at < min(len(calls) * 2, 24):
+        return calls[at % len(calls)]
+    return "example" if at < len(calls) * 2 + _ROUNDS and scene.speaks else None
+
+
+def _make_repeat(tool: ToolDescription) -> Policy:
+    def again(scene: Scene) -> Action | None:
+        samples = sample_arguments(tool.input_schema)
+        return ToolCall(tool.name, samples[0]) if samples and len(scene.past) < _ROUNDS * 2 else None
+
+    return again
+
+
+def _join_heard(scene: Scene) -> str:
+    """The whole conversation so far: the prompt, the first words, every result."""
+    texts = [message.content for message in scene.task.messages]
+    texts += [text for text in (scene.observation, *(step.said for step in scene.past)) if text]
+    return "\n".join(texts)[-_MAX_ECHO_CHARS:]
+
+
+def _policy_filling(words: Callable[[Scene], str]) -> Policy:
+    """Calls every tool with the words as each of its texts, then says them."""
+
+    def act(scene: Scene) -> Action | None:
+        at, text = len(scene.past), words(scene)
+        calls = [_fill_call(tool, text) for tool in scene.tools]
+        calls = [call for call in calls if call is not None]
+        if at < min(len(calls), 16):
+            return calls[at]
+        return text if at < len(calls) + 2 else None
+
+    return act
+
+
+def _fill_call(tool: ToolDescription, text: str) -> ToolCall | None:
+    samples = sample_arguments(tool.input_schema)
+    if not samples:
+        return None
+    properties: Mapping[str, Any] = tool.input_schema.get("properties") or {}
+    free = {name for name, one in properties.items() if one.get("type") == "string" and "enum" not in one}
+    return ToolCall(tool.name, {name: text if name in free else value for name, value in samples[-1].items()})
+
+
+# Findings about a world: a verdict on each point, together a page with a hash.
+
+
+class Sign(StrEnum):
+    """How a point came out."""
+
+    OK = "ok"
+    """As it has to be."""
+    FAILED = "failed"
+    """Not to be trained in."""
+    UNKNOWN = "unknown"
+    """It could not be looked at; the words say why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One point."""
+
+    name: str
+    sign: Sign
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """The scores that count, and their bounds."""
+
+    bounds: Mapping[str, tuple[float, float]]
+    """Least and greatest value of each score that is a reward; empty: every score is, from 0 to 1."""
+    weights: Mapping[str, float]
+    step: tuple[float, float] | None = None
+    """Bounds of the rewards of steps; None where none is declared."""
+
+    def value(self, scores: Mapping[str, float]) -> float:
+        """The share of the possible reward: 0 at the floor, 1 at the maximum."""
+        bounds = self.bounds or dict.fromkeys(scores, (0.0, 1.0))
+        weights = {name: self.weights.get(name, 1.0) for name in bounds}
+        paid = {name: weight for name, weight in weights.items() if weight > 0} or weights
+        most = sum(paid[name] * (bounds[name][1] - bounds[name][0]) for name in paid)
+        have = sum(paid[name] * (scores.get(name, bounds[name][0]) - bounds[name][0]) for name in paid)
+        return have / most if most else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Jsonable):
+    """All verdicts on a world."""
+
+    JSON_PROPERTIES: ClassVar[tuple[str, ...]] = ("sha256", "is_sound")
+
+    world: str
+    """The world's kind."""
+    source: str
+    """sha256 of what decides how it behaves."""
+    num_tasks: int
+    num_episodes: int
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def failed(self) -> tuple[Verdict, ...]:
+        """The points that keep it from being trained in."""
+        return tuple(verdict for verdict in self.verdicts if verdict.sign is Sign.FAILED)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether no point failed."""
+        return not self.failed
+
+    @property
+    def sha256(self) -> str:
+        """Of the page: what runs of that world are recorded with."""
+        return hash_json(asdict(self))
