@@ -59,7 +59,7 @@ embedded: .venv/installed  ## Makes the built-in worlds and models again from th
 
 reference: .venv/installed  ## Makes docs/schema and docs/reference again from the code.
 	$(BIN)/rlf schema --write docs/schema
-	$(BIN)/python -m rlf.spec.meaning.reference docs/reference
+	$(BIN)/python -m rlf.spec.reference docs/reference
 	$(BIN)/python -m rlf.builder.reference docs
 	$(BIN)/python docs/generate.py
 	$(BIN)/python -m rlf.engines.openrlhf.compile.reference docs/reference

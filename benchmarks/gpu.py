@@ -137,7 +137,7 @@ def make_model(folder: Path, shape: dict[str, int]) -> Path:
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    from rlf.spec.looking.model_folder import model_location
+    from rlf.spec.model_files import model_location
 
     tiny = Path(model_location("builtin:tiny"))
     config = Qwen3Config(**shape, tie_word_embeddings=True, eos_token_id=1, pad_token_id=2, bos_token_id=None)

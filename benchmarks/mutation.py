@@ -48,7 +48,7 @@ AREAS = {
         ],
     ),
     "rollout": (
-        ["rollout/loop.py", "rollout/builder.py"],
+        ["rollout/loop.py", "rollout/rollout.py"],
         ["rollout", "chat/test_through_the_loop.py", "chat/test_vision.py", "environments/test_worlds.py"],
     ),
     "rewards": (

@@ -36,7 +36,7 @@ from rlf.rollout.loop import play
 from rlf.rollout.rollout import Rollout
 from rlf.serving.dialogue import Dialogue
 from rlf.spec.load import load_spec
-from rlf.spec.looking.model_folder import model_location
+from rlf.spec.model_files import model_location
 from rlf.training.harness import Harness, build_harness
 from rlf.types import Task, ToolCall
 from rlf.types.policy import Sampling

@@ -33,7 +33,7 @@ from rlf.engines.openrlhf.spool.pool import cut, pack, read_answer, read_span  #
 from rlf.lineage import Recorder, open_store, start_run  # noqa: E402
 from rlf.lineage.encoded import encode_whole  # noqa: E402
 from rlf.spec.models import TrainSpec  # noqa: E402
-from rlf.training.metrics import step_metrics  # noqa: E402
+from rlf.training.evaluation import step_metrics  # noqa: E402
 from rlf.types import Score, Scored, StepFinished  # noqa: E402
 from tests.lineage.builders import run_record, trajectory  # noqa: E402
 

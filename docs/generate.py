@@ -14,7 +14,7 @@ import yaml
 
 from rlf.cli.main import COMMANDS, app
 from rlf.engines.engine import engine_of
-from rlf.plan.model_shape import ModelShape, shape_of
+from rlf.plan.estimate import ModelShape, shape_of
 from rlf.spec import load_spec
 from rlf.spec.models import RunSpec
 

@@ -10,9 +10,9 @@ from rlf.cli.arguments import split_arguments
 from rlf.plan import compile as compile_plan
 from rlf.plan.warnings import Subject, find_warnings
 from rlf.spec import load_spec
-from rlf.spec.looking.inputs import look
-from rlf.spec.reading.dotenv import forget_env_files
-from rlf.spec.reading.sweep import members_of
+from rlf.spec.inputs import look
+from rlf.spec.overrides import members_of
+from rlf.spec.reader import forget_env_files
 
 GUIDE = Path(__file__).parents[1] / "docs/guides/specs.md"
 BLOCK = re.compile(r"^```(?P<language>\w+)(?: (?P<name>\S+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -21,8 +21,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from rlf.api.outputs import EVENTS, OUTPUTS, SchemaFiles
 from rlf.core.plain_json import VERSION, json_fields, json_properties
-from rlf.spec.meaning import schema
-from rlf.spec.meaning.facts import attribute_docs, first_paragraph
+from rlf.spec import schema
+from rlf.spec.facts import attribute_docs, first_paragraph
 
 Schema = dict[str, Any]
 

@@ -12,7 +12,7 @@ from rlf.builtin.tables import Table, find_uncopied, questions_of, read_table
 from rlf.core.errors import RlfError
 from rlf.core.files import write_whole
 from rlf.core.registry import nearest
-from rlf.spec.meaning.schema import write_schemas
+from rlf.spec.schema import write_schemas
 
 _TEMPLATES = Path(__file__).parents[1] / "builtin" / "templates"
 _COMMON = "common"

@@ -19,9 +19,8 @@ from rlf.engines.engine import Engine, HostSettings
 from rlf.serving.settings import ServeSettings as ServeSettings
 from rlf.serving.vllm import as_trained, has_vllm, vllm_server
 from rlf.serving.workers import Worker, run_workers
-from rlf.spec.engine import default_engine
-from rlf.spec.looking.model_folder import model_location
-from rlf.spec.models import ChatSpec, RunSpec
+from rlf.spec.model_files import model_location
+from rlf.spec.models import ChatSpec, RunSpec, default_engine
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -30,10 +30,9 @@ from rlf.lineage.reader import Reader
 from rlf.lineage.records import Run, RunRecord
 from rlf.plan import Plan
 from rlf.spec import RunSpec
-from rlf.spec.engine import default_engine
-from rlf.spec.looking.model_folder import folder_on_disk, model_location
-from rlf.spec.looking.weights import find_cut_weights
-from rlf.spec.reading.paths import identity
+from rlf.spec.model_files import find_cut_weights, folder_on_disk, model_location
+from rlf.spec.models import default_engine
+from rlf.spec.paths import identity
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rlf.builder.kind import BUILD_KINDS, BuildKind
 from rlf.builder.settings import BuildSettings
-from rlf.spec.meaning.reference import model_page
-from rlf.spec.meaning.schema import model_schema
+from rlf.spec.reference import model_page
+from rlf.spec.schema import model_schema
 
 
 def build_files() -> dict[str, str]:

@@ -10,11 +10,11 @@ from pydantic import ValidationError
 from rlf.builder.kind import BuildKind
 from rlf.builder.shape import Shape
 from rlf.core import Fault, SpecError, hash_json
-from rlf.spec.meaning.validate import faults_of
-from rlf.spec.reading.interpolation import interpolate
-from rlf.spec.reading.nodes import Node, plain
-from rlf.spec.reading.overrides import apply_override
-from rlf.spec.reading.reader import read_file
+from rlf.spec.layers import interpolate
+from rlf.spec.nodes import Node, plain
+from rlf.spec.overrides import apply_override
+from rlf.spec.reader import read_file
+from rlf.spec.validate import faults_of
 
 
 class BuildSettings(Shape):

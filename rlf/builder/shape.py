@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from rlf.builder.task import Scenario
-from rlf.spec.section import Section
+from rlf.spec.models import Section
 
 Dial = Annotated[int, Field(ge=0, le=3)]
 Share = Annotated[float, Field(ge=0, le=1)]

@@ -1,4 +1,4 @@
-"""The interface between commands and any engine; a spec and a plan use `rlf.spec.engine` and `rlf.plan.engine`.
+"""The interface between commands and any engine; a spec and a plan use `rlf.spec.models` and `rlf.plan.estimate`.
 
 A folder of `rlf.engines` holds one `Engine` in its `__init__.py`, whose fields are the keys of `engine`. Importing that
 loads neither torch nor Ray: what runs is imported by the methods that run it.
@@ -18,11 +18,10 @@ from rlf.core import Fault, RlfError
 from rlf.core.identity import hash_path
 from rlf.data import load_tasks
 from rlf.plan import Plan
-from rlf.plan.engine import PlannedEngine
+from rlf.plan.estimate import PlannedEngine
 from rlf.spec import LoadedSpec, RunSpec
-from rlf.spec.engine import ENGINES, Feature
-from rlf.spec.looking.model_folder import model_location
-from rlf.spec.models import Schedule
+from rlf.spec.model_files import model_location
+from rlf.spec.models import ENGINES, Feature, Schedule
 from rlf.types.events import EventSink, Notice
 from rlf.types.policy import Host
 from rlf.types.score import Scored

@@ -10,8 +10,8 @@ from rlf.algo.loss_config import PolicyLossKind
 from rlf.core import Fault
 from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.spec import LoadedSpec
-from rlf.spec.checks import reads
-from rlf.spec.engine import Feature
+from rlf.spec.load import reads
+from rlf.spec.models import Feature
 
 
 @reads("train.algorithm", "rollout.num_generations")

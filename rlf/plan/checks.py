@@ -13,15 +13,15 @@ from rlf.chat import FORMATS
 from rlf.chat.format import FailurePolicy
 from rlf.core import Fault, nearest
 from rlf.plan import algorithms, features, judges, verifiers
-from rlf.plan.engine import planned_engine
+from rlf.plan.estimate import planned_engine
 from rlf.rewards.kinds.env import EnvTerm
 from rlf.rewards.rules.unpenalised import Unpenalised
 from rlf.rewards.term import Unscorable, complaints
 from rlf.spec import LoadedSpec
-from rlf.spec.checks import Check, reads
+from rlf.spec.load import Check, reads
 from rlf.spec.models import KlPlace, Schedule
-from rlf.spec.reading.nodes import dotted
-from rlf.spec.reading.paths import is_local
+from rlf.spec.nodes import dotted
+from rlf.spec.paths import is_local
 
 Finder = Callable[[LoadedSpec], Iterator[Fault]]
 

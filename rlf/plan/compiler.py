@@ -12,8 +12,8 @@ from rlf.core import SpecError, hash_json
 from rlf.plan.checks import find_faults
 from rlf.plan.plan import Plan
 from rlf.spec import InputFile, Interpolated, LoadedSpec, RunSpec, write_back
+from rlf.spec.layers import absolute
 from rlf.spec.models import WITHOUT_EFFECT
-from rlf.spec.reading.layers import absolute
 
 _LATER: dict[str, dict[str, Any]] = {
     "rollout": {"oversample": 1.0, "deadline_s": None, "late": "keep"},

@@ -11,9 +11,9 @@ from rlf.chat.format import HistoryPolicy
 from rlf.core import Fault
 from rlf.rewards.term import Stage
 from rlf.spec import LoadedSpec
-from rlf.spec.checks import reads
-from rlf.spec.engine import ENGINES, EngineSpec, Feature, engines_with
-from rlf.spec.reading.nodes import KeyPath
+from rlf.spec.load import reads
+from rlf.spec.models import ENGINES, EngineSpec, Feature, engines_with
+from rlf.spec.nodes import KeyPath
 
 
 class _Use(NamedTuple):

@@ -9,8 +9,8 @@ from rlf.plan.features import name_engines
 from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.rewards.term import Unscorable
 from rlf.spec import LoadedSpec
-from rlf.spec.checks import reads
-from rlf.spec.engine import Feature
+from rlf.spec.load import reads
+from rlf.spec.models import Feature
 
 
 def groups_are_compared(loaded: LoadedSpec) -> Iterator[Fault]:

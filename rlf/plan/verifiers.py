@@ -8,8 +8,8 @@ from typing import Any
 from rlf.core import Fault, nearest
 from rlf.rewards.kinds.verify import VerifyTerm
 from rlf.spec import LoadedSpec
-from rlf.spec.checks import reads
-from rlf.spec.reading.nodes import KeyPath
+from rlf.spec.load import reads
+from rlf.spec.nodes import KeyPath
 from rlf.tools import ToolDeclaration
 
 

@@ -10,21 +10,144 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from rlf.algo.loss_config import LrSchedule, PolicyLossKind
 from rlf.builtin.names import BUILTIN
 from rlf.core import Fault
 from rlf.data import recall
 from rlf.plan.algorithms import gae_says_its_way, single_rollouts_are_mixed
-from rlf.plan.engine import planned_engine
+from rlf.plan.estimate import planned_engine
 from rlf.plan.judges import groups_are_compared, sentinels_are_counted_together
-from rlf.plan.rewards import find_reward_warnings
-from rlf.plan.unread import find_unread
+from rlf.rewards.kinds.verify import VerifyTerm
+from rlf.rewards.normalization import Normalization, destroyed, golds
+from rlf.rewards.rules.json_schema import JsonSchema
 from rlf.rewards.term import Stage, Term
-from rlf.spec import LoadedSpec
-from rlf.spec.engine import Feature
-from rlf.spec.looking.budget import PromptSizes
-from rlf.spec.models import Late, Schedule
+from rlf.spec import LoadedSpec, RunSpec
+from rlf.spec.budget import PromptSizes
+from rlf.spec.models import Feature, Late, Schedule
+from rlf.spec.nodes import KeyPath
 from rlf.tools.declaration import ToolDeclaration
 from rlf.types import Task
+
+# Warnings about reward terms that misread what the data holds.
+
+_MOST_SHOWN = 3
+_MAX_SHOWN_CHARS = 40
+
+
+def find_reward_warnings(loaded: LoadedSpec, datasets: Sequence[Sequence[Task]]) -> Iterator[Fault]:
+    """Golds that a normalisation destroys, golds without rows, and schemas that an empty value satisfies."""
+    num_tasks = sum(map(len, datasets))
+    for index, term in enumerate(loaded.spec.rewards):
+        place = ("rewards", index)
+        normalize = getattr(term, "normalize", None)
+        if isinstance(normalize, Normalization) and (lost := _lost_golds(normalize, datasets)):
+            yield loaded.fault((*place, "normalize"), _about_golds(normalize, lost, num_tasks))
+        if isinstance(term, JsonSchema) and (empty := term.accepted_without_content):
+            message = f"got a schema that {' and '.join(empty)} satisfies and which then earns the full reward; "
+            yield loaded.fault(
+                (*place, "schema"), f"{message}expected content. Write e.g. `required`, or `minItems: 1`."
+            )
+        if isinstance(term, VerifyTerm) and (number := _num_without_rows(term, datasets)):
+            message = f"{number} of {num_tasks} tasks expect no rows, so any query without rows earns 1. "
+            yield loaded.fault((*place, "expected"), f"{message}Leave these tasks out of the data.")
+
+
+def _num_without_rows(term: VerifyTerm, datasets: Sequence[Sequence[Task]]) -> int:
+    return sum(term.expects_no_rows(task) for tasks in datasets for task in tasks) if term.may_expect_no_rows else 0
+
+
+def _lost_golds(by: Normalization, datasets: Sequence[Sequence[Task]]) -> dict[str, str]:
+    """Golds with what a normalisation leaves of them, where that loses meaning."""
+    lost: dict[str, str] = {}
+    for tasks in datasets:
+        lost |= recall(_golds_lost_in, tasks, by)
+    return lost
+
+
+def _golds_lost_in(tasks: Sequence[Task], by: Normalization) -> dict[str, str]:
+    found = {gold: destroyed(gold, by) for task in tasks for gold in golds(task.answer)}
+    return {gold: left for gold, left in found.items() if left is not None}
+
+
+def _about_golds(by: Normalization, lost: dict[str, str], num_tasks: int) -> str:
+    shown = ", ".join(
+        f"{_shorten_text(gold)} as {_shorten_text(left)}" for gold, left in list(lost.items())[:_MOST_SHOWN]
+    )
+    message = f"got {by}, which destroys the meaning of gold answers ({len(lost)} in {num_tasks} tasks): {shown}. "
+    other = "`normalize: text`" if by is Normalization.SQUAD else "`rule: math`, `rule: regex` or `kind: python`"
+    return f"{message}Write {other}."
+
+
+def _shorten_text(text: str) -> str:
+    return repr(text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]}...")
+
+
+# Settings that nothing reads, because of another setting: legal, and without the effect that their writer wants.
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Keys of one mapping without effect."""
+
+    parent: KeyPath
+    keys: tuple[str, ...]
+    why: str
+    """The reason, and what to write."""
+
+
+def find_unread(loaded: LoadedSpec) -> Iterator[Fault]:
+    """A warning at each key that is written and not read."""
+    spec = loaded.spec
+    for unread in (*_unread_by_loss(spec), *_unread_by_training(spec), *_unread_by_rollouts(spec)):
+        yield from find_written(loaded, unread)
+
+
+def find_written(loaded: LoadedSpec, unread: Unread) -> Iterator[Fault]:
+    """A warning at each of the keys that the spec says something about."""
+    for key in unread.keys:
+        path = (*unread.parent, key)
+        if (value := loaded.value(path)) is not None:
+            yield loaded.fault(path, f"got {value}, which nothing reads: {unread.why}")
+
+
+def _unread_by_loss(spec: RunSpec) -> Iterator[Unread]:
+    loss, parent = spec.train.loss, ("train", "loss")
+    gates = ("mode", "gating", "threshold")
+    if loss.correction.level == "off":
+        why = "level is off, so nothing is corrected. Write `level: token`, or remove it."
+        yield Unread((*parent, "correction"), gates, why)
+    if loss.sampler_is_old:
+        why = f"gspo with level {loss.correction.level} uses the sampler as the old policy and reads "
+        fix = "nothing else. Write `level: seq_product` to weigh the loss, or remove it."
+        yield Unread((*parent, "correction"), gates, f"{why}{fix}")
+    if loss.kind in (PolicyLossKind.SAPO, PolicyLossKind.GPG):
+        yield Unread(parent, ("clip_low", "clip_high"), f"{loss.kind} has no clip. Remove it.")
+    if loss.kind is not PolicyLossKind.SAPO:
+        why = f"it belongs to sapo, not to {loss.kind}. Remove it, or write `kind: sapo`."
+        yield Unread(parent, ("tau_pos", "tau_neg"), why)
+
+
+def _unread_by_training(spec: RunSpec) -> Iterator[Unread]:
+    train = spec.train
+    if train.kl.sync_every is None:
+        why = "the reference never moves. Write e.g. `sync_every: 64`, or remove it."
+        yield Unread(("train", "kl"), ("sync_mix",), why)
+    if train.kl.coef == 0:
+        why = "coef is 0, so that there is no reference. Write e.g. `coef: 0.001`, or remove it."
+        yield Unread(("train", "kl"), ("kind", "place"), why)
+    if train.lr_schedule is not LrSchedule.COSINE_WITH_MIN_LR:
+        why = f"lr_schedule {train.lr_schedule} has no floor. Write `lr_schedule: cosine_with_min_lr`, or remove it."
+        yield Unread(("train",), ("min_lr_ratio",), why)
+
+
+def _unread_by_rollouts(spec: RunSpec) -> Iterator[Unread]:
+    if not spec.rollout.has_stragglers:
+        why = "an update waits for all of its groups. Write e.g. `oversample: 1.25` or `deadline_s: 60`, or remove it."
+        yield Unread(("rollout",), ("late",), why)
+    if not spec.tools and spec.env is None:
+        why = "there are no tools. Add some, or remove it."
+        yield Unread(("rollout",), ("max_tool_calls", "max_tool_concurrency"), why)
+
 
 _WORDS = re.compile(r"[-+]?\d[\d.,]*|\w+|[-+*/%^=<>]")
 """Numbers with their signs, words, and operators: `2 + 3` and `2 - 3` are two questions."""

@@ -14,7 +14,7 @@ from rlf.algo import ESTIMATORS
 from rlf.reports.change import Change, read_changes, shifts
 from rlf.reports.quantities import visible
 from rlf.reports.summary import shift_lines
-from rlf.rollout.signal import Signal, step_signal
+from rlf.rollout.diagnosis import Signal, step_signal
 
 if TYPE_CHECKING:
     from rlf.lineage.reader import Reader

@@ -1,8 +1,7 @@
 """Generate, parse, invoke, update: the loop that makes trajectories. No training here."""
 
-from rlf.rollout.collect import collect
+from rlf.rollout.collect import collect, rollout_metrics
 from rlf.rollout.loop import Setting, play
-from rlf.rollout.metrics import rollout_metrics
 from rlf.rollout.rollout import Limits, Prefix, Rollout
 
 __all__ = ["Limits", "Prefix", "Rollout", "Setting", "collect", "play", "rollout_metrics"]

@@ -19,9 +19,8 @@ from rlf.core.meter import Meter
 from rlf.core.text import clean_value
 from rlf.endpoints import Completion, EndpointFailure, NoAnswer, RequestedCall, SamplingSpec, image_part, text_part
 from rlf.endpoints.pool import Caller, EndpointPool
-from rlf.rollout.calls import NOT_RUN, infrastructure_error, run_calls
 from rlf.rollout.loop import with_observation
-from rlf.rollout.rollout import Limits, Rollout
+from rlf.rollout.rollout import NOT_RUN, Limits, Rollout, infrastructure_error, run_calls
 from rlf.tools.agent_text import TextCalls
 from rlf.types import (
     CallRecord,

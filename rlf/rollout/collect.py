@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from statistics import fmean, pstdev
 from typing import Any, Protocol
 
 from rlf.core import RunError
 from rlf.core.clocks import reporting_waits, stage
 from rlf.rewards.function import RewardFunction
+from rlf.rewards.values import Solved, solved_by
 from rlf.rollout.rollout import Rollout
-from rlf.types.score import Scored
+from rlf.types.score import Scored, ScoreState, ScoreUsage, usage_by_name
 from rlf.types.trajectory import Trajectory
 
 
@@ -129,3 +131,192 @@ async def _side_by_side(playing: Sequence[Coroutine[Any, Any, Scored]], halt: Ha
             raise
         raise run_errors.exceptions[0] from failures
     return [task.result() for task in tasks if not task.cancelled()]
+
+
+# Flat metrics of a set of trajectories. Unscorable ones count as such and in no mean.
+
+
+def rollout_metrics(scored: Sequence[Scored]) -> dict[str, float]:
+    """Rewards term by term, tool behaviour, stop reasons and sizes.
+
+    Returns:
+        `success`, `reward/*`, `rewards/<term>/*`, `solve/*`, `turns/mean`, `tokens/*`, `tools/*`, `stop/*`,
+        `unscorable`.
+    """
+    counted = [item for item in scored if item.reward is not None]
+    metrics = {"unscorable": float(len(scored) - len(counted))}
+    metrics |= _term_counts(scored) | _term_usage(scored)
+    metrics |= _call_metrics(scored) | _worlds(scored)
+    metrics |= {f"stop/{stop}": n / len(scored) for stop, n in _counts(s.trajectory.stop for s in scored).items()}
+    if counted:
+        metrics |= _reward_metrics(counted) | _shares(counted) | _sizes(counted) | _solves(counted)
+    return metrics
+
+
+def dead_share(scored: Sequence[Scored]) -> float:
+    """Share of groups whose rewards are all equal, so that group-relative advantages vanish."""
+    groups: dict[str, set[float]] = {}
+    for item in scored:
+        if item.reward is not None:
+            groups.setdefault(item.trajectory.task.id, set()).add(item.reward)
+    return fmean(len(rewards) == 1 for rewards in groups.values()) if groups else 0.0
+
+
+def wait_share(scored: Sequence[Scored]) -> float:
+    """Share of the trajectories' time that went into waiting for their tools."""
+    trajectories = [item.trajectory for item in scored]
+    waiting_s = sum(turn.tools_s for each in trajectories for turn in each.turns[each.num_prefix_turns :])
+    alive_s = sum(trajectory.duration_s for trajectory in trajectories)
+    return waiting_s / alive_s if alive_s else 0.0
+
+
+def _reward_metrics(counted: Sequence[Scored]) -> dict[str, float]:
+    metrics: dict[str, float] = {}
+    for name, values in _values_by_name(counted).items():
+        metrics[f"{name}/mean"] = fmean(values)
+        metrics[f"{name}/std"] = pstdev(values)
+    successes = [item.success for item in counted if item.success is not None]
+    if successes:
+        metrics["success"] = fmean(successes)
+    return metrics
+
+
+def _solves(counted: Sequence[Scored]) -> dict[str, float]:
+    """Sub-questions solved, where rows have some, over all and by kind of question; P never stands alone."""
+    found: dict[str, list[Solved]] = {}
+    for item in counted:
+        solved = solved_by(item.trajectory)
+        if solved is not None:
+            found.setdefault("", []).append(solved)
+            if item.trajectory.task.kind is not None:
+                found.setdefault(f"/{item.trajectory.task.kind}", []).append(solved)
+    metrics: dict[str, float] = {}
+    for kind, solves in found.items():
+        metrics[f"solve/p{kind}"] = fmean(each.precision for each in solves)
+        metrics[f"solve/r{kind}"] = fmean(each.recall for each in solves)
+        metrics[f"solve/f1{kind}"] = fmean(each.f1 for each in solves)
+    return metrics
+
+
+def _term_counts(scored: Sequence[Scored]) -> dict[str, float]:
+    """How often each term had no value, by why."""
+    states: dict[str, Counter[ScoreState]] = {}
+    for item in scored:
+        for score in item.scores:
+            states.setdefault(score.term, Counter())[score.state] += 1
+    metrics: dict[str, float] = {}
+    for term, number in states.items():
+        missing = sum(number[state] for state in ScoreState if state is ScoreState.UNSCORABLE or state.may_pass)
+        metrics[f"rewards/{term}/unscorable"] = float(missing)
+        metrics[f"rewards/{term}/faults"] = float(number[ScoreState.FAULT])
+        if number[ScoreState.GATED]:
+            metrics[f"rewards/{term}/gated"] = float(number[ScoreState.GATED])
+    return metrics
+
+
+def _term_usage(scored: Sequence[Scored]) -> dict[str, float]:
+    """Usage of judges, by term; nothing of terms that asked none."""
+    usages: dict[str, ScoreUsage] = {}
+    for item in scored:
+        for score in item.scores:
+            if score.usage is not None:
+                usages[score.term] = usages.get(score.term, ScoreUsage()) + score.usage
+    metrics: dict[str, float] = {}
+    for term, usage in usages.items():
+        metrics[f"rewards/{term}/tokens"] = float(usage.num_tokens)
+        metrics[f"rewards/{term}/cost_usd"] = usage.cost_usd
+        if usage.num_replies:
+            metrics[f"rewards/{term}/cached"] = usage.num_cached / usage.num_replies
+        if usage.kappa is not None:
+            metrics[f"rewards/{term}/kappa"] = usage.kappa
+    return metrics
+
+
+def _shares(counted: Sequence[Scored]) -> dict[str, float]:
+    """Of the rewards' variance within groups, the share that each term explains.
+
+    Mean over the groups with var(R) > 0 of cov(c_i, R) / var(R), with c_i = weight_i * value_i the term's contribution
+    and R the sum of the c_i, so that the shares add up to 1; negative where a term works against the others.
+    """
+    groups: dict[str, list[Scored]] = {}
+    for item in counted:
+        groups.setdefault(item.trajectory.task.id, []).append(item)
+    shares: dict[str, list[float]] = {}
+    for items in groups.values():
+        rewards = [item.reward for item in items if item.reward is not None]
+        if len(set(rewards)) > 1:
+            above = [reward - fmean(rewards) for reward in rewards]
+            for position, score in enumerate(items[0].scores):
+                contributions = [item.scores[position].contribution for item in items]
+                share = _dot(contributions, above) / _dot(above, above)  # `above` sums to 0, so no mean is missing
+                shares.setdefault(score.term, []).append(share)
+    return {f"rewards/{term}/share": fmean(values) for term, values in shares.items()}
+
+
+def _dot(one: Sequence[float], other: Sequence[float]) -> float:
+    return sum(a * b for a, b in zip(one, other, strict=True))
+
+
+def _values_by_name(counted: Sequence[Scored]) -> dict[str, list[float]]:
+    values: dict[str, list[float]] = {"reward": [item.reward for item in counted if item.reward is not None]}
+    for item in counted:
+        for score in item.scores:
+            if score.value is not None:
+                values.setdefault(f"rewards/{score.term}", []).append(score.value)
+    return values
+
+
+def _sizes(counted: Sequence[Scored]) -> dict[str, float]:
+    trajectories = [item.trajectory for item in counted]
+    sampled = fmean(t.num_sampled for t in trajectories)
+    total = fmean(len(t.tokens) for t in trajectories)
+    observed = fmean(sum(turn.observation_end - turn.end for turn in t.turns) for t in trajectories)
+    return {
+        "turns/mean": fmean(len(t.turns) for t in trajectories),
+        "tokens/sampled": sampled,
+        "tokens/total": total,
+        "tokens/observation": observed,
+    }
+
+
+def _call_metrics(scored: Sequence[Scored]) -> dict[str, float]:
+    records = [record for item in scored for record in item.trajectory.calls]
+    failures = [failure for item in scored for failure in item.trajectory.failures]
+    metrics = {"tools/calls_per_trajectory": len(records) / len(scored)}
+    outcomes = _counts(record.result.outcome for record in records)
+    metrics |= {f"tools/outcome/{outcome}": float(n) for outcome, n in outcomes.items()}
+    classes = _counts(failure.kind for failure in failures)
+    metrics |= {f"tools/parse_failure/{kind}": float(n) for kind, n in classes.items()}
+    kinds = _counts(repair.kind for item in scored for repair in item.trajectory.repairs)
+    metrics |= {f"tools/repaired/{kind}": float(n) for kind, n in kinds.items()}
+    num_coerced = sum(record.result.coerced for record in records)
+    if num_coerced:
+        metrics["tools/coerced"] = float(num_coerced)
+    metrics |= _tool_costs(scored)
+    num_penalised = sum(item.trajectory.num_penalised for item in scored)
+    if num_penalised:
+        metrics["tools/penalised"] = float(num_penalised)
+    return metrics
+
+
+def _worlds(scored: Sequence[Scored]) -> dict[str, float]:
+    """Scores that worlds gave trajectories, and their failures; nothing where there are none."""
+    worlds = [item.trajectory.world for item in scored if item.trajectory.world is not None]
+    metrics = {f"env/failed/{phase}": float(n) for phase, n in _counts(w.failed for w in worlds if w.failed).items()}
+    scores: dict[str, list[float]] = {}
+    for world in worlds:
+        for name, value in world.scores.items():
+            scores.setdefault(name, []).append(value)
+    metrics |= {f"env/score/{name}": fmean(values) for name, values in sorted(scores.items())}
+    return metrics | ({"env/world_s": fmean(world.world_s for world in worlds)} if worlds else {})
+
+
+def _tool_costs(scored: Sequence[Scored]) -> dict[str, float]:
+    """Costs of tools, by name; nothing of those that cost nothing."""
+    usages = sorted(usage_by_name(scored).items())
+    costs = {name: usage["cost_usd"] for (kind, name), usage in usages if kind == "tool"}
+    return {f"tools/{name}/cost_usd": cost_usd for name, cost_usd in costs.items() if cost_usd}
+
+
+def _counts(values: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(str(value) for value in values).items()))

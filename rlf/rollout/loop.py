@@ -14,9 +14,7 @@ from rlf.chat.format import ChatFormat, ChatPolicy, FailurePolicy, RepairPolicy
 from rlf.chat.history import without_thinking
 from rlf.chat.marks import Parsed
 from rlf.chat.repair import repaired
-from rlf.rollout.builder import TokenRecord
-from rlf.rollout.calls import NOT_RUN, infrastructure_error, run_calls
-from rlf.rollout.rollout import Limits, Prefix, Rollout
+from rlf.rollout.rollout import NOT_RUN, Limits, Prefix, Rollout, TokenRecord, infrastructure_error, run_calls
 from rlf.types.policy import Finish, Policy, Sample, SampleRequest, Sampling
 from rlf.types.task import Message
 from rlf.types.tool import Outcome, ToolCall, ToolInvoker, ToolResult

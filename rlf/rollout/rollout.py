@@ -2,12 +2,77 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-from dataclasses import dataclass
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 
-from rlf.rollout.builder import TokenRecord
 from rlf.types.task import Task
-from rlf.types.trajectory import Trajectory, Turn
+from rlf.types.tool import Outcome, ToolResult
+from rlf.types.trajectory import CallRecord, Trajectory, Turn
+from rlf.types.world import Episode
+
+# The growing token record of one trajectory: the mask is right by construction.
+#
+# Tokens enter by `act` where the policy sampled them, by `observe` else, and whole in a prefix that is kept. Nothing is
+# ever decoded and encoded again, so each turn's prompt extends the one before it token for token. A fork begins a new
+# segment, whose first tokens are its context; the stretches stand one after the other.
+
+
+class TokenRecord:
+    """Tokens with their action mask and rollout log-probabilities, all of one length."""
+
+    __slots__ = ("action_mask", "forks", "rollout_logprobs", "tokens")
+
+    def __init__(self, prompt: Sequence[int]) -> None:
+        self.tokens: list[int] = []
+        self.action_mask: list[bool] = []
+        self.rollout_logprobs: list[float] = []
+        self.forks: list[int] = []
+        """Where segments begin, the first one left out."""
+        self.observe(prompt)
+
+    @classmethod
+    def of_prefix(cls, trajectory: Trajectory, end: int, *, is_trained: bool) -> TokenRecord:
+        """The first `end` tokens of a trajectory as they are; masked, they are a context that nothing samples."""
+        record = cls(trajectory.tokens[:end])
+        if is_trained:
+            record.action_mask = list(trajectory.action_mask[:end])
+            record.rollout_logprobs = list(trajectory.rollout_logprobs[:end])
+        record.forks = [offset for offset in trajectory.forks if offset < end]
+        return record
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def segment(self) -> list[int]:
+        """The tokens that the policy sees: since the last fork."""
+        return self.tokens[self.forks[-1] :] if self.forks else self.tokens
+
+    @property
+    def segment_size(self) -> int:
+        """How many they are."""
+        return len(self.tokens) - (self.forks[-1] if self.forks else 0)
+
+    def fork(self, context: Sequence[int]) -> None:
+        """Begins a new segment with its context."""
+        self.forks.append(len(self.tokens))
+        self.observe(context)
+
+    def act(self, tokens: Sequence[int], logprobs: Sequence[float]) -> None:
+        """Appends sampled tokens with their log-probabilities."""
+        assert len(tokens) == len(logprobs), f"{len(tokens)} tokens, {len(logprobs)} log-probabilities"
+        self.tokens += tokens
+        self.action_mask += [True] * len(tokens)
+        self.rollout_logprobs += logprobs
+
+    def observe(self, tokens: Sequence[int]) -> None:
+        """Appends tokens that the policy did not sample."""
+        self.tokens += tokens
+        self.action_mask += [False] * len(tokens)
+        self.rollout_logprobs += [0.0] * len(tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +143,49 @@ class Rollout:
     """What it continues from; None: it begins with the task's prompt."""
     is_single_turn: bool = False
     """Whether it is over after one turn, whose calls are made."""
+
+
+# The tool calls of one turn, run side by side, and what a trajectory keeps of them.
+
+NOT_RUN = ToolResult(Outcome.LIMIT_REACHED, "The trajectory ended with this turn; the call was not run.")
+_WAITED = ToolResult(Outcome.CANCELLED, "The trajectory was cancelled while the call waited to run.")
+
+Invoke = Callable[[int], Awaitable[ToolResult]]
+"""Runs the call at a place of its turn."""
+
+
+async def run_calls(records: list[CallRecord], places: Sequence[int], invoke: Invoke, world: Episode | None) -> None:
+    """Runs the calls at `places` side by side, the world's own in their order; each result goes into its record."""
+    if len(places) == 1:
+        return await _run_into(records, places, invoke)
+    own = [] if world is None else [place for place in places if world.owns(records[place].call.name)]
+    lines = [own, *([place] for place in places if place not in own)]
+    running = [_run_into(records, line, invoke) for line in lines if line]
+    for fault in await asyncio.gather(*running, return_exceptions=True):  # which waits for all that are cancelled
+        if fault is not None:
+            raise fault
+    return None
+
+
+async def _run_into(records: list[CallRecord], places: Sequence[int], invoke: Invoke) -> None:
+    """Runs calls one after the other; each result goes into its record, also that of a cancelled call."""
+    for place in places:
+        call, started = records[place].call, time.perf_counter()
+        try:
+            records[place] = CallRecord(call, await invoke(place))
+        except asyncio.CancelledError as cancelled:
+            interrupted = [each for each in cancelled.args if isinstance(each, ToolResult)]
+            waited_s = time.perf_counter() - started
+            records[place] = CallRecord(call, interrupted[0] if interrupted else replace(_WAITED, queue_s=waited_s))
+            raise
+
+
+def find_broken(records: Sequence[CallRecord]) -> CallRecord | None:
+    """The first call that failed for a reason outside the policy."""
+    return next((record for record in records if record.result.outcome.is_infrastructure), None)
+
+
+def infrastructure_error(records: Sequence[CallRecord]) -> str | None:
+    """The error of a trajectory that such a call ends."""
+    broken = find_broken(records)
+    return None if broken is None else f"tool {broken.call.name!r}: {broken.result.outcome}: {broken.result.text}"

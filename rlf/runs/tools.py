@@ -13,14 +13,12 @@ from rlf.core.callables import forget_edited
 from rlf.core.errors import Fault, RlfError, SpecError
 from rlf.core.registry import nearest
 from rlf.spec import load_spec
-from rlf.spec.meaning.servers import names_server, tools_of
-from rlf.spec.meaning.validate import faults_of
-from rlf.spec.reading.interpolation import interpolate
-from rlf.spec.reading.layers import Reading, absolute
-from rlf.spec.reading.literal_keys import literal_keys_of
-from rlf.spec.reading.mcp_json import with_variables
-from rlf.spec.reading.nodes import UNREADABLE, Node, plain
-from rlf.spec.reading.paths import resolve_callables, resolve_tool_files
+from rlf.spec.aliases import with_variables
+from rlf.spec.code import literal_keys_of
+from rlf.spec.layers import Reading, absolute, interpolate
+from rlf.spec.nodes import UNREADABLE, Node, plain
+from rlf.spec.paths import resolve_callables, resolve_tool_files
+from rlf.spec.validate import faults_of, names_server, tools_of
 from rlf.tools import ToolDeclaration
 from rlf.tools.validate import ArgumentCheck
 

@@ -3,10 +3,9 @@
 What lives here reads files and knows keys; what a spec means as a whole is `rlf.plan`'s. Nothing here loads torch.
 """
 
+from rlf.spec.inputs import check_inputs
+from rlf.spec.layers import InputFile, Interpolated, fill_in, write_back
 from rlf.spec.load import LoadedSpec, load_spec
-from rlf.spec.looking.inputs import check_inputs
 from rlf.spec.models import RunSpec
-from rlf.spec.reading.interpolation import Interpolated, fill_in, write_back
-from rlf.spec.reading.layers import InputFile
 
 __all__ = ["InputFile", "Interpolated", "LoadedSpec", "RunSpec", "check_inputs", "fill_in", "load_spec", "write_back"]

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Concatenate, Generic, ParamSpec
 
 from rlf.core import Fault, Place, SpecError
 from rlf.core.callables import forget_edited
-from rlf.spec.meaning.servers import expand_servers
-from rlf.spec.meaning.validate import restrict, valid_part, validate_spec
+from rlf.spec.code import literal_keys
+from rlf.spec.layers import ITEM_LISTS, InputFile, Interpolated, Reading, interpolate
 from rlf.spec.models import OUTSIDE, RunSpec
-from rlf.spec.reading.dotenv import forget_env_files
-from rlf.spec.reading.interpolation import Interpolated, interpolate
-from rlf.spec.reading.layers import ITEM_LISTS, InputFile, Reading
-from rlf.spec.reading.literal_keys import literal_keys
-from rlf.spec.reading.nodes import OVERRIDE, KeyPath, Node, dotted, find, plain, walk
-from rlf.spec.reading.overrides import apply_override, find_disagreements
-from rlf.spec.reading.paths import local_inputs, resolve_paths
+from rlf.spec.nodes import OVERRIDE, KeyPath, Node, dotted, find, plain, walk
+from rlf.spec.overrides import apply_override, find_disagreements
+from rlf.spec.paths import local_inputs, resolve_paths
+from rlf.spec.reader import forget_env_files
+from rlf.spec.validate import expand_servers, restrict, valid_part, validate_spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,3 +168,33 @@ def _first_at_each_place(faults: Sequence[Fault]) -> list[Fault]:
     for fault in faults:
         found.setdefault((fault.place, fault.path), fault)
     return list(found.values())
+
+
+# Checks between the keys of a spec: each declares the keys it reads, sees no others, and runs where these are sound.
+#
+# So what a fault hides is known from the declarations, and an error in a check is a traceback on every spec.
+
+Rest = ParamSpec("Rest")
+Finder = Callable[Concatenate[LoadedSpec, Rest], Iterable[Fault]]
+
+
+@dataclass(frozen=True, slots=True)
+class Check(Generic[Rest]):
+    """A function from a loaded spec to faults, with the keys that it reads."""
+
+    find: Finder[Rest]
+    keys: tuple[KeyPath, ...]
+
+    def __call__(self, loaded: LoadedSpec, *args: Rest.args, **kwargs: Rest.kwargs) -> Iterator[Fault]:
+        """The faults; none where a key that the check reads has a fault of its own."""
+        if loaded.is_sound(*self.keys):
+            yield from self.find(loaded.only(self.keys), *args, **kwargs)
+
+
+def reads(*keys: str) -> Callable[[Finder[Rest]], Check[Rest]]:
+    """Declares the keys of a check, e.g. `@reads("train.steps", "tools", "rewards[]")`.
+
+    `tools` and `rewards` are the whole list; `tools[]` and `rewards[]` are its items without those that have faults.
+    """
+    paths = tuple(tuple(re.split(r"\.|(?=\[])", key)) for key in keys)
+    return lambda find: Check(find, paths)

@@ -12,18 +12,18 @@ from rlf.core.identity import derive_seed
 from rlf.rollout.collect import collect
 from rlf.rollout.rollout import Rollout
 from rlf.spec.models import RolloutSpec, TrainSpec
-from rlf.training.counting import counts
-from rlf.training.groups import keep_groups
-from rlf.training.harness import Harness
-from rlf.training.outages import Outages
-from rlf.training.rollouts import (
+from rlf.training.counting import (
+    counts,
     draw_prefix,
     draw_tasks,
     greedy_rollouts,
+    keep_groups,
     next_try,
     opening_rollouts,
     training_rollout,
 )
+from rlf.training.harness import Harness
+from rlf.training.outages import Outages
 from rlf.training.stragglers import Stragglers
 from rlf.types.events import EventSink, Interrupted
 from rlf.types.policy import Policy, Sampling

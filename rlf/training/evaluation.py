@@ -10,22 +10,25 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
+from typing import TYPE_CHECKING
 
+from rlf.algo.estimator import AdvantageInput, Estimator
 from rlf.reports.statistics import pass_at_k, wilson_interval
-from rlf.rollout.collect import Halt, Player, collect
+from rlf.rollout.collect import Halt, Player, collect, dead_share, rollout_metrics, wait_share
 from rlf.rollout.loop import Setting
-from rlf.rollout.metrics import rollout_metrics
 from rlf.rollout.rollout import Rollout
 from rlf.spec.models import EvalSpec
-from rlf.training.counting import find_cause, has_answered
+from rlf.training.counting import evaluation_rollout, find_cause, has_answered, mode_of
 from rlf.training.harness import Harness
 from rlf.training.outages import Outages
-from rlf.training.rollouts import evaluation_rollout, mode_of
 from rlf.types.events import EvaluationFinished, EventSink, Interrupted, Notice, kind_metric
 from rlf.types.policy import Policy, Sampling
 from rlf.types.score import Scored
 from rlf.types.task import Task
 from rlf.types.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 logger = logging.getLogger(__name__)
 
@@ -255,3 +258,53 @@ def _successes_by_task(scored: Sequence[Scored]) -> dict[str, list[float]]:
         if item.reward is not None and item.success is not None:
             successes[item.trajectory.task.id].append(min(1.0, max(0.0, item.success)))
     return successes
+
+
+# The metrics of a step, whichever engine made it.
+
+
+def step_metrics(
+    collected: Sequence[Scored], used: Sequence[Scored], *, num_groups: int, own: Mapping[str, float]
+) -> dict[str, float]:
+    """Metrics of a step's trajectories, and those that its engine measured.
+
+    Args:
+        used: the trajectories that the update was given.
+        num_groups: groups that dynamic filtering kept.
+        own: the engine's losses and times; throughput follows from `time/generate_s` and `time/update_s`.
+    """
+    metrics = {**rollout_metrics(collected), **own}
+    metrics["groups/dead_share"] = dead_share(collected)
+    metrics["groups/kept"] = float(num_groups)
+    metrics["tools/wait_share"] = wait_share(collected)
+    if generate_s := own.get("time/generate_s"):
+        num_sampled = sum(item.trajectory.num_sampled for item in collected)
+        metrics["throughput/generate_tokens_per_s"] = num_sampled / generate_s
+    if update_s := own.get("time/update_s"):
+        metrics["throughput/update_tokens_per_s"] = sum(len(item.trajectory.tokens) for item in used) / update_s
+    return metrics
+
+
+# The advantages that a run reports for its trajectories: the mean over each one's tokens in the loss.
+
+
+def mean_advantages(advantages_BT: Tensor, mask_BT: Tensor) -> list[float]:
+    """Mean advantage of each row over the tokens of its mask, of which it has at least one."""
+    means: list[float] = (advantages_BT.sum(1) / mask_BT.sum(1)).tolist()
+    return means
+
+
+def recompute_advantages(estimator: Estimator, asked: AdvantageInput) -> list[float]:
+    """Mean advantages from rewards alone; for estimators of which `find_missing` names nothing."""
+    assert find_missing(estimator) is None, find_missing(estimator)
+    return mean_advantages(estimator.advantages(asked).advantages_BT, asked.action_mask_BT)
+
+
+def find_missing(estimator: Estimator) -> str | None:
+    """The inputs of an estimator that only its engine has, in words; None where it reads rewards alone."""
+    kind = type(estimator).__module__.rpartition(".")[2]
+    if estimator.needs_critic:
+        return f"{kind} needs a critic's values of each token, which are not stored"
+    if estimator.needs_greedy:
+        return f"{kind} takes the rewards of greedy rollouts, which are not scored again"
+    return None

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from rlf.spec.models import Late, RolloutSpec, TrainSpec
-from rlf.training.groups import keep_groups
+from rlf.training.counting import keep_groups
 from rlf.types.events import EventSink, Interrupted
 from rlf.types.score import Scored
 

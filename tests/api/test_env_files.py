@@ -6,7 +6,7 @@ import signal
 from rlf.api.lineage import open_lineage
 from rlf.api.running.start import resume, run
 from rlf.lineage import Reader
-from rlf.spec.reading.dotenv import forget_env_files
+from rlf.spec.reader import forget_env_files
 from rlf.types import RunStatus, StepFinished
 
 VALUE = "https://me:sesame-9000@host"

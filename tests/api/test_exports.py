@@ -14,7 +14,7 @@ from rlf.core import RlfError, hash_path
 from rlf.engines.local.model import load_model, save_model
 from rlf.lineage import Reader, start_run
 from rlf.lineage.graph import read_graph
-from rlf.spec.looking.model_folder import model_location
+from rlf.spec.model_files import model_location
 from rlf.spec.models import LoraSpec
 
 from ..lineage.builders import run_record

@@ -22,7 +22,7 @@ from rlf.engines.openrlhf.launch.preflight import _on_this_cpu
 from rlf.engines.openrlhf.rehearse.env import STANDIN, RehearsalEnvironment, rehearsal_environment
 from rlf.engines.openrlhf.rehearse.place import find_place
 from rlf.lineage import Reader
-from rlf.spec.looking.inputs import look
+from rlf.spec.inputs import look
 from rlf.types import Notice, RunStatus
 
 from ..engines.openrlhf.test_engine import FAKES, ROOT, SIZES, Watch

@@ -114,7 +114,7 @@ def rlf(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def show_reference_and_completion() -> None:
     from rlf.cli.completion import complete_spec
-    from rlf.spec.meaning.reference import pages
+    from rlf.spec.reference import pages
 
     names = {"reward.md": "max_words", "estimators.md": "## even", "spec.md": "loudness"}
     print(*(word in pages()[page] for page, word in names.items()))

@@ -13,7 +13,7 @@ from rlf.core.callables import load_callable
 from rlf.plan import compile as compile_plan
 from rlf.rewards.values import text_keys, value_key
 from rlf.spec import load_spec
-from rlf.spec.reading.paths import local_inputs
+from rlf.spec.paths import local_inputs
 
 from .worlds import settings
 

@@ -167,7 +167,7 @@ def test_a_gate_that_does_not_hold_is_a_failed_check(project):
 
 def test_the_spec_of_a_world_has_no_faults(world):
     from rlf.spec import load_spec
-    from rlf.spec.looking.inputs import look
+    from rlf.spec.inputs import look
 
     looked = look(load_spec([world / "spec.yaml"]))
     assert looked.faults == []

@@ -6,7 +6,7 @@ from rlf.builder import BuildSettings
 from rlf.rewards.facts import TrajectoryFacts
 from rlf.rewards.values import solved_by
 from rlf.spec import load_spec
-from rlf.spec.looking.inputs import look
+from rlf.spec.inputs import look
 from rlf.tools import Executor
 from rlf.types import CallRecord, ToolCall
 

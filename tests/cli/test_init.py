@@ -14,8 +14,8 @@ import yaml
 from typer.testing import Result
 
 from rlf.api.projects import templates
-from rlf.spec.meaning import schema
-from rlf.spec.meaning.schema import schema_text
+from rlf.spec import schema
+from rlf.spec.schema import schema_text
 from rlf.tools.mcp import stdio
 from tests.warm import MCP, warm_python
 

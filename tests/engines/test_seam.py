@@ -6,14 +6,14 @@ import re
 from pathlib import Path
 
 import rlf
-from rlf.spec.engine import ENGINES
+from rlf.spec.models import ENGINES
 
 ROOT = Path(rlf.__file__).parent
 ALLOWED = {
-    "spec/engine.py": ['_DEFAULT = "local"'],  # the engine of a spec that names none
+    "spec/models.py": ['_DEFAULT = "local"'],  # the engine of a spec that names none
     "api/running/provenance.py": ['"openrlhf",'],  # a package whose version is recorded, like torch's
-    "spec/meaning/algorithm_names.py": ["openrlhf: str"],  # a column of names of other libraries
-    "spec/meaning/reference.py": ["row.openrlhf"],
+    "spec/facts.py": ["openrlhf: str"],  # a column of names of other libraries
+    "spec/reference.py": ["row.openrlhf"],
     "algo/returns.py": ["(openrlhf/models/utils.py)"],  # where a formula is mirrored from
 }
 """Lines, or parts of them, that may name one."""

@@ -15,7 +15,7 @@ from rlf.data.source import read_rows
 from rlf.environments import EnvSpec, WorldPool
 from rlf.environments.kinds import ftrl
 from rlf.spec import load_spec
-from rlf.spec.reading.paths import local_inputs
+from rlf.spec.paths import local_inputs
 from rlf.types import Outcome, ToolCall
 from tests.builder.worlds import settings
 

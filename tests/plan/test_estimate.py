@@ -8,10 +8,16 @@ import pytest
 from rlf.api.specs.planning import parse_size
 from rlf.core import RlfError
 from rlf.engines.local.memory import PROCESS_BYTES, estimate_disk, estimate_memory, micro_batch_tokens
-from rlf.plan.estimate import calls_per_trajectory, estimate_work, lineage_part
-from rlf.plan.model_shape import ModelShape, adapter_parameters, shape_of
+from rlf.plan.estimate import (
+    ModelShape,
+    adapter_parameters,
+    calls_per_trajectory,
+    estimate_work,
+    lineage_part,
+    shape_of,
+)
 from rlf.spec import RunSpec
-from rlf.spec.looking.weights import read_config, read_shapes
+from rlf.spec.model_files import read_config, read_shapes
 
 SHAPE = ModelShape(
     num_parameters=1000,

@@ -178,7 +178,7 @@ def test_what_cannot_be_read_leaves_no_hash(project, monkeypatch):
     def refuse(path):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("rlf.spec.reading.paths.hash_path", refuse)
+    monkeypatch.setattr("rlf.spec.paths.hash_path", refuse)
     assert [file.role for file in load_spec([run]).files] == ["spec", "tool", "model"]
 
 

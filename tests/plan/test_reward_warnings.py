@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from rlf.plan.rewards import find_reward_warnings
+from rlf.plan.warnings import find_reward_warnings
 from rlf.spec import load_spec
 from rlf.types import Message, Task
 

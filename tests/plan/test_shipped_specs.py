@@ -10,7 +10,7 @@ import pytest
 from rlf.plan import compile as compile_plan
 from rlf.plan.warnings import Subject, find_warnings
 from rlf.spec import load_spec
-from rlf.spec.looking.inputs import look
+from rlf.spec.inputs import look
 
 REPOSITORY = Path(__file__).parents[2]
 SPECS = sorted((REPOSITORY / "specs").glob("*.yaml"))

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from rlf.cli import app
 from rlf.plan.warnings import Subject, find_warnings
 from rlf.spec import load_spec
+from rlf.spec.inputs import look
 from rlf.spec.load import LoadedSpec
-from rlf.spec.looking.inputs import look
 
 _BLOCK = re.compile(r"^```(?P<language>\w+)(?: (?P<name>\S+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 

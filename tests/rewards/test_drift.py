@@ -17,7 +17,7 @@ from rlf.core import RlfError, RunError, SpecError
 from rlf.rewards import RewardFunction, Term, TrajectoryFacts
 from rlf.rewards.judging.drift import Charts, Labelled, Watchman, _run_length, cohen_kappa, height_of
 from rlf.rewards.judging.settings import Sentinels
-from rlf.rollout.metrics import rollout_metrics
+from rlf.rollout.collect import rollout_metrics
 from rlf.types import Scored, Trajectory
 
 from .judges import Judge, judging

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from rlf.core import RlfError
 from rlf.rewards import RewardFunction, Term, TrajectoryFacts
 from rlf.rewards.judging import panel as cache
-from rlf.rollout.metrics import rollout_metrics
+from rlf.rollout.collect import rollout_metrics
 from rlf.types import CallRecord, Image, Outcome, Score, ScoreState, StopReason, ToolCall, ToolResult, Trajectory
 
 from .judges import Judge, judging

@@ -140,7 +140,7 @@ def test_without_tools_and_with_a_system_message_it_holds_too(chat):
 
 
 def test_a_mask_that_is_wrong_by_one_token_fails(chat, monkeypatch):
-    from rlf.rollout import builder
+    from rlf.rollout import rollout as builder
 
     def act(self, tokens, logprobs):
         self.tokens += tokens

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from rlf.rollout.diagnosis import CauseKind, Setting, diagnose, find_causes
-from rlf.rollout.metrics import dead_share, rollout_metrics
-from rlf.rollout.signal import Signal, evaluation_signal, step_signal
+from rlf.rollout.collect import dead_share, rollout_metrics
+from rlf.rollout.diagnosis import CauseKind, Setting, Signal, diagnose, evaluation_signal, find_causes, step_signal
 from rlf.types import (
     CallRecord,
     FailureClass,

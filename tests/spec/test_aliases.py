@@ -7,9 +7,9 @@ import pytest
 
 from rlf.core import SpecError
 from rlf.spec import RunSpec, load_spec
-from rlf.spec.meaning.fields import field_at
-from rlf.spec.reading.aliases import ALIASES, NEAR_MISSES, Source
-from rlf.spec.reading.nodes import Node
+from rlf.spec.aliases import ALIASES, NEAR_MISSES, Source
+from rlf.spec.facts import field_at
+from rlf.spec.nodes import Node
 
 from .project import SPEC
 

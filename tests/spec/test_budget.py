@@ -7,8 +7,8 @@ from rlf.api.specs.plans import check_spec
 from rlf.builtin.names import builtin_path
 from rlf.data import load_tasks
 from rlf.spec import check_inputs, load_spec
-from rlf.spec.looking.budget import PromptSizes, measure_prompts
-from rlf.spec.looking.weights import read_context
+from rlf.spec.budget import PromptSizes, measure_prompts
+from rlf.spec.model_files import read_context
 
 
 def measured(run, *overrides):

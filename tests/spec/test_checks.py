@@ -7,10 +7,8 @@ import pytest
 from rlf.api.specs.plans import check_spec
 from rlf.core import SpecError
 from rlf.plan import checks
-from rlf.spec import load_spec
-from rlf.spec.checks import reads
-from rlf.spec.load import PartlyWrong
-from rlf.spec.looking import inputs
+from rlf.spec import inputs, load_spec
+from rlf.spec.load import PartlyWrong, reads
 
 from .project import write_project
 

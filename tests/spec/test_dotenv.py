@@ -9,7 +9,7 @@ from rlf.core import SpecError
 from rlf.plan import compile as compile_plan
 from rlf.plan import plan_to_json
 from rlf.spec import load_spec
-from rlf.spec.reading.dotenv import forget_env_files, mentioned, take_env_file
+from rlf.spec.reader import forget_env_files, mentioned, take_env_file
 
 from .project import SPEC, TOOL
 

@@ -13,8 +13,8 @@ import yaml
 from rlf.api.specs.plans import check_spec
 from rlf.core import Place, RlfError, yaml_text
 from rlf.data.files import fail
-from rlf.spec.looking.inputs import Datasets
-from rlf.spec.reading import reader
+from rlf.spec import reader
+from rlf.spec.inputs import Datasets
 
 NUM_MUTATIONS = 700
 SPEC: dict[Any, Any] = {
@@ -180,7 +180,7 @@ def test_no_mutation_of_a_spec_gives_a_traceback(project, monkeypatch: pytest.Mo
     monkeypatch.setattr(reader, "CoreLoader", yaml_text._DocumentLoader)  # the same nodes, ten times as fast
     monkeypatch.setattr(reader, "_read_bytes", lambda path: texts.get(path) or read_bytes(path))
     monkeypatch.setattr("rlf.data.source.read_hub", _no_hub)
-    monkeypatch.setattr("rlf.spec.looking.inputs.check_budget", lambda loaded, tasks: ([], None))
+    monkeypatch.setattr("rlf.spec.inputs.check_budget", lambda loaded, tasks: ([], None))
     run, read, rng = project(), Datasets(), random.Random(21)
     texts: dict[Path, bytes] = {}
     (run.parent / "train.jsonl").write_text('{"question": "q", "answer": "a"}\n')

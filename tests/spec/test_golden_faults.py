@@ -15,9 +15,8 @@ from rlf.plan.warnings import Subject, find_warnings
 from rlf.rewards.kinds.rule import RULES
 from rlf.rewards.term import TERM_KINDS
 from rlf.spec import load_spec
-from rlf.spec.engine import ENGINES
-from rlf.spec.looking.inputs import look
-from rlf.spec.models import RunSpec, TrainSpec
+from rlf.spec.inputs import look
+from rlf.spec.models import ENGINES, RunSpec, TrainSpec
 from rlf.tools.kind import TOOL_KINDS
 
 from .project import FILES, write_project

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rlf.core import Place
 from rlf.spec import load_spec
 from rlf.spec.models import EvalSpec
-from rlf.spec.reading.nodes import Node, find, plain
-from rlf.spec.reading.overrides import apply_override
+from rlf.spec.nodes import Node, find, plain
+from rlf.spec.overrides import apply_override
 
 from .project import TOOL
 

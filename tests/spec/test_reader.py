@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlf.core import Place
-from rlf.spec.reading.nodes import plain, walk
-from rlf.spec.reading.reader import MAX_BYTES, read_file, read_value
+from rlf.spec.nodes import plain, walk
+from rlf.spec.reader import MAX_BYTES, read_file, read_value
 
 
 def read(text: str | bytes, folder: Path):

@@ -11,11 +11,10 @@ from rlf.algo import ESTIMATORS
 from rlf.chat import FORMATS
 from rlf.rewards.kinds.rule import RULES
 from rlf.rewards.term import TERM_KINDS
-from rlf.spec.engine import ENGINES
-from rlf.spec.meaning.facts import KeyFact, key_facts, submodels
-from rlf.spec.meaning.reference import pages
-from rlf.spec.meaning.schema import FILES
-from rlf.spec.models import RunSpec
+from rlf.spec.facts import KeyFact, key_facts, submodels
+from rlf.spec.models import ENGINES, RunSpec
+from rlf.spec.reference import pages
+from rlf.spec.schema import FILES
 from rlf.tools.kind import TOOL_KINDS
 from rlf.trackers import TRACKERS
 from rlf.types.events import METRICS

@@ -11,11 +11,11 @@ import pytest
 from rlf.algo import ESTIMATORS
 from rlf.rewards.kinds.rule import RULES
 from rlf.rewards.term import TERM_KINDS
-from rlf.spec.engine import ENGINES
-from rlf.spec.meaning.schema import FILES as ROLES
-from rlf.spec.meaning.schema import schema_of, schema_text
-from rlf.spec.reading.nodes import plain
-from rlf.spec.reading.reader import read_file
+from rlf.spec.models import ENGINES
+from rlf.spec.nodes import plain
+from rlf.spec.reader import read_file
+from rlf.spec.schema import FILES as ROLES
+from rlf.spec.schema import schema_of, schema_text
 from rlf.tools.kind import TOOL_KINDS
 from rlf.trackers import TRACKERS
 

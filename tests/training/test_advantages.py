@@ -7,7 +7,7 @@ import torch
 
 from rlf.algo import ESTIMATORS
 from rlf.algo.estimator import AdvantageInput
-from rlf.training.advantages import find_missing, mean_advantages, recompute_advantages
+from rlf.training.evaluation import find_missing, mean_advantages, recompute_advantages
 
 
 def test_a_rows_mean_is_over_its_tokens_in_the_loss() -> None:

@@ -9,7 +9,7 @@ import pytest
 from rlf.rollout.rollout import Rollout
 from rlf.spec.models import EvalSpec
 from rlf.training.counting import SAMPLER, broken_trajectory, counts, find_cause
-from rlf.training.metrics import step_metrics
+from rlf.training.evaluation import step_metrics
 from rlf.types import (
     CallRecord,
     Outcome,

@@ -12,8 +12,8 @@ from rlf.reports.statistics import wilson_interval
 from rlf.rewards import TrajectoryFacts
 from rlf.spec.models import EvalSpec
 from rlf.training import evaluation
+from rlf.training.counting import mode_of
 from rlf.training.outages import Outages
-from rlf.training.rollouts import mode_of
 from rlf.types import EvaluationFinished, Notice, Scored, Task
 
 CALL = {"name": "search", "result": "unreachable", "outcome": "unreachable"}

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlf.spec.models import FilterSpec
-from rlf.training.groups import is_kept, keep_groups
+from rlf.training.counting import is_kept, keep_groups
 
 from ..algo.openrlhf_reference import reference_filter
 from .trajectories import scored

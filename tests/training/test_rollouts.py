@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from rlf.core.identity import derive_seed
-from rlf.training.rollouts import (
+from rlf.training.counting import (
     draw_prefix,
     draw_tasks,
     evaluation_rollout,

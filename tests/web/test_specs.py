@@ -15,7 +15,7 @@ import pytest
 from rlf.api.fresh.client import FreshProcesses
 from rlf.api.specs.files import ProjectFiles, StaleError
 from rlf.core.errors import RunError
-from rlf.spec.meaning.schema import schema_of
+from rlf.spec.schema import schema_of
 
 ROOT = Path(__file__).parents[2]
 SPEC = f"extends: {ROOT}/specs/search_no_tool.yaml\nname: small\n"

@@ -30,7 +30,7 @@ from rlf.lineage.recorder import Recorder
 from rlf.lineage.records import CHAT, EVALUATION, ParentKind, RunRecord
 from rlf.lineage.run import start_run
 from rlf.plan import plan_to_json
-from rlf.rollout.metrics import rollout_metrics
+from rlf.rollout.collect import rollout_metrics
 from rlf.training.harness import Traffic, build_harness
 from rlf.types import EvaluationFinished, RunFinished, RunStatus, Scored
 

@@ -21,7 +21,7 @@ from rlf.core.errors import RlfError
 from rlf.core.process import machine_memory_bytes, usable_cores
 from rlf.reports.quantities import counted
 from rlf.sandbox.spec import LevelReport
-from rlf.spec.engine import default_engine
+from rlf.spec.models import default_engine
 
 _GIB = 2**30
 _NO_THREAD = "can't start new thread"

@@ -19,11 +19,10 @@ from rlf.engines.engine import HostSettings
 from rlf.reports.statistics import pass_at_k, pass_hat_k
 from rlf.rollout.rollout import Rollout
 from rlf.spec.models import ChatSpec
-from rlf.training.counting import find_cause
+from rlf.training.counting import evaluation_rollout, find_cause
 from rlf.training.evaluation import GREEDY, Mode, finish_mode, modes_of, play_mode
 from rlf.training.harness import Harness, Traffic, build_harness
 from rlf.training.outages import OutageError, check_enough
-from rlf.training.rollouts import evaluation_rollout
 from rlf.types import EvaluationFinished, EventSink, Notice, Scored
 from rlf.types.events import Interrupted
 from rlf.types.policy import Sampling

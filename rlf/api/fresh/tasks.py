@@ -76,7 +76,7 @@ def check_text(path: str, text: str | None, overrides: Sequence[str]) -> Check:
 
 def _check_part(part: str, file: Path, text: str | None) -> Check:
     from rlf.apps.rewards.scoring import load_rewards
-    from rlf.spec.reading.layers import absolute
+    from rlf.spec.layers import absolute
 
     texts = {} if text is None else {absolute(file, Path.cwd()): text}
     try:
@@ -101,7 +101,7 @@ def plan_text(path: str, text: str | None, overrides: Sequence[str], runs: str =
     """`rlf plan` of a spec whose text may not be saved, and where it differs from the last run."""
     from rlf.api.runs.keys import find_changes, last_run, plan_leaves
     from rlf.api.specs.planning import report_plan
-    from rlf.spec.reading.layers import absolute
+    from rlf.spec.layers import absolute
 
     file = Path(path)
     texts = {} if text is None else {absolute(file, Path.cwd()): text}
@@ -267,7 +267,7 @@ def play_world(spec: str, number: int, actions: Sequence[str | dict[str, Any]]) 
 
 def make_schema(role: str) -> dict[str, Any]:
     """`rlf schema`: a second of work, for it reads the source of every kind."""
-    from rlf.spec.meaning.schema import schema_of
+    from rlf.spec.schema import schema_of
 
     return schema_of(role)
 

@@ -19,7 +19,7 @@ from rlf.rewards.judging.settings import Serve as Serve
 from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.serving.vllm import has_vllm, vllm_server
 from rlf.serving.workers import Worker, run_workers
-from rlf.spec.looking.model_folder import model_location
+from rlf.spec.model_files import model_location
 
 _PATIENT = ("--strict", "--max-concurrency", "32", "--max-queue", "1000000", "--request-s", "86400")
 """Of a server that answers judges alone: who asks has limits of its own."""

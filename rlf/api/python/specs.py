@@ -13,7 +13,7 @@ from rlf.api.specs.plans import check_spec
 from rlf.core.callables import foreign_code
 from rlf.core.errors import Fault, SpecError
 from rlf.core.plain_json import Jsonable
-from rlf.spec.reading.layers import absolute
+from rlf.spec.layers import absolute
 
 if TYPE_CHECKING:
     from rlf.api.specs.planning import PlanReport

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from rlf.core.errors import RunError
 from rlf.core.meter import COST, ROUNDING, Meter
 from rlf.plan import Plan
-from rlf.spec.engine import Feature
+from rlf.spec.models import Feature
 from rlf.types.events import EvaluationFinished, Interrupted, RunEvent, StepFinished
 from rlf.types.score import usage_by_name
 

@@ -14,8 +14,8 @@ from rlf.api.specs.plans import Checked, check_spec
 from rlf.core.errors import Fault, Place, SpecError
 from rlf.lineage.records import RunRecord
 from rlf.spec import InputFile
-from rlf.spec.reading.nodes import OVERRIDE, KeyPath, dotted
-from rlf.spec.reading.reader import shown_path
+from rlf.spec.nodes import OVERRIDE, KeyPath, dotted
+from rlf.spec.reader import shown_path
 
 
 def check_changed(record: RunRecord, places: Places, overrides: Sequence[str]) -> Checked:

@@ -27,7 +27,7 @@ from rlf.lineage.run import accept_changes
 from rlf.lineage.store import Store
 from rlf.plan import Plan
 from rlf.spec import InputFile
-from rlf.spec.reading.paths import identity
+from rlf.spec.paths import identity
 from rlf.types.events import Notice
 
 _SHOWN_LINES = 12

@@ -15,7 +15,7 @@ from rlf.api.specs.plans import check_spec
 from rlf.core.errors import RlfError
 from rlf.engines.engine import Fit, recorded_engine
 from rlf.lineage.records import SWEEP, ParentKind, RunRecord
-from rlf.spec.engine import EngineSpec, Feature
+from rlf.spec.models import EngineSpec, Feature
 
 
 def fork(

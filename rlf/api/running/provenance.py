@@ -20,10 +20,10 @@ from rlf.environments import EnvSpec
 from rlf.lineage.records import FileRecord
 from rlf.lineage.store import Store
 from rlf.plan import Plan
-from rlf.spec.looking.model_folder import folder_on_disk, named_folder
-from rlf.spec.reading.dotenv import mentioned
-from rlf.spec.reading.layers import absolute
-from rlf.spec.reading.paths import identity
+from rlf.spec.layers import absolute
+from rlf.spec.model_files import folder_on_disk, named_folder
+from rlf.spec.paths import identity
+from rlf.spec.reader import mentioned
 from rlf.tools.kind import ToolKind
 
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")

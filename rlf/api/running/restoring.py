@@ -19,7 +19,7 @@ from rlf.engines.engine import refuse_evaluation
 from rlf.lineage.records import FileRecord, RunRecord
 from rlf.lineage.store import Store
 from rlf.plan import Plan, plan_from_json
-from rlf.spec.reading.dotenv import forget_env_files, take_env_file
+from rlf.spec.reader import forget_env_files, take_env_file
 
 _CALLABLE = re.compile(r"(?P<file>/.+\.py)(?P<name>:[^:/]+)")
 _COMPUTED = ("source", "tokenizer", "template")

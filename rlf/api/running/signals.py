@@ -8,8 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from rlf.algo.health import Action, Alarm, OnNoSignal
-from rlf.rollout.diagnosis import CauseKind, Diagnosis, Setting, diagnose
-from rlf.rollout.signal import SOLVED, Signal, evaluation_signal, step_signal
+from rlf.rollout.diagnosis import (
+    SOLVED,
+    CauseKind,
+    Diagnosis,
+    Setting,
+    Signal,
+    diagnose,
+    evaluation_signal,
+    step_signal,
+)
 from rlf.spec.models import RunSpec
 from rlf.types.events import EvaluationFinished, Notice, StepFinished
 from rlf.types.score import Scored

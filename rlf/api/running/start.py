@@ -42,7 +42,7 @@ from rlf.lineage.store import Store
 from rlf.plan import Plan, plan_to_json
 from rlf.plan.features import name_engines
 from rlf.reports.verdict import signal_so_far
-from rlf.spec.engine import Feature
+from rlf.spec.models import Feature
 from rlf.tools.execution.cache import Replay
 from rlf.training.harness import Traffic
 from rlf.types.events import CheckpointSaved, Notice, RunStatus

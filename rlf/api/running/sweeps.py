@@ -32,7 +32,7 @@ from rlf.lineage.records import SWEEP, FileRecord, ParentKind, RunRecord
 from rlf.lineage.run import begin_resume, start_run
 from rlf.lineage.store import Store
 from rlf.plan import Plan, plan_to_json
-from rlf.spec.reading.sweep import Overrides
+from rlf.spec.overrides import Overrides
 from rlf.types.events import RunFinished, RunStatus
 
 logger = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from rlf.lineage.reader import Reader
 from rlf.lineage.records import Export, Run
 from rlf.reports.card import CURVE, card_markdown, read_card
 from rlf.reports.report import read_report
-from rlf.spec.looking.model_folder import folder_on_disk
+from rlf.spec.model_files import folder_on_disk
 
 ORIGIN = "rlf_run.json"
 """File beside the weights that says which run they are of."""

@@ -14,7 +14,7 @@ from rlf.core.errors import RlfError
 from rlf.core.registry import nearest
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import EVALUATION, SWEEP, Run
-from rlf.plan.values import leaves
+from rlf.plan.plan import leaves
 
 _MAX_RUNS = 200
 """Newest runs of a spec that are compared."""

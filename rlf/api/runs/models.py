@@ -18,8 +18,8 @@ from rlf.engines.engine import Engine, recorded_engine
 from rlf.engines.saved_model import OF_ADAPTERS, holds_adapters, load_saved
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import EVALUATION, SWEEP, Run
-from rlf.spec.engine import Feature
-from rlf.spec.looking.model_folder import folder_on_disk
+from rlf.spec.model_files import folder_on_disk
+from rlf.spec.models import Feature
 
 logger = logging.getLogger(__name__)
 

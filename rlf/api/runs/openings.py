@@ -12,7 +12,7 @@ from rlf.core.errors import RlfError
 from rlf.core.redact import Redactor
 from rlf.lineage.records import Run
 from rlf.reports.opening import opening
-from rlf.spec.reading.dotenv import mentioned, read_env_files
+from rlf.spec.reader import mentioned, read_env_files
 from rlf.types.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Openings:
     @cached_property
     def plain_decoder(self) -> Callable[[Sequence[int]], str] | None:
         """Tokens as text with the secrets that are in it."""
-        from rlf.spec.looking.model_folder import folder_on_disk
+        from rlf.spec.model_files import folder_on_disk
 
         path = self._spec.get("model", {}).get("path")
         folder = None if path is None else folder_on_disk(path)

@@ -16,7 +16,7 @@ from rlf.lineage.records import FoundCall, TrajectoryFilter
 from rlf.lineage.records import Run as Run
 from rlf.lineage.records import StoredTrajectory as StoredTrajectory
 from rlf.reports.trace import find
-from rlf.spec.looking.model_folder import model_location
+from rlf.spec.model_files import model_location
 from rlf.types import FailureClass, Outcome, RunStatus
 
 _POLL_S = 0.5

@@ -13,8 +13,8 @@ from rlf.core.errors import RlfError
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import TRAIN, StoredTrajectory, TrajectoryFilter
 from rlf.spec.models import TrainSpec
-from rlf.training.advantages import find_missing, mean_advantages
 from rlf.training.counting import counts
+from rlf.training.evaluation import find_missing, mean_advantages
 from rlf.types.score import Scored
 
 TOLERANCE = 1e-6

@@ -8,10 +8,9 @@ from typing import Any
 
 from rlf.algo import ESTIMATORS, Estimator
 from rlf.chat import FORMATS
-from rlf.spec.engine import ENGINES, EngineSpec
-from rlf.spec.meaning.facts import key_facts, submodels
-from rlf.spec.models import RunSpec
-from rlf.spec.reading.aliases import foreign_names
+from rlf.spec.aliases import foreign_names
+from rlf.spec.facts import key_facts, submodels
+from rlf.spec.models import ENGINES, EngineSpec, RunSpec
 from rlf.trackers import TRACKERS
 
 

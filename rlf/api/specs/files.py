@@ -12,7 +12,7 @@ from pathlib import Path
 from rlf.core.errors import NotFoundError, RlfError
 from rlf.core.files import write_whole
 from rlf.core.redact import REDACTED, Redactor
-from rlf.spec.reading.dotenv import read_env_files
+from rlf.spec.reader import read_env_files
 
 FOLDERS = ("specs", "tool_specs", "reward_specs")
 _SUFFIXES = frozenset({".yaml", ".yml", ".json", ".jsonl"})

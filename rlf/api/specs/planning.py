@@ -16,18 +16,14 @@ from rlf.core.plain_json import Jsonable
 from rlf.core.process import machine_memory_bytes
 from rlf.engines.engine import engine_of
 from rlf.plan import Plan
-from rlf.plan.engine import EngineReport
+from rlf.plan.estimate import EngineReport, Memory, ModelShape, estimate_work, lineage_part, shape_of
 from rlf.plan.estimate import GpuMemory as GpuMemory
-from rlf.plan.estimate import Memory, estimate_work, lineage_part
 from rlf.plan.estimate import Part as Part
 from rlf.plan.estimate import Work as Work
-from rlf.plan.model_shape import ModelShape, shape_of
-from rlf.plan.values import Difference, differences, planned_values
-from rlf.plan.values import PlannedValue as PlannedValue
+from rlf.plan.plan import Difference, PlannedValue, differences, planned_values
 from rlf.reports.power import Power, power_of, power_words
 from rlf.spec import InputFile, RunSpec
-from rlf.spec.looking.model_folder import folder_on_disk
-from rlf.spec.looking.weights import read_config, read_shapes
+from rlf.spec.model_files import folder_on_disk, read_config, read_shapes
 from rlf.types.events import Notice
 
 # GB is 10^9 and GiB 2^30 bytes; without a unit a number would be ambiguous and is refused later.

@@ -14,10 +14,10 @@ from rlf.plan.checks import find_faults
 from rlf.plan.compiler import compile as compile_plan
 from rlf.plan.warnings import Subject, find_warnings
 from rlf.spec import LoadedSpec, load_spec
+from rlf.spec.inputs import Datasets, look
 from rlf.spec.load import PartlyWrong, change_spec
-from rlf.spec.looking.inputs import Datasets, look
-from rlf.spec.looking.model_folder import folder_on_disk
-from rlf.spec.reading.sweep import Overrides
+from rlf.spec.model_files import folder_on_disk
+from rlf.spec.overrides import Overrides
 from rlf.types.events import Notice
 
 

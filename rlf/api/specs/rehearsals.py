@@ -13,7 +13,7 @@ from rlf.api.running.start import start
 from rlf.api.specs.plans import Checked, check_spec
 from rlf.core.errors import RlfError
 from rlf.engines.engine import Change, Engine, engine_of
-from rlf.spec.engine import ENGINES, Feature, engines_with
+from rlf.spec.models import ENGINES, Feature, engines_with
 
 
 @dataclass(frozen=True, slots=True)

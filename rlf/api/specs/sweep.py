@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlf.core.errors import Fault, SpecError
-from rlf.spec.reading.sweep import alternatives, members_of
+from rlf.spec.overrides import alternatives, members_of
 
 __all__ = ["members_of", "suggest_sweep"]
 

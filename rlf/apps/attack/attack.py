@@ -164,7 +164,7 @@ async def open_world(spec: RunSpec, num_questions: int) -> AsyncIterator[World]:
     if spec.env is not None:
         raise RlfError("env: `rlf rewards attack` plays no worlds. Use `rlf env attack` for a world.")
     from rlf.chat.encoding import load_tokenizer
-    from rlf.spec.looking.model_folder import model_location
+    from rlf.spec.model_files import model_location
     from rlf.training.harness import build_harness
 
     tasks = _load_tasks(spec)

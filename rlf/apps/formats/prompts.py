@@ -15,7 +15,7 @@ from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
 from rlf.core.text import clean
 from rlf.data import load_tasks
-from rlf.spec.looking.model_folder import model_location
+from rlf.spec.model_files import model_location
 from rlf.types import Message, ToolDescription
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def render_prompt(
 
 def _of_model(model: str, name: str, tools: Sequence[ToolDescription]) -> tuple[ChatFormat, str]:
     from rlf.chat.encoding import load_tokenizer
-    from rlf.spec.looking.model_folder import model_location
+    from rlf.spec.model_files import model_location
 
     tokenizer = load_tokenizer(model_location(model))
     chosen = detect_format(tokenizer)[0] if name == "auto" else _check_name(name)

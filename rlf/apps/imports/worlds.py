@@ -18,7 +18,7 @@ from rlf.core.errors import RlfError
 from rlf.core.files import write_whole
 from rlf.core.plain_json import Jsonable
 from rlf.environments import EnvSpec
-from rlf.spec.reading.sentences import show, wrong_value
+from rlf.spec.nodes import show, wrong_value
 
 _LIFECYCLE: Mapping[str, Sequence[str]] = {
     "reset": ("reset_state", "reset", "load_scenario", "new_episode", "start_episode"),

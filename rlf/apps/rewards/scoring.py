@@ -19,16 +19,15 @@ from rlf.rewards.facts import read_saved
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.term import RewardContext, Term
 from rlf.spec import load_spec
-from rlf.spec.meaning.facts import KeyFact, key_facts
-from rlf.spec.meaning.validate import validate_item
+from rlf.spec.code import literal_keys_of
+from rlf.spec.facts import KeyFact, key_facts
+from rlf.spec.layers import Reading, absolute, interpolate
 from rlf.spec.models import RunSpec, TrainSpec
-from rlf.spec.reading.interpolation import interpolate
-from rlf.spec.reading.layers import Reading, absolute
-from rlf.spec.reading.literal_keys import literal_keys_of
-from rlf.spec.reading.nodes import Node
+from rlf.spec.nodes import Node
+from rlf.spec.validate import validate_item
 from rlf.tools import Executor, ToolDeclaration
-from rlf.training.advantages import find_missing, recompute_advantages
 from rlf.training.counting import counts
+from rlf.training.evaluation import find_missing, recompute_advantages
 from rlf.types import Score, Scored, Trajectory
 
 if TYPE_CHECKING:

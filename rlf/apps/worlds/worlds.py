@@ -60,7 +60,7 @@ class DescribedWorld(Jsonable):
 
 def list_worlds(folder: Path = Path("specs")) -> list[WorldKind]:
     """Every kind of world, and the specs of a folder that have one."""
-    from rlf.spec.meaning.facts import first_paragraph
+    from rlf.spec.facts import first_paragraph
 
     found: dict[str, list[Path]] = {}
     for path in sorted(folder.glob("*.yaml")):
@@ -125,7 +125,7 @@ def render_prompt(spec: RunSpec, task: Task, observation: str | None = None) -> 
     """The prompt that the model reads before its first turn."""
     from rlf.chat.encoding import load_tokenizer
     from rlf.rollout.loop import with_observation
-    from rlf.spec.looking.model_folder import model_location
+    from rlf.spec.model_files import model_location
     from rlf.training.harness import build_chat
 
     chat = build_chat(spec, load_tokenizer(model_location(spec.model.path)))

@@ -11,15 +11,15 @@ from pydantic import Field
 from rlf.core import Fault
 from rlf.core.process import usable_cores
 from rlf.engines.engine import SERVED, Engine, HostSettings
-from rlf.plan.engine import EngineReport
-from rlf.plan.unread import Unread, find_written
-from rlf.spec.engine import Feature
+from rlf.plan.estimate import EngineReport
+from rlf.plan.warnings import Unread, find_written
+from rlf.spec.models import Feature
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from rlf.engines.engine import EngineRun, Opening
-    from rlf.plan.model_shape import ModelShape
+    from rlf.plan.estimate import ModelShape
     from rlf.spec import LoadedSpec, RunSpec
     from rlf.types.policy import Host
 

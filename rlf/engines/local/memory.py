@@ -10,8 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rlf.plan.estimate import Memory, Part
-from rlf.plan.model_shape import ModelShape, adapter_parameters
+from rlf.plan.estimate import Memory, ModelShape, Part, adapter_parameters
 from rlf.spec import RunSpec
 
 PROCESS_BYTES = 400_000_000

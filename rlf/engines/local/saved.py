@@ -15,7 +15,7 @@ from rlf.core.identity import hash_path
 from rlf.engines.local.checkpoint import load_weights, publish_folder, read_progress
 from rlf.engines.local.manifest import MANIFEST
 from rlf.engines.local.model import load_model, resolve_dtype, save_model
-from rlf.spec.looking.model_folder import model_location
+from rlf.spec.model_files import model_location
 from rlf.spec.models import ModelSpec
 
 

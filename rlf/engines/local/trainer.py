@@ -35,7 +35,7 @@ from rlf.engines.local.update import Updater, UpdateResult
 from rlf.spec.models import CheckpointSpec
 from rlf.training.batch import make_batch
 from rlf.training.collection import Collection, Collector
-from rlf.training.metrics import step_metrics
+from rlf.training.evaluation import step_metrics
 from rlf.types.events import CheckpointSaved, EventSink, Notice, StepFinished
 from rlf.types.score import Scored
 

@@ -25,8 +25,8 @@ from rlf.engines.local.critic import Critic
 from rlf.engines.local.model import PolicyModel
 from rlf.engines.local.prefixes import PrefixTree, merge_prefixes, sort_by_tokens, split_rows
 from rlf.spec.models import KlPlace, TrainSpec
-from rlf.training.advantages import mean_advantages
 from rlf.training.batch import Batch, micro_batches
+from rlf.training.evaluation import mean_advantages
 
 T = TypeVar("T")
 

@@ -25,13 +25,13 @@ from typing import TYPE_CHECKING, ClassVar
 from rlf.engines.engine import Fit
 from rlf.engines.openrlhf.job.folder import Job
 from rlf.engines.openrlhf.settings import ESTIMATOR_NAMES, LOSS_NAMES, OpenRlhfSettings
-from rlf.plan.engine import EngineReport
-from rlf.spec.engine import Feature
+from rlf.plan.estimate import EngineReport
+from rlf.spec.models import Feature
 
 if TYPE_CHECKING:
     from rlf.core import Fault
     from rlf.engines.engine import EngineRun, Opening, Rehearsed
-    from rlf.plan.model_shape import ModelShape
+    from rlf.plan.estimate import ModelShape
     from rlf.spec import LoadedSpec, RunSpec
     from rlf.types.task import Task
 

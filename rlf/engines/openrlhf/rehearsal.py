@@ -20,7 +20,7 @@ from rlf.engines.saved_model import load_saved
 from rlf.plan import compile as compile_plan
 from rlf.spec import LoadedSpec
 from rlf.spec.load import change_spec
-from rlf.spec.looking.model_folder import model_location
+from rlf.spec.model_files import model_location
 from rlf.tools.results import shorten
 from rlf.types.events import CheckpointSaved, EvaluationFinished, Notice, RunEvent, StepFinished
 from rlf.types.tool import Outcome, ToolResult

@@ -12,8 +12,7 @@ from pydantic import Field
 from rlf.algo.loss_config import PolicyLossKind
 from rlf.core.servers import Certificate
 from rlf.engines.engine import Engine
-from rlf.spec.models import RunSpec
-from rlf.spec.section import Section
+from rlf.spec.models import RunSpec, Section
 
 INGEST_TOKEN = "RLF_INGEST_TOKEN"
 """The variable with the word that both sides of `ingest` know."""

@@ -20,7 +20,7 @@ from rlf.engines.openrlhf.actor.adapters import SCALE, WORKER, AdapterMerge, let
 from rlf.engines.openrlhf.rehearse.env import SHIM, rehearsal_environment
 from rlf.engines.saved_model import load_saved
 from rlf.processes import supervise
-from rlf.spec.looking.model_folder import model_location
+from rlf.spec.model_files import model_location
 
 from ...models import save_random_model
 

@@ -18,7 +18,7 @@ from rlf.engines.openrlhf.job.dataset import Purpose
 from rlf.engines.openrlhf.spool.frames import Record
 from rlf.spec.models import FilterSpec
 from rlf.training import outages
-from rlf.training.groups import is_kept
+from rlf.training.counting import is_kept
 from rlf.training.outages import OutageError
 from rlf.types import Outcome, StopReason, Task, ToolCall, ToolResult
 from rlf.types.events import Notice

@@ -20,7 +20,7 @@ from rlf.engines.openrlhf.compile.options import TAKES
 from rlf.engines.openrlhf.layout import Layout
 from rlf.engines.openrlhf.settings import ESTIMATOR_NAMES, LOSS_NAMES
 from rlf.plan import compile as compile_plan
-from rlf.spec.meaning.facts import leaves
+from rlf.spec.facts import leaves
 from rlf.spec.models import RunSpec
 
 from .conftest import JOB

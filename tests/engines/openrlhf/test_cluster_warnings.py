@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rlf.engines.openrlhf.checks.cluster import find_cluster_warnings
-from rlf.plan.engine import planned_engine
+from rlf.plan.estimate import planned_engine
 from rlf.spec import load_spec
 
 SPECS = Path(__file__).parents[3] / "specs"

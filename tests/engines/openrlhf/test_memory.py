@@ -9,7 +9,7 @@ import pytest
 from rlf.engines.openrlhf.compile.disk import estimate_disk
 from rlf.engines.openrlhf.compile.memory import estimate_gpus, estimate_machine
 from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
-from rlf.plan.model_shape import ModelShape
+from rlf.plan.estimate import ModelShape
 
 SHAPE = ModelShape(
     num_parameters=1_000,

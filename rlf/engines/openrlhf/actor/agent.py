@@ -42,11 +42,10 @@ from rlf.engines.openrlhf.spool.send import Sender
 from rlf.plan import plan_from_json
 from rlf.rollout.loop import play
 from rlf.rollout.rollout import Rollout
-from rlf.spec.reading.dotenv import mentioned
-from rlf.training.counting import broken_trajectory, counts
+from rlf.spec.reader import mentioned
+from rlf.training.counting import broken_trajectory, counts, evaluation_rollout, training_rollout
 from rlf.training.harness import Harness, Traffic, build_harness
 from rlf.training.outages import Broken, Outages, Tries
-from rlf.training.rollouts import evaluation_rollout, training_rollout
 from rlf.types.events import Notice
 from rlf.types.policy import Policy, SampleRequest, Sampling
 from rlf.types.score import Scored

@@ -16,8 +16,7 @@ from statistics import fmean
 from typing import Any
 
 from rlf.spec.models import FilterSpec
-from rlf.training.counting import counts
-from rlf.training.groups import is_kept
+from rlf.training.counting import counts, is_kept
 from rlf.training.outages import Broken, find_excess
 from rlf.types.score import Scored
 

@@ -17,7 +17,7 @@ from typing import Any
 from rlf.chat.encoding import load_tokenizer
 from rlf.core.redact import Redactor
 from rlf.plan import plan_from_json
-from rlf.spec.looking.model_folder import model_location
+from rlf.spec.model_files import model_location
 from rlf.spec.models import RunSpec
 from rlf.tools.execution.executor import Executor
 from rlf.tools.execution.open_tool import refusal

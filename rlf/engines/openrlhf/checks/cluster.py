@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 from rlf.core import Fault
 from rlf.spec import LoadedSpec
-from rlf.spec.looking.model_folder import named_folder
-from rlf.spec.reading.nodes import KeyPath
-from rlf.spec.reading.reader import shown_path
+from rlf.spec.model_files import named_folder
+from rlf.spec.nodes import KeyPath
+from rlf.spec.reader import shown_path
 
 _SHARED = "Put it on a shared disk under this name"
 

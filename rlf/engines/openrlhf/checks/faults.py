@@ -15,10 +15,10 @@ from rlf.algo.loss_config import Aggregation, CorrectionLevel, CorrectionMode
 from rlf.core import Fault, nearest
 from rlf.engines.openrlhf.layout import LAYOUT_KEYS, Layout
 from rlf.engines.openrlhf.settings import Colocate, Gpus, Mode, openrlhf_settings
-from rlf.plan.model_shape import ALL_LINEAR, NO_ADAPTER
+from rlf.plan.estimate import ALL_LINEAR, NO_ADAPTER
 from rlf.spec import LoadedSpec
-from rlf.spec.checks import reads
-from rlf.spec.reading.nodes import KeyPath
+from rlf.spec.load import reads
+from rlf.spec.nodes import KeyPath
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.kind import LimitScope
 from rlf.tools.kinds.agent import AgentTool

@@ -11,10 +11,9 @@ from rlf.engines.openrlhf.compile.parser import find_flag_faults
 from rlf.engines.openrlhf.job.dataset import find_row_fault
 from rlf.engines.openrlhf.settings import openrlhf_settings
 from rlf.spec import LoadedSpec
-from rlf.spec.checks import reads
-from rlf.spec.looking.model_folder import folder_on_disk
-from rlf.spec.looking.weights import read_config
-from rlf.spec.reading.reader import shown_path
+from rlf.spec.load import reads
+from rlf.spec.model_files import folder_on_disk, read_config
+from rlf.spec.reader import shown_path
 from rlf.types.task import Task
 
 

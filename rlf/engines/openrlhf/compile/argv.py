@@ -22,8 +22,8 @@ from rlf.engines.openrlhf.settings import (
     OpenRlhfSettings,
     openrlhf_settings,
 )
-from rlf.plan.model_shape import ALL_LINEAR
-from rlf.spec.looking.model_folder import model_location
+from rlf.plan.estimate import ALL_LINEAR
+from rlf.spec.model_files import model_location
 from rlf.spec.models import KlPlace, RunSpec, TrainSpec
 
 Value = bool | str | int | float | Sequence[str | int | float] | None

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlf.engines.openrlhf.settings import openrlhf_settings
-from rlf.plan.estimate import Memory, Part
-from rlf.plan.model_shape import ModelShape, adapter_parameters
+from rlf.plan.estimate import Memory, ModelShape, Part, adapter_parameters
 from rlf.spec.models import RunSpec
 
 _WEIGHT, _OPTIMISER = 2, 12

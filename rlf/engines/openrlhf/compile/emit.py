@@ -15,7 +15,7 @@ from rlf.engines.openrlhf.job.images import keep_images
 from rlf.engines.openrlhf.settings import INGEST_TOKEN, openrlhf_settings
 from rlf.plan import Plan, plan_to_json
 from rlf.spec.models import LoraSpec
-from rlf.spec.reading.dotenv import mentioned
+from rlf.spec.reader import mentioned
 from rlf.types.task import Task
 
 ENTRY = ("python", "-m", "openrlhf.cli.train_ppo_ray")

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 from rlf.engines.openrlhf.layout import Layout
 from rlf.engines.openrlhf.settings import Colocate, Gpus, OpenRlhfSettings, openrlhf_settings
-from rlf.plan.estimate import GpuMemory, Memory, Part, Phase
-from rlf.plan.model_shape import ModelShape, adapter_parameters
+from rlf.plan.estimate import GpuMemory, Memory, ModelShape, Part, Phase, adapter_parameters
 from rlf.spec.models import RunSpec
 
 _WEIGHT = 2

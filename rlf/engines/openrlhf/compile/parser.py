@@ -23,8 +23,8 @@ from rlf.engines.openrlhf.job.folder import Job
 from rlf.engines.openrlhf.settings import OpenRlhfSettings, openrlhf_settings
 from rlf.engines.openrlhf.versions import VERSION, find_python_complaint
 from rlf.spec import LoadedSpec
-from rlf.spec.checks import reads
-from rlf.spec.reading.nodes import KeyPath
+from rlf.spec.load import reads
+from rlf.spec.nodes import KeyPath
 
 _SCRIPT = Path(__file__).with_name("parse.py")
 _TIMEOUT_S = 60

@@ -9,8 +9,7 @@ from typing import Any
 
 from rlf.engines.openrlhf.layout import LAYOUT_KEYS, Layout
 from rlf.engines.openrlhf.settings import openrlhf_settings
-from rlf.spec.looking.model_folder import folder_on_disk
-from rlf.spec.looking.weights import read_config
+from rlf.spec.model_files import folder_on_disk, read_config
 from rlf.spec.models import KlPlace, RunSpec
 
 REFUSED = {

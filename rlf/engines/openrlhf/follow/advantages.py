@@ -9,8 +9,8 @@ from rlf.algo.estimator import AdvantageInput
 from rlf.engines.openrlhf.actor.groups import filler, round_reward
 from rlf.engines.openrlhf.spool.frames import Record
 from rlf.spec.models import KlPlace, TrainSpec
-from rlf.training.advantages import find_missing, recompute_advantages
 from rlf.training.counting import counts
+from rlf.training.evaluation import find_missing, recompute_advantages
 
 
 def mean_advantages(records: Sequence[Record], train: TrainSpec) -> list[float | None]:

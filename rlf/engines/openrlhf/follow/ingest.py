@@ -34,9 +34,8 @@ from rlf.engines.openrlhf.spool.frames import Record
 from rlf.engines.openrlhf.spool.pool import SpoolPool
 from rlf.engines.openrlhf.spool.records import SpoolReader
 from rlf.spec.models import RunSpec
-from rlf.training.evaluation import evaluation_metrics, is_best
-from rlf.training.groups import is_kept
-from rlf.training.metrics import step_metrics
+from rlf.training.counting import is_kept
+from rlf.training.evaluation import evaluation_metrics, is_best, step_metrics
 from rlf.types.events import CheckpointSaved, EvaluationFinished, EventSink, Interrupted, Notice, RunEvent, StepFinished
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from rlf.core import RlfError
 from rlf.engines.openrlhf.job.images import found_images
 from rlf.spec.models import EvalSpec, RunSpec
-from rlf.training.rollouts import draw_tasks
+from rlf.training.counting import draw_tasks
 from rlf.types.task import Message, Task
 
 MAX_TRIED = 64

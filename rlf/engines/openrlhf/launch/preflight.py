@@ -15,7 +15,7 @@ from rlf.engines.openrlhf.layout import Layout
 from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
 from rlf.engines.openrlhf.settings import Package, openrlhf_settings
 from rlf.engines.openrlhf.versions import VERSION, find_python_complaint
-from rlf.spec.looking.model_folder import model_location
+from rlf.spec.model_files import model_location
 from rlf.spec.models import RunSpec
 
 PINS = {"openrlhf": VERSION, "vllm": "0.29.0", "ray": "2.55.0", "deepspeed": "0.19.6"}

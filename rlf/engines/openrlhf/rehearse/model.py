@@ -13,7 +13,7 @@ from typing import Any
 
 from rlf.core.errors import RlfError, first_line
 from rlf.engines.saved_model import auto_model
-from rlf.spec.looking.model_folder import folder_on_disk
+from rlf.spec.model_files import folder_on_disk
 
 _SMALL: Mapping[str, int] = {
     "num_hidden_layers": 2,

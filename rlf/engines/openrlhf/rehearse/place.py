@@ -25,8 +25,7 @@ from rlf.engines.openrlhf.rehearse.env import (
 from rlf.engines.openrlhf.rehearse.spec import place_changes
 from rlf.engines.openrlhf.settings import openrlhf_settings
 from rlf.spec import RunSpec
-from rlf.spec.looking.model_folder import folder_on_disk
-from rlf.spec.looking.weights import read_config
+from rlf.spec.model_files import folder_on_disk, read_config
 from rlf.types.events import Notice
 
 _CPUS, _OBJECT_STORE_BYTES = 16, 2**29

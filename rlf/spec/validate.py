@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar, get_args
 
+import jsonschema_rs
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from rlf.core import Fault, nearest
+from rlf.core import Fault, RlfError, nearest
+from rlf.core.readings import compile_schema
 from rlf.core.registry import close_names
 from rlf.rewards.term import Term
-from rlf.spec.meaning.fields import doc_at, field_at, known_keys, known_kinds, meant_kind
+from rlf.spec.aliases import NEAR_MISSES, SERVERS, aliased, each_server, foreign_names, names_below, unknown_key
+from rlf.spec.facts import doc_at, field_at, known_keys, known_kinds, meant_kind
+from rlf.spec.layers import ITEM_LISTS
 from rlf.spec.models import RunSpec
-from rlf.spec.reading.aliases import NEAR_MISSES, foreign_names, names_below
-from rlf.spec.reading.layers import ITEM_LISTS
-from rlf.spec.reading.names import aliased, unknown_key
-from rlf.spec.reading.nodes import UNREADABLE, Key, KeyPath, Node, dotted, find, plain, walk
-from rlf.spec.reading.sentences import boolean_for_number, missing, own_words, show, unknown, wrong_value
+from rlf.spec.nodes import (
+    UNREADABLE,
+    Key,
+    KeyPath,
+    Node,
+    boolean_for_number,
+    dotted,
+    find,
+    missing,
+    own_words,
+    plain,
+    show,
+    unknown,
+    walk,
+    wrap,
+    wrong_value,
+)
+from rlf.spec.paths import expand_server
 from rlf.tools.declaration import ToolDeclaration
+from rlf.tools.mcp.listing import Entry, Listing, ToolServer, listing_of
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -281,3 +302,119 @@ def _show_value(root: Node, path: KeyPath) -> str:
         if node.written is not None:
             return f"the value of {node.written}"
     return show(plain(find(root, path)[0]))
+
+
+# Items of `tools:` that name MCP servers, as the declarations of the tools that the servers list.
+
+_DRAFT = re.compile(r"draft-0\d|2019-09")
+_SIGNS = {
+    "draft-04": re.compile(r'"exclusive(Minimum|Maximum)": (true|false)'),
+    "draft-07": re.compile(r'"items": \[|"(additionalItems|dependencies)": '),  # a tuple, which has another key now
+}
+_OF_EVERY_TOOL = ("limits", "idempotent", "cache", "hidden")
+
+
+def names_server(item: Node) -> bool:
+    """Whether an item stands for the tools of servers."""
+    return SERVERS in item.mapping or "mcp" in item.mapping
+
+
+def expand_servers(root: Node, faults: list[Fault]) -> Node:
+    """The mapping with every server in its `tools` replaced by the server's tools: a spec, or an agent's target."""
+    tools = root.get("tools")
+    if tools is None or not tools.items:
+        return root
+    items = [tool for item in tools.items for tool in tools_of(item, faults)]
+    return replace(root, value={**root.mapping, "tools": replace(tools, value=items)})
+
+
+def tools_of(item: Node, faults: list[Fault]) -> Sequence[Node]:
+    """The declarations of an item: itself, or the tools of the servers that it names."""
+    if not names_server(item):
+        target = item.get("target")
+        if target is None or target.get("tools") is None:
+            return [item]
+        return [replace(item, value={**item.mapping, "target": expand_servers(target, faults)})]
+    if "mcp" in item.mapping:
+        return _declare_tools(item, faults)
+    servers = item.mapping[SERVERS]
+    if not servers.mapping:
+        faults.append(servers.fault("got no server; expected a mapping of names to servers. Write `NAME: {...}`."))
+        return [replace(item, value=UNREADABLE)]
+    return [tool for one in each_server(item) for tool in _declare_tools(one, faults)]
+
+
+def _declare_tools(item: Node, faults: list[Fault]) -> list[Node]:
+    """One declaration for each tool that is taken; where something is wrong, one that cannot be read."""
+    found: list[Fault] = []
+    try:
+        server = ToolServer.model_validate(plain(item), context={"folder": item.folder})
+        listing = listing_of(server.mcp)
+        found = _find_unknown_tools(item, server, listing) or _find_unreadable_schemas(item, server, listing)
+    except ValidationError as error:
+        found = faults_of(ToolServer, item, error.errors())
+    except RlfError as error:
+        found = [item.mapping["mcp"].fault(str(error))]
+    if found:
+        faults += found
+        return [replace(item, value=UNREADABLE)]
+    return [_declare_entry(item, server, entry) for entry in server.chosen(listing)]
+
+
+def _find_unknown_tools(item: Node, server: ToolServer, listing: Listing) -> list[Fault]:
+    """Names under `include` and `exclude` that the server does not have."""
+    known = [entry.name for entry in listing.entries if server.resources or entry.resource is None]
+    return [
+        name.fault(
+            f"the server has no tool {name.value!r}{nearest(str(name.value), known)} "
+            f"(known: {', '.join(known)}). Write one of these."
+        )
+        for key in ("include", "exclude")
+        for name in item.mapping.get(key, replace(item, value=None)).items
+        if name.value not in known
+    ]
+
+
+def _find_unreadable_schemas(item: Node, server: ToolServer, listing: Listing) -> list[Fault]:
+    """Tools whose inputSchema is none, each with the way to do without it."""
+    found = []
+    for entry in server.chosen(listing):
+        try:
+            if entry.input_schema.get("type") == "object":
+                compile_schema(entry.input_schema)
+                continue
+            reason = "its `type` is not `object`"
+        except jsonschema_rs.ValidationError as fault:
+            reason = (
+                ".".join(map(str, fault.instance_path)) + f": {fault.message}" if fault.instance_path else fault.message
+            )
+        except ValueError as fault:
+            reason = str(fault)
+        draft = _older_draft(entry.input_schema)
+        what = f"not JSON Schema 2020-12, but {draft}" if draft else "not JSON Schema 2020-12"
+        left_out = json.dumps([*server.exclude, entry.name], ensure_ascii=False)
+        found.append(
+            item.mapping["mcp"].fault(
+                f"the server's tool {entry.name!r} has an inputSchema that is {what}: {reason}. "
+                f"Write `exclude: {left_out}` beside `mcp` to do without it, or correct it in the server."
+            )
+        )
+    return found
+
+
+def _older_draft(schema: Mapping[str, Any]) -> str:
+    """The draft of JSON Schema before 2020-12 that a schema is written in: as it says, or by what it has of one."""
+    named = _DRAFT.search(str(schema.get("$schema")))
+    if named is not None:
+        return named[0]
+    text = json.dumps(schema)
+    return next((draft for draft, pattern in _SIGNS.items() if pattern.search(text)), "")
+
+
+def _declare_entry(item: Node, server: ToolServer, entry: Entry) -> Node:
+    settings = {"kind": "mcp", "resource": entry.resource} if entry.resource else {"kind": "mcp", "tool": entry.name}
+    target = {key: wrap(value, item) for key, value in {**settings, "digest": entry.digest}.items()}
+    about = {"name": server.name_of(entry), "description": entry.description, "inputSchema": dict(entry.input_schema)}
+    shared = {key: item.mapping[key] for key in _OF_EVERY_TOOL if key in item.mapping}
+    of_target = {"target": replace(item, value={**target, "server": expand_server(item.mapping["mcp"], server.mcp)})}
+    return replace(item, value={**{key: wrap(value, item) for key, value in about.items()}, **of_target, **shared})

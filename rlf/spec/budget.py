@@ -18,9 +18,9 @@ from rlf.core import Fault, RlfError
 from rlf.data import recall
 from rlf.rewards.normalization import golds
 from rlf.spec.load import LoadedSpec
-from rlf.spec.looking.model_folder import folder_on_disk
+from rlf.spec.model_files import folder_on_disk
 from rlf.spec.models import RunSpec
-from rlf.spec.reading.nodes import KeyPath
+from rlf.spec.nodes import KeyPath
 from rlf.types import Message, Task, ToolCall, ToolDescription
 
 if TYPE_CHECKING:

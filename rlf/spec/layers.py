@@ -7,18 +7,120 @@ replaces an earlier one of its name; an inline one is laid over it.
 from __future__ import annotations
 
 import os.path
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from rlf.core import Fault, hash_bytes
-from rlf.spec.reading.dotenv import take_env_file
-from rlf.spec.reading.interpolation import interpolate_path
-from rlf.spec.reading.mcp_json import with_variables
-from rlf.spec.reading.names import canonical_names
-from rlf.spec.reading.nodes import UNREADABLE, Node, edit, find, merge, plain
-from rlf.spec.reading.reader import read_file, shown_path
-from rlf.spec.reading.sentences import show
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import GrammarParseError, OmegaConfBaseException
+
+from rlf.core import Fault, RlfError, hash_bytes
+from rlf.core.text import find_half
+from rlf.spec.aliases import aliased, canonical_names, with_variables
+from rlf.spec.nodes import (
+    UNREADABLE,
+    KeyPath,
+    Node,
+    dotted,
+    edit,
+    edit_leaves,
+    find,
+    merge,
+    plain,
+    replace_text,
+    show,
+    walk,
+    wrap,
+)
+from rlf.spec.reader import read_file, shown_path, take_env_file
+
+# `${...}` in values: filled in from other keys and the environment, and put back as text where values are shown.
+
+_KEY = re.compile(r"(?<!\\)\$\{([A-Za-z_][\w.]*)\}")
+"""A reference to a key, by its whole path."""
+
+
+class UnresolvedError(ValueError):
+    """Why a text cannot be filled in, and what to write."""
+
+
+def interpolate(root: Node, faults: list[Fault]) -> Node:
+    """The tree with every `${...}` replaced by what it stands for."""
+    if not any(_is_reference(node.value) for _, node in walk(root)):
+        return root
+
+    root = _with_our_names(root)
+    references = References(plain(root))
+    return edit_leaves(root, lambda path, node: _resolve_node(path, node, references, faults))
+
+
+def _is_reference(value: object) -> bool:
+    return isinstance(value, str) and "${" in value
+
+
+def _with_our_names(root: Node) -> Node:
+    """The tree with `${rollout.n}` as `${rollout.num_generations}`: values lie under the spec's own names by now."""
+    return edit_leaves(root, lambda _, node: replace_text(node, _KEY, _our_name))
+
+
+def _our_name(reference: re.Match[str]) -> str:
+    ours = aliased(reference[1].split("."))
+    return f"${{{'.'.join(ours[0])}}}" if ours else reference[0]
+
+
+def interpolate_path(node: Node, faults: list[Fault]) -> str | None:
+    """A path that names a file to read: the environment is known by then, the spec's keys are not."""
+    resolved = interpolate(replace(node, value={"path": node}), faults).mapping["path"]
+    return resolved.value if isinstance(resolved.value, str) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Interpolated:
+    """A value that was filled in, and from what."""
+
+    path: KeyPath
+    text: str
+
+
+def write_back(values: dict[str, Any], interpolated: Sequence[Interpolated]) -> None:
+    """Puts the text in place of each value that was filled in."""
+    for item in interpolated:
+        _put_value(values, item.path, item.text)
+
+
+def fill_in(values: dict[str, Any], interpolated: Sequence[Interpolated]) -> None:
+    """Undoes `write_back` with the environment as it is now. Raises RlfError where it lacks a variable."""
+    if not interpolated:
+        return
+
+    references = References(values)
+    for item in interpolated:
+        try:
+            _put_value(values, item.path, references.value(item.path, item.text))
+        except UnresolvedError as error:
+            raise RlfError(f"{dotted(item.path)}: {item.text!r} cannot be filled in: {error}") from error
+
+
+def _resolve_node(path: KeyPath, node: Node, references: References, faults: list[Fault]) -> Node:
+    if not isinstance(node.value, str) or not _is_reference(node.value):
+        return node
+    try:
+        value = references.value(path, node.value)
+        if isinstance(value, str) and (half := find_half(value)) is not None:  # the environment holds bytes
+            raise UnresolvedError(f"its value is not UTF-8; it holds {half}. Set it to UTF-8 text")
+        return replace(wrap(value, node), written=node.value)
+    except UnresolvedError as error:
+        faults.append(node.fault(f"{node.value!r} cannot be filled in: {error}"))
+        return replace(node, value=None)
+
+
+def _put_value(values: Any, path: KeyPath, value: Any) -> None:
+    for key in path[:-1]:
+        values = values[key]
+    values[path[-1]] = value
+
 
 ITEM_LISTS = {"tools": "tool", "rewards": "reward"}
 """Lists of the spec whose items may be files, with the role of such a file."""
@@ -184,3 +286,58 @@ def _bare_kinds(node: Node) -> Node:
     if isinstance(node.value, list):
         return replace(node, value=[bare_kind(item) for item in node.items])
     return replace(node, value=[bare_kind(node)]) if isinstance(node.value, str | dict) else node
+
+
+# The values of `${...}`, by OmegaConf: other keys, `${oc.env:NAME}` and OmegaConf's other resolvers.
+#
+# The only module of rlf that knows OmegaConf. It is loaded where a text has such a reference.
+
+
+class References:
+    """The values of a mapping, in which texts refer to each other and to the environment."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        config = OmegaConf.create(_escape_unparsable(values))  # one text that cannot be parsed would refuse them all
+        assert isinstance(config, DictConfig), f"a config of {type(values)}"
+        self._config = config
+
+    def value(self, path: KeyPath, text: str) -> Any:
+        """The value of the text at a path. Raises UnresolvedError."""
+        found: Any = self._config
+        try:
+            OmegaConf.create({"text": text})
+            for key in path:
+                found = found[key]
+            return OmegaConf.to_container(found, resolve=True) if OmegaConf.is_config(found) else found
+        except OmegaConfBaseException as error:
+            raise UnresolvedError(_explain_error(error)) from error
+
+
+def _escape_unparsable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _escape_unparsable(child) for key, child in value.items()}
+    if isinstance(value, list):
+        return [_escape_unparsable(child) for child in value]
+    if not isinstance(value, str) or "${" not in value:
+        return value
+    try:
+        OmegaConf.create({"text": value})
+    except GrammarParseError:
+        return None
+    return value
+
+
+def _explain_error(error: OmegaConfBaseException) -> str:
+    message = str(error).split("\n")[0]
+    if found := re.search(r"Environment variable '(.*)' not found", message):
+        name = found[1]
+        return f"the environment variable {name} is not set. Set it, or write ${{oc.env:{name},default}}."
+    if found := re.search(r"Interpolation key '(.*?)' not found", message):
+        return f"the spec has no {found[1]!r}. Write the key's whole path, e.g. ${{train.steps}}."
+    if found := re.search(r"Unsupported interpolation type (\S+)", message):
+        return f"there is no resolver {found[1]!r} (known: oc.env, oc.decode, oc.select). Write e.g. ${{oc.env:NAME}}."
+    if "Recursive interpolation" in message:
+        return "it refers to itself, directly or through others. Write one of the values out."
+    if isinstance(error, GrammarParseError):
+        return r"it is not closed or not well formed. Write ${key}, or \${ for the characters themselves."
+    return f"{message}. Check it against OmegaConf's grammar."

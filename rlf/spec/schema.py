@@ -22,11 +22,10 @@ from pydantic_core import CoreSchema, core_schema
 from rlf.chat import FORMATS
 from rlf.core.kinds import Kind
 from rlf.rewards.term import Term
-from rlf.spec.meaning.facts import first_paragraph, leaves, meaning, member_docs
+from rlf.spec.aliases import ALIASES, SERVERS, Alias, sections
+from rlf.spec.facts import first_paragraph, leaves, meaning, member_docs
+from rlf.spec.layers import BARE_KIND_LISTS, BARE_KINDS, ITEM_LISTS
 from rlf.spec.models import RunSpec
-from rlf.spec.reading.aliases import ALIASES, Alias, sections
-from rlf.spec.reading.layers import BARE_KIND_LISTS, BARE_KINDS, ITEM_LISTS
-from rlf.spec.reading.mcp_json import SERVERS
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.mcp.listing import ToolServer
 
@@ -202,7 +201,7 @@ def _collect_parts(defs: Defs) -> set[str]:
 
 
 def _accept_other_names(defs: Defs) -> None:
-    """Keys under the names that other libraries give them, where `rlf.spec.reading.aliases` has them."""
+    """Keys under the names that other libraries give them, where `rlf.spec.aliases` has them."""
     for section in _FOREIGN:
         defs["RunSpec"]["properties"][section] = {"type": "object", "description": "Another library's section."}
     for alias in ALIASES:

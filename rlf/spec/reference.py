@@ -1,4 +1,4 @@
-"""`python -m rlf.spec.meaning.reference [FOLDER]` writes the reference of every key, kind and metric from the code."""
+"""`python -m rlf.spec.reference [FOLDER]` writes the reference of every key, kind and metric from the code."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ from rlf.core import Registry
 from rlf.environments.kind import ENV_KINDS, EnvSpec
 from rlf.rewards.kinds.rule import RULES, Rule
 from rlf.rewards.term import TERM_KINDS, Term
-from rlf.spec.engine import ENGINES, EngineSpec
-from rlf.spec.meaning.algorithm_names import ROWS
-from rlf.spec.meaning.facts import KeyFact, first_paragraph, key_facts, submodels
-from rlf.spec.models import RunSpec
-from rlf.spec.reading.aliases import ALIASES, NEAR_MISSES, Alias, Source
+from rlf.spec.aliases import ALIASES, NEAR_MISSES, Alias, Source
+from rlf.spec.facts import ROWS, KeyFact, first_paragraph, key_facts, submodels
+from rlf.spec.models import ENGINES, EngineSpec, RunSpec
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.kind import TOOL_KINDS, ToolKind
 from rlf.tools.mcp.listing import ToolServer
@@ -28,7 +26,7 @@ from rlf.trackers import TRACKERS, Tracker
 from rlf.types.events import METRICS
 
 FOLDER = Path("docs/reference")
-_MADE = "<!-- Made by `python -m rlf.spec.meaning.reference` from the code; edits here are lost. -->\n"
+_MADE = "<!-- Made by `python -m rlf.spec.reference` from the code; edits here are lost. -->\n"
 _HEADER = "| key | type | unit | default | range | meaning |\n|---|---|---|---|---|---|"
 _ELSEWHERE: dict[type[BaseModel], str] = {
     ToolDeclaration: "Keys: [tool files](tool.md).",

@@ -24,16 +24,13 @@ from rlf.data import open_tasks, recall
 from rlf.endpoints import EndpointSpec
 from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.rewards.kinds.verify import VerifyTerm
-from rlf.spec.checks import reads
-from rlf.spec.load import LoadedSpec
-from rlf.spec.looking.budget import MEASURED, PromptSizes, check_budget, most_images
-from rlf.spec.looking.model_folder import folder_on_disk, named_folder
-from rlf.spec.looking.near_files import FORBIDDEN, is_forbidden, missing_file
-from rlf.spec.looking.weights import read_config, read_context, read_shapes
+from rlf.spec.budget import MEASURED, PromptSizes, check_budget, most_images
+from rlf.spec.load import LoadedSpec, reads
+from rlf.spec.model_files import folder_on_disk, named_folder, read_config, read_context, read_shapes
 from rlf.spec.models import DataSource
-from rlf.spec.reading.nodes import KeyPath, find
-from rlf.spec.reading.paths import declared_files, env_files, is_local
-from rlf.spec.reading.reader import shown_path
+from rlf.spec.nodes import KeyPath, find
+from rlf.spec.paths import FORBIDDEN, declared_files, env_files, is_forbidden, is_local, missing_file
+from rlf.spec.reader import shown_path
 from rlf.tools.validate import ArgumentCheck
 from rlf.types import Task
 
