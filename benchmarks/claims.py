@@ -2,7 +2,7 @@
 
     python benchmarks/claims.py [--simulations 2000]
 
-Each setting draws what two or more arms answer on the same questions, and asks `rlf.reports.evidence` what the reports
+Each setting draws what two or more arms answer on the same questions, and asks `rlf.reports.paired` what the reports
 print: an interval that holds the true difference is covered; a claim where there is no difference is false. `score` is
 the score interval alone, `printed` the one that the reports show, which also holds 0 where the exact test does not
 reject: it covers more at a difference of 0, by what the exact test of few flips leaves of its 5 %.
@@ -19,7 +19,7 @@ from itertools import chain
 import numpy as np
 from numpy.random import Generator
 
-from rlf.reports.evidence import ALPHA, Evidence, flips_evidence, judge, paired_evidence, seeds_evidence
+from rlf.reports.paired import ALPHA, Evidence, flips_evidence, judge, paired_evidence, seeds_evidence
 from rlf.reports.statistics import Interval
 
 SIZES = (16, 32, 64, 128, 256, 512)

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 
 from rlf.lineage import Reader, Recorder, RunRecord, open_store, start_run
-from rlf.lineage.damage import find_damage
+from rlf.lineage.marks import find_damage
 from rlf.reports.overview import read_overviews
 from rlf.reports.report import read_report
 from rlf.types import (

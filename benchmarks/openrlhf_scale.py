@@ -43,7 +43,7 @@ from rlf.engines.openrlhf.spool.pool import SpoolPool  # noqa: E402
 from rlf.engines.openrlhf.spool.records import SpoolWriter  # noqa: E402
 from rlf.engines.openrlhf.spool.send import Sender  # noqa: E402
 from rlf.lineage import Recorder, open_store, start_run  # noqa: E402
-from rlf.lineage.encoded import encode_whole  # noqa: E402
+from rlf.lineage.rows import encode_whole  # noqa: E402
 from rlf.plan import compile as compile_plan  # noqa: E402
 from rlf.spec import load_spec  # noqa: E402
 from tests.lineage.builders import run_record  # noqa: E402

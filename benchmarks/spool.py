@@ -31,7 +31,7 @@ from rlf.engines.openrlhf.job.dataset import Purpose  # noqa: E402
 from rlf.engines.openrlhf.spool.frames import Record, to_frame  # noqa: E402
 from rlf.engines.openrlhf.spool.pool import cut, pack, read_answer, read_span  # noqa: E402
 from rlf.lineage import Recorder, open_store, start_run  # noqa: E402
-from rlf.lineage.encoded import encode_whole  # noqa: E402
+from rlf.lineage.rows import encode_whole  # noqa: E402
 from rlf.spec.models import TrainSpec  # noqa: E402
 from rlf.training.evaluation import step_metrics  # noqa: E402
 from rlf.types import Score, Scored, StepFinished  # noqa: E402

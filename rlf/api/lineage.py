@@ -11,7 +11,7 @@ from rlf.api.runs.removal import finish_removals
 from rlf.core.errors import RlfError, RunError
 from rlf.core.files import clear_unfinished
 from rlf.core.text import clean, find_half
-from rlf.lineage.damage import find_damage
+from rlf.lineage.marks import find_damage
 from rlf.lineage.read_only import can_write
 from rlf.lineage.reader import Reader
 from rlf.lineage.store import Store, open_store

@@ -40,6 +40,7 @@ from rlf.apps.fuzz.fuzz import ToolFuzz
 from rlf.apps.imports.tools import Written
 from rlf.apps.imports.worlds import ImportedWorld
 from rlf.apps.judges.calibration import Calibration
+from rlf.apps.keep.salvage import Salvage
 from rlf.apps.rewards.scoring import Rescoring, RewardKind, RewardTerm, ShownReward, Trial
 from rlf.apps.tools.trials import CalledTool, ToolBench, ToolTrial
 from rlf.apps.worlds.worlds import DescribedWorld, WorldKind
@@ -47,8 +48,7 @@ from rlf.chat.marks import Parsed
 from rlf.environments.playing import Page, Played
 from rlf.lineage.graph import Graph, Node, NodeDifference
 from rlf.lineage.records import FoundCall, StoredTrajectory
-from rlf.lineage.salvage import Salvage
-from rlf.reports.compare.comparison import Comparison
+from rlf.reports.comparison import Comparison
 from rlf.reports.evaluations import EvaluationReport
 from rlf.reports.overview import Overview
 from rlf.reports.report import Report

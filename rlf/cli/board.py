@@ -13,11 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from rlf.cli.parts import Parts
-from rlf.reports.evaluation import interval_of
+from rlf.reports.evaluations import interval_of
+from rlf.reports.overview import sparkline
 from rlf.reports.progress import Progress
-from rlf.reports.quantities import count, decimal, dollars, duration, percent, percent_range, visible
-from rlf.reports.sheets import label_grid
-from rlf.reports.sparkline import sparkline
+from rlf.reports.sheets import count, decimal, dollars, duration, label_grid, percent, percent_range, visible
 from rlf.types.events import EvaluationFinished
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from rlf.cli.arguments import (
 )
 from rlf.cli.output import facts_table, stdout_console
 from rlf.core.errors import RlfError
-from rlf.reports.quantities import counted, visible
+from rlf.reports.sheets import counted, visible
 
 if TYPE_CHECKING:
     from rlf.api.chat.session import Session

@@ -17,7 +17,7 @@ from rlf.core.errors import RlfError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from rlf.reports.compare.arms import Arm
+    from rlf.reports.arms import Arm
 
 
 def compare_runs(
@@ -61,12 +61,9 @@ def compare_runs(
     from rlf.api.lineage import open_reader
     from rlf.api.runs import compare
     from rlf.api.runs.openings import openings_of
-    from rlf.reports.compare.arms import read_arms
-    from rlf.reports.compare.examples import MATRIX_FLIPS, read_examples
-    from rlf.reports.compare.page import page
-    from rlf.reports.compare.table import csv_text
-    from rlf.reports.compare.view import comparison_view
-    from rlf.reports.seeds import seeds_page
+    from rlf.reports.arms import read_arms
+    from rlf.reports.comparison import MATRIX_FLIPS, read_examples
+    from rlf.reports.comparison_views import comparison_view, csv_text, page, seeds_page
     from rlf.reports.sweep import SeedReport, seeds_view
 
     if sum((as_markdown, as_csv, as_json)) > 1:

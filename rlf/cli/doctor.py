@@ -11,7 +11,7 @@ from rich.text import Text
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder
 from rlf.cli.envelope import print_result
 from rlf.cli.output import stdout_console
-from rlf.reports.quantities import visible
+from rlf.reports.sheets import visible
 
 if TYPE_CHECKING:
     from rlf.api.doctor.attacks import AttackResult

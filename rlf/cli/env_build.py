@@ -18,7 +18,7 @@ from rlf.cli.env_worlds import show_world as show_spec_world
 from rlf.cli.envelope import print_result
 from rlf.cli.output import facts_table, plain_table
 from rlf.core.errors import CheckError
-from rlf.reports.quantities import decimal
+from rlf.reports.sheets import decimal
 
 if TYPE_CHECKING:
     from rlf.apps.build.build import Built, ShownTask, ShownWorld

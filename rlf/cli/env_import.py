@@ -9,7 +9,7 @@ import typer
 
 from rlf.cli.arguments import AsJson, Force
 from rlf.cli.envelope import print_result
-from rlf.reports.quantities import visible
+from rlf.reports.sheets import visible
 
 
 def import_world(

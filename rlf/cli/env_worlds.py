@@ -19,7 +19,7 @@ from rlf.cli.output import facts_table, plain_table
 from rlf.core import nearest
 from rlf.core.errors import CheckError, RlfError
 from rlf.core.text import clean_value
-from rlf.reports.quantities import visible
+from rlf.reports.sheets import visible
 
 if TYPE_CHECKING:
     from rlf.apps.worlds.worlds import Action, DescribedWorld, Happened, Page, Scene, Verdict

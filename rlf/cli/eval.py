@@ -127,10 +127,9 @@ def _render_page(run_ids: Sequence[str], runs_folder: Path) -> str:
     from rlf.api.lineage import open_reader
     from rlf.api.runs.compare import compare_runs
     from rlf.api.runs.openings import Openings, openings_of
-    from rlf.reports.compare.comparison import Comparison
-    from rlf.reports.compare.examples import read_examples
-    from rlf.reports.compare.page import page
-    from rlf.reports.pages.run import run_page
+    from rlf.reports.comparison import Comparison, read_examples
+    from rlf.reports.comparison_views import page
+    from rlf.reports.pages.render import run_page
     from rlf.reports.report import read_report
 
     with open_reader(runs_folder) as reader:
@@ -236,7 +235,7 @@ def _begun_line(begun: Begun) -> str:
 
 def progress_line(progress: Progress) -> str:
     """`sampled: 120/512  success 61.0 %  1 failed  2 min left`."""
-    from rlf.reports.quantities import duration, percent
+    from rlf.reports.sheets import duration, percent
 
     parts = [f"{progress.mode}: {progress.num_done}/{progress.num_planned}"]
     if progress.success is not None:

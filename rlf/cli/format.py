@@ -17,7 +17,7 @@ from rlf.cli.envelope import print_result
 from rlf.cli.foreign import NoImport, announced
 from rlf.cli.output import facts_table, stdout_console
 from rlf.core.errors import RlfError
-from rlf.reports.quantities import visible
+from rlf.reports.sheets import visible
 
 if TYPE_CHECKING:
     from rlf.apps.formats.prompts import Parsed, ShownPrompt

@@ -13,7 +13,7 @@ from rlf.cli.arguments import AsJson, ToolFiles
 from rlf.cli.envelope import print_result
 from rlf.cli.output import plain_table, stdout_console
 from rlf.core.errors import CheckError
-from rlf.reports.quantities import visible
+from rlf.reports.sheets import visible
 
 if TYPE_CHECKING:
     from rlf.apps.fuzz.fuzz import ForeignTally, Tally, ToolFuzz

@@ -9,7 +9,7 @@ import typer
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunNames, RunsFolder
 from rlf.cli.completion import complete_run
 from rlf.cli.envelope import print_result
-from rlf.reports.quantities import counted
+from rlf.reports.sheets import counted
 
 
 def tag_run(

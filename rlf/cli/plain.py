@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from rlf.cli.board import header_lines
-from rlf.reports.evaluation import kinds_of, success_words
+from rlf.reports.evaluations import kinds_of, success_words
 from rlf.reports.progress import Progress
-from rlf.reports.quantities import count, decimal, dollars, duration, percent, visible
+from rlf.reports.sheets import count, decimal, dollars, duration, percent, visible
 from rlf.types.events import EvaluationFinished, Interrupted, Notice, RunEvent, RunFinished, StepFinished
 from rlf.types.score import costs_by_name
 from rlf.types.tool import Outcome

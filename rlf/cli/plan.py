@@ -17,7 +17,7 @@ from rlf.cli.envelope import print_result
 from rlf.cli.foreign import NoImport, announced
 from rlf.cli.output import facts_table, plain_table, stdout_console
 from rlf.core.errors import RlfError
-from rlf.reports.quantities import counted, duration, visible
+from rlf.reports.sheets import counted, duration, visible
 
 if TYPE_CHECKING:
     from rlf.api.specs.planning import Fit, GpuMemory, Part, PlanDifference, PlannedValue, PlanReport, Work
@@ -112,7 +112,7 @@ def _show_values(values: tuple[PlannedValue, ...]) -> Table:
 
 
 def _show_work(report: PlanReport) -> Iterator[tuple[str, str]]:
-    from rlf.reports.power import power_words
+    from rlf.reports.paired import power_words
 
     work: Work = report.work
     most = "at most " if work.num_trajectories_is_bound else ""

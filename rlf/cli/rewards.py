@@ -20,7 +20,7 @@ from rlf.cli.output import plain_table, stdout_console
 from rlf.cli.rewards_attack import attack_rewards
 from rlf.cli.rewards_calibrate import calibrate_rewards
 from rlf.core.errors import CheckError, RlfError
-from rlf.reports.quantities import count, decimal, dollars, visible
+from rlf.reports.sheets import count, decimal, dollars, visible
 
 if TYPE_CHECKING:
     from rlf.apps.rewards.scoring import Rescored, Rescoring, Trial

@@ -14,7 +14,7 @@ from rlf.cli.arguments import AsJson, SpecArguments, split_arguments
 from rlf.cli.envelope import print_envelope
 from rlf.cli.output import plain_table, stdout_console
 from rlf.core.errors import CheckError, RlfError
-from rlf.reports.quantities import decimal, percent, visible
+from rlf.reports.sheets import decimal, percent, visible
 
 if TYPE_CHECKING:
     from rlf.apps.attack.attack import Attack, Attempt

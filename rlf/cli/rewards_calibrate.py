@@ -12,7 +12,7 @@ from rlf.cli.arguments import AsJson
 from rlf.cli.completion import complete_reward_file
 from rlf.cli.envelope import print_result
 from rlf.cli.output import plain_table
-from rlf.reports.quantities import decimal, visible
+from rlf.reports.sheets import decimal, visible
 
 if TYPE_CHECKING:
     from rlf.apps.judges.calibration import Calibration

@@ -141,8 +141,7 @@ def _print_end(console: Console, outcome: RunOutcome, runs_folder: Path) -> None
     """The summary, the commands to use next, and the verdict."""
     from rlf.api.lineage import open_reader
     from rlf.api.runs.openings import Openings
-    from rlf.reports.summary import read_summary, summary_view
-    from rlf.reports.verdict import verdict_text
+    from rlf.reports.summary import read_summary, summary_view, verdict_text
 
     with open_reader(runs_folder) as reader:
         summary = read_summary(reader, outcome.run_id)

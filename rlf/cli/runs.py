@@ -136,7 +136,7 @@ def show_run(
 
 def _write_run(reader: Reader, run: Run, html: Path) -> None:
     from rlf.api.runs.openings import Openings
-    from rlf.reports.pages.run import run_page
+    from rlf.reports.pages.render import run_page
     from rlf.reports.report import read_report
     from rlf.reports.sweep import is_sweep
 

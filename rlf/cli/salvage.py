@@ -10,7 +10,7 @@ import typer
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder
 from rlf.cli.envelope import print_result
 from rlf.cli.output import showing_progress, stdout_console
-from rlf.reports.quantities import counted
+from rlf.reports.sheets import counted
 
 if TYPE_CHECKING:
     from rlf.api.runs.verification import Verification

@@ -22,7 +22,7 @@ from rlf.cli.output import facts_table, plain_table, stdout_console
 from rlf.cli.tools_import import import_tools
 from rlf.cli.tools_serve import serve_tools
 from rlf.core.errors import CheckError, RlfError
-from rlf.reports.quantities import latency, visible
+from rlf.reports.sheets import latency, visible
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ import typer
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunNames, RunsFolder
 from rlf.cli.envelope import print_result
-from rlf.reports.quantities import counted
+from rlf.reports.sheets import counted
 
 
 def export_runs(

@@ -86,7 +86,7 @@ def _export_pages(words: list[str], limit: int, runs_folder: Path, *, as_json: b
     """Writes a run as pages."""
     from rlf.api.lineage import open_reader
     from rlf.api.runs.bundles import write_bundle
-    from rlf.reports.quantities import counted
+    from rlf.reports.sheets import counted
 
     if len(words) != 2:
         raise RlfError(

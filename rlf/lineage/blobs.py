@@ -12,7 +12,7 @@ from sqlalchemy.dialects import sqlite
 
 from rlf.core import RunError
 from rlf.lineage import tables
-from rlf.lineage.inserts import insert_rows
+from rlf.lineage.store import insert_rows
 
 MIN_BYTES = 256
 """Shorter texts stay in their rows: a reference would save nothing."""

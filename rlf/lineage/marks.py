@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from typing import Any
 
-from sqlalchemy import delete, insert, select, update
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import Connection, Select, delete, func, insert, select, text, update
+from sqlalchemy.exc import DatabaseError, SQLAlchemyError
 
 from rlf.core import RlfError
 from rlf.lineage import tables
+from rlf.lineage.blobs import is_whole, present
 from rlf.lineage.lease import Lease, forget_lock, has_owner
-from rlf.lineage.records import REMOVING, Export
+from rlf.lineage.records import IMPORTING, INTERRUPTED, REMOVING, Export
+from rlf.lineage.rows import PayloadMeasure
 from rlf.lineage.run import check_stopped
 from rlf.lineage.store import Store
+from rlf.lineage.upkeep import cut_imports, find_fault, joined_texts, may_be_damaged, read_named
 
 
 def add_tags(store: Store, run_id: str, tags: tuple[str, ...]) -> None:
@@ -104,3 +110,125 @@ def unfinished_removals(store: Store) -> list[str]:
     except (RlfError, SQLAlchemyError):  # what reads the lineage next says what is damaged
         return []
     return [row.id for row in rows if not has_owner(row, store.lease_folder)]
+
+
+# Looking for damage in a lineage: all of it is read once.
+
+_BATCH = 500
+
+Progress = Callable[[str], None]
+"""Called with what is read now, often."""
+
+
+def find_damage(store: Store, progress: Progress = lambda _: None) -> Iterator[str]:
+    """Faults of the database, in words; nothing where all is well. Reads all of it once."""
+    with store.read() as connection:
+        for look in (_check_database, _check_rows, _check_contents, _check_payloads, _check_sums):
+            yield from _run_look(look, connection, progress)
+        for run_id in cut_imports(store, connection):
+            yield f"run {run_id}: its import was interrupted. Import it again, or free the space with `rlf runs gc`"
+
+
+def _run_look(
+    look: Callable[[Connection, Progress], Iterator[str]], connection: Connection, progress: Progress
+) -> Iterator[str]:
+    """Findings of one check, or that it could not finish; the others continue."""
+    try:
+        yield from look(connection, progress)
+    except (DatabaseError, sqlite3.DatabaseError, ValueError) as error:
+        words = error.orig if isinstance(error, DatabaseError) else error
+        yield f"the file: {look.__name__.removeprefix('_')} cannot be read to the end: {words}"
+
+
+def _check_database(connection: Connection, progress: Progress) -> Iterator[str]:
+    if connection.dialect.name == "sqlite":
+        progress("the file and its indexes")
+        for line in connection.execute(text("PRAGMA integrity_check")).scalars():
+            if line != "ok":
+                yield f"the file: {line}"
+        for row in connection.execute(text("PRAGMA foreign_key_check")):
+            yield f"table {row[0]}: row {row[1]} belongs to a row of {row[2]} that is missing"
+
+
+def _check_rows(connection: Connection, progress: Progress) -> Iterator[str]:
+    """Rows that do not hold what their table says; contents and payloads are read by looks of their own.
+
+    SQLite reads each row and returns those that may be damaged, which is ten times faster than to look at all in
+    Python. It returns the texts too, since it does not ask whether they are UTF-8 and the driver does.
+    """
+    driver = connection.connection.dbapi_connection
+    if not isinstance(driver, sqlite3.Connection):
+        return
+    for table in tables.metadata.sorted_tables:
+        if table not in (tables.blobs, tables.payloads):
+            progress(f"table {table.name}")
+            columns = [column.name for column in table.columns]
+            names = ", ".join(f'"{name}"' for name in columns)
+            suspect = f'SELECT {names} FROM "{table.name}"'
+            try:
+                deque(driver.execute(f'SELECT {joined_texts(table)} FROM "{table.name}"'), maxlen=0)
+                suspect += f" WHERE {may_be_damaged(table)}"
+            except sqlite3.OperationalError:
+                pass  # reading them one by one names the column
+            for row in driver.execute(suspect):
+                fault = find_fault(table, dict(zip(columns, row, strict=True)))
+                if fault is not None:
+                    yield f"table {table.name}: a row is damaged: {fault}"
+
+
+def _rows_of(connection: Connection, query: Select[Any]) -> Iterator[Sequence[Any]]:
+    """Rows of a query without parameters, past SQLAlchemy where that is SQLite's: its rows cost more than reading."""
+    driver = connection.connection.dbapi_connection
+    if isinstance(driver, sqlite3.Connection):
+        return iter(driver.execute(str(query.compile(dialect=connection.dialect))))
+    return iter(connection.execution_options(yield_per=_BATCH).execute(query))
+
+
+def _check_contents(connection: Connection, progress: Progress) -> Iterator[str]:
+    for number, (sha256, data) in enumerate(_rows_of(connection, select(tables.blobs.c.sha256, tables.blobs.c.data))):
+        if number % _BATCH == 0:
+            progress(f"content {number:,}")
+        if not is_whole(sha256, data):
+            yield f"blob {sha256[:12]}: its content does not match its hash"
+    named = read_named(connection) - _cut_originals(connection)
+    for name in sorted(named - present(connection, named)):
+        yield f"blob {name[:12]}: a row names it, but it is missing"
+
+
+def _cut_originals(connection: Connection) -> set[str]:
+    """Hashes of results that were too large to keep: names without a content."""
+    column = tables.tool_calls.c.original_sha256
+    return set(connection.execute(select(column).where(column.is_not(None)).distinct()).scalars())
+
+
+def _check_payloads(connection: Connection, progress: Progress) -> Iterator[str]:
+    trajectories, payloads = tables.trajectories.c, tables.payloads.c
+    query = select(trajectories.trajectory_id, trajectories.run_id, trajectories.num_tokens, payloads.data)
+    joined = query.join(tables.payloads, payloads.trajectory_ref == trajectories.id)
+    total = connection.execute(select(func.count()).select_from(tables.payloads)).scalar_one()
+    measure = PayloadMeasure()
+    for number, (trajectory_id, run_id, num_tokens, data) in enumerate(_rows_of(connection, joined)):
+        if number % _BATCH == 0:
+            progress(f"trajectory {number:,} of {total:,}")
+        try:
+            whole = measure(data) == num_tokens
+        except Exception:  # noqa: BLE001 - damage shows in any way
+            whole = False
+        if not whole:
+            yield f"run {run_id}: trajectory {trajectory_id}: its tokens cannot be read"
+
+
+def _check_sums(connection: Connection, _: Progress) -> Iterator[str]:
+    trajectories, sums = tables.trajectories.c, tables.collections.c
+    unfinished = select(tables.runs.c.id).where(tables.runs.c.status == IMPORTING)
+    counted = (
+        select(trajectories.run_id, trajectories.phase, trajectories.step, func.count().label("num"))
+        .where(trajectories.phase != INTERRUPTED, trajectories.run_id.not_in(unfinished))
+        .group_by(trajectories.run_id, trajectories.phase, trajectories.step)
+        .subquery()
+    )
+    place = (sums.run_id == counted.c.run_id) & (sums.phase == counted.c.phase) & (sums.step == counted.c.step)
+    query = select(counted, sums.num_trajectories).outerjoin(tables.collections, place)
+    for row in connection.execute(query.where(counted.c.num != func.coalesce(sums.num_trajectories, -1))):
+        num_trajectories = row.num_trajectories
+        yield f"run {row.run_id}: {row.phase} step {row.step} has {row.num} trajectories and says {num_trajectories}"

@@ -80,7 +80,7 @@ def _create_index(index: Index, connection: Connection) -> None:
 
 def _late_indexes() -> set[Index]:
     """Indexes that came with a later revision. They are made behind all tables, so that these begin at the same pages
-    in every new lineage: `rlf.lineage.salvage` finds them there where the list of tables is lost."""
+    in every new lineage: `rlf.apps.keep.salvage` finds them there where the list of tables is lost."""
     return {index for each in metadata.tables.values() for index in each.indexes if index.info.get("is_late")}
 
 

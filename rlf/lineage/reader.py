@@ -18,9 +18,7 @@ from rlf.core.text import clean
 from rlf.lineage import tables
 from rlf.lineage.blobs import read_blobs
 from rlf.lineage.costs import costs_of
-from rlf.lineage.inner import inner_names
 from rlf.lineage.lease import has_owner
-from rlf.lineage.payload import decode_task
 from rlf.lineage.process import Process
 from rlf.lineage.records import (
     HIDDEN,
@@ -47,21 +45,20 @@ from rlf.lineage.records import (
     TrajectoryOrder,
     TrajectorySummary,
 )
+from rlf.lineage.rows import decode_task, inner_names
 from rlf.lineage.store import Store
 from rlf.lineage.text_index import TextIndex, all_text
-from rlf.lineage.trajectory_rows import (
+from rlf.lineage.values import (
+    AnyRow,
+    blob_names,
     filter_conditions,
     find_row,
+    found_calls,
+    metrics,
     order_query,
     paid_conditions,
     read_asked,
     read_wholes,
-)
-from rlf.lineage.values import (
-    AnyRow,
-    blob_names,
-    found_calls,
-    metrics,
     run,
     run_line,
     summary,

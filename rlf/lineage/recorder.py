@@ -20,13 +20,23 @@ from sqlalchemy import Connection, Table, delete, func, insert, select, update
 from rlf.lineage import tables
 from rlf.lineage.blobs import Blobs, write_blobs
 from rlf.lineage.costs import add_costs, keep_unrecorded, spent_by, unrecorded_before
-from rlf.lineage.encoded import CALL, FAILURE, HEAD, SCORE, EncodedTrajectory, Values, encode_trajectory
-from rlf.lineage.inserts import insert_rows
 from rlf.lineage.lease import LeaseLost
-from rlf.lineage.payload import encode_task
 from rlf.lineage.records import INTERRUPTED, TRAIN
-from rlf.lineage.rows import Row, collection_row, metrics_json, tool_total_rows
-from rlf.lineage.store import Store
+from rlf.lineage.rows import (
+    CALL,
+    FAILURE,
+    HEAD,
+    SCORE,
+    EncodedTrajectory,
+    Row,
+    Values,
+    collection_row,
+    encode_task,
+    encode_trajectory,
+    metrics_json,
+    tool_total_rows,
+)
+from rlf.lineage.store import Store, insert_rows
 from rlf.types import (
     CheckpointSaved,
     EvaluationFinished,

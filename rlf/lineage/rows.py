@@ -2,16 +2,167 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
-from collections.abc import Mapping, Sequence
+import re
+import struct
+import sys
+import zlib
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
+import zstandard
+from pydantic_core import from_json
+from sqlalchemy import Table
+
 from rlf.core.redact import Redactor
-from rlf.lineage.blobs import Blobs
-from rlf.lineage.inner import inner_json
-from rlf.types import CallRecord, ParseFailure, Scored, ScoreState, ToolResult, Trajectory
-from rlf.types.written import write
+from rlf.lineage import tables
+from rlf.lineage.blobs import Blobs, Content, compress, decompress
+from rlf.types import CallRecord, InnerTurn, Message, ParseFailure, Scored, ScoreState, Task, ToolResult, Trajectory
+from rlf.types.written import NUMBERS, VERSION, find_results, write
+
+# The part of a trajectory that no other table has, packed: tokens, action mask, sampler logprobs, turns; and its task.
+#
+# Layout, little-endian, compressed with zstd: version u8, number of tokens T u32, tokens u32[T], action_mask bool[T],
+# rollout_logprobs float32[T], then JSON: the trajectory's written form without what has columns. Calls and parse
+# failures are rows of their own. A task is a content, shared by its rollouts and named by its hash: its bytes never
+# change. Before version 3 a turn was a list; version 1 was compressed with zlib and held the task's messages.
+
+_HEAD = struct.Struct("<BI")
+_TURNS_ARE_OBJECTS = 3
+"""First version without lists."""
+_ZLIB = 0x78
+"""First byte of a payload of version 1."""
+_COLUMNS = ("id", "task", "sample_index", "stop", "answer", "error", "duration_s", "images")
+_ELSEWHERE = dict.fromkeys((*NUMBERS, *_COLUMNS), True) | {"turns": {"__all__": {"calls", "failures"}}}
+_OLD_TURN = ("start", "end", "observation_end", "text", "sample_s", "tools_s")
+_OLD_REPAIR = ("kind", "position", "raw")
+
+
+def encode(trajectory: Trajectory, redactor: Redactor) -> bytes:
+    """Packs a trajectory; logprobs are kept as float32, the precision they were sampled in."""
+    num_tokens = len(trajectory.tokens)
+    parts = (
+        _HEAD.pack(VERSION, num_tokens),
+        _pack("I", trajectory.tokens),
+        _pack_mask(trajectory.action_mask),
+        _pack("f", trajectory.rollout_logprobs),
+        redactor.json(write(trajectory, without=_ELSEWHERE)).encode(),
+    )
+    return compress(b"".join(parts))
+
+
+def _pack_mask(mask: Sequence[bool]) -> bytes:
+    """A byte for each; what was read from a spool is that already."""
+    return mask if isinstance(mask, bytes) else bytes(map(bool, mask))
+
+
+def _pack(code: str, numbers: Sequence[float]) -> bytes:
+    """Numbers in four bytes each, little-endian."""
+    packed = numbers[:] if isinstance(numbers, array) and numbers.typecode == code else array(code, numbers)
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def decode(data: bytes) -> dict[str, Any]:
+    """The written form of what `encode` packed, bit for bit; of version 1 with the task's `messages` in it."""
+    raw = zlib.decompress(data) if data[0] == _ZLIB else decompress(data)
+    version, num_tokens = _HEAD.unpack_from(raw)
+    assert 1 <= version <= VERSION, f"payload of version {version}, expected at most {VERSION}"
+    body = struct.unpack_from(f"<{num_tokens}I{num_tokens}?{num_tokens}f", raw, _HEAD.size)
+    known: dict[str, Any] = json.loads(raw[_HEAD.size + 9 * num_tokens :])
+    if version < _TURNS_ARE_OBJECTS:
+        known["turns"] = [_old_turn(*turn) for turn in known["turns"]]
+    numbers = [list(body[place * num_tokens : (place + 1) * num_tokens]) for place in range(len(NUMBERS))]
+    return known | dict(zip(NUMBERS, numbers, strict=True))
+
+
+class PayloadMeasure:
+    """Counts the tokens of payloads, each read to its end; five times as fast as `decode`. For one thread."""
+
+    def __init__(self) -> None:
+        self._decompressor = zstandard.ZstdDecompressor()
+
+    def __call__(self, data: bytes) -> int:
+        """Raises any exception where the bytes are damaged."""
+        if data[0] == _ZLIB:
+            return len(decode(data)["tokens"])
+        raw = self._decompressor.decompress(data)
+        version, num_tokens = _HEAD.unpack_from(raw)
+        if version < _TURNS_ARE_OBJECTS:
+            return len(decode(data)["tokens"])
+        assert version <= VERSION, f"payload of version {version}, expected at most {VERSION}"
+        from_json(raw[_HEAD.size + 9 * num_tokens :])
+        return int(num_tokens)
+
+
+def _old_turn(*fields: Any) -> dict[str, Any]:
+    extra = fields[len(_OLD_TURN)] if len(fields) > len(_OLD_TURN) else {}
+    repairs = [dict(zip(_OLD_REPAIR, repair, strict=True)) for repair in extra.get("repairs", ())]
+    return dict(zip(_OLD_TURN, fields, strict=False)) | extra | {"repairs": repairs}
+
+
+def encode_task(task: Task, redactor: Redactor) -> bytes:
+    """A task as JSON: the same bytes for the same row of a dataset."""
+    return redactor.json(
+        {
+            "messages": [[message.role, message.content, *message.images] for message in task.messages],
+            "answer": task.answer,
+            "columns": task.columns,
+            "tools": task.tools,
+        }
+    ).encode()
+
+
+def decode_task(data: bytes, task_id: str, kind: str | None) -> Task:
+    """The task that `encode_task` wrote."""
+    known = json.loads(data)
+    messages = tuple(Message(role, content, tuple(images)) for role, content, *images in known["messages"])
+    tools = None if known["tools"] is None else tuple(known["tools"])
+    return Task(task_id, messages, known["answer"], kind, known["columns"], tools)
+
+
+# The turns inside of an agent's call as JSON. Images are contents of their own, which the JSON names.
+
+# The stored JSON names contents by hash, and is searched without being decoded.
+_NAMED = re.compile(r'"sha256:([0-9a-f]{64})"')
+
+
+def inner_json(turns: Sequence[InnerTurn], redactor: Redactor, blobs: Blobs) -> str | None:
+    """The turns; None where there are none."""
+    found = write(turns)
+    for result in find_results([{"inner": found}]):
+        for image in result.get("images", ()):
+            image["data"] = f"sha256:{blobs.keep(base64.b64decode(image['data']))}"
+    return redactor.json(found) if found else None
+
+
+def read_inner(text: str, blobs: Mapping[str, bytes]) -> Any:
+    """The written form of what `inner_json` wrote."""
+    return json.loads(_NAMED.sub(lambda name: json.dumps(base64.b64encode(blobs[name[1]]).decode()), text))
+
+
+def inner_blobs(text: str | None) -> Iterator[str]:
+    """The contents that the JSON names."""
+    return (match[1] for match in _NAMED.finditer(text or ""))
+
+
+def inner_names(text: str) -> Iterator[str]:
+    """The names of the tools that were called."""
+    return _iterate_names(json.loads(text))
+
+
+def _iterate_names(turns: Sequence[dict[str, Any]]) -> Iterator[str]:
+    for turn in turns:
+        for made in turn.get("calls", ()):
+            yield made.get("call", made)["name"]
+            yield from _iterate_names(made["result"].get("inner", ()))
+
 
 Row = dict[str, Any]
 
@@ -141,3 +292,61 @@ def failure_rows(trajectory: Trajectory, redactor: Redactor) -> list[Row]:
 def _failure_row(failure: ParseFailure, redactor: Redactor) -> Row:
     texts = {"message": redactor.text(failure.message), "raw": redactor.text(failure.raw)}
     return {"kind": failure.kind, "raw_start": failure.position, "structural": failure.structural} | texts
+
+
+# A scored trajectory as the rows that the lineage stores, made before its place there is known, in any process.
+
+Values = tuple[Any, ...]
+"""Of a row, by its columns: read and written in half the time of what has names."""
+
+
+def _columns(table: Table, *place: str) -> tuple[str, ...]:
+    """The columns of a table but for its place."""
+    return tuple(column.name for column in table.c if column.name not in place)
+
+
+HEAD = _columns(tables.trajectories, "id", "run_id", "phase", "step", "k", "advantage")
+CALL, SCORE, FAILURE = (
+    _columns(table, "trajectory_ref") for table in (tables.tool_calls, tables.scores, tables.parse_failures)
+)
+_pick_head, _pick_call, _pick_score, _pick_failure = (itemgetter(*names) for names in (HEAD, CALL, SCORE, FAILURE))
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedTrajectory:
+    """Rows without their place, which the recorder adds: run, phase, step, k, the trajectory's number."""
+
+    head: Values
+    """The trajectory's own row, without its advantage."""
+    payload: bytes
+    calls: Sequence[Values]
+    scores: Sequence[Values]
+    failures: Sequence[Values]
+    contents: Mapping[str, Content]
+    """What the rows refer to and is compressed already, by name."""
+
+
+def encode_trajectory(
+    scored: Scored, redactor: Redactor, blobs: Blobs, task_sha256: str | None = None
+) -> EncodedTrajectory:
+    """The rows of one trajectory; long contents go to `blobs`.
+
+    Args:
+        task_sha256: the name of the task's content, where that is kept already.
+    """
+    trajectory = scored.trajectory
+    name = task_sha256 or blobs.keep(encode_task(trajectory.task, redactor))
+    return EncodedTrajectory(
+        head=_pick_head(trajectory_row(scored, name, redactor)),
+        payload=encode(trajectory, redactor),
+        calls=list(map(_pick_call, call_rows(trajectory, redactor, blobs))),
+        scores=list(map(_pick_score, score_rows(scored, redactor))),
+        failures=list(map(_pick_failure, failure_rows(trajectory, redactor))),
+        contents={},
+    )
+
+
+def encode_whole(scored: Scored, redactor: Redactor) -> EncodedTrajectory:
+    """The rows of one trajectory with their contents, to be written by another process."""
+    blobs = Blobs()
+    return replace(encode_trajectory(scored, redactor, blobs), contents=blobs.compressed())

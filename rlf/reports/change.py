@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rlf.lineage.records import Evaluation, StoredTrajectory, TrajectoryFilter, TrajectorySummary
-from rlf.reports.evaluation import first_samples, success_by_task
-from rlf.reports.evidence import Finding, judge, paired_evidence
+from rlf.reports.evaluations import first_samples, success_by_task
+from rlf.reports.paired import Finding, judge, paired_evidence
 from rlf.reports.statistics import Interval, mcnemar, wilson_interval
 
 if TYPE_CHECKING:

@@ -1,17 +1,29 @@
 """Differences of two sides that answered the same questions: score interval, exact tests, what can be detected.
 
-Pure functions of numbers. A claim about several differences is made in `rlf.reports.evidence`.
+Pure functions of numbers. A claim about several differences is made in `rlf.reports.paired`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist, fmean, variance
 from typing import TYPE_CHECKING
 
-from rlf.reports.statistics import Interval, mcnemar, student_p, student_quantile
+from rlf.reports.sheets import points
+from rlf.reports.statistics import (
+    Interval,
+    holm,
+    holm_levels,
+    mcnemar,
+    newcombe_interval,
+    student_p,
+    student_quantile,
+    welch_interval,
+    welch_p,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -187,3 +199,163 @@ def detectable_difference(
         else:
             low = middle
     return high
+
+
+# Evidence of a difference between two sides: the test and the interval agree.
+#
+# A difference is claimed where the exact test, adjusted by Holm for all differences of the report, is at most 5 %. The
+# interval of each difference has the confidence at which Holm's procedure tests it (95 % for a single one) and holds 0
+# exactly where the difference is not claimed: at a difference of 0 the test decides. Pure functions of numbers.
+
+ALPHA = 0.05
+"""Largest chance that a report claims any difference where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One difference before it is known how many others there are."""
+
+    difference: float
+    p: float
+    """Two-sided, of the test that decides whether the difference is 0."""
+    interval_at: Callable[[float], Interval]
+    """The interval by confidence; where p is at most 1 - confidence it excludes 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One difference of several."""
+
+    difference: float
+    interval: Interval
+    """Holds 0 exactly where the difference is not shown."""
+    confidence: float
+    """Of the interval: 0.95 for a single difference, more for several."""
+    p: float
+    """Of this difference alone."""
+    p_adjusted: float
+    """Adjusted by Holm for all differences of the report."""
+
+    @property
+    def shown(self) -> bool:
+        """Whether the difference is more than chance explains, at most 5 % of reports with none being wrong."""
+        return self.p_adjusted <= ALPHA
+
+
+def judge(found: Sequence[Evidence | None]) -> list[Finding | None]:
+    """Judges several differences of one report together; None where there is no evidence of one."""
+    present = [one for one in found if one is not None]
+    p_values = [one.p for one in present]
+    judged = iter(map(_make_finding, present, holm(p_values), holm_levels(p_values, ALPHA)))
+    return [None if one is None else next(judged) for one in found]
+
+
+def _make_finding(one: Evidence, p_adjusted: float, level: float) -> Finding:
+    low, high = one.interval_at(1 - level)
+    if p_adjusted > ALPHA:
+        low, high = min(low, 0.0), max(high, 0.0)
+    return Finding(one.difference, Interval(low, high), 1 - level, one.p, p_adjusted)
+
+
+def paired_evidence(left: Mapping[str, float], right: Mapping[str, float], *, binary: bool) -> Evidence | None:
+    """Of the questions that both sides answered, right minus left. None for fewer than two.
+
+    Args:
+        left: Success by question, from 0 to 1.
+        binary: Whether each success is one outcome, 0 or 1: then the flips are counted, Tango's interval and the exact
+            McNemar test taken of them. Else the mean of the differences is looked at, by `graded_interval`.
+    """
+    shared = sorted(left.keys() & right.keys())
+    if len(shared) < 2:
+        return None
+    differences = [right[task] - left[task] for task in shared]
+    if not binary:
+        return Evidence(fmean(differences), graded_p(differences), lambda level: graded_interval(differences, level))
+    gained, lost = differences.count(1.0), differences.count(-1.0)
+    return flips_evidence(gained, lost, len(shared))
+
+
+def flips_evidence(gained: int, lost: int, num_pairs: int) -> Evidence:
+    """Of counted flips: Tango's interval and the exact McNemar test."""
+    return Evidence(
+        (gained - lost) / num_pairs,
+        mcnemar(gained, lost),
+        lambda level: flips_interval(gained, lost, num_pairs, level),
+    )
+
+
+def seeds_evidence(left: Sequence[float], right: Sequence[float]) -> Evidence | None:
+    """Of the runs of two sides, by Welch. None where a side is one run or nothing varies."""
+    p = welch_p(left, right, cautious=True)
+    if p is None:
+        return None
+
+    def interval_at(confidence: float) -> Interval:
+        return (welch_interval(left, right, confidence, cautious=True) or Interval(0.0, 0.0)).within(-1.0, 1.0)
+
+    return Evidence(fmean(right) - fmean(left), p, interval_at)
+
+
+def unpaired_evidence(left: Sequence[float], right: Sequence[float]) -> Evidence:
+    """Of sides that were asked different questions: Newcombe's interval and its own test, and Fisher's exact one."""
+    sides = [(math.fsum(side), len(side)) for side in (left, right)]
+    p = _newcombe_p(*sides)
+    if all(value in (0.0, 1.0) for value in (*left, *right)):
+        p = max(p, _fisher_p(*sides))
+    return Evidence(fmean(right) - fmean(left), p, lambda level: newcombe_interval(sides[0], sides[1], level))
+
+
+def _newcombe_p(left: tuple[float, int], right: tuple[float, int]) -> float:
+    """1 minus the confidence at which Newcombe's interval ends at 0."""
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        ends = newcombe_interval(left, right, 1 - middle) if middle < 1 else (0.0, 0.0)
+        low, high = (middle, high) if ends[0] <= 0 <= ends[1] else (low, middle)
+    return high
+
+
+def _fisher_p(left: tuple[float, int], right: tuple[float, int]) -> float:
+    from scipy.stats import fisher_exact
+
+    table = [[round(successes), n - round(successes)] for successes, n in (left, right)]
+    return float(fisher_exact(table).pvalue)
+
+
+# The power of a comparison on held-out questions, before its outcome is known: the smallest difference it finds.
+
+_CHANCE = 0.8
+_SHARE_LOST = 0.05
+"""Questions that a better run fails although the other one solves them; two runs of one spec differ by as much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """The smallest differences that the exact test finds with a chance of 80 %: one run a side, success 0 or 1."""
+
+    num_questions: int
+    num_compared: int
+    """Arms that are compared with the baseline."""
+    no_losses: float | None
+    """Where every question that changes is gained; None where no difference is large enough."""
+    few_losses: float | None
+    """Where 5 % of the questions are lost beside those that are gained."""
+
+
+def power_of(num_questions: int, num_compared: int = 1) -> Power:
+    """The power of a comparison by its size."""
+    sizes = [detectable_difference(num_questions, lost, ALPHA / num_compared, _CHANCE) for lost in (0.0, _SHARE_LOST)]
+    return Power(num_questions, num_compared, *sizes)
+
+
+def power_words(power: Power) -> str:
+    """The power in a sentence."""
+    size = f"{power.num_questions:,} questions"
+    if power.num_compared > 1:
+        size += f" and {power.num_compared} arms against the first"
+    if power.no_losses is None:
+        return f"{size} are too few to show any difference with 80 % power."
+    words = f"{size} show a difference of {points(power.no_losses)} with 80 % power if no question is lost"
+    if power.few_losses is None:
+        return f"{words}, and none if 5 % are lost."
+    return f"{words}, and of {points(power.few_losses)} if 5 % are lost."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -13,21 +13,130 @@ from rich.text import Text
 
 from rlf.core.identity import short
 from rlf.core.plain_json import Jsonable
-from rlf.reports import judges
+from rlf.lineage.records import Evaluation, Step
 from rlf.reports.change import read_changes
-from rlf.reports.costs import costs_table
-from rlf.reports.judges import JudgeTotals, judge_totals
-from rlf.reports.opening import ReadOpening, no_opening
-from rlf.reports.overview import STATUS_STYLES, elapsed_s
-from rlf.reports.quantities import counted, decimal, duration, latency, percent, visible
-from rlf.reports.sheets import label_grid, plain_table
-from rlf.reports.sparkline import sparkline
-from rlf.reports.summary import Summary, change_view, example_parts, summarize
-from rlf.reports.verdict import Verdict, judge_record, verdict_text
+from rlf.reports.overview import STATUS_STYLES, elapsed_s, sparkline
+from rlf.reports.sheets import (
+    count,
+    counted,
+    decimal,
+    dollars,
+    duration,
+    label_grid,
+    latency,
+    percent,
+    plain_table,
+    visible,
+)
+from rlf.reports.summary import Summary, Verdict, change_view, example_parts, judge_record, summarize, verdict_text
+from rlf.reports.trajectory import ReadOpening, no_opening
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from rlf.lineage.reader import Reader
-    from rlf.lineage.records import Change, Checkpoint, Cost, LoggedEvent, Note, Run, Step, ToolCallSummary
+    from rlf.lineage.records import Change, Checkpoint, Cost, LoggedEvent, Note, Run, ToolCallSummary
+
+# The costs of a run for people: by tool and judged term, from the sums that the lineage keeps.
+
+COLUMNS = ("spent on", "requests", "without usage", "tokens", "cached", "cost")
+
+
+def cost_rows(costs: Sequence[Cost]) -> list[tuple[str, ...]]:
+    """A row for each name, then the sum where there are several."""
+    rows: list[tuple[str, ...]] = [
+        (
+            f"{cost.kind} {visible(cost.name)}",
+            f"{cost.num_requests:,}",
+            f"{cost.num_without_usage:,}",
+            count(cost.num_tokens),
+            count(cost.num_cached_tokens),
+            dollars(cost.cost_usd),
+        )
+        for cost in costs
+    ]
+    if len(costs) > 1:
+        sums = [sum(cost.num_requests for cost in costs), sum(cost.num_without_usage for cost in costs)]
+        tokens = [sum(cost.num_tokens for cost in costs), sum(cost.num_cached_tokens for cost in costs)]
+        total = dollars(sum(cost.cost_usd for cost in costs))
+        rows.append(("all", *(f"{number:,}" for number in sums), *map(count, tokens), total))
+    return rows
+
+
+def costs_table(costs: Sequence[Cost]) -> Table:
+    """The costs as a table."""
+    return plain_table(COLUMNS, cost_rows(costs), left=COLUMNS[:1])
+
+
+# Usage of the judges of a run, from the metrics of its steps and evaluations.
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeTotals:
+    """One term's judges, over training and evaluations."""
+
+    term: str
+    num_tokens: float
+    """Prompt and completion; of replies from the cache none."""
+    cost_usd: float
+    tokens_per_step: float | None
+    """Mean over the steps; None before the first."""
+    cost_usd_per_step: float | None
+    cached: float | None
+    """Share of the replies that were given before, mean over steps; None where no judge was asked."""
+    kappa: float | None
+    """Of judge and sentinels, the latest; None where there is none."""
+
+
+def judge_totals(steps: Sequence[Step], evaluations: Sequence[Evaluation]) -> list[JudgeTotals]:
+    """A row for each term that asked a judge."""
+    trained = [step.metrics for step in steps]
+    every = [*trained, *(evaluation.metrics for evaluation in evaluations)]
+    terms = dict.fromkeys(
+        name.split("/")[1]
+        for metrics in every
+        for name in metrics
+        if name.startswith("rewards/") and name.endswith("/cost_usd")
+    )
+    found = []
+    for term in terms:
+        tokens, cost, cached, kappa = (f"rewards/{term}/{name}" for name in ("tokens", "cost_usd", "cached", "kappa"))
+        kappas = [metrics[kappa] for metrics in trained if kappa in metrics]
+        found.append(
+            JudgeTotals(
+                term,
+                sum(metrics.get(tokens, 0.0) for metrics in every),
+                sum(metrics.get(cost, 0.0) for metrics in every),
+                _mean_or_none(metrics.get(tokens, 0.0) for metrics in trained),
+                _mean_or_none(metrics.get(cost, 0.0) for metrics in trained),
+                _mean_or_none(metrics[cached] for metrics in trained if cached in metrics),
+                kappas[-1] if kappas else None,
+            )
+        )
+    return found
+
+
+COLUMNS_JUDGES = ("judge", "tokens", "cost", "tokens a step", "cost a step", "cached", "kappa")
+
+
+def judge_rows(judges: Sequence[JudgeTotals]) -> Iterator[tuple[str, ...]]:
+    """The totals for people, by `COLUMNS`."""
+    for judge in judges:
+        yield (
+            visible(judge.term),
+            count(judge.num_tokens),
+            dollars(judge.cost_usd),
+            count(judge.tokens_per_step),
+            dollars(judge.cost_usd_per_step),
+            percent(judge.cached),
+            decimal(judge.kappa),
+        )
+
+
+def _mean_or_none(values: Iterable[float]) -> float | None:
+    found = list(values)
+    return sum(found) / len(found) if found else None
+
 
 _CURVE_WIDTH = 48
 _NUM_NOTICES = 8
@@ -84,7 +193,7 @@ def report_view(report: Report, options: str = "", opening: ReadOpening = no_ope
     if report.tools:
         parts += [Text(), plain_table(TOOL_COLUMNS, tool_rows(report.tools), left=("tool", "outcomes"))]
     if report.judges:
-        parts += [Text(), plain_table(judges.COLUMNS, judges.judge_rows(report.judges), left=judges.COLUMNS[:1])]
+        parts += [Text(), plain_table(COLUMNS_JUDGES, judge_rows(report.judges), left=COLUMNS_JUDGES[:1])]
     if report.costs:
         parts += [Text(), costs_table(report.costs)]
     parts += [*example_parts(report.summary, options, opening), Text()]

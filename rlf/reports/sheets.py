@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from string import ascii_uppercase
 from typing import TYPE_CHECKING
 
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.segment import Segment
+from rich.style import Style
+
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.table import Table
     from rich.text import Text
 
@@ -73,3 +80,139 @@ def sheet_markdown(sheet: Sheet) -> str:
 def _markdown_rows(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
     for row in rows:
         yield "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |"
+
+
+# Numbers in words for people: shares, durations, counts, text that is safe to show.
+
+MISSING = "–"
+"""Stands where there is no number."""
+
+_LARGE = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+# Control and bidirectional characters: text of a model could move the cursor or reverse a line of a terminal.
+_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def percent(share: float | None) -> str:
+    """`71.4 %`."""
+    return MISSING if share is None or not math.isfinite(share) else f"{100 * share:.1f} %"
+
+
+def percent_range(low: float, high: float) -> str:
+    """`65.1–77.0 %`: the two ends of an interval of shares."""
+    return f"{100 * low:.1f}–{100 * high:.1f} %"
+
+
+def rate(share: float | None, interval: tuple[float, float] | None) -> str:
+    """`71.4 % (65.1–77.0 %)`: a share with its interval, where there is one."""
+    return percent(share) + ("" if share is None or interval is None else f" ({percent_range(*interval)})")
+
+
+def level(confidence: float) -> str:
+    """`95 %`, `98.3 %`, `99.75 %`: of an interval."""
+    return f"{100 * confidence:.4g} %"
+
+
+def points(difference: float, *, signed: bool = False) -> str:
+    """`6.1 points`: a difference of shares."""
+    return f"{100 * difference:+.1f} points" if signed else f"{100 * difference:.1f} points"
+
+
+def points_range(low: float, high: float) -> str:
+    """`2.3 to 9.8`: the two ends of an interval of differences of shares, in points."""
+    return f"{100 * low:.1f} to {100 * high:.1f}"
+
+
+def decimal(value: float | None, digits: int = 3) -> str:
+    """`0.714`; very small and very large magnitudes as `1.2e-06`."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    if value and not 10.0**-digits <= abs(value) < 1e5:
+        return f"{value:.1e}"
+    return f"{value:.{digits}f}"
+
+
+def dollars(value: float | None) -> str:
+    """`$0.714`."""
+    return MISSING if value is None else f"${decimal(value)}"
+
+
+def count(value: float | None) -> str:
+    """`812`, `12.3k`, `4.5M`."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    for size, suffix in _LARGE:
+        if abs(value) >= size:
+            return f"{value / size:.1f}{suffix}"
+    return f"{value:.0f}"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 run`, `1,024 runs`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def duration(seconds: float | None) -> str:
+    """`1:52`, `2:03:07`."""
+    if seconds is None or not math.isfinite(seconds):
+        return MISSING
+    minutes, rest = divmod(round(max(0.0, seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def latency(seconds: float) -> str:
+    """`0.4 ms`, `12 ms`, `1.52 s`."""
+    if seconds >= 1:
+        return f"{seconds:.2f} s"
+    return f"{1000 * seconds:.1f} ms" if seconds < 0.01 else f"{1000 * seconds:.0f} ms"
+
+
+def p_value(p: float) -> str:
+    """`p = 0.032`, `p < 0.0001`."""
+    return "p < 0.0001" if p < 0.0001 else f"p = {p:.2g}"
+
+
+def letters_for(num: int) -> list[str]:
+    """Short names for so many columns: `A` to `Z`, then `AA`, `AB`."""
+    names = (itertools.product(ascii_uppercase, repeat=length) for length in itertools.count(1))
+    return ["".join(name) for name in itertools.islice(itertools.chain.from_iterable(names), num)]
+
+
+def visible(text: str) -> str:
+    """Text that a model or a tool wrote, made harmless: control and direction characters show as `\\x1b`."""
+    return _UNSAFE.sub(lambda match: _escape_code(ord(match.group())), text)
+
+
+def _escape_code(code: int) -> str:
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
+# A renderable with a mark before every line, so that who wrote a text shows without colour.
+
+
+@dataclass(frozen=True, slots=True)
+class Margin:
+    """Content with `mark` at the left of each of its lines."""
+
+    content: RenderableType
+    mark: str
+    style: str
+    """Style of the mark."""
+    max_lines: int | None = None
+    """Lines shown; the rest is counted. None shows all."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        inner = options.update(width=max(1, options.max_width - len(self.mark)), height=None)
+        lines = console.render_lines(self.content, inner, pad=False)
+        style = console.get_style(self.style)
+        for line in self._cut_lines(lines):
+            yield Segment(self.mark, style)
+            yield from line
+            yield Segment.line()
+
+    def _cut_lines(self, lines: list[list[Segment]]) -> Iterator[list[Segment]]:
+        if self.max_lines is None or len(lines) <= self.max_lines:
+            yield from lines
+            return
+        yield from lines[: self.max_lines - 1]
+        yield [Segment(f"… {len(lines) - self.max_lines + 1} more lines", Style(dim=True))]

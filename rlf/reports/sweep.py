@@ -12,8 +12,7 @@ from rich.text import Text
 from rlf.core.plain_json import Jsonable
 from rlf.lineage.records import SWEEP
 from rlf.reports.overview import STATUS_STYLES
-from rlf.reports.quantities import MISSING, percent, percent_range, visible
-from rlf.reports.sheets import plain_table
+from rlf.reports.sheets import MISSING, percent, percent_range, plain_table, visible
 from rlf.reports.statistics import Estimate, Interval, mean_share
 from rlf.types.events import RunStatus
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from rlf.reports.margin import Margin
-from rlf.reports.quantities import counted, decimal, dollars, latency, visible
-from rlf.reports.sheets import label_grid
+from rlf.reports.sheets import Margin, counted, decimal, dollars, label_grid, latency, visible
 from rlf.types.score import Score, Scored, ScoreState, ScoreUsage
 from rlf.types.tool import Outcome, ToolResult
 from rlf.types.trajectory import CallRecord, ParseFailure, Trajectory, Turn
@@ -211,3 +209,27 @@ def _show_taken(usage: ScoreUsage) -> Iterator[str]:
 
 def _to_text(answer: object) -> str:
     return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, default=str)
+
+
+# The opening of a prompt, before the question: system text and tool declarations as the chat template renders them.
+
+ReadOpening = Callable[[Trajectory], str]
+"""The opening of a trajectory's prompt as text; empty where there is none."""
+
+
+def no_opening(_: Trajectory) -> str:
+    """For views of trajectories without a named tokenizer."""
+    return ""
+
+
+def opening(trajectory: Trajectory, decode: Callable[[Sequence[int]], str]) -> str:
+    """The prompt's tokens decoded, up to the first message that is shown by itself.
+
+    That is the system message with what the template adds to it and, in formats that declare tools in the user's
+    message, these declarations. Where the template changed the message so that it is not found, the whole prompt.
+    """
+    end = trajectory.turns[0].start if trajectory.turns else len(trajectory.tokens)
+    text = decode(trajectory.tokens[:end])
+    question = next((m.content.strip() for m in trajectory.task.messages if m.role != "system"), "")
+    found = text.rfind(question) if question else -1
+    return (text if found < 0 else text[:found]).strip()

@@ -25,7 +25,7 @@ from rlf.api.runs.openings import Openings
 from rlf.api.specs.files import ProjectFiles
 from rlf.core.identity import short
 from rlf.core.plain_json import as_json
-from rlf.reports import quantities
+from rlf.reports import sheets
 from rlf.web.drawing import ago, bar_level, clock, image_source, size, spark_path
 from rlf.web.settings import WebSettings
 
@@ -210,9 +210,9 @@ def _make_environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=lambda value: quantities.visible(value) if type(value) is str else value,
+        finalize=lambda value: sheets.visible(value) if type(value) is str else value,
     )
-    environment.filters |= {name: words for name, words in vars(quantities).items() if callable(words)}
+    environment.filters |= {name: words for name, words in vars(sheets).items() if callable(words)}
     environment.filters |= {"datetime": _time_element, "short": short, "spark": spark_path, "level": bar_level}
     environment.filters |= {
         "clock": clock,

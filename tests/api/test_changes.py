@@ -18,8 +18,7 @@ from rlf.cli import app
 from rlf.core import RlfError
 from rlf.lineage import FileRecord, Reader
 from rlf.lineage.graph import read_graph
-from rlf.reports.compare.arms import Arm, read_arms
-from rlf.reports.compare.differences import Cause, differences
+from rlf.reports.arms import Arm, Cause, differences, read_arms
 from rlf.types import Notice, RunStatus
 
 from ..lineage.builders import run_record

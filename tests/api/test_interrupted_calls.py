@@ -20,7 +20,7 @@ from rlf.api.running.start import resume, run
 from rlf.builtin.encyclopedia import search
 from rlf.cli.plain import event_line
 from rlf.lineage import Reader, TrajectoryFilter
-from rlf.lineage.damage import find_damage
+from rlf.lineage.marks import find_damage
 from rlf.types import Interrupted, Outcome, RunStatus, StepFinished, StopReason
 
 from .conftest import ROOT

@@ -13,11 +13,11 @@ from rlf.api.running.checkpoints import drop_checkpoints
 from rlf.api.runs.exports import export_model
 from rlf.api.runs.removal import remove_with_folders
 from rlf.api.runs.verification import verify, verify_folder
+from rlf.apps.share.archive import copy_run
 from rlf.core import RlfError
 from rlf.core.files import path_inside, run_folder
 from rlf.lineage import Reader, Recorder, start_run, tables
 from rlf.lineage.marks import removing
-from rlf.lineage.transfer import copy_run
 from rlf.types import RunFinished, RunStatus
 
 from ..lineage.builders import run_record

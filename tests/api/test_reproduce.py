@@ -18,9 +18,8 @@ from rlf.api.running.start import resume, run
 from rlf.cli import app
 from rlf.core import RlfError
 from rlf.lineage import Reader, Recorder, start_run, tables
-from rlf.lineage.differences import explain_differences
-from rlf.lineage.graph import differing, read_graph
-from rlf.reports.verdict import read_verdict
+from rlf.lineage.graph import differing, explain_differences, read_graph
+from rlf.reports.summary import read_verdict
 from rlf.types import RunStatus, StepFinished
 
 from ..lineage.builders import run_record, scored

@@ -12,7 +12,7 @@ from rlf.api.running.sink import HealthStop
 from rlf.api.running.start import run
 from rlf.lineage import Reader
 from rlf.reports.report import read_report, shown_events
-from rlf.reports.verdict import VerdictKind
+from rlf.reports.summary import VerdictKind
 from rlf.types import Notice, RunStatus
 
 from .test_runs import Watch

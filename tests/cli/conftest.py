@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from rlf.api.running.drive import RunInfo, RunOutcome, View
 from rlf.cli import app, envelope
 from rlf.lineage import Reader, Recorder, open_store, start_run
-from rlf.reports.verdict import read_verdict
+from rlf.reports.summary import read_verdict
 from rlf.types import Notice, RunEvent, RunFinished, RunStatus
 
 from ..reports.synthetic import events, run_record

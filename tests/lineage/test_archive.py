@@ -7,10 +7,10 @@ import sqlite3
 
 import pytest
 
+from rlf.apps.share.archive import open_archive, write_archive
+from rlf.apps.share.tables import write_tables
 from rlf.core import RlfError, RunError, hash_path
 from rlf.lineage import Reader, Recorder, open_store, start_run
-from rlf.lineage.archive import open_archive, write_archive
-from rlf.lineage.export import write_tables
 
 from .builders import run_record, step
 from .test_migrations import DUMPS
@@ -58,7 +58,8 @@ class Killed(BaseException):
 
 
 def test_an_archive_that_is_cut_off_between_two_runs_is_refused(source, tmp_path, monkeypatch):
-    from rlf.lineage import archive, transfer
+    from rlf.apps.share import archive
+    from rlf.apps.share import archive as transfer
 
     def copy_first(origin, target, run_id):
         if run_id == RUNS[1]:
@@ -131,7 +132,7 @@ def test_tables_for_other_tools_have_a_manifest_and_appear_whole(source, tmp_pat
     def die(*_):
         raise Killed
 
-    monkeypatch.setattr("rlf.lineage.export._trajectory_row", die)
+    monkeypatch.setattr("rlf.apps.share.tables._trajectory_row", die)
     with pytest.raises(Killed):
         write_tables(reader, RUNS, tmp_path / "more", parquet=False)
     assert not (tmp_path / "more").exists()

@@ -10,10 +10,10 @@ from sqlalchemy import update
 
 from rlf.core import RlfError
 from rlf.lineage import Reader, Recorder, begin_resume, open_store, start_run, tables
-from rlf.lineage import heartbeat as heartbeat_module
-from rlf.lineage.heartbeat import Heartbeat
+from rlf.lineage import run as heartbeat_module
 from rlf.lineage.lease import LEASE_S, OLD_LEASE_S, LeaseLost
 from rlf.lineage.marks import remove_run
+from rlf.lineage.run import Heartbeat
 from rlf.types import RunFinished, RunStatus
 
 from .builders import run_record, step

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rlf.apps.share.archive import copy_run
 from rlf.lineage import Reader, Recorder, open_store, start_run
-from rlf.lineage.transfer import copy_run
 from rlf.types import CheckpointSaved
 
 from .builders import run_record

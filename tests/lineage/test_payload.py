@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlf.core.redact import Redactor
-from rlf.lineage.payload import decode_task, encode_task
+from rlf.lineage.rows import decode_task, encode_task
 from rlf.types import Message, Task
 
 

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import create_engine, text
 
+from rlf.apps.share.archive import copy_run
 from rlf.lineage import Reader, Recorder, begin_resume, open_store, start_run
-from rlf.lineage.damage import find_damage
-from rlf.lineage.marks import add_note, add_tags, remove_run
-from rlf.lineage.transfer import copy_run
+from rlf.lineage.marks import add_note, add_tags, find_damage, remove_run
 from rlf.lineage.upkeep import Keep, drop_unnamed_blobs, thin
 from rlf.types import EvaluationFinished, RunFinished, RunStatus
 

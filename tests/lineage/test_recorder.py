@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 
 from rlf.core import RlfError
 from rlf.lineage import Reader, Recorder, begin_resume, start_run, tables
-from rlf.lineage.encoded import encode_whole
+from rlf.lineage.rows import encode_whole
 from rlf.types import CheckpointSaved, EvaluationFinished, Notice, RunFinished, RunStatus, StepFinished
 
 from .builders import run_record, scored, step

@@ -6,7 +6,7 @@ import zlib
 from dataclasses import replace
 
 from rlf.core.redact import Redactor
-from rlf.lineage.payload import decode, encode
+from rlf.lineage.rows import decode, encode
 from rlf.types import Message, Repair, RepairKind, StopReason, Task, Trajectory, Turn
 from rlf.types.written import read
 

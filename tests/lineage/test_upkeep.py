@@ -6,11 +6,13 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy import Boolean, Float, Integer, LargeBinary, insert, text, update
 
+from rlf.apps.share import archive as transfer
+from rlf.apps.share.archive import copy_run
 from rlf.core import RlfError
-from rlf.lineage import Reader, Recorder, damage, open_store, soundness, start_run, tables, transfer
-from rlf.lineage.damage import find_damage
-from rlf.lineage.marks import add_note, add_tags, remove_run, remove_tags
-from rlf.lineage.transfer import copy_run
+from rlf.lineage import Reader, Recorder, open_store, start_run, tables
+from rlf.lineage import marks as damage
+from rlf.lineage import upkeep as soundness
+from rlf.lineage.marks import add_note, add_tags, find_damage, remove_run, remove_tags
 from rlf.lineage.upkeep import Keep, drop_unnamed_blobs, parse_keep, thin
 from rlf.types import EvaluationFinished, RunFinished, RunStatus, StepFinished
 

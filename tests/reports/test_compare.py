@@ -17,18 +17,11 @@ import pytest
 from rlf.core.errors import RlfError
 from rlf.lineage import Evaluation, FileRecord, Reader, Recorder, Run, Step, StepTotals, open_store, start_run
 from rlf.lineage.records import SWEEP, ParentKind
-from rlf.reports.compare.arms import Arm, Member, read_arms
-from rlf.reports.compare.comparison import compare
-from rlf.reports.compare.differences import Cause, differences
-from rlf.reports.compare.examples import read_examples
-from rlf.reports.compare.flips import flip_matrix
-from rlf.reports.compare.names import named_by_difference
-from rlf.reports.compare.outcomes import Basis, contrasts, outcome
-from rlf.reports.compare.page import page
-from rlf.reports.compare.sheets import markdown, sheets
-from rlf.reports.compare.table import HEADER, csv_text
-from rlf.reports.compare.view import comparison_view
-from rlf.reports.pages.curves import Course, main_charts
+from rlf.reports.arms import Arm, Cause, Member, differences, named_by_difference, read_arms
+from rlf.reports.comparison import compare, flip_matrix, read_examples
+from rlf.reports.comparison_views import HEADER, comparison_view, csv_text, markdown, page, sheets
+from rlf.reports.outcomes import Basis, contrasts, outcome
+from rlf.reports.pages.chart import Course, main_charts
 from rlf.types import RunStatus
 
 from .rendering import rendered

@@ -10,26 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from rlf.reports.evidence import (
+from rlf.reports.paired import (
     ALPHA,
     Evidence,
     Finding,
-    flips_evidence,
-    judge,
-    paired_evidence,
-    seeds_evidence,
-    unpaired_evidence,
-)
-from rlf.reports.paired import (
     detectable_difference,
+    flips_evidence,
     flips_interval,
     graded_interval,
     graded_p,
+    judge,
     mcnemar_power,
+    paired_evidence,
+    power_of,
+    power_words,
+    seeds_evidence,
     sign_flip_p,
     tango_interval,
+    unpaired_evidence,
 )
-from rlf.reports.power import power_of, power_words
 from rlf.reports.statistics import Interval, mcnemar
 
 COUNTS = st.integers(2, 200).flatmap(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rlf.core.errors import RlfError
-from rlf.reports.filter import compile_filter
+from rlf.reports.overview import compile_filter
 
 NAMES = {"success": "", "spec": "", "started": "", "tags": "", "step": ""}
 FACTS = {"success": 0.9, "spec": "search", "started": -3600.0, "tags": ("best",), "step": 40}

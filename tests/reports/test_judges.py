@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rlf.lineage import Evaluation, Step
-from rlf.reports.compare.comparison import compare
-from rlf.reports.compare.sheets import sheets
-from rlf.reports.judges import JudgeTotals, judge_totals
+from rlf.reports.comparison import compare
+from rlf.reports.comparison_views import sheets
+from rlf.reports.report import JudgeTotals, judge_totals
 
 from .test_compare import arm, member, questions
 

@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rlf.reports.opening import opening
-from rlf.reports.trajectory import FED_MARK, trajectory_view
+from rlf.reports.trajectory import FED_MARK, opening, trajectory_view
 from rlf.types import Message
 
 from .rendering import rendered

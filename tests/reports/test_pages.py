@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 from rlf.cli.main import app
 from rlf.lineage import Reader
 from rlf.reports.pages.chart import Chart, Line, draw, ticks
-from rlf.reports.pages.run import run_page
-from rlf.reports.pages.turns import beside, side
+from rlf.reports.pages.render import beside, run_page, side
 from rlf.reports.report import read_report
 from rlf.reports.summary import read_summary
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from rlf.reports.quantities import MISSING, count, decimal, duration, latency, letters_for, p_value, percent, visible
+from rlf.reports.sheets import MISSING, count, decimal, duration, latency, letters_for, p_value, percent, visible
 
 
 @pytest.mark.parametrize(

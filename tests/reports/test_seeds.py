@@ -7,7 +7,7 @@ from rich.console import Console
 
 from rlf.lineage.records import SWEEP, Step
 from rlf.reports import sweep as module
-from rlf.reports.seeds import seeds_markdown, seeds_page
+from rlf.reports.comparison_views import seeds_markdown, seeds_page
 from rlf.reports.sweep import SweepReport, SweepRow, read_seeds, seeds_view
 from rlf.types import RunStatus
 

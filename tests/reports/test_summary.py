@@ -8,7 +8,7 @@ import pytest
 
 from rlf.lineage import Evaluation, Reader, TrajectorySummary
 from rlf.reports.change import Change, Trial, flips, gained_pair, kind_interval, read_changes
-from rlf.reports.evaluation import interval_of, kinds_of, success_words
+from rlf.reports.evaluations import interval_of, kinds_of, success_words
 from rlf.reports.overview import read_overviews, render_overviews, shown_columns
 from rlf.reports.report import read_report, report_view
 from rlf.reports.statistics import wilson_interval

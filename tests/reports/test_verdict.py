@@ -6,7 +6,7 @@ import pytest
 
 from rlf.lineage.records import Step
 from rlf.reports.change import Change
-from rlf.reports.verdict import Verdict, VerdictKind, compares_groups, judge_run
+from rlf.reports.summary import Verdict, VerdictKind, compares_groups, judge_run
 
 from .test_summary import change, tried
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rlf.reports.evaluation import interval_of, kinds_of
+from rlf.reports.evaluations import interval_of, kinds_of
 from rlf.reports.statistics import wilson_interval
 from rlf.rewards import TrajectoryFacts
 from rlf.spec.models import EvalSpec

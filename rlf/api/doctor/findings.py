@@ -19,7 +19,7 @@ from typing import ClassVar
 
 from rlf.core.errors import RlfError
 from rlf.core.process import machine_memory_bytes, usable_cores
-from rlf.reports.quantities import counted
+from rlf.reports.sheets import counted
 from rlf.sandbox.spec import LevelReport
 from rlf.spec.models import default_engine
 

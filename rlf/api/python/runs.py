@@ -29,7 +29,7 @@ from rlf.lineage.records import (
     TrajectorySummary,
 )
 from rlf.lineage.records import Run as RecordedRun
-from rlf.reports.compare.comparison import Comparison
+from rlf.reports.comparison import Comparison
 from rlf.reports.overview import Overview, chosen, read_overviews
 from rlf.reports.report import Report, read_report
 from rlf.reports.sweep import SeedReport

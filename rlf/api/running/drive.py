@@ -18,14 +18,14 @@ from rlf.api.running.sink import HealthStop, RunSink
 from rlf.api.running.tracking import Tracking
 from rlf.core import process as stops
 from rlf.core.text import text_of
-from rlf.lineage.heartbeat import Heartbeat
 from rlf.lineage.lease import LeaseLost
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
+from rlf.lineage.run import Heartbeat
 from rlf.lineage.store import Store
 from rlf.lineage.upkeep import parse_keep, thin
 from rlf.plan import Plan, plan_to_json
-from rlf.reports.verdict import Verdict, VerdictKind, read_verdict
+from rlf.reports.summary import Verdict, VerdictKind, read_verdict
 from rlf.trackers import Tracked
 from rlf.types.events import EventSink, Notice, RunFinished, RunStatus
 

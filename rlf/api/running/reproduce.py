@@ -16,8 +16,7 @@ from rlf.api.running.start import Parent, start
 from rlf.api.specs.plans import Placed
 from rlf.core.files import run_folder
 from rlf.engines.engine import Start
-from rlf.lineage.differences import explain_differences
-from rlf.lineage.graph import NodeDifference, differing, read_graph
+from rlf.lineage.graph import NodeDifference, differing, explain_differences, read_graph
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import ParentKind, RunRecord
 from rlf.plan import Plan

@@ -10,8 +10,8 @@ from rlf.algo.health import Action, Alarm, Watch
 from rlf.api.running.budgets import Budget
 from rlf.api.running.signals import SignalWatch
 from rlf.core.errors import RunError
-from rlf.reports.quantities import visible
-from rlf.reports.verdict import Verdict
+from rlf.reports.sheets import visible
+from rlf.reports.summary import Verdict
 from rlf.types.events import CheckpointSaved, EvaluationFinished, EventSink, Notice, RunEvent, StepFinished
 
 if TYPE_CHECKING:

@@ -34,14 +34,14 @@ from rlf.core.files import run_folder
 from rlf.core.identity import new_run_id
 from rlf.core.redact import REDACTED
 from rlf.engines.engine import Engine, Fit, Opening, Start, engine_of, load_inputs
-from rlf.lineage.encoded import encode_whole
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import Cost, ParentKind, RunRecord
+from rlf.lineage.rows import encode_whole
 from rlf.lineage.run import begin_resume, refuse_running, start_run
 from rlf.lineage.store import Store
 from rlf.plan import Plan, plan_to_json
 from rlf.plan.features import name_engines
-from rlf.reports.verdict import signal_so_far
+from rlf.reports.summary import signal_so_far
 from rlf.spec.models import Feature
 from rlf.tools.execution.cache import Replay
 from rlf.training.harness import Traffic

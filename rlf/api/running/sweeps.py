@@ -24,12 +24,11 @@ from rlf.core import process as stops
 from rlf.core.errors import RlfError
 from rlf.core.identity import hash_json, new_run_id
 from rlf.core.text import describe
-from rlf.lineage.heartbeat import Heartbeat
 from rlf.lineage.lease import LeaseLost
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.records import SWEEP, FileRecord, ParentKind, RunRecord
-from rlf.lineage.run import begin_resume, start_run
+from rlf.lineage.run import Heartbeat, begin_resume, start_run
 from rlf.lineage.store import Store
 from rlf.plan import Plan, plan_to_json
 from rlf.spec.overrides import Overrides

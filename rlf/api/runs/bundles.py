@@ -13,11 +13,9 @@ from rlf.core.files import check_free, published
 from rlf.core.plain_json import as_json
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import StoredTrajectory, TrajectorySummary
-from rlf.reports.pages.render import render
-from rlf.reports.pages.run import run_page
-from rlf.reports.pages.turns import side
-from rlf.reports.quantities import decimal
+from rlf.reports.pages.render import render, run_page, side
 from rlf.reports.report import read_report
+from rlf.reports.sheets import decimal
 from rlf.reports.sweep import is_sweep
 
 

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rlf.lineage.reader import Reader
-from rlf.reports.compare.arms import read_arms
-from rlf.reports.compare.comparison import Comparison, compare
-from rlf.reports.compare.sheets import markdown
-from rlf.reports.seeds import seeds_markdown
+from rlf.reports.arms import read_arms
+from rlf.reports.comparison import Comparison, compare
+from rlf.reports.comparison_views import markdown, seeds_markdown
 from rlf.reports.sweep import SeedReport, read_seeds
 
 

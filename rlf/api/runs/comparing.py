@@ -11,12 +11,19 @@ from rlf.api.runs.openings import Openings
 from rlf.core.errors import NotFoundError, RlfError
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import Evaluation, StoredTrajectory, TrajectoryFilter
-from rlf.reports.compare.arms import Arm, read_arms, shared_step
-from rlf.reports.compare.comparison import Comparison, title_of
-from rlf.reports.compare.examples import Example, pair_of, read_examples
-from rlf.reports.compare.flips import KindRows, flip_matrix, question_of
-from rlf.reports.compare.sheets import sheets
-from rlf.reports.pages.turns import SidePair
+from rlf.reports.arms import Arm, read_arms, shared_step
+from rlf.reports.comparison import (
+    Comparison,
+    Example,
+    KindRows,
+    flip_matrix,
+    pair_of,
+    question_of,
+    read_examples,
+    title_of,
+)
+from rlf.reports.comparison_views import sheets
+from rlf.reports.pages.render import SidePair
 from rlf.reports.sheets import Sheet
 from rlf.reports.sweep import SeedReport
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from rlf.api.lineage import open_reader
 from rlf.api.runs.models import SavedModel, choose_model, trained_run
 from rlf.api.runs.pushing import Pushed
+from rlf.apps.share.publish import CURVE, card_markdown, read_card
 from rlf.builtin.names import BUILTIN
 from rlf.chat.format import FORMATS, detect_format
 from rlf.chat.on_disk import read_tokenizer
@@ -22,7 +23,6 @@ from rlf.core.identity import hash_path
 from rlf.lineage.marks import add_export
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import Export, Run
-from rlf.reports.card import CURVE, card_markdown, read_card
 from rlf.reports.report import read_report
 from rlf.spec.model_files import folder_on_disk
 

@@ -7,8 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from rlf.core.errors import RlfError
-from rlf.lineage.differences import explain_differences
-from rlf.lineage.graph import Graph, Node, NodeDifference, differing, read_graph
+from rlf.lineage.graph import Graph, Node, NodeDifference, differing, explain_differences, read_graph
 from rlf.lineage.reader import Reader
 
 __all__ = ["Graph", "Node", "NodeDifference", "diff_runs", "read_graph", "whence"]

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from rlf.core.errors import RlfError
 from rlf.core.redact import Redactor
 from rlf.lineage.records import Run
-from rlf.reports.opening import opening
+from rlf.reports.trajectory import opening
 from rlf.spec.reader import mentioned, read_env_files
 from rlf.types.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rlf.reports.compare.comparison import Comparison
+    from rlf.reports.comparison import Comparison
 
 
 class Openings:

@@ -13,7 +13,7 @@ from rlf.lineage.reader import Reader
 from rlf.lineage.records import Asked, RunLine, StoredTrajectory, TrajectorySummary
 from rlf.lineage.records import TrajectoryFilter as TrajectoryFilter
 from rlf.lineage.records import TrajectoryOrder as TrajectoryOrder
-from rlf.reports.pages.turns import Side, side
+from rlf.reports.pages.render import Side, side
 from rlf.reports.trace import find, find_flipped
 from rlf.types.trajectory import Trajectory
 

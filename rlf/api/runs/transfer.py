@@ -8,10 +8,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from rlf.api.lineage import open_lineage
-from rlf.lineage.archive import open_archive, write_archive
-from rlf.lineage.export import write_tables
+from rlf.apps.share.archive import copy_run, open_archive, write_archive
+from rlf.apps.share.tables import write_tables
 from rlf.lineage.reader import Reader
-from rlf.lineage.transfer import copy_run
 
 
 class ExportFormat(StrEnum):

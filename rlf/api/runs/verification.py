@@ -9,11 +9,11 @@ from pathlib import Path
 from rlf.api.lineage import open_lineage
 from rlf.api.running.checkpoints import damaged_checkpoints
 from rlf.api.runs.removal import stray_folders
+from rlf.apps.keep.salvage import ReadTable, read_tables, salvage
 from rlf.core.errors import RlfError, RunError
 from rlf.core.files import is_run_id
-from rlf.lineage.damage import Progress, find_damage
+from rlf.lineage.marks import Progress, find_damage
 from rlf.lineage.reader import Reader
-from rlf.lineage.salvage import ReadTable, read_tables, salvage
 from rlf.lineage.store import DamagedDatabase, NoDatabase, Store
 
 __all__ = ["Verification", "salvage", "verify", "verify_folder"]

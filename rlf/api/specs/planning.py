@@ -21,7 +21,7 @@ from rlf.plan.estimate import GpuMemory as GpuMemory
 from rlf.plan.estimate import Part as Part
 from rlf.plan.estimate import Work as Work
 from rlf.plan.plan import Difference, PlannedValue, differences, planned_values
-from rlf.reports.power import Power, power_of, power_words
+from rlf.reports.paired import Power, power_of, power_words
 from rlf.spec import InputFile, RunSpec
 from rlf.spec.model_files import folder_on_disk, read_config, read_shapes
 from rlf.types.events import Notice

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from rlf.reports.quantities import visible
+from rlf.lineage.records import StoredTrajectory
+from rlf.reports import report as costs
+from rlf.reports import report as judges
+from rlf.reports.change import Change, shifts
+from rlf.reports.pages.chart import Course, further_charts, main_charts
+from rlf.reports.report import TOOL_COLUMNS, Report, origin_facts, shown_events, status_words, tool_rows
+from rlf.reports.sheets import Sheet, decimal, rate, visible
+from rlf.reports.summary import difference_words, rate_rows, shift_lines
+from rlf.reports.trajectory import ReadOpening
+from rlf.types.trajectory import Turn
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+    from rlf.lineage.records import Evaluation
 
 
 def render(template: str, **values: object) -> str:
@@ -40,3 +55,172 @@ def _make_page_environment() -> Environment:
     )
     environment.filters["visible"] = visible
     return environment
+
+
+# A trajectory as the parts of a page: what the policy saw, what it sampled, turn beside turn.
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One text."""
+
+    label: str
+    """Role, tool with arguments and outcome, or class of failure."""
+    text: str
+    fed: bool
+    """Whether the policy saw it; what ended a trajectory it did not."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnParts:
+    """One turn."""
+
+    number: int
+    sampled: str
+    after: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One trajectory."""
+
+    name: str
+    opening: str
+    """System text and declarations of tools; empty where they are not known."""
+    messages: tuple[Part, ...]
+    turns: tuple[TurnParts, ...]
+    end: str
+    scores: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPair:
+    """The same turn of two trajectories; None behind the end of one."""
+
+    number: int
+    left: TurnParts | None
+    right: TurnParts | None
+
+    @property
+    def differs(self) -> bool:
+        """Whether the two did or got different things."""
+        return self.left != self.right
+
+
+@dataclass(frozen=True, slots=True)
+class SidePair:
+    """Two trajectories of one question, turn beside turn."""
+
+    left: Side
+    right: Side
+    turns: tuple[TurnPair, ...]
+
+    @property
+    def first_difference(self) -> int | None:
+        """The first turn, from 1, that was sampled differently or had another result; None where none is."""
+        return next((pair.number for pair in self.turns if pair.differs), None)
+
+
+def side(name: str, stored: StoredTrajectory, opening: str) -> Side:
+    """A trajectory as parts; with an opening the system message is in it and not repeated."""
+    trajectory, reward = stored.scored.trajectory, stored.summary.reward
+    messages = (m for m in trajectory.task.messages if not (opening and m.role == "system"))
+    ended = f"{trajectory.stop}, {'unscorable' if reward is None else f'reward {decimal(reward)}'}"
+    return Side(
+        name,
+        opening,
+        tuple(Part(message.role, message.content, True) for message in messages),
+        tuple(_make_turn_parts(number, turn) for number, turn in enumerate(trajectory.turns, start=1)),
+        ended if trajectory.error is None else f"{ended}: {trajectory.error}",
+        tuple(
+            f"{score.term} {decimal(score.value)} × {score.weight:g}{f'  {score.reason}' if score.reason else ''}"
+            for score in stored.scored.scores
+        ),
+    )
+
+
+def _make_turn_parts(number: int, turn: Turn) -> TurnParts:
+    return TurnParts(number, turn.text.removesuffix("\n") or "(no token)", tuple(_parts_after(turn)))
+
+
+def _parts_after(turn: Turn) -> Iterator[Part]:
+    fed = turn.observation_end > turn.end
+    for record in turn.calls:
+        arguments = json.dumps(dict(record.call.arguments), ensure_ascii=False, default=str)
+        yield Part(f"{record.call.name}({arguments}) → {record.result.outcome}", record.result.text, fed)
+    for failure in turn.failures:
+        yield Part(f"parse failure: {failure.kind}", failure.message, fed)
+
+
+def beside(left: Side, right: Side) -> SidePair:
+    """Two trajectories turn by turn."""
+    pairs = enumerate(zip_longest(left.turns, right.turns), start=1)
+    return SidePair(left, right, tuple(TurnPair(number, one, other) for number, (one, other) in pairs))
+
+
+# One run as one page: its result, its curves, a question before and after, and at the end what it was made from.
+
+_NUM_NOTICES = 8
+
+
+def run_page(report: Report, evaluations: Sequence[Evaluation], opening: ReadOpening) -> str:
+    """The page as HTML; it loads nothing."""
+    record, changes, verdict = report.run.record, report.summary.changes, report.verdict.line
+    lines = [line for line in shift_lines(changes, shifts(changes)) if line not in verdict]
+    courses = [Course("", [report.steps], [evaluations])]
+    files = ((file.role, visible(file.path), file.sha256[:12]) for file in record.files)
+    return render(
+        "run.html",
+        title=f"{visible(record.name)} · {record.id}",
+        verdicts=[verdict, *lines],
+        status=status_words(report.run),
+        notices=[f"{event.level}: {event.text}" for event in shown_events(report.events)[-_NUM_NOTICES:]]
+        + [f"note: {note.text}" for note in report.notes],
+        results=[sheet for sheet in _make_sheets(report) if sheet.rows],
+        charts=main_charts(courses),
+        more_charts=further_charts(courses),
+        example=_show_example_trajectory(report, opening),
+        facts=list(origin_facts(report.run)),
+        files=Sheet("files", "", ("role", "path", "sha256"), tuple(files)),
+    )
+
+
+def _make_sheets(report: Report) -> Iterator[Sheet]:
+    yield Sheet(
+        "held-out success",
+        "in brackets: 95 % confidence intervals",
+        ("", "before", "after", "change"),
+        tuple(row for change in report.summary.changes for row in _rate_cells(change)),
+        figures=True,
+    )
+    yield from usage_sheets(report)
+
+
+def usage_sheets(report: Report) -> Iterator[Sheet]:
+    """Tables of tools, judges and costs over the whole run."""
+    tables = (
+        ("tools", "over training and evaluations", TOOL_COLUMNS, tool_rows(report.tools)),
+        ("judges", "over training and evaluations", judges.COLUMNS, judges.judge_rows(report.judges)),
+        ("costs", "of all that the run did", costs.COLUMNS, costs.cost_rows(report.costs)),
+    )
+    for title, note, header, rows in tables:
+        yield Sheet(title, note, header, tuple(rows), figures=True)
+
+
+def _rate_cells(change: Change) -> Iterator[tuple[str, ...]]:
+    for name, before, after in rate_rows(change):
+        yield (
+            visible(name.replace("  ", "\u2003")),
+            rate(before.value, before.interval),
+            rate(after.value, after.interval),
+            difference_words(before.value, after.value),
+        )
+
+
+def _show_example_trajectory(report: Report, opening: ReadOpening) -> object:
+    found = report.summary.example
+    if found is None:
+        return None
+    sides = ((f"step {stored.summary.step}", stored) for stored in (found.before, found.after))
+    left, right = (side(name, stored, opening(stored.scored.trajectory)) for name, stored in sides)
+    return beside(left, right)

@@ -14,13 +14,11 @@ from rlf.api.lineage import Reader
 from rlf.api.runs.compare import compare_runs
 from rlf.api.runs.openings import openings_of
 from rlf.core.errors import RlfError
-from rlf.reports.compare.arms import read_arms
-from rlf.reports.compare.comparison import Comparison
-from rlf.reports.compare.examples import read_examples
-from rlf.reports.compare.page import courses_of, page_values
+from rlf.reports.arms import read_arms
+from rlf.reports.comparison import Comparison, read_examples
+from rlf.reports.comparison_views import courses_of, page_values, seeds_values
 from rlf.reports.overview import page_overviews
-from rlf.reports.pages.curves import further_curves, main_curves
-from rlf.reports.seeds import seeds_values
+from rlf.reports.pages.chart import further_curves, main_curves
 from rlf.reports.sweep import SeedReport
 from rlf.web.pages.render import lineage, page, site_of
 

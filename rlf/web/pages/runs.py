@@ -17,8 +17,8 @@ from rlf.api.runs.trace import TRAIN, Run
 from rlf.api.runs.trajectories import TrajectoryFilter, TrajectoryOrder
 from rlf.core.errors import RlfError
 from rlf.reports.overview import NAMES, Overview, OverviewPage, elapsed_s, page_overviews
-from rlf.reports.pages.curves import Course, further_curves, main_curves
-from rlf.reports.pages.run import usage_sheets
+from rlf.reports.pages.chart import Course, further_curves, main_curves
+from rlf.reports.pages.render import usage_sheets
 from rlf.reports.report import Report, origin_facts, read_report, shown_events, status_words
 from rlf.reports.summary import difference_words, rate_rows
 from rlf.reports.sweep import is_sweep, read_sweep

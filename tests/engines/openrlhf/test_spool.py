@@ -31,7 +31,7 @@ from rlf.engines.openrlhf.spool import frames
 from rlf.engines.openrlhf.spool.frames import Record, read_frames, to_frame
 from rlf.engines.openrlhf.spool.pool import SpoolPool, cut, pack, read_answer, read_span
 from rlf.engines.openrlhf.spool.records import SpoolReader, SpoolWriter
-from rlf.lineage.encoded import encode_whole
+from rlf.lineage.rows import encode_whole
 from rlf.types import (
     Attempt,
     CallRecord,

@@ -22,9 +22,9 @@ from rlf.core.files import published
 from rlf.lineage import tables
 from rlf.lineage.migrate import VERSION_TABLE, foreign_words
 from rlf.lineage.read_only import copy_database, names_of_tables
-from rlf.lineage.soundness import find_fault
 from rlf.lineage.store import open_store
-from rlf.lineage.trajectory_rows import is_readable
+from rlf.lineage.upkeep import find_fault
+from rlf.lineage.values import is_readable
 
 _HEADER = 100
 """Bytes at the beginning of a SQLite file."""

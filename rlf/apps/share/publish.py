@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlf.lineage.records import BRANCH, CHAT, EVALUATION, Evaluation, FileRecord, Run, RunRecord, TrajectoryFilter
-from rlf.reports.evaluation import kinds_of, success_words
-from rlf.reports.pages.curves import Course, main_charts
-from rlf.reports.pages.svg import charts_svg
-from rlf.reports.quantities import decimal, percent, visible
+from rlf.reports.evaluations import kinds_of, success_words
+from rlf.reports.pages.chart import Course, charts_svg, main_charts
 from rlf.reports.report import Report
-from rlf.reports.sheets import Sheet, sheet_markdown
+from rlf.reports.sheets import Sheet, decimal, percent, sheet_markdown, visible
 
 if TYPE_CHECKING:
     from rlf.lineage.reader import Reader

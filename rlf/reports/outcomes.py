@@ -13,9 +13,9 @@ from statistics import fmean
 from typing import ClassVar
 
 from rlf.lineage.records import EVALUATION, TrajectorySummary
-from rlf.reports.compare.arms import Arm, Member, shared_step
-from rlf.reports.evaluation import first_samples, success_by_task
-from rlf.reports.evidence import Evidence, Finding, judge, paired_evidence, seeds_evidence, unpaired_evidence
+from rlf.reports.arms import Arm, Member, shared_step
+from rlf.reports.evaluations import first_samples, success_by_task
+from rlf.reports.paired import Evidence, Finding, judge, paired_evidence, seeds_evidence, unpaired_evidence
 from rlf.reports.statistics import Estimate, Interval, area_under, mean_share, share_interval
 
 _TAIL = 0.1

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
-from rlf.reports.compare.arms import Arm
-from rlf.reports.compare.differences import Cause, Difference, differences
-from rlf.reports.compare.names import named_by_difference
-from rlf.reports.compare.outcomes import Basis, Contrast, Outcome, contrasts, default_threshold, outcome
-from rlf.reports.power import Power, power_of
-from rlf.reports.quantities import level, p_value, points, points_range
+from rlf.lineage.records import StoredTrajectory, TrajectorySummary
+from rlf.reports.arms import Arm, Cause, Difference, differences, named_by_difference
+from rlf.reports.outcomes import Basis, Contrast, Outcome, contrasts, default_threshold, outcome, tries_at
+from rlf.reports.pages.render import SidePair, beside, side
+from rlf.reports.paired import Power, power_of
+from rlf.reports.sheets import level, p_value, points, points_range, visible
+from rlf.reports.trajectory import ReadOpening, no_opening
 from rlf.types.events import RunStatus
+
+if TYPE_CHECKING:
+    from rlf.lineage.reader import Reader
 
 _NAMED = 3
 """Differences of one cause that a sentence names."""
@@ -204,3 +210,158 @@ def _note_unfinished(*arms: Arm) -> list[str]:
         for member in arm.members
         if member.run.status is not RunStatus.FINISHED
     ]
+
+
+# Questions that came out differently, with both trajectories whole.
+
+MATRIX_FLIPS = 512
+"""Questions for each arm whose first differing turn is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One question as the first runs of two arms answered it at their last evaluation."""
+
+    task_id: str
+    left_letter: str
+    left: StoredTrajectory
+    right_letter: str
+    right: StoredTrajectory
+
+
+def read_examples(reader: Reader, found: Comparison, limit: int = MATRIX_FLIPS) -> list[Example]:
+    """The first `limit` flips of each arm against the baseline; those that the arm lost come first."""
+    examples = []
+    for arm, contrast in zip(found.arms[1:], found.contrasts, strict=True):
+        flips = sorted(contrast.flips, key=lambda flip: flip.gained)[:limit] if contrast is not None else []
+        for flip in flips:
+            sides = ((found.arms[0], flip.left), (arm, flip.right))
+            left, right = (_read_example_trajectory(reader, one, summary) for one, summary in sides)
+            examples.append(Example(flip.task_id, found.arms[0].letter, left, arm.letter, right))
+    return examples
+
+
+def _read_example_trajectory(reader: Reader, arm: Arm, summary: TrajectorySummary) -> StoredTrajectory:
+    run_id = arm.members[0].run.record.id
+    return reader.trajectory(run_id, k=summary.k, step=summary.step, phase=summary.phase)
+
+
+def first_of_each(examples: Sequence[Example], number: int) -> Iterator[Example]:
+    """The first few of each arm."""
+    num_seen: Counter[str] = Counter()
+    for example in examples:
+        num_seen[example.right_letter] += 1
+        if num_seen[example.right_letter] <= number:
+            yield example
+
+
+def pair_of(example: Example, openings: Mapping[str, ReadOpening]) -> SidePair:
+    """Both sides, turn beside turn.
+
+    Args:
+        openings: Reads what an arm's policy saw before the question, by the arm's letter.
+    """
+    left, right = (
+        side(letter, stored, openings.get(letter, no_opening)(stored.scored.trajectory))
+        for letter, stored in ((example.left_letter, example.left), (example.right_letter, example.right))
+    )
+    return beside(left, right)
+
+
+# Which questions came out differently: a row for each question, a column for each arm, and where two arms part.
+
+
+@dataclass(frozen=True, slots=True)
+class FlipRow:
+    """One question, as the first runs of the arms answered it at their last evaluation."""
+
+    task_id: str
+    kind: str
+    """Empty where the data names none."""
+    question: str
+    """Empty where no trajectory of it was read."""
+    successes: tuple[float | None, ...]
+    """By arm; None where the question was not asked or could not be scored."""
+    turns: tuple[int | None, ...]
+    """By arm: the first turn that differs from the baseline's. None for the baseline, without a flip, or unread."""
+
+    @property
+    def flipped(self) -> bool:
+        """Whether any arm came out differently from the baseline."""
+        return any(value is not None and value != self.successes[0] for value in self.successes[1:]) and (
+            self.successes[0] is not None
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KindRows:
+    """The questions of one kind."""
+
+    kind: str
+    rows: tuple[FlipRow, ...]
+    gained: tuple[int, ...]
+    """By arm, the baseline's 0 with it."""
+    lost: tuple[int, ...]
+    first_turns: tuple[Counter[int], ...]
+    """By arm: questions by the first turn that differs."""
+
+
+def flip_matrix(found: Comparison, examples: Sequence[Example]) -> list[KindRows]:
+    """Every question that the arms were asked, by kind; the kinds with most flips first."""
+    read = {(example.right_letter, example.task_id): example for example in examples}
+    steps = [None if one is None else one.step for one in found.contrasts]
+    compared = [
+        tries_at(arm.members[0], found.mode or "", step)
+        for arm, step in zip(found.arms, [*steps[:1], *steps], strict=True)  # the baseline as it met the first of them
+    ]
+    tries = [{item.task_id: item for item in items if item.sample_index == 0} for items in compared]
+    rows = [_make_flip_row(task, tries, found, read) for task in dict.fromkeys(task for side in tries for task in side)]
+    by_kind: dict[str, list[FlipRow]] = {}
+    for row in rows:
+        by_kind.setdefault(row.kind, []).append(row)
+    kinds = [_make_kind(kind, members, len(found.arms)) for kind, members in by_kind.items()]
+    return sorted(kinds, key=lambda one: (-sum(one.gained) - sum(one.lost), one.kind))
+
+
+def _make_flip_row(
+    task: str,
+    tries: Sequence[dict[str, TrajectorySummary]],
+    found: Comparison,
+    read: dict[tuple[str, str], Example],
+) -> FlipRow:
+    items = [side.get(task) for side in tries]
+    examples = [read.get((arm.letter, task)) for arm in found.arms]
+    return FlipRow(
+        task_id=task,
+        kind=next((item.kind for item in items if item is not None and item.kind), ""),
+        question=next((question_of(example) for example in examples if example is not None), ""),
+        successes=tuple(None if item is None or item.reward is None else item.success for item in items),
+        turns=tuple(None if example is None else pair_of(example, {}).first_difference for example in examples),
+    )
+
+
+def _make_kind(kind: str, rows: Sequence[FlipRow], num_arms: int) -> KindRows:
+    def flips(place: int, *, gained: bool) -> int:
+        pairs = [(row.successes[0], row.successes[place]) for row in rows]
+        return sum(
+            one is not None and other is not None and (other > one if gained else other < one) for one, other in pairs
+        )
+
+    return KindRows(
+        kind,
+        tuple(sorted(rows, key=lambda row: (not row.flipped, row.task_id))),
+        tuple(flips(place, gained=True) for place in range(num_arms)),
+        tuple(flips(place, gained=False) for place in range(num_arms)),
+        tuple(Counter(turn for row in rows if (turn := row.turns[place])) for place in range(num_arms)),
+    )
+
+
+def question_of(example: Example) -> str:
+    """The last message of the prompt, in one line."""
+    messages = example.left.scored.trajectory.task.messages
+    return visible(" ".join(messages[-1].content.split()) if messages else example.task_id)
+
+
+def turn_words(turns: Counter[int]) -> str:
+    """`turn 1: 12, turn 2: 3`."""
+    return ", ".join(f"turn {turn}: {number}" for turn, number in sorted(turns.items()))

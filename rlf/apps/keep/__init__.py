@@ -1,0 +1,1 @@
+"""A lineage kept whole: verified and salvaged."""

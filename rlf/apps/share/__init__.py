@@ -1,0 +1,1 @@
+"""Runs and models for others: exports, archives, tables, pages."""

@@ -1,0 +1,334 @@
+"""The arms of a comparison: each is one plan and its runs, one for each seed.
+
+An arm is named by one run, by several with commas between them, or by a sweep, which stands for an arm for each of its
+settings but the seed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from rlf.core.errors import RlfError
+from rlf.lineage.records import (
+    EVALUATION,
+    Change,
+    Evaluation,
+    Run,
+    RunRecord,
+    Step,
+    StepTotals,
+    ToolCallSummary,
+    TrajectoryFilter,
+    TrajectorySummary,
+)
+from rlf.reports.sheets import letters_for, visible
+from rlf.reports.sweep import is_sweep
+
+if TYPE_CHECKING:
+    from rlf.lineage.reader import Reader
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One run of an arm, with what a comparison needs of it."""
+
+    run: Run
+    steps: Sequence[Step]
+    evaluations: Sequence[Evaluation]
+    """All of them, every mode."""
+    totals: Sequence[StepTotals]
+    tools: Sequence[ToolCallSummary]
+    tries: Mapping[tuple[str, int], Sequence[TrajectorySummary]]
+    """Of the evaluations that are compared, by mode and step: each mode's last, and those that arms share."""
+    changes: Sequence[Change] = ()
+    """Inputs that were accepted as changed when the run was resumed."""
+
+    def last_step(self, mode: str) -> int | None:
+        """The updates before the last evaluation of a mode; None without one."""
+        return max((found.step for found in self.evaluations if found.mode == mode), default=None)
+
+    def curve(self, mode: str) -> list[Evaluation]:
+        """The evaluations of one mode that could score a question, in order of step."""
+        return [found for found in self.evaluations if found.mode == mode and "success" in found.metrics]
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """Runs of one plan but for the seed."""
+
+    letter: str
+    label: str
+    """The run's name, or what distinguishes the arm from the others of its sweep."""
+    members: tuple[Member, ...] = field(metadata={"json": None})
+    JSON_PROPERTIES: ClassVar = ("runs",)
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """Ids of its runs."""
+        return tuple(member.run.record.id for member in self.members)
+
+    @property
+    def modes(self) -> list[str]:
+        """The modes in which every run was evaluated, sampled first."""
+        shared = set.intersection(*({found.mode for found in member.evaluations} for member in self.members))
+        return sorted(shared, key=lambda mode: (mode != "sampled", mode))
+
+
+def shared_step(arms: Sequence[Arm], mode: str) -> int | None:
+    """The newest step after which every run of the arms was evaluated; None without one.
+
+    Evaluations by `rlf eval` are of no training: the models were chosen, whatever steps they have seen.
+    """
+    members = [member for arm in arms for member in arm.members]
+    if any(member.run.record.engine == EVALUATION for member in members):
+        return None
+    steps = [{found.step for found in member.curve(mode)} for member in members]
+    return max(set.intersection(*steps), default=None)
+
+
+def read_arms(reader: Reader, names: Sequence[str], least: int = 2) -> list[Arm]:
+    """The arms that names stand for, the first one the baseline.
+
+    Raises:
+        RlfError: a run is not there, one is named twice, or there are fewer arms than `least`.
+    """
+    groups = [group for name in names for group in _find_groups(reader, name)]
+    ids = [run.record.id for _, runs in groups for run in runs]
+    repeated = [run_id for run_id in ids if ids.count(run_id) > 1]
+    if repeated:
+        raise RlfError(f"run {repeated[0]}: is named twice. Name each run once.")
+    if len(groups) < least:
+        raise RlfError(
+            f"got {' '.join(names)}, which is one arm; expected two or more. Write two runs or a sweep, and commas "
+            "between the seeds of one arm: `rlf runs compare A1,A2 B1,B2`."
+        )
+    arms = [
+        Arm(letter, label, tuple(_read_member(reader, run) for run in runs))
+        for letter, (label, runs) in zip(letters_for(len(groups)), groups, strict=True)
+    ]
+    return [_with_tries(reader, arms[0], arm, arms) for arm in arms]
+
+
+def _with_tries(reader: Reader, baseline: Arm, arm: Arm, arms: Sequence[Arm]) -> Arm:
+    """An arm with the tries of its last evaluations, and of those that it shares with the baseline."""
+    others = arms if arm is baseline else [arm]
+    members = []
+    for member in arm.members:
+        modes = {found.mode for found in member.evaluations}
+        places = {(mode, member.last_step(mode)) for mode in modes}
+        places |= {(mode, shared_step([baseline, other], mode)) for mode in modes for other in others}
+        tries = {
+            (mode, step): reader.trajectories(member.run.record.id, TrajectoryFilter(phase=mode, step=step))
+            for mode, step in places
+            if step is not None
+        }
+        members.append(replace(member, tries=tries))
+    return replace(arm, members=tuple(members))
+
+
+def _find_groups(reader: Reader, name: str) -> list[tuple[str, list[Run]]]:
+    """Label and runs of each arm that one word of the command names."""
+    runs = [reader.get_run(part) for part in name.split(",") if part]
+    if len(runs) == 1 and is_sweep(runs[0]):
+        return _sweep_groups(reader, runs[0])
+    for run in runs:
+        if is_sweep(run):
+            raise RlfError(f"run {run.record.id}: a sweep has an arm for each setting. Name it without commas.")
+    if not runs:
+        raise RlfError(f"got {name!r}; expected a run's id, several with commas, or a sweep.")
+    return [(runs[0].record.name, runs)]
+
+
+def _sweep_groups(reader: Reader, sweep: Run) -> list[tuple[str, list[Run]]]:
+    members = [line.id for line in reader.run_lines(parent_id=sweep.record.id)]
+    run_by_hash = {run.record.plan_hash: run for run in reader.list_runs(members)}
+    groups: dict[str, list[Run]] = {}
+    for planned in sweep.record.plan["members"]:
+        run = run_by_hash.get(planned["plan_hash"])
+        settings = [word for word in planned["overrides"] if not word.startswith("seed=")]
+        if run is not None:
+            groups.setdefault(" ".join(settings) or sweep.record.name, []).append(run)
+    if not groups:
+        raise RlfError(f"sweep {sweep.record.id}: none of its members has started. `rlf resume` starts them.")
+    return list(groups.items())
+
+
+def _read_member(reader: Reader, run: Run) -> Member:
+    run_id = run.record.id
+    return Member(
+        run=run,
+        steps=reader.steps(run_id),
+        evaluations=reader.evaluations(run_id),
+        totals=reader.step_totals(run_id),
+        tools=reader.tool_call_summary(run_id),
+        tries={},
+        changes=reader.changes(run_id),
+    )
+
+
+# Differences between arms by cause, each with every arm's value.
+
+_LABELS = ("name", "report_to", "lineage")
+"""Keys of a spec that name and describe a run and do not change what it does."""
+_MACHINE = ("name", "system", "python", "cpus", "device", "threads")
+_OF_THE_MODEL = {"tokenizer": "tokenizer of ", "template": "chat template of "}
+_NAMED_LISTS = ("tools", "rewards")
+
+
+class Cause(StrEnum):
+    """Where a difference lies."""
+
+    PLAN = "plan"
+    """A value of the spec."""
+    FILE = "file"
+    """The content of a tool's, reward's or template's file."""
+    DATA = "data"
+    """The content of a dataset."""
+    MODEL = "model"
+    """The content of the starting model, its tokenizer and its chat template."""
+    CODE = "code"
+    """rlf's own version."""
+    CHANGE = "change"
+    """An input that was accepted as changed when a run was resumed."""
+    PACKAGE = "package"
+    MACHINE = "machine"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that is not the same in all arms."""
+
+    cause: Cause
+    what: str
+    """Dotted key, file, package or fact."""
+    values: tuple[str | None, ...]
+    """By arm; None where an arm has no such thing."""
+
+
+def differences(arms: Sequence[Arm]) -> list[Difference]:
+    """Everything that differs between the first runs of the arms. Seeds count where each arm is one run."""
+    members = [arm.members[0] for arm in arms]
+    with_seed = all(len(arm.members) == 1 for arm in arms)
+    facts = [
+        dict([*_list_facts(member.run.record, with_seed=with_seed), *_list_changes(member.changes)])
+        for member in members
+    ]
+    keys = list(dict.fromkeys(key for found in facts for key in found))
+    rows = [(key, tuple(found.get(key) for found in facts)) for key in keys]
+    return [Difference(cause, what, values) for (cause, what), values in rows if len(set(values)) > 1]
+
+
+def _list_facts(record: RunRecord, *, with_seed: bool) -> Iterator[tuple[tuple[Cause, str], str]]:
+    spec = {key: value for key, value in record.plan.get("spec", {}).items() if key not in _LABELS}
+    if not with_seed:
+        spec.pop("seed", None)
+    for key, value in flatten(spec):
+        yield (Cause.PLAN, key), value
+    causes = {"data": Cause.DATA} | dict.fromkeys(("model", *_OF_THE_MODEL), Cause.MODEL)
+    for file in record.files:
+        if file.role != "spec":  # what its text says is in the plan
+            what = f"{_OF_THE_MODEL.get(file.role, '')}{file.path}"
+            yield (causes.get(file.role, Cause.FILE), what), file.sha256[:12]
+    yield (Cause.CODE, "rlf"), record.code_version
+    for name, version in record.packages.items():
+        if name != "rlf":
+            yield (Cause.PACKAGE, name), version
+    for name in _MACHINE:
+        yield (Cause.MACHINE, name), str(record.host.get(name))
+
+
+def _list_changes(changes: Sequence[Change]) -> Iterator[tuple[tuple[Cause, str], str]]:
+    for change in changes:
+        yield (Cause.CHANGE, f"{change.role} {change.path} after step {change.step}"), change.sha256[:12] or "absent"
+
+
+def flatten(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Leaves of a spec by dotted key, as JSON; tools and reward terms are named, so that their order does not count."""
+    if isinstance(value, Mapping) and value:
+        for key, child in value.items():
+            yield from flatten(
+                _name_items(child) if key in _NAMED_LISTS else child, f"{path}.{key}" if path else str(key)
+            )
+    else:
+        yield path, json.dumps(value, ensure_ascii=False)
+
+
+def _name_items(items: Any) -> Any:
+    if isinstance(items, list) and items and all(isinstance(item, Mapping) and "name" in item for item in items):
+        return {item["name"]: {key: value for key, value in item.items() if key != "name"} for item in items}
+    return items
+
+
+# Names of arms: by what differs between them, in few words.
+
+_NAMED = 3
+"""Differences that a name holds."""
+_MAX_VALUE = 24
+"""Characters of a value in a name; a longer one is named by its key alone."""
+_LISTS = ("tools", "rewards")
+
+
+def named_by_difference(arms: Sequence[Arm]) -> list[Arm]:
+    """The arms with distinct labels: the spec's name where that is enough, then keys with their values.
+
+    Files, versions and machines are named only where names and keys leave two arms alike.
+    """
+    found = differences(arms)
+    settings = [item for item in found if item.cause is Cause.PLAN]
+    others = [item for item in found if item.cause is not Cause.PLAN]
+    names = [arm.label if len({each.label for each in arms}) > 1 else "" for arm in arms]
+    labels = [_join_words([name, *_name_parts(settings, place)]) for place, name in enumerate(names)]
+    if len(set(labels)) < len(arms):
+        labels = [_join_words([label, *_name_parts(others, place)]) for place, label in enumerate(labels)]
+    return [
+        arm if "=" in arm.label else replace(arm, label=visible(label or arm.label))  # settings name a sweep's arms
+        for arm, label in zip(arms, labels, strict=True)
+    ]
+
+
+def _name_parts(found: Sequence[Difference], place: int) -> list[str]:
+    """The first few differences, as one arm has them."""
+    keys = [item.what for item in found]
+    parts = list(dict.fromkeys(word for item in found if (word := _name_difference(item, place, keys))))
+    return [*parts[:_NAMED], *([f"and {len(parts) - _NAMED} more"] if len(parts) > _NAMED else [])]
+
+
+def _join_words(words: Sequence[str]) -> str:
+    return " · ".join(word for word in words if word)
+
+
+def _name_difference(item: Difference, place: int, keys: Sequence[str]) -> str:
+    """A difference as a name of one arm; empty where it is not short."""
+    value = item.values[place]
+    match item.cause:
+        case Cause.PLAN:
+            return _name_setting(item, value, keys)
+        case Cause.CODE | Cause.PACKAGE:
+            return f"{item.what} {value or 'absent'}"
+        case Cause.MACHINE:
+            return f"{item.what} {(value or 'absent')[:_MAX_VALUE]}"
+        case _:
+            return f"{item.what.rsplit('/', 1)[-1]} {'absent' if value is None else value[:6]}"
+
+
+def _name_setting(item: Difference, value: str | None, keys: Sequence[str]) -> str:
+    head, *rest = item.what.split(".")
+    if head in _LISTS and rest and any(other is None for other in item.values):
+        return f"{head[:-1]} {rest[0]}" if value is not None else f"no {head[:-1]} {rest[0]}"
+    key = _shorten_key(item.what, keys)
+    text = "absent" if value is None else value.strip('"')
+    return f"{key}={text}" if len(text) <= _MAX_VALUE else ""
+
+
+def _shorten_key(key: str, keys: Sequence[str]) -> str:
+    """The key's last word, with as many before it as distinguish it from the other keys."""
+    words = key.split(".")
+    for count in range(1, len(words)):
+        end = ".".join(words[-count:])
+        if sum(other == end or other.endswith(f".{end}") for other in keys) == 1:
+            return end
+    return key

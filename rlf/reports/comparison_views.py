@@ -1,0 +1,455 @@
+"""A comparison in the terminal."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from rlf.lineage.records import StoredTrajectory
+from rlf.reports.arms import Arm
+from rlf.reports.comparison import (
+    Comparison,
+    Example,
+    FlipRow,
+    KindRows,
+    first_of_each,
+    flip_matrix,
+    pair_of,
+    question_of,
+    title_of,
+    turn_words,
+)
+from rlf.reports.outcomes import Reached
+from rlf.reports.overview import sparkline
+from rlf.reports.pages.chart import Course, further_charts, main_charts
+from rlf.reports.pages.render import SidePair, render
+from rlf.reports.paired import power_words
+from rlf.reports.report import judge_totals
+from rlf.reports.sheets import (
+    MISSING,
+    Sheet,
+    count,
+    decimal,
+    dollars,
+    duration,
+    latency,
+    percent,
+    plain_table,
+    rate,
+    sheet_markdown,
+    visible,
+)
+from rlf.reports.statistics import Estimate
+from rlf.reports.sweep import COLUMNS, SeedReport, mean_words, member_rows
+from rlf.reports.trajectory import ReadOpening, no_opening, trajectory_view
+
+# A comparison as tables of text, the same for the terminal, Markdown and the page.
+
+_METRICS = (
+    ("reward/mean", "reward"),
+    ("reward/std", "reward, std"),
+    ("groups/dead_share", "dead groups"),
+    ("unscorable", "unscorable"),
+    ("turns/mean", "turns"),
+    ("tokens/sampled", "sampled tokens"),
+    ("tokens/total", "tokens"),
+    ("tools/calls_per_trajectory", "tool calls"),
+    ("tools/wait_share", "waiting for tools"),
+    ("policy/entropy", "entropy, nats"),
+    ("policy/kl_ref", "KL to the reference"),
+    ("policy/kl_old", "KL to the old policy"),
+    ("policy/mismatch_kl", "KL to the sampler"),
+    ("policy/clip_fraction", "clipped"),
+    ("policy/grad_norm", "gradient norm"),
+    ("loss/policy", "policy loss"),
+    ("time/step_s", "seconds a step"),
+)
+"""Step metrics of every comparison, in this order, where a run has them."""
+_FAMILIES = {
+    "rewards/": "reward",
+    "tools/outcome/": "calls that ended as",
+    "tools/parse_failure/": "parse failures",
+    "stop/": "trajectories that stopped for",
+}
+"""Metrics that have a name of the run in theirs, and the words that go before it."""
+_OF_TERMS = {"cost_usd": "cost, US dollars", "cached": "cached replies"}
+
+
+@dataclass(frozen=True, slots=True)
+class Sheets:
+    """The tables of a comparison."""
+
+    results: list[Sheet]
+    origins: list[Sheet]
+    """What the arms are made of."""
+
+
+def sheets(found: Comparison) -> Sheets:
+    """Every table of a comparison that has rows, results apart from what the arms are made of."""
+    letters = tuple(arm.letter for arm in found.arms)
+    over = "in brackets: 95 % confidence intervals, over seeds where there are several, else over questions"
+    figures = [
+        (f"held-out success, {found.mode}", over, _result_rows),
+        ("training", "means over the last tenth of the steps", _sheet_rows),
+        ("tools", "over training and evaluations", _tool_rows),
+        ("judges", "over training and evaluations, mean of the runs", _judge_rows),
+    ]
+    results = [Sheet(title, note, ("", *letters), tuple(rows(found)), figures=True) for title, note, rows in figures]
+    origins = [
+        Sheet("what differs", "", ("cause", "what", *letters), tuple(_difference_rows(found))),
+        Sheet("arms", "", ("", "name", "seeds", "runs", "status", "steps"), tuple(_arm_rows(found))),
+    ]
+    return Sheets([sheet for sheet in results if sheet.rows], [sheet for sheet in origins if sheet.rows])
+
+
+def _arm_rows(found: Comparison) -> Iterator[tuple[str, ...]]:
+    for arm in found.arms:
+        records = [member.run.record for member in arm.members]
+        yield (
+            arm.letter,
+            visible(arm.label),
+            " ".join(str(record.seed) for record in records),
+            " ".join(record.id for record in records),
+            _join_distinct(str(member.run.status) for member in arm.members),
+            _join_distinct(str(member.run.last_step) for member in arm.members),
+        )
+
+
+def _join_distinct(words: Iterator[str]) -> str:
+    return " ".join(dict.fromkeys(words))
+
+
+def _difference_rows(found: Comparison) -> Iterator[tuple[str, ...]]:
+    for item in found.differences:
+        yield item.cause, visible(item.what), *(MISSING if value is None else visible(value) for value in item.values)
+
+
+def _result_rows(found: Comparison) -> Iterator[tuple[str, ...]]:
+    if found.mode is None:
+        return
+    outcomes = found.outcomes
+    yield "at the end", *(_show_figure(item.final) for item in outcomes)
+    yield "best", *(_show_figure(item.best) for item in outcomes)
+    yield "area under the curve", *(_show_figure(item.area) for item in outcomes)
+    level = percent(found.threshold)
+    reached = [item.reached for item in outcomes]
+    runs = [len(arm.members) for arm in found.arms]
+    yield f"steps to {level}", *(_show_steps(item, n) for item, n in zip(reached, runs, strict=True))
+    yield f"tokens to {level}", *(MISSING if item is None else count(item.tokens) for item in reached)
+    yield f"tool calls to {level}", *(MISSING if item is None else count(item.tool_calls) for item in reached)
+    yield f"time to {level}", *(MISSING if item is None else duration(item.wall_s) for item in reached)
+
+
+def _show_figure(figure: Estimate | None) -> str:
+    return MISSING if figure is None else rate(figure.value, figure.interval)
+
+
+def _show_steps(reached: Reached | None, num_runs: int) -> str:
+    if reached is None:
+        return "never"
+    whole = f"{reached.step:.0f}" if reached.step == int(reached.step) else f"{reached.step:.1f}"
+    return whole if reached.num_runs == num_runs else f"{whole} ({reached.num_runs} of {num_runs} runs)"
+
+
+def _sheet_rows(found: Comparison) -> Iterator[tuple[str, ...]]:
+    by_arm = [item.metrics for item in found.outcomes]
+    present = list(dict.fromkeys(name for metrics in by_arm for name in metrics))
+    named = [(name, label) for name, label in _METRICS if name in present]
+    named += [
+        (name, _metric_label(name, family)) for family in _FAMILIES for name in present if name.startswith(family)
+    ]
+    for name, label in named:
+        yield visible(label), *(decimal(metrics.get(name)) for metrics in by_arm)
+
+
+def _metric_label(metric: str, family: str) -> str:
+    """A metric of a family in words: `rewards/right/mean` is "reward right, mean"."""
+    name = metric.removeprefix(family)
+    if family != "rewards/":
+        return f"{_FAMILIES[family]} {name.replace('_', ' ')}"
+    term, _, figure = name.rpartition("/")
+    return f"{_FAMILIES[family]} {term}, {_OF_TERMS.get(figure, figure)}"
+
+
+def _tool_rows(found: Comparison) -> Iterator[tuple[str, ...]]:
+    totals = [{tool.name: tool for member in arm.members for tool in member.tools} for arm in found.arms]
+    for name in dict.fromkeys(name for tools in totals for name in tools):
+        calls = [sum(t.num_calls for m in arm.members for t in m.tools if t.name == name) for arm in found.arms]
+        yield f"{visible(name)}: calls", *(count(number) for number in calls)
+        yield f"{visible(name)}: mean time", *(latency(t[name].mean_run_s) if name in t else MISSING for t in totals)
+
+
+def _judge_rows(found: Comparison) -> Iterator[tuple[str, ...]]:
+    runs = [[judge_totals(member.steps, member.evaluations) for member in arm.members] for arm in found.arms]
+    judges = [[judge for member in members for judge in member] for members in runs]
+    for term in dict.fromkeys(judge.term for arm in judges for judge in arm):
+        taken = [[judge for judge in arm if judge.term == term] for arm in judges]
+        yield (
+            f"{visible(term)}: tokens",
+            *(count(fmean(j.num_tokens for j in arm)) if arm else MISSING for arm in taken),
+        )
+        yield f"{visible(term)}: cost", *(dollars(fmean(j.cost_usd for j in arm)) if arm else MISSING for arm in taken)
+
+
+def markdown(found: Comparison) -> str:
+    """The comparison as Markdown."""
+    parts = [f"# {' against '.join(arm.label for arm in found.arms)}", *(f"**{words}**" for words in found.verdicts)]
+    if found.power is not None:
+        parts.append(power_words(found.power))
+    tables = sheets(found)
+    parts += [sheet_markdown(sheet) for sheet in (*tables.results, *tables.origins)]
+    return "\n\n".join(parts) + "\n"
+
+
+_CURVE_WIDTH = 48
+_EXAMPLE_LINES = 8
+_MAX_QUESTIONS = 20
+"""Rows of questions in the terminal, over all kinds; the page has every one."""
+_MAX_CELL = 72
+"""Characters of a cell."""
+
+
+def comparison_view(
+    found: Comparison,
+    examples: Sequence[Example] = (),
+    num_shown: int = 0,
+    openings: Mapping[str, ReadOpening] | None = None,
+) -> RenderableType:
+    """Renders a comparison: verdicts, results, curves, questions, and last what the arms are made of.
+
+    Args:
+        examples: Questions that came out differently, whole.
+        num_shown: Of these for each arm, those shown turn by turn.
+        openings: Reads what an arm's policy saw before the question, by the arm's letter.
+    """
+    tables = sheets(found)
+    parts: list[RenderableType] = [Text(title_of(found), "dim")]
+    parts += [Text(words, "bold") for words in found.verdicts]
+    if found.power is not None:
+        parts.append(Text(power_words(found.power), "dim"))
+    parts.append(Text())
+    for sheet in tables.results:
+        parts += [_show_table(sheet), Text()]
+    parts += _show_curves(found)
+    parts += _show_questions(found, examples)
+    for example in first_of_each(examples, num_shown):
+        parts += [_show_example(example, openings or {}), Text()]
+    for sheet in tables.origins:
+        parts += [_show_table(sheet), Text()]
+    return Group(*parts[:-1])
+
+
+def _show_questions(found: Comparison, examples: Sequence[Example]) -> Iterator[RenderableType]:
+    """The flips by kind, then by question; nothing where there are none."""
+    kinds = [one for one in flip_matrix(found, examples) if any((*one.gained, *one.lost))]
+    if not kinds:
+        return
+    first, last = "kind and question", "first difference"
+    header = (first, *(arm.letter for arm in found.arms), last)
+    table = plain_table(header, left=(first, last), title="questions with different outcomes")
+    table.columns[0].ratio = 1
+    num_rows = max(3, _MAX_QUESTIONS // len(kinds))
+    for one in kinds:
+        table.add_row(*_kind_cells(one), style="bold")
+        flipped = [row for row in one.rows if row.flipped]
+        for row in flipped[:num_rows]:
+            table.add_row(*_row_cells(row))
+        if len(flipped) > num_rows:
+            table.add_row(f"  … {len(flipped) - num_rows} more", style="dim")
+    yield table
+    yield Text()
+
+
+def _kind_cells(one: KindRows) -> Iterator[Text]:
+    yield Text(f"{visible(one.kind) or 'all'}, {len(one.rows)} questions")
+    pairs = zip(one.gained, one.lost, strict=True)
+    yield from (Text("" if place == 0 else f"+{gained} -{lost}") for place, (gained, lost) in enumerate(pairs))
+    yield Text(turn_words(sum(one.first_turns, Counter())))
+
+
+def _row_cells(row: FlipRow) -> Iterator[Text]:
+    yield Text(f"  {row.question or row.task_id}")
+    for value in row.successes:
+        mark, style = ("·", "dim") if value is None else ("●", "green") if value >= 1 else ("○", "red")
+        yield Text("◐" if value is not None and 0 < value < 1 else mark, style)
+    yield Text(", ".join(dict.fromkeys(f"turn {turn}" for turn in row.turns if turn is not None)))
+
+
+def _show_table(sheet: Sheet) -> RenderableType:
+    left = sheet.header[:1] if sheet.figures else sheet.header
+    rows = ((Text(_shorten_cell(cell)) for cell in row) for row in sheet.rows)
+    table = plain_table(sheet.header, rows, left=left, wraps=sheet.header, title=sheet.title)
+    if sheet.note:
+        table.caption, table.caption_style, table.caption_justify = sheet.note, "dim", "left"
+    return table
+
+
+def _shorten_cell(cell: str) -> str:
+    """A long value of a plan says little in a column; `--json` and the page have all of it."""
+    return cell if len(cell) <= _MAX_CELL else f"{cell[: _MAX_CELL - 1]}…"
+
+
+def _show_curves(found: Comparison) -> Iterator[RenderableType]:
+    lines = [line for arm in found.arms for line in _show_curves_of(arm, "success")]
+    if lines:
+        yield Text("success in training, from 0 to 1", "bold")
+        yield from lines
+        yield Text()
+
+
+def _show_curves_of(arm: Arm, name: str) -> Iterator[Text]:
+    for member in arm.members:
+        values = [step.metrics[name] for step in member.steps if name in step.metrics]
+        if values:
+            text = Text(f"{arm.letter} {percent(values[0]):>7} ", no_wrap=True)
+            text.append(sparkline(values, _CURVE_WIDTH, 0.0, 1.0), "green")
+            yield text.append(f" {percent(values[-1])}", "bold").append(f"  seed {member.run.record.seed}", "dim")
+
+
+def _show_example(example: Example, openings: Mapping[str, ReadOpening]) -> RenderableType:
+    sides = ((example.left_letter, example.left), (example.right_letter, example.right))
+    pair = Table.grid(padding=(0, 1), expand=True)
+    for _ in sides:
+        pair.add_column(ratio=1)
+    pair.add_row(*(_show_panel(letter, stored, openings.get(letter, no_opening)) for letter, stored in sides))
+    return pair
+
+
+def _show_panel(letter: str, stored: StoredTrajectory, opening: ReadOpening) -> Panel:
+    view = trajectory_view(stored.scored, _EXAMPLE_LINES, opening=opening(stored.scored.trajectory))
+    return Panel(view, title=letter, title_align="left", border_style="dim")
+
+
+# A comparison as one self-contained page: verdicts, results, curves, questions, and what the arms are made of.
+
+_MAX_FLIPS = 100
+"""Questions of each arm that the page holds turn by turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Flip:
+    """A question that came out differently, both sides whole."""
+
+    letter: str
+    task_id: str
+    kind: str
+    question: str
+    gained: bool
+    pair: SidePair
+
+
+def page(found: Comparison, examples: Sequence[Example], openings: Mapping[str, ReadOpening] | None = None) -> str:
+    """The page as HTML; it loads nothing, and what models and tools wrote stays text in it."""
+    courses = courses_of(found.arms)
+    charts = {"charts": main_charts(courses), "more_charts": further_charts(courses)}
+    return render("compare.html", **page_values(found, examples, openings), **charts)
+
+
+def courses_of(arms: Sequence[Arm]) -> list[Course]:
+    """The runs of each arm."""
+    return [Course(arm.letter, [m.steps for m in arm.members], [m.evaluations for m in arm.members]) for arm in arms]
+
+
+def page_values(
+    found: Comparison, examples: Sequence[Example], openings: Mapping[str, ReadOpening] | None = None
+) -> dict[str, Any]:
+    """Values of the template beside the curves.
+
+    Args:
+        examples: Questions that came out differently, whole; those that an arm lost first.
+        openings: Reads what an arm's policy saw before the question, by the arm's letter.
+    """
+    tables = sheets(found)
+    flips = [_make_flip(example, openings or {}) for example in first_of_each(examples, _MAX_FLIPS)]
+    num_flips = sum(len(contrast.flips) for contrast in found.contrasts if contrast is not None)
+    return {
+        "title": title_of(found),
+        "verdicts": found.verdicts,
+        "power": None if found.power is None else power_words(found.power),
+        "arms": found.arms,
+        "results": tables.results,
+        "origins": tables.origins,
+        "kinds": flip_matrix(found, examples),
+        "turn_words": turn_words,
+        "shown": {(flip.letter, flip.task_id) for flip in flips},
+        "flips": flips,
+        "questions_note": "a mark for each question, by the first runs of the arms at their last evaluation",
+        "flips_note": f"{len(flips)} of {num_flips}, those that an arm lost first",
+    }
+
+
+def _make_flip(example: Example, openings: Mapping[str, ReadOpening]) -> _Flip:
+    return _Flip(
+        example.right_letter,
+        example.task_id,
+        example.right.summary.kind or "",
+        question_of(example),
+        (example.right.summary.success or 0.0) > (example.left.summary.success or 0.0),
+        pair_of(example, openings),
+    )
+
+
+# Every curve of arms as CSV, one value a line, for tools of the reader's own.
+
+HEADER = ("arm", "run", "seed", "phase", "step", "metric", "value")
+
+
+def csv_text(arms: Sequence[Arm]) -> str:
+    """Step metrics (phase `train`) and evaluations (phase: their mode) of every run."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(HEADER)
+    for arm in arms:
+        for member in arm.members:
+            place = (arm.letter, member.run.record.id, member.run.record.seed)
+            points = [("train", step.step, step.metrics) for step in member.steps]
+            points += [(e.mode, e.step, e.metrics) for e in member.evaluations]
+            for phase, step, metrics in points:
+                rows.writerows((*place, phase, step, name, repr(value)) for name, value in metrics.items())
+    return text.getvalue()
+
+
+# A sweep of seeds alone as Markdown and as a page.
+
+
+def seeds_sheet(report: SeedReport) -> Sheet:
+    """The members as a table of text."""
+    rows = tuple(member_rows(report.sweep.rows))
+    return Sheet("held-out success of each seed", mean_words(report), COLUMNS, rows)
+
+
+def seeds_markdown(report: SeedReport) -> str:
+    """The members and their mean as Markdown."""
+    return f"# {report.sweep.name} · {report.sweep.run_id}\n\n{sheet_markdown(seeds_sheet(report))}\n"
+
+
+def seeds_page(report: SeedReport, arms: Sequence[Arm]) -> str:
+    """The members, their mean and their curves as HTML; it loads nothing."""
+    return render("run.html", **seeds_values(report, arms))
+
+
+def seeds_values(report: SeedReport, arms: Sequence[Arm]) -> dict[str, Any]:
+    """Values of the template."""
+    courses, sweep = courses_of(arms), report.sweep
+    return {
+        "title": f"{visible(sweep.name)} · {sweep.run_id}",
+        "verdicts": [mean_words(report)],
+        "status": sweep.status if sweep.error is None else f"{sweep.status}: {sweep.error}",
+        "notices": [],
+        "results": [seeds_sheet(report)],
+        "charts": main_charts(courses),
+        "more_charts": further_charts(courses),
+        "example": None,
+        "facts": [("sweep", sweep.run_id)],
+        "files": Sheet("files", "", (), ()),
+    }
