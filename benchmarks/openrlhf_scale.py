@@ -35,8 +35,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.spool import made  # noqa: E402
 from rlf.engines.openrlhf.follow.ingest import Ingest  # noqa: E402
 from rlf.engines.openrlhf.follow.receive import receiving  # noqa: E402
-from rlf.engines.openrlhf.job.attempt import Attempt, new_attempt  # noqa: E402
-from rlf.engines.openrlhf.job.folder import Job  # noqa: E402
+from rlf.engines.openrlhf.job.folder import Attempt, Job, new_attempt  # noqa: E402
 from rlf.engines.openrlhf.settings import INGEST_TOKEN, IngestSpec  # noqa: E402
 from rlf.engines.openrlhf.spool import pool as pool_module  # noqa: E402
 from rlf.engines.openrlhf.spool.pool import SpoolPool  # noqa: E402

@@ -18,7 +18,7 @@ from rlf.cli import app
 from rlf.core import RunError
 from rlf.core.redact import Redactor
 from rlf.engines.openrlhf.job.dataset import Purpose
-from rlf.engines.openrlhf.spool.frames import Record, read_frames, to_frame
+from rlf.engines.openrlhf.spool.pool import Record, read_frames, to_frame
 from rlf.lineage import Reader
 from rlf.rewards import Term, TrajectoryFacts
 from rlf.types import Notice, RunStatus, Score, Scored, ScoreUsage, StepFinished

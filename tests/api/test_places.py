@@ -18,9 +18,8 @@ from rlf.api.specs import plans
 from rlf.api.specs.plans import check_spec
 from rlf.api.specs.rehearsals import run_in_full
 from rlf.core import RlfError
-from rlf.engines.openrlhf.launch.preflight import _on_this_cpu
-from rlf.engines.openrlhf.rehearse.env import STANDIN, RehearsalEnvironment, rehearsal_environment
-from rlf.engines.openrlhf.rehearse.place import find_place
+from rlf.engines.openrlhf.launch.cluster import _on_this_cpu
+from rlf.engines.openrlhf.rehearse.env import STANDIN, RehearsalEnvironment, find_place, rehearsal_environment
 from rlf.lineage import Reader
 from rlf.spec.inputs import look
 from rlf.types import Notice, RunStatus

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rlf.core.redact import Redactor
-from rlf.engines.openrlhf.spool.frames import from_line
+from rlf.engines.openrlhf.spool.pool import from_line
 from rlf.lineage.rows import inner_names, read_inner
 from rlf.types import Attempt, Image, InnerCall, InnerTurn, Outcome, Scored, ToolCall, ToolResult
 from rlf.types.written import from_row, read, to_row, write

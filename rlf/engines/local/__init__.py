@@ -113,12 +113,12 @@ class Local(Engine):
 
     def save_checkpoint_model(self, model: Mapping[str, Any], checkpoint: Path, target: Path) -> None:
         """The weights of a checkpoint, in the model that the run began with."""
-        from rlf.engines.local.saved import save_checkpoint_model
+        from rlf.engines.local.checkpoint import save_checkpoint_model
 
         save_checkpoint_model(model, checkpoint, target)
 
     def copy_checkpoint(self, checkpoint: Path, folder: Path) -> tuple[Path, str]:
         """The same state, before an evaluation."""
-        from rlf.engines.local.saved import copy_checkpoint
+        from rlf.engines.local.checkpoint import copy_checkpoint
 
         return copy_checkpoint(checkpoint, folder / "checkpoints")

@@ -1,13 +1,183 @@
-"""Keys and values of every open trajectory, one slot each, kept from its first turn to its last."""
+"""A micro-batch as a tree of prefixes: a common beginning of several rows is computed once.
+
+A hidden state depends on the tokens up to it alone, so rows that begin alike have the same states there: a group's
+prompt, and often its first turns. Every layer runs on each distinct prefix once, named by its last token, and sees no
+padding. The result equals that of the rows one by one up to rounding.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
+from torch import Tensor
+from torch.nn.functional import pad
+from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from rlf.core.errors import RunError
+
+_KEY_WEIGHT = 1 / 16
+"""Memory of a token's copied key and value, in tokens of a micro-batch."""
+_MIN_TOKENS, _MIN_PARTS = 256, 8
+"""Micro-batches of at least so many tokens are worth being split for the sake of several cores, up to so many parts."""
+_CALL_COST, _COPY_COST = 8192, 16
+"""Of one more attention call, and of one more key that is copied for it, in pairs of query and key."""
+_MASK_NUMEL = 1 << 22
+"""Pairs of the largest attention mask."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Rows whose attention is computed together: their own prefixes attend to those before them."""
+
+    num_queries: int
+    num_keys: int
+    """The beginning that the first row shares with earlier ones, then the block's own prefixes."""
+    mask_QK: Tensor | None
+    """bool: what each query sees; None: one row, causal."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, *, scale: float | None, gqa: bool) -> Tensor:
+        """Attention of [1, H, Q, D] over [1, KV, K, D]."""
+        if self.mask_QK is not None:
+            return sdpa(query, key, value, self.mask_QK, scale=scale, enable_gqa=gqa)
+        first = self.num_keys - self.num_queries
+        if first:
+            query = pad(query, (0, 0, first, 0))
+        return sdpa(query, key, value, is_causal=self.num_keys > 1, scale=scale, enable_gqa=gqa)[:, :, first:]
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixTree:
+    """R rows of at most T tokens as N distinct prefixes, in the order in which the rows bring them."""
+
+    tokens_N: Tensor
+    """int64: the last token of each prefix."""
+    positions_N: Tensor
+    """int64: its position."""
+    index_RT: Tensor
+    """int64: the prefix that ends at each token of each row; padding points to any."""
+    parent_N: Tensor
+    """int64: the prefix one token shorter; of a first token any."""
+    blocks: tuple[Block, ...]
+    keys_K: Tensor
+    """int64: the prefixes that each block sees, block after block."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, *, scale: float | None, gqa: bool) -> Tensor:
+        """Attention of each prefix over those it begins with: [1, H, N, D] and [1, KV, N, D] to [1, N, H, D]."""
+        queries = torch.split(query, [block.num_queries for block in self.blocks], dim=2)
+        sizes = [block.num_keys for block in self.blocks]
+        keys, values = (torch.split(part.index_select(2, self.keys_K), sizes, dim=2) for part in (key, value))
+        parts = zip(self.blocks, queries, keys, values, strict=True)
+        out = [block.attend(q, k, v, scale=scale, gqa=gqa).transpose(1, 2) for block, q, k, v in parts]
+        return torch.cat(out, dim=1)
+
+
+def sort_by_tokens(rows: Tensor, tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
+    """Row numbers in the order of their tokens, so that rows that begin alike follow each other."""
+    tokens = {row: tokens_BT[row, : int(lengths_B[row])].tolist() for row in rows.tolist()}
+    return torch.tensor(sorted(tokens, key=tokens.__getitem__), dtype=torch.int64)
+
+
+def split_rows(rows: Tensor, tokens_BT: Tensor, lengths_B: Tensor, max_tokens: int) -> Iterator[Tensor]:
+    """Splits sorted row numbers into micro-batches of similar size, between rows that have least in common.
+
+    A row counts its tokens that the row before it does not begin with, and a little for what it shares. The split
+    follows from the rows alone, so that no number of threads changes it.
+
+    Args:
+        max_tokens: of a micro-batch; a single row longer than that is one of its own.
+    """
+    lengths = lengths_B[rows].tolist()
+    shared = _count_shared_prefixes(tokens_BT[rows], lengths_B[rows]).tolist()
+    total = sum(_size(length, common) for length, common in zip(lengths, shared, strict=True))
+    num_parts = max(-(-total // max_tokens), min(_MIN_PARTS, total // _MIN_TOKENS), 1)
+    start, size = 0, 0.0
+    for end, (length, common) in enumerate(zip(lengths, shared, strict=True)):
+        grown = size + _size(length, common)
+        is_full = grown > total / num_parts and 2 * common < length
+        if end > start and (grown > max_tokens or is_full):
+            yield rows[start:end]
+            start, grown = end, _size(length, 0)
+        size = grown
+    if start < len(rows):
+        yield rows[start:]
+
+
+def _size(length: int, shared: int) -> float:
+    return length - shared + _KEY_WEIGHT * length
+
+
+def _count_shared_prefixes(tokens_RT: Tensor, lengths_R: Tensor) -> Tensor:
+    """How many tokens of each row also begin the row before it: int64 [R], on the CPU."""
+    valid_RT = torch.arange(tokens_RT.shape[1]) < lengths_R[:, None].cpu()
+    tokens_RT = tokens_RT.cpu()
+    equal_RT = (tokens_RT[1:] == tokens_RT[:-1]) & valid_RT[1:] & valid_RT[:-1]
+    return torch.cat([torch.zeros(1, dtype=torch.int64), equal_RT.cumprod(1).sum(1)])
+
+
+def merge_prefixes(tokens_RT: Tensor, lengths_R: Tensor) -> PrefixTree:
+    """The tree of right-padded rows; those that begin alike have to follow each other (`sort_by_tokens`)."""
+    device, num_tokens = tokens_RT.device, tokens_RT.shape[1]
+    shared_R = _count_shared_prefixes(tokens_RT, lengths_R)
+    offsets_T, lengths_R = torch.arange(num_tokens), lengths_R.cpu()
+    is_new_RT = (offsets_T < lengths_R[:, None]) & (offsets_T >= shared_R[:, None])
+    place_N = is_new_RT.flatten().nonzero()[:, 0]
+    numbers_RT = torch.zeros(is_new_RT.numel(), dtype=torch.int64).index_copy(0, place_N, torch.arange(len(place_N)))
+    # What a row shares was brought by the last row above it that has a token of its own there.
+    index_RT = numbers_RT.view(is_new_RT.shape).cummax(0).values
+    blocks = _group_rows(shared_R.tolist(), lengths_R.tolist())
+    keys = [torch.cat([index_RT[a, : int(shared_R[a])], index_RT[a:b][is_new_RT[a:b]]]).to(device) for a, b in blocks]
+    return PrefixTree(
+        tokens_RT.flatten()[place_N.to(device)],
+        (place_N % num_tokens).to(device),
+        index_RT.to(device),
+        index_RT.flatten()[place_N - 1].to(device),
+        tuple(_block(index_RT[a:b], shared_R[a:b].tolist(), lengths_R[a:b].tolist(), device) for a, b in blocks),
+        torch.cat(keys),
+    )
+
+
+def _group_rows(shared: Sequence[int], lengths: Sequence[int]) -> list[tuple[int, int]]:
+    """First row and end of each block: rows stay together where that costs less than attention calls of their own."""
+    starts, size = [0], (lengths[0], lengths[0])
+    for row in range(1, len(lengths)):
+        new = lengths[row] - shared[row]
+        merged, alone = (size[0] + new, size[1] + new), (new, lengths[row])
+        joins = merged[0] * merged[1] <= _MASK_NUMEL and _cost(*merged) <= _cost(*size) + _cost(*alone)
+        if new == 0 or joins:
+            size = merged
+        else:
+            starts.append(row)
+            size = alone
+    return list(pairwise([*starts, len(lengths)]))
+
+
+def _cost(num_queries: int, num_keys: int) -> int:
+    return num_queries * num_keys + _COPY_COST * num_keys + _CALL_COST
+
+
+def _block(index_RT: Tensor, shared: Sequence[int], lengths: Sequence[int], device: torch.device) -> Block:
+    """The block of these rows, of which the first brings at least one prefix."""
+    num_path = shared[0]
+    num_queries = sum(lengths) - sum(shared)
+    num_keys = num_path + num_queries
+    if len(lengths) == 1 and (num_path == 0 or num_queries * num_keys > _MASK_NUMEL):
+        return Block(num_queries, num_keys, None)
+    first = int(index_RT[0, num_path])
+    mask_QK = torch.zeros(num_queries, num_keys, dtype=torch.bool)
+    done = 0
+    for path_T, common, length in zip(index_RT, shared, lengths, strict=True):
+        path_L = path_T[:length]
+        keys_L = torch.where(path_L < first, torch.arange(length), path_L - first + num_path)
+        mask_QK[done : done + length - common, keys_L] = torch.ones(length, length, dtype=torch.bool).tril()[common:]
+        done += length - common
+    return Block(num_queries, num_keys, mask_QK.to(device))
+
+
+# Keys and values of every open trajectory, one slot each, kept from its first turn to its last.
 
 BLOCK = 16
 """Slots hold a multiple of so many tokens, which an invariant layout rounds every number of tokens up to."""

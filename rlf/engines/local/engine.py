@@ -16,9 +16,8 @@ from rlf.core.identity import derive_seed
 from rlf.engines.engine import Opening, Start
 from rlf.engines.local.attention import checkpoint_layers
 from rlf.engines.local.checkpoint import publish_folder
-from rlf.engines.local.host import PolicyHost
+from rlf.engines.local.host import Pipeline, PolicyHost, copy_for_sampling
 from rlf.engines.local.model import PolicyModel, load_model, resolve_device, resolve_dtype, save_model
-from rlf.engines.local.pipeline import Pipeline, copy_for_sampling
 from rlf.engines.local.trainer import Trainer
 from rlf.engines.local.update import Updater
 from rlf.spec.models import ModelSpec, Schedule

@@ -5,22 +5,111 @@ The head is applied to chosen positions only, which is where the memory of train
 
 from __future__ import annotations
 
+import copy
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
+from torch.nn.functional import linear
 
 from rlf.core.errors import RlfError, first_line
 from rlf.engines.local.attention import ATTENTION, ragged_attention
 from rlf.engines.local.cache import KVCache
-from rlf.engines.local.plain import is_plain, run_plain
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from rlf.spec.models import LoraSpec
+
+# The forward pass of a plain decoder, such as Qwen3 or Llama, without transformers' Python around each operation.
+#
+# The operations are the same ones in the same order, so no bit differs. On small models that Python takes longer than
+# the operations do.
+
+_ATTENTION_PARTS = {"q_proj", "k_proj", "v_proj", "o_proj"}
+
+
+def is_plain(backbone: Any) -> bool:
+    """Whether a backbone has the parts that `run_plain` runs, and no others. What it does with them is not seen."""
+    return (
+        _names(backbone) == {"embed_tokens", "layers", "norm", "rotary_emb"}
+        and type(backbone.embed_tokens) is torch.nn.Embedding
+        and backbone.config._attn_implementation == ATTENTION
+        and _is_norm(backbone.norm)
+        and all(map(_is_plain_layer, backbone.layers))
+    )
+
+
+def _is_plain_layer(layer: Any) -> bool:
+    norms = {"q_norm", "k_norm"} & _names(layer.self_attn) if hasattr(layer, "self_attn") else set[str]()
+    return (
+        _names(layer) == {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
+        and len(norms) != 1
+        and _names(layer.self_attn) == _ATTENTION_PARTS | norms
+        and _names(layer.mlp) == {"gate_proj", "up_proj", "down_proj", "act_fn"}
+        and all(_is_norm(getattr(layer.self_attn, name)) for name in norms)
+        and _is_norm(layer.input_layernorm)
+        and _is_norm(layer.post_attention_layernorm)
+    )
+
+
+def _names(module: torch.nn.Module) -> set[str]:
+    return {name for name, _ in module.named_children()}
+
+
+def _is_norm(module: Any) -> bool:
+    return hasattr(module, "variance_epsilon") and [name for name, _ in module.named_parameters()] == ["weight"]
+
+
+def run_plain(backbone: Any, tokens_BT: torch.Tensor, positions_BT: torch.Tensor | None) -> torch.Tensor:
+    """The last hidden states, [B, T, H]. Args: positions_BT: None: 0, 1, ..."""
+    hidden_BTH: torch.Tensor = backbone.embed_tokens(tokens_BT)
+    if positions_BT is None:
+        positions_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)[None]
+    cos, sin = (part.unsqueeze(1) for part in backbone.rotary_emb(hidden_BTH, positions_BT))
+    for layer in backbone.layers:
+        hidden_BTH = hidden_BTH + _attend(layer.self_attn, _norm(layer.input_layernorm, hidden_BTH), cos, sin)
+        mlp, normed_BTH = layer.mlp, _norm(layer.post_attention_layernorm, hidden_BTH)
+        gate = mlp.act_fn(_project(mlp.gate_proj, normed_BTH))
+        hidden_BTH = hidden_BTH + _project(mlp.down_proj, gate * _project(mlp.up_proj, normed_BTH))
+    return _norm(backbone.norm, hidden_BTH)
+
+
+def _attend(attention: Any, normed_BTH: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    rows = normed_BTH.shape[:-1]
+    shape = (*rows, -1, attention.head_dim)
+    query = _project(attention.q_proj, normed_BTH).view(shape)
+    key = _project(attention.k_proj, normed_BTH).view(shape)
+    value = _project(attention.v_proj, normed_BTH).view(shape)
+    if hasattr(attention, "q_norm"):
+        query, key = _norm(attention.q_norm, query), _norm(attention.k_norm, key)
+    query, key = (_rotate(part.transpose(1, 2), cos, sin) for part in (query, key))
+    out, _ = ragged_attention(attention, query, key, value.transpose(1, 2), None, attention.scaling)
+    return _project(attention.o_proj, out.reshape(*rows, -1).contiguous())
+
+
+def _project(module: Any, values: torch.Tensor) -> torch.Tensor:
+    if type(module) is torch.nn.Linear:
+        return linear(values, module.weight, module.bias)
+    projected: torch.Tensor = module(values)  # with an adapter, for one
+    return projected
+
+
+def _norm(module: Any, values: torch.Tensor) -> torch.Tensor:
+    """Root mean square over the last dimension, in float32."""
+    exact = values.to(torch.float32)
+    exact = exact * torch.rsqrt(exact.pow(2).mean(-1, keepdim=True) + module.variance_epsilon)
+    normed: torch.Tensor = module.weight * exact.to(values.dtype)
+    return normed
+
+
+def _rotate(values: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotary positions, of two halves."""
+    half = values.shape[-1] // 2
+    return (values * cos) + (torch.cat((-values[..., half:], values[..., :half]), dim=-1) * sin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,3 +281,28 @@ def save_model(model: PolicyModel, tokenizer: PreTrainedTokenizerBase, folder: P
     model.full.save_pretrained(folder)
     model.full.config.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+# The value model of `gae`: a copy of the starting policy's backbone with a scalar head.
+
+
+class Critic(nn.Module):
+    """V(state before token t), read at the position whose logits predict token t."""
+
+    def __init__(self, policy: PolicyModel) -> None:
+        super().__init__()
+        self.full = copy.deepcopy(policy.full)
+        self._dtype, self._is_plain = policy.dtype, policy.is_plain
+        self.value_head = nn.Linear(policy.config.hidden_size, 1, bias=False)
+        nn.init.zeros_(self.value_head.weight)
+        self.to(policy.device)
+
+    @property
+    def model(self) -> PolicyModel:
+        """Its backbone, as hidden states are read from it."""
+        return split(self.full, self._dtype, is_plain=self._is_plain)
+
+    def values(self, hidden_NH: torch.Tensor) -> torch.Tensor:
+        """Values of hidden states: float32 [N]."""
+        values: torch.Tensor = self.value_head(hidden_NH.float())[:, 0]
+        return values

@@ -29,8 +29,7 @@ from rlf.engines.local.checkpoint import (
     read_rewards,
     save_checkpoint,
 )
-from rlf.engines.local.host import PolicyHost
-from rlf.engines.local.pipeline import Pipeline, copy_weights
+from rlf.engines.local.host import Pipeline, PolicyHost, copy_weights
 from rlf.engines.local.update import Updater, UpdateResult
 from rlf.spec.models import CheckpointSpec
 from rlf.training.batch import make_batch

@@ -21,9 +21,8 @@ from rlf.algo.loss_config import Aggregation, CorrectionLevel, PolicyLossConfig,
 from rlf.algo.losses import PolicyLossOutput, aggregate_loss, high_entropy, loss_denominator, policy_loss, value_loss
 from rlf.core.identity import derive_seed
 from rlf.engines.local.attention import ATTENTION, using
-from rlf.engines.local.critic import Critic
-from rlf.engines.local.model import PolicyModel
-from rlf.engines.local.prefixes import PrefixTree, merge_prefixes, sort_by_tokens, split_rows
+from rlf.engines.local.cache import PrefixTree, merge_prefixes, sort_by_tokens, split_rows
+from rlf.engines.local.model import Critic, PolicyModel
 from rlf.spec.models import KlPlace, TrainSpec
 from rlf.training.batch import Batch, micro_batches
 from rlf.training.evaluation import mean_advantages

@@ -72,19 +72,19 @@ class OpenRlhf(OpenRlhfSettings):
 
     def find_warnings(self, loaded: LoadedSpec) -> Iterator[Fault]:
         """Warnings of what OpenRLHF does differently from the local engine."""
-        from rlf.engines.openrlhf.checks.warnings import find_openrlhf_warnings
+        from rlf.engines.openrlhf.checks.cluster import find_openrlhf_warnings
 
         return find_openrlhf_warnings(loaded, self)
 
     def look(self, loaded: LoadedSpec, train: Sequence[Task], evaluation: Sequence[Task]) -> Iterator[Fault]:
         """Finds unknown options, weights that vLLM cannot split or adapt, and rows that JSON cannot hold."""
-        from rlf.engines.openrlhf.checks.looked import find_looked_faults
+        from rlf.engines.openrlhf.checks.cluster import find_looked_faults
 
         return find_looked_faults(loaded, {"train": train, "eval": evaluation})
 
     def try_out(self, loaded: LoadedSpec) -> tuple[list[Fault], list[Fault]]:
         """Runs OpenRLHF's own parser over the job's options: this environment's, or that of rehearsals."""
-        from rlf.engines.openrlhf.compile.parser import check_options
+        from rlf.engines.openrlhf.compile.options import check_options
         from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
 
         environment = rehearsal_environment()
@@ -116,7 +116,7 @@ class OpenRlhf(OpenRlhfSettings):
 
     def open(self, opening: Opening) -> EngineRun:
         """A run as a job: with this Python, or on this CPU where that is the environment of rehearsals."""
-        from rlf.engines.openrlhf.rehearse.place import find_place
+        from rlf.engines.openrlhf.rehearse.env import find_place
         from rlf.engines.openrlhf.run import OpenRlhfRun
 
         place = find_place(opening.plan.spec, opening.place)
@@ -132,21 +132,21 @@ class OpenRlhf(OpenRlhfSettings):
 
     def fit_here(self, spec: RunSpec) -> Fit:
         """This CPU if rlf runs in the environment of rehearsals; else the spec as it is."""
-        from rlf.engines.openrlhf.rehearse.place import CpuPlace
+        from rlf.engines.openrlhf.rehearse.env import CpuPlace
 
         cpu = CpuPlace.here()
         return Fit() if cpu is None else cpu.fit(spec)
 
     def fit_rehearsal(self, spec: RunSpec, *, vllm: bool) -> Fit:
         """This CPU, in the environment of rehearsals."""
-        from rlf.engines.openrlhf.rehearse.place import CpuPlace
+        from rlf.engines.openrlhf.rehearse.env import CpuPlace
 
         return CpuPlace.ready(spec, vllm=vllm).fit(spec)
 
     def rehearse(self, loaded: LoadedSpec, reach: Callable[[str, str], None], *, vllm: bool) -> Rehearsed:
         """Two steps of the job on this CPU, with a small model."""
         from rlf.engines.openrlhf.rehearsal import rehearse
-        from rlf.engines.openrlhf.rehearse.place import CpuPlace
+        from rlf.engines.openrlhf.rehearse.env import CpuPlace
 
         return rehearse(loaded, reach, CpuPlace.ready(loaded.spec, vllm=vllm))
 
@@ -165,7 +165,7 @@ class OpenRlhf(OpenRlhfSettings):
 
     def find_damage(self, checkpoint: Path, sha256: str) -> str | None:
         """The damage to the shards of a checkpoint; None for shards on the disks of nodes."""
-        from rlf.engines.openrlhf.job.checkpoints import is_whole
+        from rlf.engines.openrlhf.job.folder import is_whole
 
         if self.ingest is not None:
             return None
@@ -175,6 +175,6 @@ class OpenRlhf(OpenRlhfSettings):
 
     def models_in(self, folder: Path, last_step: int) -> dict[int, Path]:
         """The models of `hf_checkpoints`, and the final one."""
-        from rlf.engines.openrlhf.job.checkpoints import saved_models
+        from rlf.engines.openrlhf.job.folder import saved_models
 
         return saved_models(Job.of_run(folder, self.output), last_step)

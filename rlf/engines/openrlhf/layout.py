@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Self
 
@@ -97,3 +98,18 @@ class Layout:
 def _largest_divisor(number: int, most: int) -> int:
     """The largest divisor of a number that is at most `most`, or 1."""
     return next((n for n in range(min(number, most), 1, -1) if number % n == 0), 1)
+
+
+# The version of OpenRLHF that rlf is made for, and the Pythons that it can be installed for.
+
+VERSION = "0.11.2"
+NEWEST_PYTHON = (3, 12)
+"""The last Python that this version has a wheel for; there is nothing to build it from."""
+
+
+def find_python_complaint() -> str | None:
+    """Why OpenRLHF cannot be installed for this interpreter; None where it can."""
+    if sys.version_info[:2] <= NEWEST_PYTHON:
+        return None
+    here, newest = (".".join(map(str, version)) for version in (sys.version_info[:2], NEWEST_PYTHON))
+    return f"OpenRLHF {VERSION} cannot be installed for Python {here}: it has wheels up to {newest}"

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from rlf.core.errors import RunError
 from rlf.engines.engine import Change, Rehearsed, load_inputs
-from rlf.engines.openrlhf.rehearse.model import rehearsal_model
-from rlf.engines.openrlhf.rehearse.place import CpuPlace
-from rlf.engines.openrlhf.rehearse.spec import size_changes
+from rlf.engines.openrlhf.rehearse.env import CpuPlace
+from rlf.engines.openrlhf.rehearse.model import rehearsal_model, size_changes
 from rlf.engines.openrlhf.run import OpenRlhfRun
 from rlf.engines.saved_model import load_saved
 from rlf.plan import compile as compile_plan

@@ -24,14 +24,23 @@ from rlf.engines.openrlhf.follow.ingest import Ingest
 from rlf.engines.openrlhf.follow.loading import Loading
 from rlf.engines.openrlhf.follow.log import LogReader, find_error
 from rlf.engines.openrlhf.follow.receive import receiving
-from rlf.engines.openrlhf.job.attempt import Attempt, new_attempt, read_attempt, write_attempt
-from rlf.engines.openrlhf.job.checkpoints import drop_surplus, latest_checkpoint, point_to, step_of
-from rlf.engines.openrlhf.job.folder import Job
-from rlf.engines.openrlhf.job.place import Place, read_place, write_place
+from rlf.engines.openrlhf.job.folder import (
+    Attempt,
+    Job,
+    Place,
+    drop_surplus,
+    latest_checkpoint,
+    new_attempt,
+    point_to,
+    read_attempt,
+    read_place,
+    step_of,
+    write_attempt,
+    write_place,
+)
 from rlf.engines.openrlhf.launch import checked
-from rlf.engines.openrlhf.launch.cluster import DONE, GOES_ON, Cluster, submission_id
+from rlf.engines.openrlhf.launch.cluster import DONE, GOES_ON, Cluster, check_place, check_secrets, submission_id
 from rlf.engines.openrlhf.launch.nodes import COMMAND, read_answer
-from rlf.engines.openrlhf.launch.preflight import check_place, check_secrets
 from rlf.engines.openrlhf.launch.process import LOOPBACK_ONLY, local_ray, supervised
 from rlf.engines.openrlhf.layout import Layout
 from rlf.engines.openrlhf.settings import INGEST_TOKEN, openrlhf_settings

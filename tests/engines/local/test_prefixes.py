@@ -3,10 +3,10 @@ import random
 import pytest
 import torch
 
-from rlf.engines.local import prefixes
+from rlf.engines.local import cache as prefixes
 from rlf.engines.local.attention import using
+from rlf.engines.local.cache import merge_prefixes, sort_by_tokens, split_rows
 from rlf.engines.local.model import load_model, split
-from rlf.engines.local.prefixes import merge_prefixes, sort_by_tokens, split_rows
 
 from ...models import save_random_model
 

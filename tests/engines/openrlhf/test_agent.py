@@ -15,7 +15,7 @@ from rlf.core import RunError
 from rlf.engines.openrlhf.actor.groups import Group, Tally, filler, round_reward
 from rlf.engines.openrlhf.actor.policy import EnginePolicy, SamplerError
 from rlf.engines.openrlhf.job.dataset import Purpose
-from rlf.engines.openrlhf.spool.frames import Record
+from rlf.engines.openrlhf.spool.pool import Record
 from rlf.spec.models import FilterSpec
 from rlf.training import outages
 from rlf.training.counting import is_kept

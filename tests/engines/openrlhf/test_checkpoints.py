@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from rlf.api.running.checkpoints import damaged_checkpoints
-from rlf.engines.openrlhf.job.checkpoints import (
+from rlf.engines.openrlhf.job.folder import (
+    Job,
     best_checkpoint,
     checkpoint_hash,
     drop_surplus,
@@ -19,7 +20,6 @@ from rlf.engines.openrlhf.job.checkpoints import (
     step_of,
     whole_checkpoints,
 )
-from rlf.engines.openrlhf.job.folder import Job
 from rlf.lineage import Checkpoint
 
 SHARDS = ("mp_rank_00_model_states.pt", "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt")

@@ -14,7 +14,7 @@ import pytest
 from rlf.api.lineage import open_lineage
 from rlf.api.running.start import resume
 from rlf.core import RlfError, RunError
-from rlf.engines.openrlhf.job.place import Place
+from rlf.engines.openrlhf.job.folder import Place
 from rlf.engines.openrlhf.launch.cluster import Cluster
 from rlf.lineage import Reader
 from rlf.types import RunStatus, StepFinished

@@ -14,7 +14,7 @@ from sqlalchemy import text
 from rlf.api.lineage import open_lineage
 from rlf.api.running.start import resume, run
 from rlf.core import RlfError, RunError
-from rlf.engines.openrlhf.job.place import Place
+from rlf.engines.openrlhf.job.folder import Place
 from rlf.lineage import Reader, TrajectoryFilter
 from rlf.processes.supervise import descendants
 from rlf.types import EvaluationFinished, Notice, RunStatus, StepFinished

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from rlf.engines.openrlhf.compile import parser
+from rlf.engines.openrlhf.compile import options as parser
 from rlf.engines.openrlhf.compile.argv import OPTIONS, argv
-from rlf.engines.openrlhf.compile.options import TAKES
-from rlf.engines.openrlhf.compile.parser import check_options, find_flag_faults, parse_options
+from rlf.engines.openrlhf.compile.options import TAKES, check_options, find_flag_faults, parse_options
 from rlf.engines.openrlhf.compile.refused import EFFECTS, REFUSED
-from rlf.engines.openrlhf.versions import VERSION
+from rlf.engines.openrlhf.layout import VERSION
 from rlf.plan import compile as compile_plan
 from rlf.spec import load_spec
 

@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from rlf.core import RlfError, RunError, SpecError
-from rlf.engines.openrlhf import versions
-from rlf.engines.openrlhf.compile import parser
-from rlf.engines.openrlhf.launch.preflight import find_version_complaints
+from rlf.engines.openrlhf import layout as versions
+from rlf.engines.openrlhf.compile import options as parser
+from rlf.engines.openrlhf.launch.cluster import find_version_complaints
 from rlf.engines.openrlhf.rehearse.env import RehearsalEnvironment
 from rlf.plan import compile as compile_plan
 

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlf.engines.openrlhf.follow.receive import append_at, receiving
-from rlf.engines.openrlhf.job.attempt import new_attempt
-from rlf.engines.openrlhf.job.folder import Job
+from rlf.engines.openrlhf.job.folder import Job, new_attempt
 from rlf.engines.openrlhf.settings import IngestSpec
 from rlf.engines.openrlhf.spool.records import SpoolReader, SpoolWriter
 from rlf.engines.openrlhf.spool.send import CHUNK_BYTES, NotTaken, Sender, send_files, send_from, session

@@ -27,9 +27,8 @@ from hypothesis import strategies as st
 from rlf.core import RunError
 from rlf.core.redact import Redactor
 from rlf.engines.openrlhf.job.dataset import Purpose
-from rlf.engines.openrlhf.spool import frames
-from rlf.engines.openrlhf.spool.frames import Record, read_frames, to_frame
-from rlf.engines.openrlhf.spool.pool import SpoolPool, cut, pack, read_answer, read_span
+from rlf.engines.openrlhf.spool import pool as frames
+from rlf.engines.openrlhf.spool.pool import Record, SpoolPool, cut, pack, read_answer, read_frames, read_span, to_frame
 from rlf.engines.openrlhf.spool.records import SpoolReader, SpoolWriter
 from rlf.lineage.rows import encode_whole
 from rlf.types import (

@@ -25,18 +25,22 @@ from rlf.chat.encoding import Vision
 from rlf.core.errors import RunError
 from rlf.core.redact import Redactor
 from rlf.core.text import describe
-from rlf.engines.openrlhf.actor.evaluation import Ahead
 from rlf.engines.openrlhf.actor.groups import Group, StepCount, Tally
-from rlf.engines.openrlhf.actor.policy import EnginePolicy, SamplesTokens
-from rlf.engines.openrlhf.actor.response import StandIn, evaluation_response, stand_in_response, training_response
-from rlf.engines.openrlhf.actor.shared_tools import find_shared_tools
-from rlf.engines.openrlhf.job.attempt import read_attempt
+from rlf.engines.openrlhf.actor.policy import (
+    EnginePolicy,
+    SamplesTokens,
+    StandIn,
+    evaluation_response,
+    stand_in_response,
+    training_response,
+)
+from rlf.engines.openrlhf.actor.shared_tools import Ahead, find_shared_tools
 from rlf.engines.openrlhf.job.dataset import Purpose, Row, read_label
-from rlf.engines.openrlhf.job.folder import Job
+from rlf.engines.openrlhf.job.folder import Job, read_attempt
 from rlf.engines.openrlhf.layout import Layout
-from rlf.engines.openrlhf.rehearse.policy import OpeningCalls
+from rlf.engines.openrlhf.rehearse.model import OpeningCalls
 from rlf.engines.openrlhf.settings import Mode, openrlhf_settings
-from rlf.engines.openrlhf.spool.frames import Record
+from rlf.engines.openrlhf.spool.pool import Record
 from rlf.engines.openrlhf.spool.records import SpoolWriter
 from rlf.engines.openrlhf.spool.send import Sender
 from rlf.plan import plan_from_json

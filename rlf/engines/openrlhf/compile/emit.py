@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rlf.engines.openrlhf.compile.argv import argv
-from rlf.engines.openrlhf.job.dataset import Row, evaluation_rows, training_rows, write_row
+from rlf.engines.openrlhf.job.dataset import Row, evaluation_rows, keep_images, training_rows, write_row
 from rlf.engines.openrlhf.job.folder import Job
-from rlf.engines.openrlhf.job.images import keep_images
 from rlf.engines.openrlhf.settings import INGEST_TOKEN, openrlhf_settings
 from rlf.plan import Plan, plan_to_json
 from rlf.spec.models import LoraSpec
@@ -40,7 +39,7 @@ class AgentExecutor(AgentExecutorBase):
 '''
 _MERGING = """
 
-from rlf.engines.openrlhf.actor.adapters import let_vllm_merge
+from rlf.engines.openrlhf.actor.policy import let_vllm_merge
 
 # Weights come by PEFT's names; vLLM loads W + alpha / rank x B A.
 let_vllm_merge(scale={alpha} / {rank})

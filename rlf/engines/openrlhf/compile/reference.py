@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlf.engines.openrlhf.compile.argv import ELSEWHERE, OPTIONS
 from rlf.engines.openrlhf.compile.refused import EFFECTS, REFUSED
-from rlf.engines.openrlhf.versions import VERSION
+from rlf.engines.openrlhf.layout import VERSION
 
 FILE = "openrlhf.md"
 _MADE = "<!-- Made by `python -m rlf.engines.openrlhf.compile.reference` from the code; edits here are lost. -->\n"

@@ -15,11 +15,13 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from rlf.engines.openrlhf.actor.groups import Group
-from rlf.engines.openrlhf.follow.advantages import mean_advantages
+from rlf.algo.estimator import AdvantageInput
+from rlf.engines.openrlhf.actor.groups import Group, filler, round_reward
 from rlf.engines.openrlhf.follow.log import EvaluationLine, LogReader, StepLine, parse_line
-from rlf.engines.openrlhf.job.attempt import Attempt
-from rlf.engines.openrlhf.job.checkpoints import (
+from rlf.engines.openrlhf.job.dataset import Purpose, read_label
+from rlf.engines.openrlhf.job.folder import (
+    Attempt,
+    Job,
     best_checkpoint,
     checkpoint_hash,
     kept_checkpoints,
@@ -27,16 +29,63 @@ from rlf.engines.openrlhf.job.checkpoints import (
     step_of,
     whole_checkpoints,
 )
-from rlf.engines.openrlhf.job.dataset import Purpose, read_label
-from rlf.engines.openrlhf.job.folder import Job
 from rlf.engines.openrlhf.settings import openrlhf_settings
-from rlf.engines.openrlhf.spool.frames import Record
-from rlf.engines.openrlhf.spool.pool import SpoolPool
+from rlf.engines.openrlhf.spool.pool import Record, SpoolPool
 from rlf.engines.openrlhf.spool.records import SpoolReader
-from rlf.spec.models import RunSpec
-from rlf.training.counting import is_kept
-from rlf.training.evaluation import evaluation_metrics, is_best, step_metrics
+from rlf.spec.models import KlPlace, RunSpec, TrainSpec
+from rlf.training.counting import counts, is_kept
+from rlf.training.evaluation import evaluation_metrics, find_missing, is_best, recompute_advantages, step_metrics
 from rlf.types.events import CheckpointSaved, EvaluationFinished, EventSink, Interrupted, Notice, RunEvent, StepFinished
+
+# The advantages that a step's trajectories had, computed as OpenRLHF computes them from the rewards it got.
+
+
+def mean_advantages(records: Sequence[Record], train: TrainSpec) -> list[float | None]:
+    """Mean advantage over each trajectory's sampled tokens; None where it is left out of the loss or was played again.
+
+    All None where advantages need what OpenRLHF keeps to itself: a critic's values, a reference's log-probabilities.
+    """
+    final = [record for record in records if not record.again]
+    means = iter(_segment_means(final, train))
+    return [None if record.again else next(means) for record in records]
+
+
+def _segment_means(records: Sequence[Record], train: TrainSpec) -> list[float | None]:
+    penalised = train.kl.coef > 0 and train.kl.place is KlPlace.REWARD
+    in_loss = [counts(record.scored) for record in records]
+    if find_missing(train.algorithm) or penalised or not any(in_loss):
+        return [None] * len(records)
+    import torch
+
+    masks = [record.scored.trajectory.action_mask for record in records]
+    size = max(map(len, masks))
+    stand_in = b"\1".ljust(size, b"\0")  # its one token counts where advantages are normalised
+    rows = [
+        bytes(mask).ljust(size, b"\0") if counted else stand_in for mask, counted in zip(masks, in_loss, strict=True)
+    ]
+    mask_BT = torch.frombuffer(bytearray(b"".join(rows)), dtype=torch.bool).view(len(rows), size)
+    asked = AdvantageInput(
+        rewards_B=torch.tensor(_reported_rewards(records), dtype=torch.float32),
+        group_B=torch.tensor([record.row for record in records]),
+        action_mask_BT=mask_BT,
+        reward_clip=train.reward_clip,
+    )
+    means = recompute_advantages(train.algorithm, asked)
+    return [value if counted else None for value, counted in zip(means, in_loss, strict=True)]
+
+
+def _reported_rewards(records: Sequence[Record]) -> list[float]:
+    """The rewards that OpenRLHF got."""
+    rewards: defaultdict[int, list[float]] = defaultdict(list)
+    for record in records:
+        if counts(record.scored) and record.scored.reward is not None:
+            rewards[record.row].append(round_reward(record.scored.reward))
+    return [
+        round_reward(record.scored.reward)
+        if counts(record.scored) and record.scored.reward is not None
+        else filler(rewards[record.row])
+        for record in records
+    ]
 
 
 class Ingest:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlf.core.errors import RlfError
-from rlf.engines.openrlhf.launch.preflight import LOOK, PINS, find_version_complaints
+from rlf.engines.openrlhf.launch.cluster import LOOK, PINS, find_version_complaints
 from rlf.engines.openrlhf.settings import Package, openrlhf_settings
 from rlf.plan import plan_from_json
 

@@ -16,17 +16,17 @@ from pathlib import Path
 import aiohttp
 
 from rlf.core.errors import RunError
-from rlf.engines.openrlhf.job.attempt import read_attempt
-from rlf.engines.openrlhf.job.checkpoints import (
+from rlf.engines.openrlhf.job.folder import (
+    Job,
     checkpoint_hash,
     latest_checkpoint,
     point_to,
+    read_attempt,
     step_of,
     whole_checkpoints,
 )
-from rlf.engines.openrlhf.job.folder import Job
 from rlf.engines.openrlhf.settings import openrlhf_settings
-from rlf.engines.openrlhf.spool.frames import SUFFIX
+from rlf.engines.openrlhf.spool.pool import SUFFIX
 from rlf.engines.openrlhf.spool.send import NotTaken, send_files
 from rlf.plan import plan_from_json
 from rlf.types.events import CheckpointSaved

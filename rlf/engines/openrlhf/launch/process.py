@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from rlf.core.errors import RunError
-from rlf.engines.openrlhf.job.place import Place
+from rlf.engines.openrlhf.job.folder import Place
 from rlf.engines.openrlhf.launch import ray_head
 from rlf.processes import supervise
 

@@ -7,13 +7,23 @@ patches are merged.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from rlf.chat.encoding import encode_template
+from rlf.chat.examples import example_call
+from rlf.chat.format import ChatFormat
 from rlf.core.errors import RlfError, first_line
+from rlf.engines.engine import Change
+from rlf.engines.openrlhf.settings import Gpus, OpenRlhfSettings
 from rlf.engines.saved_model import auto_model
 from rlf.spec.model_files import folder_on_disk
+from rlf.spec.models import RunSpec
+from rlf.tools.declaration import ToolDeclaration
+from rlf.types.policy import Finish, Policy, Sample, SampleRequest
+from rlf.types.tool import ToolCall
 
 _SMALL: Mapping[str, int] = {
     "num_hidden_layers": 2,
@@ -133,3 +143,118 @@ def _copy_beside(source: Path | None, folder: Path) -> None:
     for file in source.iterdir() if source is not None else ():
         if file.suffix in _BESIDE and not (folder / file.name).exists() and not file.name.endswith("index.json"):
             shutil.copy(file, folder / file.name)
+
+
+# A policy that opens with a call of a declared tool: a model that knows nothing would make none, others not all.
+
+_LOGPROB = -1.0
+"""Of each written token; nobody sampled it."""
+
+
+class OpeningCalls:
+    """Writes the first turn of every other trajectory, a call of each tool in turn; the rest another policy samples."""
+
+    def __init__(self, policy: Policy, chat: ChatFormat, tools: Sequence[ToolDeclaration], number: int) -> None:
+        """Opens the trajectory with a number: an even one has a call, of which tool the number says."""
+        self._policy = policy
+        self._chat = chat
+        calls = _in_turn([_prepare_calls(tool) for tool in tools if not tool.hidden])
+        self._call = calls[number // 2 % len(calls)] if calls and number % 2 == 0 else None
+
+    def open(self, trajectory_ids: Sequence[str]) -> None:
+        """Passes it to the policy behind."""
+        self._policy.open(trajectory_ids)
+
+    def release(self, trajectory_id: str) -> None:
+        """Passes it to the policy behind."""
+        self._policy.release(trajectory_id)
+
+    async def sample(self, request: SampleRequest) -> Sample:
+        """A written call, or what the policy behind samples."""
+        if request.num_sampled or self._call is None:
+            return await self._policy.sample(request)
+        begin = self._chat.think[1] if self._chat.begins_thinking else ""
+        tokens = encode_template(self._chat.tokenizer, begin + self._chat.write_call(self._call))
+        tokens = [*tokens, *self._chat.stop_token_ids[:1]]
+        finish = Finish.STOP if len(tokens) <= request.max_tokens else Finish.LENGTH
+        tokens = tokens[: request.max_tokens]
+        return Sample(tokens, [_LOGPROB] * len(tokens), finish)
+
+
+def _in_turn(calls_by_tool: Sequence[Sequence[ToolCall]]) -> list[ToolCall]:
+    """The first call of each tool, then the second of each."""
+    return [call for calls in zip_longest(*calls_by_tool) for call in calls if call is not None]
+
+
+def _prepare_calls(tool: ToolDeclaration) -> list[ToolCall]:
+    """The calls of a tool's own tests; without tests, one made from its schema."""
+    tests = [ToolCall(tool.name, test.arguments) for test in tool.tests]
+    return tests or [example_call(tool.description_for_model)]
+
+
+# Changes of a spec for a rehearsal, as overrides that a person could type, each with its reason.
+#
+# Everything that is not named here goes to OpenRLHF as it would on the GPUs.
+
+_STEPS = 2
+_PROMPTS = 4
+_GENERATIONS = 4
+_NEW_TOKENS = 64
+"""Room for a written call."""
+_QUESTIONS = 8
+
+
+def place_changes(engine: OpenRlhfSettings, *, vllm: bool) -> Iterator[Change]:
+    """Changes without which a CPU cannot run it.
+
+    Args:
+        vllm: whether the job samples with vLLM itself.
+    """
+    if engine.packing:
+        yield Change("engine.packing", False, "packing needs flash attention")
+    if engine.ring_attention > 1:
+        yield Change("engine.ring_attention", 1, "ring attention needs flash attention")
+    if engine.attention.startswith("flash"):
+        yield Change("engine.attention", "sdpa", "flash attention needs a GPU")
+    one = {"nodes": 1, "per_node": 1}
+    for name, gpus in (("actor", engine.actor), ("ref", engine.ref), ("critic", engine.critic)):
+        if gpus is not None and gpus != Gpus():
+            yield Change(f"engine.{name}", one, "one process for each model")
+    if engine.vllm.engines is not None and engine.vllm.engines > 1:
+        yield Change("engine.vllm.engines", 1, "one process that samples")
+    if engine.vllm.tensor_parallel > 1:
+        yield Change("engine.vllm.tensor_parallel", 1, "a model split over GPUs needs NCCL")
+    if vllm and not engine.vllm.enforce_eager:
+        yield Change("engine.vllm.enforce_eager", True, "CUDA graphs need a GPU")
+    if vllm and engine.sleep is not False:
+        yield Change("engine.sleep", False, "vLLM for CPUs cannot sleep")
+    for key in ("ray_address", "output", "wandb"):
+        if getattr(engine, key) is not None:
+            yield Change(f"engine.{key}", None, "a rehearsal stays on this machine")
+
+
+def size_changes(spec: RunSpec) -> Iterator[Change]:
+    """Changes that save time."""
+    train, rollout = spec.train, spec.rollout
+    smaller = "smaller, to save time"
+    if train.steps != _STEPS:
+        yield Change("train.steps", _STEPS, smaller)
+    if train.warmup_steps:
+        yield Change("train.warmup_steps", 0, "so that both steps change the weights")
+    if train.prompts_per_step != _PROMPTS:
+        yield Change("train.prompts_per_step", _PROMPTS, smaller)
+    if rollout.num_generations > _GENERATIONS:
+        yield Change("rollout.num_generations", _GENERATIONS, smaller)
+    if train.mini_batches > _PROMPTS:
+        yield Change("train.mini_batches", _PROMPTS, smaller)
+    if rollout.max_new_tokens is None or rollout.max_new_tokens > _NEW_TOKENS:
+        yield Change("rollout.max_new_tokens", _NEW_TOKENS, "an untrained model seldom ends a turn")
+    if train.dynamic_filtering is not None:
+        yield Change("train.dynamic_filtering", None, "an untrained model gives no group with mixed rewards")
+    if spec.checkpoint.every != _STEPS:
+        yield Change("checkpoint.every", _STEPS, "so that one checkpoint is written")
+    if spec.data.eval is not None:
+        if spec.eval.every != _STEPS:
+            yield Change("eval.every", _STEPS, "so that one evaluation runs")
+        if spec.eval.limit > _QUESTIONS:
+            yield Change("eval.limit", _QUESTIONS, smaller)

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING
 
 from rlf.core.errors import RunError
 from rlf.core.redact import Redactor
-from rlf.engines.openrlhf.spool.frames import OLD_SUFFIX, SUFFIX, Line, Record, to_frame
-from rlf.engines.openrlhf.spool.pool import Span, SpoolPool, cut
+from rlf.engines.openrlhf.spool.pool import OLD_SUFFIX, SUFFIX, Line, Record, Span, SpoolPool, cut, to_frame
 from rlf.types.events import Notice
 
 if TYPE_CHECKING:

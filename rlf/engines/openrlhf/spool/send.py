@@ -19,7 +19,7 @@ import aiohttp
 
 from rlf.core.connections import CleanConnector, open_session
 from rlf.core.servers import client_context
-from rlf.engines.openrlhf.job.attempt import Attempt
+from rlf.engines.openrlhf.job.folder import Attempt
 from rlf.engines.openrlhf.settings import INGEST_TOKEN, IngestSpec
 
 logger = logging.getLogger(__name__)
