@@ -60,7 +60,7 @@ embedded: .venv/installed  ## Makes the built-in worlds and models again from th
 reference: .venv/installed  ## Makes docs/schema and docs/reference again from the code.
 	$(BIN)/rlf schema --write docs/schema
 	$(BIN)/python -m rlf.spec.reference docs/reference
-	$(BIN)/python -m rlf.builder.reference docs
+	$(BIN)/python -m rlf.apps.build.reference docs
 	$(BIN)/python docs/generate.py
 	$(BIN)/python -m rlf.engines.openrlhf.compile.reference docs/reference
 
@@ -75,7 +75,7 @@ docs: .venv/docs/ready  ## Builds the documentation as a site in build/site, to 
 	touch $@
 
 vendor: .venv/installed  ## Bundles the page's browser code of others again from its lock file; needs npm.
-	$(BIN)/python -m rlf.web.vendor.build
+	$(BIN)/python -m rlf.apps.web.vendor.build
 
 clean:
 	rm -rf .venv build

@@ -18,8 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rlf.builder import BuildSettings
-from rlf.builder.certificate import Tally
+from rlf.apps.build import BuildSettings
+from rlf.apps.build.folder import Tally
 
 DIALS = ("function", "parameters", "types", "toolset")
 NOISE = ("slight", "medium", "heavy", "union")

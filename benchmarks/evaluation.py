@@ -16,11 +16,11 @@ from statistics import median
 
 import torch
 
-from rlf.api.specs.plans import check_spec
 from rlf.chat.encoding import load_tokenizer
 from rlf.engines.engine import load_inputs
 from rlf.engines.local.host import PolicyHost
 from rlf.engines.local.model import load_model
+from rlf.runs.plans import check_spec
 from rlf.training import evaluation
 from rlf.training.harness import build_harness
 from rlf.types import EvaluationFinished

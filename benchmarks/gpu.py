@@ -170,7 +170,7 @@ def compare_with_plan(runs: Path, peak_bytes: int, planned: int) -> dict[str, st
         peak_bytes: of the card; 0 without one.
         planned: by `rlf plan`.
     """
-    from rlf.api.lineage import open_reader
+    from rlf.runs.place import open_reader
 
     with open_reader(runs) as reader:
         steps = [step.metrics for step in reader.steps(reader.get_run("latest").record.id)]
@@ -181,7 +181,7 @@ def compare_with_plan(runs: Path, peak_bytes: int, planned: int) -> dict[str, st
 
 def planned_bytes(spec: Path, overrides: list[str], card_bytes: int | None) -> int:
     """The peak of the fullest card by `rlf plan`; of the process without one."""
-    from rlf.api.specs.planning import report_plan
+    from rlf.runs.planning import report_plan
 
     gpu = None if card_bytes is None else f"{card_bytes / 1e9:.0f}GB"
     found = report_plan([spec], overrides, gpu=gpu, runs_folder=ROOT / "runs")
@@ -256,8 +256,8 @@ def try_job(report: Report, scratch: Path, size: str, model: Path) -> None:
 
 def compare_with_cpu(report: Report, scratch: Path) -> None:
     """One step of the built-in model in float32 on each device, from the same seeds."""
-    from rlf.api.lineage import open_reader
     from rlf.lineage import TrajectoryFilter
+    from rlf.runs.place import open_reader
 
     with report.part("tokens and masks beside the CPU") as part:
         found = []

@@ -114,7 +114,7 @@ class Steps:
 
 
 def train(spec: Path, overrides: list[str]) -> Steps:
-    from rlf.api.running.start import run
+    from rlf.runs.start import run
 
     steps = Steps()
     with tempfile.TemporaryDirectory() as runs:
@@ -201,7 +201,7 @@ def step(arguments):
 
 def calls(arguments):
     """Calls of an asynchronous tool that all are in flight at once: it returns when the last has begun."""
-    from rlf.api.specs.plans import check_spec
+    from rlf.runs.plans import check_spec
     from rlf.tools.execution.executor import Executor
     from rlf.types.tool import ToolCall
 

@@ -123,8 +123,8 @@ def run_unit(unit: Unit, runs: Path) -> None:
 
 def find_begun(folder: Path) -> tuple[list[str], int]:
     """A unit's unfinished sweeps and the number of seeds in all of its sweeps."""
-    from rlf.api.lineage import open_reader
     from rlf.lineage.records import SWEEP
+    from rlf.runs.place import open_reader
     from rlf.types.events import RunStatus
 
     if not (folder / "rlf.db").exists():
@@ -164,8 +164,8 @@ def read_curve(reader: Reader, run: Run) -> Curve:
 
 def read_unit(folder: Path) -> dict[int, Curve]:
     """The curves of a unit's finished runs by their seed."""
-    from rlf.api.lineage import open_reader
     from rlf.lineage.records import SWEEP
+    from rlf.runs.place import open_reader
     from rlf.types.events import RunStatus
 
     if not (folder / "rlf.db").exists():

@@ -28,13 +28,13 @@ from typing import Any
 import aiohttp
 import torch
 
+from rlf.apps.serve.dialogue import Dialogue
 from rlf.chat.format import ChatFormat
 from rlf.data import load_tasks
 from rlf.engines.engine import HostSettings
 from rlf.engines.local.host import PolicyHost, load_host
 from rlf.rollout.loop import play
 from rlf.rollout.rollout import Rollout
-from rlf.serving.dialogue import Dialogue
 from rlf.spec.load import load_spec
 from rlf.spec.model_files import model_location
 from rlf.training.harness import Harness, build_harness

@@ -31,14 +31,14 @@ import uvicorn
 from fastapi.routing import APIRoute
 from starlette.testclient import TestClient
 
-from rlf.api.jobs import PAGES
-from rlf.api.specs.plans import check_spec
+from rlf.apps.web.app import create_app
+from rlf.apps.web.jobs import PAGES
+from rlf.apps.web.settings import WebSettings
 from rlf.lineage import Recorder, RunRecord, open_store, start_run
 from rlf.lineage.process import process_of
 from rlf.plan import plan_to_json
+from rlf.runs.plans import check_spec
 from rlf.types import StepFinished
-from rlf.web.app import create_app
-from rlf.web.settings import WebSettings
 from tests.reports.synthetic import events, run_record, scored
 
 _ROOT = Path(__file__).parents[1]

@@ -8,27 +8,21 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as of `typing`, which Ctrl-C would have to wait for
 if TYPE_CHECKING:
-    from rlf.api.python.chat import parse, render
-    from rlf.api.python.evaluation import evaluate
-    from rlf.api.python.rewards import score, try_rewards
-    from rlf.api.python.rows import Rows
-    from rlf.api.python.runs import Run, compare, list_runs, load_run, resume, run
-    from rlf.api.python.specs import Check, check, plan_run
-    from rlf.api.python.tools import Tool, load_tools, try_tools
     from rlf.core.errors import RlfError, RunError, SpecError
+    from rlf.python.evaluation import evaluate
+    from rlf.python.parts import Tool, load_tools, parse, render, score, try_rewards, try_tools
+    from rlf.python.runs import Rows, Run, compare, list_runs, load_run, resume, run
+    from rlf.python.specs import Check, check, plan_run
     from rlf.types.score import Scored
     from rlf.types.trajectory import Trajectory
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "api.python.specs": ("Check", "check", "plan_run"),
-    "api.python.runs": ("Run", "compare", "list_runs", "load_run", "resume", "run"),
-    "api.python.evaluation": ("evaluate",),
-    "api.python.rows": ("Rows",),
-    "api.python.tools": ("Tool", "load_tools", "try_tools"),
-    "api.python.rewards": ("score", "try_rewards"),
-    "api.python.chat": ("parse", "render"),
+    "python.specs": ("Check", "check", "plan_run"),
+    "python.runs": ("Rows", "Run", "compare", "list_runs", "load_run", "resume", "run"),
+    "python.evaluation": ("evaluate",),
+    "python.parts": ("Tool", "load_tools", "parse", "render", "score", "try_rewards", "try_tools"),
     "core.errors": ("RlfError", "RunError", "SpecError"),
     "types.score": ("Scored",),
     "types.trajectory": ("Trajectory",),

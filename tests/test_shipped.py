@@ -2,7 +2,7 @@
 
 Specs have no faults and no warnings but those of published recipes (`plan/test_shipped_specs.py`), tools pass their
 tests (`tools/test_tool_specs.py`), reward files theirs (`cli/test_rewards.py`), build files are right
-(`builder/test_guide.py`), templates are checked, tried and trained (`cli/test_init.py`).
+(`apps/build/test_guide.py`), templates are checked, tried and trained (`cli/test_init.py`).
 """
 
 from __future__ import annotations

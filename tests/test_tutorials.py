@@ -10,8 +10,8 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from rlf.api.specs.plans import check_spec
 from rlf.cli import app
+from rlf.runs.plans import check_spec
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "docs/start.md", *sorted((ROOT / "docs/tutorials").glob("*.md"))]

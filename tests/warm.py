@@ -30,7 +30,7 @@ from typing import Any
 COMMON = (
     "rlf.cli.main",
     "rlf.cli.run",
-    "rlf.api.running.start",
+    "rlf.runs.start",
     "rlf.engines.local.engine",
     "transformers.models.auto.modeling_auto",
     "transformers.models.auto.tokenization_auto",

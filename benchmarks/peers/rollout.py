@@ -20,7 +20,6 @@ from statistics import median
 import torch
 from transformers import AutoModelForCausalLM
 
-from rlf.api.specs.plans import check_spec
 from rlf.chat.encoding import load_tokenizer
 from rlf.core.identity import derive_seed
 from rlf.engines.engine import load_inputs
@@ -28,6 +27,7 @@ from rlf.engines.local.host import PolicyHost
 from rlf.engines.local.model import load_model
 from rlf.rollout.collect import collect
 from rlf.rollout.rollout import Rollout
+from rlf.runs.plans import check_spec
 from rlf.spec.models import Schedule
 from rlf.training.harness import build_harness
 

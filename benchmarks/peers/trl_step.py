@@ -30,7 +30,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.chat_template_utils import qwen3_template
 
-from rlf.api.specs.plans import check_spec
 from rlf.builtin.encyclopedia import calculator as rlf_calculator
 from rlf.builtin.encyclopedia import search as rlf_search
 from rlf.chat.encoding import load_tokenizer
@@ -41,6 +40,7 @@ from rlf.engines.local.model import load_model
 from rlf.engines.local.update import Updater
 from rlf.rollout.collect import collect
 from rlf.rollout.rollout import Rollout
+from rlf.runs.plans import check_spec
 from rlf.spec.models import Schedule
 from rlf.training.batch import make_batch
 from rlf.training.harness import build_harness

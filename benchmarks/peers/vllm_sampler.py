@@ -31,7 +31,6 @@ from typing import Any
 import torch
 from rollout import ROOT, Played, play_rlf, report
 
-from rlf.api.specs.plans import check_spec
 from rlf.chat.encoding import load_tokenizer
 from rlf.core.identity import derive_seed
 from rlf.engines.engine import load_inputs
@@ -40,6 +39,7 @@ from rlf.engines.local.model import PolicyModel, load_model
 from rlf.engines.openrlhf.actor.policy import EnginePolicy
 from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
 from rlf.rollout.rollout import Rollout
+from rlf.runs.plans import check_spec
 from rlf.spec.models import Schedule
 from rlf.training.harness import build_harness
 

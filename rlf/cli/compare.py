@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
+from rich.console import Console
 
-from rlf.cli.arguments import DEFAULT_RUNS, AsJson, HtmlFile, RunsFolder
+from rlf.cli.arguments import DEFAULT_RUNS, AsJson, HtmlFile, RunName, RunsFolder, runs_option
 from rlf.cli.completion import complete_run
-from rlf.cli.envelope import print_result
-from rlf.cli.output import write_page
+from rlf.cli.output import print_envelope, print_result, stdout_console, write_page
 from rlf.core.errors import RlfError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from rlf.reports.arms import Arm
+    from rlf.runs.drive import RunInfo
+    from rlf.runs.trajectories import Run, StoredTrajectory
+    from rlf.types.events import RunEvent
 
 
 def compare_runs(
@@ -58,13 +61,13 @@ def compare_runs(
     runs_folder: RunsFolder = DEFAULT_RUNS,
 ) -> None:
     """Compare runs: what differs between them, how their results differ, and whether that is more than chance."""
-    from rlf.api.lineage import open_reader
-    from rlf.api.runs import compare
-    from rlf.api.runs.openings import openings_of
     from rlf.reports.arms import read_arms
     from rlf.reports.comparison import MATRIX_FLIPS, read_examples
     from rlf.reports.comparison_views import comparison_view, csv_text, page, seeds_page
     from rlf.reports.sweep import SeedReport, seeds_view
+    from rlf.runs import compare
+    from rlf.runs.place import open_reader
+    from rlf.runs.trajectories import openings_of
 
     if sum((as_markdown, as_csv, as_json)) > 1:
         raise RlfError("--md, --csv and --json each print the whole comparison. Write one of them.")
@@ -86,3 +89,130 @@ def compare_runs(
         print(csv_text(arms) if as_csv else found.markdown, end="")
     else:
         print_result("runs compare", found, as_json, view)
+
+
+# Views of a run under way: one of live, plain and JSON, opened when the run is registered, closed whatever happens.
+
+EXIT_CODES = {"finished": 0, "interrupted": 130}
+"""By a run's status; 1 for any other."""
+
+
+class RunView(Protocol):
+    """An EventSink that gets the run's events first and is closed last."""
+
+    def open(self, info: RunInfo) -> RunView:
+        """Shows what is about to run."""
+
+    def __call__(self, event: RunEvent) -> None:
+        """Takes one event."""
+
+    def close(self) -> None:
+        """Restores the terminal. Safe to call when `open` never was, and twice."""
+
+
+def choose_view(console: Console, command: str, *, as_json: bool) -> RunView:
+    """Live on a terminal that can be redrawn, plain lines elsewhere, JSON lines on request."""
+    if as_json:
+        from rlf.cli.output import JsonLines
+
+        return JsonLines(command)
+    if console.is_terminal and not console.is_dumb_terminal:
+        from rlf.cli.live import LiveView
+
+        return LiveView(console)
+    from rlf.cli.live import PlainView
+
+    return PlainView(console)
+
+
+# `rlf trace`: one trajectory turn by turn, and which trajectories match.
+
+
+def trace(
+    name: RunName,
+    k: Annotated[
+        int | None,
+        typer.Argument(metavar="[K]", min=0, help="A trajectory of the step, from 0; without it, those that match."),
+    ] = None,
+    phase: Annotated[
+        str | None, typer.Option("--phase", help="`train`, an evaluation's `sampled` or `greedy`, or `interrupted`.")
+    ] = None,
+    step: Annotated[int | None, typer.Option("--step", min=0, help="A step; with K its latest otherwise.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Success below 1, or unscorable.")] = False,
+    flipped: Annotated[
+        bool, typer.Option("--flipped", help="Held-out questions whose outcome changed from first to last.")
+    ] = False,
+    best: Annotated[bool, typer.Option("--best", help="Highest advantage first.")] = False,
+    failure: Annotated[
+        str | None, typer.Option("--failure", metavar="CLASS", help="With a parse failure of a class, e.g. bad_json.")
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", metavar="WORDS", help="With these words in prompt, turns or results.")
+    ] = None,
+    heat: Annotated[bool, typer.Option("--heat", help="Colour sampled tokens by their probability.")] = False,
+    tool: Annotated[
+        str | None, typer.Option("--tool", metavar="NAME", help="List calls of this tool in place of trajectories.")
+    ] = None,
+    outcome: Annotated[
+        str | None,
+        typer.Option(
+            "--outcome",
+            metavar="OUTCOME",
+            help="List calls that ended so, e.g. `timeout`; `failed` is every outcome but `ok`.",
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Trajectories or calls to list.")] = 20,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Show one matching trajectory of each step while the run makes it.")
+    ] = False,
+    runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Show a trajectory turn by turn, or find some: failed, flipped, best, by parse failure or text; or calls."""
+    from rlf.reports.trace import calls_table, find, find_flipped, matches_table
+    from rlf.runs.place import open_reader
+    from rlf.runs.trajectories import TRAIN, find_calls, follow_trajectories, wanted_trajectories
+
+    succeeded = False if failed else None
+    wanted = wanted_trajectories(failure, phase=phase, step=step, succeeded=succeeded, best_first=best)
+    with open_reader(runs_folder) as reader:
+        run = reader.get_run(name)
+        run_id = run.record.id
+        if k is not None:
+            stored = reader.trajectory(run_id, k=k, step=step, phase=phase or TRAIN)
+            show_trajectory("trace", run, stored, heat=heat, as_json=as_json)
+        elif tool is not None or outcome is not None:
+            if flipped or follow or text is not None:
+                raise RlfError("--tool and --outcome list calls; --flipped, --follow and --text are for trajectories.")
+            calls = find_calls(reader, run_id, wanted, tool, outcome, limit)
+            print_result("trace", calls, as_json, calls_table(calls) if calls else "no call matches.")
+        elif follow:
+            for stored in follow_trajectories(reader, run_id, wanted, text):
+                show_trajectory("trace", run, stored, heat=heat)
+        else:
+            matches = find_flipped(reader, run_id, limit) if flipped else find(reader, run_id, wanted, text, limit)
+            print_result("trace", matches, as_json, matches_table(matches) if matches else "no trajectory matches.")
+            if matches and not as_json:
+                first, more = matches[0].summary, "; --limit lists more" if len(matches) == limit else ""
+                place = f"{first.k} --phase {first.phase} --step {first.step}{runs_option(runs_folder)}"
+                print(f"the first, turn by turn: rlf trace {run_id} {place}{more}")
+
+
+def show_trajectory(
+    command: str, run: Run, stored: StoredTrajectory, *, heat: bool = False, as_json: bool = False
+) -> None:
+    """Prints a trajectory, as a page or as the JSON of a command."""
+    from rlf.reports.trace import heat_legend, heated
+    from rlf.reports.trajectory import legend, trajectory_view
+    from rlf.runs.trajectories import Openings, token_decoder
+
+    if as_json:
+        print_envelope(command, stored)
+        return
+    summary, console = stored.summary, stdout_console()
+    advantage = "" if summary.advantage is None else f" · advantage {summary.advantage:+.3f}"
+    place = f"{summary.phase} step {summary.step} · trajectory {summary.k}"
+    console.print(f"run {run.record.id} · {place}{advantage}", style="dim")
+    texts = heated(stored.scored.trajectory, token_decoder(run)) if heat else None
+    opening = Openings(run)(stored.scored.trajectory)
+    console.print(trajectory_view(stored.scored, sampled=texts, opening=opening), heat_legend() if heat else legend())

@@ -16,13 +16,13 @@ _TOOL_NAME = re.compile(r"""^name:\s*["']?([A-Za-z_][\w-]*)""", re.MULTILINE)
 def complete_spec(incomplete: str) -> list[str]:
     """Spec files and folders on the way to one; keys and values of overrides."""
     if "=" in incomplete:
-        from rlf.api.specs.completion import override_values
+        from rlf.runs.completion import override_values
 
         return override_values(incomplete)
     files = _list_files(incomplete, Path("specs"))
     sign = incomplete[:1] if incomplete[:1] in "+~" else ""
     if sign or not files:
-        from rlf.api.specs.completion import override_keys
+        from rlf.runs.completion import override_keys
 
         end = "" if sign == "~" else "="
         return [f"{sign}{key}{end}" for key in override_keys() if key.startswith(incomplete[len(sign) :])]
@@ -55,7 +55,7 @@ def complete_run(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
 
 def complete_template(incomplete: str) -> list[str]:
     """Names of project templates."""
-    from rlf.api.projects import templates
+    from rlf.apps.init.projects import templates
 
     return [name for name in templates() if name.startswith(incomplete)]
 

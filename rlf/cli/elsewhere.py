@@ -44,7 +44,7 @@ def override_for(error: BaseException, arguments: Sequence[str]) -> str | None:
     places = [at for at, text in enumerate(arguments) if text.partition("=")[0] == option]
     if not takes_overrides or not places:
         return None
-    from rlf.api.specs.completion import find_keys
+    from rlf.runs.completion import find_keys
 
     keys = [option[2:]] if _KEY.fullmatch(option) else find_keys(option[2:].replace("-", "_"))
     if not keys:

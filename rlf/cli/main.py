@@ -20,15 +20,12 @@ from typer.core import TyperGroup
 
 from rlf import __version__
 from rlf.cli import elsewhere
-from rlf.cli.summaries import SECTIONS
+from rlf.cli.commands import COMMANDS, GROUPS, HOMES, SECTIONS, members
 from rlf.core.callables import import_from
 from rlf.core.errors import RlfError, RunError
 from rlf.core.files import refusal
 from rlf.core.process import configure, heed_signals
 from rlf.core.text import clean, find_half
-
-COMMANDS = tuple(name for summaries in SECTIONS.values() for name in summaries)
-"""Each is a function of the module of its name in `rlf.cli`, or a group of commands there, e.g. `runs_app`."""
 
 
 class _Commands(TyperGroup):
@@ -43,7 +40,7 @@ class _Commands(TyperGroup):
         width = max(map(len, COMMANDS))
         for title, summaries in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl([(name.ljust(width), summary) for name, summary in summaries.items()])
+                formatter.write_dl([(name.ljust(width), line) for name, line in summaries.items() if name in COMMANDS])
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A command; a name that is none loads them all, since the message names those that are near."""
@@ -93,13 +90,25 @@ class _Group(TyperGroup):
 
 
 def _load_command(name: str) -> Any:
-    names = vars(importlib.import_module(f"rlf.cli.{name}"))
-    if (found := names.get(f"{name}_app")) is not None:
-        found.info.cls, found.rich_markup_mode = _Group, None
-        return typer.main.get_group(found)
-    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-    alone.command(name)(names["evaluate" if name == "eval" else name])
-    return typer.main.get_command(alone)
+    if name not in GROUPS:
+        alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+        alone.command(name)(_load_function(HOMES[name]))
+        return typer.main.get_command(alone)
+    group = typer.Typer(name=name, cls=_Group, help=GROUPS[name], no_args_is_help=True, rich_markup_mode=None)
+    group.callback()(_begin_group)
+    for word, home in members(name):
+        group.command(word, no_args_is_help=(name, word) == ("runs", "compare"))(_load_function(home))
+    return typer.main.get_group(group)
+
+
+def _load_function(home: str) -> Any:
+    module, _, function = home.partition(":")
+    return getattr(importlib.import_module(f"rlf.{module}"), function)
+
+
+def _begin_group() -> None:
+    # Without a callback, typer makes a group of one command that command.
+    pass
 
 
 def _exit_with(message: str, exit_code: int) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -16,25 +17,97 @@ from rich.text import Text
 from rlf.cli.arguments import (
     DEFAULT_RUNS,
     AsJson,
+    RunName,
     RunsFolder,
     SpecArguments,
     activation_hint,
     runs_option,
     split_arguments,
 )
-from rlf.cli.envelope import print_result
-from rlf.cli.output import stdout_console
-from rlf.cli.sweep import watch_sweep
-from rlf.cli.view import EXIT_CODES, choose_view
+from rlf.cli.compare import EXIT_CODES, RunView, choose_view
+from rlf.cli.output import print_envelope, print_event, print_result, stdout_console
 from rlf.core.errors import RlfError, RunError, SpecError
 
 if TYPE_CHECKING:
-    from rlf.api.running.drive import RunInfo, RunOutcome, View
+    from rlf.runs.drive import RunInfo, RunOutcome, View
+    from rlf.runs.sweeps import Member, MemberOutcome, SweepOutcome, Watcher
     from rlf.types.events import EventSink, RunEvent
+
+# Sweeps on the screen: a view for each member, one after the other, and a table at the end.
 
 
 class Work(Protocol):
-    """A function of `rlf.api` that runs something to its end."""
+    """A function of `rlf.runs` that runs the members of a sweep."""
+
+    def __call__(self, *, runs_folder: Path, watcher: Watcher, command: Sequence[str]) -> SweepOutcome:
+        """Shows what it does to the watcher; the lineage keeps the command."""
+
+
+class _Screen:
+    """Shows the members of a sweep, each in a view of its own."""
+
+    def __init__(self, console: Console, command: str, *, as_json: bool) -> None:
+        self._console = console
+        self._command = command
+        self._as_json = as_json
+        self._view: RunView | None = None
+
+    def open(self, info: RunInfo) -> EventSink:
+        """A view for the member that starts."""
+        self.close()
+        self._view = choose_view(self._console, self._command, as_json=self._as_json)
+        return self._view.open(info)
+
+    def begin(self, member: Member) -> None:
+        """Prints which member comes next."""
+        if self._as_json:
+            print_event(self._command, "member", member)
+        else:
+            words = f"member {member.number} of {member.total}: {shlex.join(member.overrides)}"
+            self._console.print(Text(words, "bold"), soft_wrap=True)
+
+    def end(self, member: Member, outcome: MemberOutcome) -> None:
+        """Ends the member's view, and prints what went wrong."""
+        self.close()
+        if outcome.error is not None:
+            print(f"member {member.number} {outcome.status}: {outcome.error}", file=sys.stderr)
+
+    def close(self) -> None:
+        """Restores the terminal."""
+        if self._view is not None:
+            self._view.close()
+            self._view = None
+
+
+def watch_sweep(command: str, work: Work, runs_folder: Path, as_json: bool) -> NoReturn:
+    """Lets `work` run under views, prints the table of members, and exits with the sweep's code."""
+    from rlf.reports.sweep import read_sweep, sweep_view
+    from rlf.runs.place import open_reader
+    from rlf.runs.sweeps import Watcher
+    from rlf.types.events import RunStatus
+
+    console = stdout_console()
+    screen = _Screen(console, command, as_json=as_json)
+    try:
+        watcher = Watcher(screen.open, screen.begin, screen.end)
+        outcome = work(runs_folder=runs_folder, watcher=watcher, command=["rlf", *sys.argv[1:]])
+    finally:
+        screen.close()
+    with open_reader(runs_folder) as reader:
+        report = read_sweep(reader, outcome.run_id)
+    if as_json:
+        print_envelope(command, report)
+    else:
+        console.print(Text(), sweep_view(report), sep="\n")
+        if outcome.status is not RunStatus.FINISHED:
+            console.print(f"  rlf resume {outcome.run_id}{runs_option(runs_folder)}", soft_wrap=True)
+        if sum(row.after is not None for row in report.rows) > 1:
+            console.print(f"  rlf runs compare {outcome.run_id}{runs_option(runs_folder)}", soft_wrap=True)
+    raise typer.Exit(EXIT_CODES.get(outcome.status, 1))
+
+
+class RunWork(Protocol):
+    """A function of `rlf.runs` that runs something to its end."""
 
     def __call__(self, *, runs_folder: Path, view: View, command: Sequence[str]) -> RunOutcome:
         """Shows what it does by the view; the lineage keeps the command."""
@@ -64,8 +137,8 @@ def run(
 
     Ctrl-C stops at once and keeps everything; `rlf resume` continues from there.
     """
-    from rlf.api.running import start
-    from rlf.api.specs.sweep import suggest_sweep
+    from rlf.runs import start
+    from rlf.runs.plans import suggest_sweep
 
     files, overrides = split_arguments(arguments)
     if record and replay is not None:
@@ -90,14 +163,14 @@ def _run_sweep(
     commas: bool,
     as_json: bool,
 ) -> NoReturn:
-    from rlf.api.running.sweeps import run_sweep
-    from rlf.api.specs.sweep import members_of
+    from rlf.runs.plans import members_of
+    from rlf.runs.sweeps import run_sweep
 
     watch_sweep("run", partial(run_sweep, files, *members_of(overrides, file, commas=commas)), runs_folder, as_json)
 
 
 def run_in_view(
-    command: str, work: Work, runs_folder: Path, *, as_json: bool, shows_verdict: bool = True
+    command: str, work: RunWork, runs_folder: Path, *, as_json: bool, shows_verdict: bool = True
 ) -> RunOutcome:
     """Lets `work` run under the view that suits the output."""
     view = choose_view(stdout_console(), command, as_json=as_json)
@@ -130,7 +203,7 @@ def run_in_view(
         view.close()
 
 
-def watch(command: str, work: Work, runs_folder: Path, *, as_json: bool) -> NoReturn:
+def watch(command: str, work: RunWork, runs_folder: Path, *, as_json: bool) -> NoReturn:
     """Lets `work` run under a view, prints how it ended, and exits with its code."""
     outcome = run_in_view(command, work, runs_folder, as_json=as_json, shows_verdict=as_json)
     print_result(command, outcome, as_json, lambda: _print_end(stdout_console(), outcome, runs_folder))
@@ -139,9 +212,9 @@ def watch(command: str, work: Work, runs_folder: Path, *, as_json: bool) -> NoRe
 
 def _print_end(console: Console, outcome: RunOutcome, runs_folder: Path) -> None:
     """The summary, the commands to use next, and the verdict."""
-    from rlf.api.lineage import open_reader
-    from rlf.api.runs.openings import Openings
     from rlf.reports.summary import read_summary, summary_view, verdict_text
+    from rlf.runs.place import open_reader
+    from rlf.runs.trajectories import Openings
 
     with open_reader(runs_folder) as reader:
         summary = read_summary(reader, outcome.run_id)
@@ -166,3 +239,65 @@ def _show_commands(outcome: RunOutcome, runs_folder: Path) -> Text:
         text.append(f"\n  rlf resume {outcome.run_id}{budget}{option}", "not bold")
     text.append(activation_hint(), "dim not bold")
     return text
+
+
+# `rlf resume`: continues a run that was stopped.
+
+
+def resume(
+    name: RunName,
+    accept_changes: Annotated[
+        bool,
+        typer.Option(
+            "--accept-changes", help="Continue although code, data, model or packages changed; the change is recorded."
+        ),
+    ] = False,
+    from_step: Annotated[
+        int | None,
+        typer.Option(
+            "--from",
+            metavar="STEP",
+            min=0,
+            help="Checkpoint to continue from; 0: the beginning.",
+            show_default="newest",
+        ),
+    ] = None,
+    take_over: Annotated[
+        bool,
+        typer.Option(
+            "--take-over",
+            help="Take the run over from a process that still seems to run it, paused or on another machine. That "
+            "process ends at its next write and reports why. This one repeats everything after the last checkpoint.",
+        ),
+    ] = False,
+    max_usd: Annotated[
+        float | None,
+        typer.Option(
+            "--max-usd",
+            metavar="N",
+            min=0.0,
+            help="US dollars that the run may spend in total, instead of `limits.max_usd`.",
+            show_default="the spec's",
+        ),
+    ] = None,
+    runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Continue a run that was interrupted, killed or failed, from its last checkpoint; or a sweep.
+
+    What the run was made from is compared with what is there now before anything runs; changes are refused.
+
+    A cluster's job that continued, or ended, while nobody followed it is found again, and nothing is run
+    twice.
+    """
+    from rlf.runs import start, sweeps
+
+    if sweeps.is_sweep(name, runs_folder):
+        if from_step is not None:
+            raise RlfError("--from: a sweep has no checkpoints of its own. Name one of its runs.")
+        if max_usd is not None:
+            raise RlfError("--max-usd: the budget is a run's own. Name one of the sweep's runs.")
+        more = partial(sweeps.resume_sweep, name, accept_changes=accept_changes, take_over=take_over)
+        watch_sweep("resume", more, runs_folder, as_json)
+    again = partial(start.resume, name, accept_changes=accept_changes, take_over=take_over)
+    watch("resume", partial(again, from_step=from_step, max_usd=max_usd), runs_folder, as_json=as_json)

@@ -2,50 +2,246 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlf.cli.arguments import DEFAULT_RUNS, AsJson, HtmlFile, RunName, RunsFolder, runs_option
-from rlf.cli.branch import branch_trajectory
-from rlf.cli.compare import compare_runs
-from rlf.cli.envelope import print_envelope, print_result
-from rlf.cli.fork import fork_run
-from rlf.cli.graph import diff_runs, print_graph, whence
-from rlf.cli.marks import note_run, remove_runs, tag_run, thin_runs
-from rlf.cli.output import stdout_console, write_page
-from rlf.cli.reproduce import reproduce_run
-from rlf.cli.salvage import salvage_runs, verify_lineage
-from rlf.cli.tail import tail_run
-from rlf.cli.trace import show_trajectory
-from rlf.cli.transfer import export_runs, import_runs
+from rlf.apps.share.command import print_graph
+from rlf.cli.arguments import (
+    DEFAULT_RUNS,
+    AsJson,
+    HtmlFile,
+    RunName,
+    RunNames,
+    RunsFolder,
+    runs_option,
+    split_arguments,
+)
+from rlf.cli.compare import show_trajectory
+from rlf.cli.completion import complete_run, complete_spec
+from rlf.cli.output import print_envelope, print_result, print_run_event, stdout_console, write_page
+from rlf.cli.run import run_in_view, watch
 from rlf.core.errors import RlfError
+from rlf.core.identity import short
+from rlf.reports.sheets import counted
 
 if TYPE_CHECKING:
-    from rlf.api.runs.trace import Reader, Run
+    from rlf.runs.forks import Agreement
+    from rlf.runs.trajectories import Reader, Run
 
-runs_app = typer.Typer(name="runs", help="List runs and look into them.", no_args_is_help=True)
-runs_app.command("compare", no_args_is_help=True)(compare_runs)
-
-
-runs_app.command("tail")(tail_run)
-runs_app.command("reproduce")(reproduce_run)
-runs_app.command("fork")(fork_run)
-runs_app.command("branch")(branch_trajectory)
-runs_app.command("diff")(diff_runs)
-runs_app.command("whence")(whence)
-runs_app.command("tag")(tag_run)
-runs_app.command("note")(note_run)
-runs_app.command("rm")(remove_runs)
-runs_app.command("gc")(thin_runs)
-runs_app.command("verify")(verify_lineage)
-runs_app.command("salvage")(salvage_runs)
-runs_app.command("export")(export_runs)
-runs_app.command("import")(import_runs)
+# `rlf runs tag|note|rm`: tags, notes, and removal of runs.
 
 
-@runs_app.command("list")
+def tag_run(
+    name: RunName,
+    tags: Annotated[list[str], typer.Argument(metavar="TAG...", help="Tags to add; with --remove, to remove.")],
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the tags.")] = False,
+    runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Give a run tags; `rlf runs list "'best' in tags"` finds it by them."""
+    from rlf.runs.marks import tag
+    from rlf.runs.place import open_reader
+
+    with open_reader(runs_folder) as reader:
+        done = tag(reader, name, tags, remove=remove)
+    print_result("runs tag", done, as_json, f"{done.run_id}: {' '.join(done.tags) or 'no tags'}")
+
+
+def note_run(
+    name: RunName,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The remark.")],
+    runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Add a note to a run; `rlf runs show` prints it."""
+    from rlf.runs.marks import note
+    from rlf.runs.place import open_reader
+
+    with open_reader(runs_folder) as reader:
+        done = note(reader, name, text)
+    print_result("runs note", done, as_json, f"{done.run_id}: {counted(done.num_notes, 'note')}")
+
+
+def remove_runs(
+    names: RunNames,
+    keep_files: Annotated[
+        bool, typer.Option("--keep-files", help="Keep the run's folder with its checkpoints.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Remove stopped runs from the lineage, with their folders; `rlf runs gc` then frees the room."""
+    from rlf.runs.marks import remove_with_folders
+    from rlf.runs.place import open_reader
+
+    with open_reader(runs_folder) as reader:
+        runs = [reader.get_run(name) for name in names]
+        what = ", ".join(f"{run.record.id} ({run.record.name})" for run in runs)
+        if not yes and not typer.confirm(f"Remove {what}?", err=as_json):
+            raise typer.Exit(1)
+        done = remove_with_folders(reader, runs, runs_folder, keep_files=keep_files)
+    lines = [f"removed {item.run_id}" + ("" if item.folder is None else f" and {item.folder}") for item in done.removed]
+    print_result("runs rm", done, as_json, "\n".join(lines))
+
+
+def thin_runs(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[RUN...]", help="Runs to thin.", autocompletion=complete_run)
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--keep",
+            metavar="RULE",
+            help="Training trajectories to keep whole: `last:N` steps, `every:N` steps, `failed`, or `none`.",
+        ),
+    ] = None,
+    runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Free room: thin runs by rule, and drop contents that nothing names any more.
+
+    Thinned trajectories lose tokens, calls and scores. Metrics, sums, evaluations, checkpoints and the rows of the
+    trajectories stay, so that every report keeps working.
+    """
+    from rlf.runs.marks import free_room
+    from rlf.runs.place import open_reader
+
+    with open_reader(runs_folder) as reader:
+        done = free_room(reader, names or (), keep or ())
+    contents = f"{done.num_contents:,} contents dropped, {done.size_bytes:,} bytes"
+    lines = [f"{done.num_trajectories:,} trajectories thinned; {contents}"]
+    if not done.is_compact:
+        lines.append("The file keeps its size while a run is running: run `rlf runs gc` again after it.")
+    print_result("runs gc", done, as_json, "\n".join(lines))
+
+
+# `rlf runs tail`: a run as it goes.
+
+
+def tail_run(
+    name: RunName,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Events to print at once.")] = 10,
+    follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Continue printing until the run ends.")] = True,
+    runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Print a run's last steps, evaluations and notices, a line each, and those to come until it ends."""
+    from rlf.cli.live import event_line
+    from rlf.runs.place import open_reader
+    from rlf.runs.view import Tailed, follow_events
+
+    with open_reader(runs_folder) as reader:
+        record = reader.get_run(name).record
+        total = record.plan.get("spec", {}).get("train", {}).get("steps", 0)
+        for event in follow_events(reader, record.id, lines, follow=follow):
+            if as_json:
+                print_run_event("runs tail", event)
+            else:
+                stdout_console().print(event_line(event, total), markup=False, highlight=False, soft_wrap=True)
+        run = reader.get_run(record.id)
+    end = Tailed(record.id, run.status, run.last_step)
+    print_result("runs tail", end, as_json, f"{record.id} {run.status} at step {run.last_step}")
+
+
+# `rlf runs fork`: a child run from a checkpoint.
+
+
+def fork_run(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN[@STEP]",
+            help="A run and the step of one of its checkpoints; without a step the newest.",
+            show_default=False,
+            autocompletion=complete_run,
+        ),
+    ],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[SPEC|KEY=VALUE]",
+            help="Overrides of the parent's plan; or specs to use instead, with overrides.",
+            show_default=False,
+            autocompletion=complete_spec,
+        ),
+    ] = None,
+    runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Start a child run from a checkpoint, with changes, e.g. `rlf runs fork latest@6 train.steps=40`.
+
+    The child keeps the parent's weights, optimizer and place in the data, counts its steps on from there, and is
+    evaluated before its first one. Code and data are those that are there now.
+    """
+    from rlf.runs.forks import fork
+
+    files, overrides = split_arguments(arguments or [], need_file=False)
+
+    watch("runs fork", partial(fork, name, files, overrides), runs_folder, as_json=as_json)
+
+
+# `rlf runs reproduce`: a run from its lineage, once more.
+
+_SHOWN = 10
+
+
+def reproduce_run(
+    name: RunName,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify", help="Compare inputs, steps and evaluations with the original's; exit code 3 where they differ."
+        ),
+    ] = False,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="With --verify: report inputs that differ, and fail only for results.")
+    ] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Call the tools instead of replaying their recorded responses.")
+    ] = False,
+    runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Run a run's plan again from the lineage, its tools' recorded responses played back.
+
+    On a CPU the default engine gives the same numbers bit for bit; --verify shows it, or names the first difference.
+    """
+    from rlf.runs.forks import compare_with_original, reproduce
+    from rlf.types.events import RunStatus
+
+    work = partial(reproduce, name, live=live)
+    if accept and not verify:
+        raise RlfError("--accept goes with --verify. Add --verify, or leave it out.")
+    if not verify:
+        watch("runs reproduce", work, runs_folder, as_json=as_json)
+    outcome = run_in_view("runs reproduce", work, runs_folder, as_json=as_json)
+    if outcome.status is not RunStatus.FINISHED:
+        raise typer.Exit(130)
+    found = compare_with_original(outcome.run_id, runs_folder)
+    print_result("runs reproduce", found, as_json, lambda: _print_agreement(found, accept=accept))
+    raise typer.Exit(3 if found.results or (found.inputs and not accept) else 0)
+
+
+def _print_agreement(found: Agreement, *, accept: bool) -> None:
+    others = [item for item in found.differences if item not in found.results]
+    for item in others[:_SHOWN]:
+        print(f"differs: {item.kind} {item.name}  {short(item.left)} → {short(item.right)}")
+    if len(others) > _SHOWN:
+        print(f"and {len(others) - _SHOWN} more; `rlf runs diff {found.original} {found.reproduction}` names all")
+    if found.results:
+        first = found.results[0]
+        print(f"{found.reproduction} differs from {found.original} first in {first.kind} {first.name}")
+    else:
+        print(f"{found.reproduction} equals {found.original}: every step's and evaluation's metrics, bit for bit")
+    if found.inputs and not accept:
+        print("its inputs differ, so this is not the same run: restore them, or pass --accept to compare only results")
+
+
 def list_runs(
     wanted: Annotated[
         str | None,
@@ -73,8 +269,8 @@ def list_runs(
     as_json: AsJson = False,
 ) -> None:
     """List runs, newest first. A filter, an order and columns may name the same things."""
-    from rlf.api.lineage import open_reader
     from rlf.reports.overview import chosen, fitting_columns, read_overviews, render_overviews, shown_columns
+    from rlf.runs.place import open_reader
 
     with open_reader(runs_folder) as reader:
         every = read_overviews(reader)
@@ -90,7 +286,6 @@ def list_runs(
         print("no run matches." if every else "no runs yet. Start one with `rlf run SPEC`.")
 
 
-@runs_app.command("show")
 def show_run(
     name: RunName,
     trajectory: Annotated[
@@ -113,8 +308,8 @@ def show_run(
     as_json: AsJson = False,
 ) -> None:
     """Show a run, its result first, or one of its trajectories turn by turn."""
-    from rlf.api.lineage import open_reader
-    from rlf.api.runs.graph import read_graph
+    from rlf.apps.share.bundles import read_graph
+    from rlf.runs.place import open_reader
 
     if trajectory is None and not lineage and (step is not None or phase != "train"):
         raise RlfError("--phase and --step choose where a trajectory is counted. Add e.g. `--trajectory 0`.")
@@ -135,10 +330,10 @@ def show_run(
 
 
 def _write_run(reader: Reader, run: Run, html: Path) -> None:
-    from rlf.api.runs.openings import Openings
     from rlf.reports.pages.render import run_page
     from rlf.reports.report import read_report
     from rlf.reports.sweep import is_sweep
+    from rlf.runs.trajectories import Openings
 
     run_id = run.record.id
     if is_sweep(run):
@@ -147,10 +342,10 @@ def _write_run(reader: Reader, run: Run, html: Path) -> None:
 
 
 def _show_run(reader: Reader, run: Run, options: str, *, as_json: bool) -> None:
-    from rlf.api.runs.openings import Openings
     from rlf.reports.evaluations import evaluations_view, is_evaluation, read_evaluations
     from rlf.reports.report import read_report, report_view
     from rlf.reports.sweep import is_sweep, read_sweep, sweep_view
+    from rlf.runs.trajectories import Openings
 
     if is_sweep(run):
         sweep = read_sweep(reader, run.record.id)

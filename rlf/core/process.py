@@ -1,4 +1,4 @@
-"""Cores and memory that the machine offers this process."""
+"""This process: what the machine offers it, what it logs, and which signals end it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import threading
-from asyncio import events, tasks
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,29 +44,6 @@ def configure(verbosity: int = 0) -> None:
     logger.handlers[:] = [handler]
     logger.setLevel(level)
     logger.propagate = False
-
-
-# An event loop for blocking calls, also where one is running already, as in a notebook.
-
-
-@contextmanager
-def own_loop() -> Iterator[None]:
-    """Lets the block call `asyncio.run`: the thread's running loop, if there is one, stands still meanwhile.
-
-    The block stays in its thread, so that Ctrl-C ends it as it ends a command.
-    """
-    outer = events._get_running_loop()
-    if outer is None:
-        yield
-        return
-    swap = getattr(tasks, "_swap_current_task", lambda loop, task: None)  # from Python 3.12 on
-    task = swap(outer, None)
-    events._set_running_loop(None)
-    try:
-        yield
-    finally:
-        events._set_running_loop(outer)
-        swap(outer, task)
 
 
 # Signals that end a command as Ctrl-C does, and which of them came.

@@ -53,7 +53,7 @@ def interrupted(tmp_path_factory):
     (folder / "search.yaml").write_text(TOOL)
     (folder / "spec.yaml").write_text(SPEC)
 
-    from rlf.api.running.start import run
+    from rlf.runs.start import run
     from rlf.types import StepFinished
 
     from .test_runs import Watch
@@ -83,7 +83,7 @@ def project(interrupted, tmp_path, monkeypatch):
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory):
     """A run of the search spec that has learned for two steps: its runs folder, and its id."""
-    from rlf.api.running.start import run
+    from rlf.runs.start import run
 
     from .test_runs import Watch
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from rlf.algo import ESTIMATORS
-from rlf.api.runs.why import explain_advantage
+from rlf.runs.why import explain_advantage
 from rlf.types import Notice, RunStatus, StepFinished
 from tests.api.test_runs import Watch, start
 

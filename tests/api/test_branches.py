@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api.evaluation.branches import BranchPoint, play_branches
-from rlf.api.lineage import open_reader
-from rlf.api.runs.branches import find_branches
+from rlf.apps.evaluate.branches import BranchPoint, find_branches, play_branches
 from rlf.core.errors import RlfError
 from rlf.lineage.records import BRANCH
+from rlf.runs.place import open_reader
 
 RUNS = Path("copy/runs")
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rlf.api.specs.certificates import certificate_notice
 from rlf.apps.formats.prompts import open_chat
+from rlf.runs.certificates import certificate_notice
 
 
 @pytest.fixture(scope="module")

@@ -10,15 +10,15 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from rlf.api.lineage import open_lineage
-from rlf.api.running.changes import InputsChanged
-from rlf.api.running.restoring import Places
-from rlf.api.running.start import resume
 from rlf.cli import app
 from rlf.core import RlfError
 from rlf.lineage import FileRecord, Reader
 from rlf.lineage.graph import read_graph
 from rlf.reports.arms import Arm, Cause, differences, read_arms
+from rlf.runs.changes import InputsChanged
+from rlf.runs.place import open_lineage
+from rlf.runs.restore import Places
+from rlf.runs.start import resume
 from rlf.types import Notice, RunStatus
 
 from ..lineage.builders import run_record
@@ -84,7 +84,7 @@ def test_a_file_outside_the_project_is_no_part_of_a_copy_that_lies_as_deep(tmp_p
 
 
 def test_a_changed_package_is_refused_by_its_versions(project, monkeypatch):
-    monkeypatch.setattr("rlf.api.running.changes.packages", lambda: {"torch": "9.9"})
+    monkeypatch.setattr("rlf.runs.changes.packages", lambda: {"torch": "9.9"})
     with pytest.raises(InputsChanged, match=r"package torch: 2\.\S+ → 9\.9"):
         resumed(project)
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api.lineage import open_lineage
-from rlf.api.running.checkpoints import choose_start, damaged_checkpoints
-from rlf.api.runs.models import choose_model
 from rlf.core import RlfError, hash_path
 from rlf.engines.local.manifest import find_damage
 from rlf.lineage import Reader, Recorder, start_run
+from rlf.runs.exports import choose_model
+from rlf.runs.place import open_lineage
+from rlf.runs.restore import choose_start, damaged_checkpoints
 from rlf.types import CheckpointSaved
 
 from ..lineage.builders import run_record

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from rlf.api.runs.comparing import view_comparison, view_question
-from rlf.api.runs.openings import Openings
 from rlf.core import RlfError
 from rlf.core.errors import NotFoundError
 from rlf.lineage import Reader, Recorder, open_store, start_run
+from rlf.runs.compare import view_comparison, view_question
+from rlf.runs.trajectories import Openings
 
 from ..reports.synthetic import events, run_record
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rlf.api.lineage import open_lineage
-from rlf.api.running.start import run
 from rlf.lineage import Reader
+from rlf.runs.place import open_lineage
+from rlf.runs.start import run
 from rlf.types import ScoreState, StepFinished
 
 from .test_runs import Watch

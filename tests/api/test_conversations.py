@@ -16,17 +16,17 @@ from contextlib import closing, contextmanager, suppress
 import pytest
 from typer.testing import CliRunner
 
-from rlf.api.chat.session import Session, save
-from rlf.api.chat.speakers import Called, Corrected, Returned, SpokenText, visible_part
-from rlf.api.lineage import open_reader
-from rlf.api.targets import endpoint_of, open_target
+from rlf.apps.chat.session import Session, save
+from rlf.apps.chat.speakers import Called, Corrected, Returned, SpokenText, visible_part
+from rlf.apps.serve.generation import _Choice as Choice
 from rlf.cli.main import app
 from rlf.core import RlfError
 from rlf.endpoints import Completion
 from rlf.endpoints.pool import EndpointPool
 from rlf.endpoints.spec import Usage
 from rlf.engines.local.host import PolicyHost
-from rlf.serving.generation import _Choice as Choice
+from rlf.runs.place import open_reader
+from rlf.runs.targets import endpoint_of, open_target
 
 from ..processes import Process, call_rlf
 from ..serving.served import serving_model
@@ -203,7 +203,7 @@ def test_a_failure_at_the_end_of_a_session_is_told(monkeypatch):
     async def fail(self):
         raise RlfError("a tool did not close")
 
-    monkeypatch.setattr("rlf.api.chat.conversation.Conversation.close", fail)
+    monkeypatch.setattr("rlf.apps.chat.session.Conversation.close", fail)
     with pytest.raises(RlfError, match="did not close"), talking("builtin:tiny"):
         pass
 

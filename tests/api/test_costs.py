@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from rlf.api.lineage import open_lineage
-from rlf.api.running.budgets import Budget
-from rlf.api.running.start import resume, run
 from rlf.cli import app
 from rlf.core import RunError, SpecError
 from rlf.lineage import Reader
+from rlf.runs.drive import Budget
+from rlf.runs.place import open_lineage
+from rlf.runs.start import resume, run
 from rlf.types import EvaluationFinished, Notice, RunStatus
 
 from ..lineage.builders import step
@@ -126,7 +126,7 @@ def test_an_evaluation_ends_with_what_it_has_when_its_budget_is_spent(tmp_path: 
 
 
 def test_openrlhf_refuses_a_budget_that_it_cannot_keep(tmp_path: Path) -> None:
-    from rlf.api.specs.plans import check_spec
+    from rlf.runs.plans import check_spec
 
     (tmp_path / "run.yaml").write_text(SPEC.format(url="http://h/v1", limits="{max_usd_per_evaluation: 1}"))
     with pytest.raises(SpecError, match="max_usd_per_evaluation: got 1; OpenRLHF evaluates in processes"):

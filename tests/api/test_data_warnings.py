@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api.specs.planning import power_notices
-from rlf.api.specs.plans import check_spec
 from rlf.core import SpecError
 from rlf.data import load_tasks
+from rlf.runs.planning import power_notices
+from rlf.runs.plans import check_spec
 
 SPEC = Path(__file__).parents[2] / "specs" / "search.yaml"
 

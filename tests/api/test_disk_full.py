@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api.specs import planning
 from rlf.cli.main import main
+from rlf.runs import planning
 from tests.api.conftest import ROOT, SMALL
 
 _NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]

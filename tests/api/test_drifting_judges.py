@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from rlf.api.lineage import open_lineage
-from rlf.api.running.start import resume, run
 from rlf.core import RunError
 from rlf.lineage import Reader
 from rlf.lineage.records import LoggedEvent, Run, Step
+from rlf.runs.place import open_lineage
+from rlf.runs.start import resume, run
 from rlf.types import Score, StepFinished
 
 from ..rewards.judges import judging

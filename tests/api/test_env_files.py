@@ -3,9 +3,9 @@
 import os
 import signal
 
-from rlf.api.lineage import open_lineage
-from rlf.api.running.start import resume, run
 from rlf.lineage import Reader
+from rlf.runs.place import open_lineage
+from rlf.runs.start import resume, run
 from rlf.spec.reader import forget_env_files
 from rlf.types import RunStatus, StepFinished
 

@@ -15,20 +15,19 @@ import pytest
 from pydantic import ValidationError
 from typer.testing import CliRunner
 
-from rlf.api.evaluation import asked as module
-from rlf.api.evaluation.asked import Asked
-from rlf.api.evaluation.play import Progress
-from rlf.api.evaluation.run import evaluate
-from rlf.api.evaluation.spool import Played, Spool
-from rlf.api.lineage import open_reader
-from rlf.api.runs.compare import compare_runs
-from rlf.api.targets import endpoint_of
+from rlf.apps.evaluate import prepare as module
+from rlf.apps.evaluate.play import Played, Progress, Spool
+from rlf.apps.evaluate.prepare import Asked
+from rlf.apps.evaluate.run import evaluate
 from rlf.cli.main import app
 from rlf.core import RlfError, SpecError
 from rlf.core.redact import Redactor
 from rlf.lineage.records import TrajectoryFilter
 from rlf.reports.evaluations import read_evaluations
 from rlf.rollout.rollout import Rollout
+from rlf.runs.compare import compare_runs
+from rlf.runs.place import open_reader
+from rlf.runs.targets import endpoint_of
 from rlf.spec.models import EvalSpec
 from rlf.types import Notice, RunStatus, Scored, StopReason
 
@@ -211,8 +210,7 @@ def test_questions_without_answers_are_scored_by_the_rewards_that_need_none(trai
 
 
 def test_an_evaluation_is_no_run_that_was_trained(trained):
-    from rlf.api.running.forks import fork
-    from rlf.api.running.reproduce import reproduce
+    from rlf.runs.forks import fork, reproduce
 
     runs, run_id = trained
     (found,) = tried(runs, run_id, asked=Asked(overrides=FEW)).run_ids
@@ -225,7 +223,7 @@ def test_an_evaluation_is_no_run_that_was_trained(trained):
 
 
 def test_the_model_of_an_evaluation_is_that_of_its_run(trained, tmp_path):
-    from rlf.api.runs.exports import export_model
+    from rlf.runs.exports import export_model
 
     runs, run_id = trained
     (found,) = tried(runs, run_id, asked=Asked(overrides=FEW)).run_ids
@@ -380,7 +378,7 @@ def test_an_endpoint_that_refuses_is_named_before_anything_is_written(trained):
 
 
 def test_inspects_log_has_every_trajectory_with_its_scores(trained):
-    from rlf.api.evaluation.inspect_log import log_values
+    from rlf.apps.evaluate.inspect_log import log_values
 
     runs, run_id = trained
     done = tried(runs, run_id, asked=Asked(overrides=FEW, num_samples=2))
@@ -394,7 +392,7 @@ def test_inspects_log_has_every_trajectory_with_its_scores(trained):
 def test_inspect_reads_back_the_log(trained):
     reason = "inspect-ai is not installed: its log is NOT read back by inspect"
     log = pytest.importorskip("inspect_ai.log", reason=reason)
-    from rlf.api.evaluation.inspect_log import write_log
+    from rlf.apps.evaluate.inspect_log import write_log
 
     runs, run_id = trained
     done = tried(runs, run_id, asked=Asked(overrides=FEW, num_samples=2))
@@ -410,7 +408,7 @@ def test_inspect_reads_back_the_log(trained):
 def test_logs_are_refused_before_anything_is_tried_where_inspect_is_not_installed(monkeypatch):
     import importlib.util
 
-    from rlf.api.evaluation.inspect_log import check_log
+    from rlf.apps.evaluate.inspect_log import check_log
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(RlfError, match=r"pip install 'rlf\[inspect\]'"):

@@ -8,14 +8,14 @@ import pytest
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from rlf.api.lineage import open_lineage
-from rlf.api.running.forks import fork
-from rlf.api.runs.exports import export_model
 from rlf.cli import app
 from rlf.core import RlfError
 from rlf.engines.local.manifest import find_damage
 from rlf.lineage import Reader, start_run
 from rlf.lineage.graph import read_graph
+from rlf.runs.exports import export_model
+from rlf.runs.forks import fork
+from rlf.runs.place import open_lineage
 from rlf.types import CheckpointSaved
 
 from ..lineage.builders import run_record

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api.lineage import open_lineage
-from rlf.api.running.sink import HealthStop
-from rlf.api.running.start import resume, run
 from rlf.lineage import Reader
+from rlf.runs.drive import HealthStop
+from rlf.runs.place import open_lineage
+from rlf.runs.start import resume, run
 from rlf.types import Notice, RunStatus
 
 from .test_runs import Watch

@@ -12,10 +12,10 @@ from typing import Any, get_args
 import pytest
 from typer.testing import CliRunner
 
+from rlf.apps.imports.command import Source
 from rlf.apps.imports.openapi import read_operations
 from rlf.apps.imports.tools import IMPORTERS, ImportRequest, file_text, read_source
 from rlf.cli.main import app
-from rlf.cli.tools_import import Source
 from rlf.core.errors import RlfError
 from rlf.core.yaml_text import dump_yaml, load_document
 from rlf.runs.tools import load_tools

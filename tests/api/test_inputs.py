@@ -3,10 +3,10 @@
 import shutil
 import subprocess
 
-from rlf.api.running import provenance
-from rlf.api.running.provenance import code_patch, code_version, model_files, packages
-from rlf.api.specs.plans import check_spec
 from rlf.builtin.names import builtin_path
+from rlf.runs import provenance
+from rlf.runs.plans import check_spec
+from rlf.runs.provenance import code_patch, code_version, model_files, packages
 
 
 def records(plan):

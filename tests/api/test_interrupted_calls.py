@@ -15,12 +15,12 @@ import pytest
 import yaml
 from safetensors.torch import load_file
 
-from rlf.api.lineage import open_lineage
-from rlf.api.running.start import resume, run
 from rlf.builtin.encyclopedia import search
-from rlf.cli.plain import event_line
+from rlf.cli.live import event_line
 from rlf.lineage import Reader, TrajectoryFilter
 from rlf.lineage.marks import find_damage
+from rlf.runs.place import open_lineage
+from rlf.runs.start import resume, run
 from rlf.types import Interrupted, Outcome, RunStatus, StepFinished, StopReason
 
 from .conftest import ROOT

@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from rlf.api.lineage import open_lineage
-from rlf.api.running.start import run
 from rlf.cli import app
 from rlf.core import RunError
 from rlf.core.redact import Redactor
@@ -21,6 +19,8 @@ from rlf.engines.openrlhf.job.dataset import Purpose
 from rlf.engines.openrlhf.spool.pool import Record, read_frames, to_frame
 from rlf.lineage import Reader
 from rlf.rewards import Term, TrajectoryFacts
+from rlf.runs.place import open_lineage
+from rlf.runs.start import run
 from rlf.types import Notice, RunStatus, Score, Scored, ScoreUsage, StepFinished
 from tests.serving.served import serving_model
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from rlf.api.judges.serve import ServedModel, _make_command, _share_gpus, judges_of, serve_judges
-from rlf.api.serving import listening
+from rlf.apps.judges.servers import ServedModel, _make_command, _share_gpus, judges_of, serve_judges
 from rlf.core import RlfError, RunError
+from rlf.processes.servers import listening
 from rlf.processes.supervise import descendants
 from rlf.rewards.judging.settings import Serve
 
@@ -128,7 +128,8 @@ def test_a_server_that_ends_is_reported_with_what_it_said(
     (tmp_path / "health").write_text("ok")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "rlf.api.judges.serve._make_command", lambda serve, host, port, *_: [sys.executable, "-c", program, str(port)]
+        "rlf.apps.judges.servers._make_command",
+        lambda serve, host, port, *_: [sys.executable, "-c", program, str(port)],
     )
     served: list[ServedModel] = []
     with pytest.raises(RunError, match=f"(?s){words}"):
@@ -139,7 +140,7 @@ def test_a_server_that_ends_is_reported_with_what_it_said(
 def test_each_server_sees_its_share_of_the_gpus_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     tell = "import os, sys; sys.exit('sees ' + os.environ['CUDA_VISIBLE_DEVICES'])"
     monkeypatch.setattr(
-        "rlf.api.judges.serve._make_command", lambda serve, host, port, *_: [sys.executable, "-c", tell]
+        "rlf.apps.judges.servers._make_command", lambda serve, host, port, *_: [sys.executable, "-c", tell]
     )
     with pytest.raises(RunError, match=r"sees (2,3|5,7)$"):
         asyncio.run(serve_judges([Serve(model="m", num=2, gpus=(2, 3, 5, 7))], "127.0.0.1", 0, print))

@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from rlf.api.lineage import open_lineage
 from rlf.builtin.names import builtin_path
 from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
 from rlf.lineage import Reader
 from rlf.processes.supervise import descendants
 from rlf.rewards import Term, TrajectoryFacts
+from rlf.runs.place import open_lineage
 from rlf.types import Score, ScoreState
 from tests.serving.served import serving_model
 

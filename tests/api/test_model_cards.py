@@ -13,13 +13,13 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from rlf.api.lineage import open_reader
-from rlf.api.runs.exports import export_model, find_licence
-from rlf.api.runs.pushing import push_folder
+from rlf.apps.share.publish import push_folder
 from rlf.chat.format import FORMATS
 from rlf.cli.main import app
 from rlf.core import RlfError, RunError
 from rlf.engines.local.model import load_model
+from rlf.runs.exports import export_model, find_licence
+from rlf.runs.place import open_reader
 
 from .conftest import ROOT
 
@@ -58,7 +58,7 @@ def test_the_curve_is_an_image_that_stands_by_itself(exported):
 
 
 def test_runs_tagged_control_stand_beside_the_model(trained, tmp_path):
-    from rlf.api.runs.marks import tag
+    from rlf.runs.marks import tag
 
     from .test_evaluations import FEW, Asked, tried
 

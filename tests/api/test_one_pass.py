@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api.specs.plans import check_spec
 from rlf.core.errors import SpecError
+from rlf.runs.plans import check_spec
 
 SPEC = """name: broken
 model: {path: builtin:tiny}

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from rlf.api.runs.openings import Openings
+from rlf.runs.trajectories import Openings
 
 from ..reports.synthetic import trajectory
 

@@ -8,10 +8,10 @@ from threading import Thread
 
 import pytest
 
-from rlf.api.lineage import open_reader
-from rlf.api.running.start import resume, run
 from rlf.builtin.encyclopedia import search
 from rlf.core import RunError
+from rlf.runs.place import open_reader
+from rlf.runs.start import resume, run
 from rlf.types import RunStatus
 from rlf.types.events import Interrupted, Notice, StepFinished
 

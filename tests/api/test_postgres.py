@@ -11,10 +11,10 @@ from urllib.request import HTTPCookieProcessor, build_opener
 
 import pytest
 
-from rlf.api.lineage import open_lineage
-from rlf.api.runs.removal import remove_with_folders
-from rlf.api.runs.verification import verify_folder
+from rlf.apps.keep.verification import verify_folder
 from rlf.lineage import Reader
+from rlf.runs.marks import remove_with_folders
+from rlf.runs.place import open_lineage
 
 from ..postgres import lent_server
 from ..processes import Process, call_rlf

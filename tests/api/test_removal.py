@@ -8,16 +8,16 @@ import sys
 import pytest
 from sqlalchemy import delete, insert
 
-from rlf.api.lineage import open_lineage
-from rlf.api.running.checkpoints import drop_checkpoints
-from rlf.api.runs.exports import export_model
-from rlf.api.runs.removal import remove_with_folders
-from rlf.api.runs.verification import verify, verify_folder
+from rlf.apps.keep.verification import verify, verify_folder
 from rlf.apps.share.archive import copy_run
 from rlf.core import RlfError
 from rlf.core.files import path_inside, run_folder
 from rlf.lineage import Reader, Recorder, start_run, tables
 from rlf.lineage.marks import removing
+from rlf.runs.exports import export_model
+from rlf.runs.marks import remove_with_folders
+from rlf.runs.place import open_lineage
+from rlf.runs.restore import drop_checkpoints
 from rlf.types import RunFinished, RunStatus
 
 from ..lineage.builders import run_record
@@ -123,8 +123,8 @@ def test_an_export_copies_nothing_that_a_link_in_the_run_points_to_outside(runs,
 KILLED = """
 import os, shutil, signal, sys
 from pathlib import Path
-import rlf.api.runs.removal as removal, rlf.lineage.marks as marks
-from rlf.api.lineage import open_reader
+import rlf.runs.marks as removal, rlf.lineage.marks as marks
+from rlf.runs.place import open_reader
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)

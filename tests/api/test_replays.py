@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api.running.replays import find_replay
 from rlf.core import RlfError
 from rlf.lineage import Recorder, open_store, start_run
+from rlf.runs.restore import find_replay
 from rlf.tools.execution.cache import AnsweredCall, ReplayMiss, TapeWriter, arguments_text
 from rlf.types import Image, Outcome, StepFinished, ToolCall, ToolResult
 from rlf.types.trajectory import CallRecord

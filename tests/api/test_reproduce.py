@@ -11,15 +11,15 @@ import pytest
 from sqlalchemy import update
 from typer.testing import CliRunner
 
-from rlf.api.lineage import open_lineage
-from rlf.api.running import provenance
-from rlf.api.running.drive import RunOutcome
-from rlf.api.running.start import resume, run
 from rlf.cli import app
 from rlf.core import RlfError
 from rlf.lineage import Reader, Recorder, start_run, tables
 from rlf.lineage.graph import differing, explain_differences, read_graph
 from rlf.reports.summary import read_verdict
+from rlf.runs import provenance
+from rlf.runs.drive import RunOutcome
+from rlf.runs.place import open_lineage
+from rlf.runs.start import resume, run
 from rlf.types import RunStatus, StepFinished
 
 from ..lineage.builders import run_record, scored
@@ -67,7 +67,7 @@ def test_a_run_of_a_copied_project_is_reproduced_bit_for_bit_and_a_package_that_
         connection.execute(update(tables.runs).where(tables.runs.c.id == run_id).values(packages=packages))
         run_id = Reader(store).get_run("latest").record.id
         reproduction = RunOutcome(run_id, RunStatus.FINISHED, 2, read_verdict(Reader(store), run_id))
-    monkeypatch.setattr("rlf.api.running.reproduce.reproduce", lambda *_, **__: reproduction)
+    monkeypatch.setattr("rlf.runs.forks.reproduce", lambda *_, **__: reproduction)
     differing = rlf("runs", "reproduce", run_id, "--verify", "--runs", runs)
     assert (differing.exit_code, equals in differing.stdout) == (3, True)
     assert f"differs: package torch  9.9 → {provenance.packages()['torch']}" in differing.stdout

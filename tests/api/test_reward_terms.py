@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api.lineage import open_lineage
-from rlf.api.running.start import run
 from rlf.lineage import Reader, TrajectoryFilter
+from rlf.runs.place import open_lineage
+from rlf.runs.start import run
 from rlf.types import Notice, ScoreState
 
 SPEC = """

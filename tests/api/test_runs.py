@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from rlf.api.lineage import open_lineage
-from rlf.api.running.start import resume, run
 from rlf.core import RlfError
 from rlf.engines.local import checkpoint
 from rlf.engines.local.update import Updater
 from rlf.lineage import Reader, TrajectoryFilter
+from rlf.runs.place import open_lineage
+from rlf.runs.start import resume, run
 from rlf.types import EvaluationFinished, RunStatus, StepFinished, StopReason
 
 from ..processes import Process, call_rlf

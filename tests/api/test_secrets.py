@@ -9,11 +9,11 @@ from typing import ClassVar
 import pytest
 from typer.testing import CliRunner
 
-from rlf.api.lineage import open_lineage
-from rlf.api.running.start import resume, run
 from rlf.cli import app
 from rlf.core import RlfError
 from rlf.lineage import Reader, TrajectoryFilter
+from rlf.runs.place import open_lineage
+from rlf.runs.start import resume, run
 from rlf.types import RunStatus, StepFinished, StopReason
 
 from .conftest import ROOT

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api.lineage import open_lineage
-from rlf.api.running.sink import HealthStop
-from rlf.api.running.start import run
 from rlf.lineage import Reader
 from rlf.reports.report import read_report, shown_events
 from rlf.reports.summary import VerdictKind
+from rlf.runs.drive import HealthStop
+from rlf.runs.place import open_lineage
+from rlf.runs.start import run
 from rlf.types import Notice, RunStatus
 
 from .test_runs import Watch
@@ -106,7 +106,7 @@ def test_a_run_can_be_stopped_where_there_is_nothing_to_learn_from(small, tmp_pa
 
 
 def test_only_a_setting_that_can_stop_a_run_changes_the_plan(small):
-    from rlf.api.specs.plans import check_spec
+    from rlf.runs.plans import check_spec
 
     def plan_hash(*overrides):
         return check_spec(small[0], [*small[1], *overrides]).plan.plan_hash
@@ -133,8 +133,8 @@ def test_a_tool_that_always_fails_is_the_cause_that_is_named(small, tmp_path):
 
 
 def test_time_that_the_schedule_took_is_reported_once_with_its_share():
-    from rlf.api.running.signals import SignalWatch
-    from rlf.api.specs.plans import check_spec
+    from rlf.runs.plans import check_spec
+    from rlf.runs.signals import SignalWatch
     from rlf.types import StepFinished
 
     from .conftest import ROOT

@@ -4,15 +4,15 @@ import signal
 
 import pytest
 
-from rlf.api.lineage import open_lineage
-from rlf.api.running import provenance
-from rlf.api.running.changes import InputsChanged
-from rlf.api.running.sweeps import Watcher, is_sweep, resume_sweep, run_sweep
-from rlf.api.specs.plans import check_members
 from rlf.core import RlfError, SpecError
 from rlf.data import load_tasks, opened
 from rlf.lineage import Reader
 from rlf.reports.sweep import read_sweep
+from rlf.runs import provenance
+from rlf.runs.changes import InputsChanged
+from rlf.runs.place import open_lineage
+from rlf.runs.plans import check_members
+from rlf.runs.sweeps import Watcher, is_sweep, resume_sweep, run_sweep
 from rlf.types import RunStatus, StepFinished
 
 TINY = ["train.prompts_per_step=1", "rollout.num_generations=4", "eval.limit=2", "eval.greedy=false"]

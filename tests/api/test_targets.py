@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api.runs.exports import export_model
-from rlf.api.targets import endpoint_of, open_target
 from rlf.core import RlfError, SpecError
 from rlf.engines.engine import HostSettings
+from rlf.runs.exports import export_model
+from rlf.runs.targets import endpoint_of, open_target
 from rlf.spec.models import Schedule
 from rlf.types.policy import Sampling
 
@@ -132,7 +132,7 @@ def test_a_spec_that_does_not_fit_the_model_is_a_fault_with_its_place(trained):
 
 
 def test_tools_that_are_gone_are_a_fault_with_their_place(tmp_path):
-    from rlf.api.running.start import run
+    from rlf.runs.start import run
 
     from .test_runs import Watch
 

@@ -7,14 +7,14 @@ from typing import Literal
 
 import pytest
 
-from rlf.api.lineage import open_lineage
-from rlf.api.running.start import resume, run
-from rlf.api.running.tracking import Tracking
-from rlf.api.specs.plans import check_spec
 from rlf.core import RlfError, SpecError
 from rlf.core.redact import Redactor
 from rlf.lineage import Reader
 from rlf.plan import plan_to_json
+from rlf.runs.place import open_lineage
+from rlf.runs.plans import check_spec
+from rlf.runs.start import resume, run
+from rlf.runs.tracking import Tracking
 from rlf.trackers import TRACKERS, Tracked, Tracker
 from rlf.types import Notice, RunFinished, RunStatus, StepFinished
 

@@ -1,8 +1,8 @@
 """What is unwise about a run is told before its first step, and kept with it."""
 
-from rlf.api.lineage import open_lineage
-from rlf.api.running.start import run
 from rlf.lineage import Reader
+from rlf.runs.place import open_lineage
+from rlf.runs.start import run
 from rlf.types import Notice, StepFinished
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rlf.api.lineage import open_reader
-from rlf.api.runs.paid import find_paid
-from rlf.api.runs.why import explain_advantage
 from rlf.core.errors import RlfError
+from rlf.runs.place import open_reader
+from rlf.runs.why import explain_advantage, find_paid
 
 
 def test_recomputed_advantages_are_those_that_were_trained_with(trained):

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from rlf.builder.folder import build_world, read_world
-from rlf.builder.ftrl import write_ftrl
-from rlf.builder.proof import answer_of
+from rlf.apps.build.folder import build_world, read_world
+from rlf.apps.build.ftrl import write_ftrl
+from rlf.apps.build.task import answer_of
 from rlf.core import RlfError, hash_path
 from rlf.core.callables import load_callable
 from rlf.plan import compile as compile_plan

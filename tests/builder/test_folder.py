@@ -11,10 +11,10 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from rlf.builder import folder
-from rlf.builder.folder import WORK, build_world, read_world
-from rlf.builder.ftrl import write_ftrl
-from rlf.builder.settings import load_build
+from rlf.apps.build import folder
+from rlf.apps.build.folder import WORK, build_world, read_world
+from rlf.apps.build.ftrl import write_ftrl
+from rlf.apps.build.kind import load_build
 from rlf.cli.main import app
 from rlf.core import RlfError, SpecError, hash_path
 from rlf.data import load_tasks

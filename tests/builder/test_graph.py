@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.embedded.reader.tokenizer import build_tokenizer
-from rlf.builder.graph.scenarios import Paths
-from rlf.builder.graph.world import derange, make_world
-from rlf.builder.pack import NUMBER, PACKS, load_pack, pack_names
-from rlf.builder.shape import Noise, shares_of
-from rlf.builder.task import Join, Scenario
+from rlf.apps.build.kind import Noise, shares_of
+from rlf.apps.build.pack import NUMBER, PACKS, load_pack, pack_names
+from rlf.apps.build.task import Join, Scenario
+from rlf.apps.build.worlds import Paths, derange, make_world
 from rlf.core import RlfError
 from tests.builder.worlds import parts, settings
 

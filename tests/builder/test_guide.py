@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rlf.builder.reference import build_files
-from rlf.builder.settings import load_build
+from rlf.apps.build.kind import load_build
+from rlf.apps.build.reference import build_files
 from rlf.cli.main import app
 
 REPOSITORY = Path(__file__).parents[2]

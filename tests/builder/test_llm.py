@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import pytest
 from aiohttp import web
 
-from rlf.builder import BuildSettings, load_build
-from rlf.builder.folder import WORK, build_world, read_world
+from rlf.apps.build import BuildSettings, load_build
+from rlf.apps.build.folder import WORK, build_world, read_world
 from rlf.core import RlfError, RunError
 from tests.builder.scripted import Model
 from tests.builder.worlds import rewards_of_gold
@@ -86,7 +86,7 @@ def test_a_model_that_does_well_makes_proven_tasks_with_tools_in_the_sandbox(tmp
 
 
 def test_tasks_of_a_model_are_rows_of_ftrl_too(tmp_path):
-    from rlf.builder.ftrl import write_ftrl
+    from rlf.apps.build.ftrl import write_ftrl
 
     built(Model(), tmp_path)
     train, *_ = write_ftrl(tmp_path / "out")

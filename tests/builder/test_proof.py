@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rlf.builder.proof import Bench, Unproven, check_twin, policy_scores, prove
-from rlf.builder.task import Join, Scenario, Step, Task
+from rlf.apps.build.task import Bench, Join, Scenario, Step, Task, Unproven, check_twin, policy_scores, prove
 from rlf.rewards.values import Solved
 
 RIVERS = {"Kaldun": "Bilnar", "Semtel": "Pekvor"}

@@ -1,7 +1,7 @@
 """Names of tools over the parts of a build."""
 
-from rlf.builder.kind import Part
-from rlf.builder.register import Register
+from rlf.apps.build.kind import Part
+from rlf.apps.build.pack import Register
 
 
 def part(name, codes):

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from rlf.builder import BuildSettings
+from rlf.apps.build import BuildSettings
 from rlf.rewards.facts import TrajectoryFacts
 from rlf.rewards.values import solved_by
 from rlf.spec import load_spec

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api.specs.plans import check_spec
+from rlf.runs.plans import check_spec
 from rlf.types import RepairKind
 
 ROOT = Path(__file__).parents[2]

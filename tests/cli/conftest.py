@@ -13,10 +13,11 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 from typer.testing import CliRunner, Result
 
-from rlf.api.running.drive import RunInfo, RunOutcome, View
-from rlf.cli import app, envelope
+from rlf.cli import app
+from rlf.cli import output as envelope
 from rlf.lineage import Reader, Recorder, open_store, start_run
 from rlf.reports.summary import read_verdict
+from rlf.runs.drive import RunInfo, RunOutcome, View
 from rlf.types import Notice, RunEvent, RunFinished, RunStatus
 
 from ..reports.synthetic import events, run_record
@@ -49,7 +50,7 @@ def play(
     script: Callable[[], Sequence[RunEvent]],
     **_options: object,
 ) -> RunOutcome:
-    """Stands in for `rlf.api.running.start.run`: records and shows scripted events."""
+    """Stands in for `rlf.runs.start.run`: records and shows scripted events."""
     assert command
     with open_store(runs_folder / "rlf.db") as store, Recorder(store, RUN) as recorder:
         start_run(store, run_record())
@@ -89,7 +90,7 @@ def _every_line_of_json_has_its_schema(monkeypatch: pytest.MonkeyPatch) -> None:
 @functools.cache
 def validator(name: str) -> Draft202012Validator:
     """Of a command's result, or of an event as `command: event`."""
-    from rlf.api.output_schema import output_schema
+    from rlf.cli.outputs import output_schema
 
     return Draft202012Validator(output_schema() | {"anyOf": [{"$ref": f"#/$defs/{name}"}]})
 
@@ -100,9 +101,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def use(status: RunStatus = RunStatus.FINISHED, error: str | None = None) -> None:
         for name in ("run", "resume"):
-            monkeypatch.setattr(
-                f"rlf.api.running.start.{name}", functools.partial(play, script=script_of(status, error))
-            )
+            monkeypatch.setattr(f"rlf.runs.start.{name}", functools.partial(play, script=script_of(status, error)))
 
     return use
 
@@ -125,7 +124,7 @@ def recorded_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recorded")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr("rlf.api.running.start.run", functools.partial(play, script=script_of(RunStatus.FINISHED)))
+        patch.setattr("rlf.runs.start.run", functools.partial(play, script=script_of(RunStatus.FINISHED)))
         assert invoke("run", "search.yaml").exit_code == 0
     return folder / "runs"
 

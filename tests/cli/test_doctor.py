@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from rlf.api.doctor import findings
-from rlf.api.doctor.findings import Finding, Status, disk_finding, examine, package_finding
+from rlf.apps.doctor import findings
+from rlf.apps.doctor.findings import Finding, Status, disk_finding, examine, package_finding
 from rlf.lineage import open_store
 
 Rlf = Callable[..., Result]
@@ -82,14 +82,14 @@ def test_a_check_that_the_machines_limits_end_is_a_finding_with_its_cause(monkey
         raise error
         yield
 
-    monkeypatch.setattr("rlf.api.doctor.findings.CHECKS", (_memory,))
+    monkeypatch.setattr("rlf.apps.doctor.findings.CHECKS", (_memory,))
     (found,) = examine(tmp_path).findings
     assert (found.name, found.status) == ("memory", Status.FAIL)
     assert found.found == f"this check failed: {'[Errno 24] ' * isinstance(error, OSError)}{why}"
 
 
 def test_a_home_that_cannot_be_written_is_seen(monkeypatch, tmp_path):
-    monkeypatch.setattr("rlf.api.doctor.findings.os.access", lambda path, mode: False)
-    monkeypatch.setattr("rlf.api.doctor.findings.CHECKS", (findings._check_home,))
+    monkeypatch.setattr("rlf.apps.doctor.findings.os.access", lambda path, mode: False)
+    monkeypatch.setattr("rlf.apps.doctor.findings.CHECKS", (findings._check_home,))
     (found,) = examine(tmp_path).findings
     assert (found.name, found.status) == ("home", Status.WARN)

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from typer.testing import Result
 
-from rlf.api.doctor import attacks
-from rlf.api.doctor.findings import Status, sandbox_finding
+from rlf.apps.doctor import findings as attacks
 from rlf.apps.doctor.attacks import AttackResult
+from rlf.apps.doctor.findings import Status, sandbox_finding
 from rlf.sandbox import Level, LevelReport, Outcome
 
 Rlf = Callable[..., Result]

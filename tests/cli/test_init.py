@@ -13,7 +13,7 @@ import pytest
 import yaml
 from typer.testing import Result
 
-from rlf.api.projects import templates
+from rlf.apps.init.projects import templates
 from rlf.spec import schema
 from rlf.spec.schema import schema_text
 from rlf.tools.mcp import stdio

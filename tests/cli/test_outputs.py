@@ -11,9 +11,8 @@ import pytest
 from jsonschema import Draft202012Validator
 from typer.testing import Result
 
-import rlf.cli
-from rlf.api.output_schema import output_schema, schema_text
-from rlf.api.outputs import EVENTS, OUTPUTS
+import rlf
+from rlf.cli.outputs import EVENTS, OUTPUTS, output_schema, schema_text
 from rlf.types import Outcome
 
 from .conftest import RUN
@@ -25,7 +24,8 @@ SHOP = ROOT / "specs" / "search.yaml"
 
 def printed_names() -> Iterator[str]:
     """The names that the command line's code prints results under."""
-    for path in Path(rlf.cli.__file__).parent.glob("*.py"):
+    package = Path(rlf.__file__).parent
+    for path in (*package.glob("cli/*.py"), *package.glob("apps/*/command.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if not (isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("print_envelope", "print_result")):
                 continue

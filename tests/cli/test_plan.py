@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from rlf.api.specs.plans import check_spec
 from rlf.lineage import Recorder, open_store, start_run
+from rlf.runs.plans import check_spec
 from rlf.types import StepFinished
 
 from ..reports.synthetic import run_record
@@ -106,7 +106,7 @@ def test_faults_are_reported_as_check_reports_them(rlf: Rlf) -> None:
 
 def test_it_loads_no_torch() -> None:
     code = (
-        "import sys; from pathlib import Path; from rlf.api.specs.planning import report_plan; "
+        "import sys; from pathlib import Path; from rlf.runs.planning import report_plan; "
         f"report_plan([Path({str(SPEC)!r})], [], gpu='24GB', runs_folder=Path('none')); "
         "print({'torch', 'transformers', 'sqlalchemy'} & set(sys.modules))"
     )

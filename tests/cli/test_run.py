@@ -102,7 +102,7 @@ def test_what_the_user_can_fix_is_reported_without_a_traceback(
     def fail(*_: object, **__: object) -> None:
         raise raised
 
-    monkeypatch.setattr("rlf.api.running.start.run", fail)
+    monkeypatch.setattr("rlf.runs.start.run", fail)
     result = rlf("run", "search.yaml")
     assert result.exit_code == exit_code
     assert result.stderr.startswith(said)
@@ -113,7 +113,7 @@ def test_a_defect_keeps_its_traceback(rlf: Rlf, monkeypatch: pytest.MonkeyPatch)
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("rlf.api.running.start.run", fail)
+    monkeypatch.setattr("rlf.runs.start.run", fail)
     assert isinstance(rlf("run", "search.yaml").exception, ZeroDivisionError)
 
 
@@ -183,7 +183,7 @@ def test_a_run_that_fails_after_its_start_says_how_it_continues(rlf: Rlf, monkey
         view(run_info())
         raise RunError("the process that samples died")
 
-    monkeypatch.setattr("rlf.api.running.start.run", fail)
+    monkeypatch.setattr("rlf.runs.start.run", fail)
     result = rlf("run", "search.yaml")
     assert result.exit_code == 1
     assert result.stderr.startswith(f"the process that samples died\nContinue it: rlf resume {RUN}")

@@ -68,8 +68,8 @@ import sys
 from typer.testing import CliRunner
 from rlf.cli import app
 assert "trains the built-in example" in CliRunner().invoke(app, ["--help"]).output
-late = ("asyncio", "fastapi", "rlf.types", "rlf.api", "rlf.spec")
-print([name for name in sys.modules if name in late or name.startswith(("rlf.types.", "rlf.api.", "rlf.spec."))])
+late = ("asyncio", "fastapi", "rlf.types", "rlf.runs", "rlf.spec")
+print([name for name in sys.modules if name in late or name.startswith(("rlf.types.", "rlf.runs.", "rlf.spec."))])
 """
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True, env=ENV)
     assert done.stdout == "[]\n"

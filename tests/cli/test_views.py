@@ -14,12 +14,9 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from rlf.cli.board import board
-from rlf.cli.lines import JsonLines
-from rlf.cli.live import LiveView
-from rlf.cli.parts import Parts
-from rlf.cli.plain import PlainView
-from rlf.cli.view import choose_view
+from rlf.cli.compare import choose_view
+from rlf.cli.live import LiveView, PlainView, board
+from rlf.cli.output import JsonLines, Parts
 from rlf.core.process import configure
 from rlf.reports.progress import Progress
 from rlf.types import EvaluationFinished, Notice, RunEvent, RunFinished, RunStatus, StepFinished

@@ -2,9 +2,9 @@
 
 import pytest
 
-from rlf.web.settings import WebSettings
+from rlf.apps.web.settings import WebSettings
 
-SERVE = "rlf.web.serve.serve_page"
+SERVE = "rlf.apps.web.serve.serve_page"
 
 
 @pytest.fixture

@@ -12,18 +12,18 @@ import pytest
 import uvicorn
 from aiohttp import web
 
-from rlf.api.serving import listening
 from rlf.apps.offer.search import search_app
 from rlf.apps.offer.tools import mcp_server
+from rlf.apps.serve.app import Server
+from rlf.apps.serve.settings import ServeSettings
+from rlf.apps.web.app import create_app
+from rlf.apps.web.settings import WebSettings
 from rlf.builtin.names import builtin_path
 from rlf.chat.encoding import load_tokenizer
 from rlf.core.servers import VisitorGuard, own_names, refusal
 from rlf.engines.openrlhf.follow.receive import Receiver
-from rlf.serving.app import Server
-from rlf.serving.settings import ServeSettings
+from rlf.processes.servers import listening
 from rlf.tools import Executor
-from rlf.web.app import create_app
-from rlf.web.settings import WebSettings
 
 CHECKPOINT = builtin_path("tiny")
 

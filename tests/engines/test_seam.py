@@ -11,7 +11,7 @@ from rlf.spec.models import ENGINES
 ROOT = Path(rlf.__file__).parent
 ALLOWED = {
     "spec/models.py": ['_DEFAULT = "local"'],  # the engine of a spec that names none
-    "api/running/provenance.py": ['"openrlhf",'],  # a package whose version is recorded, like torch's
+    "runs/provenance.py": ['"openrlhf",'],  # a package whose version is recorded, like torch's
     "spec/facts.py": ["openrlhf: str"],  # a column of names of other libraries
     "spec/reference.py": ["row.openrlhf"],
     "algo/returns.py": ["(openrlhf/models/utils.py)"],  # where a formula is mirrored from

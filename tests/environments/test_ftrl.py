@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rlf.builder.folder import build_world, read_world
-from rlf.builder.ftrl import write_ftrl
+from rlf.apps.build.folder import build_world, read_world
+from rlf.apps.build.ftrl import write_ftrl
 from rlf.core import RlfError
 from rlf.core import files as remember
 from rlf.data import load_tasks

@@ -59,12 +59,13 @@ class Killed(BaseException):
 
 def test_an_archive_that_is_cut_off_between_two_runs_is_refused(source, tmp_path, monkeypatch):
     from rlf.apps.share import archive
-    from rlf.apps.share import archive as transfer
+
+    copy_run = archive.copy_run
 
     def copy_first(origin, target, run_id):
         if run_id == RUNS[1]:
             raise Killed
-        return transfer.copy_run(origin, target, run_id)
+        return copy_run(origin, target, run_id)
 
     monkeypatch.setattr(archive, "copy_run", copy_first)
     monkeypatch.setattr("rlf.core.files._remove_part", lambda path: None)

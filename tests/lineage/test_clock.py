@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from rlf.api.runs import tail
 from rlf.core import RlfError
 from rlf.lineage import Recorder, begin_resume, open_store, start_run, tables
 from rlf.lineage.lease import describe_owner
 from rlf.reports.overview import elapsed_s
+from rlf.runs import view as tail
 from rlf.types import Notice, RunFinished, RunStatus
 
 from .builders import run_record, step

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine, event
 
-from rlf.api.runs.verification import verify_folder
+from rlf.apps.keep.verification import verify_folder
 from rlf.lineage import Reader, Recorder, open_store, start_run
 from rlf.lineage.upkeep import Keep, drop_unnamed_blobs, thin
 from rlf.types import RunFinished, RunStatus

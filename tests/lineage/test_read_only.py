@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rlf.api.lineage import open_lineage
 from rlf.cli import app
 from rlf.core import RlfError, RunError, hash_path
 from rlf.lineage import (
@@ -18,6 +17,7 @@ from rlf.lineage import (
     open_store,
     start_run,
 )
+from rlf.runs.place import open_lineage
 
 from ..reports.synthetic import events, run_record
 
@@ -143,7 +143,7 @@ def test_a_runs_option_that_is_no_folder_is_refused_before_anything_starts(tmp_p
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
     Path("link").symlink_to("nowhere/at/all")
-    monkeypatch.setattr("rlf.api.running.start.check_spec", lambda *_: pytest.fail("the spec was read first"))
+    monkeypatch.setattr("rlf.runs.start.check_spec", lambda *_: pytest.fail("the spec was read first"))
     for words in (["run", "search.yaml"], ["run", "search.yaml", "-m", "seed=0,1"]):
         started = rlf(*words, "--runs", place)
         assert started.exit_code == 2 and "expected a folder for runs" in started.stderr, started.output
@@ -152,7 +152,7 @@ def test_a_runs_option_that_is_no_folder_is_refused_before_anything_starts(tmp_p
 
 
 def test_a_runs_folder_that_cannot_be_written_is_refused_before_anything_starts(folder, locked, monkeypatch):
-    monkeypatch.setattr("rlf.api.running.start.check_spec", lambda *_: pytest.fail("the spec was read first"))
+    monkeypatch.setattr("rlf.runs.start.check_spec", lambda *_: pytest.fail("the spec was read first"))
     locked()
     for place in (folder, folder / "new"):
         started = rlf("run", "search.yaml", "--runs", place)

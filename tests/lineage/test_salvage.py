@@ -7,12 +7,12 @@ import pytest
 from sqlalchemy.schema import CreateTable
 from typer.testing import CliRunner
 
-from rlf.api.lineage import open_lineage
 from rlf.apps.keep.salvage import _OLD_PAGES, salvage
 from rlf.cli import app
 from rlf.core import RlfError, hash_path
 from rlf.lineage import Reader, Recorder, migrate, start_run, tables
 from rlf.lineage.marks import find_damage
+from rlf.runs.place import open_lineage
 
 from .builders import run_record, step
 

@@ -13,10 +13,10 @@ import pytest
 from sqlalchemy import event, text
 from sqlalchemy.exc import OperationalError
 
-from rlf.api.lineage import open_lineage
 from rlf.core import RlfError, RunError
 from rlf.lineage import Reader, Recorder, begin_resume, open_store, start_run
 from rlf.lineage import store as store_module
+from rlf.runs.place import open_lineage
 from rlf.types import RunFinished, RunStatus
 
 from .builders import run_record, step

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api.specs.plans import check_spec
 from rlf.core import SpecError
+from rlf.runs.plans import check_spec
 
 SPEC = Path(__file__).parents[2] / "specs" / "search.yaml"
 

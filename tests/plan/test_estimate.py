@@ -5,7 +5,6 @@ import struct
 
 import pytest
 
-from rlf.api.specs.planning import parse_size
 from rlf.core import RlfError
 from rlf.engines.local.memory import PROCESS_BYTES, estimate_disk, estimate_memory, micro_batch_tokens
 from rlf.plan.estimate import (
@@ -16,6 +15,7 @@ from rlf.plan.estimate import (
     lineage_part,
     shape_of,
 )
+from rlf.runs.planning import parse_size
 from rlf.spec import RunSpec
 from rlf.spec.model_files import read_config, read_shapes
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import aiohttp
 
-from rlf.api.serving import listening
+from rlf.apps.serve.app import serving
+from rlf.apps.serve.settings import ServeSettings
 from rlf.builtin.names import builtin_path
 from rlf.engines.engine import HostSettings
 from rlf.engines.local.host import load_host
-from rlf.serving.listen import serving
-from rlf.serving.settings import ServeSettings
+from rlf.processes.servers import listening
 
 from .clients import question
 

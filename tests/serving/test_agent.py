@@ -10,18 +10,18 @@ import aiohttp
 import pytest
 
 from benchmarks.serving import body_of, play_over_http
-from rlf.api.serve import used_as_trained
-from rlf.api.serving import listening
+from rlf.apps.serve.agent import Agent
+from rlf.apps.serve.app import serving
+from rlf.apps.serve.serve import used_as_trained
+from rlf.apps.serve.settings import ServeSettings
 from rlf.builtin.names import builtin_path
 from rlf.core import RlfError
 from rlf.data import load_tasks
 from rlf.engines.engine import HostSettings
 from rlf.engines.local.host import load_host
+from rlf.processes.servers import listening
 from rlf.rollout.loop import play
 from rlf.rollout.rollout import Rollout
-from rlf.serving.agent import Agent
-from rlf.serving.listen import serving
-from rlf.serving.settings import ServeSettings
 from rlf.spec.load import load_spec
 from rlf.training.harness import build_harness
 

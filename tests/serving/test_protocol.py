@@ -8,9 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from rlf.serving.generation import Answers, Gate, Prepared
-from rlf.serving.metrics import Metrics
-from rlf.serving.turns import TurnReader
+from rlf.apps.serve.generation import Answers, Gate, Metrics, Prepared
+from rlf.apps.serve.turns import TurnReader
 from rlf.types.policy import Finish, Host, Sample, Sampling
 
 from .clients.question import FACT

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
+from rlf.apps.serve.dialogue import Dialogue
 from rlf.builtin.names import builtin_path
 from rlf.chat.encoding import load_tokenizer
 from rlf.core import RunError
 from rlf.engines.local.host import PolicyHost, load_host
-from rlf.serving.dialogue import Dialogue
 from rlf.types import Sample, Sampling, ToolDescription
 from tests.serving.clients.question import PERSON, TOWN
 from tests.serving.served import QUESTION, SEARCH, Ask, asking, events_of, serving_model

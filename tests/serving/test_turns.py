@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from rlf.apps.serve.dialogue import Memory, Sampled
+from rlf.apps.serve.turns import TurnReader
 from rlf.chat import FORMATS
 from rlf.chat.repair import stand_in
 from rlf.core import RlfError
-from rlf.serving.memory import Memory, Sampled
-from rlf.serving.turns import TurnReader
 from rlf.types import ToolCall, ToolDescription
 
 SEARCH = ToolDescription(

@@ -3,9 +3,9 @@
 import json
 import shutil
 
-from rlf.api.specs.plans import check_spec
 from rlf.builtin.names import builtin_path
 from rlf.data import load_tasks
+from rlf.runs.plans import check_spec
 from rlf.spec import check_inputs, load_spec
 from rlf.spec.budget import PromptSizes, measure_prompts
 from rlf.spec.model_files import read_context

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rlf.api.specs.plans import check_spec
 from rlf.core import SpecError
 from rlf.plan import checks
+from rlf.runs.plans import check_spec
 from rlf.spec import inputs, load_spec
 from rlf.spec.load import PartlyWrong, reads
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from rlf.api.specs.plans import check_spec
 from rlf.core import Place, RlfError, yaml_text
 from rlf.data.files import fail
+from rlf.runs.plans import check_spec
 from rlf.spec import reader
 from rlf.spec.inputs import Datasets
 

@@ -8,12 +8,12 @@ import pytest
 import yaml
 
 from rlf.algo import ESTIMATORS
-from rlf.api.specs.plans import check_spec
 from rlf.chat import FORMATS
 from rlf.core import SpecError
 from rlf.plan.warnings import Subject, find_warnings
 from rlf.rewards.kinds.rule import RULES
 from rlf.rewards.term import TERM_KINDS
+from rlf.runs.plans import check_spec
 from rlf.spec import load_spec
 from rlf.spec.inputs import look
 from rlf.spec.models import ENGINES, RunSpec, TrainSpec

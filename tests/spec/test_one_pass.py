@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from rlf.api.specs.plans import check_spec
 from rlf.core import SpecError
+from rlf.runs.plans import check_spec
 
 from .project import FILES, SPEC, write_project
 from .test_golden_faults import CASES, filled_in

@@ -96,7 +96,7 @@ def test_the_plans_hash_follows_what_the_server_says_and_not_where_it_starts(loa
 
 def test_a_spec_without_a_server_loads_no_sdk(project):
     run = project()
-    code = f"import sys\nfrom rlf.api.specs.plans import check_spec\ncheck_spec(['{run}'], [])\nprint(*sys.modules)"
+    code = f"import sys\nfrom rlf.runs.plans import check_spec\ncheck_spec(['{run}'], [])\nprint(*sys.modules)"
     code = code.replace(f"['{run}']", f"[__import__('pathlib').Path('{run}')]")
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "rlf.tools.kinds.mcp" in loaded

@@ -16,9 +16,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from rlf.api.lineage import open_lineage
 from rlf.cli.main import app
 from rlf.lineage import Reader
+from rlf.runs.place import open_lineage
 
 INSTALLED = Path(sys.prefix) / "mcp-servers"
 

@@ -11,10 +11,10 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from rlf.api.fresh.client import FreshProcesses
+from rlf.apps.web.app import create_app
+from rlf.apps.web.forks import FreshProcesses
+from rlf.apps.web.settings import WebSettings
 from rlf.lineage import Recorder, open_store, start_run
-from rlf.web.app import create_app
-from rlf.web.settings import WebSettings
 
 from ..reports.synthetic import events, run_record
 

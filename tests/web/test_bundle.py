@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from rlf.api.lineage import open_reader
-from rlf.api.runs.bundles import write_bundle
+from rlf.apps.share.bundles import write_bundle
 from rlf.core.errors import RlfError
+from rlf.runs.place import open_reader
 
 from ..reports.synthetic import run_record
 

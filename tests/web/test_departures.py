@@ -10,7 +10,7 @@ import pytest
 import uvicorn
 from starlette.requests import ClientDisconnect
 
-from rlf.web.departures import Departures
+from rlf.apps.web.guard import Departures
 
 
 class Application:

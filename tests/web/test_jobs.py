@@ -14,7 +14,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from rlf.api.jobs import PAGES, Jobs, JobState
+from rlf.apps.web.jobs import PAGES, Jobs, JobState
 from rlf.core.errors import NotFoundError, RlfError, RunError
 from rlf.lineage.process import current_process, is_gone, process_of, send_signal
 
@@ -123,12 +123,12 @@ def test_a_job_that_has_just_ended_is_not_taken_for_one_that_vanished(tmp_path, 
         code.write_text("0")
         return True
 
-    monkeypatch.setattr("rlf.api.jobs.is_gone", end_now)
+    monkeypatch.setattr("rlf.apps.web.jobs.is_gone", end_now)
     assert jobs.get(started.id).state is JobState.DONE
 
 
 def test_words_that_would_be_options_are_refused():
-    from rlf.api.jobs import checked_words
+    from rlf.apps.web.jobs import checked_words
 
     assert checked_words(["a.yaml"], ["x=1", "~eval"]) == ["a.yaml", "x=1", "~eval"]
     for word in ("--runs=/x", "-m", "plain", "--", "a=\0", "a=\ud800"):

@@ -8,13 +8,13 @@ import time
 
 import pytest
 
-from rlf.api.runs.news import Cursor, parse_cursors
+from rlf.apps.web.api import live
+from rlf.apps.web.settings import WebSettings
+from rlf.apps.web.site import Site
 from rlf.core.errors import RunError
 from rlf.lineage import Recorder, open_store, start_run
+from rlf.runs.view import Cursor, parse_cursors
 from rlf.types import Notice, StepFinished
-from rlf.web.api import live
-from rlf.web.settings import WebSettings
-from rlf.web.site import Site
 
 from ..reports.synthetic import run_record
 

@@ -10,11 +10,11 @@ import jsonschema_rs
 import pytest
 from starlette.testclient import TestClient
 
-from rlf.api.fresh.tasks import TASKS
+from rlf.apps.web.app import create_app
+from rlf.apps.web.settings import WebSettings
+from rlf.apps.web.tasks import TASKS
 from rlf.core.plain_json import as_json
 from rlf.lineage import Recorder, open_store, start_run
-from rlf.web.app import create_app
-from rlf.web.settings import WebSettings
 
 from ..reports.synthetic import events, run_record
 from .conftest import ORIGIN

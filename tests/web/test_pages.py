@@ -26,8 +26,8 @@ def test_the_seeds_of_a_sweep_are_compared_on_a_page(client, monkeypatch):
     sweep = SweepReport("sweep-1", "search", RunStatus.FINISHED, None, (row, row))
     member = SimpleNamespace(steps=[Step(1, {"reward/mean": 0.5}, 0.0)], evaluations=[])
     arms = [SimpleNamespace(letter="A", members=[member, member])]
-    monkeypatch.setattr("rlf.web.pages.compare.compare_runs", lambda *_: SeedReport(sweep, 2, 0.4, None))
-    monkeypatch.setattr("rlf.web.pages.compare.read_arms", lambda *_, **__: arms)
+    monkeypatch.setattr("rlf.apps.web.pages.compare.compare_runs", lambda *_: SeedReport(sweep, 2, 0.4, None))
+    monkeypatch.setattr("rlf.apps.web.pages.compare.read_arms", lambda *_, **__: arms)
     page = client.get("/compare?a=sweep-1")
     assert page.status_code == 200 and "run-0" in page.text and "rlf runs compare sweep-1" in page.text
 
@@ -46,7 +46,7 @@ def test_what_could_not_be_scored_is_hatched_and_says_why(client):
 
 
 def test_tokens_of_a_long_trajectory_come_in_windows(client, monkeypatch):
-    monkeypatch.setattr("rlf.web.pages.trajectories._MAX_TOKENS", 8)
+    monkeypatch.setattr("rlf.apps.web.pages.trajectories._MAX_TOKENS", 8)
     text = client.get(f"/runs/{run_record().id}/t/train/1/0?view=tokens&begin=8").text
     assert re.findall(r'data-i="(\d+)"', text) == [str(place) for place in range(8, 16)]
     assert "begin=16" in text

@@ -6,14 +6,14 @@ import sqlite3
 import time
 from dataclasses import replace
 
-from rlf.api.running.now import NowWriter
-from rlf.api.runs.keys import PlanChange, find_changes, last_run, plan_leaves
+from rlf.apps.web.api.live import Look
+from rlf.apps.web.settings import WebSettings
+from rlf.apps.web.site import Site
 from rlf.core.clocks import stage, waiting_for
 from rlf.lineage import Recorder, open_store, start_run
+from rlf.runs.keys import PlanChange, find_changes, last_run, plan_leaves
+from rlf.runs.now import NowWriter
 from rlf.types import EvaluationFinished
-from rlf.web.api.live import Look
-from rlf.web.settings import WebSettings
-from rlf.web.site import Site
 
 from ..reports.synthetic import run_record
 

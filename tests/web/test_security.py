@@ -9,8 +9,8 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.testclient import TestClient
 
-from rlf.web.app import create_app
-from rlf.web.settings import WebSettings
+from rlf.apps.web.app import create_app
+from rlf.apps.web.settings import WebSettings
 
 from ..reports.synthetic import run_record
 from .conftest import ORIGIN, TOKEN

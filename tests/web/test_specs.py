@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api.fresh.client import FreshProcesses
-from rlf.api.specs.files import ProjectFiles, StaleError
+from rlf.apps.web.files import ProjectFiles, StaleError
+from rlf.apps.web.forks import FreshProcesses
 from rlf.core.errors import RunError
 from rlf.spec.schema import schema_of
 
@@ -161,8 +161,8 @@ def checking(tmp_path_factory):
     """A client of a project with a tool; its zygote serves every test of this module."""
     from starlette.testclient import TestClient
 
-    from rlf.web.app import create_app
-    from rlf.web.settings import WebSettings
+    from rlf.apps.web.app import create_app
+    from rlf.apps.web.settings import WebSettings
 
     from .conftest import ORIGIN
 

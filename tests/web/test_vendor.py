@@ -6,9 +6,9 @@ import hashlib
 import json
 from pathlib import Path
 
-import rlf.web
+import rlf.apps.web
 
-STATIC = Path(rlf.web.__file__).parent / "static"
+STATIC = Path(rlf.apps.web.__file__).parent / "static"
 VENDOR = STATIC / "vendor"
 MANIFEST = json.loads((VENDOR / "manifest.json").read_text())
 
@@ -27,7 +27,7 @@ def test_every_package_has_a_version_a_free_licence_and_its_text():
 
 
 def test_the_packages_are_those_of_the_lock_file():
-    locked = json.loads((Path(rlf.web.__file__).parent / "vendor" / "package-lock.json").read_text())["packages"]
+    locked = json.loads((Path(rlf.apps.web.__file__).parent / "vendor" / "package-lock.json").read_text())["packages"]
     for name, facts in MANIFEST["packages"].items():
         assert locked[f"node_modules/{name}"]["version"] == facts["version"]
 
@@ -48,7 +48,7 @@ def test_what_a_wheel_holds_is_every_file_that_the_package_has(monkeypatch):
     from setuptools import Distribution
     from setuptools.config.pyprojecttoml import apply_configuration
 
-    root = Path(rlf.web.__file__).parents[2]
+    root = Path(rlf.apps.web.__file__).parents[2]
     monkeypatch.chdir(root)
     wheel = Distribution({"script_name": "setup.py"})
     apply_configuration(wheel, "pyproject.toml")
@@ -58,4 +58,6 @@ def test_what_a_wheel_holds_is_every_file_that_the_package_has(monkeypatch):
     held = {Path(source, name) for _, source, _, names in command.data_files for name in names}
     held |= {Path(file) for _, _, file in command.find_all_modules()}
     there = {path for path in Path("rlf").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
-    assert {path.parent for path in there - held} == {Path("rlf/web/vendor")}, "beside what `make vendor` is made from"
+    assert {path.parent for path in there - held} == {Path("rlf/apps/web/vendor")}, (
+        "beside what `make vendor` is made from"
+    )

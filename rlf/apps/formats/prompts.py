@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlf.api.specs.certificates import certified
-from rlf.api.specs.plans import check_spec
 from rlf.chat import FORMATS, ChatFormat, Parsed, detect_format
 from rlf.chat.repair import stand_in
 from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
 from rlf.core.text import clean
 from rlf.data import load_tasks
+from rlf.runs.certificates import certified
+from rlf.runs.plans import check_spec
 from rlf.spec.model_files import model_location
 from rlf.types import Message, ToolDescription
 

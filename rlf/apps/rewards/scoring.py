@@ -139,8 +139,8 @@ def saved_in_run(name: str, runs_folder: Path, *, phase: str, step: int | None) 
     Raises:
         RlfError: there are none.
     """
-    from rlf.api.lineage import open_reader
     from rlf.lineage.records import TrajectoryFilter
+    from rlf.runs.place import open_reader
 
     with open_reader(runs_folder) as reader:
         run_id = reader.get_run(name).record.id

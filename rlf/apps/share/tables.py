@@ -1,22 +1,27 @@
-"""Runs as tables for other tools: JSON lines, or Parquet."""
+"""Runs from one machine to another, and to other tools."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Boolean, Float, Integer
 
 from rlf import __version__
+from rlf.apps.share.archive import copy_run, open_archive, write_archive
 from rlf.core.files import published
 from rlf.core.identity import hash_path
 from rlf.lineage import tables
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import StoredTrajectory, TrajectorySummary
+from rlf.runs.place import open_lineage
 from rlf.types.written import NUMBERS, to_row
+
+# Runs as tables for other tools: JSON lines, or Parquet.
 
 Row = dict[str, Any]
 _BATCH = 500
@@ -200,3 +205,52 @@ def _export_score_rows(run_id: str, stored: StoredTrajectory) -> list[Row]:
 def _place_row(run_id: str, stored: StoredTrajectory) -> Row:
     summary = stored.summary
     return {"run_id": run_id, "phase": summary.phase, "step": summary.step, "k": summary.k}
+
+
+class ExportFormat(StrEnum):
+    """The form that runs are written in."""
+
+    RLF = "rlf"
+    """A database with these runs, which `rlf runs import` reads."""
+    JSONL = "jsonl"
+    """A folder with a file for each table, one object a line."""
+    PARQUET = "parquet"
+    """A folder with a file for each table."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedRuns:
+    """Runs that were written."""
+
+    run_ids: tuple[str, ...]
+    path: Path
+    format: ExportFormat
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedRuns:
+    """Runs that were imported, and runs that were there already."""
+
+    imported: tuple[str, ...]
+    """Ids of runs that are new here."""
+    present: tuple[str, ...]
+    """Ids of runs that were here already."""
+
+
+def export_runs(reader: Reader, names: Sequence[str], out: Path, form: ExportFormat) -> ExportedRuns:
+    """Writes runs to a file for another machine, or as tables."""
+    ids = list(dict.fromkeys(reader.get_run(name).record.id for name in names))
+    if form is ExportFormat.RLF:
+        write_archive(reader.store, ids, out)
+    else:
+        write_tables(reader, ids, out, parquet=form is ExportFormat.PARQUET)
+    return ExportedRuns(tuple(ids), out, form)
+
+
+def import_runs(source: str, names: Sequence[str], runs_folder: Path) -> ImportedRuns:
+    """Takes runs over from another lineage, all of them without names; those that are here already stay as they are."""
+    with open_archive(source) as other, open_lineage(runs_folder, create=True) as here:
+        reader = Reader(other)
+        wanted = names or [run.record.id for run in reversed(reader.list_runs())]
+        new = {run_id: copy_run(other, here, run_id) for run_id in [reader.get_run(name).record.id for name in wanted]}
+    return ImportedRuns(tuple(name for name in new if new[name]), tuple(name for name in new if not new[name]))

@@ -242,7 +242,7 @@ class _McpWorld(World):
     async def _call_tool(self, tool: str, arguments: Mapping[str, Any]) -> ToolOutput:
         from mcp_types import InputRequiredResult
 
-        from rlf.tools.mcp.listing import output_of_call
+        from rlf.tools.mcp.content import output_of_call
         from rlf.tools.mcp.runtime import attributed
 
         if await self._connection.session() is not self._session:

@@ -121,7 +121,7 @@ def misfits(tool: str, input_schema: Mapping[str, Any], listing: Listing) -> lis
 
 
 def _resource_complaints(resource: str, input_schema: Mapping[str, Any]) -> list[str]:
-    from rlf.tools.mcp.listing import variables
+    from rlf.tools.mcp.content import variables
 
     names, required = variables(resource), input_schema.get("required", ())
     return [

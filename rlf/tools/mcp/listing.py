@@ -11,19 +11,16 @@ import json
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
 
-import mcp_types as mcp
 from pydantic import Field
 
 from rlf.core.callables import about_to_run
 from rlf.core.errors import RlfError
-from rlf.core.files import decode_base64, image_type
 from rlf.core.identity import hash_json
 from rlf.core.kinds import StrictModel
 from rlf.core.process import cache_folder
@@ -31,104 +28,6 @@ from rlf.tools.declaration import CacheSpec
 from rlf.tools.kind import Limits
 from rlf.tools.mcp.server import McpServer
 from rlf.tools.results import ToolFailure
-from rlf.types import Image, Outcome, ToolOutput
-
-# URIs and results of an MCP server's calls, from the SDK's types to rlf's.
-
-# RFC 6570: an operator, then names separated by commas.
-_VARIABLE = re.compile(r"\{([+#./;?&]?)([^{}]+)\}")
-_IN_PATH = frozenset({"", "+", "/"})
-"""Operators that make parts of a path."""
-_LEFT_OUT: Any = object()
-
-
-def variables(template: str) -> list[str]:
-    """Names within the braces of a URI template, in their order."""
-    found = [name.split(":")[0].rstrip("*") for _, names in _VARIABLE.findall(template) for name in names.split(",")]
-    return list(dict.fromkeys(found))
-
-
-def expand(template: str, arguments: Mapping[str, Any]) -> str:
-    """The URI with the variables filled in; `{+name}` keeps slashes and the like, others are escaped.
-
-    Raises:
-        ToolFailure: INVALID_ARGUMENTS, where an argument that is given makes an empty part of the path.
-    """
-
-    def fill(match: re.Match[str]) -> str:
-        operator, names = match.groups()
-        keep = "/:?#[]@!$&'()*+,;=" if operator in ("+", "#") else ""
-        given = [arguments.get(name.split(":")[0].rstrip("*"), _LEFT_OUT) for name in names.split(",")]
-        if operator in _IN_PATH and any(value in (None, "", [], {}) for value in given):
-            text = f"the arguments make no address: {{{names}}} of the resource would be empty"
-            raise ToolFailure(Outcome.INVALID_ARGUMENTS, text)
-        values = ["" if value is None or value is _LEFT_OUT else quote(str(value), safe=keep) for value in given]
-        return ("" if operator == "+" else operator) + ",".join(values)
-
-    return _VARIABLE.sub(fill, template)
-
-
-def output_of_call(result: mcp.CallToolResult) -> ToolOutput:
-    """A tool's output: text parts one under the other, images beside them."""
-    texts, images = _split_content(result.content)
-    structured = result.structured_content
-    if not texts and structured is not None:
-        texts = [json.dumps(structured, ensure_ascii=False)]
-    if not texts and result.is_error:
-        texts = ["the tool failed and does not say why"]
-    return ToolOutput("\n".join(texts), tuple(images), structured, bool(result.is_error))
-
-
-def output_of_resource(result: mcp.ReadResourceResult) -> ToolOutput:
-    """A resource's content."""
-    texts: list[str] = []
-    images: list[Image] = []
-    for contents in result.contents:
-        _add_contents(contents, texts, images)
-    return ToolOutput("\n".join(texts), tuple(images))
-
-
-def _split_content(content: Sequence[mcp.ContentBlock]) -> tuple[list[str], list[Image]]:
-    texts: list[str] = []
-    images: list[Image] = []
-    for block in content:
-        if isinstance(block, mcp.TextContent):
-            texts.append(block.text)
-        elif isinstance(block, mcp.ImageContent):
-            images.append(Image(_decode_base64(block.data), block.mime_type))
-        elif isinstance(block, mcp.EmbeddedResource):
-            _add_contents(block.resource, texts, images)
-        else:
-            texts.extend(_describe_block(block))
-    return texts, images
-
-
-def _add_contents(
-    contents: mcp.TextResourceContents | mcp.BlobResourceContents, texts: list[str], images: list[Image]
-) -> None:
-    if isinstance(contents, mcp.TextResourceContents):
-        texts.append(contents.text)
-        return
-    data, mime_type = _decode_base64(contents.blob), contents.mime_type or "application/octet-stream"
-    if image_type(mime_type).startswith("image/"):
-        images.append(Image(data, mime_type))
-    else:
-        texts.append(f"[{contents.uri}: {mime_type}, {len(data)} bytes]")
-
-
-def _describe_block(block: mcp.AudioContent | mcp.ResourceLink) -> Iterator[str]:
-    if isinstance(block, mcp.ResourceLink):
-        yield f"[{block.title or block.name}: {block.uri}]"
-    else:
-        yield f"[{block.mime_type}: {len(_decode_base64(block.data))} bytes]"
-
-
-def _decode_base64(text: str) -> bytes:
-    try:
-        return decode_base64(text)
-    except ValueError as fault:
-        raise ToolFailure(Outcome.SERVICE_ERROR, f"the result holds invalid base64: {fault}") from fault
-
 
 # Tools of an MCP server, and resources to read.
 

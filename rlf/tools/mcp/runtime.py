@@ -17,7 +17,8 @@ from rlf.core.text import describe
 from rlf.endpoints.attribution import CallFacts, Phase, outcome_of
 from rlf.tools.kind import CallContext, ToolRuntime
 from rlf.tools.mcp.connection import Connection, Pool
-from rlf.tools.mcp.listing import OUTCOME, TRAJECTORY, expand, output_of_call, output_of_resource
+from rlf.tools.mcp.content import expand, output_of_call, output_of_resource
+from rlf.tools.mcp.listing import OUTCOME, TRAJECTORY
 from rlf.tools.mcp.server import McpServer
 from rlf.tools.results import ToolFailure, inner_deadline_s
 from rlf.tools.validate import OutputCheck

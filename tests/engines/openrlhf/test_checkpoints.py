@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rlf.api.running.checkpoints import damaged_checkpoints
 from rlf.engines.openrlhf.job.folder import (
     Job,
     best_checkpoint,
@@ -21,6 +20,7 @@ from rlf.engines.openrlhf.job.folder import (
     whole_checkpoints,
 )
 from rlf.lineage import Checkpoint
+from rlf.runs.restore import damaged_checkpoints
 
 SHARDS = ("mp_rank_00_model_states.pt", "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt")
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api.lineage import open_lineage
-from rlf.api.running.start import resume
 from rlf.core import RlfError, RunError
 from rlf.engines.openrlhf.job.folder import Place
 from rlf.engines.openrlhf.launch.cluster import Cluster
 from rlf.lineage import Reader
+from rlf.runs.place import open_lineage
+from rlf.runs.start import resume
 from rlf.types import RunStatus, StepFinished
 
 from ...processes import Process

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rlf.api.specs.planning import report_plan
-from rlf.api.specs.plans import check_spec
 from rlf.cli.arguments import split_arguments
 from rlf.engines.openrlhf.compile.reference import FILE, page
 from rlf.engines.openrlhf.launch.cluster import PINS
+from rlf.runs.planning import report_plan
+from rlf.runs.plans import check_spec
 
 DOCS = Path(__file__).parents[3] / "docs"
 GUIDES = [DOCS / f"guides/{name}.md" for name in ("openrlhf", "images", "cluster", "rehearse")]

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from rlf.api.lineage import open_lineage
-from rlf.api.running.start import resume, run
 from rlf.core import RlfError, RunError
 from rlf.engines.openrlhf.job.folder import Place
 from rlf.lineage import Reader, TrajectoryFilter
 from rlf.processes.supervise import descendants
+from rlf.runs.place import open_lineage
+from rlf.runs.start import resume, run
 from rlf.types import EvaluationFinished, Notice, RunStatus, StepFinished
 
 from ...processes import Process
@@ -200,7 +200,7 @@ def checkpoints_of(folder):
 
 
 def test_a_job_that_the_disk_does_not_hold_is_refused_before_it_starts(tmp_path, monkeypatch):
-    monkeypatch.setattr("rlf.api.specs.planning.find_free_bytes", lambda _: 10**6)
+    monkeypatch.setattr("rlf.runs.planning.find_free_bytes", lambda _: 10**6)
     with pytest.raises(RlfError, match=r"0\.001 GB are free, and the run still writes up to .* \(checkpoints: policy"):
         start(tmp_path)
     assert not list(tmp_path.glob("*/job"))

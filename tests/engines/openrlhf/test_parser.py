@@ -216,7 +216,7 @@ def test_where_openrlhf_is_in_the_environment_of_rehearsals_alone_its_own_parser
 CHECK = """
 import json, sys
 from pathlib import Path
-from rlf.api.specs.plans import check_spec
+from rlf.runs.plans import check_spec
 check_spec([Path(sys.argv[1])], ["engine.kind=openrlhf"])
 print(json.dumps(sorted(sys.modules)))
 """

@@ -17,7 +17,7 @@ from uuid import uuid4
 import pytest
 
 from rlf import load_run
-from rlf.api.specs.rehearsals import rehearse
+from rlf.apps.rehearse.rehearsals import rehearse
 from rlf.builtin.encyclopedia import search
 from rlf.builtin.names import builtin_path
 from rlf.chat.encoding import load_tokenizer

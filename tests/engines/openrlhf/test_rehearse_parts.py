@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api.specs import rehearsals
+from rlf.apps.rehearse import rehearsals
 from rlf.chat.encoding import load_tokenizer
 from rlf.chat.format import FORMATS
 from rlf.core import RlfError

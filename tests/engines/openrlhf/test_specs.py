@@ -12,11 +12,11 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from rlf.api.specs.plans import check_spec
 from rlf.core import SpecError
 from rlf.data import load_tasks
 from rlf.engines.openrlhf.job.dataset import Purpose, Row, read_label, write_row
 from rlf.engines.openrlhf.layout import Layout
+from rlf.runs.plans import check_spec
 from rlf.spec import load_spec
 
 from .conftest import SHIPPED, SPECS

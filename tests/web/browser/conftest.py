@@ -20,10 +20,10 @@ from types import SimpleNamespace
 import pytest
 import uvicorn
 
+from rlf.apps.web.app import create_app
+from rlf.apps.web.settings import WebSettings
 from rlf.lineage import Recorder, open_store, start_run
 from rlf.types import CallRecord, Outcome, StepFinished, ToolCall, ToolResult, Turn
-from rlf.web.app import create_app
-from rlf.web.settings import WebSettings
 
 from ...reports.synthetic import events, run_record, scored, step_metrics, trajectory
 

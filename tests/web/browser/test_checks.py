@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from rlf.api.fresh.tasks import rescore
-from rlf.api.specs.plans import check_spec
+from rlf.apps.web.tasks import rescore
 from rlf.lineage import Recorder, open_store, start_run
 from rlf.plan import plan_to_json
+from rlf.runs.plans import check_spec
 from rlf.types import EvaluationFinished, StepFinished
 
 from ...reports.synthetic import events, run_record, scored

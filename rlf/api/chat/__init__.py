@@ -1,1 +1,0 @@
-"""Conversations with a model, its tools running."""

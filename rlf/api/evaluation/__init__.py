@@ -1,1 +1,0 @@
-"""Trying models outside of training: evaluations of their own in the lineage."""

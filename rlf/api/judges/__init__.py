@@ -1,1 +1,0 @@
-"""Judges and models served on this machine."""

@@ -1,1 +1,0 @@
-"""Starting and continuing runs, and what watches over them."""

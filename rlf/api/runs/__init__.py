@@ -1,1 +1,0 @@
-"""Work with recorded runs."""

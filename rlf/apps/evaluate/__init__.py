@@ -1,0 +1,1 @@
+"""Evaluations of runs, models and endpoints outside of training."""

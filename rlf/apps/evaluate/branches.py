@@ -1,0 +1,172 @@
+"""Branches of a trajectory: its first turns are kept, and the model of its run plays from there, several times.
+
+They are kept as an evaluation of their own, a child of the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rlf.apps.chat.session import save_played
+from rlf.chat.format import ChatFormat
+from rlf.core.errors import RlfError
+from rlf.core.identity import derive_seed
+from rlf.core.plain_json import Jsonable
+from rlf.engines.engine import HostSettings
+from rlf.lineage.reader import Reader
+from rlf.lineage.records import BRANCH, EVALUATION
+from rlf.reports.statistics import Interval, wilson_interval
+from rlf.rollout.collect import collect
+from rlf.rollout.rollout import Prefix, Rollout
+from rlf.runs.place import open_reader
+from rlf.runs.targets import Target, open_target
+from rlf.training.harness import build_harness
+from rlf.types import Scored, Trajectory
+
+# Branches of a trajectory that are in the lineage: evaluations of its run that continue it from one of its turns.
+
+SECTION = "branch"
+"""Of a recorded plan: what it is a branch of."""
+
+
+@dataclass(frozen=True, slots=True)
+class BranchLine:
+    """Branches of a trajectory that are in the lineage."""
+
+    run_id: str
+    turn: int
+    observation: str | None
+    num_played: int
+    success: float | None
+
+
+def find_branches(reader: Reader, run_id: str, place: tuple[str, int, int]) -> list[BranchLine]:
+    """The branches of a trajectory, newest first."""
+    ids = [line.id for line in reader.run_lines(parent_id=run_id) if line.engine == EVALUATION]
+    found = list[BranchLine]()
+    for run in reader.list_runs(ids) if ids else ():
+        of: dict[str, Any] | None = run.record.plan.get(SECTION)
+        if of is None or (of["phase"], of["step"], of["k"]) != place:
+            continue
+        for one in reader.evaluations(run.record.id):
+            num = len(reader.trajectories(run.record.id))
+            found.append(BranchLine(run.record.id, of["turn"], of["observation"], num, one.metrics.get("success")))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class BranchPoint:
+    """Where branches begin."""
+
+    run: str
+    phase: str
+    step: int
+    k: int
+    turn: int
+    """Turns that are kept; 0 keeps only the prompt."""
+    observation: str | None = None
+    """What the last kept turn's call returns instead; None: what it did return."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branches(Jsonable):
+    """Results of playing a trajectory again from one of its turns."""
+
+    run_id: str
+    """The evaluation that has them."""
+    of: BranchPoint
+    target: str
+    """The model that played: `RUN@STEP`."""
+    num_played: int
+    num_right: int
+    num_unscorable: int
+    interval: Interval | None
+    """95 % of the share of right ones; None where none could be scored."""
+    was_right: bool | None
+    """Whether the trajectory itself was; None where it could not be scored."""
+
+
+def play_branches(
+    point: BranchPoint, num_samples: int, *, at: str | None = None, runs_folder: Path, command: Sequence[str]
+) -> Branches:
+    """Plays a trajectory's continuations and records them.
+
+    Args:
+        point: where they begin; its run may be a beginning of an id.
+        at: the step of the checkpoint whose model plays; None: the newest.
+
+    Raises:
+        RlfError: there is no such trajectory, turn or model, or a result that was edited has a state behind it.
+    """
+    with open_reader(runs_folder) as reader:
+        run_id = reader.get_run(point.run).record.id
+        stored = reader.trajectory(run_id, k=point.k, step=point.step, phase=point.phase)
+    point = replace(point, run=run_id)
+    _check_turn(stored.scored.trajectory, point)
+    name = run_id if at is None else f"{run_id}@{at}"
+    with open_target(name, runs_folder=runs_folder, needs_data=False) as target:
+        if point.observation is not None and target.spec.env is not None:
+            raise RlfError("--observation: the run has a world, whose state the result depends on. Remove the option.")
+        played = asyncio.run(_play_rollouts(target, stored.scored.trajectory, point, num_samples))
+        saved = save_played(played, BRANCH, target, runs_folder, command, {SECTION: asdict(point)})
+    right = [one.success >= 1.0 for one in played if one.reward is not None and one.success is not None]
+    success = stored.summary.success
+    return Branches(
+        run_id=saved,
+        of=point,
+        target=target.name,
+        num_played=len(played),
+        num_right=sum(right),
+        num_unscorable=len(played) - len(right),
+        interval=wilson_interval(sum(right), len(right)) if right else None,
+        was_right=None if stored.summary.reward is None or success is None else success >= 1.0,
+    )
+
+
+def _check_turn(trajectory: Trajectory, point: BranchPoint) -> None:
+    most = len(trajectory.turns) - 1
+    if point.turn > most:
+        raise RlfError(f"--turn: got {point.turn}; the trajectory has {most + 1} turns; 0 to {most} can be kept.")
+    if point.observation is not None and (not point.turn or not trajectory.turns[point.turn - 1].calls):
+        raise RlfError("--observation: the last turn that is kept made no call. Name a turn with one.")
+
+
+async def _play_rollouts(target: Target, trajectory: Trajectory, point: BranchPoint, num_samples: int) -> list[Scored]:
+    spec = target.spec
+    host, tokenizer = await asyncio.to_thread(
+        target.load_host, HostSettings(num_slots=num_samples, dtype=spec.model.dtype)
+    )
+    # What tools and terms report while they play again was reported before.
+    harness = build_harness(spec, tokenizer, lambda level, text: None)
+    async with harness.opened(), host:
+        begun = trajectory if point.observation is None else _edit(trajectory, point, harness.chat)
+        prefix = Prefix(begun, point.turn, replays_calls=point.observation is None)
+        rollouts = [
+            Rollout(f"branch/{number}", begun.task, number, derive_seed(spec.seed, "branch", number), prefix)
+            for number in range(num_samples)
+        ]
+        return await collect(rollouts, harness.setting(host, harness.training), harness.reward, step=point.step)
+
+
+def _edit(trajectory: Trajectory, point: BranchPoint, chat: ChatFormat) -> Trajectory:
+    """A trajectory whose last kept call returned another text."""
+    assert point.observation is not None, "nothing is edited"
+    last = trajectory.turns[point.turn - 1]
+    first, *others = last.calls
+    calls = (replace(first, result=replace(first.result, text=point.observation, images=())), *others)
+    sampled = trajectory.tokens[: last.end]
+    closed = bool(sampled) and sampled[-1] in chat.stop_token_ids
+    texts = [record.result.text for record in calls]
+    fed = chat.after(trajectory.tokens[: last.start]).observation(texts, closed=closed, turn=last.text)
+    turn = replace(last, calls=calls, observation_end=last.end + len(fed))
+    return replace(
+        trajectory,
+        tokens=[*sampled, *fed],
+        action_mask=[*trajectory.action_mask[: last.end], *([False] * len(fed))],
+        rollout_logprobs=[*trajectory.rollout_logprobs[: last.end], *([0.0] * len(fed))],
+        turns=(*trajectory.turns[: point.turn - 1], turn, *trajectory.turns[point.turn :]),
+    )

@@ -1,0 +1,293 @@
+"""`rlf eval`: tries models on questions, each an evaluation of its own in the lineage."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rlf.cli.arguments import (
+    DEFAULT_RUNS,
+    ApiKeyVariable,
+    AsJson,
+    EndpointUrl,
+    HtmlFile,
+    RunsFolder,
+    ServedName,
+    is_override,
+    runs_option,
+)
+from rlf.cli.compare import EXIT_CODES
+from rlf.cli.completion import complete_run
+from rlf.cli.output import print_event, print_note, print_result, stdout_console, write_page
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rlf.apps.evaluate.branches import Branches
+    from rlf.apps.evaluate.play import Progress
+    from rlf.apps.evaluate.run import Begun, Evaluated, Shown
+    from rlf.reports.evaluations import EvaluationReport
+
+_SHOWN_EVERY_S = 0.1
+"""Between two frames of a progress line; in a pipe and as JSON, a hundred times as long."""
+
+
+def evaluate(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TARGET...|SPEC|KEY=VALUE",
+            help="Runs, RUN@STEP, folders, Hugging Face ids or evaluations; then a spec to use  "
+            "instead of their run's own, and overrides of it.",
+            show_default=False,
+            autocompletion=complete_run,
+        ),
+    ] = None,
+    endpoint: EndpointUrl = None,
+    model: ServedName = None,
+    api_key_env: ApiKeyVariable = None,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", metavar="DATASET", help="Questions to use instead of the spec's `data.eval`."),
+    ] = None,
+    num_samples: Annotated[
+        int | None,
+        typer.Option("-k", "--samples", min=1, max=10_000, help="Samples per question, for pass@k and pass^k."),
+    ] = None,
+    temperature: Annotated[float | None, typer.Option("--temperature", min=0.0, help="Of the samples.")] = None,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Answer each question greedily, once.")] = False,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Use only the first N questions.")] = None,
+    max_concurrency: Annotated[
+        int | None, typer.Option("--max-concurrency", min=1, help="Trajectories at once.")
+    ] = None,
+    log: Annotated[
+        str | None, typer.Option("--log", metavar="FORMAT", help="Also write logs: `inspect`, for inspect's viewer.")
+    ] = None,
+    html: HtmlFile = None,
+    runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Try models with the tools, rewards and limits that they were trained with, and record the results.
+
+    Without options, a run's last evaluation is repeated: the same questions, the same numbers. The same command
+    continues an evaluation that was stopped.
+    """
+    from rlf.apps.evaluate.inspect_log import check_log, write_log
+    from rlf.apps.evaluate.prepare import Asked
+    from rlf.apps.evaluate.run import evaluate as run_evaluations
+    from rlf.runs.targets import endpoint_of
+
+    names, files, overrides = _split_arguments(arguments or [])
+    served = endpoint_of(endpoint, model, api_key_env)
+    check_log(log)
+    asked = Asked(tuple(files), tuple(overrides), data, num_samples, temperature, greedy, limit, max_concurrency)
+    view = _View(as_json=as_json)
+    try:
+        command = ["rlf", *sys.argv[1:]]
+        done = run_evaluations(names, asked, endpoint=served, runs_folder=runs_folder, command=command, show=view.show)
+    finally:
+        view.erase_line()
+    report = _make_report(done, runs_folder, html)
+    logs = [write_log(run_id, runs_folder) for run_id in done.run_ids] if log is not None else []
+    print_result("eval", report, as_json, lambda: _print_end(stdout_console(), report, done, runs_folder, logs))
+    raise typer.Exit(EXIT_CODES.get(done.status, 1))
+
+
+def _split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[Path], list[str]]:
+    """Targets, spec files and overrides."""
+    names, files, overrides = list[str](), list[Path](), list[str]()
+    for argument in arguments:
+        if is_override(argument):
+            overrides.append(argument)
+        elif argument.endswith((".yaml", ".yml")):
+            files.append(Path(argument))
+        else:
+            names.append(argument)
+    return names, files, overrides
+
+
+def _make_report(done: Evaluated, runs_folder: Path, html: Path | None) -> EvaluationReport:
+    from rlf.reports.evaluations import read_evaluations
+    from rlf.runs.place import open_reader
+
+    with open_reader(runs_folder) as reader:
+        report = read_evaluations(reader, done.run_ids, done.original_by_id)
+    if html is not None:
+        write_page(html, _render_page(done.run_ids, runs_folder))
+    return report
+
+
+def _render_page(run_ids: Sequence[str], runs_folder: Path) -> str:
+    """One page: of several evaluations their comparison, question by question."""
+    from rlf.reports.comparison import Comparison, read_examples
+    from rlf.reports.comparison_views import page
+    from rlf.reports.pages.render import run_page
+    from rlf.reports.report import read_report
+    from rlf.runs.compare import compare_runs
+    from rlf.runs.place import open_reader
+    from rlf.runs.trajectories import Openings, openings_of
+
+    with open_reader(runs_folder) as reader:
+        if len(run_ids) == 1:
+            run = reader.get_run(run_ids[0])
+            return run_page(read_report(reader, run_ids[0]), reader.evaluations(run_ids[0]), Openings(run))
+        found = compare_runs(reader, run_ids)
+        assert isinstance(found, Comparison)
+        return page(found, read_examples(reader, found), openings_of(found))
+
+
+def _print_end(
+    console: Console, report: EvaluationReport, done: Evaluated, runs_folder: Path, logs: Sequence[Path]
+) -> None:
+    from rich.text import Text
+
+    from rlf.reports.evaluations import evaluations_view
+
+    option = runs_option(runs_folder)
+    if report.rows:
+        console.print(evaluations_view(report), Text(), crop=False)
+    why = "" if done.reason is None else f" ({done.reason})"
+    if done.status == "interrupted":
+        console.print(f"evaluation {done.run_ids[-1]} interrupted{why}: the same command continues it", soft_wrap=True)
+    elif done.status == "failed":
+        console.print(f"failed{why}: the same command tries again", soft_wrap=True)
+    for run_id, mode in {row.run_id: row.mode for row in report.rows}.items():
+        console.print(f"  rlf trace {run_id} --phase {mode}{option}")
+    if len(done.run_ids) > 1:
+        console.print(f"  rlf runs compare {' '.join(done.run_ids)}{option}", soft_wrap=True)
+    for path in logs:
+        console.print(f"  inspect view --log-dir {path.parent}  # {path.name}", soft_wrap=True)
+
+
+class _View:
+    """Shows what happens: as JSON; on a terminal by a line that moves; in a pipe by one now and then.
+
+    Lines are on stderr: stdout has the result.
+    """
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._moves = not as_json and sys.stderr.isatty()
+        self._print = _print_json if as_json else self._print_words
+        self._last_s = 0.0
+        self._width = 0
+
+    def show(self, shown: Shown) -> None:
+        """Takes what happens."""
+        from rlf.apps.evaluate.play import Progress
+
+        if isinstance(shown, Progress):
+            now_s, every_s = time.monotonic(), _SHOWN_EVERY_S * (1 if self._moves else 100)
+            if shown.num_done and now_s - self._last_s < every_s:
+                return
+            self._last_s = now_s
+        self._print(shown)
+
+    def erase_line(self) -> None:
+        """Removes the line that moves."""
+        if self._width:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+            self._width = 0
+
+    def _print_words(self, shown: Shown) -> None:
+        from rlf.apps.evaluate.play import Progress
+        from rlf.apps.evaluate.run import Begun
+        from rlf.cli.live import event_line
+        from rlf.types import RunFinished
+
+        self.erase_line()
+        match shown:
+            case Begun():
+                print_note(_begun_line(shown))
+            case Progress() if self._moves:
+                line = progress_line(shown)
+                sys.stderr.write(line)
+                sys.stderr.flush()
+                self._width = len(line)
+            case Progress():
+                print_note(progress_line(shown))
+            case RunFinished():
+                return
+            case _ if (line_of_event := event_line(shown, 0)) is not None:
+                print_note(line_of_event)
+
+
+def _print_json(shown: Shown) -> None:
+    from rlf.apps.evaluate.play import Progress
+    from rlf.apps.evaluate.run import Begun
+    from rlf.cli.output import print_run_event
+
+    if isinstance(shown, Begun | Progress):
+        print_event("eval", "started" if isinstance(shown, Begun) else "progress", shown)
+    else:
+        print_run_event("eval", shown)
+
+
+def _begun_line(begun: Begun) -> str:
+    how = "continues" if begun.resumed else "begins"
+    return f"evaluation {begun.run_id} {how}: {begun.target} by {begun.name}, {begun.num_questions} questions"
+
+
+def progress_line(progress: Progress) -> str:
+    """`sampled: 120/512  success 61.0 %  1 failed  2 min left`."""
+    from rlf.reports.sheets import duration, percent
+
+    parts = [f"{progress.mode}: {progress.num_done}/{progress.num_planned}"]
+    if progress.success is not None:
+        parts.append(f"success {percent(progress.success)}")
+    if progress.num_failed:
+        parts.append(f"{progress.num_failed} failed")
+    if progress.left_s is not None and progress.num_done < progress.num_planned:
+        parts.append(f"{duration(progress.left_s)} left")
+    return "  ".join(parts)
+
+
+# `rlf runs branch`: a trajectory played again from one of its turns.
+
+
+def branch_trajectory(
+    run: Annotated[str, typer.Argument(metavar="RUN", show_default=False, autocompletion=complete_run)],
+    k: Annotated[int, typer.Argument(metavar="K", min=0, help="Which trajectory of the step.", show_default=False)],
+    step: Annotated[int, typer.Option("--step", min=0, help="Its step.", show_default=False)],
+    phase: Annotated[str, typer.Option("--phase", help="`train`, or the mode of an evaluation.")] = "train",
+    turn: Annotated[int, typer.Option("--turn", min=0, help="Turns that are kept; 0 keeps only the prompt.")] = 0,
+    samples: Annotated[int, typer.Option("--samples", "-n", min=1, max=256, help="Continuations.")] = 8,
+    observation: Annotated[
+        str | None, typer.Option("--observation", help="Result of the last kept call, instead of the recorded one.")
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="STEP", help="The checkpoint that continues.", show_default="the newest"),
+    ] = None,
+    runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Play a trajectory again from one of its turns, several times, by the model of its run.
+
+    The turns before are kept token by token, and their calls are made again; with `--observation` the last kept call
+    returns another text. The result is an evaluation of its own.
+    """
+    from rlf.apps.evaluate.branches import BranchPoint, play_branches
+
+    point = BranchPoint(run, phase, step, k, turn, observation)
+    command = ["rlf", *sys.argv[1:]]
+    found = play_branches(point, samples, at=at, runs_folder=runs_folder, command=command)
+    print_result("runs branch", found, as_json, lambda: _describe_branches(found))
+
+
+def _describe_branches(found: Branches) -> str:
+    of, scored = found.of, found.num_played - found.num_unscorable
+    was = {True: "was right", False: "was wrong", None: "could not be scored"}[found.was_right]
+    share = (
+        "" if found.interval is None else f" (95 % {100 * found.interval[0]:.0f} to {100 * found.interval[1]:.0f} %)"
+    )
+    kept = f"{of.turn} turns kept" if of.turn else "only the prompt kept"
+    return (
+        f"{of.phase} {of.step} · {of.k} of {of.run} {was}; {kept}, {found.num_right} of {scored} continuations by "
+        f"{found.target} are right{share}. Run {found.run_id} has them: `rlf trace {found.run_id} 0 --phase branch`."
+    )

@@ -1,0 +1,237 @@
+"""`rlf eval`: targets tried on the same questions, each an evaluation of its own in the lineage."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+from rlf.apps.evaluate.play import Loaded, Progress, Spool, load, play
+from rlf.apps.evaluate.prepare import SECTION, Asked, Prepared, prepare
+from rlf.core import process as stops
+from rlf.core.errors import RlfError
+from rlf.core.files import run_folder
+from rlf.core.identity import new_run_id
+from rlf.endpoints import EndpointSpec
+from rlf.lineage.reader import Reader
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.records import EVALUATION, FileRecord, ParentKind, RunRecord
+from rlf.lineage.run import begin_resume, start_run
+from rlf.lineage.store import Store
+from rlf.plan import plan_to_json
+from rlf.runs.drive import BudgetSpent, open_budget, recording_failure, run_owned
+from rlf.runs.place import check_runs_folder, open_lineage
+from rlf.runs.provenance import code_patch, hide_secrets, made_here, recorded_files
+from rlf.runs.restore import Places, source_texts
+from rlf.runs.targets import NO_TARGET
+from rlf.training.harness import Traffic
+from rlf.training.outages import OutageError
+from rlf.types import EvaluationFinished, RunEvent, RunFinished, RunStatus
+
+_SPOOL = "played.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """An evaluation that begins, or continues."""
+
+    run_id: str
+    target: str
+    name: str
+    """Of the spec."""
+    num_questions: int
+    resumed: bool
+    plan_hash: str
+
+
+Shown = Begun | Progress | RunEvent
+Show = Callable[[Shown], None]
+"""Takes what happens, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """Evaluations that were made, one per target."""
+
+    run_ids: tuple[str, ...]
+    status: RunStatus
+    """`finished`, or how the last that did not finish ended."""
+    original_by_id: Mapping[str, str]
+    """Of those that repeat an evaluation: the run that it is of."""
+    reason: str | None = None
+    """Why it ended early."""
+
+
+def evaluate(
+    names: Sequence[str],
+    asked: Asked,
+    *,
+    endpoint: EndpointSpec | None = None,
+    runs_folder: Path,
+    command: Sequence[str],
+    show: Show,
+) -> Evaluated:
+    """Tries targets on the same questions, one after the other. All are checked before the first is tried.
+
+    An evaluation of the same that was stopped is continued.
+
+    Args:
+        names: runs, steps of runs, folders, ids, or evaluations to be repeated.
+        endpoint: a further target: a model behind a server.
+
+    Raises:
+        RlfError: a target is no model, or nothing says what it is tried on.
+        SpecError: the spec is wrong.
+    """
+    if not names and endpoint is None:
+        raise RlfError(NO_TARGET)
+    check_runs_folder(runs_folder)
+    with ExitStack() as stack:
+        prepared = [stack.enter_context(prepare(name, asked, runs_folder=runs_folder)) for name in names]
+        if endpoint is not None:
+            prepared.append(stack.enter_context(prepare(None, asked, runs_folder=runs_folder, endpoint=endpoint)))
+        url = prepared[0].plan.spec.lineage.url
+        store = stack.enter_context(open_lineage(runs_folder, create=True, url=url))
+        hide_secrets(store, [item.plan for item in prepared])
+        run_ids, originals, ends = list[str](), dict[str, str](), list[RunFinished]()
+        for item in prepared:
+            run_id, end = _evaluate_one(store, item, runs_folder, command, show)
+            run_ids.append(run_id)
+            if item.repeats is not None and item.repeats.record.id != run_id:
+                originals[run_id] = item.repeats.record.id
+            ends.append(end)
+            if ends[-1].status is RunStatus.INTERRUPTED:
+                break
+    worst = next((end for end in reversed(ends) if end.status is not RunStatus.FINISHED), ends[-1])
+    return Evaluated(tuple(run_ids), worst.status, originals, worst.error)
+
+
+def _evaluate_one(
+    store: Store, prepared: Prepared, runs_folder: Path, command: Sequence[str], show: Show
+) -> tuple[str, RunFinished]:
+    """The id of an evaluation, and how it ended. Its model is gone from memory then."""
+    loaded = load(prepared)  # before anything is written: it may fail
+    run_id, over = _register_evaluation(store, prepared, runs_folder, command, show)
+    return run_id, _drive_evaluation(store, run_id, prepared, loaded, over, runs_folder, show)
+
+
+def _register_evaluation(
+    store: Store, prepared: Prepared, runs_folder: Path, command: Sequence[str], show: Show
+) -> tuple[str, list[str]]:
+    """The evaluation in the lineage, new or continued, with the modes of it that are over."""
+    stopped = _find_stopped(store, prepared)
+    if stopped is None:
+        run_id, over = new_run_id(), list[str]()
+        made = _make_record(prepared, run_id, runs_folder, store, command)
+        start_run(store, made, code_patch(), source_texts(made.files, Places.of(made, store)))
+    else:
+        run_id = stopped
+        over = [item.mode for item in Reader(store).evaluations(run_id)]
+        begin_resume(store, run_id, prepared.trial.step)
+    spec = prepared.plan.spec
+    num = len(prepared.tasks)
+    show(Begun(run_id, prepared.target.name, spec.name, num, stopped is not None, prepared.identity))
+    return run_id, over
+
+
+def _find_stopped(store: Store, prepared: Prepared) -> str | None:
+    """The newest evaluation of the same that was stopped before its end, and that no process plays."""
+    reader = Reader(store)
+    for run in reader.list_runs():
+        if run.record.engine == EVALUATION and run.record.plan_hash == prepared.identity:
+            is_over = run.status in (RunStatus.FINISHED, RunStatus.RUNNING)
+            is_over = is_over or any(is_unscored(item.metrics) for item in reader.evaluations(run.record.id))
+            return None if is_over else run.record.id
+    return None
+
+
+def is_unscored(metrics: Mapping[str, float]) -> bool:
+    """Whether every trajectory of a mode broke, so that it says nothing of the model."""
+    return not metrics.get("num_questions")
+
+
+@contextmanager
+def _noting_outage() -> Iterator[list[str]]:
+    """Ends the block where an outage stops the evaluation; gives the reason, in a list that is empty without one."""
+    reasons = list[str]()
+    try:
+        yield reasons
+    except OutageError as stop:
+        reasons.append(str(stop))
+
+
+def _make_record(prepared: Prepared, run_id: str, runs_folder: Path, store: Store, command: Sequence[str]) -> RunRecord:
+    plan, target, cwd = prepared.plan, prepared.target, Path.cwd()
+    files = [file for file in recorded_files(plan, cwd) if file.role != "model"]
+    if target.sha256 is not None:
+        files.append(FileRecord("model", "model", target.sha256))
+    parent = target.record
+    return RunRecord(
+        name=plan.spec.name,
+        engine=EVALUATION,
+        seed=plan.spec.seed,
+        plan={**json.loads(plan_to_json(plan)), SECTION: asdict(prepared.trial)},
+        plan_hash=prepared.identity,
+        parent_id=None if parent is None else parent.id,
+        parent_kind=None if parent is None else ParentKind.EVALUATION,
+        parent_step=target.step,
+        **made_here(run_id, run_folder(runs_folder, run_id), store, command, cwd, device=_device_name(prepared)),
+        files=tuple(files),
+    )
+
+
+def _device_name(prepared: Prepared) -> str:
+    if prepared.target.endpoint is not None:
+        return "endpoint"
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _drive_evaluation(
+    store: Store,
+    run_id: str,
+    prepared: Prepared,
+    loaded: Loaded | None,
+    over: Sequence[str],
+    runs_folder: Path,
+    show: Show,
+) -> RunFinished:
+    """Plays an evaluation to its end, whatever that is, and writes the end down."""
+    step = prepared.trial.step
+    spent_usd = sum(cost.cost_usd for cost in Reader(store).costs(run_id))
+    budget = open_budget(prepared.plan, spent_usd)
+    spool = Spool(run_folder(runs_folder, run_id) / _SPOOL, store.redactor)
+    unscored: list[str] = []
+    with Recorder(store, run_id, budget.unrecorded) as recorder:
+
+        def emit(event: RunEvent) -> None:
+            budget.note(event)
+            recorder(event)
+            show(event)
+            if isinstance(event, EvaluationFinished) and is_unscored(event.metrics):
+                tried = f"{prepared.target.name}, {event.mode}"
+                unscored.append(f"{tried}: none of {len(event.trajectories)} trajectories could be scored")
+
+        for notice in prepared.notices:
+            emit(notice)
+        traffic = Traffic(redact=store.redactor.text, meter=budget.meter)
+        work = partial(play, prepared, loaded, over=over, spool=spool, traffic=traffic, emit=emit, show=show)
+        try:
+            with recording_failure(recorder, lambda: step), _noting_outage() as outages:
+                asyncio.run(run_owned(store, run_id, budget, recorder, work, None, run_folder(runs_folder, run_id)))
+            why = "; ".join([*unscored, *outages])
+            ended = RunFinished(RunStatus.FAILED if why else RunStatus.FINISHED, step, why or None)
+        except KeyboardInterrupt:
+            ended = RunFinished(RunStatus.INTERRUPTED, step, stops.reason())
+        except BudgetSpent as stop:
+            spent = str(stop).partition(". ")[0]
+            ended = RunFinished(RunStatus.INTERRUPTED, step, f"{spent}. Set a larger `limits.max_usd=N` to continue")
+        emit(ended)
+    if ended.status is RunStatus.FINISHED or (unscored and not outages):
+        spool.remove()
+    return ended

@@ -1,0 +1,50 @@
+"""`rlf init`: a project that runs at once."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlf.cli.arguments import AsJson, activation_hint
+from rlf.cli.completion import complete_template
+from rlf.cli.output import print_result
+
+_DEFAULT = "search"
+
+
+def init(
+    folder: Annotated[
+        Path | None,
+        typer.Argument(metavar="[NAME]", help="Folder to make, named like the run; without it, the empty one here."),
+    ] = None,
+    template: Annotated[
+        str,
+        typer.Option(
+            "--template",
+            autocompletion=complete_template,
+            help="`search`, `sql`, `code`, `mcp`, `judge`, or `python` for your own tool.",
+        ),
+    ] = _DEFAULT,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            metavar="FILE.csv",
+            help="For `python`: your own table, whose first column names each row. Questions are made from it.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a project folder: spec, tools, rewards, data and a README."""
+    from rlf.apps.init.projects import new_project
+
+    project = new_project(folder or Path(), template, data)
+    files = "\n".join(str(project.folder / file) for file in project.files)
+    enter = f"cd {shlex.quote(str(folder))} && " if folder is not None else ""
+    for warning in project.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    print_result("init", project, as_json, f"{files}\n\n{enter}rlf run {project.spec}{activation_hint()}")

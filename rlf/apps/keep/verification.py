@@ -1,0 +1,87 @@
+"""Whether a lineage is whole: its database, its checkpoints, and the folders of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rlf.apps.keep.salvage import ReadTable, read_tables, salvage
+from rlf.core.errors import RlfError, RunError
+from rlf.core.files import is_run_id
+from rlf.lineage.marks import Progress, find_damage
+from rlf.lineage.reader import Reader
+from rlf.lineage.store import DamagedDatabase, NoDatabase, Store
+from rlf.runs.marks import stray_folders
+from rlf.runs.place import open_lineage
+from rlf.runs.restore import damaged_checkpoints
+
+__all__ = ["Verification", "salvage", "verify", "verify_folder"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Findings about a lineage."""
+
+    num_runs: int
+    faults: tuple[str, ...]
+    """What is damaged, in words; empty where all is whole."""
+    remarks: tuple[str, ...]
+    """What is unusual and no damage."""
+    readable: tuple[ReadTable, ...] = ()
+    """What is readable, where the database itself is damaged; empty else."""
+
+
+def verify_folder(runs_folder: Path, progress: Progress = lambda _: None) -> Verification:
+    """Reads the whole lineage of a runs folder and its checkpoints, as far as it can be read.
+
+    Args:
+        progress: called with what is read now, often.
+
+    Raises:
+        RlfError: there is no lineage, it is another program's, or nothing can be read for a reason that is no damage.
+    """
+    try:
+        with open_lineage(runs_folder) as store:
+            found = _verify_what_opens(store, runs_folder, progress)
+    except (DamagedDatabase, NoDatabase) as error:
+        found = Verification(0, (str(error),), ())
+    path = runs_folder / "rlf.db"
+    if not any(fault.startswith(("the file", "table", str(path))) for fault in found.faults) or not path.is_file():
+        return found
+    try:
+        return replace(found, readable=tuple(read_tables(path)))
+    except RunError as error:
+        return replace(found, faults=(*found.faults, str(error)))
+
+
+def _verify_what_opens(store: Store, runs_folder: Path, progress: Progress) -> Verification:
+    try:
+        return verify(Reader(store), runs_folder, progress)
+    except (RlfError, OSError):
+        raise
+    except Exception:
+        faults = tuple(find_damage(store))
+        if not faults:
+            raise  # a defect of rlf
+        return Verification(0, faults, ())
+
+
+def verify(reader: Reader, runs_folder: Path, progress: Progress = lambda _: None) -> Verification:
+    """Reads the whole lineage and its newest checkpoints."""
+    run_ids = [run.record.id for run in reader.list_runs()]
+    faults = [*find_damage(reader.store, progress), *_foreign_ids(run_ids)]
+    progress("the checkpoints")
+    faults += damaged_checkpoints(reader)
+    remarks = tuple(
+        f"{path}: no run of this lineage has this folder. It is of another database, or what a removal left: delete it "
+        "if nothing needs it."
+        for path in stray_folders(runs_folder, run_ids)
+    )
+    return Verification(len(run_ids), tuple(faults), remarks)
+
+
+def _foreign_ids(run_ids: list[str]) -> Iterator[str]:
+    for run_id in run_ids:
+        if not is_run_id(run_id):
+            yield f"run {run_id!r}: not a run's id; the database was changed or crafted. Remove it with --keep-files"

@@ -1,0 +1,1 @@
+"""A job for GPUs, run for real on this machine."""

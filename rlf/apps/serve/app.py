@@ -1,0 +1,282 @@
+"""The application: routes, who is let in, what goes wrong, and streams that notice when the client has gone."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+from pydantic import Field
+
+from rlf.apps.serve.agent import Agent
+from rlf.apps.serve.dialects import DIALECTS, JUDGES
+from rlf.apps.serve.dialects.anthropic import CountRequest
+from rlf.apps.serve.dialects.dialect import Dialect
+from rlf.apps.serve.dialogue import Dialogue
+from rlf.apps.serve.generation import Answers, Gate, Metrics
+from rlf.apps.serve.model import ServedModel
+from rlf.apps.serve.requests import Refusal, Tool, read_json, read_request, token_text
+from rlf.apps.serve.settings import ServeSettings
+from rlf.core.kinds import StrictModel
+from rlf.core.servers import guard_visitors, server_context
+from rlf.types.policy import Host
+
+if TYPE_CHECKING:
+    import socket
+
+    from transformers import PreTrainedTokenizerBase
+
+logger = logging.getLogger(__name__)
+_OPEN = frozenset({"/health"})
+"""Paths that need no key."""
+_COUNT = "/v1/messages/count_tokens"
+_MAX_KEY = 80
+"""Characters of a client's key that are logged and counted by."""
+_CUT_OFF = 499
+"""The status that a request is counted with whose client went away."""
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class TokenizeRequest(StrictModel):
+    """`/tokenize`: a text, or a conversation up to where the model speaks."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: tuple[dict[str, Any], ...] | None = Field(default=None, min_length=1)
+    tools: tuple[Tool, ...] = ()
+    return_token_strs: bool = False
+    add_special_tokens: bool = True
+
+
+class DetokenizeRequest(StrictModel):
+    """`/detokenize`."""
+
+    model: str | None = None
+    tokens: tuple[int, ...]
+
+
+class Server:
+    """The handlers of one model. `app` makes the application."""
+
+    def __init__(
+        self,
+        host: Host,
+        tokenizer: PreTrainedTokenizerBase,
+        settings: ServeSettings,
+        chat_format: str = "auto",
+        thinking_tag: str | None = None,
+        agent: Agent | None = None,
+    ) -> None:
+        self._settings = settings
+        self._pace = settings.flush_s, settings.keep_alive_s
+        self._metrics = Metrics()
+        self._gate = Gate(host, settings.max_queue, self._metrics)
+        self._model = ServedModel(self._gate, Dialogue(tokenizer, chat_format, thinking_tag), settings, agent)
+        self._metrics.gauges["rlf_answers_running"] = ("Answers that are sampled.", lambda: self._gate.num_running)
+        self._metrics.gauges["rlf_answers_waiting"] = ("Answers that wait.", lambda: self._gate.num_waiting)
+        self._tokenizer = tokenizer
+        self._started = int(time.time())
+
+    def app(self) -> web.Application:
+        """The application, for visitors that come by one of the server's names or by an address."""
+        guards = [guard_visitors(self._settings.host), self._report_request, self._let_in]
+        app = web.Application(client_max_size=self._settings.max_body_bytes, middlewares=guards)
+        app.router.add_get("/health", self._answer_health)
+        app.router.add_get("/metrics", self._show_metrics)
+        app.router.add_get("/v1/models", self._answer_models)
+        app.router.add_get("/v1/models/{name:.+}", self._show_model)
+        app.router.add_post("/tokenize", self._answer_tokenize)
+        app.router.add_post("/detokenize", self._answer_detokenize)
+        for path, dialect in DIALECTS.items():
+            if self._settings.strict and dialect not in JUDGES:
+                continue
+            app.router.add_post(path, self._make_handler(dialect))
+        if not self._settings.strict:
+            app.router.add_post(_COUNT, self._answer_count)
+        return app
+
+    @web.middleware
+    async def _report_request(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Counts the request; what goes wrong becomes an answer in the form that the path's clients read."""
+        started, status = time.perf_counter(), _CUT_OFF
+        resource = request.match_info.route.resource
+        path = resource.canonical if resource is not None else "other"
+        try:
+            response = await handler(request)
+            status = response.status
+        except Refusal as refused:
+            response = _error_response(request, refused)
+            status = refused.status
+        except web.HTTPException as error:
+            words = error.text if error.status == 408 else None  # of the guard
+            fault = Refusal(error.status, words or _WORDS.get(error.status, error.reason))
+            response, status = _error_response(request, fault), error.status
+        except (ConnectionError, asyncio.CancelledError):
+            raise
+        except Exception:
+            logger.exception("a defect of rlf, met by a request of %s", path)
+            response, status = _error_response(request, Refusal(500, "the server failed; its log has the cause")), 500
+        finally:
+            self._metrics.count_request(path, status, time.perf_counter() - started)
+        return response
+
+    @web.middleware
+    async def _let_in(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        key = self._settings.api_key
+        if key is not None and request.path not in _OPEN:
+            scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+            given = token.strip() if scheme.lower() == "bearer" else request.headers.get("x-api-key", "")
+            if not hmac.compare_digest(given.encode("utf-8", "replace"), key.encode()):
+                raise Refusal(401, "this server needs its key: `Authorization: Bearer KEY`", code="invalid_api_key")
+        return await handler(request)
+
+    async def _answer_health(self, request: web.Request) -> web.Response:
+        return web.json_response({"status": "ok"})
+
+    async def _show_metrics(self, request: web.Request) -> web.Response:
+        return web.Response(text=self._metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4"})
+
+    def _describe_model(self) -> dict[str, Any]:
+        return {
+            "id": self._settings.name,
+            "object": "model",
+            "created": self._started,
+            "owned_by": "rlf",
+            "max_model_len": self._model.max_tokens,
+        }
+
+    async def _answer_models(self, request: web.Request) -> web.Response:
+        return web.json_response({"object": "list", "data": [self._describe_model()]})
+
+    async def _show_model(self, request: web.Request) -> web.Response:
+        self._model.check_name(request.match_info["name"])
+        return web.json_response(self._describe_model())
+
+    async def _answer_tokenize(self, request: web.Request) -> web.Response:
+        async with self._hold_deadline():
+            asked = read_request(TokenizeRequest, read_json(await request.read()))
+        if (asked.prompt is None) == (asked.messages is None):
+            raise Refusal(400, "expected either `prompt` or `messages`")
+        if asked.messages is not None:
+            tools = tuple(tool.function.described for tool in asked.tools)
+            tokens, _ = await self._model.encode_chat(asked.messages, tools)
+        else:
+            text = asked.prompt or ""
+            tokens = await self._model.encode_text(text, add_special_tokens=asked.add_special_tokens)
+        answer = {"count": len(tokens), "max_model_len": self._model.max_tokens, "tokens": tokens}
+        if asked.return_token_strs:
+            answer["token_strs"] = [token_text(self._tokenizer, token) for token in tokens]
+        return web.json_response(answer)
+
+    async def _answer_detokenize(self, request: web.Request) -> web.Response:
+        async with self._hold_deadline():
+            asked = read_request(DetokenizeRequest, read_json(await request.read()))
+        if any(not 0 <= token < len(self._tokenizer) for token in asked.tokens):
+            raise Refusal(400, f"tokens: expected ids below {len(self._tokenizer)}", key="tokens")
+        return web.json_response({"prompt": self._tokenizer.decode(list(asked.tokens))})
+
+    async def _answer_count(self, request: web.Request) -> web.Response:
+        async with self._hold_deadline():
+            asked = read_request(CountRequest, read_json(await request.read()), note=self._note_ignored)
+            return web.json_response({"input_tokens": await self._model.count_prompt(asked.as_chat())})
+
+    def _note_ignored(self, key: str) -> None:
+        if self._metrics.count_ignored(key[:_MAX_KEY]):
+            logger.warning("the key %r of a request is not known and has no effect; reported once", key[:_MAX_KEY])
+
+    def _make_handler(self, dialect: type[Dialect]) -> Handler:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            async with self._hold_deadline():
+                body = read_json(await request.read())
+                asked = dialect.read(body, strict=self._settings.strict, note=self._note_ignored)
+            with self._gate.enter(asked.num_answers):
+                async with self._hold_deadline():
+                    answers = Answers(self._gate, await asked.prepare(self._model), live=asked.stream)
+                    if not asked.stream:
+                        return web.json_response(asked.whole(await answers.whole()))
+                return await self._stream_answers(request, asked, answers)
+
+        return answer
+
+    async def _stream_answers(self, request: web.Request, asked: Dialect, answers: Answers) -> web.StreamResponse:
+        """Sends chunks as they come. When the client goes away, writing fails or this task is cancelled."""
+        headers = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
+        response = web.StreamResponse(headers={**headers, "X-Accel-Buffering": "no"})
+        await response.prepare(request)
+        try:
+            async with self._hold_deadline(), aclosing(answers.batches(*self._pace)) as batches:
+                await response.write(_encode_events(asked.begin()))
+                async for batch in batches:
+                    data = _encode_events(asked.chunks(batch)) if batch else b": keep-alive\n\n"
+                    if data:
+                        await response.write(data)
+                await response.write(_encode_events(asked.end()))
+        except Refusal as refused:  # the status is sent already
+            await response.write(_encode_events([asked.error(refused)]))
+        await response.write_eof()
+        return response
+
+    @asynccontextmanager
+    async def _hold_deadline(self) -> AsyncIterator[None]:
+        """Raises Refusal where a request takes longer than it may."""
+        try:
+            async with asyncio.timeout(self._settings.request_s):
+                yield
+        except TimeoutError as error:
+            raise Refusal(504, f"not answered within {self._settings.request_s:g} s", code="timeout") from error
+
+
+_WORDS = {
+    404: "there is nothing at this path",
+    405: "this path takes another method",
+    413: "the body is larger than this server takes",
+}
+
+
+def _error_response(request: web.Request, refused: Refusal) -> web.Response:
+    dialect = DIALECTS.get(request.path.removesuffix("/count_tokens"))
+    headers = {"Retry-After": str(refused.retry_s)} if refused.retry_s is not None else None
+    return web.json_response((dialect or Dialect).error(refused), status=refused.status, headers=headers)
+
+
+def _encode_events(items: Iterable[Any]) -> bytes:
+    """Server-sent events: a mapping as JSON, named by its `type` where the dialect names events, or text as it is."""
+    parts = []
+    for item in items:
+        name, data = item if isinstance(item, tuple) else ("", item)
+        event = f"event: {name}\n" if name else ""
+        parts.append(f"{event}data: {data if isinstance(data, str) else json.dumps(data, separators=(',', ':'))}\n\n")
+    return "".join(parts).encode()
+
+
+# A server on its port.
+
+
+@asynccontextmanager
+async def serving(
+    host: Host,
+    tokenizer: PreTrainedTokenizerBase,
+    settings: ServeSettings,
+    listener: socket.socket,
+    chat_format: str = "auto",
+    thinking_tag: str | None = None,
+    agent: Agent | None = None,
+) -> AsyncIterator[str]:
+    """Answers what comes to a socket for as long as the context is open; gives the base URL of the endpoint."""
+    server = Server(host, tokenizer, settings, chat_format, thinking_tag, agent)
+    runner = web.AppRunner(server.app(), access_log=None, handler_cancellation=True, shutdown_timeout=2)
+    await runner.setup()
+    try:
+        context = server_context(settings.certificate)
+        await web.SockSite(runner, listener, ssl_context=context).start()
+        address, port = runner.addresses[0][:2]
+        scheme = "http" if context is None else "https"
+        yield f"{scheme}://{f'[{address}]' if ':' in address else address}:{port}/v1"
+    finally:
+        await runner.cleanup()

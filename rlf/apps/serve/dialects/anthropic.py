@@ -1,0 +1,250 @@
+"""`/v1/messages`: Anthropic's protocol."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import Field
+
+from rlf.apps.serve.dialects.dialect import Block, BlockDialect, Event, Json, Kind, Stage
+from rlf.apps.serve.dialogue import UNREAD, Conversation
+from rlf.apps.serve.generation import Delta
+from rlf.apps.serve.requests import ChatRequest, Refusal, read_request
+from rlf.core.kinds import StrictModel
+
+_STOPS = {"tool_calls": "tool_use", "length": "max_tokens", "stop": "end_turn"}
+
+
+class AnthropicTool(StrictModel):
+    """An element of `tools`; those that Anthropic runs itself are not known here."""
+
+    type: Literal["custom"] | None = None
+    name: str
+    description: str | None = None
+    input_schema: dict[str, Any]
+    cache_control: dict[str, Any] | None = None
+
+
+class ToolChoice(StrictModel):
+    """`tool_choice`."""
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool = False
+
+
+class Thinking(StrictModel):
+    """`thinking`: the model's template decides whether it thinks, and its thoughts count among the answer's tokens."""
+
+    type: Literal["disabled", "adaptive", "enabled", "between_tools"]
+    budget_tokens: int | None = None
+    """Taken without effect: the sampler bounds an answer as a whole, by `max_tokens`."""
+
+
+class Thread(StrictModel):
+    """`thread`: whether the conversation is kept here under the id of the answer, and from which it continues."""
+
+    type: Literal["create", "continue"]
+    previous_message_id: str | None = None
+
+
+class MessagesRequest(StrictModel):
+    """`/v1/messages`."""
+
+    model: str
+    max_tokens: int = Field(ge=1)
+    messages: tuple[dict[str, Any], ...] = Field(min_length=1)
+    system: str | tuple[dict[str, Any], ...] = ""
+    stop_sequences: tuple[str, ...] = ()
+    stream: bool = False
+    temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    top_k: int = Field(default=0, ge=0)
+    tools: tuple[AnthropicTool, ...] = ()
+    tool_choice: ToolChoice = ToolChoice(type="auto")
+    thinking: Thinking | None = None
+    thread: Thread | None = None
+
+    def as_chat(self, before: Sequence[Json] = ()) -> ChatRequest:
+        """The same in OpenAI's words, after earlier messages. Raises Refusal for what has none."""
+        system = [{"role": "system", "content": _read_text(self.system, "system")}] if self.system else []
+        messages = [
+            converted
+            for at, message in enumerate(self.messages)
+            for converted in _to_openai_messages(message, f"messages.{at}")
+        ]
+        tools = [
+            {"function": {"name": t.name, "description": t.description, "parameters": t.input_schema}}
+            for t in self.tools
+        ]
+        choice: Any = {"any": "required", "tool": {"function": {"name": self.tool_choice.name or ""}}}
+        body = {
+            "model": self.model,
+            "max_tokens": self.max_tokens,
+            "messages": [*system, *before, *messages],
+            "stop": self.stop_sequences,
+            "stream": self.stream,
+            **self.model_dump(include={"temperature", "top_p", "top_k"} & self.model_fields_set),
+            "tools": tools,
+            "tool_choice": choice.get(self.tool_choice.type, self.tool_choice.type),
+            "parallel_tool_calls": not self.tool_choice.disable_parallel_tool_use,
+        }
+        return read_request(ChatRequest, body)
+
+
+class CountRequest(MessagesRequest):
+    """`/v1/messages/count_tokens`: a request that is not answered."""
+
+    max_tokens: int = Field(default=1, ge=1)
+
+
+class Messages(BlockDialect):
+    """One request."""
+
+    request = MessagesRequest
+    asked: MessagesRequest
+    prefix = "msg"
+
+    @property
+    def previous(self) -> str | None:
+        """The id of the answer that the request continues from."""
+        return None if self.asked.thread is None else self.asked.thread.previous_message_id
+
+    @property
+    def settings(self) -> Mapping[str, Any] | None:
+        """A thread has the system's words and the tools that it began with."""
+        return None if self.asked.thread is None else {"system": self.asked.system, "tools": self.asked.tools}
+
+    def as_chat(self, previous: Conversation | None) -> ChatRequest:
+        """The request in the words of chat completions. Raises Refusal."""
+        if previous is None:
+            return self.asked.as_chat()
+        kept = {key: value for key, value in previous.settings.items() if key not in self.asked.model_fields_set}
+        self.asked = self.asked.model_copy(update=kept)
+        return self.asked.as_chat([dict(message) for message in previous.messages])
+
+    def refuse_unknown(self, previous: str) -> Refusal:
+        """As Anthropic's server does: its client sends the whole conversation then."""
+        words = f"thread.previous_message_id: {previous!r:.80} is not known to this server, or not any more"
+        return Refusal(404, words, key="thread", code="thread_not_found")
+
+    def show(self) -> Json:
+        """The answer."""
+        content = [{**_opened_block(block), **_finished_block(block)} for block in self.blocks.all]
+        return {**self._begin_message(), "content": content, **self._end_of_turn(), "usage": self._show_usage()}
+
+    def begin(self) -> Iterator[Event]:
+        """The message without content."""
+        message = {
+            **self._begin_message(),
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": self._show_usage(),
+        }
+        yield _make_event("message_start", message=message)
+
+    def chunks(self, deltas: Sequence[Delta]) -> Iterator[Event]:
+        """Blocks as they open, grow and close."""
+        for stage, block, new in self.feed(deltas):
+            if stage is Stage.OPENED:
+                yield _make_event("content_block_start", index=block.index, content_block=_opened_block(block))
+            elif stage is Stage.GROWN:
+                kind, key = _DELTAS[block.kind]
+                yield _make_event("content_block_delta", index=block.index, delta={"type": kind, key: new})
+            else:
+                yield _make_event("content_block_stop", index=block.index)
+
+    def end(self) -> Iterator[Event]:
+        """Why it ended."""
+        self.keep()
+        yield _make_event("message_delta", delta=self._end_of_turn(), usage=self._show_usage())
+        yield _make_event("message_stop")
+
+    @staticmethod
+    def error(refused: Refusal) -> Json:
+        """Why there is no answer."""
+        details = {} if refused.code is None else {"details": {"error_code": refused.code}}
+        return {"type": "error", "error": {"type": refused.kind, "message": str(refused), **details}}
+
+    def _begin_message(self) -> Json:
+        return {"id": self.id, "type": "message", "role": "assistant", "model": self.asked.model}
+
+    def _end_of_turn(self) -> Json:
+        assert self.last is not None and self.last.finish is not None, "an answer without an end"
+        stop = self.last.stop
+        return {"stop_reason": "stop_sequence" if stop else _STOPS[self.last.finish], "stop_sequence": stop}
+
+    def _show_usage(self) -> Json:
+        return {"input_tokens": len(self.prepared[0].tokens), "output_tokens": self.num_sampled}
+
+
+_DELTAS = {
+    Kind.TEXT: ("text_delta", "text"),
+    Kind.REASONING: ("thinking_delta", "thinking"),
+    Kind.CALL: ("input_json_delta", "partial_json"),
+}
+
+
+def _make_event(kind: str, **values: Any) -> Event:
+    return kind, {"type": kind, **values}
+
+
+def _opened_block(block: Block) -> Json:
+    """A block when it opens."""
+    if block.call is not None:
+        return {"type": "tool_use", "id": block.call.id, "name": block.call.name, "input": {}}
+    return (
+        {"type": "text", "text": ""}
+        if block.kind is Kind.TEXT
+        else {"type": "thinking", "thinking": "", "signature": ""}
+    )
+
+
+def _finished_block(block: Block) -> Json:
+    """The fields that a whole block has in place of that."""
+    if block.call is None:
+        return {block.kind.value if block.kind is Kind.TEXT else "thinking": block.text}
+    try:
+        value = json.loads(block.text)
+    except (ValueError, RecursionError):
+        value = None
+    return {"input": value if isinstance(value, dict) else {UNREAD: block.text}}
+
+
+def _to_openai_messages(message: Mapping[str, Any], where: str) -> Iterator[Json]:
+    """A message as those of OpenAI: the results of calls are messages of their own. Raises Refusal."""
+    role, content = message.get("role"), message.get("content")
+    if role not in ("user", "assistant"):
+        raise Refusal(400, f"{where}.role: got {role!r:.40}; expected user or assistant", key="messages")
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+        raise Refusal(400, f"{where}.content: expected a text or a list of blocks", key="messages")
+    results = [block for block in blocks if block.get("type") == "tool_result"]
+    calls = [block for block in blocks if block.get("type") == "tool_use"]
+    thoughts = [block.get("thinking") for block in blocks if block.get("type") == "thinking"]
+    thought = "".join(text for text in thoughts if isinstance(text, str))
+    rest = [block for block in blocks if block.get("type") not in ("tool_result", "tool_use", "thinking")]
+    for block in results:
+        text = _read_text(block.get("content") or "", f"{where}.content")
+        yield {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": text}
+    text = _read_text(tuple(rest), f"{where}.content")
+    if role == "assistant":
+        asked = [{"id": c.get("id"), "function": {"name": c.get("name"), "arguments": c.get("input")}} for c in calls]
+        reasoning = {"reasoning_content": thought} if thought else {}
+        yield {"role": role, "content": text, **reasoning, **({"tool_calls": asked} if asked else {})}
+    elif text or not results:
+        yield {"role": role, "content": text}
+
+
+def _read_text(content: Any, where: str) -> str:
+    """The text of a content, or of its blocks. Raises Refusal for other blocks."""
+    if isinstance(content, str):
+        return content
+    for block in content if isinstance(content, list | tuple) else [None]:
+        if not isinstance(block, dict) or block.get("type") != "text" or not isinstance(block.get("text"), str):
+            kind = block.get("type") if isinstance(block, dict) else block
+            raise Refusal(400, f"{where}: a block of type {kind!r:.40}; expected text", key=where.partition(".")[0])
+    return "".join(block["text"] for block in content)

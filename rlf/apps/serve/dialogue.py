@@ -1,0 +1,440 @@
+"""How conversations become tokens, and what a turn says: the model's own template and chat format.
+
+A conversation that goes on from a turn that was sampled here keeps the tokens of that turn: they are continued, never
+rendered again. Any other history is rendered by the template. What users and tools say is data in both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import random
+import re
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from rlf.apps.serve.requests import Refusal
+from rlf.chat import ChatFormat, encode_data, encode_template
+from rlf.chat.encoding import decode
+from rlf.chat.examples import readings_of
+from rlf.chat.format import open_format
+from rlf.core import RlfError
+from rlf.types import Message, ToolCall, ToolDescription
+from rlf.types.policy import Host, Sampling
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+# What the server remembers of conversations, as much as fits; the oldest is forgotten first.
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A conversation up to the end of a turn that was sampled, by the words of that conversation."""
+
+    tokens: tuple[int, ...]
+    """Prompt and turn."""
+    text: str
+    """The turn, as it is parsed."""
+    observed: tuple[str | None, ...]
+    """What the next prompt answers: None for a call, whose result a client brings; for a failure beside calls the words
+    that correct it, as in training."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A conversation that a client continues by the id of its last answer."""
+
+    messages: tuple[Mapping[str, Any], ...]
+    """In the words of chat completions, up to that answer; without the system's."""
+    settings: Mapping[str, Any]
+    """Keys of the first request that hold for the requests after it."""
+
+
+class Memory(Generic[T]):
+    """The latest values by key, as many as fit."""
+
+    def __init__(self, max_size: int) -> None:
+        self._max_size = max_size
+        self._size = 0
+        self._values: OrderedDict[bytes, tuple[T, int]] = OrderedDict()
+
+    def put(self, key: str, value: T, size: int) -> None:
+        """Remembers a value, and forgets the oldest where there is no room."""
+        digest = _hash_key(key)
+        self._forget(digest)
+        self._values[digest] = value, size
+        self._size += size
+        while self._size > self._max_size:
+            self._forget(next(iter(self._values)))
+
+    def get(self, key: str) -> T | None:
+        """A value; None where it was never put here, or is forgotten."""
+        return self._values.get(_hash_key(key), (None, 0))[0]
+
+    def _forget(self, digest: bytes) -> None:
+        self._size -= self._values.pop(digest, (None, 0))[1]
+
+
+def _hash_key(key: str) -> bytes:
+    return hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+_SENTINEL = re.compile(r"@@rlf:(\d+)@@")
+_DATA_ROLES = frozenset({"user", "tool"})
+"""Roles whose contents may come from anybody: no byte of them becomes a special token."""
+_ROLES = {"developer": "system", "function": "tool"}
+"""Other names of roles."""
+_MAX_TOKENS = 4_000_000
+"""Of all turns that were sampled here and are remembered."""
+_MAX_CHARS = 64_000_000
+"""Of all conversations that are kept for clients that continue them by an id."""
+Messages = Sequence[Mapping[str, Any]]
+Tools = tuple[ToolDescription, ...]
+
+
+class Dialogue:
+    """Writes conversations by the model's own template and reads turns by its chat format."""
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, chat_format: str = "auto", thinking_tag: str | None = None
+    ) -> None:
+        """Takes a tokenizer.
+
+        Args:
+            chat_format: of its turns; `auto`: the one that its template shows, where it shows one.
+            thinking_tag: as a spec names it.
+
+        Raises:
+            RlfError: a named format cannot be used with the tokenizer.
+        """
+        self.tokenizer = tokenizer
+        self.memory: Memory[Sampled] = Memory(_MAX_TOKENS)
+        self.conversations: Memory[Conversation] = Memory(_MAX_CHARS)
+        try:
+            self._bound = lru_cache(maxsize=64)(partial(_open_format, chat_format, tokenizer, thinking_tag))
+            self._has_format = bool(self._bound("[]"))
+        except RlfError:
+            if chat_format != "auto":
+                raise
+            self._has_format = False
+        self._special = frozenset(t for t, added in tokenizer.added_tokens_decoder.items() if added.special)
+
+    def chat(self, tools: Tools) -> ChatFormat | None:
+        """The format of turns that may call these tools; None where the model's template is of no known one."""
+        return self._bound(_dump_json(tools)) if self._has_format else None
+
+    def encode(self, messages: Messages, tools: Tools) -> tuple[list[int], bool]:
+        """Tokens up to where the model speaks, and whether they continue those of a turn that was sampled here.
+
+        Raises:
+            Refusal: they cannot be written.
+        """
+        checked = [checked_message(message, at) for at, message in enumerate(messages)]
+        if tools and not self._has_format:
+            raise Refusal(
+                400, "tools: the model's chat template is not of a chat format that rlf knows for tools", key="tools"
+            )
+        try:
+            continued = self._continue_tokens(checked, tools)
+            return (self._render_tokens(checked, tools), False) if continued is None else (continued, True)
+        except (RlfError, ValueError, RecursionError) as error:
+            raise Refusal(400, f"messages: {error}", key="messages") from error
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, without special ones."""
+        return decode(self.tokenizer, [token for token in tokens if token not in self._special])
+
+    def remember(self, messages: Messages, tools: Tools, answer: Mapping[str, Any], sampled: Sampled) -> None:
+        """Keeps the tokens of a turn, for the conversation that continues from it."""
+        checked = [checked_message(message, at) for at, message in enumerate([*messages, answer])]
+        self.memory.put(_history_key(checked, tools), sampled, len(sampled.tokens))
+
+    def _continue_tokens(self, messages: list[dict[str, Any]], tools: Tools) -> list[int] | None:
+        """The tokens of the last turn of the history and what follows them; None where it was not sampled here."""
+        last_turn = max((at for at, message in enumerate(messages) if message["role"] == "assistant"), default=None)
+        chat = self.chat(tools)
+        if last_turn is None or chat is None:
+            return None
+        sampled = self.memory.get(_history_key(messages[: last_turn + 1], tools))
+        after = messages[last_turn + 1 :]
+        if sampled is None or not after:
+            return None
+        if all(message["role"] == "tool" for message in after):
+            results = _in_order(messages[last_turn], after)
+            if results is None or len(results) != sampled.observed.count(None):
+                return None
+            left = iter(results)
+            observed = [next(left) if words is None else words for words in sampled.observed]
+            closed = sampled.tokens[-1] in chat.stop_token_ids
+            return [*sampled.tokens, *chat.observation(observed, closed=closed, turn=sampled.text)]
+        is_closed = sampled.tokens[-1] == chat.stop_token_ids[0]
+        if len(after) == 1 and _is_plain_question(after[0], "user") and not sampled.observed and is_closed:
+            return [*sampled.tokens, *chat.user_turn(after[0]["content"], closed=True, turn=sampled.text)]
+        return None
+
+    def _render_tokens(self, messages: list[dict[str, Any]], tools: Tools) -> list[int]:
+        """A whole conversation by the template: a question as training renders it, or one with turns."""
+        chat = self.chat(tools)
+        if chat is not None and all(_is_plain_question(message, "system", "user") for message in messages):
+            return chat.prompt([Message(message["role"], message["content"]) for message in messages], tools)
+        written = [_with_sentinel(message, at) for at, message in enumerate(messages)]
+        parts = _SENTINEL.split(self._render_text(written, tools))
+        if [int(at) for at in parts[1::2]] != [at for at, m in enumerate(messages) if m["role"] in _DATA_ROLES]:
+            raise ValueError("the model's chat template does not keep each of them, once and in order")
+        self._check_names_are_shown(written, tools)
+        tokens: list[int] = []
+        for place, part in enumerate(parts):
+            if place % 2:
+                tokens += encode_data(self.tokenizer, messages[int(part)]["content"])
+            elif part:
+                tokens += encode_template(self.tokenizer, part, first=not place)
+        return tokens
+
+    def _check_names_are_shown(self, written: list[dict[str, Any]], tools: Tools) -> None:
+        """Raises ValueError for the name of a speaker that the template leaves out."""
+        for at, message in enumerate(written):
+            if message["role"] != "tool" and message.get("name"):
+                other = [*written[:at], message | {"name": "@@rlf:name@@"}, *written[at + 1 :]]
+                if "@@rlf:name@@" not in self._render_text(other, tools):
+                    raise ValueError(f"messages.{at}.name: the model's chat template does not show it. Leave it out")
+
+    def _render_text(self, messages: list[dict[str, Any]], tools: Tools) -> str:
+        from jinja2 import TemplateError
+
+        try:
+            text = self.tokenizer.apply_chat_template(
+                messages,
+                tools=[tool.as_openai() for tool in tools] or None,
+                add_generation_prompt=True,
+                tokenize=False,
+            )
+        except (TemplateError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"the model's chat template cannot write them: {error}") from error
+        assert isinstance(text, str), f"the template rendered to {type(text).__name__}"
+        return text
+
+
+def _open_format(
+    chat_format: str, tokenizer: PreTrainedTokenizerBase, thinking_tag: str | None, tools: str
+) -> ChatFormat:
+    described = [ToolDescription(*values) for values in json.loads(tools)]
+    return open_format(chat_format, tokenizer, described, thinking_tag)
+
+
+def _dump_json(tools: Tools) -> str:
+    return json.dumps([(tool.name, tool.description, tool.input_schema) for tool in tools])
+
+
+def checked_message(message: Mapping[str, Any], at: int) -> dict[str, Any]:
+    """A message in the one form that the rest takes: a role, a text, calls. Raises Refusal for anything else."""
+    where, role = f"messages.{at}", message.get("role")
+    if not isinstance(role, str):
+        raise Refusal(400, f"{where}.role: expected a role in each of the messages", key="messages")
+    role = _ROLES.get(role, role)
+    if role not in ("system", "user", "assistant", "tool"):
+        raise Refusal(400, f"{where}.role: got {role!r:.40}; expected system, user, assistant or tool", key="messages")
+    checked: dict[str, Any] = {"role": role, "content": _read_text(message.get("content"), where)}
+    if message.get("tool_calls") is not None:
+        checked["tool_calls"] = _check_calls(message["tool_calls"], where)
+    for key, value in message.items():
+        if key in ("role", "content", "tool_calls", *_METADATA) or value in _NOTHING:
+            continue
+        if key not in _SHOWN or not isinstance(value, str):
+            words = f"got {value!r:.40}; expected text" if key in _SHOWN else "the prompt does not show it"
+            raise Refusal(400, f"{where}.{key}: {words}. Leave the key out.", key="messages")
+        checked[_SHOWN[key]] = value
+    return checked
+
+
+_SHOWN = {"name": "name", "tool_call_id": "tool_call_id"} | dict.fromkeys(
+    ("reasoning_content", "reasoning"), "reasoning_content"
+)
+"""Keys of messages that templates are given, by the name that templates know them by."""
+_METADATA = frozenset(
+    (
+        "id",
+        "type",
+        "status",
+        "index",
+        "created_at",
+        "metadata",
+        "annotations",
+        "cache_control",
+        "provider_specific_fields",
+    )
+)
+"""Keys that clients send back and that say nothing to the model."""
+_NOTHING: tuple[Any, ...] = (None, "", [], {})
+
+
+def _read_text(content: Any, where: str) -> str:
+    if content is None:
+        return ""
+    if isinstance(content, list):
+        other = next((p for p in content if not isinstance(p, dict) or p.get("type") not in _TEXT_PARTS), None)
+        if other is not None:
+            kind = other.get("type") if isinstance(other, dict) else other
+            raise Refusal(400, f"{where}.content: a part of type {kind!r:.40}; expected parts of text", key="messages")
+        content = "".join(_read_part(part, where) for part in content)
+    if not isinstance(content, str):
+        raise Refusal(400, f"{where}.content: expected messages with a content of text", key="messages")
+    return content
+
+
+UNREAD = "_raw"
+"""The key of arguments that are no object, as the model wrote them."""
+
+
+def _read_part(part: Mapping[str, Any], where: str) -> str:
+    text = part.get("text", part.get("refusal"))
+    if not isinstance(text, str):
+        raise Refusal(400, f"{where}.content: a part without its text; expected parts of text", key="messages")
+    return text
+
+
+_TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
+
+
+def _check_calls(calls: Any, where: str) -> list[dict[str, Any]]:
+    """Calls with arguments as objects. Raises Refusal for anything else."""
+    checked = []
+    for call in calls if isinstance(calls, list) else [None]:
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(call, dict) or not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise Refusal(400, f"{where}.tool_calls: expected a function with a name in each", key="messages")
+        id_, arguments = call.get("id"), _read_arguments(function.get("arguments"), where)
+        described = {"name": function["name"], "arguments": arguments}
+        checked.append({"id": id_ if isinstance(id_, str) else "", "type": "function", "function": described})
+    return checked
+
+
+def _read_arguments(arguments: Any, where: str) -> dict[str, Any]:
+    """Arguments as an object, in whichever form they come.
+
+    The text of a demanded call that the model did not finish as an object is what this server itself returned: it comes
+    back under one key, which every template can write.
+    """
+    if isinstance(arguments, str):
+        try:
+            value = json.loads(arguments) if arguments.strip() else {}
+        except (ValueError, RecursionError):
+            value = None
+        return value if isinstance(value, dict) else {UNREAD: arguments}
+    if not isinstance(arguments or {}, dict):
+        raise Refusal(400, f"{where}.tool_calls: expected arguments that are a JSON object", key="messages")
+    return arguments or {}
+
+
+def _is_plain_question(message: Mapping[str, Any], *roles: str) -> bool:
+    """Whether a message of one of the roles has a role and a content alone, as those of training."""
+    return message["role"] in roles and message.keys() == {"role", "content"}
+
+
+def _with_sentinel(message: Mapping[str, Any], at: int) -> dict[str, Any]:
+    """A message as the template is given it: a sentinel in place of data."""
+    return {**message, "content": f"@@rlf:{at}@@" if message["role"] in _DATA_ROLES else message["content"]}
+
+
+def _in_order(turn: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> list[str] | None:
+    """The results of a turn's calls in the order of the calls; None where they are not each answered once."""
+    ids = [call["id"] for call in turn.get("tool_calls", ())]
+    by_id = {result.get("tool_call_id"): result["content"] for result in results}
+    return [by_id[id_] for id_ in ids] if by_id.keys() == set(ids) and len(results) == len(ids) else None
+
+
+def _history_key(messages: Messages, tools: Tools) -> str:
+    """The words of a history, whatever else stands in it."""
+    parts = [(m["role"], m["content"], m.get("tool_calls", ())) for m in messages]
+    return json.dumps([parts, _dump_json(tools)], sort_keys=True)
+
+
+# Calls that a request demands: the turn begins with the tokens that begin a call, and the sampler writes the rest.
+#
+# Which of several tools is called is drawn by the model where their names part, among their tokens alone. So a demanded
+# call is always made; its arguments are as the model writes them, and fit no schema by force.
+
+_VALUES: Mapping[str, tuple[Any, Any]] = {
+    "string": ("a", "b"),
+    "integer": (1, 2),
+    "number": (1, 2),
+    "boolean": (True, False),
+    "array": ([], [1]),
+    "object": ({}, {"a": 1}),
+}
+"""Two values of each type that has two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The beginning of a turn."""
+
+    tokens: tuple[int, ...] = ()
+    text: str = ""
+    name: str | None = None
+    """Of the tool that is called; None where nothing is forced."""
+
+
+async def choose_opening(
+    host: Host, chat: ChatFormat, prompt: Sequence[int], tools: Sequence[ToolDescription], temperature: float, seed: int
+) -> Opening:
+    """The beginning of a call of one of the tools. Raises Refusal in a format whose calls cannot be begun."""
+    left = {tool.name: _common_tokens(chat, tool) for tool in tools}
+    chosen: list[int] = []
+    while len(left) > 1:
+        tokens = {opening[len(chosen)] for opening in left.values() if len(opening) > len(chosen)}
+        if not tokens:
+            break  # nothing tells them apart
+        token = (
+            tokens.pop() if len(tokens) == 1 else await _draw_token(host, [*prompt, *chosen], tokens, temperature, seed)
+        )
+        chosen.append(token)
+        left = {name: opening for name, opening in left.items() if list(opening[: len(chosen)]) == chosen}
+    name, opening = next(iter(left.items()))
+    return Opening(tuple(opening), chat.decode(opening), name)
+
+
+def _common_tokens(chat: ChatFormat, tool: ToolDescription) -> list[int]:
+    """The tokens that every call of a tool begins with."""
+    closing = chat.thinking_marks[1] if chat.begins_thinking else ""
+    try:
+        texts = [chat.write_calls([ToolCall(tool.name, arguments)]) for arguments in _probe_arguments(tool)]
+    except RlfError as error:
+        raise Refusal(400, f"tool_choice: {error}", key="tool_choice") from error
+    written = [encode_template(chat.tokenizer, closing + text) for text in texts]
+    shared = next((at for at, tokens in enumerate(zip(*written, strict=False)) if len(set(tokens)) > 1), 0)
+    text = chat.decode(written[0][:shared])
+    if tool.name not in text:
+        words = "tool_choice: in the model's chat format a call cannot be forced; write `auto`"
+        raise Refusal(400, words, key="tool_choice")
+    return encode_template(chat.tokenizer, text)  # which may take longer tokens than the probes did
+
+
+def _probe_arguments(tool: ToolDescription) -> Iterator[dict[str, Any]]:
+    """Arguments that differ wherever a model may choose: what their calls have in common is the same in every call."""
+    readings, required = readings_of(tool), tool.input_schema.get("required")
+    first = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+    if not first:
+        yield {}
+    for name in first or [*readings.names, "x"]:
+        kinds = readings.admitted(name).every_kind
+        for value in next((_VALUES[kind] for kind in _VALUES if kind in kinds), _VALUES["string"]):
+            yield {name: value}
+
+
+async def _draw_token(host: Host, prompt: Sequence[int], tokens: set[int], temperature: float, seed: int) -> int:
+    """One of the tokens, as likely as the model finds it among them."""
+    everything = Sampling(temperature=0.0, num_top=1 << 20)
+    sample = await host.complete(prompt, 1, everything, seed)
+    logprobs = {token: sample.tops[0].get(token, -math.inf) for token in sorted(tokens)}
+    best = max(logprobs, key=logprobs.__getitem__)
+    if temperature == 0 or logprobs[best] == -math.inf:
+        return best
+    weights = [math.exp((value - logprobs[best]) / temperature) for value in logprobs.values()]
+    return random.Random(f"{seed}/{len(prompt)}").choices(list(logprobs), weights)[0]

@@ -1,0 +1,193 @@
+"""A model that is served: requests as prompts and settings of the sampler."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from typing import TypeVar
+
+from rlf.apps.serve.agent import Agent
+from rlf.apps.serve.dialogue import Dialogue, Messages, Opening, Sampled, Tools, choose_opening
+from rlf.apps.serve.generation import Delta, Gate, Prepared
+from rlf.apps.serve.requests import ChatRequest, CompletionRequest, NamedTool, Refusal, SampledRequest
+from rlf.apps.serve.settings import ServeSettings
+from rlf.apps.serve.turns import TurnReader, calls_of
+from rlf.chat import ChatFormat
+from rlf.chat.marks import Parsed
+from rlf.core.identity import derive_seed
+from rlf.types import ToolCall
+from rlf.types.policy import Sample, Sampling
+
+_T = TypeVar("_T")
+_LARGE_CHARS = 50_000
+"""Text above which tokens are made on a thread: other requests continue meanwhile."""
+
+
+class ServedModel:
+    """One model with what reads and writes for it."""
+
+    def __init__(self, gate: Gate, dialogue: Dialogue, settings: ServeSettings, agent: Agent | None = None) -> None:
+        self.agent = agent
+        """Plays conversations to their answers; None: a request is one turn."""
+        self.gate = gate
+        self.dialogue = dialogue
+        self.settings = settings
+        self.tokenizer = dialogue.tokenizer
+
+    @property
+    def max_tokens(self) -> int:
+        """Of the longest prompt and answer together."""
+        return self.gate.host.max_tokens
+
+    def check_name(self, name: str) -> None:
+        """Raises Refusal for another model."""
+        if name != self.settings.name:
+            words = f"the model {name!r:.100} does not exist; this server has {self.settings.name!r}"
+            raise Refusal(404, words, key="model", code="model_not_found")
+
+    async def prepare_chat(self, asked: ChatRequest) -> list[Prepared]:
+        """Prepares the answers to a conversation. Raises Refusal."""
+        self.check_name(asked.model)
+        if self.agent is not None:
+            return self._prepare_play(asked, self.agent)
+        tools: Tools = () if asked.tool_choice == "none" else tuple(tool.function.described for tool in asked.tools)
+        prompt, is_continued = await self.encode_chat(asked.messages, tools)
+        if any(message.get("role") == "assistant" for message in asked.messages):
+            self.gate.metrics.count_prompt(is_continued=is_continued)
+        chat = self.dialogue.chat(tools)
+        chat = None if chat is None else chat.after(prompt)
+        seeds = self._draw_seeds(asked)
+        self._find_room(asked, len(prompt))
+        opening = await self._force_call(asked, prompt, chat, seeds[0])
+        tokens = [*prompt, *opening.tokens]
+        room = self._find_room(asked, len(tokens))
+        sampling = self._make_sampling(asked, chat, has_tools=bool(tools))
+        decode = self.dialogue.text if chat is None else chat.decode
+
+        def prepare(index: int, seed: int) -> Prepared:
+            reader = TurnReader(chat, calls=bool(tools), opening=opening.text, name=opening.name, stops=asked.stops)
+
+            def done(sample: Sample, last: Delta, parsed: Parsed | None) -> None:
+                is_whole = last.finish != "length" and last.stop is None and not asked.ignore_eos
+                if parsed is None or not is_whole or len(last.calls) != len(parsed.calls):
+                    return
+                if last.calls or parsed.answer is not None:
+                    answer = {"role": "assistant", "content": reader.text, "tool_calls": calls_of(last.calls)}
+                    text = opening.text + decode(sample.tokens)
+                    observed = [None if isinstance(item, ToolCall) else item.message for item in parsed.observed]
+                    turn = Sampled((*tokens, *sample.tokens), text, tuple(observed))
+                    self.dialogue.remember(asked.messages, tools, answer, turn)
+
+            return Prepared(index, tokens, room, sampling, seed, reader, decode, done)
+
+        return [prepare(index, seed) for index, seed in enumerate(seeds)]
+
+    def _prepare_play(self, asked: ChatRequest, agent: Agent) -> list[Prepared]:
+        task, host, sampling = agent.task(asked), self.gate.host, Sampling()
+        tokens = agent.prompt(task)
+        room = self._find_room(asked, len(tokens))
+
+        def prepare(index: int, seed: int) -> Prepared:
+            reader, decode = TurnReader(None, calls=False), self.dialogue.text
+            play = partial(agent.play, host, task, asked, room, index, seed)
+            return Prepared(index, tokens, room, sampling, seed, reader, decode, play=play)
+
+        return [prepare(index, seed) for index, seed in enumerate(self._draw_seeds(asked))]
+
+    async def count_prompt(self, asked: ChatRequest) -> int:
+        """The tokens of a request's prompt. Raises Refusal."""
+        self.check_name(asked.model)
+        if self.agent is not None:
+            return len(self.agent.prompt(self.agent.task(asked)))
+        tools: Tools = () if asked.tool_choice == "none" else tuple(tool.function.described for tool in asked.tools)
+        return len((await self.encode_chat(asked.messages, tools))[0])
+
+    async def encode_chat(self, messages: Messages, tools: Tools) -> tuple[list[int], bool]:
+        """Tokens of a conversation, as `Dialogue.encode`."""
+        size = sum(100 + len(str(message.get("content"))) for message in messages)
+        return await _off_loop_if_large(size, partial(self.dialogue.encode, messages, tools))
+
+    async def encode_text(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Tokens of a text."""
+        encode = partial(self.tokenizer.encode, text, add_special_tokens=add_special_tokens)
+        return await _off_loop_if_large(len(text), encode)
+
+    async def prepare_completion(self, asked: CompletionRequest) -> list[Prepared]:
+        """Prepares the answers to texts. Raises Refusal."""
+        self.check_name(asked.model)
+        prompts = [await self._tokens_of(prompt) for prompt in asked.prompts]
+        if not prompts:
+            raise Refusal(400, "prompt: expected at least one", key="prompt")
+        sampling = self._make_sampling(asked, None, has_tools=False)
+        prepared: list[Prepared] = []
+        for tokens in prompts:
+            room = self._find_room(asked, len(tokens))
+            for seed in self._draw_seeds(asked):
+                reader = TurnReader(None, calls=False, stops=asked.stops)
+                prepared.append(Prepared(len(prepared), tokens, room, sampling, seed, reader, self.dialogue.text))
+        return prepared
+
+    async def _tokens_of(self, prompt: str | Sequence[int]) -> list[int]:
+        if isinstance(prompt, str):
+            begin = self.tokenizer.bos_token_id
+            tokens = await self.encode_text(prompt) or ([begin] if begin is not None else [])
+        else:
+            tokens = list(prompt)
+            if any(not 0 <= token < len(self.tokenizer) for token in tokens):
+                raise Refusal(400, f"prompt: expected token ids below {len(self.tokenizer)}", key="prompt")
+        if not tokens:
+            raise Refusal(400, "prompt: expected some text; this model has no token for an empty one", key="prompt")
+        return tokens
+
+    async def _force_call(self, asked: ChatRequest, prompt: list[int], chat: ChatFormat | None, seed: int) -> Opening:
+        """The beginning of the turn, where the request demands a call."""
+        choice, tools = asked.tool_choice, [tool.function.described for tool in asked.tools]
+        if isinstance(choice, str) and choice != "required":
+            return Opening()
+        if not tools or chat is None:
+            raise Refusal(400, "tool_choice: a call is required, but there are no `tools`", key="tool_choice")
+        if isinstance(choice, NamedTool):
+            known = ", ".join(tool.name for tool in tools)
+            tools = [tool for tool in tools if tool.name == choice.function.name]
+            if not tools:
+                words = f"tool_choice: no tool {choice.function.name!r:.80} (known: {known})"
+                raise Refusal(400, words, key="tool_choice")
+        return await choose_opening(self.gate.host, chat, prompt, tools, asked.temperature, seed)
+
+    def _make_sampling(self, asked: SampledRequest, chat: ChatFormat | None, *, has_tools: bool) -> Sampling:
+        ends = self._end_tokens if chat is None else tuple(dict.fromkeys((*chat.stop_token_ids, *self._end_tokens)))
+        stops = [*asked.stops, *(chat.stop_strings if chat is not None else ())]
+        if chat is not None and has_tools and isinstance(asked, ChatRequest) and not asked.parallel_tool_calls:
+            stops += chat.call_ends  # a format without them has one call a turn anyway
+        return Sampling(
+            temperature=asked.temperature,
+            top_p=asked.top_p,
+            top_k=max(0, asked.top_k),
+            min_p=asked.min_p,
+            stop_token_ids=() if asked.ignore_eos else (*ends, *asked.stop_token_ids),
+            stop_strings=tuple(stops),
+            num_top=asked.num_top,
+        )
+
+    @cached_property
+    def _end_tokens(self) -> tuple[int, ...]:
+        return self.gate.host.end_tokens(self.tokenizer)
+
+    def _find_room(self, asked: SampledRequest, num_prompt: int) -> int:
+        """Tokens that may be sampled. Raises Refusal where there is no room for them."""
+        room, limit = self.max_tokens - num_prompt, asked.limit
+        if room < 1 or (self.settings.strict and limit is not None and room < limit):
+            words = f"{num_prompt} prompt tokens and {limit or 1} more are over the model's {self.max_tokens}"
+            raise Refusal(400, words, key="messages", code="context_length_exceeded")
+        return min(room, limit or room)
+
+    def _draw_seeds(self, asked: SampledRequest) -> list[int]:
+        """One for each answer: the first has the request's own."""
+        seed = secrets.randbits(63) if asked.seed is None else asked.seed
+        return [derive_seed(seed, "choice", index) if index else seed for index in range(asked.n)]
+
+
+async def _off_loop_if_large(num_chars: int, encode: Callable[[], _T]) -> _T:
+    return await asyncio.to_thread(encode) if num_chars > _LARGE_CHARS else encode()

@@ -1,0 +1,162 @@
+"""A model of this machine as an OpenAI-compatible server, used as it was trained."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlf.apps.serve.settings import ServeSettings
+from rlf.apps.serve.workers import Worker, as_trained, has_vllm, run_workers, vllm_server
+from rlf.chat import FORMATS, detect_format
+from rlf.chat.encoding import load_tokenizer
+from rlf.core.errors import RlfError
+from rlf.engines.engine import Engine, HostSettings
+from rlf.processes.servers import listening, stopping
+from rlf.runs.targets import open_target
+from rlf.spec.model_files import model_location
+from rlf.spec.models import ChatSpec, RunSpec, default_engine
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from rlf.apps.serve.agent import Agent
+    from rlf.types.policy import Host
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedEndpoint:
+    """A server that answers."""
+
+    url: str
+    model: str
+    """What requests call it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """A model with what it is used by."""
+
+    path: str | None
+    """A folder or a Hugging Face id."""
+    load: Callable[[HostSettings], tuple[Host, PreTrainedTokenizerBase]]
+    chat: ChatSpec
+    played: RunSpec | None = None
+    """Whose tools and limits the server plays itself; None: a request is one turn."""
+
+
+@contextmanager
+def used_as_trained(
+    name: str, files: Sequence[Path], overrides: Sequence[str], runs_folder: Path, *, plays: bool = False
+) -> Iterator[Used]:
+    """A target as its spec says.
+
+    Args:
+        plays: whether the server plays the spec's tools itself.
+
+    Raises:
+        RlfError: it is no model, or its spec is wrong.
+    """
+    with open_target(name, files, overrides, runs_folder=runs_folder, needs_data=False) as target:
+        if plays and target.plan is None:
+            raise RlfError(f"--agent: {name} has no spec with tools to serve. Name one, e.g. specs/search.yaml.")
+        yield Used(target.model, target.load_host, target.spec.chat, target.spec if plays else None)
+
+
+@contextmanager
+def used_alone(path: str) -> Iterator[Used]:
+    """A folder or a Hugging Face id without any spec: a judge."""
+    engine = default_engine()
+    assert isinstance(engine, Engine), f"{engine} serves no model"
+    yield Used(path, lambda settings: engine.load_host(model_location(path), settings), ChatSpec())
+
+
+async def serve_model(
+    used: Used, settings: ServeSettings, *, num_slots: int, tell: Callable[[ServedEndpoint], None]
+) -> None:
+    """Serves until SIGINT or SIGTERM.
+
+    Args:
+        num_slots: answers that are sampled at once.
+        tell: called once, when it is served.
+
+    Raises:
+        RlfError: the model does not load.
+        RunError: the port is in use.
+    """
+    from rlf.apps.serve.app import serving
+
+    stopped = asyncio.Event()
+    with stopping(stopped.set), listening(settings.host, settings.port) as listener:
+        host, tokenizer = await asyncio.to_thread(used.load, HostSettings(num_slots=num_slots))
+        async with host, _open_agent(used.played, tokenizer) as agent:
+            chat = used.chat.format, used.chat.thinking_tag
+            async with serving(host, tokenizer, settings, listener, *chat, agent) as url:
+                tell(ServedEndpoint(url, settings.name))
+                await stopped.wait()
+
+
+async def serve_by_vllm(
+    used: Used,
+    settings: ServeSettings,
+    arguments: Sequence[str],
+    *,
+    num_slots: int,
+    start_s: float,
+    tell: Callable[[ServedEndpoint], None],
+) -> None:
+    """Starts vLLM's own server of the model and watches it, until SIGINT or SIGTERM. Untried on a GPU.
+
+    Args:
+        arguments: further ones of `vllm serve`.
+        start_s: time until it must answer.
+
+    Raises:
+        RlfError: vLLM is not installed.
+        RunError: the port is in use, the server does not start, or it ends.
+    """
+    if not has_vllm():
+        raise RlfError("--vllm: vLLM is not installed here. Install vllm==0.29.0, or leave the option out.")
+    assert used.path is not None, "a target that is not an endpoint has a model"
+    with listening(settings.host, settings.port) as listener:
+        port = listener.getsockname()[1]
+    own = as_trained(_vllm_parser(used), num_slots=num_slots)
+    command = vllm_server(used.path, settings.name, settings.host, port, [*own, *arguments])
+    key = {"VLLM_API_KEY": settings.api_key} if settings.api_key else {}
+    worker = Worker(settings.name, settings.host, port, command, start_s=start_s, certificate=None, **key)
+    stopped = asyncio.Event()
+    with stopping(stopped.set):
+        await run_workers([worker], stopped, lambda: tell(ServedEndpoint(worker.url, settings.name)))
+
+
+def _vllm_parser(used: Used) -> str:
+    """vLLM's tool parser of the model's chat format; empty where either is not known."""
+    assert used.path is not None, "a target that is not an endpoint has a model"
+    try:
+        chat = used.chat.format
+        return FORMATS.get(detect_format(load_tokenizer(used.path))[0] if chat == "auto" else chat).vllm_parser
+    except RlfError:
+        return ""
+
+
+@asynccontextmanager
+async def _open_agent(spec: RunSpec | None, tokenizer: PreTrainedTokenizerBase) -> AsyncIterator[Agent | None]:
+    """The agent that plays the tools of a spec, with its tools open."""
+    if spec is None:
+        yield None
+        return
+    from rlf.apps.serve.agent import Agent
+    from rlf.training.harness import build_harness
+
+    harness = build_harness(spec, tokenizer, lambda level, text: logger.warning("%s: %s", level, text))
+    if harness.worlds is not None:
+        raise RlfError("--agent: env: a world begins with a row of the spec's data; serve the model without --agent.")
+    system = spec.data.train.system
+    async with harness.tools:
+        yield Agent(harness, system if system is not None and "{" not in system else None)

@@ -1,0 +1,143 @@
+"""A run as a folder of pages to share: its report and its trajectories, which any browser shows without a server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlf.core.errors import RlfError
+from rlf.core.files import check_free, published
+from rlf.core.plain_json import as_json
+from rlf.lineage.graph import Graph, Node, NodeDifference, differing, explain_differences, read_graph
+from rlf.lineage.reader import Reader
+from rlf.lineage.records import StoredTrajectory, TrajectorySummary
+from rlf.reports.pages.render import render, run_page, side
+from rlf.reports.report import read_report
+from rlf.reports.sheets import decimal
+from rlf.reports.sweep import is_sweep
+from rlf.runs.trajectories import Openings
+
+__all__ = ["Graph", "Node", "NodeDifference", "diff_runs", "read_graph", "whence"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Pages that were written."""
+
+    run_id: str
+    folder: Path
+    num_trajectories: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A trajectory in the list."""
+
+    name: str
+    file: str
+    reward: str
+    stop: str
+    question: str
+
+
+def write_bundle(reader: Reader, name: str, target: Path, limit: int) -> Bundle:
+    """Writes a run's report and its latest trajectories, each a page that loads nothing.
+
+    Args:
+        target: a folder that is not there yet.
+        limit: trajectories at most.
+
+    Raises:
+        RlfError: there is no such run, it is a sweep, or `target` exists.
+    """
+    check_free(target)
+    run = reader.get_run(name)
+    run_id = run.record.id
+    if is_sweep(run):
+        raise RlfError(
+            f"run {run_id}: is a sweep. Export its members, or write `rlf runs compare {run_id} --html FILE`."
+        )
+    report, openings = read_report(reader, run_id), Openings(run)
+    heads = sorted(reader.trajectories(run_id), key=lambda one: (-one.step, one.phase, one.k))
+    with published(target) as folder:
+        for part in ("t", "data"):
+            (folder / part).mkdir(parents=True)
+        rows = _write_trajectories(reader, run_id, heads[:limit], openings, folder)
+        title = f"{run.record.name} · {run_id}"
+        _write_page(folder / "run.html", run_page(report, reader.evaluations(run_id), openings))
+        _write_page(folder / "data/run.json", json.dumps(as_json(report), ensure_ascii=False))
+        index = render("bundle.html", title=title, verdicts=[report.verdict.line], rows=rows, num_kept=len(heads))
+        _write_page(folder / "index.html", index)
+    size = sum(file.stat().st_size for file in target.rglob("*") if file.is_file())
+    return Bundle(run_id, target, len(rows), size)
+
+
+def _write_trajectories(
+    reader: Reader, run_id: str, heads: Sequence[TrajectorySummary], openings: Openings, folder: Path
+) -> list[_Row]:
+    rows = []
+    for head in heads:
+        stored = reader.whole(run_id, head)
+        if stored is not None:
+            row = _make_trajectory_row(stored)
+            shown = side("", stored, openings(stored.scored.trajectory))
+            _write_page(folder / row.file, render("turns.html", title=f"{row.name} · {run_id}", side=shown))
+            rows.append(row)
+    return rows
+
+
+def _make_trajectory_row(stored: StoredTrajectory) -> _Row:
+    head, messages = stored.summary, stored.scored.trajectory.task.messages
+    name = f"{head.phase} {head.step} · {head.k}"
+    file = f"t/{head.phase}-{head.step}-{head.k}.html"
+    return _Row(name, file, decimal(head.reward), str(head.stop), messages[-1].content[:120] if messages else "")
+
+
+def _write_page(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+# Inputs and products of runs, as a graph of hashes.
+
+
+def whence(reader: Reader, thing: str) -> list[Node]:
+    """A checkpoint, exported model or run, after everything that it was made from."""
+    graph, key = _find_graph_node(reader, thing)
+    return [*graph.ancestors(key), *([node] if (node := graph.node(key)) else [])]
+
+
+def _find_graph_node(reader: Reader, thing: str) -> tuple[Graph, str]:
+    """The graph that holds a thing, and the thing's key."""
+    path = Path(thing).absolute()
+    if not path.exists():  # every run's checkpoints are read for a path alone
+        with suppress(RlfError):
+            return _graph_of_run(reader, thing)
+    for run in reader.list_runs():
+        run_id = run.record.id
+        for kind, made in (("checkpoint", reader.checkpoints(run_id)), ("export", reader.exports(run_id))):
+            for item in made:
+                if Path(item.path).absolute() == path:
+                    return read_graph(reader, run_id), f"{kind}:{item.path}"
+    try:
+        return _graph_of_run(reader, thing)
+    except RlfError as error:
+        raise RlfError(
+            f"{thing}: no checkpoint, exported model or run of the lineage has this name. `rlf runs show RUN` "
+            "shows a run's checkpoints."
+        ) from error
+
+
+def _graph_of_run(reader: Reader, name: str) -> tuple[Graph, str]:
+    run_id = reader.get_run(name).record.id
+    return read_graph(reader, run_id), f"run:{run_id}"
+
+
+def diff_runs(reader: Reader, names: Sequence[str], step: int | None) -> list[NodeDifference]:
+    """The nodes of two runs that differ; with `step`, that step's trajectories, calls and scores too."""
+    ids = [reader.get_run(name).record.id for name in names]
+    left, right = (read_graph(reader, run_id, step) for run_id in ids)
+    return explain_differences(reader, ids[0], ids[1], differing(left, right))

@@ -1,0 +1,152 @@
+"""The application: the areas' routes behind the guard, and how errors are answered."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+
+from rlf import __version__
+from rlf.apps.web.api import AREAS
+from rlf.apps.web.files import StaleError
+from rlf.apps.web.guard import Departures, Guard
+from rlf.apps.web.pages import ROUTERS
+from rlf.apps.web.settings import WebSettings
+from rlf.apps.web.site import API, Area, Site
+from rlf.cli.outputs import returned_schemas
+from rlf.core.errors import CheckError, NotFoundError, RlfError, RunError, SpecError
+from rlf.core.plain_json import as_json
+
+# Response schemas of each operation of `/api/v1`, from the types that its function returns.
+
+_REFS = "#/components/schemas/"
+_FAULT = {
+    "type": "object",
+    "properties": {"code": {"type": "string"}, "message": {"type": "string"}, "faults": {"type": "array"}},
+    "required": ["code", "message", "faults"],
+}
+_ERROR = {"type": "object", "properties": {"error": _FAULT}, "required": ["error"]}
+
+
+def describe_answers(
+    document: dict[str, Any], answers: Mapping[str, tuple[int, Callable[..., Any] | str]]
+) -> dict[str, Any]:
+    """An OpenAPI document with the schemas of answers and errors; those of streams stay as they are.
+
+    Args:
+        answers: by operation its status, and the function or the task in a fork whose result it is.
+    """
+    from rlf.apps.web.tasks import TASKS  # loads what checks load
+
+    functions = {name: TASKS[one] if isinstance(one, str) else one for name, (_, one) in answers.items()}
+    schemas, definitions = returned_schemas(functions, _REFS)
+    components = document.setdefault("components", {}).setdefault("schemas", {})
+    components |= definitions | {"Error": _ERROR}
+    error = {"description": "What is wrong", "content": {"application/json": {"schema": {"$ref": f"{_REFS}Error"}}}}
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            name = operation["operationId"]
+            if name in schemas:
+                content = {"application/json": {"schema": schemas[name]}}
+                operation["responses"] = {str(answers[name][0]): {"description": "Done", "content": content}}
+            operation["responses"]["default"] = error
+    return document
+
+
+logger = logging.getLogger(__name__)
+_STATUS = {
+    StaleError: (412, "stale"),
+    NotFoundError: (404, "missing"),
+    CheckError: (409, "check"),
+    RunError: (500, "run"),
+    RlfError: (422, "input"),
+}
+
+
+class _App(FastAPI):
+    """Describes what its routes answer, which FastAPI does not see: they return data as `as_json` writes it."""
+
+    def __init__(self, areas: Sequence[Area], **settings: Any) -> None:
+        super().__init__(**settings)
+        self._answers = {name: answer for area in areas for name, answer in area.answers.items()}
+
+    def openapi(self) -> dict[str, Any]:
+        """The document at `/api/v1/openapi.json`."""
+        if self.openapi_schema is None:
+            self.openapi_schema = describe_answers(super().openapi(), self._answers)
+        return self.openapi_schema
+
+
+def create_app(settings: WebSettings) -> FastAPI:
+    """The page of a project; `uvicorn` serves it."""
+    site = Site(settings)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        site.close()
+
+    areas = [module.routes(site) for module in AREAS]
+    app = _App(
+        areas,
+        title="rlf",
+        version=__version__,
+        openapi_url=f"{API}/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    app.state.site = site
+    for router in ROUTERS:
+        app.include_router(router)
+    app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"), name="static")
+    for area in areas:
+        app.include_router(area.router)
+    _answer_errors(app, site)
+    app.add_middleware(Departures, fresh=site.fresh)
+    app.add_middleware(Guard, settings=settings)
+    return app
+
+
+def _answer_errors(app: FastAPI, site: Site) -> None:
+    """Errors as JSON under `/api/v1`, as a page elsewhere; a defect of rlf shows no traceback to a visitor."""
+
+    def respond(request: Request, status: int, code: str, error: str, faults: object = ()) -> Response:
+        body = {"code": code, "message": error, "faults": as_json(faults)}
+        if request.url.path.startswith(API):
+            return JSONResponse({"error": body}, status)
+        return site.page(request, "error.html", status, data=body | {"status": status})
+
+    @app.exception_handler(RlfError)
+    def answer_rlf(request: Request, error: RlfError) -> Response:
+        status, code = next(found for kind, found in _STATUS.items() if isinstance(error, kind))
+        return respond(request, status, code, str(error), error.faults if isinstance(error, SpecError) else ())
+
+    @app.exception_handler(HTTPException)
+    def answer_http(request: Request, error: HTTPException) -> Response:
+        code = "missing" if error.status_code == 404 else "refused"
+        return respond(request, error.status_code, code, error.detail)
+
+    @app.exception_handler(RequestValidationError)
+    def answer_invalid(request: Request, error: RequestValidationError) -> Response:
+        words = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        return respond(request, 422, "input", words)
+
+    @app.exception_handler(OverflowError)
+    def answer_number(request: Request, error: OverflowError) -> Response:
+        return respond(request, 422, "input", "a number is too large.")
+
+    @app.exception_handler(Exception)
+    def answer_defect(request: Request, error: Exception) -> Response:
+        logger.error("a defect of rlf, met by %s", request.url.path, exc_info=error)
+        return respond(
+            request, 500, "defect", f"rlf failed: {type(error).__name__}. The server's log has the traceback."
+        )

@@ -1,0 +1,68 @@
+"""Runs beside each other: the page of `rlf runs compare --html` within the navigation."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse
+
+from rlf.apps.web.pages.shared import lineage, page, site_of
+from rlf.core.errors import RlfError
+from rlf.reports.arms import read_arms
+from rlf.reports.comparison import Comparison, read_examples
+from rlf.reports.comparison_views import courses_of, page_values, seeds_values
+from rlf.reports.overview import page_overviews
+from rlf.reports.pages.chart import further_curves, main_curves
+from rlf.reports.sweep import SeedReport
+from rlf.runs.compare import compare_runs
+from rlf.runs.place import Reader
+from rlf.runs.trajectories import openings_of
+
+router = APIRouter(include_in_schema=False)
+
+_NUM_OFFERED = 40
+
+
+@router.get("/compare")
+def show_comparison(
+    request: Request, a: Annotated[Sequence[str], Query()] = (), mode: str | None = None
+) -> HTMLResponse:
+    """Arms, the first one the baseline; commas join the seeds of one. With fewer than two a choice of runs."""
+    fault = ""
+    if not site_of(request).has_lineage and not a:
+        return page(request, "choose.html", "Compare", place="compare", chosen=(), offered=(), fault="")
+    with lineage(request) as reader:
+        names = [name for name in a if name.strip()]
+        if names:
+            try:
+                return _compared(request, reader, names, mode or None)
+            except RlfError as error:
+                fault = str(error) if len(names) > 1 else ""
+        offered = page_overviews(reader, None, None, None, _NUM_OFFERED).runs
+    return page(request, "choose.html", "Compare", place="compare", chosen=names, offered=offered, fault=fault)
+
+
+def _compared(request: Request, reader: Reader, names: Sequence[str], mode: str | None) -> HTMLResponse:
+    found = compare_runs(reader, names, mode)
+    command = shlex.join(["rlf", "runs", "compare", *names, *(["--mode", mode] if mode else [])])
+    if isinstance(found, SeedReport):
+        seeds = seeds_values(found, read_arms(reader, names, least=1))
+        return page(request, "seeds_page.html", place="compare", command=command, **seeds)
+    values = comparison_values(reader, found)
+    modes = sorted({e.mode for arm in found.arms for m in arm.members for e in m.evaluations}, reverse=True)
+    about: dict[str, Any] = {"command": command, "names": names, "mode": mode or "", "modes": modes}
+    return page(request, "compare_page.html", place="compare", **about, **values)
+
+
+def comparison_values(reader: Reader, found: Comparison) -> dict[str, Any]:
+    """Values of the template of a comparison."""
+    courses = courses_of(found.arms)
+    charts = {
+        "charts": [asdict(chart) for chart in main_curves(courses)],
+        "more_charts": [asdict(chart) for chart in further_curves(courses)],
+    }
+    return page_values(found, read_examples(reader, found), openings_of(found)) | charts

@@ -1,0 +1,196 @@
+"""Runs: the list, and one run."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from rlf.apps.share import bundles as graph
+from rlf.apps.web.pages.shared import lineage, page, site_of
+from rlf.apps.web.site import Site
+from rlf.core.errors import RlfError
+from rlf.reports.overview import NAMES, Overview, OverviewPage, elapsed_s, page_overviews
+from rlf.reports.pages.chart import Course, further_curves, main_curves
+from rlf.reports.pages.render import usage_sheets
+from rlf.reports.report import Report, origin_facts, read_report, shown_events, status_words
+from rlf.reports.summary import difference_words, rate_rows
+from rlf.reports.sweep import is_sweep, read_sweep
+from rlf.runs.keys import plan_leaves, read_key, read_plans, varied_keys
+from rlf.runs.now import now_words
+from rlf.runs.place import Reader
+from rlf.runs.trajectories import TRAIN, Run, TrajectoryFilter, TrajectoryOrder
+
+router = APIRouter(include_in_schema=False)
+
+_PER_PAGE, _MAX_ROWS = 50, 500
+_NUM_NEWEST = 6
+_MAX_POINTS = 36
+"""Of a small curve, of twice as many at most."""
+_NUM_NOTICES = 8
+_HEALTH = {
+    "groups/dead_share": "dead groups",
+    "unscorable": "unscorable trajectories",
+    "policy/entropy": "entropy, nats",
+    "policy/clip_fraction": "clipped tokens",
+    "policy/mismatch_kl": "sampler against trainer, KL",
+    "policy/grad_norm": "gradient norm",
+    "tools/wait_share": "time waiting for tools",
+    "throughput/generate_tokens_per_s": "sampled tokens a second",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """One line of the list."""
+
+    overview: Overview
+    differs: str
+    """The overrides of its command: what it was started with beside its files."""
+    elapsed_s: float | None
+    training: tuple[float, ...]
+    """Success of its training steps."""
+    num_steps: int | None
+    """Steps of its plan."""
+
+
+@router.get("/")
+def show_start() -> RedirectResponse:
+    """The first page is the list of runs."""
+    return RedirectResponse("/runs")
+
+
+@router.get("/runs")
+def show_runs(
+    request: Request, q: str = "", sort: str = "", after: str = "", only: str = "", rows: int = 0
+) -> HTMLResponse:
+    """Runs that a filter wants, 50 at a time.
+
+    Args:
+        after: the run behind which the next ones are wanted.
+        only: `rows`: without the page around them.
+        rows: how many are shown already.
+    """
+    fault, shown, found = "", list[RunRow](), OverviewPage((), 0, 0, None)
+    limit = max(_PER_PAGE, min(rows, _MAX_ROWS))
+    if site_of(request).has_lineage:
+        try:
+            with lineage(request) as reader:
+                found = page_overviews(reader, q or None, sort or None, after or None, limit)
+                shown = [_run_row(site_of(request), reader, item) for item in found.runs]
+        except RlfError as error:
+            fault = str(error)
+    values = {"rows": shown, "found": found, "q": q, "sort": sort, "fault": fault, "names": NAMES}
+    template = "runs_rows.html" if only == "rows" else "runs.html"
+    return page(request, template, "Runs", place="runs", **values)
+
+
+def _run_row(site: Site, reader: Reader, item: Overview) -> RunRow:
+    """A line; what needs the plan and the steps is read again when the run has moved on."""
+    key = ("row", item.run_id, item.step, item.status, item.finished)
+    differs, planned, training = site.keep(key, lambda: _read_course(reader, item))
+    taken = elapsed_s(item.started, item.finished, item.status, item.idle_s)
+    return RunRow(item, differs, taken, training, planned)
+
+
+def _read_course(reader: Reader, item: Overview) -> tuple[str, int | None, tuple[float, ...]]:
+    """Overrides, steps of the plan, and success of some training steps."""
+    run = reader.get_run(item.run_id)
+    steps = reader.steps(item.run_id, stride=max(1, item.step // _MAX_POINTS)) if item.step else []
+    return (
+        overrides_of(run),
+        num_steps(run),
+        tuple(step.metrics["success"] for step in steps if "success" in step.metrics),
+    )
+
+
+def overrides_of(run: Run) -> str:
+    """The overrides of the command that started a run."""
+    words = shlex.split(run.record.command)
+    return " ".join(word for word in words if "=" in word and not word.startswith("-"))
+
+
+def num_steps(run: Run) -> int | None:
+    """Steps that the plan of a run has; None for what does not train."""
+    steps = run.record.plan.get("spec", {}).get("train", {}).get("steps")
+    return int(steps) if steps is not None and run.record.engine not in ("sweep", "evaluation") else None
+
+
+@router.get("/runs/{name}")
+def show_run(request: Request, name: str) -> HTMLResponse:
+    """One run: result, curves, tools, health, newest trajectories, and what it was made from."""
+    with lineage(request) as reader:
+        run_id = reader.get_run(name).record.id
+        report = read_report(reader, run_id)
+        evaluations = reader.evaluations(run_id)
+        newest_step = report.steps[-1].step if report.steps else None
+        wanted = TrajectoryFilter(phase=TRAIN, step=newest_step)
+        best = (wanted, TrajectoryOrder.BEST, None, _NUM_NEWEST)
+        newest = reader.page(run_id, *best) if newest_step is not None else []
+        tags = reader.tags().get(run_id, ())
+        children = reader.run_lines(parent_id=run_id)
+        sweep = read_sweep(reader, run_id) if is_sweep(report.run) else None
+    courses = [Course("", [report.steps], [evaluations])]
+    values = {
+        "run": report.run,
+        "report": report,
+        "tags": tags,
+        "children": children,
+        "sweep": sweep,
+        "overrides": overrides_of(report.run),
+        "num_steps": num_steps(report.run),
+        "status_words": status_words(report.run),
+        "now": now_words(site_of(request).runs_folder, run_id),
+        "notices": shown_events(report.events)[-_NUM_NOTICES:],
+        "held_out": [row for change in report.summary.changes for row in _rate_rows(change)],
+        "sheets": [sheet for sheet in usage_sheets(report) if sheet.rows],
+        "health": _health(report),
+        "curves": [asdict(chart) for chart in main_curves(courses)],
+        "more_curves": [asdict(chart) for chart in further_curves(courses)],
+        "newest": newest,
+        "facts": list(origin_facts(report.run)),
+    }
+    return page(request, "run_page.html", f"{report.run.record.name} · {run_id}", place="runs", **values)
+
+
+def _rate_rows(change: Any) -> list[tuple[str, Any, Any, str]]:
+    return [(name, left, right, difference_words(left.value, right.value)) for name, left, right in rate_rows(change)]
+
+
+def _health(report: Report) -> list[tuple[str, float, list[float]]]:
+    """Figures of the newest step that say whether training is sound, each with its course."""
+    courses = {name: [step.metrics[name] for step in report.steps if name in step.metrics] for name in _HEALTH}
+    return [(words, values[-1], values) for name, words in _HEALTH.items() if (values := courses[name])]
+
+
+@router.get("/runs/{name}/files")
+def show_files(request: Request, name: str) -> HTMLResponse:
+    """The inputs of a run, and the graph of what it made."""
+    with lineage(request) as reader:
+        run = reader.get_run(name)
+        nodes = graph.whence(reader, run.record.id)
+        checkpoints = reader.checkpoints(run.record.id)
+    values = {"run": run, "nodes": nodes, "checkpoints": checkpoints}
+    return page(request, "files.html", f"files · {run.record.id}", place="runs", **values)
+
+
+@router.get("/runs/{name}/plan")
+def show_plan(request: Request, name: str) -> HTMLResponse:
+    """The plan of a run, value by value."""
+    with lineage(request) as reader:
+        run = reader.get_run(name)
+    values = plan_leaves(run).items()
+    return page(request, "plan.html", f"plan · {run.record.id}", place="runs", run=run, values=values)
+
+
+@router.get("/keys")
+def show_keys(request: Request, spec: str, key: str = "") -> HTMLResponse:
+    """Results of a spec's runs with other values of a key; without one the keys that have several values."""
+    with lineage(request) as reader:
+        plans = read_plans(reader, spec)
+        found = read_key(reader, plans, spec, key) if key else None
+    values = {"spec": spec, "varied": varied_keys(plans), "found": found}
+    return page(request, "keys.html", f"{key or 'keys'} · {spec}", place="runs", **values)

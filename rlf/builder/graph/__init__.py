@@ -1,1 +1,0 @@
-"""The offline builder: seeded worlds, graphs of relations, tools from a grammar."""

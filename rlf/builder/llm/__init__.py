@@ -1,1 +1,0 @@
-"""The builder with a language model: five stages, each validated, what it writes run before it is kept."""

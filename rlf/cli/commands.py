@@ -1,0 +1,137 @@
+"""Every command: what it is for, its line in `rlf --help`, and the function that runs it. Loads none of them.
+
+A command of an app is there as long as the app's folder is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+SECTIONS: dict[str, dict[str, str]] = {
+    "Start": {
+        "init": "Make a project folder: spec, tools, rewards, data and a README.",
+        "doctor": "Check Python, packages, machine, lineage and sandbox.",
+    },
+    "Check": {
+        "check": "Report every fault of a spec and of its files. Trains nothing.",
+        "plan": "Show the compiled plan: values with their origin, files, work and memory.",
+        "rehearse": "Run an OpenRLHF job on this CPU with your tools, your rewards and a tiny model.",
+        "schema": "Print the JSON Schema of specs, tools, rewards and outputs.",
+    },
+    "Train": {
+        "run": "Train a model as a spec says.",
+        "resume": "Continue a run or a sweep from its last checkpoint.",
+    },
+    "Look": {
+        "runs": "List, show, compare, export, import and remove runs.",
+        "trace": "Show a trajectory turn by turn, or find trajectories.",
+        "web": "Open a page in the browser: runs, trajectories, specs, tools.",
+    },
+    "Use": {
+        "eval": "Evaluate runs, checkpoints, models and endpoints with a spec's tools and rewards.",
+        "chat": "Chat with a model; its tools run.",
+        "serve": "Serve a model to OpenAI-compatible clients.",
+        "export": "Write a run's model as a Hugging Face folder.",
+    },
+    "Parts": {
+        "tools": "List, test, benchmark, import and serve tools.",
+        "rewards": "List, test, score and attack rewards.",
+        "judge": "Serve the models that judge.",
+        "env": "Build, test and play environments.",
+        "format": "Show prompts and how turns are parsed.",
+    },
+}
+"""Commands by what they are for, each with one line."""
+
+_HOMES: dict[str, str] = {
+    "init": "apps.init.command:init",
+    "doctor": "apps.doctor.command:doctor",
+    "check": "cli.check:check",
+    "plan": "cli.check:plan",
+    "rehearse": "apps.rehearse.command:rehearse",
+    "schema": "cli.check:schema",
+    "run": "cli.run:run",
+    "resume": "cli.run:resume",
+    "trace": "cli.compare:trace",
+    "web": "apps.web.command:web",
+    "eval": "apps.evaluate.command:evaluate",
+    "chat": "apps.chat.command:chat",
+    "serve": "apps.serve.command:serve",
+    "export": "apps.share.command:export",
+    "runs compare": "cli.compare:compare_runs",
+    "runs tail": "cli.runs:tail_run",
+    "runs reproduce": "cli.runs:reproduce_run",
+    "runs fork": "cli.runs:fork_run",
+    "runs branch": "apps.evaluate.command:branch_trajectory",
+    "runs diff": "apps.share.command:diff_runs",
+    "runs whence": "apps.share.command:whence",
+    "runs tag": "cli.runs:tag_run",
+    "runs note": "cli.runs:note_run",
+    "runs rm": "cli.runs:remove_runs",
+    "runs gc": "cli.runs:thin_runs",
+    "runs verify": "apps.keep.command:verify_lineage",
+    "runs salvage": "apps.keep.command:salvage_runs",
+    "runs export": "apps.share.command:export_runs",
+    "runs import": "apps.share.command:import_runs",
+    "runs list": "cli.runs:list_runs",
+    "runs show": "cli.runs:show_run",
+    "tools fuzz": "apps.fuzz.command:fuzz_tools",
+    "tools import": "apps.imports.command:import_tools",
+    "tools serve": "apps.offer.command:serve_tools",
+    "tools list": "apps.tools.command:list_tools",
+    "tools show": "apps.tools.command:show_tool",
+    "tools test": "apps.tools.command:test_tools",
+    "tools bench": "apps.tools.command:bench_one",
+    "rewards attack": "apps.attack.command:attack_rewards",
+    "rewards calibrate": "apps.judges.command:calibrate_rewards",
+    "rewards list": "apps.rewards.command:list_rewards",
+    "rewards show": "apps.rewards.command:show_reward",
+    "rewards test": "apps.rewards.command:test_rewards",
+    "rewards score": "apps.rewards.command:score_rewards",
+    "judge serve": "apps.judges.command:serve_judge",
+    "env list": "apps.worlds.command:list_worlds",
+    "env show": "apps.build.command:show_env",
+    "env test": "apps.worlds.command:test_world",
+    "env attack": "apps.worlds.command:attack_world",
+    "env play": "apps.worlds.command:play_world",
+    "env serve": "apps.offer.command:serve_world",
+    "env import": "apps.imports.command:import_world",
+    "env build": "apps.build.command:build_env",
+    "format show": "apps.formats.command:show",
+    "format parse": "apps.formats.command:parse",
+    "format certify": "apps.formats.command:certify",
+}
+"""Module and function, below `rlf`, of each command in the order of its group's help."""
+
+GROUPS: dict[str, str] = {
+    "runs": "List runs and look into them.",
+    "tools": "List tools and try them out.",
+    "rewards": "List reward terms and try them out.",
+    "judge": "Serve the models that judge.",
+    "env": "Build, test and show worlds.",
+    "format": "Show prompts, and how rlf parses turns.",
+}
+"""Words that several commands begin with, each with the help of the group."""
+
+
+def is_present(home: str) -> bool:
+    """Whether the app of a module is installed; a part of the core always is."""
+    kind, _, rest = home.partition(".")
+    return kind != "apps" or (Path(__file__).parents[1] / kind / rest.partition(".")[0] / "__init__.py").is_file()
+
+
+HOMES: Mapping[str, str] = {name: home for name, home in _HOMES.items() if is_present(home)}
+"""Those that are here."""
+COMMANDS = tuple(
+    name
+    for summaries in SECTIONS.values()
+    for name in summaries
+    if name in HOMES or any(home.startswith(f"{name} ") for home in HOMES)
+)
+"""The first words of command lines, in the order of the help."""
+
+
+def members(group: str) -> Iterator[tuple[str, str]]:
+    """The second words of a group's commands, with their functions."""
+    return ((name.partition(" ")[2], home) for name, home in HOMES.items() if name.partition(" ")[0] == group)

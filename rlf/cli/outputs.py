@@ -1,0 +1,328 @@
+"""JSON Schema (2020-12) of what commands print with `--json`, from the types in `rlf.cli.outputs`.
+
+The rules are those of `rlf.core.plain_json.as_json`. Objects have exactly the keys of their dataclass.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import json
+import sys
+import types
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, is_dataclass
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from rlf.apps.attack.attack import Attack
+from rlf.apps.build.build import Built, Estimate, ShownWorld
+from rlf.apps.doctor.findings import Examination, SandboxAttacks
+from rlf.apps.evaluate.branches import Branches
+from rlf.apps.evaluate.play import Progress
+from rlf.apps.evaluate.run import Begun
+from rlf.apps.formats.prompts import ShownPrompt
+from rlf.apps.fuzz.fuzz import ToolFuzz
+from rlf.apps.imports.tools import Written
+from rlf.apps.imports.worlds import ImportedWorld
+from rlf.apps.init.projects import OpenedPage, Project
+from rlf.apps.judges.calibration import Calibration
+from rlf.apps.judges.servers import JudgeEndpoints
+from rlf.apps.keep.salvage import Salvage
+from rlf.apps.keep.verification import Verification
+from rlf.apps.rehearse.rehearsals import Rehearsal, Stage
+from rlf.apps.rewards.scoring import Rescoring, RewardKind, RewardTerm, ShownReward, Trial
+from rlf.apps.serve.serve import ServedEndpoint
+from rlf.apps.share.bundles import Bundle
+from rlf.apps.share.tables import ExportedRuns, ImportedRuns
+from rlf.apps.tools.trials import CalledTool, ToolBench, ToolTrial
+from rlf.apps.worlds.worlds import DescribedWorld, WorldKind
+from rlf.chat.marks import Parsed
+from rlf.core.plain_json import VERSION, json_fields, json_properties
+from rlf.environments.playing import Page, Played
+from rlf.lineage.graph import Graph, Node, NodeDifference
+from rlf.lineage.records import FoundCall, StoredTrajectory
+from rlf.python.parts import ListedTool, ShownTool
+from rlf.python.specs import Check
+from rlf.reports.comparison import Comparison
+from rlf.reports.evaluations import EvaluationReport
+from rlf.reports.overview import Overview
+from rlf.reports.report import Report
+from rlf.reports.sweep import SeedReport, SweepReport
+from rlf.reports.trace import Match
+from rlf.rollout.certificate import Certificate
+from rlf.runs.drive import RunInfo, RunOutcome
+from rlf.runs.exports import Exported
+from rlf.runs.forks import Agreement
+from rlf.runs.marks import Noted, RemovedRuns, Tagged, Thinned
+from rlf.runs.planning import PlanDifference, PlanReport
+from rlf.runs.sweeps import Member
+from rlf.runs.tracking import EvaluationLine, InterruptedLine, StepLine
+from rlf.runs.view import Tailed
+from rlf.spec import schema
+from rlf.spec.facts import attribute_docs, first_paragraph
+from rlf.types import CheckpointSaved, Notice, RunFinished
+
+# The types that commands print with `--json`: of `data` by command, and of events by command and event.
+#
+# A new command is enrolled here with a frozen dataclass; a test compares the names with those that commands print
+# under. Loaded by `rlf schema output` and by tests alone: it imports what every command may print.
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaFiles:
+    """Files of written schemas."""
+
+    files: tuple[Path, ...]
+
+
+OUTPUTS: dict[str, Any] = {
+    "init": Project,
+    "check": Check,
+    "plan": PlanReport | PlanDifference,
+    "run": RunOutcome | SweepReport,
+    "resume": RunOutcome | SweepReport,
+    "rehearse": Rehearsal | RunOutcome,
+    "eval": EvaluationReport,
+    "export": Exported,
+    "trace": list[Match] | list[FoundCall] | StoredTrajectory,
+    "web": Bundle,
+    "schema": SchemaFiles | Json,
+    "doctor": Examination,
+    "doctor.attack": SandboxAttacks,
+    "env build": Estimate | Built,
+    "env list": list[WorldKind],
+    "env show": ShownWorld | DescribedWorld,
+    "env test": Page,
+    "env attack": Page,
+    "env play": Played,
+    "env import": ImportedWorld,
+    "runs list": list[Overview],
+    "runs show": Report | SweepReport | EvaluationReport | Graph | StoredTrajectory,
+    "runs tail": Tailed,
+    "runs compare": Comparison | SeedReport,
+    "runs diff": list[NodeDifference],
+    "runs whence": list[Node],
+    "runs fork": RunOutcome,
+    "runs branch": Branches,
+    "runs reproduce": Agreement | RunOutcome,
+    "runs tag": Tagged,
+    "runs note": Noted,
+    "runs rm": RemovedRuns,
+    "runs gc": Thinned,
+    "runs verify": Verification,
+    "runs salvage": Salvage,
+    "runs export": ExportedRuns,
+    "runs import": ImportedRuns,
+    "format show": ShownPrompt,
+    "format parse": Parsed,
+    "format certify": Certificate,
+    "tools list": list[ListedTool],
+    "tools show": ShownTool,
+    "tools test": list[ToolTrial] | CalledTool,
+    "tools bench": ToolBench,
+    "tools fuzz": ToolFuzz,
+    "tools import": Written,
+    "rewards list": list[RewardTerm] | list[RewardKind],
+    "rewards show": ShownReward,
+    "rewards test": list[Trial],
+    "rewards score": Rescoring,
+    "rewards attack": Attack | list[Attack],
+    "rewards calibrate": Calibration,
+    "judge serve": JudgeEndpoints,
+    "serve": ServedEndpoint,
+}
+"""The type of a command's result."""
+
+_OF_RUN: dict[str, Any] = {
+    "started": RunInfo,
+    "step": StepLine,
+    "evaluation": EvaluationLine,
+    "interrupted": InterruptedLine,
+    "checkpoint": CheckpointSaved,
+    "notice": Notice,
+    "finished": RunFinished,
+}
+EVENTS: dict[str, dict[str, Any]] = {
+    "run": {**_OF_RUN, "member": Member},
+    "resume": {**_OF_RUN, "member": Member},
+    "rehearse": {**_OF_RUN, "stage": Stage},
+    "eval": {
+        "started": Begun,
+        "progress": Progress,
+        **{name: _OF_RUN[name] for name in ("evaluation", "interrupted", "notice", "finished")},
+    },
+    "web": {"open": OpenedPage},
+    "runs fork": _OF_RUN,
+    "runs reproduce": _OF_RUN,
+    "runs tail": {name: _OF_RUN[name] for name in ("step", "evaluation", "notice")},
+}
+"""The types of the events that a command prints before its result, each on a line of its own."""
+
+Schema = dict[str, Any]
+
+OUTPUT = "output"
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_PLAIN: dict[Any, Schema] = {
+    str: {"type": "string"},
+    Path: {"type": "string"},
+    bool: {"type": "boolean"},
+    int: {"type": "integer"},
+    float: {"type": ["number", "null"]},  # null: a number that is not finite
+    type(None): {"type": "null"},
+    Any: {},
+    object: {},
+}
+
+
+def schema_text(role: str) -> str:
+    """The schema of spec, tool or reward files, or of what commands print: `docs/schema/ROLE.json` has it."""
+    if role != OUTPUT:
+        return schema.schema_text(role)
+    return json.dumps(output_schema(), indent=1, ensure_ascii=False) + "\n"
+
+
+def write_schemas(folder: Path) -> SchemaFiles:
+    """Writes a file for each of them."""
+    paths = (*schema.write_schemas(folder), folder / f"{OUTPUT}.json")
+    paths[-1].write_text(schema_text(OUTPUT), encoding="utf-8")
+    return SchemaFiles(paths)
+
+
+@cache
+def output_schema() -> Schema:
+    """The schema of a line of output; `$defs` has one definition for each command, and one for each event of it."""
+    defs = _Definitions()
+    lines: Schema = {}
+    for command, kind in OUTPUTS.items():
+        lines[command] = _line_schema(command, defs.schema(kind))
+    for command, kinds in EVENTS.items():
+        for event, kind in kinds.items():
+            lines[f"{command}: {event}"] = _line_schema(command, defs.schema(kind), event)
+    return {
+        "$schema": _DIALECT,
+        "title": "A line that rlf prints with --json",
+        "anyOf": [{"$ref": f"#/$defs/{name}"} for name in lines],
+        "$defs": lines | dict(sorted(defs.found.items())),
+    }
+
+
+def returned_schemas(functions: Mapping[str, Callable[..., Any]], refs: str) -> tuple[dict[str, Schema], Schema]:
+    """The schema of what each function returns, as JSON, and the definitions that they name.
+
+    Args:
+        refs: where a document has the definitions, e.g. `#/components/schemas/`.
+    """
+    defs = _Definitions(refs)
+    found = {
+        name: defs.schema(get_type_hints(function, localns=_imported_for_types(function.__module__))["return"])
+        for name, function in functions.items()
+    }
+    return found, dict(sorted(defs.found.items()))
+
+
+def _line_schema(command: str, data: Schema, event: str | None = None) -> Schema:
+    head: Schema = {"rlf": {"const": VERSION}, "command": {"const": command}}
+    if event is not None:
+        head["event"] = {"const": event}
+    return _object_schema({**head, "data": data})
+
+
+def _object_schema(properties: Schema, required: Sequence[str] | None = None) -> Schema:
+    keys = list(properties) if required is None else list(required)
+    return {"type": "object", "properties": properties, "required": keys, "additionalProperties": False}
+
+
+class _Definitions:
+    """Schemas of types; dataclasses and enums become definitions."""
+
+    def __init__(self, refs: str = "#/$defs/") -> None:
+        self._refs = refs
+        self.found: dict[str, Schema] = {}
+        self._name_by_type: dict[Any, str] = {}
+
+    def schema(self, kind: Any) -> Schema:
+        """The schema of a type."""
+        if isinstance(kind, types.GenericAlias) or get_origin(kind) is not None:
+            return self._composed_schema(get_origin(kind), get_args(kind))
+        if kind in _PLAIN:
+            return _PLAIN[kind]
+        if kind in (dict, Mapping):
+            return {"type": "object"}
+        assert inspect.isclass(kind), f"{kind!r} has no JSON form"
+        if issubclass(kind, tuple):  # a NamedTuple
+            return self._composed_schema(tuple, tuple(get_type_hints(kind).values()))
+        if not (is_dataclass(kind) or issubclass(kind, Enum)):
+            raise TypeError(f"{kind.__module__}.{kind.__qualname__} has no JSON form. Print a dataclass.")
+        return {"$ref": f"{self._refs}{self._definition_name(kind)}"}
+
+    def _composed_schema(self, origin: Any, arguments: tuple[Any, ...]) -> Schema:
+        if origin is Literal:
+            return {"enum": list(arguments)}
+        if origin in (Union, types.UnionType):
+            return {"anyOf": [self.schema(argument) for argument in arguments]}
+        if origin is Counter:
+            return {"type": "object", "additionalProperties": self.schema(int)}
+        if issubclass(origin, Mapping):
+            return {"type": "object", "additionalProperties": self.schema(arguments[1])}
+        assert issubclass(origin, Sequence | Set), f"{origin!r} has no JSON form"
+        if issubclass(origin, tuple) and arguments[-1] is not ...:
+            size = len(arguments)
+            return {"type": "array", "prefixItems": [*map(self.schema, arguments)], "minItems": size, "maxItems": size}
+        return {"type": "array", "items": self.schema(arguments[0])}
+
+    def _definition_name(self, kind: Any) -> str:
+        """The definition's name: the class's own, or with its module where another class has it."""
+        if kind not in self._name_by_type:
+            taken = kind.__name__ in self.found
+            name = f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}" if taken else kind.__name__
+            assert name not in self.found, f"two classes {name} in the output of commands"
+            self._name_by_type[kind] = name
+            self.found[name] = {}  # for types that hold themselves
+            self.found[name] = self._make_definition(kind)
+        return self._name_by_type[kind]
+
+    def _make_definition(self, kind: Any) -> Schema:
+        if issubclass(kind, Enum):
+            return {"enum": [member.value for member in kind]}
+        hints, docs = get_type_hints(kind, localns=_imported_for_types(kind.__module__)), attribute_docs(kind)
+        optional = {name for name, field in json_fields(kind) if "optional" in field.metadata}
+        properties = {
+            name: self.schema(_without_none(hints[field.name]) if name in optional else hints[field.name])
+            | _description_of(docs.get(field.name))
+            for name, field in json_fields(kind)
+        }
+        for name, source in json_properties(kind).items():
+            getter = inspect.getattr_static(kind, source).fget
+            own = get_type_hints(getter, localns=_imported_for_types(kind.__module__))
+            properties[name] = self.schema(own["return"]) | _description_of(first_paragraph(getter))
+        required = [name for name in properties if name not in optional]
+        return {"description": first_paragraph(kind), **_object_schema(properties, required)}
+
+
+def _without_none(hint: Any) -> Any:
+    return Union[tuple(part for part in get_args(hint) if part is not type(None))]  # noqa: UP007
+
+
+def _description_of(words: str | None) -> Schema:
+    return {"description": " ".join(words.split())} if words else {}
+
+
+@cache
+def _imported_for_types(module: str) -> dict[str, Any]:
+    """Names that a module imports under `if TYPE_CHECKING:`, for its annotations."""
+    found: dict[str, Any] = {}
+    for statement in ast.parse(inspect.getsource(sys.modules[module])).body:
+        if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
+            for imported in statement.body:
+                if isinstance(imported, ast.ImportFrom) and imported.module:
+                    names = [(alias.name, alias.asname or alias.name) for alias in imported.names]
+                    source = importlib.import_module(imported.module)
+                    found |= {known: getattr(source, name) for name, known in names if hasattr(source, name)}
+    return found

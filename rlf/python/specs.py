@@ -1,0 +1,154 @@
+"""`rlf.check` and `rlf.plan_run`."""
+
+from __future__ import annotations
+
+import json
+from asyncio import events, tasks
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from rlf.core.callables import foreign_code, import_from
+from rlf.core.errors import Fault, RlfError, SpecError
+from rlf.core.plain_json import Jsonable
+from rlf.runs.plans import check_spec
+from rlf.spec.layers import absolute
+
+if TYPE_CHECKING:
+    from rlf.runs.planning import PlanReport
+
+# From what people write in Python to what a command is given.
+
+AnyPath = str | PathLike[str]
+Files = AnyPath | Sequence[AnyPath]
+"""A file, or several: of specs, later ones are laid over earlier ones."""
+Overrides = Mapping[str, Any] | Sequence[str]
+"""`{"train.steps": 20}`, or as on the command line: `["train.steps=20", "~eval"]`."""
+
+
+@contextmanager
+def as_command() -> Iterator[None]:
+    """Runs its block as a command runs: callables of the current folder are found, and event loops can start."""
+    import_from(Path.cwd())
+    with own_loop():
+        yield
+
+
+def to_paths(files: Files) -> list[Path]:
+    """The paths of files."""
+    return [Path(files)] if isinstance(files, str | PathLike) else [Path(file) for file in files]
+
+
+def to_texts(overrides: Overrides) -> list[str]:
+    """Overrides as the command line has them."""
+    if isinstance(overrides, Mapping):
+        return [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
+    if isinstance(overrides, str):
+        raise RlfError(f'overrides: got a string; expected a mapping or a list of strings. Write e.g. ["{overrides}"].')
+    return list(overrides)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedMember:
+    """A sweep's member without faults."""
+
+    name: str
+    plan_hash: str
+    overrides: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Check(Jsonable):
+    """Faults and warnings of a spec, or of every member of a sweep."""
+
+    faults: tuple[Fault, ...]
+    """Everything that is wrong, each with its place; empty for a spec that can run."""
+    warnings: tuple[Fault, ...] = ()
+    """What is legal and unwise."""
+    name: str | None = field(default=None, metadata={"optional": True})
+    """The spec's own; None where it has faults, as are the facts below."""
+    plan_hash: str | None = field(default=None, metadata={"optional": True})
+    num_train_rows: int | None = field(default=None, metadata={"json": None})
+    num_eval_rows: int | None = field(default=None, metadata={"json": None})
+    members: tuple[CheckedMember, ...] | None = field(default=None, metadata={"optional": True})
+    """Of a sweep, in place of name and hash."""
+    JSON_PROPERTIES: ClassVar = ("ok",)
+
+    @property
+    def ok(self) -> bool:
+        """Whether there are no faults."""
+        return not self.faults
+
+    def raise_for_faults(self) -> None:
+        """Raises SpecError with every fault, if there is one."""
+        if self.faults:
+            raise SpecError(self.faults)
+
+    def __str__(self) -> str:
+        lines = [*map(str, self.faults), *(f"warning: {warning}" for warning in self.warnings)]
+        return "\n".join([*lines, *([f"{self.name}: ok"] if self.ok else [])])
+
+
+def check(
+    spec: Files,
+    overrides: Overrides = (),
+    *,
+    texts: Mapping[AnyPath, str] | None = None,
+    import_code: bool = True,
+) -> Check:
+    """Looks for every fault of a spec and of what it names. Trains nothing and calls no tool.
+
+    Args:
+        texts: texts that are read in place of files, by path: what an editor holds and has not saved.
+        import_code: whether Python that the spec names is imported and its MCP servers are started; False for a spec
+            that you do not trust.
+    """
+    unsaved = {absolute(Path(path), Path.cwd()): text for path, text in (texts or {}).items()}
+    try:
+        with as_command(), nullcontext() if import_code else foreign_code(None):
+            found = check_spec(to_paths(spec), to_texts(overrides), texts=unsaved)
+    except SpecError as error:
+        return Check(error.faults)
+    rows = (found.num_train_rows, found.num_eval_rows)
+    return Check((), found.warnings, found.plan.spec.name, found.plan.plan_hash, *rows)
+
+
+def plan_run(
+    spec: Files, overrides: Overrides = (), *, gpu: str | None = None, runs_folder: AnyPath = "runs"
+) -> PlanReport:
+    """Plans a run: its values and where each comes from, files, work, memory, time. Loads no torch.
+
+    Args:
+        gpu: size of the GPU that the run is meant for, e.g. `24GB`; None for this machine.
+        runs_folder: where earlier runs of the same plan are looked for.
+
+    Raises:
+        SpecError: the spec has faults.
+    """
+    from rlf.runs.planning import report_plan
+
+    with as_command():
+        return report_plan(to_paths(spec), to_texts(overrides), gpu=gpu, runs_folder=Path(runs_folder))
+
+
+@contextmanager
+def own_loop() -> Iterator[None]:
+    """Lets the block call `asyncio.run`: the thread's running loop, if there is one, stands still meanwhile.
+
+    The block stays in its thread, so that Ctrl-C ends it as it ends a command.
+    """
+    outer = events._get_running_loop()
+    if outer is None:
+        yield
+        return
+    swap = getattr(tasks, "_swap_current_task", lambda loop, task: None)  # from Python 3.12 on
+    task = swap(outer, None)
+    events._set_running_loop(None)
+    try:
+        yield
+    finally:
+        events._set_running_loop(outer)
+        swap(outer, task)

@@ -1,0 +1,158 @@
+"""A comparison as a page shows it: figures, the matrix of questions, and one question turn beside turn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from rlf.core.errors import NotFoundError, RlfError
+from rlf.lineage.reader import Reader
+from rlf.lineage.records import Evaluation, StoredTrajectory, TrajectoryFilter
+from rlf.reports.arms import Arm, read_arms, shared_step
+from rlf.reports.comparison import (
+    Comparison,
+    Example,
+    KindRows,
+    compare,
+    flip_matrix,
+    pair_of,
+    question_of,
+    read_examples,
+    title_of,
+)
+from rlf.reports.comparison_views import markdown, seeds_markdown, sheets
+from rlf.reports.pages.render import SidePair
+from rlf.reports.sheets import Sheet
+from rlf.reports.sweep import SeedReport, read_seeds
+from rlf.runs.trajectories import Openings
+
+# How runs differ, as plain values.
+
+
+def compare_runs(
+    reader: Reader,
+    names: Sequence[str],
+    mode: str | None = None,
+    threshold: float | None = None,
+    *,
+    at_ends: bool = False,
+) -> Comparison | SeedReport:
+    """Compares runs; of one sweep whose members differ in their seeds alone, what these show."""
+    seeds = read_seeds(reader, names)
+    if seeds is not None:
+        return replace(seeds, markdown=seeds_markdown(seeds))
+    found = compare(read_arms(reader, names), mode, threshold, at_ends=at_ends)
+    return replace(found, markdown=markdown(found))
+
+
+_MATRIX_FLIPS = 20
+"""Questions of each arm whose trajectories are read for the first turn that differs."""
+_STEPS = 400
+"""Steps of a curve at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberCurve:
+    """The curves of one run of an arm."""
+
+    run_id: str
+    seed: int
+    steps: tuple[int, ...]
+    values: dict[str, tuple[float | None, ...]]
+    evaluations: tuple[Evaluation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ArmCurves:
+    """The curves of an arm."""
+
+    letter: str
+    label: str
+    members: tuple[MemberCurve, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonView:
+    """Everything that the page of a comparison shows."""
+
+    title: str
+    comparison: Comparison
+    results: tuple[Sheet, ...]
+    origins: tuple[Sheet, ...]
+    kinds: tuple[KindRows, ...]
+    """Every question by arm."""
+    curves: tuple[ArmCurves, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionView:
+    """One question as two arms answered it at the evaluation that is compared."""
+
+    task_id: str
+    question: str
+    left: str
+    right: str
+    """Letters of the arms."""
+    pair: SidePair
+    first_difference: int | None
+    """The first turn that differs."""
+
+
+def view_comparison(reader: Reader, names: Sequence[str], mode: str | None) -> ComparisonView | SeedReport:
+    """Compares runs; of one sweep whose members differ in their seeds alone, what these show."""
+    found = compare_runs(reader, names, mode)
+    if isinstance(found, SeedReport):
+        return found
+    tables = sheets(found)
+    return ComparisonView(
+        title=title_of(found),
+        comparison=found,
+        results=tuple(tables.results),
+        origins=tuple(tables.origins),
+        kinds=tuple(flip_matrix(found, read_examples(reader, found, _MATRIX_FLIPS))),
+        curves=tuple(map(_arm_curves, found.arms)),
+    )
+
+
+def _arm_curves(arm: Arm) -> ArmCurves:
+    members = []
+    for member in arm.members:
+        steps = list(member.steps)[:: -max(1, math.ceil(len(member.steps) / _STEPS))][::-1]
+        names = sorted({name for step in steps for name in step.metrics})
+        values = {name: tuple(step.metrics.get(name) for step in steps) for name in names}
+        numbers = tuple(step.step for step in steps)
+        record = member.run.record
+        members.append(MemberCurve(record.id, record.seed, numbers, values, tuple(member.evaluations)))
+    return ArmCurves(arm.letter, arm.label, tuple(members))
+
+
+def view_question(
+    reader: Reader,
+    names: Sequence[str],
+    mode: str | None,
+    task_id: str,
+    letters: tuple[str, str],
+    openings: Callable[[str], Openings],
+) -> QuestionView:
+    """One question as the first runs of two arms answered it."""
+    arms = {arm.letter: arm for arm in read_arms(reader, names)}
+    for letter in letters:
+        if letter not in arms:
+            raise RlfError(f"arm: got {letter!r}; expected one of {', '.join(arms)}.")
+    both = [arms[letter] for letter in letters]
+    step = shared_step(both, mode or next(iter(both[0].modes), "sampled"))
+    stored = [_compared_answer(reader, arm, mode, task_id, step) for arm in both]
+    example = Example(task_id, letters[0], stored[0], letters[1], stored[1])
+    pair = pair_of(example, {letter: openings(arms[letter].runs[0]) for letter in letters})
+    return QuestionView(task_id, question_of(example), *letters, pair, pair.first_difference)
+
+
+def _compared_answer(reader: Reader, arm: Arm, mode: str | None, task_id: str, step: int | None) -> StoredTrajectory:
+    run_id, chosen = arm.runs[0], mode or next(iter(arm.modes), "sampled")
+    found = reader.trajectories(run_id, TrajectoryFilter(phase=chosen, task_id=task_id, step=step))
+    last = max(found, key=lambda one: (one.step, -one.sample_index), default=None)
+    stored = None if last is None else reader.whole(run_id, last)
+    if stored is None:
+        raise NotFoundError(f"run {run_id}: no {chosen} answer to {task_id!r} is kept.")
+    return stored

@@ -1,0 +1,263 @@
+"""A run's model as a folder of its own, in Hugging Face's form, with a card that says what it is."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import shlex
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlf.apps.share.publish import CURVE, Pushed, card_markdown, read_card
+from rlf.builtin.names import BUILTIN
+from rlf.chat.format import FORMATS, detect_format
+from rlf.chat.on_disk import read_tokenizer
+from rlf.core.errors import RlfError
+from rlf.core.files import check_free, path_inside, published, run_folder
+from rlf.core.identity import hash_path
+from rlf.engines.engine import Engine, recorded_engine
+from rlf.engines.saved_model import OF_ADAPTERS, holds_adapters, load_saved
+from rlf.lineage.marks import add_export
+from rlf.lineage.reader import Reader
+from rlf.lineage.records import EVALUATION, SWEEP, Export, Run
+from rlf.reports.report import read_report
+from rlf.runs.place import open_reader
+from rlf.runs.restore import Places, find_damage, kept_checkpoints
+from rlf.spec.model_files import folder_on_disk
+from rlf.spec.models import Feature
+
+# The models of a run, whichever engine trained it: which there are, and one of them as a Hugging Face folder.
+
+logger = logging.getLogger(__name__)
+
+PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json")
+"""Files that transformers reads of a vision-language model, beside its tokenizer."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavedModel:
+    """A model of a run, as it is on the disk."""
+
+    step: int
+    """Updates that it has seen."""
+    path: Path
+    engine: Engine
+    base: Mapping[str, Any]
+    """The plan's `model` section, with its paths as they are now."""
+    is_checkpoint: bool = False
+    """Whether it is a checkpoint, and not a Hugging Face folder."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the folder is a complete model: neither a checkpoint nor only adapters."""
+        return not self.is_checkpoint and not holds_adapters(self.path)
+
+    def write(self, target: Path) -> None:
+        """Writes a Hugging Face folder; adapters are merged into the weights of the model that they are for."""
+        if not self.is_checkpoint:
+            _write_whole(self.path, target)
+        else:
+            with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+                saved = Path(folder) / "model"
+                self.engine.save_checkpoint_model(self.base, self.path, saved)
+                _write_whole(saved, target)
+        _add_processor(folder_on_disk(self.base["path"]), target)
+
+
+def trained_run(reader: Reader, name: str) -> Run:
+    """The run that has the model: for `latest` the newest that trained, for an evaluation the one that it was of."""
+    if name == "latest":
+        trained = (run for run in reader.list_runs() if run.record.engine not in (SWEEP, EVALUATION))
+        if (newest := next(trained, None)) is not None:
+            return newest
+    run = reader.get_run(name)
+    if run.record.engine == EVALUATION and run.record.parent_id is not None:
+        return reader.get_run(run.record.parent_id)
+    if run.record.engine in (SWEEP, EVALUATION):
+        kind = "a sweep" if run.record.engine == SWEEP else "an evaluation whose target is not a run"
+        raise RlfError(f"run {run.record.id}: is {kind} and has no model. Name a training run.")
+    return run
+
+
+def choose_model(reader: Reader, run: Run, runs_folder: Path, wanted: str, asked: str) -> SavedModel:
+    """The model of a run after some number of updates.
+
+    Args:
+        wanted: the updates that it has seen, `newest`, or `best`: that of the highest held-out success.
+        asked: where that was said, for messages.
+
+    Raises:
+        RlfError: the run has no model yet, or not that one; with those there are.
+    """
+    folder = run_folder(runs_folder, run.record.id)
+    by_step = _list_models(reader, run, folder)
+    if not by_step:
+        raise RlfError(
+            f"run {run.record.id}: there is no model in {folder} yet: the first checkpoint writes it, or "
+            "with `engine.hf_checkpoints: true` where these are shards. Continue with `rlf resume`; a run of "
+            "another runs folder is exported with `--runs` and that folder."
+        )
+    step = _wanted_step(reader, run.record.id, sorted(by_step), wanted, asked)
+    if step not in by_step:
+        raise RlfError(
+            f"{asked}: got {wanted!r}; run {run.record.id} has models of steps {', '.join(map(str, sorted(by_step)))}. "
+            "Name one of these, `newest`, or `best`."
+        )
+    _check_links(by_step[step].path, folder)
+    return by_step[step]
+
+
+def _list_models(reader: Reader, run: Run, folder: Path) -> dict[int, SavedModel]:
+    """The run's models by step: one that was written as a model before a checkpoint of the same step."""
+    engine, found = recorded_engine(run.record), dict[int, SavedModel]()
+    base = Places.of(run.record, reader.store).values(run.record.plan["spec"]["model"])
+    if Feature.CHECKPOINT_MODELS not in engine.LACKS:
+        root = engine.checkpoints_in(folder)
+        for saved in kept_checkpoints(reader, run.record.id):
+            damage = find_damage(run.record, saved)
+            if damage is not None:
+                logger.warning("damaged checkpoint skipped: step %d: %s: %s", saved.step, damage, saved.path)
+                continue
+            place = path_inside(root, Path(saved.path).absolute())
+            found[saved.step] = SavedModel(saved.step, place, engine, base, is_checkpoint=True)
+    written = engine.models_in(folder, int(run.record.plan["spec"]["train"]["steps"]))
+    return found | {step: SavedModel(step, path, engine, base) for step, path in written.items()}
+
+
+def _wanted_step(reader: Reader, run_id: str, steps: list[int], wanted: str, asked: str) -> int:
+    if wanted == "newest":
+        return steps[-1]
+    if wanted != "best":
+        return int(wanted) if wanted.isdecimal() else -1
+    done = [item for item in reader.evaluations(run_id) if item.mode == "sampled" and item.step in steps]
+    scored = [(item.metrics["success"], -item.step) for item in done if "success" in item.metrics]
+    if not scored:
+        raise RlfError(
+            f"{asked}: got best; none of the models of run {run_id} was evaluated. Name a step, or `newest`."
+        )
+    return -max(scored)[1]
+
+
+def _check_links(source: Path, folder: Path) -> None:
+    """Raises RlfError where a link in a run's model leads out of it: an export would copy what it points to."""
+    root = folder if source.resolve().is_relative_to(folder.resolve()) else source
+    for path in source.rglob("*"):
+        if path.is_symlink():
+            path_inside(root, path.absolute())
+
+
+def _write_whole(source: Path, target: Path) -> None:
+    if not holds_adapters(source):
+        shutil.copytree(source, target)
+        return
+    merged = load_saved(source)
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns(*OF_ADAPTERS))
+    merged.save_pretrained(target)
+
+
+def _add_processor(base: Path | None, target: Path) -> None:
+    """Copies what reads images from the model that was trained: some engines save the tokenizer alone."""
+    if base is None:
+        return
+    for name in PROCESSOR_FILES:
+        if (base / name).is_file() and not (target / name).exists():
+            shutil.copy(base / name, target / name)
+
+
+ORIGIN = "rlf_run.json"
+"""File beside the weights that says which run they are of."""
+CARD = "README.md"
+_OF_BUILTINS = "mit"
+_LICENCE = re.compile(r"^license:\s*[\"']?([\w.+-]+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A model that was written."""
+
+    run_id: str
+    step: int
+    """Updates that it has seen."""
+    folder: Path
+    vllm: tuple[str, ...] = ()
+    """The command that serves it with vLLM, its calls read by vLLM's parser where that has one."""
+    pushed: Pushed | None = None
+    """The upload that was asked for."""
+
+
+def export_model(name: str, target: Path, *, runs_folder: Path, step: str = "newest") -> Exported:
+    """Writes a model of a run to `target`: the final one, or that of a checkpoint; with its card.
+
+    Adapters are merged into the weights of the model that they are for.
+
+    Args:
+        step: the updates that it has seen, `newest`, or `best`: that of the highest held-out success.
+
+    Raises:
+        RlfError: there is no such run, it has no model yet, that model does not load, or `target` exists.
+    """
+    check_free(target)
+    with open_reader(runs_folder) as reader:
+        run = trained_run(reader, name)
+        source = choose_model(reader, run, runs_folder, step, "--step")
+        with published(target) as temporary:
+            source.write(temporary)
+            vllm = vllm_command(temporary, run, shown_as=target)
+            _write_card(reader, run, source, temporary, vllm)
+            origin = {
+                "run": run.record.id,
+                "name": run.record.name,
+                "step": source.step,
+                "plan_hash": run.record.plan_hash,
+            }
+            (temporary / ORIGIN).write_text(json.dumps(origin, indent=1) + "\n")
+            made = Export(str(target.absolute()), "huggingface", source.step, hash_path(temporary), time.time())
+            # Before the folder appears: killed here, a row names nothing, and no folder is unknown to `whence`.
+            add_export(reader.store, run.record.id, made)
+    return Exported(run.record.id, source.step, target, vllm)
+
+
+def vllm_command(folder: Path, run: Run, *, shown_as: Path) -> tuple[str, ...]:
+    """`vllm serve` of an exported folder, calls read by vLLM's parser of the run's chat format where it has one."""
+    name = run.record.plan["spec"].get("chat", {}).get("format", "auto")
+    command = ["vllm", "serve", str(shown_as), "--served-model-name", run.record.name]
+    try:
+        tokenizer = read_tokenizer(folder) if name == "auto" else None
+        known = detect_format(tokenizer)[0] if tokenizer is not None else name
+        parser = FORMATS.get(known).vllm_parser
+    except RlfError:
+        return tuple(command)
+    return (*command, "--enable-auto-tool-choice", "--tool-call-parser", parser) if parser else tuple(command)
+
+
+def _write_card(reader: Reader, run: Run, source: SavedModel, folder: Path, vllm: Sequence[str]) -> None:
+    licence = find_licence(str(source.base["path"]))
+    usage = [
+        ("served with vLLM", shlex.join([*vllm[:2], ".", *vllm[3:]])),
+        ("served with the tools of its run beside it", "rlf serve ."),
+        ("conversation, with tools", "rlf chat ."),
+    ]
+    card = read_card(reader, read_report(reader, run.record.id), source.step, licence=licence, usage=usage)
+    (folder / CARD).write_text(card_markdown(card), encoding="utf-8")
+    if card.image is not None:
+        (folder / CURVE).write_text(card.image, encoding="utf-8")
+
+
+def find_licence(path: str) -> str:
+    """The licence that a model's own card names; empty where it names none or is not on this machine."""
+    if path.startswith(BUILTIN):
+        return _OF_BUILTINS
+    folder = folder_on_disk(path)
+    card = None if folder is None else folder / CARD
+    if card is None or not card.is_file():
+        return ""
+    text = card.read_text(encoding="utf-8", errors="replace")
+    head = text.split("\n---", 1)[0] if text.startswith("---") else ""
+    found = _LICENCE.search(head)
+    return found[1] if found else ""

@@ -1,0 +1,186 @@
+"""Child runs: from a checkpoint of a run, with changes of its spec."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rlf.core.errors import RlfError
+from rlf.core.files import run_folder
+from rlf.engines.engine import Fit, Start, recorded_engine
+from rlf.lineage.graph import NodeDifference, differing, explain_differences, read_graph
+from rlf.lineage.reader import Reader
+from rlf.lineage.records import SWEEP, ParentKind, RunRecord
+from rlf.plan import Plan
+from rlf.plan.compiler import hash_plan
+from rlf.runs.changes import as_they_are, check_changed, find_changes
+from rlf.runs.drive import RunOutcome, View
+from rlf.runs.place import open_reader
+from rlf.runs.plans import Placed, check_spec
+from rlf.runs.restore import RECORDING, Places, choose_start, kept_checkpoints, restore_plan
+from rlf.runs.start import Parent, start
+from rlf.spec.models import OUTSIDE, EngineSpec, Feature, RunSpec
+from rlf.types.events import Notice
+
+
+def fork(
+    name: str,
+    files: Sequence[Path],
+    overrides: Sequence[str],
+    *,
+    runs_folder: Path,
+    view: View,
+    command: Sequence[str],
+) -> RunOutcome:
+    """Starts a run from a checkpoint of another one.
+
+    Args:
+        name: `RUN@STEP`, or `RUN` for its newest whole checkpoint.
+        files: specs of the child; without any it has the parent's plan, as the lineage keeps it.
+        overrides: what the child changes.
+
+    Raises:
+        RlfError: there is no such checkpoint, or an engine cannot start from it.
+        SpecError: the changed spec is wrong.
+    """
+    run_name, at, text = name.partition("@")
+    if at and not text.isdecimal():
+        raise RlfError(f"{name}: got the step {text!r}; expected a number. Write e.g. `{run_name}@6`.")
+    with open_reader(runs_folder) as reader:
+        record = reader.get_run(run_name).record
+        _check_can_fork(record, None)
+        places = Places.of(record, reader.store)
+        start_at = choose_start(reader, record, int(text) if at else None)
+        kept = [str(saved.step) for saved in kept_checkpoints(reader, record.id)]
+    if start_at.checkpoint is None:
+        raise RlfError(
+            f"run {record.id}: step {start_at.step} has no checkpoint to start from. Name one of the steps "
+            f"{', '.join(kept) or '(none)'}, or start a new run with `rlf run`."
+        )
+    checked = check_spec(files, overrides) if files else check_changed(record, places, overrides)
+    spec = checked.plan.spec
+    _check_can_fork(record, spec.engine)
+    if spec.train.steps <= start_at.step:
+        raise RlfError(
+            f"train.steps: got {spec.train.steps}; the checkpoint is of step {start_at.step}, and the child run "
+            f"counts from there. Write e.g. `train.steps={start_at.step * 2}`."
+        )
+    parent = Parent(record.id, ParentKind.FORK, start_at)
+    return start(checked.fit(Fit()), runs_folder=runs_folder, view=view, command=command, parent=parent)
+
+
+def _check_can_fork(record: RunRecord, engine: EngineSpec | None) -> None:
+    """Args: engine: the child's; None: that of the run itself."""
+    if record.engine == SWEEP:
+        raise RlfError(f"run {record.id}: is a sweep and has no checkpoints. Name one of its runs.")
+    engine = engine or recorded_engine(record)
+    why = engine.LACKS.get(Feature.BRANCHES)
+    if why is not None:
+        fault = f"cannot start a run from another run's checkpoint: {why}"
+    elif engine.kind != record.engine:
+        fault = f"does not read the checkpoints of engine {record.engine}"
+    else:
+        return
+    raise RlfError(
+        f"run {record.id}: engine {engine.kind} {fault}. Export the model with `rlf export RUN FOLDER --step N`, and "
+        "start a new run with `model.path=FOLDER`."
+    )
+
+
+# Runs a run again from its lineage and compares the two.
+
+_RESULTS = ("step", "evaluation")
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How a reproduction compares with its original."""
+
+    original: str
+    reproduction: str
+    differences: tuple[NodeDifference, ...]
+    """Every node of the lineage that differs: sources first, then steps in order."""
+
+    @property
+    def results(self) -> list[NodeDifference]:
+        """Steps and evaluations that have other metrics than the original's."""
+        return [item for item in self.differences if item.kind in _RESULTS]
+
+    @property
+    def inputs(self) -> list[NodeDifference]:
+        """Inputs that differ from those of the original; the machine does not count."""
+        return [item for item in self.differences if item.kind not in (*_RESULTS, "host")]
+
+
+def reproduce(name: str, *, live: bool, runs_folder: Path, view: View, command: Sequence[str]) -> RunOutcome:
+    """Runs a run's plan again as a new run, a child of the first.
+
+    Args:
+        live: whether tools are called anew; else their recorded responses are played back.
+
+    Raises:
+        RlfError: the files that the plan names are not there, some trajectories were thinned, or the checkpoint that
+            the run was forked from is gone.
+    """
+    with open_reader(runs_folder) as reader:
+        record = reader.get_run(name).record
+        places = Places.of(record, reader.store)
+        restored = restore_plan(record, places)
+        start_at = _find_start(reader, record)
+        changes = find_changes(reader, record, restored, places, at_step=0)
+    plan = _keep_plan(_reported_here(restored), places)
+    differing_inputs = (
+        Notice("warning", f"differs from the original: {change.words}", {"role": change.role, "path": change.path})
+        for change in changes
+        if change.used
+    )
+    recording = run_folder(runs_folder, record.id) / RECORDING
+    replay = str(recording) if recording.is_file() else record.id
+    return start(
+        Placed(plan, tuple(differing_inputs)),
+        runs_folder=runs_folder,
+        view=view,
+        command=command,
+        parent=Parent(record.id, ParentKind.REPRODUCTION, start_at),
+        cwd=places.cwd,
+        replay=None if live else replay,
+    )
+
+
+def _find_start(reader: Reader, record: RunRecord) -> Start | None:
+    """The checkpoint that a fork began with, its own copy or its parent's; None for a run that began at step 0."""
+    step, parent_id = record.parent_step, record.parent_id
+    if step is None or parent_id is None:
+        return None
+    has_copy = any(saved.step == step for saved in kept_checkpoints(reader, record.id))
+    return choose_start(reader, record if has_copy else reader.get_run(parent_id).record, step)
+
+
+def _reported_here(plan: Plan) -> Plan:
+    """The plan, to be recorded where its original lies now and reported nowhere else."""
+    spec = plan.spec.model_copy(update={name: RunSpec.model_fields[name].default for name in OUTSIDE})
+    kept = tuple(item for item in plan.interpolated if item.path[0] not in OUTSIDE)
+    return plan.model_copy(update={"spec": spec, "interpolated": kept})
+
+
+def _keep_plan(plan: Plan, places: Places) -> Plan:
+    """The plan with what its files hold now; its hash is another one where that is not what they held."""
+    now = as_they_are(plan, places)
+    if [file.sha256 for file in now.files] == [file.sha256 for file in plan.files]:
+        return now
+    return now.model_copy(update={"plan_hash": hash_plan(now.spec, now.interpolated, now.files, places.cwd)})
+
+
+def compare_with_original(reproduction: str, runs_folder: Path) -> Agreement:
+    """Compares a reproduction with its parent."""
+    with open_reader(runs_folder) as reader:
+        again = reader.get_run(reproduction).record
+        assert again.parent_id is not None, f"run {again.id} has no original"
+        original = reader.get_run(again.parent_id).record
+        places = Places.of(original, reader.store)
+        before = read_graph(reader, original.id)
+        nodes = tuple(replace(node, name=places.text(node.name)) for node in before.nodes)
+        found = differing(replace(before, nodes=nodes), read_graph(reader, again.id))
+        spelt_out = explain_differences(reader, original.id, again.id, found)
+    return Agreement(original.id, again.id, tuple(spelt_out))

@@ -1,0 +1,248 @@
+"""A run before it runs: its values, files, work, memory, and the time that earlier runs took."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import ClassVar
+
+from rlf.core.errors import RlfError
+from rlf.core.plain_json import Jsonable
+from rlf.core.process import machine_memory_bytes
+from rlf.engines.engine import engine_of
+from rlf.plan import Plan
+from rlf.plan.estimate import EngineReport, Memory, ModelShape, estimate_work, lineage_part, shape_of
+from rlf.plan.estimate import GpuMemory as GpuMemory
+from rlf.plan.estimate import Part as Part
+from rlf.plan.estimate import Work as Work
+from rlf.plan.plan import Difference, PlannedValue, differences, planned_values
+from rlf.reports.paired import Power, power_of, power_words
+from rlf.runs.plans import Checked, check_spec
+from rlf.spec import InputFile, RunSpec
+from rlf.spec.model_files import folder_on_disk, read_config, read_shapes
+from rlf.types.events import Notice
+
+# GB is 10^9 and GiB 2^30 bytes; without a unit a number would be ambiguous and is refused later.
+_SIZE = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?)\s*(?P<unit>GiB|GB|MiB|MB)?", re.IGNORECASE)
+_UNITS = {"gib": 2**30, "gb": 10**9, "mib": 2**20, "mb": 10**6}
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningFit:
+    """Whether the memory, or the room on a disk, is there."""
+
+    where: str
+    """`this machine's memory`, the GPU that was named, or the free space of a folder."""
+    size_bytes: int
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Time of steps of the same plan."""
+
+    median_s: float
+    num_steps: int
+    run_ids: tuple[str, ...]
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReport(Jsonable):
+    """Everything that `rlf plan` shows."""
+
+    name: str
+    plan_hash: str
+    files: tuple[InputFile, ...]
+    values: tuple[PlannedValue, ...]
+    work: Work
+    memory: Memory | None
+    """Of one process; None where the engine has several, and where sizes are not known."""
+    gpus: tuple[GpuMemory, ...]
+    """Each kind of GPU of the job; empty for one process, and where sizes are not known."""
+    machine: Memory | None
+    """What each machine of a job holds beside its GPUs; None for one process, and where sizes are not known."""
+    num_gpus: int
+    """GPUs of the whole job; 0 for one process."""
+    argv: tuple[str, ...]
+    """The options that the job is started with, for the run `RUN`; empty for an engine without any."""
+    disk: Memory | None
+    """What the run writes, its lineage included, at its fullest; None where sizes are not known."""
+    room: PlanningFit | None
+    """Whether that fits the disk; None where sizes are not known, or only other machines see the disk."""
+    memory_unknown: str
+    """Why there is no estimate; empty where there is one."""
+    fit: PlanningFit | None
+    step_time: StepTime | None
+    """None where no run of the same plan has made a step."""
+    JSON_PROPERTIES: ClassVar = ("power",)
+
+    @property
+    def power(self) -> Power | None:
+        """The differences that its evaluations can show; None where it has none."""
+        return power_of(self.work.num_questions) if self.work.num_evaluations else None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDifference:
+    """Two plans side by side."""
+
+    left: str
+    right: str
+    left_hash: str
+    right_hash: str
+    differences: tuple[Difference, ...]
+
+
+def power_notices(checked: Checked) -> list[Notice]:
+    """The differences that a run's evaluations can show, known before it starts; none without evaluations."""
+    work = estimate_work(checked.plan.spec, checked.num_train_rows, checked.num_eval_rows)
+    if not work.num_evaluations:
+        return []
+    text = f"evaluations: {power_words(power_of(work.num_questions))}"
+    return [Notice("info", text, {"questions": work.num_questions})]
+
+
+def report_plan(
+    files: Sequence[Path],
+    overrides: Sequence[str],
+    *,
+    gpu: str | None,
+    runs_folder: Path,
+    texts: Mapping[Path, str] | None = None,
+) -> PlanReport:
+    """The report of a spec that has been checked as a whole. Loads no torch.
+
+    Args:
+        gpu: size of the GPU that the run is meant for, e.g. `24GB`; None for this machine's CPU.
+        runs_folder: where earlier runs are looked for.
+        texts: what is read in place of files, by absolute path.
+
+    Raises:
+        SpecError, RlfError: the spec or the size is wrong.
+    """
+    gpu_bytes = None if gpu is None else parse_size(gpu)
+    checked = check_spec(files, overrides, texts=texts)
+    loaded, plan, spec = checked.loaded, checked.plan, checked.loaded.spec
+    shape, unknown = _model_shape(spec)
+    taken = engine_of(spec).report(
+        spec, shape, runs_folder / "RUN", gpu_bytes=gpu_bytes, num_eval_rows=checked.num_eval_rows
+    )
+    if shape is not None and taken.memory is None and not taken.gpus:
+        unknown = f"there are no formulas for engine {spec.engine.kind}"
+    work = estimate_work(spec, checked.num_train_rows, checked.num_eval_rows)
+    disk = None if taken.disk is None else Memory("disk", (*taken.disk.parts, lineage_part(spec, work)))
+    free_bytes = None if taken.disk_folder is None else find_free_bytes(taken.disk_folder)
+    return PlanReport(
+        name=spec.name,
+        plan_hash=plan.plan_hash,
+        files=plan.files,
+        values=tuple(planned_values(plan, loaded)),
+        work=work,
+        memory=taken.memory,
+        gpus=taken.gpus,
+        machine=taken.machine,
+        num_gpus=taken.num_gpus,
+        argv=taken.argv,
+        disk=disk,
+        room=None
+        if disk is None or free_bytes is None
+        else PlanningFit(f"what is free at {taken.disk_folder}", free_bytes, disk.total_bytes <= free_bytes),
+        memory_unknown=unknown,
+        fit=_find_fit(taken, gpu, gpu_bytes),
+        step_time=_step_time(plan, runs_folder),
+    )
+
+
+def check_room(spec: RunSpec, folder: Path) -> None:
+    """Holds what a run writes against the disk, before it starts. Its lineage, known by a bound alone, is left out.
+
+    Args:
+        folder: the run's; what it has written already needs no room again.
+
+    Raises:
+        RlfError: there is too little room.
+    """
+    shape, _ = _model_shape(spec)
+    taken = engine_of(spec).report(spec, shape, folder, gpu_bytes=None, num_eval_rows=0)
+    free_bytes = None if taken.disk_folder is None else find_free_bytes(taken.disk_folder)
+    if taken.disk is None or taken.disk_folder is None or free_bytes is None:
+        return
+    written = sum(file.stat().st_size for file in taken.disk_folder.rglob("*") if file.is_file())
+    needed = taken.disk.total_bytes - written
+    if needed > free_bytes:
+        parts = ", ".join(f"{part.name} {part.size_bytes / 1e9:.3g} GB" for part in taken.disk.parts)
+        raise RlfError(
+            f"{taken.disk_folder}: {free_bytes / 1e9:.3g} GB are free, and the run still writes up to "
+            f"{needed / 1e9:.3g} GB ({parts}). Make room, lower checkpoint.keep, or name another folder with --runs."
+        )
+
+
+def find_free_bytes(folder: Path) -> int | None:
+    """What a user may write where a folder is or will be; None where this machine does not see the disk."""
+    there = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.is_dir())
+    return None if there == Path(there.anchor) else shutil.disk_usage(there).free
+
+
+def compare_plans(left: Path, right: Path, overrides: Sequence[str]) -> PlanDifference:
+    """Compares two specs, each with the same overrides."""
+    one, other = check_spec([left], overrides), check_spec([right], overrides)
+    found = differences(planned_values(one.plan, one.loaded), planned_values(other.plan, other.loaded))
+    return PlanDifference(str(left), str(right), one.plan.plan_hash, other.plan.plan_hash, tuple(found))
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size such as `24GB` (10^9) or `22.5GiB` (2^30). Raises RlfError."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or not match["unit"]:
+        raise RlfError(f"--gpu: got {text!r}; expected a size with its unit. Write e.g. `--gpu 24GB` or `--gpu 80GiB`.")
+    return int(float(match["number"]) * _UNITS[match["unit"].lower()])
+
+
+def _model_shape(spec: RunSpec) -> tuple[ModelShape | None, str]:
+    """The model's sizes, or why they are not known."""
+    path = spec.model.path
+    folder = folder_on_disk(path)
+    if folder is None:
+        return None, f"{path} is not on this machine; it is fetched when the run starts"
+    tensors = read_shapes(folder)
+    if not tensors:
+        return None, f"{path} has no safetensors to read sizes from"
+    shape = shape_of(read_config(folder), tensors)
+    return shape, "" if shape is not None else f"the config.json of {path} is not that of a plain decoder"
+
+
+def _find_fit(taken: EngineReport, gpu: str | None, gpu_bytes: int | None) -> PlanningFit | None:
+    """Whether a run fits this machine's memory, or GPUs of a size; None where that is not known."""
+    memory = taken.memory
+    if memory is not None and memory.device != "gpu" and gpu_bytes is None:
+        size = machine_memory_bytes()
+        return PlanningFit("this machine's memory", size, memory.total_bytes <= size)
+    if gpu_bytes is None or (memory is None and not taken.gpus):
+        return None
+    if memory is not None:
+        return PlanningFit(f"a GPU of {gpu}", gpu_bytes, memory.total_bytes <= gpu_bytes)
+    fits = all(group.peak_bytes <= gpu_bytes and not group.lacks for group in taken.gpus)
+    return PlanningFit(f"GPUs of {gpu}", gpu_bytes, fits)
+
+
+def _step_time(plan: Plan, runs_folder: Path) -> StepTime | None:
+    """The median over the steps of all runs of this plan in a folder."""
+    if not (runs_folder / "rlf.db").is_file():
+        return None
+
+    from rlf.runs.place import open_reader  # loads the database's library
+
+    with open_reader(runs_folder) as reader:
+        same = [line.id for line in reader.run_lines() if line.plan_hash == plan.plan_hash]
+        runs = reader.list_runs(same)
+        steps = {run.record.id: [step.metrics for step in reader.steps(run.record.id)] for run in runs}
+    times = [metrics["time/step_s"] for of_run in steps.values() for metrics in of_run if "time/step_s" in metrics]
+    if not times:
+        return None
+    devices = dict.fromkeys(str(run.record.host.get("device", "?")) for run in runs if steps[run.record.id])
+    return StepTime(median(times), len(times), tuple(id_ for id_ in steps if steps[id_]), tuple(devices))

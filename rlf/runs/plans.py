@@ -1,0 +1,173 @@
+"""Specs checked as a whole: what `check`, `run` and the other commands that take a spec begin with."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlf.core.errors import Fault, Place, SpecError
+from rlf.engines.engine import Fit, Inputs, engine_of
+from rlf.plan import Plan
+from rlf.plan.checks import find_faults
+from rlf.plan.compiler import compile as compile_plan
+from rlf.plan.warnings import Subject, find_warnings
+from rlf.spec import LoadedSpec, load_spec
+from rlf.spec.inputs import Datasets, look
+from rlf.spec.load import PartlyWrong, change_spec
+from rlf.spec.model_files import folder_on_disk
+from rlf.spec.overrides import Overrides, alternatives, members_of
+from rlf.types.events import Notice
+
+__all__ = ["members_of", "suggest_sweep"]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A plan that can run at a place."""
+
+    plan: Plan
+    notices: tuple[Notice, ...] = ()
+    """What is reported before its first step."""
+    inputs: Inputs | None = None
+    """Its data; None: not read yet."""
+    place: object | None = None
+    """The engine's own word for where it runs; None: here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A spec without faults."""
+
+    loaded: LoadedSpec
+    plan: Plan
+    warnings: tuple[Fault, ...]
+    """What is legal and unwise."""
+    num_train_rows: int
+    num_eval_rows: int
+    """0 without an evaluation set."""
+    inputs: Inputs
+    """Its data, as the checks read it: of large unchanged files later, when a row is looked at."""
+
+    def fit(self, fit: Fit, notices: Sequence[Notice] = ()) -> Placed:
+        """The plan for a place, which changes nothing of what was looked at: data, model and functions.
+
+        Args:
+            notices: what is reported after what there is to say of the place.
+
+        Raises:
+            SpecError: the changed values are wrong together.
+        """
+        changes = [change.override for change in fit.changes]
+        plan = compile_plan(change_spec(self.loaded, changes)) if changes else self.plan
+        unwise = (Notice("warning", str(warning), {"path": warning.path}) for warning in self.warnings)
+        return Placed(plan, (*fit.notices, *notices, *unwise), self.inputs.read(), fit.place)
+
+    def fit_here(self, notices: Sequence[Notice] = ()) -> Placed:
+        """The plan for this Python; otherwise as `fit`."""
+        return self.fit(engine_of(self.plan.spec).fit_here(self.plan.spec), notices)
+
+
+def check_members(
+    files: Sequence[Path], overrides: Sequence[str], members: Sequence[Overrides]
+) -> list[tuple[Overrides, Checked]]:
+    """Every member of a sweep. Raises SpecError with the faults of all, those that every member has once."""
+    read: Datasets = {}
+    checked: list[tuple[Overrides, Checked]] = []
+    faulty: list[tuple[Overrides, tuple[Fault, ...]]] = []
+    for own in members:
+        try:
+            checked.append((own, check_spec(files, [*overrides, *own], read)))
+        except SpecError as error:
+            faulty.append((own, error.faults))
+    if faulty:
+        raise SpecError(_gather_faults(faulty, len(members)))
+    own_by_hash: dict[str, Overrides] = {}
+    for own, found in checked:
+        same = own_by_hash.setdefault(found.plan.plan_hash, own)
+        if same is not own:
+            message = f"{' '.join(same)} and {' '.join(own)} give the same results. Remove one of them."
+            raise SpecError([Fault(Place("sweep"), "", message)])
+    return checked
+
+
+def _gather_faults(faulty: Sequence[tuple[Overrides, tuple[Fault, ...]]], num_members: int) -> list[Fault]:
+    counts = Counter(fault for _, faults in faulty for fault in set(faults))
+    common = [fault for fault, count in counts.items() if count == num_members]
+    own = [
+        Fault(fault.place, fault.path, f"with {' '.join(overrides)}: {fault.message}")
+        for overrides, faults in faulty
+        for fault in faults
+        if counts[fault] < num_members
+    ]
+    return [*common, *own]
+
+
+def check_spec(
+    files: Sequence[Path],
+    overrides: Sequence[str],
+    read: Datasets | None = None,
+    texts: Mapping[Path, str] | None = None,
+) -> Checked:
+    """Checks a spec; returns its plan and warnings. Loads no torch.
+
+    Raises SpecError: every fault of the spec, of it as a whole and of what it names, at once.
+
+    Args:
+        read: datasets that other members of a sweep have read; what is read is added.
+        texts: what is read in place of files, by absolute path.
+    """
+    try:
+        loaded = load_spec(files, overrides, texts or {})
+    except PartlyWrong as error:
+        raise SpecError([*error.faults, *_find_more(error, read)]) from error
+    looked, engine = look(loaded, read), engine_of(loaded.spec)
+    faults = [*looked.faults, *engine.look(loaded, looked.train, looked.evaluation)]
+    try:
+        plan = compile_plan(loaded)
+    except SpecError as error:
+        raise SpecError([*faults, *error.faults]) from error
+    found, warnings = ([], []) if faults else engine.try_out(loaded)
+    if faults or found:
+        raise SpecError([*faults, *found])
+    warnings += [
+        *_not_looked_at(loaded),
+        *find_warnings(Subject(loaded, looked.train, looked.evaluation, looked.sizes)),
+    ]
+    read_as = Inputs.of(plan.spec, looked.train, looked.evaluation)
+    return Checked(loaded, plan, tuple(sorted(warnings)), len(looked.train), len(looked.evaluation), read_as)
+
+
+def _find_more(error: PartlyWrong, read: Datasets | None) -> list[Fault]:
+    """Further faults of a spec, as far as they do not depend on what is known to be wrong."""
+    part = error.part
+    known = {(fault.place, fault.path) for fault in error.faults}
+    looked = look(part, read)
+    engine = engine_of(part.spec) if part.is_sound(("engine", "kind")) else None
+    own = () if engine is None else engine.look(part, looked.train, looked.evaluation)
+    found = [*looked.faults, *own, *find_faults(part)]
+    return [fault for fault in found if (fault.place, fault.path) not in known]
+
+
+def _not_looked_at(loaded: LoadedSpec) -> list[Fault]:
+    """The warning that a model is only known by name."""
+    path = loaded.spec.model.path
+    if folder_on_disk(path) is not None:
+        return []
+    message = f"{path} is not on this machine: rlf did not check its chat template, the token budget and the memory. "
+    return [loaded.fault(("model", "path"), f"{message}Run `hf download {path}` to check them.")]
+
+
+# Members of a sweep, as the command line names them.
+
+
+def suggest_sweep(error: SpecError, overrides: Sequence[str]) -> SpecError:
+    """The same faults, with `-m` named where an override was given values with commas, as a sweep is."""
+    swept = {text.partition("=")[0]: text for text in overrides if len(alternatives(text)) > 1}
+    return SpecError(
+        Fault(fault.place, fault.path, f"{fault.message} To run once with each value: -m {swept[fault.path]}")
+        if fault.place.file == "override" and fault.path in swept
+        else fault
+        for fault in error.faults
+    )

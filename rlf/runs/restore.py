@@ -1,0 +1,316 @@
+"""A run's plan and files as they are now: what moved or was copied with its runs folder is found where that is."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rlf.builtin.names import BUILTIN
+from rlf.core.callables import forget_edited
+from rlf.core.errors import Fault, RlfError, SpecError
+from rlf.core.files import check_run_id, path_inside
+from rlf.core.identity import hash_bytes
+from rlf.engines.engine import Start, recorded_engine, refuse_evaluation
+from rlf.lineage.marks import forget_checkpoints
+from rlf.lineage.reader import Reader
+from rlf.lineage.records import INTERRUPTED, Checkpoint, FileRecord, RunRecord
+from rlf.lineage.store import Store
+from rlf.plan import Plan, plan_from_json
+from rlf.runs.place import open_reader
+from rlf.spec.reader import forget_env_files, take_env_file
+from rlf.tools.execution.cache import AnsweredCall, Replay, Tape, arguments_text, read_tape
+from rlf.types import Outcome, ToolResult
+
+_CALLABLE = re.compile(r"(?P<file>/.+\.py)(?P<name>:[^:/]+)")
+_COMPUTED = ("source", "tokenizer", "template")
+"""Roles whose path is a name: their hash is not that of one file."""
+YAML_ROLES = ("spec", "tool", "reward")
+"""Files whose content the plan holds: a run reads them once, when it is created."""
+_TEXT_ROLES = (*YAML_ROLES, "code", "data")
+_MAX_TEXT_BYTES = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the files of a recorded run are now."""
+
+    home: Path | None
+    """The lineage's folder when the run started; None where it has none."""
+    base: Path | None
+    """The lineage's folder now."""
+    cwd: Path
+    """The folder that relative paths of the run's files start at now."""
+    project: Path | None = None
+    """The folder, as it was, that the runs folder was moved or copied with; None where it was moved alone."""
+
+    @classmethod
+    def of(cls, record: RunRecord, store: Store) -> Places:
+        """The places of a run's files."""
+        cwd = Path.cwd() if record.cwd is None else Path(record.cwd)
+        found = cls(None if record.home is None else Path(record.home), store.base, cwd)
+        moved = [file for item in record.files for file in [cwd / item.path] if found._is_beside(item.role, file)]
+        if not moved:
+            return found
+        project = Path(os.path.commonpath([str(found.home), *map(os.path.normpath, moved)]))
+        found = replace(found, project=project)
+        return found if record.cwd is None else replace(found, cwd=found.find(cwd))
+
+    def find(self, path: Path) -> Path:
+        """Where an absolute path is now.
+
+        What lay in a project that was moved or copied is looked for there alone: a file that is missing in a copy is
+        never taken from the original.
+        """
+        roots = [root for root in (self.home, self.project) if root is not None]
+        return self._moved_path(path) if any(path.is_relative_to(root) for root in roots) else path
+
+    def _moved_path(self, path: Path) -> Path:
+        """Where a path is if it was moved with the runs folder."""
+        if self.home is None or self.base is None or self.home == self.base:
+            return path
+        return Path(os.path.normpath(self.base / os.path.relpath(path, self.home)))
+
+    def _is_beside(self, role: str, file: Path) -> bool:
+        """Whether a recorded file was moved or copied with the runs folder."""
+        if self.home is None or self.base is None or self.home == self.base or role in _COMPUTED:
+            return False
+        if os.path.commonpath([self.home, file]) == file.anchor:  # nothing but the root in common
+            return False
+        moved = self._moved_path(file)  # the file itself where it is as far from the old lineage as from the new one
+        return moved != Path(os.path.normpath(file)) and os.path.exists(moved)  # noqa: PTH110 - Path.exists raises on long texts
+
+    def file(self, role: str, path: str) -> Path | None:
+        """Where a recorded file is now; None for an input that is no file."""
+        if role in _COMPUTED or path.startswith(BUILTIN):
+            return None
+        if role == "model" and not Path(path).is_absolute() and not (self.cwd / path).exists():
+            return None
+        return self.find(self.cwd / path)
+
+    def read_text(self, file: FileRecord) -> str | None:
+        """A small text file; None for anything else."""
+        place = self.file(file.role, file.path)
+        try:
+            if place is None or not place.is_file() or place.stat().st_size > _MAX_TEXT_BYTES:
+                return None
+            return place.read_bytes().decode()
+        except (OSError, UnicodeDecodeError):
+            return None
+
+    def text(self, text: str) -> str:
+        """A value of a plan: a path, or a callable in a file, as it is now; any other text unchanged."""
+        if not text.startswith("/"):
+            return text
+        callable_ = _CALLABLE.fullmatch(text)
+        if callable_ is not None:
+            return f"{self.find(Path(callable_['file']))}{callable_['name']}"
+        return str(self.find(Path(text)))
+
+    def values(self, value: Any) -> Any:
+        """The values of a plan's spec, with their paths as they are now."""
+        if isinstance(value, Mapping):
+            return {key: self.values(child) for key, child in value.items()}
+        if isinstance(value, list):
+            return [self.values(child) for child in value]
+        return self.text(value) if isinstance(value, str) else value
+
+
+def source_texts(files: Sequence[FileRecord], places: Places) -> dict[tuple[str, str], str]:
+    """The texts of small source files, by role and path: what a later change is compared with.
+
+    A file that is not what was recorded is left out: a plan may be older than the file.
+    """
+    found = [(file, places.read_text(file)) for file in files if file.role in _TEXT_ROLES]
+    texts = {(file.role, file.path): (text, file.sha256) for file, text in found if text is not None}
+    return {key: text for key, (text, sha256) in texts.items() if hash_bytes(text.encode()) == sha256}
+
+
+def restore_plan(record: RunRecord, places: Places, values: Mapping[str, Any] | None = None) -> Plan:
+    """The plan of a recorded run, where it finds its modules and variables; of a sweep, of the member with `values`.
+
+    Raises RlfError where a variable is not set, and for an evaluation.
+    """
+    refuse_evaluation(record)
+    take_environment(record, places)
+    forget_edited()
+    values = record.plan if values is None else values
+    return plan_from_json(json.dumps({**values, "spec": places.values(values["spec"])}))
+
+
+def take_environment(record: RunRecord, places: Places) -> None:
+    """Lets a run find its modules and the variables of the `.env` files beside its specs, as where it was started.
+
+    Raises:
+        SpecError: a `.env` file is wrong.
+    """
+    if str(places.cwd) not in sys.path:
+        sys.path.insert(0, str(places.cwd))
+    faults: list[Fault] = []
+    forget_env_files()
+    for file in record.files:
+        found = places.file(file.role, file.path) if file.role == "spec" else None
+        if found is not None:
+            take_env_file(found.parent, faults)
+    if faults:
+        raise SpecError(faults)
+
+
+# Checkpoints of runs: which are undamaged, where a run continues, and how to remove some.
+
+
+def drop_checkpoints(store: Store, run_id: str, folder: Path, *, from_step: int) -> None:
+    """Removes a run's checkpoints of that step and later, so that it resumes before them.
+
+    Args:
+        folder: the run's.
+
+    Raises:
+        RlfError: a checkpoint's path leads out of the folder that the run saves in, and nothing was deleted.
+    """
+    reader = Reader(store)
+    record = reader.get_run(run_id).record
+    root = recorded_engine(record).checkpoints_in(folder)
+    saved = [item for item in reader.checkpoints(run_id) if item.step >= from_step]
+    places = [path_inside(root, Path(item.path).absolute()) for item in saved]
+    forget_checkpoints(store, run_id, [item.step for item in saved])
+    for place in places:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def kept_checkpoints(reader: Reader, run_id: str) -> list[Checkpoint]:
+    """Those that `checkpoint.keep` has not taken away, in order of step."""
+    return [saved for saved in reader.checkpoints(run_id) if saved.dropped is None]
+
+
+def damaged_checkpoints(reader: Reader) -> Iterator[str]:
+    """Every kept checkpoint that is gone or changed, in words."""
+    for run in reader.list_runs():
+        for saved in kept_checkpoints(reader, run.record.id):
+            damage = find_damage(run.record, saved)
+            if damage is not None:
+                yield f"run {run.record.id}: the checkpoint of step {saved.step} is damaged: {damage}: {saved.path}"
+
+
+def find_damage(record: RunRecord, saved: Checkpoint) -> str | None:
+    """The damage of a checkpoint in words; None where it is whole, or on a disk that is not seen from here."""
+    try:
+        return recorded_engine(record).find_damage(_checkpoint_path(record, saved), saved.sha256)
+    except RlfError as error:
+        return str(error)
+
+
+def _checkpoint_path(record: RunRecord, saved: Checkpoint) -> Path:
+    """Where a checkpoint is. Raises RlfError where its path leads out of the folder that the run saves in."""
+    folder = Path(record.folder)
+    if folder.name != check_run_id(record.id):
+        raise RlfError(f"the folder {folder} does not have the run's id as its name: nothing was read there")
+    return path_inside(recorded_engine(record).checkpoints_in(folder), Path(saved.path).absolute())
+
+
+def choose_start(reader: Reader, record: RunRecord, wanted: int | None = None) -> Start:
+    """The newest whole checkpoint of a run, or that of a step that was asked for; 0 is the run's beginning.
+
+    One damaged checkpoint is skipped; where more would be lost, the caller has to name the step.
+
+    Raises:
+        RlfError: there is no whole checkpoint of that step, or too many are damaged.
+    """
+    kept = kept_checkpoints(reader, record.id)
+    if wanted is not None:
+        return _start_at(record, kept, wanted)
+    skipped: list[str] = []
+    for saved in reversed(kept):
+        damage = find_damage(record, saved)
+        if damage is None:
+            break
+        skipped.append(f"step {saved.step}: {damage}: {saved.path}")
+    found = kept[-len(skipped) - 1] if len(skipped) < len(kept) else None
+    place = None if found is None else _checkpoint_path(record, found)
+    start = Start(0 if found is None else found.step, place, tuple(skipped))
+    if len(skipped) > 1 or (skipped and found is None):
+        raise RlfError(_too_far(record, start, kept[-1].step))
+    return start
+
+
+def _start_at(record: RunRecord, kept: Sequence[Checkpoint], wanted: int) -> Start:
+    if wanted == 0:
+        return Start(0, None, named=True)
+    saved = next((item for item in kept if item.step == wanted), None)
+    damage = "there is none" if saved is None else find_damage(record, saved)
+    if saved is None or damage is not None:
+        there = ", ".join(str(item.step) for item in kept) or "none"
+        raise RlfError(
+            f"run {record.id}: the checkpoint of step {wanted}: {damage}. Checkpoints are kept of steps: {there}; 0 is "
+            "the beginning of the run. Name one of these."
+        )
+    return Start(wanted, _checkpoint_path(record, saved), named=True)
+
+
+def _too_far(record: RunRecord, start: Start, newest: int) -> str:
+    lines = "\n".join(f"  {line}" for line in start.skipped)
+    back = f"step {start.step}" if start.step else "the beginning of the run, step 0"
+    return (
+        f"run {record.id}: {len(start.skipped)} damaged checkpoints are refused:\n{lines}\nThe newest whole state is "
+        f"that of {back}: steps {start.step + 1} to {newest} and later would be trained again. Restore a checkpoint, "
+        f"or accept that with `rlf resume {record.id} --from {start.step}`."
+    )
+
+
+# Tool results of an earlier run, to play back in place of the tools.
+
+RECORDING = "tool_calls.jsonl"
+"""The file in a run's folder that `--record` writes."""
+_PLAYED = "replay.txt"
+"""The file in a run's folder that names what its tool calls are answered from."""
+
+
+def keep_replay(folder: Path, name: str) -> None:
+    """Writes the recording that answers a run's calls into its folder, so that a resume uses it too."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _PLAYED).write_text(str(Path(name).absolute()) if Path(name).is_file() else name, encoding="utf-8")
+
+
+def kept_replay(folder: Path, runs_folder: Path) -> Replay | None:
+    """The recording that `keep_replay` named; None for a run that calls its tools.
+
+    Raises:
+        RlfError: it is gone.
+    """
+    path = folder / _PLAYED
+    return find_replay(path.read_text(encoding="utf-8"), runs_folder) if path.is_file() else None
+
+
+def find_replay(name: str, runs_folder: Path) -> Replay:
+    """The calls of a recording's file, or of a run as its lineage has them, which lacks those that reward terms made.
+
+    Raises:
+        RlfError: there is neither, or the run's trajectories are not all kept.
+    """
+    path = Path(name)
+    if path.is_file():
+        return read_tape(path)
+    with open_reader(runs_folder) as reader:
+        run_id = reader.get_run(name).record.id
+        return Tape(_recorded_calls(reader, run_id))
+
+
+def _recorded_calls(reader: Reader, run_id: str) -> Iterator[tuple[AnsweredCall, ToolResult]]:
+    """Every call that reached the executor in a trajectory that counts, in the order of its trajectory."""
+    for summary in reader.trajectories(run_id):
+        if summary.phase == INTERRUPTED:
+            continue
+        stored = reader.whole(run_id, summary)
+        if stored is None:
+            fix = f"Replay a file that `rlf run --record` wrote (RUNS/{run_id}/{RECORDING})."
+            raise RlfError(f"run {run_id}: trajectory {summary.trajectory_id} is kept without its calls. {fix}")
+        for record in stored.scored.trajectory.calls:
+            if record.result.outcome is not Outcome.LIMIT_REACHED:
+                text = arguments_text(record.call.arguments)
+                yield AnsweredCall(summary.trajectory_id, record.call.name, text), record.result

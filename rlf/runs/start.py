@@ -1,0 +1,261 @@
+"""Starting and resuming runs: the one place where spec, plan, engine and lineage meet, in one pass downwards.
+
+Files are loaded and checked once, the plan is placed on this machine, the engine is opened with all that it needs, the
+run is registered, and `drive` runs it to its end.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlf.apps.worlds.worlds import page_notices
+from rlf.core.errors import RlfError
+from rlf.core.files import run_folder
+from rlf.core.identity import new_run_id
+from rlf.core.redact import REDACTED
+from rlf.engines.engine import Engine, Fit, Opening, Start, engine_of, load_inputs
+from rlf.lineage.reader import Reader
+from rlf.lineage.records import Cost, ParentKind, RunRecord
+from rlf.lineage.rows import encode_whole
+from rlf.lineage.run import begin_resume, refuse_running, start_run
+from rlf.lineage.store import Store
+from rlf.plan import Plan, plan_to_json
+from rlf.plan.features import name_engines
+from rlf.reports.summary import signal_so_far
+from rlf.runs.certificates import certificate_notice
+from rlf.runs.changes import accept, change_notices, find_changes, refuse_changes
+from rlf.runs.drive import RunInfo, RunOutcome, RunSink, View, drive, open_budget
+from rlf.runs.place import check_runs_folder, open_lineage
+from rlf.runs.planning import check_room, power_notices
+from rlf.runs.plans import Placed, check_spec
+from rlf.runs.provenance import code_patch, declared, hide_secrets, made_here, recorded_files
+from rlf.runs.restore import (
+    RECORDING,
+    Places,
+    choose_start,
+    find_replay,
+    keep_replay,
+    kept_replay,
+    restore_plan,
+    source_texts,
+)
+from rlf.runs.signals import SignalWatch
+from rlf.spec.models import Feature
+from rlf.tools.execution.cache import Replay
+from rlf.training.harness import Traffic
+from rlf.types.events import CheckpointSaved, Notice, RunStatus
+
+if TYPE_CHECKING:
+    from rlf.engines.engine import EngineRun
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """The parent of a run."""
+
+    run_id: str
+    kind: ParentKind
+    start: Start | None = None
+    """Of a fork: the parent's checkpoint that it starts from."""
+
+
+def run(
+    files: Sequence[Path],
+    overrides: Sequence[str],
+    *,
+    runs_folder: Path,
+    view: View,
+    command: Sequence[str],
+    place: object | None = None,
+    record: bool = False,
+    replay: str | None = None,
+) -> RunOutcome:
+    """Checks a spec and runs it to its end. Nothing is written before everything has been checked and loaded.
+
+    Args:
+        place: the engine's own word for where it runs, as of a `Fit`; None: here.
+        record: whether every tool call and its result are written to a file in the run's folder.
+        replay: a run, or such a file, whose results are played back in place of the tools.
+
+    Raises:
+        SpecError, RlfError: the input is wrong.
+        RunError: the run failed for a reason outside its input.
+    """
+    check_runs_folder(runs_folder)
+    checked = check_spec(files, overrides)
+    notices = power_notices(checked)
+    placed = checked.fit_here(notices) if place is None else checked.fit(Fit(place=place), notices)
+    return start(placed, runs_folder=runs_folder, view=view, command=command, record=record, replay=replay)
+
+
+def start(
+    placed: Placed,
+    *,
+    runs_folder: Path,
+    view: View,
+    command: Sequence[str],
+    parent: Parent | None = None,
+    cwd: Path | None = None,
+    record: bool = False,
+    replay: str | None = None,
+) -> RunOutcome:
+    """Runs a plan to its end.
+
+    Args:
+        parent: the run that it descends from; None: it has no parent.
+        cwd: the folder that relative paths of the plan's files start at; None: the current one.
+        record, replay: as for `run`.
+    """
+    plan, run_id, cwd = placed.plan, new_run_id(), cwd or Path.cwd()
+    folder = runs_folder / run_id
+    played = None if replay is None else find_replay(replay, runs_folder)
+    with open_lineage(runs_folder, create=True, url=plan.spec.lineage.url) as store:
+        hide_secrets(store, [plan])
+        signals = SignalWatch(plan.spec, run_id, runs_folder, store.redactor.text)
+        sink = RunSink(plan.spec, signals, open_budget(plan, is_played=played is not None))
+        engine = _open_engine(placed, folder, sink, store, folder / RECORDING if record else None, played)
+        sink.opening = [*placed.notices, certificate_notice(plan.spec, engine.chat, runs_folder)]
+        sink.opening += page_notices(plan.spec, runs_folder)
+        if parent is not None and parent.start is not None:
+            sink.opening.insert(0, _start_from(parent.start, engine_of(plan.spec), engine, folder))
+        info = _run_info(plan, run_id, folder, engine)
+        made = RunRecord(
+            name=plan.spec.name,
+            engine=plan.spec.engine.kind,
+            seed=plan.spec.seed,
+            plan=json.loads(plan_to_json(plan)),
+            plan_hash=plan.plan_hash,
+            parent_id=None if parent is None else parent.run_id,
+            parent_kind=None if parent is None else parent.kind,
+            parent_step=None if parent is None or parent.start is None else parent.start.step,
+            **made_here(run_id, folder, store, command, cwd, device=info.device, threads=engine.threads),
+            files=recorded_files(plan, cwd),
+        )
+        start_run(store, made, code_patch(), source_texts(made.files, Places.of(made, store)))
+        if replay is not None:
+            keep_replay(folder, replay)
+        return drive(store, plan, engine, sink, info, view)
+
+
+def _start_from(start: Start, kind: Engine, engine: EngineRun, folder: Path) -> CheckpointSaved:
+    """Puts an engine where a checkpoint of another run left it; the run has that as its own first checkpoint."""
+    assert start.checkpoint is not None, "a start without a checkpoint"
+    try:
+        copy, sha256 = kind.copy_checkpoint(start.checkpoint, folder)
+        engine.go_back(Start(start.step, copy), 0)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return CheckpointSaved(start.step, str(copy), sha256, (start.step,))
+
+
+def resume(
+    name: str,
+    *,
+    runs_folder: Path,
+    view: View,
+    command: Sequence[str],
+    accept_changes: bool = False,
+    from_step: int | None = None,
+    take_over: bool = False,
+    max_usd: float | None = None,
+) -> RunOutcome:
+    """Continues a stopped run from its last complete checkpoint, to the numbers it would have had.
+
+    Args:
+        accept_changes: whether the run continues where its inputs are not what it was made from.
+        from_step: the checkpoint to continue from, 0 for the run's beginning; None: the newest.
+        take_over: whether a run is also taken from a process that seems to run it still.
+        max_usd: what it may spend in all, in place of the plan's `limits.max_usd`.
+
+    Raises:
+        InputsChanged: inputs changed, and that was not accepted.
+        RlfError: there is no such run, it still runs, it is finished, or its checkpoints are damaged.
+    """
+    with open_lineage(runs_folder) as store:
+        reader = Reader(store)
+        stored = reader.get_run(name)
+        record = stored.record
+        if stored.status is RunStatus.FINISHED:
+            raise RlfError(f"run {record.id}: finished already, at step {stored.last_step}; nothing is left to resume.")
+        if not take_over:
+            refuse_running(store, record.id)
+        places = Places.of(record, store)
+        plan = _with_its_secrets(restore_plan(record, places))
+        hide_secrets(store, [plan])
+        start_at = choose_start(reader, record, from_step)
+        at_step = stored.last_step if engine_of(plan.spec).HAS_NEWER_STATE else start_at.step
+        changes = find_changes(reader, record, plan, places, at_step=at_step)
+        refuse_changes(record.id, changes, start_at.step, accepts=accept_changes)
+        folder = run_folder(runs_folder, record.id)
+        had_signal = signal_so_far(reader, record.id)
+        signals = SignalWatch(plan.spec, record.id, runs_folder, store.redactor.text, had_signal=had_signal)
+        costs, played = _costs_usd(reader.costs(record.id)), kept_replay(folder, runs_folder)
+        budget = open_budget(plan, sum(costs.values()), max_usd, is_played=played is not None)
+        sink = RunSink(plan.spec, signals, budget)
+        recording = folder / RECORDING
+        engine = _open_engine(Placed(plan), folder, sink, store, recording if recording.is_file() else None, played)
+        engine.go_back(start_at, stored.last_step)
+        begin_resume(store, record.id, engine.step, take_over=take_over)
+        accept(store, record, changes, places, step=engine.step)
+        info = replace(_run_info(plan, record.id, folder, engine), resumed=True, costs_usd=costs)
+        text = f"resumed after step {engine.step}: {shlex.join(command)}"
+        certificate = certificate_notice(plan.spec, engine.chat, runs_folder)
+        skipped = [Notice("warning", f"damaged checkpoint skipped: {line}", {}) for line in start_at.skipped]
+        sink.opening = [Notice("info", text, {"step": engine.step}), *skipped]
+        sink.opening += [*change_notices(changes, engine.step), certificate]
+        return drive(store, plan, engine, sink, info, view)
+
+
+def _costs_usd(costs: Sequence[Cost]) -> dict[str, float]:
+    """Costs by name."""
+    sums: dict[str, float] = {}
+    for cost in costs:
+        sums[cost.name] = sums.get(cost.name, 0.0) + cost.cost_usd
+    return {name: cost_usd for name, cost_usd in sums.items() if cost_usd}
+
+
+def _with_its_secrets(plan: Plan) -> Plan:
+    """A restored plan that can be run. Raises RlfError where it was written with secrets, which nothing stores."""
+    if REDACTED in json.dumps(declared(plan)):
+        raise RlfError(
+            "a tool or reward file of the run holds a secret, and secrets are not stored. Write "
+            "`${oc.env:NAME}` there instead, and start a new run."
+        )
+    return plan
+
+
+def _open_engine(
+    placed: Placed, folder: Path, sink: RunSink, store: Store, record: Path | None, played: Replay | None
+) -> EngineRun:
+    plan, engine = placed.plan, engine_of(placed.plan.spec)
+    check_room(plan.spec, folder)
+    if (record is not None or played is not None) and Feature.RECORDED_CALLS in engine.LACKS:
+        fix = name_engines(Feature.RECORDED_CALLS, "; use ")
+        raise RlfError(f"--record and --replay: {engine.LACKS[Feature.RECORDED_CALLS]}{fix}.")
+    traffic = Traffic(store.redactor.text, record, played, sink.budget.meter)
+    inputs, encode = placed.inputs or load_inputs(plan), partial(encode_whole, redactor=store.redactor)
+    return engine.open(Opening(plan, inputs, folder, sink, sink.flush, traffic, placed.place, encode))
+
+
+def _run_info(plan: Plan, run_id: str, folder: Path, engine: EngineRun) -> RunInfo:
+    return RunInfo(
+        run_id=run_id,
+        name=plan.spec.name,
+        folder=folder,
+        total_steps=plan.spec.train.steps,
+        first_step=engine.step + 1,
+        seed=plan.spec.seed,
+        plan_hash=plan.plan_hash,
+        device=engine.place,
+        model=plan.spec.model.path,
+        resumed=False,
+        specs=tuple(str(file.path) for file in plan.files if file.role == "spec"),
+    )

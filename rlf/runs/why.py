@@ -1,0 +1,219 @@
+"""Why a trajectory was trained with its advantage: the arithmetic from scores to tokens, against what was stored."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlf.core.errors import RlfError
+from rlf.lineage.reader import Reader
+from rlf.lineage.records import TRAIN, Asked, RunLine, StoredTrajectory, TrajectoryFilter
+from rlf.reports.statistics import Interval, wilson_interval
+from rlf.runs.place import open_reader
+from rlf.runs.restore import Places, restore_plan
+from rlf.spec.models import TrainSpec
+from rlf.training.counting import counts
+from rlf.training.evaluation import find_missing, mean_advantages
+from rlf.types.score import Scored
+
+TOLERANCE = 1e-6
+"""Difference of what is stored and what is recomputed from which they do not agree."""
+
+
+@dataclass(frozen=True, slots=True)
+class TermPart:
+    """The share of a term in the reward."""
+
+    term: str
+    value: float | None
+    weight: float
+    contribution: float
+    state: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """An answer to the same question."""
+
+    k: int
+    reward: float | None
+    advantage: float | None
+    """As it was stored."""
+    counts: bool
+    """Whether it is in the group's statistics."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdvantageReason:
+    """The arithmetic of one trajectory's advantage."""
+
+    run_id: str
+    step: int
+    k: int
+    algorithm: str
+    formula: str
+    """What the estimator computes, in its own words."""
+    terms: tuple[TermPart, ...]
+    reward: float | None
+    group: tuple[GroupMember, ...]
+    group_mean: float | None
+    group_std: float | None
+    stored: float | None
+    recomputed: float | None
+    """None where it cannot be: `missing` says why."""
+    missing: str
+    agrees: bool | None
+    """Whether the two are the same to 1e-6; None where one is not there."""
+    tokens: tuple[float | None, ...]
+    """Advantage of each token; None for those that the policy did not sample. Empty where they cannot be recomputed."""
+
+
+def explain_advantage(name: str, runs_folder: Path, step: int, k: int) -> AdvantageReason:
+    """Recomputes the advantages of a step from its stored scores. Loads torch.
+
+    Raises:
+        RlfError: there is no such trajectory.
+    """
+    with open_reader(runs_folder) as reader:
+        record = reader.get_run(name).record
+        stored = _read_step(reader, record.id, step)
+        train = restore_plan(record, Places.of(record, reader.store)).spec.train
+    place = next((at for at, one in enumerate(stored) if one.summary.k == k), None)
+    if place is None:
+        raise RlfError(f"run {record.id}: no training trajectory {k} of step {step} is kept.")
+    mean, tokens, missing = _recompute_advantage(stored, place, train)
+    one = stored[place]
+    members = [
+        GroupMember(other.summary.k, other.summary.reward, other.summary.advantage, counts(other.scored))
+        for other in stored
+        if other.summary.task_id == one.summary.task_id
+    ]
+    rewards = [member.reward for member in members if member.counts and member.reward is not None]
+    group_mean = sum(rewards) / len(rewards) if rewards else None
+    kept = one.summary.advantage
+    return AdvantageReason(
+        run_id=record.id,
+        step=step,
+        k=k,
+        algorithm=type(train.algorithm).__module__.rpartition(".")[2],
+        formula=inspect.cleandoc(type(train.algorithm).__doc__ or "").partition("\n\n")[0],
+        terms=tuple(
+            TermPart(score.term, score.value, score.weight, score.contribution, str(score.state), score.reason)
+            for score in one.scored.scores
+        ),
+        reward=one.summary.reward,
+        group=tuple(members),
+        group_mean=group_mean,
+        group_std=None if group_mean is None else _sample_std(rewards, group_mean),
+        stored=kept,
+        recomputed=mean,
+        missing=missing,
+        agrees=None if kept is None or mean is None else abs(kept - mean) <= TOLERANCE * max(1.0, abs(kept)),
+        tokens=tokens,
+    )
+
+
+def _sample_std(rewards: Sequence[float], mean: float) -> float | None:
+    """The sample's standard deviation, as group estimators take it."""
+    return None if len(rewards) < 2 else (sum((one - mean) ** 2 for one in rewards) / (len(rewards) - 1)) ** 0.5
+
+
+def _read_step(reader: Reader, run_id: str, step: int) -> list[StoredTrajectory]:
+    """The trajectories of a training step that are kept whole."""
+    heads = reader.trajectories(run_id, TrajectoryFilter(phase=TRAIN, step=step))
+    return [stored for stored in reader.wholes(run_id, heads) if stored is not None]
+
+
+def _greedy_rewards(stored: Sequence[StoredTrajectory]) -> dict[str, float]:
+    """Rewards of the greedy rollouts of a step, by the task's id."""
+    found = [one.scored for one in stored if _is_greedy(one.scored)]
+    return {one.trajectory.task.id: one.reward for one in found if one.reward is not None}
+
+
+def _is_greedy(scored: Scored) -> bool:
+    return scored.trajectory.id.endswith("/greedy")
+
+
+def _find_unused(scored: Scored, greedy: Mapping[str, float] | None) -> str | None:
+    """Why no loss includes a trajectory; None where one may."""
+    if greedy is not None and _is_greedy(scored):
+        return "it is its question's greedy rollout: the others are compared with it, and no loss includes it"
+    if not counts(scored):
+        return "it is unscorable: no group and no loss includes it"
+    if greedy is not None and scored.trajectory.task.id not in greedy:
+        return "its question's greedy rollout has no reward: no loss includes it"
+    return None
+
+
+def _recompute_advantage(
+    stored: Sequence[StoredTrajectory], place: int, train: TrainSpec
+) -> tuple[float | None, tuple[float | None, ...], str]:
+    """Mean and tokens of a trajectory's advantages; or why there are none."""
+    from rlf.training.batch import make_batch
+
+    greedy = _greedy_rewards(stored) if train.algorithm.needs_greedy else None
+    missing = find_missing(train.algorithm) if greedy is None else None
+    if missing is not None:
+        return None, (), missing
+    missing = _find_unused(stored[place].scored, greedy)
+    if missing is not None:
+        return None, (), missing
+    used = [one for one in stored if _find_unused(one.scored, greedy) is None]
+    batch = make_batch([one.scored for one in used], greedy_by_task=greedy)
+    asked = batch.advantage_input(train.reward_clip)
+    advantages_BT = train.algorithm.advantages(asked).advantages_BT
+    row = next(at for at, one in enumerate(used) if one is stored[place])
+    mean = mean_advantages(advantages_BT, asked.action_mask_BT)[row]
+    num_tokens = len(stored[place].scored.trajectory.tokens)
+    values, mask = advantages_BT[row].tolist()[:num_tokens], asked.action_mask_BT[row].tolist()[:num_tokens]
+    return mean, tuple(value if sampled else None for value, sampled in zip(values, mask, strict=True)), ""
+
+
+# Trajectories of a run with a high reward that are not right.
+
+
+@dataclass(frozen=True, slots=True)
+class PaidStep:
+    """How far reward and success differ at a step."""
+
+    step: int
+    reward: float
+    success: float
+    num_paid: int
+    """Trajectories that are paid as the right ones are, and are not right."""
+
+
+@dataclass(frozen=True, slots=True)
+class PaidNotRight:
+    """Whether a run's policy earns reward for wrong answers."""
+
+    run: RunLine
+    threshold: float | None
+    """The mean reward of right trajectories, above which a wrong one is paid like them; None where none is right."""
+    num_paid: int
+    num_wrong: int
+    share: Interval | None
+    """95 % Wilson interval of the share of the wrong ones that are paid so."""
+    steps: tuple[PaidStep, ...]
+    rows: tuple[Asked, ...]
+    """Those that are paid most, the latest first where it is the same."""
+
+
+def find_paid(reader: Reader, name: str, limit: int) -> PaidNotRight:
+    """Wrong training trajectories of a run with at least the mean reward of right ones."""
+    run = reader.run_lines(run_id=reader.get_run(name).record.id)[0]
+    totals = reader.pay(run.id, TRAIN)
+    num_right = sum(total.num_right for total in totals)
+    threshold = sum(total.right_reward for total in totals) / num_right if num_right else None
+    num_wrong = sum(total.num_wrong for total in totals)
+    paid_by_step = {} if threshold is None else reader.paid_by_step(run.id, TRAIN, threshold)
+    num_paid = sum(paid_by_step.values())
+    steps = tuple(
+        PaidStep(total.step, total.reward, total.success, paid_by_step.get(total.step, 0)) for total in totals
+    )
+    rows = () if threshold is None else tuple(reader.paid(run.id, TRAIN, threshold, limit))
+    share = wilson_interval(num_paid, num_wrong) if num_wrong else None
+    return PaidNotRight(run, threshold, num_paid, num_wrong, share, steps, rows)

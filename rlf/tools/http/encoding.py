@@ -1,0 +1,102 @@
+"""How lists and objects stand in a query or a form: the ways of OpenAPI 3 (3.1.1, "Style Examples"). Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Any
+from uuid import uuid4
+
+
+class BodyFormat(StrEnum):
+    """How a body of fields is written."""
+
+    JSON = "json"
+    """One JSON value, or one text as it is."""
+    FORM = "form"
+    """`application/x-www-form-urlencoded`: fields as in a query."""
+    MULTIPART = "multipart"
+    """`multipart/form-data`: a part for each field."""
+
+
+class Encoding(StrEnum):
+    """How a list or an object in a query or form is written; without one a list is repeated, an object is JSON."""
+
+    COMMA = "comma"
+    """`ids=1,2`; an object as `color=R,100,G,200`."""
+    SPACE = "space"
+    """`ids=1%202`"""
+    PIPE = "pipe"
+    """`ids=1%7C2`"""
+    FLAT = "flat"
+    """An object's entries as fields of their own: `R=100&G=200`."""
+    DEEP = "deep"
+    """`color[R]=100&color[G]=200`, and so on inwards; items of a list by their index: `items[0][price]=5`."""
+    JSON = "json"
+    """`ids=[1,2]`"""
+    FILE = "file"
+    """In `multipart` alone: text as the content of a file."""
+
+
+_BETWEEN = {Encoding.COMMA: ",", Encoding.SPACE: " ", Encoding.PIPE: "|"}
+
+
+def pairs(fields: Mapping[str, Any], encodings: Mapping[str, Encoding]) -> Iterator[tuple[str, str]]:
+    """Names and texts of a query or a form; null is left out."""
+    for name, value in fields.items():
+        yield from _pairs_of(name, value, encodings.get(name))
+
+
+def _pairs_of(name: str, value: Any, encoding: Encoding | None) -> Iterator[tuple[str, str]]:
+    if encoding is Encoding.JSON:
+        yield name, json.dumps(value, separators=(",", ":"))
+    elif encoding is Encoding.DEEP:
+        yield from _flatten_deep(name, value)
+    elif encoding is Encoding.FLAT and isinstance(value, dict):
+        yield from pairs(value, {})
+    elif encoding in _BETWEEN and isinstance(value, dict | list):
+        in_a_row = value if isinstance(value, list) else [part for entry in value.items() for part in entry]
+        if items := [as_text(item) for item in in_a_row if item is not None]:
+            yield name, _BETWEEN[encoding].join(items)
+    else:
+        yield from (
+            (name, as_text(item)) for item in (value if isinstance(value, list) else [value]) if item is not None
+        )
+
+
+def _flatten_deep(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict | list):
+        for key, child in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _flatten_deep(f"{name}[{key}]", child)
+    elif value is not None:
+        yield name, as_text(value)
+
+
+def as_text(value: Any) -> str:
+    """Text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def multipart(fields: Mapping[str, Any], encodings: Mapping[str, Encoding]) -> tuple[str, bytes]:
+    """The content type and the bytes of a form with a part for each field; null is left out."""
+    boundary = uuid4().hex
+    parts = [part for name, value in fields.items() for part in _parts_of(name, value, encodings.get(name))]
+    lines = [f"--{boundary}\r\n{head}\r\n\r\n{text}\r\n" for head, text in parts]
+    return f"multipart/form-data; boundary={boundary}", "".join([*lines, f"--{boundary}--\r\n"]).encode()
+
+
+def _parts_of(name: str, value: Any, encoding: Encoding | None) -> Iterator[tuple[str, str]]:
+    for item in value if isinstance(value, list) and encoding is not Encoding.JSON else [value]:
+        head = f'Content-Disposition: form-data; name="{_quote_name(name)}"'
+        if encoding is Encoding.FILE:
+            yield f'{head}; filename="{_quote_name(name)}"\r\nContent-Type: application/octet-stream', as_text(item)
+        elif isinstance(item, dict | list) or encoding is Encoding.JSON:
+            yield f"{head}\r\nContent-Type: application/json", json.dumps(item)
+        elif item is not None:
+            yield head, as_text(item)
+
+
+def _quote_name(name: str) -> str:
+    """A field's name as a header holds it (HTML, "Multipart form data")."""
+    return name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")

@@ -1,4 +1,0 @@
-"""`rlf web`: pages and `/api/v1` over `rlf.api` and `rlf.reports`, without logic of their own.
-
-Each area of the page is a module here, with its routes; its templates are in `templates/AREA/`.
-"""

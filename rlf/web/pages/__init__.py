@@ -1,5 +1,0 @@
-"""The HTML of each place, from the functions that commands use."""
-
-from rlf.web.pages import compare, runs, shared, specs, trajectories, workbench
-
-ROUTERS = tuple(module.router for module in (shared, runs, trajectories, compare, specs, workbench))
