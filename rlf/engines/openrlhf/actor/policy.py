@@ -122,7 +122,7 @@ class EnginePolicy:
 # module's three are held until they are together, and vLLM gets W + alpha / rank x B A by the plain name (Hu et al.
 # 2021, equation 3). Nothing outlives its module's turn: frozen weights are not kept beside those of vLLM.
 
-WORKER = "rlf.engines.openrlhf.actor.shared_tools.MergingWorker"
+WORKER = "rlf.engines.openrlhf.actor.worker.MergingWorker"
 """Takes the place of OpenRLHF's extension of vLLM's workers."""
 SCALE = "rlf_lora_scale"
 """Key of vLLM's `additional_config`, which every worker has, whatever process or node it is on."""
