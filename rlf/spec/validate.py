@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, TypeVar, get_args
 
 import jsonschema_rs
@@ -39,7 +40,7 @@ from rlf.spec.nodes import (
 )
 from rlf.spec.paths import expand_server
 from rlf.tools.declaration import ToolDeclaration
-from rlf.tools.mcp.listing import Entry, Listing, ToolServer, listing_of
+from rlf.tools.mcp.listing import Entry, Listing, ToolServer, find_faults, listing_of
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -349,8 +350,7 @@ def _declare_tools(item: Node, faults: list[Fault]) -> list[Node]:
     found: list[Fault] = []
     try:
         server = ToolServer.model_validate(plain(item), context={"folder": item.folder})
-        listing = listing_of(server.mcp)
-        found = _find_unknown_tools(item, server, listing) or _find_unreadable_schemas(item, server, listing)
+        found = find_faults(server.mcp, partial(_find_listed_faults, item, server))
     except ValidationError as error:
         found = faults_of(ToolServer, item, error.errors())
     except RlfError as error:
@@ -358,7 +358,11 @@ def _declare_tools(item: Node, faults: list[Fault]) -> list[Node]:
     if found:
         faults += found
         return [replace(item, value=UNREADABLE)]
-    return [_declare_entry(item, server, entry) for entry in server.chosen(listing)]
+    return [_declare_entry(item, server, entry) for entry in server.chosen(listing_of(server.mcp))]
+
+
+def _find_listed_faults(item: Node, server: ToolServer, listing: Listing) -> list[Fault]:
+    return _find_unknown_tools(item, server, listing) or _find_unreadable_schemas(item, server, listing)
 
 
 def _find_unknown_tools(item: Node, server: ToolServer, listing: Listing) -> list[Fault]:

@@ -5,6 +5,8 @@ import os
 import signal
 import sqlite3
 import struct
+import subprocess
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -409,6 +411,20 @@ def test_figures_that_are_open_at_the_end_come_back_as_png(level):
     source = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.figure()\n1"
     execution = opened(level, lambda sandbox: sandbox.run(Request(source)), packages=("matplotlib",))
     assert [image[:4] for image in execution.images] == [b"\x89PNG", b"\x89PNG"]
+
+
+def test_what_shows_that_calls_are_contained_runs_where_python_can_make_namespaces(tmp_path):
+    """Python 3.12 and later have `os.unshare`, which wants to know what for."""
+    unshare = """
+import os
+def unshare(flags):
+    assert flags == 0x10000000
+    raise PermissionError
+os.unshare, os.CLONE_NEWUSER = unshare, 0x10000000
+"""
+    source = f"{unshare}{warm._CONTAINED}print(faults)"
+    done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "sockets can be made" in done.stdout and "namespaces" not in done.stdout
 
 
 def test_what_a_package_writes_when_it_is_imported_is_not_seen_by_calls():

@@ -40,9 +40,8 @@ Story = Callable[[Executor], Awaitable[None]]
 
 
 @pytest.fixture(autouse=True)
-def no_server_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Lists are kept in a folder of the test; no process that it started is there after it."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def no_server_is_left() -> Iterator[str]:
+    """No process that a test started is there after it."""
     mark = uuid.uuid4().hex
     yield mark
     assert left_of(mark) == []
