@@ -31,18 +31,19 @@ os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.envir
 share_session()
 
 RUNS = str(Path(__file__).parents[1] / "runs") + "/"
+LISTS = str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlf/mcp") + "/"
 
 
-def _keep_out_of_runs(event, arguments):
-    """What a checkout's user has run decides no test, and no test adds to it."""
+def _keep_out(event, arguments):
+    """What a user has run in the checkout, and which tools MCP servers listed, decides no test; no test adds to it."""
     if event in ("open", "sqlite3.connect", "os.mkdir") and isinstance(arguments[0], str):
         if event == "open" and "/" not in arguments[0]:  # of a folder that is removed, by its descriptor
             return
         path = os.path.abspath(arguments[0].removeprefix("file:"))  # noqa: PTH100 - hundreds of thousands of calls
-        assert not path.startswith(RUNS), f"a test reads or writes the checkout's own runs: {path}"
+        assert not path.startswith((RUNS, LISTS)), f"a test reads or writes what is the user's own: {path}"
 
 
-sys.addaudithook(_keep_out_of_runs)
+sys.addaudithook(_keep_out)
 
 gc.disable()
 """While the tests are collected; what was imported and collected by then is looked through no more."""
@@ -57,6 +58,13 @@ def pytest_configure(config):
 def pytest_collection_finish():
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture
+def own_lists(tmp_path, monkeypatch):
+    """Lists of MCP servers are kept in the test's folder, and none is known when it begins."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("rlf.tools.mcp.listing._READ", {})
 
 
 @pytest.fixture(autouse=True, scope="session")

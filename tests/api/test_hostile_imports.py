@@ -131,13 +131,11 @@ DOCUMENTS: dict[str, Document] = {
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_lists: None) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("CANARY", CANARY)
     monkeypatch.setenv("STRANGER_KEY", "of-the-user")
     monkeypatch.setenv("KEY", "of-the-user")
-    monkeypatch.setattr("rlf.tools.mcp.listing._READ", {})
 
 
 def texts_of(value: Any) -> Iterator[str]:

@@ -216,6 +216,7 @@ def numbers(place, run_id):
 
 
 @pytest.mark.parametrize("kind", ["thread", "process", "async", "http", "mcp"])
+@pytest.mark.usefixtures("own_lists")
 def test_calls_under_way_and_queued_at_ctrl_c_are_reported_as_cancelled(kind, place, service):
     watch = holds_in_step_2(place)
     outcome = start(place, target_of(kind, place, service), watch)

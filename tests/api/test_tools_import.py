@@ -24,10 +24,8 @@ SERVERS = Path(__file__).parents[1] / "tools" / "mcp_servers"
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_lists: None) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("rlf.tools.mcp.listing._READ", {})
     (tmp_path / "rough.py").write_text((SERVERS / "rough.py").read_text())
 
 

@@ -26,6 +26,7 @@ from rlf.types import Outcome, ToolCall
 
 from ..processes import Process, call_rlf
 
+pytestmark = pytest.mark.usefixtures("own_lists")
 SPECS = Path(__file__).parents[2] / "tool_specs"
 PASSAGES = [
     {"id": "p1", "contents": "The Amazon is a river in South America."},
@@ -75,11 +76,6 @@ def declared(server: dict[str, Any]) -> list[ToolDeclaration]:
 async def calls(tools: list[ToolDeclaration], *wanted: tuple[str, dict[str, Any]]) -> list[Any]:
     async with Executor(tools) as executor:
         return [await executor.invoke(ToolCall(name, args), trajectory_id="t") for name, args in wanted]
-
-
-@pytest.fixture(autouse=True)
-def lists_are_kept_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])

@@ -111,6 +111,7 @@ SERVER = VAULTS.with_name("vault_server.py")
         ("text", "tests.environments.gym_like:Number-v0", "score"),
     ],
 )
+@pytest.mark.usefixtures("own_lists")
 def test_a_world_is_imported_as_a_file_that_can_be_shown(run, kind, source, score):
     done = run("import", kind, source, "--out", "specs/new.yaml", "--json")
     assert done.exit_code == 0, done.output
@@ -135,6 +136,7 @@ def test_a_source_that_is_none_is_refused_in_words(run, kind, source, words):
     assert done.exit_code == 2 and words in done.output
 
 
+@pytest.mark.usefixtures("own_lists")
 def test_the_life_of_an_mcp_server_is_found_by_the_names_of_its_tools(run):
     run("import", "mcp", f"{sys.executable} {SERVER} keyed", "--out", "new.yaml")
     env = yaml.safe_load(Path("new.yaml").read_text())["env"]

@@ -5,15 +5,29 @@ from pathlib import Path
 
 import pytest
 
+from rlf.core import RlfError
 from rlf.environments import EnvSpec
 from rlf.types import Message, Outcome, Task
 
 from ..warm import MCP, warm_python
 from .conftest import STOP, call
 
+pytestmark = pytest.mark.usefixtures("own_lists")
 SERVER = str(Path(__file__).with_name("vault_server.py"))
 RESET = {"tool": "reset_state", "arguments": {"code": "{answer}", "seed": "{seed}"}}
 OPENED = [call("look", place="desk") + STOP, call("open", code="AMBER7") + STOP, f"Done.{STOP}"]
+TWICE = f"""
+import sys
+from pathlib import Path
+
+started = Path(sys.argv[1])
+text = Path({SERVER!r}).read_text()
+if started.exists():
+    text = text.replace('look, name="look"', 'look, name="peer"')
+started.touch()
+exec(text, {{"__name__": "__main__"}})
+"""
+"""Offers another tool from its second start on."""
 CLOSED = [call("open", code="example") + STOP, f"Done.{STOP}"]
 SQLITE = Path(sys.prefix) / "mcp-servers" / "bin" / "mcp-server-sqlite"
 
@@ -59,6 +73,28 @@ def test_names_that_the_server_lacks_are_faults_before_the_run():
         "score.tool: the server has no tool 'get_scores'; did you mean 'get_score'?",
         "shown: 'reset_state' is a lifecycle tool, which the model must not see",
     ]
+
+
+def test_a_server_that_changed_since_it_was_listed_is_found_before_the_first_world(played, tmp_path, monkeypatch):
+    source = Path(SERVER).read_text(encoding="utf-8")
+    (tmp_path / "vault_as_module.py").write_text(source)
+    env = vault(shown=["look", "open"])
+    env["server"] |= {"args": ["-m", "vault_as_module"], "cwd": str(tmp_path)}  # whose content its identity lacks
+    assert [tool.name for tool in EnvSpec.model_validate(env).tools] == ["look", "open"]
+    changed = source.replace('look, name="look"', 'look, name="peer"').replace("code: str) -> str", "key: str) -> str")
+    (tmp_path / "vault_as_module.py").write_text(changed)
+    monkeypatch.setattr("rlf.tools.mcp.listing._READ", {})  # as another process finds it
+    with pytest.raises(RlfError, match=r"changed look, open since its tools were listed\. They are listed again now"):
+        played(env, OPENED, task=task())
+    assert EnvSpec.model_validate(env).complaints()[0].startswith("shown: the server has no tool 'look'")
+
+
+def test_a_session_without_a_tool_that_the_policy_is_shown_is_no_world(played, tmp_path):
+    (tmp_path / "twice.py").write_text(TWICE)
+    env = vault()
+    env["server"] |= {"args": [str(tmp_path / "twice.py"), str(tmp_path / "started")]}
+    ((trajectory,), _) = played(env, OPENED, task=task())
+    assert "no longer has look" in trajectory.error and not trajectory.scorable
 
 
 @pytest.mark.skipif(not SQLITE.exists(), reason=f"{SQLITE} is not there: `make .venv/mcp-servers/ready` installs it")

@@ -72,6 +72,7 @@ def test_a_service_that_is_not_there_says_nothing_of_the_model() -> None:
     assert found.reward is None and "look: unreachable" in found.scores[0].reason
 
 
+@pytest.mark.usefixtures("own_lists")
 def test_an_mcp_server_verifies() -> None:
     server = {"command": warm_python(*MCP), "args": [str(KIT)]}
     found = asyncio.run(scored({"kind": "mcp", "server": server, "tool": "echo"}, {}, "42", "41"))

@@ -19,15 +19,9 @@ from rlf.spec import load_spec
 
 from .project import SPEC
 
+pytestmark = pytest.mark.usefixtures("own_lists")
 ROUGH = (Path(__file__).parents[1] / "tools/mcp_servers/rough.py").read_text(encoding="utf-8")
 LOOK = "  - ../tool_specs/look.yaml\n"
-
-
-@pytest.fixture(autouse=True)
-def kept_here(tmp_path, monkeypatch):
-    """Lists are kept in the test's folder and nowhere else."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("rlf.tools.mcp.listing._READ", {})
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ from rlf.tools.mcp.server import McpServer
 from rlf.types import Outcome, ToolCall, ToolResult
 from tests.warm import MCP, warm_python
 
+pytestmark = pytest.mark.usefixtures("own_lists")
 SERVERS = Path(__file__).parent / "mcp_servers"
 KIT = str(SERVERS / "kit.py")
 MARK = "RLF_TEST_SERVER"
@@ -40,9 +41,8 @@ Story = Callable[[Executor], Awaitable[None]]
 
 
 @pytest.fixture(autouse=True)
-def no_server_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Lists are kept in a folder of the test; no process that it started is there after it."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def no_server_is_left() -> Iterator[str]:
+    """No process that a test started is there after it."""
     mark = uuid.uuid4().hex
     yield mark
     assert left_of(mark) == []

@@ -105,7 +105,7 @@ def _python(source: str) -> tuple[dict[str, Any], list[str]]:
 
 def _mcp(source: str) -> tuple[dict[str, Any], list[str]]:
     from rlf.tools.imports.servers import split_command
-    from rlf.tools.mcp.listing import listing_of
+    from rlf.tools.mcp.listing import fresh_listing
     from rlf.tools.mcp.server import McpServer
 
     if source.startswith(("http://", "https://")):
@@ -113,7 +113,7 @@ def _mcp(source: str) -> tuple[dict[str, Any], list[str]]:
     else:
         command, *words = split_command(source)
         server = {"command": command, "args": words}
-    listing = listing_of(McpServer.model_validate({**server, "start_timeout_s": 60}))
+    listing = fresh_listing(McpServer.model_validate({**server, "start_timeout_s": 60}))
     life: dict[str, Any] = {}
     notes: list[str] = []
     for part, names in _LIFECYCLE.items():

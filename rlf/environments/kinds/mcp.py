@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
-from rlf.core import nearest
+from rlf.core import RlfError, nearest
 from rlf.core.hashing import hash_json
 from rlf.core.models import StrictModel
 from rlf.core.text import clean_value
@@ -23,7 +23,7 @@ from rlf.environments.filling import fill
 from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.world import Step, World
 from rlf.tools.failure import ToolFailure
-from rlf.tools.mcp.listing import known_listing, list_ahead, listing_of
+from rlf.tools.mcp.listing import find_faults, list_live, listing_of
 from rlf.tools.mcp.offer import Entry, Listing
 from rlf.tools.mcp.server import McpServer
 from rlf.types import Outcome, Task, ToolCall, ToolDescription, ToolOutput
@@ -71,14 +71,9 @@ class McpEnv(EnvSpec):
     """Names of the tools that the model sees; None: all but those of the lifecycle."""
 
     @property
-    def _listing(self) -> Listing:
-        """The server's list. Raises RlfError where it cannot be asked."""
-        return listing_of(self.in_folder(self._common_folder))
-
-    @property
-    def _common_folder(self) -> Path:
-        """Where a server is started to be asked what it offers; one of each user's own."""
-        return Path(tempfile.gettempdir()) / f"rlf-mcp-world-{os.getuid()}"
+    def _asked(self) -> McpServer:
+        """The server as it is asked what it offers: in a folder of each user's own."""
+        return self.in_folder(Path(tempfile.gettempdir()) / f"rlf-mcp-world-{os.getuid()}")
 
     def in_folder(self, folder: Path) -> McpServer:
         """The server with the folder of one world filled in."""
@@ -102,9 +97,12 @@ class McpEnv(EnvSpec):
 
     def describe_tools(self) -> Sequence[ToolDescription]:
         """The server's tools, without the lifecycle and the key. Raises RlfError where it cannot be asked."""
+        return self._describe_shown(listing_of(self._asked))
+
+    def _describe_shown(self, listing: Listing) -> list[ToolDescription]:
         return [
             ToolDescription(entry.name, entry.description, self._without_key(entry.input_schema))
-            for entry in self._list_shown(self._listing)
+            for entry in self._list_shown(listing)
         ]
 
     def _list_shown(self, listing: Listing) -> Iterator[Entry]:
@@ -121,14 +119,9 @@ class McpEnv(EnvSpec):
         left["required"] = [name for name in schema.get("required") or () if name != self.key]
         return left
 
-    def static_complaints(self) -> list[str]:
-        """By the server's list as it was last read; nothing where it never was."""
-        listing = known_listing(self.in_folder(self._common_folder))
-        return [] if listing is None else list(self._find_misfits(listing))
-
     def complaints(self) -> list[str]:
         """Compares what is named with the server's list."""
-        return list(self._find_misfits(self._listing))
+        return find_faults(self._asked, lambda listing: list(self._find_misfits(listing)))
 
     def _find_misfits(self, listing: Listing) -> Iterator[str]:
         known = listing.tool_names
@@ -149,14 +142,26 @@ class McpEnv(EnvSpec):
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[MakeWorld]:
-        """Loads the SDK; with a key also opens the sessions that worlds share."""
+        """Loads the SDK, and compares the live server's list with the tools that the policy is shown."""
         await asyncio.to_thread(import_module, "rlf.tools.mcp.runtime")
-        await list_ahead(self.in_folder(self._common_folder))
+        self._refuse_changed(await list_live(self._asked))
         maker = _Maker(self)
         try:
             yield maker.make
         finally:
             await maker.close()
+
+    def _refuse_changed(self, listing: Listing) -> None:
+        """Raises RlfError: what a policy cannot call as it was shown would count against it."""
+        tools = (self.tools, self._describe_shown(listing))
+        shown, offered = ({tool.name: tool.input_schema for tool in some} for some in tools)
+        changed = sorted(name for name in {*shown, *offered} if shown.get(name) != offered.get(name))
+        if changed:
+            self._described = None
+            raise RlfError(
+                f"MCP server {self.server.shown} changed {', '.join(changed)} since its tools were listed. They are "
+                "listed again now: run the same command again."
+            )
 
 
 class _Maker:
@@ -178,7 +183,7 @@ class _Maker:
         if self._shared:
             connection = self._shared[self._num_made % len(self._shared)]
             self._num_made += 1
-            return _McpWorld(self.spec, connection, await connection.session(), AsyncExitStack())
+            return _McpWorld(self.spec, connection, await self._session(connection), AsyncExitStack())
         async with AsyncExitStack() as stack:
             server = self.spec.server
             if self.spec.takes_folder:
@@ -186,7 +191,17 @@ class _Maker:
             connection = Connection(server, renews=False)
             self._own.add(connection)
             stack.push_async_callback(self._close, connection)
-            return _McpWorld(self.spec, connection, await connection.session(), stack.pop_all())
+            session = await self._session(connection)
+            return _McpWorld(self.spec, connection, session, stack.pop_all())
+
+    async def _session(self, connection: Connection) -> ClientSession:
+        """The session. Raises ToolFailure where it lacks a tool that the policy is shown, as after an upgrade."""
+        session = await connection.session()
+        gone = sorted({tool.name for tool in self.spec.tools} - {*connection.listing.tool_names})
+        if gone:
+            text = f"MCP server {self.spec.server.shown} no longer has {', '.join(gone)}"
+            raise ToolFailure(Outcome.UNREACHABLE, text)
+        return session
 
     async def close(self) -> None:
         """Ends all sessions that are left."""

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jsonschema_rs
@@ -18,7 +19,7 @@ from rlf.spec.reading.mcp_json import SERVERS, each_server
 from rlf.spec.reading.nodes import UNREADABLE, Node, plain, wrap
 from rlf.spec.reading.paths import expand_server
 from rlf.tools.mcp.entry import ToolServer
-from rlf.tools.mcp.listing import listing_of
+from rlf.tools.mcp.listing import find_faults, listing_of
 from rlf.tools.mcp.offer import Entry, Listing
 
 _DRAFT = re.compile(r"draft-0\d|2019-09")
@@ -64,8 +65,7 @@ def _declare_tools(item: Node, faults: list[Fault]) -> list[Node]:
     found: list[Fault] = []
     try:
         server = ToolServer.model_validate(plain(item), context={"folder": item.folder})
-        listing = listing_of(server.mcp)
-        found = _find_unknown_tools(item, server, listing) or _find_unreadable_schemas(item, server, listing)
+        found = find_faults(server.mcp, partial(_find_listed_faults, item, server))
     except ValidationError as error:
         found = faults_of(ToolServer, item, error.errors())
     except RlfError as error:
@@ -73,7 +73,11 @@ def _declare_tools(item: Node, faults: list[Fault]) -> list[Node]:
     if found:
         faults += found
         return [replace(item, value=UNREADABLE)]
-    return [_declare_entry(item, server, entry) for entry in server.chosen(listing)]
+    return [_declare_entry(item, server, entry) for entry in server.chosen(listing_of(server.mcp))]
+
+
+def _find_listed_faults(item: Node, server: ToolServer, listing: Listing) -> list[Fault]:
+    return _find_unknown_tools(item, server, listing) or _find_unreadable_schemas(item, server, listing)
 
 
 def _find_unknown_tools(item: Node, server: ToolServer, listing: Listing) -> list[Fault]:

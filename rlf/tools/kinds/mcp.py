@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from importlib import import_module
 from typing import Any, Literal, Self
 
@@ -16,7 +17,7 @@ from rlf.core.models import wrong_value
 from rlf.tools.failure import ToolFailure
 from rlf.tools.kind import ToolKind, ToolRuntime
 from rlf.tools.limits import Limits
-from rlf.tools.mcp.listing import forget, known_listing, list_ahead, listing_of
+from rlf.tools.mcp.listing import find_faults, forget, list_ahead
 from rlf.tools.mcp.offer import Entry, Listing
 from rlf.tools.mcp.server import McpServer
 
@@ -44,14 +45,11 @@ class McpTool(ToolKind):
         if self.resource is not None:
             return _resource_complaints(self.resource, input_schema)
         assert self.tool is not None, "neither tool nor resource"
-        return misfits(self.tool, input_schema, listing_of(self.server))
+        return find_faults(self.server, partial(misfits, self.tool, input_schema))
 
     def static_complaints(self, input_schema: Mapping[str, Any]) -> list[str]:
-        """The same with the list as it was last read; nothing where it never was."""
-        if self.tool is None:
-            return self.complaints(input_schema)
-        listing = known_listing(self.server)
-        return [] if listing is None else misfits(self.tool, input_schema, listing)
+        """Those of a resource, whose arguments its URI names."""
+        return [] if self.resource is None else _resource_complaints(self.resource, input_schema)
 
     async def prepare(self) -> None:
         """Loads the SDK, which takes a second, and reads the server's list, unless it is known."""

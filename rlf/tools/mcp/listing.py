@@ -1,18 +1,24 @@
 """Lists of an MCP server's tools, known to a spec without a connection: they are kept by the server's identity.
 
 A list is read over a connection of its own the first time, and again when the command, its arguments or the files
-that they name change. A run compares what it was checked with against the live server (`rlf.tools.kinds.mcp`).
+that they name change. None of these shows that a package was upgraded or a module edited, so nothing is held against a
+kept list before it is read again (`find_faults`). What answers at a url is known only to the server itself: its list is
+not kept for other processes. A run compares what it was checked with against the live server.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from time import monotonic
+from typing import Final, NamedTuple, TypeVar
 
 from rlf.core.errors import RlfError
 from rlf.core.foreign import about_to_run
@@ -21,9 +27,24 @@ from rlf.tools.failure import ToolFailure
 from rlf.tools.mcp.offer import Entry, Listing
 from rlf.tools.mcp.server import McpServer
 
+T = TypeVar("T")
 _FORMAT = 1
-_READ: dict[str, Listing] = {}
-"""Lists that this process has read, by the server's identity."""
+_FRESH_S: Final = 10.0
+"""A list that was read so recently is the server's own, whatever its identity covers."""
+
+
+class _Reading(NamedTuple):
+    listing: Listing
+    read_at: float
+    """By the monotonic clock; before all time where another process has read it."""
+
+    @property
+    def is_fresh(self) -> bool:
+        return monotonic() - self.read_at < _FRESH_S
+
+
+_READ: dict[str, _Reading] = {}
+"""What this process has read, by the server's identity."""
 
 
 def listing_of(server: McpServer) -> Listing:
@@ -39,11 +60,36 @@ def listing_of(server: McpServer) -> Listing:
     return found
 
 
+def find_faults(server: McpServer, find: Callable[[Listing], list[T]]) -> list[T]:
+    """What `find` has against the server's list, which is read again before anything is said by one that is not fresh.
+
+    Raises:
+        RlfError: as `listing_of`.
+    """
+    found = find(listing_of(server))
+    if found and not _is_fresh(server):
+        _announce_run(server)
+        found = find(fresh_listing(server))
+    return found
+
+
 async def list_ahead(server: McpServer) -> None:
     """Has `listing_of` answer at once, where asking the server would hold up the running loop. Raises as that does."""
     if known_listing(server) is None:
+        await list_live(server)
+
+
+async def list_live(server: McpServer) -> Listing:
+    """The list as the server gives it now, which is kept. Raises as `listing_of`."""
+    if not _is_fresh(server):
         _announce_run(server)
         _remember_listing(server, _check_listing(server, await _fetch_listing(server)))
+    return _READ[server.identity()].listing
+
+
+def _is_fresh(server: McpServer) -> bool:
+    reading = _READ.get(server.identity())
+    return reading is not None and reading.is_fresh
 
 
 def _announce_run(server: McpServer) -> None:
@@ -52,17 +98,20 @@ def _announce_run(server: McpServer) -> None:
 
 
 def known_listing(server: McpServer) -> Listing | None:
-    """The list as it was last read, in this process or another."""
+    """The list as it was last read, in this process or another; that of a url only while it is fresh."""
     identity = server.identity()
-    listing = _READ.get(identity) or _read_kept(server)
-    if listing is not None:
-        _READ[identity] = listing
-    return listing
+    reading = _READ.get(identity)
+    if server.url is not None:
+        return reading.listing if reading is not None and reading.is_fresh else None
+    if reading is None and (kept := _read_kept(server)) is not None:
+        reading = _READ[identity] = _Reading(kept, -math.inf)
+    return None if reading is None else reading.listing
 
 
 def _remember_listing(server: McpServer, listing: Listing) -> Listing:
-    _READ[server.identity()] = listing
-    _keep_listing(server, listing)
+    _READ[server.identity()] = _Reading(listing, monotonic())
+    if server.url is None:
+        _keep_listing(server, listing)
     return listing
 
 
