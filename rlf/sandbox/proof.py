@@ -31,7 +31,7 @@ if not refused(socket.socket):
     faults.append("sockets can be made")
 if not refused(open, "/etc/hostname") or not refused(os.listdir, os.path.expanduser("~root")):
     faults.append("the host's files can be read")
-if not refused(os.unshare if hasattr(os, "unshare") else socket.socket):
+if hasattr(os, "unshare") and not refused(os.unshare, os.CLONE_NEWUSER):  # Python has it from 3.12 on
     faults.append("namespaces can be made")
 open("own", "w").close()
 """

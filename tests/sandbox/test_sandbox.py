@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rlf.core import RlfError
-from rlf.sandbox import Execution, Level, Outcome, Request, Sandbox, SandboxLimits, SandboxSpec, SqlRequest, warm
+from rlf.sandbox import Execution, Level, Outcome, Request, Sandbox, SandboxLimits, SandboxSpec, SqlRequest, proof, warm
 from rlf.sandbox.guest import processes, seccomp
 from rlf.sandbox.launch import LevelUnavailable
 from rlf.sandbox.packages import find_packages
@@ -409,6 +409,22 @@ def test_figures_that_are_open_at_the_end_come_back_as_png(level):
     source = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.figure()\n1"
     execution = opened(level, lambda sandbox: sandbox.run(Request(source)), packages=("matplotlib",))
     assert [image[:4] for image in execution.images] == [b"\x89PNG", b"\x89PNG"]
+
+
+def test_what_shows_that_calls_are_contained_runs_where_python_can_make_namespaces(monkeypatch, tmp_path):
+    """Python 3.12 and later have `os.unshare`, which wants to know what for."""
+    asked: list[int] = []
+
+    def unshare(flags):
+        asked.append(flags)
+        raise PermissionError
+
+    monkeypatch.setattr(os, "unshare", unshare, raising=False)
+    monkeypatch.setattr(os, "CLONE_NEWUSER", 0x10000000, raising=False)
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, object] = {}
+    exec(proof._CONTAINED, found)
+    assert asked == [0x10000000] and "namespaces can be made" not in found["faults"]
 
 
 def test_what_a_package_writes_when_it_is_imported_is_not_seen_by_calls():

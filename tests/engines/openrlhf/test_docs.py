@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from rlf.api.specs.planning import report_plan
 from rlf.api.specs.plans import check_spec
@@ -88,6 +90,15 @@ def test_the_examples_for_clusters_name_the_versions_that_jobs_are_written_for()
         if not text.startswith("openrlhf")
     }
     assert subprocess.run(["bash", "-n", folder / "slurm.sbatch"], check=False).returncode == 0
+
+
+def test_rlf_takes_the_fastapi_that_the_pinned_vllm_takes():
+    """Of the metadata of vLLM 0.29.0; pip installs `rlf[openrlhf]` for nobody where the two exclude each other."""
+    assert PINS["vllm"] == "0.29.0", "look at the new version's own bound"
+    project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    [ours] = [wanted for wanted in map(Requirement, project["dependencies"]) if wanted.name == "fastapi"]
+    released = ["0.133.0", "0.133.1", "0.134.0", "0.135.3", "0.136.3"]
+    assert list(ours.specifier.filter(released)) == list(SpecifierSet(">=0.133.0,<0.137.0").filter(released))
 
 
 def test_the_image_of_a_node_has_what_the_makefile_installs_by_the_same_commands():
