@@ -31,16 +31,15 @@ os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.envir
 share_session()
 
 RUNS = str(Path(__file__).parents[1] / "runs") + "/"
-LISTS = str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlf/mcp") + "/"
 
 
 def _keep_out(event, arguments):
-    """What a user has run in the checkout, and which tools MCP servers listed, decides no test; no test adds to it."""
+    """What a checkout's user has run decides no test, and no test adds to it."""
     if event in ("open", "sqlite3.connect", "os.mkdir") and isinstance(arguments[0], str):
         if event == "open" and "/" not in arguments[0]:  # of a folder that is removed, by its descriptor
             return
         path = os.path.abspath(arguments[0].removeprefix("file:"))  # noqa: PTH100 - hundreds of thousands of calls
-        assert not path.startswith((RUNS, LISTS)), f"a test reads or writes what is the user's own: {path}"
+        assert not path.startswith(RUNS), f"a test reads or writes what is the user's own: {path}"
 
 
 sys.addaudithook(_keep_out)

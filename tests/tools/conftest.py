@@ -22,6 +22,11 @@ Declare = Callable[..., ToolDeclaration]
 CallOnce = Callable[..., ToolResult]
 
 
+@pytest.fixture(autouse=True)
+def _own_lists(own_lists: None) -> None:
+    """As of `tests/conftest.py`: most of what is here declares a tool of a server somewhere."""
+
+
 @pytest.fixture
 def toolbox() -> Iterator[ModuleType]:
     """The module of test tools; its hung threads are let go at the end."""

@@ -31,7 +31,6 @@ from rlf.tools.mcp.server import McpServer
 from rlf.types import Outcome, ToolCall, ToolResult
 from tests.warm import MCP, warm_python
 
-pytestmark = pytest.mark.usefixtures("own_lists")
 SERVERS = Path(__file__).parent / "mcp_servers"
 KIT = str(SERVERS / "kit.py")
 MARK = "RLF_TEST_SERVER"

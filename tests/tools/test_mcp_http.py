@@ -20,7 +20,6 @@ from rlf.types import Outcome
 from tests.endpoints.servers import serving
 from tests.tools.test_mcp import SAY, declare, invoke
 
-pytestmark = pytest.mark.usefixtures("own_lists")
 FINE = {"content": [{"type": "text", "text": "fine"}]}
 INVALID = {"code": -32602, "message": "Unknown city"}
 INTERNAL = {"code": -32603, "message": "x"}

@@ -17,8 +17,6 @@ from tests.endpoints.servers import serving
 from tests.tools.test_mcp import SAY, SERVERS, declare
 from tests.tools.test_mcp_http import Forger
 
-pytestmark = pytest.mark.usefixtures("own_lists")
-
 
 @pytest.fixture
 def module(tmp_path: Path) -> dict[str, Any]:

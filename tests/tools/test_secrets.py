@@ -195,7 +195,6 @@ for line in sys.stdin:
 """
 
 
-@pytest.mark.usefixtures("own_lists")
 def test_the_last_words_of_a_server_and_its_noise_are_without_its_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
