@@ -47,6 +47,7 @@ def _schemas_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema, "schema_text", _schema_text)
 
 
+@pytest.mark.usefixtures("own_lists")
 @pytest.mark.parametrize("template", templates())
 def test_a_new_project_checks_tests_its_tool_and_trains(
     template: str, rlf: Rlf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from typer.testing import Result
 
+from rlf.lineage import Recorder, open_store, start_run
+
+from ..reports.synthetic import events, run_record
 from .conftest import RUN
 
 Rlf = Callable[..., Result]
@@ -83,3 +87,19 @@ def test_columns_are_chosen_by_name(recorded: Rlf) -> None:
     wrong = recorded("runs", "list", "--columns", "run_id,sucess")
     assert wrong.exit_code == 2
     assert "--columns: unknown name 'sucess'; did you mean 'success'?" in wrong.stderr
+
+
+def test_compare_takes_the_newest_step_that_runs_share_and_with_ends_the_last_of_each(
+    recorded: Rlf, tmp_path: Path
+) -> None:
+    short = replace(run_record(), id="20260103-000000-shrt", folder=str(tmp_path / "runs/20260103-000000-shrt"), seed=1)
+    with open_store(tmp_path / "runs" / "rlf.db") as store, Recorder(store, short.id) as recorder:
+        start_run(store, short)
+        for event in events(num_steps=4):
+            recorder(event)
+    shared, ends = (recorded("runs", "compare", RUN, short.id, "--md", *more) for more in ((), ("--ends",)))
+    assert (shared.exit_code, ends.exit_code) == (0, 0), (shared.output, ends.output)
+    after, other = "This is after step 4, the newest that both were evaluated at.", "12 against 4"
+    assert after in shared.stdout and f"{other}; `--ends` compares these." in shared.stdout
+    assert after not in ends.stdout and "`--ends`" not in ends.stdout
+    assert f"They were last evaluated after different numbers of steps: {other}." in ends.stdout

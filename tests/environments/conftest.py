@@ -24,6 +24,11 @@ MARKUP = [
 WORLDS = Path(__file__).with_name("worlds.py")
 
 
+@pytest.fixture(autouse=True)
+def _own_lists(own_lists):
+    """As of `tests/conftest.py`: many worlds here are servers."""
+
+
 @pytest.fixture(scope="session")
 def tokenizer():
     return byte_level(MARKUP, TEMPLATE)

@@ -12,7 +12,6 @@ from rlf.types import Message, Outcome, Task
 from ..warm import MCP, warm_python
 from .conftest import STOP, call
 
-pytestmark = pytest.mark.usefixtures("own_lists")
 SERVER = str(Path(__file__).with_name("vault_server.py"))
 RESET = {"tool": "reset_state", "arguments": {"code": "{answer}", "seed": "{seed}"}}
 OPENED = [call("look", place="desk") + STOP, call("open", code="AMBER7") + STOP, f"Done.{STOP}"]

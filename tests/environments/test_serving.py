@@ -21,7 +21,6 @@ from ..warm import MCP, warm_python
 from .conftest import STOP, call
 from .test_openenv import openenv_python
 
-pytestmark = pytest.mark.usefixtures("own_lists")
 HERE = Path(__file__).parent
 CODES = ("AMBER7", "BASALT3", "CORAL9")
 

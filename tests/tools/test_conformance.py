@@ -53,7 +53,7 @@ class Bench:
 
 
 @pytest.fixture(scope="module", params=_SUBJECTS)
-def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     stack = AsyncExitStack()
 
     async def opened() -> tuple[Executor, Subject]:
@@ -64,6 +64,7 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
 
     with pytest.MonkeyPatch.context() as patch, asyncio.Runner() as runner:
         patch.setenv("CONFORMANCE_TOKEN", SECRET)
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield Bench(runner, *runner.run(opened()))
         runner.run(stack.aclose())
 
