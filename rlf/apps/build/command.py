@@ -1,0 +1,160 @@
+"""`rlf env build` and `rlf env show`: worlds made from a file, and their tasks as graphs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.console import Group
+
+from rlf.cli.arguments import AsJson, split_arguments
+from rlf.cli.completion import complete_spec
+from rlf.apps.worlds.command import is_spec
+from rlf.apps.worlds.command import show_world as show_spec_world
+from rlf.cli.output import print_result
+from rlf.cli.output import facts_table, plain_table
+from rlf.core.errors import CheckError
+from rlf.reports.sheets import decimal
+
+if TYPE_CHECKING:
+    from rlf.apps.build.build import Built, ShownTask, ShownWorld
+
+_MOST_REASONS = 8
+
+
+def build_env(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Build file, e.g. specs/builds/towns.yaml.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE...]", help="Overrides such as `build.count=100`.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show counts and cost; build nothing.")] = False,
+    form: Annotated[
+        Literal["world", "ftrl"],
+        typer.Option("--format", help="ftrl: also write FTRL's rows, in the world's folder `ftrl`."),
+    ] = "world",
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Start over instead of continuing an interrupted build.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Build a world: tasks with their tools, each proven before it is written; continues a build that was cut off."""
+    from rlf.apps.build import build
+
+    if dry_run:
+        estimate = build.estimate_build(file, overrides or [])
+        counts = estimate.counts.items()
+        rows = [(name, decimal(value) if value % 1 else f"{value:.0f}") for name, value in counts]
+        print_result("env build", estimate, as_json, facts_table([("out", str(estimate.out)), *rows]))
+        return
+    built = build.build_env(file, overrides or [], _print_progress, ftrl=form == "ftrl", fresh=fresh)
+    lines = "\n".join([f"{built.out}: {built.num_tasks} tasks", *map(str, built.ftrl)])
+    print_result("env build", built, as_json, lambda: Group(lines, *_show_certificate(built)))
+    failed = [gate.name for gate in built.certificate.gates if not gate.holds]
+    if failed:
+        raise CheckError(
+            f"{built.out}: the gates {', '.join(failed)} do not hold; `rlf env show {built.out}` shows them."
+        )
+
+
+def _print_progress(done: int, total: int, num_tasks: int, dropped: Mapping[str, int]) -> None:
+    """One line on stderr, written over in a terminal."""
+    stages: dict[str, int] = {}
+    for reason, number in dropped.items():
+        stage = reason.partition(":")[0]
+        stages[stage] = stages.get(stage, 0) + number
+    left_out = f"; dropped: {', '.join(f'{stage} {number}' for stage, number in stages.items())}" if stages else ""
+    line = f"part {done} of {total}: {num_tasks} tasks{left_out}"
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{line}", end="\n" if done == total else "", file=sys.stderr, flush=True)
+    elif done == total or done % max(1, total // 10) == 0:
+        print(line, file=sys.stderr, flush=True)
+
+
+def show_env(
+    arguments: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SPEC|FOLDER [KEY=VALUE]...",
+            help="A spec with a world, or a built world, e.g. worlds/towns.",
+            show_default=False,
+            autocompletion=complete_spec,
+        ),
+    ],
+    task: Annotated[
+        int | None, typer.Option("--task", metavar="N", min=0, help="Show the graph of this task.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the world of a spec with its first prompt; or a built world's certificate, or one of its tasks.
+
+    Of a task the sub-questions, tools and golds.
+    """
+    from rlf.apps.build.build import show_world
+
+    files, overrides = split_arguments(arguments)
+    if is_spec(files[0]):
+        show_spec_world(files, overrides, as_json)
+        return
+    shown = show_world(files[0], task)
+    print_result("env show", shown, as_json, lambda: _show_world(shown))
+
+
+def _show_world(shown: ShownWorld) -> Any:
+    return Group(*_show_certificate(shown)) if shown.task is None else "\n".join(_show_graph(shown.task))
+
+
+def _show_certificate(world: Built | ShownWorld) -> Iterator[Any]:
+    certificate = world.certificate
+    policies = ("gold", "null", "random", "spam")
+    figures = ["tasks", "calls", *policies, "guess"]
+    rows = [
+        (
+            name,
+            f"{means['tasks']:.0f}",
+            decimal(means["calls"]),
+            *(_join_scores(means, policy) for policy in policies),
+            decimal(means["no_tool"]),
+        )
+        for name, means in certificate.figures.items()
+    ]
+    yield "Solve-F1 (P, R) of policies, by scenario; the chance of the best constant guess:"
+    yield plain_table(["scenario", *figures], rows, figures=figures)
+    gates = [
+        (gate.name, decimal(gate.measured), decimal(gate.bound), "ok" if gate.holds else "BROKEN")
+        for gate in certificate.gates
+    ]
+    yield plain_table(("gate", "measured", "bound", ""), gates, figures=("measured", "bound"))
+    dropped = list(certificate.dropped.items())
+    for reason, number in dropped[:_MOST_REASONS]:
+        yield f"dropped {number}: {reason}"
+    if len(dropped) > _MOST_REASONS:
+        yield f"dropped {sum(number for _, number in dropped[_MOST_REASONS:])} for other reasons"
+    for name, value in certificate.spent.items():
+        yield f"spent {value:g} {name}"
+
+
+def _join_scores(means: Mapping[str, float], policy: str) -> str:
+    return f"{means[f'{policy}/f1']:.3f} ({means[f'{policy}/p']:.2f}, {means[f'{policy}/r']:.2f})"
+
+
+def _show_graph(task: ShownTask) -> Iterator[str]:
+    """The calls, each below those that it needs."""
+    yield f"task {task.number}: {task.id}, {task.scenario}"
+    yield task.question
+    yield ""
+    depths: list[int] = []
+    for number, step in enumerate(task.steps):
+        depths.append(max((depths[need] + 1 for need in step.needs), default=0))
+        indent = "   " * depths[-1] + ("└─ " if depths[-1] else "")
+        yield f"{indent}[{number}] {step.question}"
+        yield f"{'   ' * (depths[-1] + 1)}{step.tool}({json.dumps(step.arguments, ensure_ascii=False)}) -> {step.gold}"
+    yield ""
+    yield f"answer ({task.join}): {task.answer}"
+    yield ""
+    needed = {step.tool for step in task.steps}
+    for name, description in task.tools.items():
+        yield f"{'*' if name in needed else ' '} {name}: {description}"

@@ -1,0 +1,163 @@
+"""A world as FTRL's rows: each with its tools' documents and self-contained code.
+
+A row has `messages`, `tools` (JSON in OpenAI's form), `codes` (JSON, source by tool), `unsolved_set` (JSON, golds by
+tool), `solve_rate`, `data_source`, `split`, `answer`. A tool's code holds the values of the row's own world that it
+may be asked for, so that it runs without the world's database.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rlf.apps.build.folder import CERTIFICATE
+from rlf.apps.build.folder import DATABASE
+from rlf.apps.build.folder import SPEC
+from rlf.apps.build.folder import SPLITS
+from rlf.apps.build.folder import read_world
+from rlf.apps.build.folder import write_file
+from rlf.apps.build.workshop import CODE
+from rlf.apps.build.task import Task
+from rlf.core import RlfError
+from rlf.core.yaml_text import dump_yaml, load_document
+
+_STORED = {"_connection", "_find", "_names", "_kind_of"}
+"""Functions of the shared code that read the database, in whose place a table in the code is read."""
+_INLINE = """
+def _find(kind, columns, key):
+    row = next((row for row in _ROWS if _normal(row[0]) == key), None)
+    return None if row is None else tuple(row[_COLUMNS.index(column)] for column in columns)
+def _names(kind):
+    return [row[0] for row in _ROWS]
+def _kind_of(key):
+    return None
+"""
+
+
+def write_ftrl(folder: Path) -> Iterator[Path]:
+    """Writes a file of rows for each part of a world's split into its folder `ftrl`, and a spec that trains on them."""
+    _, tasks = read_world(folder)
+    if "class World" in ((folder / CODE).read_text(encoding="utf-8") if (folder / CODE).is_file() else ""):
+        raise RlfError(
+            f"{folder}: its tools change the world, but rows of FTRL keep no state. Build with `changes: 0`."
+        )
+    (folder / "ftrl").mkdir(exist_ok=True)
+    with closing(sqlite3.connect(folder / DATABASE if (folder / DATABASE).is_file() else ":memory:")) as connection:
+        code_of = _code_maker(folder, connection)
+        describe = cache(lambda tool: _describe_function(folder / "tools" / f"{tool}.yaml"))
+        for split in SPLITS:
+            path = folder / "ftrl" / f"{split}.jsonl"
+            rows = (
+                ftrl_row(task, {tool: describe(tool) for tool in task.tools}, code_of)
+                for task in tasks
+                if task.split == split
+            )
+            write_file(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+            yield path
+    spec = _make_spec(load_document((folder / SPEC).read_text(encoding="utf-8")))
+    (folder / "ftrl" / SPEC).write_text(dump_yaml(spec), encoding="utf-8")
+
+
+def _make_spec(world: Mapping[str, Any]) -> dict[str, Any]:
+    """The world's spec over the rows, whose tools come with them; it reads none of the world's tool files."""
+    columns = {"prompt": "messages", "kind": "data_source", "tools": "tools"}
+    files = {part: source["path"] for part, source in world["data"].items()}
+    return {
+        **world,
+        "name": f"{world['name']}-ftrl",
+        "data": {part: {"path": file, **columns} for part, file in files.items()},
+        "tools": [],
+        "env": {"kind": "ftrl", "rows": list(dict.fromkeys(files.values())), "files": [f"../{CERTIFICATE}"]},
+    }
+
+
+def ftrl_row(
+    task: Task, documents: Mapping[str, Mapping[str, Any]], code_of: Callable[[str, str], str]
+) -> dict[str, Any]:
+    """One row; `code_of` gives a tool's source for a world."""
+    tools = [{"type": "function", "function": document} for document in documents.values()]
+    return {
+        "id": task.id,
+        "messages": [{"role": "user", "content": task.question}],
+        "tools": json.dumps(tools, ensure_ascii=False),
+        "codes": json.dumps({tool: code_of(tool, task.world) for tool in task.tools}, ensure_ascii=False),
+        "unsolved_set": json.dumps(task.unsolved_set, ensure_ascii=False),
+        "solve_rate": 0.0,
+        "data_source": task.scenario.value,
+        "split": task.split,
+        "answer": task.answer,
+    }
+
+
+def _describe_function(file: Path) -> dict[str, Any]:
+    tool = load_document(file.read_text(encoding="utf-8"))
+    return {"name": tool["name"], "description": tool["description"], "parameters": tool["inputSchema"]}
+
+
+def _code_maker(folder: Path, connection: sqlite3.Connection) -> Callable[[str, str], str]:
+    """Gives a tool's self-contained source for a world: its own file, or its part of the module with its values."""
+    if not (folder / CODE).is_file():
+        return lambda tool, world: (folder / "tools" / f"{tool}.py").read_text(encoding="utf-8")
+    module = ast.parse((folder / CODE).read_text(encoding="utf-8"))
+    functions = {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}
+    is_tool = {name: not name.startswith("_") for name in functions}
+    shared = ast.Module([node for node in module.body if not _is_left_out(node, is_tool)], [])
+    for node in ast.walk(shared):
+        _strip_words(node)
+    shared_source = f"{ast.unparse(ast.fix_missing_locations(shared))}\n{_INLINE}"
+
+    @cache
+    def code_of(tool: str, world: str) -> str:
+        function = functions[tool]
+        columns, rows = _read_table(ast.literal_eval(_settings_of(function)), world, connection)
+        return f"{shared_source}\n_COLUMNS = {columns!r}\n_ROWS = {rows!r}\n{ast.unparse(function)}\n"
+
+    return code_of
+
+
+def _is_left_out(node: ast.stmt, is_tool: Mapping[str, bool]) -> bool:
+    match node:
+        case ast.FunctionDef(name=name):
+            return is_tool[name] or name in _STORED
+        case ast.Import(names=[ast.alias(name="sqlite3")]) | ast.ImportFrom(module="pathlib" | "typing"):
+            return True
+        case ast.AnnAssign(target=ast.Name(id="_CONNECTIONS")) | ast.Expr():
+            return True
+    return False
+
+
+def _strip_words(node: ast.AST) -> None:
+    """Without what does not run: docstrings and annotations."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
+        node.body = node.body[1:] or [ast.Pass()]
+    if isinstance(node, ast.FunctionDef):
+        node.returns = None
+    elif isinstance(node, ast.arg):
+        node.annotation = None
+
+
+def _settings_of(function: ast.FunctionDef) -> ast.expr:
+    """The mapping that a function passes to the shared code."""
+    statement = function.body[-1]
+    assert isinstance(statement, ast.Return) and isinstance(statement.value, ast.Call), (
+        f"{function.name} has other code"
+    )
+    return statement.value.args[0]
+
+
+def _read_table(
+    settings: Mapping[str, Any], world: str, connection: sqlite3.Connection
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """The columns that a function reads in a world, and their rows in the order of their keys."""
+    kind, relations = settings["kind"], [*settings["relations"].values()]
+    former = [f"{relation}__before" for relation in settings.get("former", ())]
+    columns = ["name", *relations, *former]
+    chosen = ", ".join(f'"{kind}"."{column}"' for column in columns)
+    query = f'SELECT {chosen} FROM "{kind}" JOIN things USING (key) WHERE world = ? ORDER BY key'
+    return columns, connection.execute(query, (world,)).fetchall()

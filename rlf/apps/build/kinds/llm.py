@@ -1,0 +1,138 @@
+"""`build: {kind: llm}`: tasks that a language model writes, behind any OpenAI-compatible endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from rlf.apps.build.kind import BuildKind
+from rlf.apps.build.client import PROMPTS
+from rlf.apps.build.client import Client
+from rlf.apps.build.client import prompt_file
+from rlf.apps.build.maker import LlmMaker
+from rlf.apps.build.maker import Stages
+from rlf.apps.build.kind import Shape
+from rlf.core import RlfError, hash_json, hash_path
+from rlf.core.kinds import StrictModel
+from rlf.core.meter import COST
+from rlf.endpoints import EndpointSpec, SamplingSpec
+from rlf.sandbox import SandboxLimits, SandboxSpec, open_sandbox
+
+_REPLY_TOKENS = 500
+"""Of one answer, for an estimate."""
+_TOKEN_CHARS = 4
+
+
+class BuildBudget(StrictModel):
+    """The most that new answers may cost; a build that reaches it stops, and continues where it is allowed more."""
+
+    tokens: int | None = Field(default=None, ge=1)
+    """Prompt and completion tokens."""
+    cost_usd: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """US dollars, by the servers' own word or `prices`."""
+
+
+class LlmBuild(BuildKind):
+    """Tasks that a language model writes stage by stage; what it writes is validated, run in a sandbox, and proven."""
+
+    kind: Literal["llm"] = "llm"
+    count: int = Field(100, ge=1)
+    """Number of tasks that are tried; those that are dropped are not made up for."""
+    endpoints: tuple[EndpointSpec, ...] = Field(min_length=1)
+    """Servers of one model."""
+    seeds: tuple[str, ...] = Field(min_length=1)
+    """Topics or questions that tasks start from, in turn."""
+    prompts: str | None = None
+    """Folder with prompts of your own, relative to the build file; those that it lacks are rlf's."""
+    repairs: int = Field(3, ge=0, le=10)
+    """Further answers that a stage is asked for, each with what was wrong with the last one."""
+    budget: BuildBudget = BuildBudget()
+    sampling: SamplingSpec = SamplingSpec(temperature=0.7, max_tokens=4096)
+    structured_output: bool = True
+    """Whether the server is given the JSON Schema of each answer; one that refuses it is asked again without."""
+    concurrency: int = Field(8, ge=1)
+    """Tasks that are made at once."""
+    deadline_s: float = Field(600.0, gt=0, allow_inf_nan=False)
+    """Time of one answer, all attempts together."""
+    sandbox: SandboxSpec = SandboxSpec(limits=SandboxLimits(wall_s=5.0))
+    """Where functions run, here and in runs."""
+
+    def estimate(self, shape: Shape) -> dict[str, float]:
+        """Requests, tokens and cost without repairs, for answers of 500 tokens."""
+        steps = self._mean_steps(shape)
+        dials = shape.complexity
+        scaled = steps if dials.function or dials.parameters or dials.types else 0.0
+        extra = float(dials.num_distractors)
+        requests = 3 + 1 + 2 * steps + scaled + (1 + extra if extra else 0)
+        files = [prompt_file(name, self._own_prompts) for name in ("decompose", "verify", "document", "deploy")]
+        prompt_chars = sum(len(file.read_text(encoding="utf-8")) for file in files) / len(files)
+        prompt_tokens = self.count * requests * (prompt_chars / _TOKEN_CHARS + _REPLY_TOKENS)
+        completion_tokens = self.count * requests * _REPLY_TOKENS
+        prices = self.endpoints[0].prices
+        cost = (prompt_tokens * prices.prompt_usd + completion_tokens * prices.completion_usd) / 1e6
+        return {
+            "tasks": float(self.count),
+            "requests": round(self.count * requests),
+            "prompt_tokens": round(prompt_tokens),
+            "completion_tokens": round(completion_tokens),
+            "cost_usd": cost,
+        }
+
+    @contextmanager
+    def open(self, shape: Shape, folder: Path) -> Iterator[LlmMaker]:
+        """A maker with a part for each task; answers are kept in the folder."""
+        if len({endpoint.model for endpoint in self.endpoints}) > 1:
+            raise RlfError("build.endpoints: the endpoints serve different models. Name endpoints of one model.")
+        with asyncio.Runner() as runner:
+            stack = AsyncExitStack()
+            try:
+                client = runner.run(self._open_client(stack, folder / "answers"))
+                sandbox = open_sandbox(self.sandbox)
+                runner.run(stack.enter_async_context(sandbox))
+                stages = Stages(client, sandbox, shape, self.sandbox, self.repairs)
+                yield LlmMaker(runner, stages, shape, self.seeds, self.concurrency, count=self.count, seed=self.seed)
+            finally:
+                runner.run(stack.aclose())
+
+    def source_hash(self) -> str:
+        """Covers the prompts."""
+        folders = [PROMPTS, *([] if self._own_prompts is None else [self._own_prompts])]
+        return hash_json(
+            [[path.name, hash_path(path)] for folder in folders for path in sorted(folder.glob("*.jinja"))]
+        )
+
+    def code_files(self, codes: Mapping[str, str]) -> dict[str, str]:
+        """A file for each tool."""
+        return {f"tools/{name}.py": code for name, code in codes.items()}
+
+    @property
+    def _own_prompts(self) -> Path | None:
+        return None if self.prompts is None else self._folder / self.prompts
+
+    async def _open_client(self, stack: AsyncExitStack, folder: Path) -> Client:
+        from rlf.endpoints.pool import EndpointPool  # it loads aiohttp
+
+        pool = EndpointPool(self.endpoints)
+        stack.push_async_callback(pool.close)
+        bounds = {"tokens": self.budget.tokens, COST: self.budget.cost_usd}
+        return Client(
+            pool,
+            folder,
+            model=self.endpoints[0].model,
+            sampling=self.sampling,
+            prompts=self._own_prompts,
+            repairs=self.repairs,
+            deadline_s=self.deadline_s,
+            budget={unit: most for unit, most in bounds.items() if most is not None},
+            structured=self.structured_output,
+        )
+
+    def _mean_steps(self, shape: Shape) -> float:
+        hops, parallel = sum(shape.hops) / 2, sum(shape.parallel) / 2
+        steps = {"single": 1.0, "parallel_single": parallel, "multi": hops, "parallel_multi": hops * parallel}
+        return sum(share * steps[scenario.value] for scenario, share in shape.scenarios.items())

@@ -1,0 +1,221 @@
+"""A language pack: kinds of things, relations between them, and the words for questions and tool documents.
+
+Packs are YAML files; those of rlf lie in `packs/`, a build file may name one of its own.
+"""
+
+from __future__ import annotations
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace
+from functools import cache
+from functools import cached_property
+from itertools import count
+from pathlib import Path
+from pydantic import Field
+from pydantic import ValidationError
+from pydantic import model_validator
+from pydantic_core import PydanticCustomError
+from rlf.apps.build.kind import Part
+from rlf.apps.build.task import Task
+from rlf.core import RlfError
+from rlf.core.kinds import StrictModel
+from rlf.core.yaml_text import load_document
+from rlf.rewards.normalization import normalize
+from typing import Annotated
+from typing import Any
+from typing import Self
+import itertools
+
+PACKS = Path(__file__).parent / "packs"
+NUMBER = "number"
+"""The kind of values that are no things."""
+
+Words = Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+class RelationWords(StrictModel):
+    """One relation and how texts name it."""
+
+    phrases: Words
+    """What is found, of {x}: `the river of {x}`."""
+    nouns: Words
+    """Words of tool names."""
+    docs: Words
+    """What a tool that finds it says that it returns."""
+    range: tuple[int, int] | None = None
+    """Bounds of the numbers; None for a relation to things."""
+    mutable: bool = False
+    """Whether it has changed: functions at the last level of their dial return what was true before, too."""
+
+
+class Family(StrictModel):
+    """Relations of one signature: near in words, different in meaning. One function may answer all of them."""
+
+    signature: Annotated[str, Field(pattern=r"^\w+ > \w+$")]
+    """`KIND > KIND`, or `KIND > number`."""
+    nouns: Words
+    """Words of the name of a function that answers all."""
+    keys: Words
+    """Names of its parameter that chooses a relation."""
+    relations: Annotated[Mapping[str, RelationWords], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _numbers_have_a_range(self) -> Self:
+        for name, words in self.relations.items():
+            if (words.range is not None) != (self.value == NUMBER):
+                raise PydanticCustomError(
+                    "pack", "{name}: numbers need a `range`, and other values have none", {"name": name}
+                )
+        return self
+
+    @property
+    def subject(self) -> str:
+        """The kind that the relations are of."""
+        return self.signature.split(" > ")[0]
+
+    @property
+    def value(self) -> str:
+        """The kind of what is found."""
+        return self.signature.split(" > ")[1]
+
+
+class Asks(StrictModel):
+    """Wordings of questions, by what is made of the values found; {p} is a phrase, {a} a list of them."""
+
+    value: Words
+    list: Words
+    sum: Words
+    difference: Words
+    largest: Words
+    smallest: Words
+    exchange: Words = ("Exchange {p} with {q}. {question}", "First exchange {p} with {q}. Then: {question}")
+    """A change that comes before a question; {p} and {q} are phrases."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """One relation of a pack."""
+
+    name: str
+    subject: str
+    value: str
+    family: int
+    """Place of its family in the pack."""
+    words: RelationWords
+
+
+class Pack(StrictModel):
+    """All words of a language."""
+
+    verbs: tuple[str, ...]
+    names: Words
+    """Patterns of tool names over {verb}, {noun}, {kind}."""
+    returns: Words
+    """What a tool of one relation says, over {doc}."""
+    chooses: Words
+    """What a tool of several relations says, over {kind}, {key}, {choices}."""
+    subjects: Words
+    """Names of the parameter for a thing, over {kind}."""
+    subject_docs: Words
+    key_docs: Words
+    asks: Asks
+    families: Annotated[tuple[Family, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _relations_are_named_once(self) -> Self:
+        names = [name for family in self.families for name in family.relations]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise PydanticCustomError("pack", "relations of one name: {names}", {"names": ", ".join(sorted(twice))})
+        return self
+
+    @cached_property
+    def relations(self) -> tuple[Relation, ...]:
+        """Every relation, in the order of the file."""
+        return tuple(
+            Relation(name, family.subject, family.value, place, words)
+            for place, family in enumerate(self.families)
+            for name, words in family.relations.items()
+        )
+
+    @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of things, in the order of the file."""
+        signatures = ((family.subject, family.value) for family in self.families)
+        return tuple(kind for kind in dict.fromkeys(itertools.chain.from_iterable(signatures)) if kind != NUMBER)
+
+
+@cache
+def load_pack(name: str) -> Pack:
+    """A pack of rlf by its name, or a file. Raises RlfError."""
+    path = Path(name) if name.endswith((".yaml", ".yml")) else PACKS / f"{name}.yaml"
+    if not path.is_file():
+        raise RlfError(f"no language pack {name!r} (known: {', '.join(pack_names())}). Name one, or a YAML file.")
+    try:
+        return Pack.model_validate(load_document(path.read_text(encoding="utf-8")))
+    except ValidationError as error:
+        raise RlfError(f"{path}: {_first_fault(error)}. Correct it there.") from error
+    except ValueError as error:
+        raise RlfError(f"{path}: not YAML: {error}. Correct it there.") from error
+
+
+def pack_names() -> Sequence[str]:
+    """The packs of rlf."""
+    return sorted(path.stem for path in PACKS.glob("*.yaml"))
+
+
+def _first_fault(error: ValidationError) -> str:
+    found = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, found['loc'])) or 'the file'}: {found['msg']}"
+
+# The names of tools and questions that the parts of a build use.
+
+class Register:
+    """Tools and questions of the parts so far."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, str] = {}
+        self._questions: set[str] = set()
+
+    def add(self, part: Part) -> None:
+        """Takes a part's names and questions."""
+        self._codes.update(part.codes)
+        self._questions.update(normalize(task.question) for task in part.tasks)
+
+    def admitted(self, part: Part) -> Part:
+        """The part with unused names, without tasks whose question another part has."""
+        if any(normalize(task.question) in self._questions for task in part.tasks):
+            dropped = {**part.dropped, "duplicate: the question is there already": len(part.tasks)}
+            return Part(part.name, (), (), {}, {}, dropped, spent=part.spent)
+        names: dict[str, str] = {}
+        for name, code in part.codes.items():
+            if self._codes.get(name, code) != code:
+                used = {*self._codes, *part.codes, *names.values()}
+                names[name] = next(free for number in count(2) if (free := f"{name}_{number}") not in used)
+        return _rename_part(part, names) if names else part
+
+
+def _rename_part(part: Part, names: Mapping[str, str]) -> Part:
+    """The part with other names of tools; the functions keep theirs, and have the new ones beside them."""
+    codes = {
+        names.get(name, name): code + (f"\n\n{names[name]} = {name}\n" if name in names else "")
+        for name, code in part.codes.items()
+    }
+    return replace(
+        part,
+        codes=codes,
+        tools=tuple(_renamed_tool(tool, names) for tool in part.tools),
+        tasks=tuple(_renamed_task(task, names) for task in part.tasks),
+    )
+
+
+def _renamed_tool(tool: Mapping[str, Any], names: Mapping[str, str]) -> Mapping[str, Any]:
+    if tool["name"] not in names:
+        return tool
+    name = names[tool["name"]]
+    return {**tool, "name": name, "target": {**tool["target"], "file": f"{name}.py"}}
+
+
+def _renamed_task(task: Task, names: Mapping[str, str]) -> Task:
+    steps = tuple(replace(step, tool=names.get(step.tool, step.tool)) for step in task.steps)
+    return replace(task, steps=steps, tools=tuple(names.get(tool, tool) for tool in task.tools))
