@@ -141,24 +141,10 @@ class Outages:
             began: when it began, by the monotonic clock: a call that ended before another failed shows nothing.
         """
         now = time.monotonic()
-        if counts(scored):
-            self._note_answer(SAMPLER, now)
-        for score in scored.scores:
-            if score.state is ScoreState.SCORED and (score.usage is None or score.usage.num_requests):
-                self._note_answer(term_name(score.term), now)
-            elif score.state.may_pass:
-                self._note_failure(term_name(score.term), now)
-        for ended_at, record in _timed_calls(scored.trajectory, began):
-            if record.result.outcome in _ANSWERS and not record.result.cached:
-                self._note_answer(tool_name(record.call.name), ended_at)
-            elif record.result.outcome.is_infrastructure:
-                self._note_failure(tool_name(record.call.name), ended_at)
-        world = scored.trajectory.world
-        if world is not None and world.failed is None:
-            self._note_answer(world_name(world), now)
-        cause = find_cause(scored)
-        if cause is not None and (cause.name == SAMPLER or (world is not None and cause.name == world_name(world))):
-            self._note_failure(cause.name, now)
+        for name, after_s in _answers(scored):
+            self._note_answer(name, now if after_s is None else began + after_s)
+        for name, after_s in _failures(scored):
+            self._note_failure(name, now if after_s is None else began + after_s)
 
     async def may_play_again(self, scored: Scored, tries: Tries, may_leave_out: MayLeaveOut) -> bool:
         """Whether a trajectory is to be played again; returns when it should be.
@@ -223,7 +209,7 @@ class Outages:
         """
         found, replaced = list(scored), list[Scored]()
         try:
-            while (excess := self._find_excess(found)) is not None:
+            while (excess := self.find_excess(found)) is not None:
                 places = _places_to_play(found)
                 await self._pause(excess, len(places))
                 task = next(found[at].trajectory.task.id for at in places if _is_broken_by(found[at], excess))
@@ -251,11 +237,12 @@ class Outages:
         if not await self._wait(cause, service):
             raise self._stop(cause)
 
-    def _find_excess(self, scored: Sequence[Scored]) -> Cause | None:
+    def find_excess(self, scored: Sequence[Scored]) -> Cause | None:
+        """What broke more of a whole collection than it may lose; `note_now` has seen each of its trajectories."""
         causes = [(find_cause(item), item.trajectory.task.id) for item in scored]
         passing = [(cause, task) for cause, task in causes if cause is not None and cause.may_pass]
         broken = [Broken(cause.name, task) for cause, task in passing]
-        answering = {name for item in scored for name in _answering(item)}
+        answering = {name for item in scored for name, _ in _answers(item)}
         down = {each.cause for each in broken if self._service(each.cause).down_since is not None} - answering
         name = find_excess(broken, len(scored), down)
         return next((cause for cause, _ in reversed(passing) if cause.name == name), None)
@@ -322,20 +309,32 @@ class Outages:
         service.is_back.set()
 
 
-def _answering(scored: Scored) -> Iterator[str]:
-    """The causes that answered a trajectory: what fails for some tasks alone is not down, whichever came last."""
+def _answers(scored: Scored) -> Iterator[tuple[str, float | None]]:
+    """The causes that answered a trajectory, and how long after its beginning; None where that was just now."""
     if counts(scored):
-        yield SAMPLER
+        yield SAMPLER, None
     for score in scored.scores:
         if score.state is ScoreState.SCORED and (score.usage is None or score.usage.num_requests):
-            yield term_name(score.term)
-    for turn in scored.trajectory.turns:
-        for record in turn.calls:
-            if record.result.outcome in _ANSWERS and not record.result.cached:
-                yield tool_name(record.call.name)
+            yield term_name(score.term), None
+    for after_s, record in _timed_calls(scored.trajectory):
+        if record.result.outcome in _ANSWERS and not record.result.cached:
+            yield tool_name(record.call.name), after_s
     world = scored.trajectory.world
     if world is not None and world.failed is None:
-        yield world_name(world)
+        yield world_name(world), None
+
+
+def _failures(scored: Scored) -> Iterator[tuple[str, float | None]]:
+    """The same of causes that failed it."""
+    for score in scored.scores:
+        if score.state.may_pass:
+            yield term_name(score.term), None
+    for after_s, record in _timed_calls(scored.trajectory):
+        if record.result.outcome.is_infrastructure:
+            yield tool_name(record.call.name), after_s
+    cause, world = find_cause(scored), scored.trajectory.world
+    if cause is not None and cause.name in ((SAMPLER,) if world is None else (SAMPLER, world_name(world))):
+        yield cause.name, None
 
 
 def _is_broken_by(scored: Scored, cause: Cause) -> bool:
@@ -354,8 +353,9 @@ def _places_to_play(scored: Iterable[Scored]) -> list[int]:
     return [at for at, cause in enumerate(causes) if cause is not None and cause.may_pass]
 
 
-def _timed_calls(trajectory: Trajectory, began: float) -> Iterator[tuple[float, CallRecord]]:
-    """Each call with when it ended at the earliest, as the times of its turns say."""
+def _timed_calls(trajectory: Trajectory) -> Iterator[tuple[float, CallRecord]]:
+    """Each call with how long after the trajectory's beginning it ended at the earliest, by the times of its turns."""
+    after_s = 0.0
     for turn in trajectory.turns:
-        began += turn.sample_s + turn.tools_s
-        yield from ((began, record) for record in turn.calls)
+        after_s += turn.sample_s + turn.tools_s
+        yield from ((after_s, record) for record in turn.calls)

@@ -11,7 +11,7 @@ import pytest
 
 from rlf.training import outages
 from rlf.training.outages import Broken, OutageError, Outages, Tries, check_enough, find_excess
-from rlf.types import Score, Scored, ScoreState
+from rlf.types import CallRecord, Outcome, Score, Scored, ScoreState, StopReason, ToolCall, ToolResult, Turn
 
 from .trajectories import scored
 
@@ -151,6 +151,22 @@ def test_a_terms_success_is_not_anothers_recovery(monkeypatch: pytest.MonkeyPatc
         return await waiting
 
     assert asyncio.run(asyncio.wait_for(main(), 60))
+
+
+@pytest.mark.parametrize("outcomes", [(Outcome.OK, Outcome.UNREACHABLE), (Outcome.UNREACHABLE, Outcome.OK)])
+def test_a_tool_that_answers_one_call_of_a_turn_is_not_down_whichever_came_last(
+    outcomes: tuple[Outcome, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outages, "_FIRST_PAUSE_S", 3600.0)
+    services, item = Outages(7200.0, lambda *words: None), scored("a", None, stop=StopReason.INFRA_FAILURE)
+    calls = tuple(CallRecord(ToolCall("search", {}), ToolResult(outcome, "")) for outcome in outcomes)
+    broken = replace(item, trajectory=replace(item.trajectory, turns=(Turn(1, 2, 2, "", calls),)))
+
+    async def refuse(broken: Broken, down: object) -> bool:
+        raise AssertionError(f"{broken} is left out")
+
+    services.note_now(broken)
+    assert asyncio.run(asyncio.wait_for(services.may_play_again(broken, Tries(), refuse), 20))
 
 
 def test_a_budget_that_is_spent_while_an_outage_is_tried_again_leaves_the_rest_as_it_is() -> None:
