@@ -68,6 +68,13 @@ class LocalEngine:
         if gradient_checkpointing:
             checkpoint_layers(model.full)
         updater = self._new_updater(opening, model, share_prefixes=share_prefixes)
+        self._host, self._pipeline = self._new_hosts(opening, model)
+        self._sampler = self._host if self._pipeline is None else self._pipeline.host
+        self._trainer = self._new_trainer(opening, updater, outages)
+
+    def _new_hosts(self, opening: Opening, model: PolicyModel) -> tuple[PolicyHost, Pipeline | None]:
+        """The host of the policy, and a pipeline that samples from a copy where rollouts may be stale."""
+        spec, inputs = opening.plan.spec, opening.inputs
         per_step = math.ceil(spec.train.prompts_per_step * spec.rollout.oversample) * spec.rollout.num_generations
         per_evaluation = len(inputs.evaluation) * spec.eval.num_samples
         new_host = partial(
@@ -77,12 +84,15 @@ class LocalEngine:
             max_tokens=spec.rollout.max_total_tokens,
             schedule=spec.rollout.schedule,
         )
-        self._host = new_host(model)
-        self._pipeline = None
+        host, pipeline = new_host(model), None
         if spec.train.staleness:
             at_steps = spec.rollout.schedule is not Schedule.CLOCK
-            self._pipeline = Pipeline(new_host(copy_for_sampling(model)), model, at_steps=at_steps)
-        self._sampler = self._host if self._pipeline is None else self._pipeline.host
+            pipeline = Pipeline(new_host(copy_for_sampling(model)), model, at_steps=at_steps)
+        return host, pipeline
+
+    def _new_trainer(self, opening: Opening, updater: Updater, outages: Outages) -> Trainer:
+        """What collects, updates, evaluates and saves; evaluations are of the policy's host, which has every update."""
+        spec, inputs, emit = opening.plan.spec, opening.inputs, opening.emit
         try_policy = partial(
             evaluate,
             self._host,
@@ -94,7 +104,7 @@ class LocalEngine:
             outages=outages,
             max_usd=spec.limits.max_usd_per_evaluation,
         )
-        self._trainer = Trainer(
+        return Trainer(
             self._host,
             self._pipeline,
             updater,
