@@ -323,7 +323,7 @@ class TrainSpec(Section):
     min_lr_ratio: float = Field(0.1, ge=0, le=1)
     """Floor of `cosine_with_min_lr`, as a share of learning_rate."""
     weight_decay: float = Field(0.0, ge=0)
-    """AdamW's decoupled decay."""
+    """AdamW's decoupled decay; biases and norms have none."""
     adam_betas: tuple[float, float] = (0.9, 0.95)
     """Decay of AdamW's running mean and of its running square."""
     max_grad_norm: float = Field(1.0, gt=0)

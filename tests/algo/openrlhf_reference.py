@@ -11,7 +11,7 @@ import importlib.util
 import sys
 import types
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from types import SimpleNamespace
@@ -85,6 +85,20 @@ def openrlhf_trainer() -> SimpleNamespace:
     )
 
 
+@cache
+def openrlhf_decay_groups() -> Callable[..., list[dict[str, Any]]]:
+    """What OpenRLHF's AdamW decays and what not; skips as `openrlhf` does."""
+    openrlhf()
+    with _standins():
+        _stand_in("openrlhf.utils.deepspeed", path=f"{_root()}/utils/deepspeed")
+        for name in ("deepspeed.runtime", "deepspeed.runtime.zero"):
+            _stand_in(name)
+        _stand_in("deepspeed.runtime.zero.partition_parameters", ZeroParamStatus=None)
+        from openrlhf.utils.deepspeed import deepspeed_utils
+
+        return deepspeed_utils.get_optimizer_grouped_parameters
+
+
 @contextmanager
 def _standins() -> Iterator[None]:
     """Stand-ins for what OpenRLHF's formulas do not use; takes them and all of OpenRLHF out again."""
@@ -93,7 +107,7 @@ def _standins() -> Iterator[None]:
         return name.split(".")[0] in STANDINS
 
     before = {name: module for name, module in sys.modules.items() if ours(name)}
-    root = importlib.util.find_spec("openrlhf").submodule_search_locations[0]
+    root = _root()
     for name in before:
         del sys.modules[name]
     try:
@@ -110,6 +124,10 @@ def _standins() -> Iterator[None]:
         for name in [name for name in sys.modules if ours(name)]:
             del sys.modules[name]
         sys.modules.update(before)
+
+
+def _root() -> str:
+    return importlib.util.find_spec("openrlhf").submodule_search_locations[0]
 
 
 def _stand_in(name: str, path: str | None = None, **attributes: object) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -28,6 +28,8 @@ from rlf.training.batch import Batch, micro_batches
 from rlf.training.evaluation import mean_advantages
 
 T = TypeVar("T")
+_NOT_DECAYED = ("bias", "layer_norm.weight", "layernorm.weight", "norm.weight", "ln_f.weight")
+"""Parts of the names of biases and norms, as OpenRLHF's `get_optimizer_grouped_parameters` has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +103,9 @@ class Updater:
         self._share_prefixes = share_prefixes
 
     def _new_optimizer(self, module: torch.nn.Module, learning_rate: float) -> torch.optim.AdamW:
-        parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
         train = self.train
-        return torch.optim.AdamW(parameters, lr=learning_rate, betas=train.adam_betas, weight_decay=train.weight_decay)
+        groups = decay_groups(module, train.weight_decay)
+        return torch.optim.AdamW(groups, lr=learning_rate, betas=train.adam_betas)
 
     def update(self, batch: Batch, step: int) -> UpdateResult:
         """Takes every optimiser step that one collection of trajectories gives."""
@@ -217,9 +219,9 @@ class Updater:
             sums["critic/grad_norm"] += self._step(self.critic_optimizer, train.critic.learning_rate * factor)
 
     def _step(self, optimizer: torch.optim.AdamW, learning_rate: float) -> float:
-        group = optimizer.param_groups[0]
-        group["lr"] = learning_rate
-        norm = float(torch.nn.utils.clip_grad_norm_(group["params"], self.train.max_grad_norm))
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate
+        norm = float(torch.nn.utils.clip_grad_norm_(_parameters_of(optimizer), self.train.max_grad_norm))
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         return norm
@@ -227,7 +229,7 @@ class Updater:
     def _parameters(self) -> list[torch.Tensor]:
         """Everything that is trained, policy first."""
         optimizers = [self.optimizer, *([self.critic_optimizer] if self.critic_optimizer is not None else [])]
-        return [parameter for optimizer in optimizers for parameter in optimizer.param_groups[0]["params"]]
+        return [parameter for optimizer in optimizers for parameter in _parameters_of(optimizer)]
 
     def _gradients(
         self, mini: _MiniBatch, rows: torch.Tensor
@@ -394,3 +396,18 @@ class _Part:
         logprobs_M, entropy_M = token_logprobs(logits_MV, self.targets_M, temperature, with_entropy=True)
         assert entropy_M is not None, "entropy was asked for"
         return self.spread(logprobs_M), self.spread(entropy_M)
+
+
+def decay_groups(module: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """What is trained, in groups of AdamW: biases and norms do not decay. One group where nothing does."""
+    decayed, others = list[torch.Tensor](), list[torch.Tensor]()
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            is_spared = weight_decay > 0 and any(part in name for part in _NOT_DECAYED)
+            (others if is_spared else decayed).append(parameter)
+    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]
+
+
+def _parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]

@@ -29,9 +29,8 @@ def model_in(folder, lora=None, **keys):
 
 
 @pytest.mark.parametrize("lora", [None, LoraSpec(rank=4, alpha=8)])
-@pytest.mark.parametrize("algorithm", ["grpo", "gae"])
-def test_a_restored_updater_goes_on_to_the_same_bits(tmp_path, lora, algorithm):
-    keys = {"algorithm": Gae()} if algorithm == "gae" else {}
+@pytest.mark.parametrize("keys", [{}, {"algorithm": Gae()}, {"weight_decay": 0.1}], ids=["grpo", "gae", "decay"])
+def test_a_restored_updater_goes_on_to_the_same_bits(tmp_path, lora, keys):
     torch.manual_seed(1)
     straight = new_updater(model_in(tmp_path / "m", lora), **keys)
     straight.update(batch_of(), 1)

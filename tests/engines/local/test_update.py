@@ -12,11 +12,12 @@ from rlf.algo.advantages.mt_grpo import MtGrpo
 from rlf.algo.loss_config import OffPolicyCorrection, PolicyLossConfig
 from rlf.engines.local.attention import checkpoint_layers
 from rlf.engines.local.model import load_model
-from rlf.engines.local.update import Updater
-from rlf.spec.models import KlSpec, TrainSpec
+from rlf.engines.local.update import Updater, decay_groups
+from rlf.spec.models import KlSpec, LoraSpec, TrainSpec
 from rlf.training.batch import make_batch, micro_batches
 from rlf.types import Message, Score, Scored, StopReason, Task, Trajectory, Turn
 
+from ...algo.openrlhf_reference import openrlhf_decay_groups
 from ...models import save_random_model
 
 
@@ -202,8 +203,6 @@ def test_mismatch_kl_compares_the_sampler_with_the_trainer(fresh_model):
 
 
 def test_lora_trains_the_adapters_alone(tmp_path):
-    from rlf.spec.models import LoraSpec
-
     folder = str(save_random_model(tmp_path))
     lora = LoraSpec(rank=4, alpha=8)
     model = load_model(folder, dtype=torch.float32, device=torch.device("cpu"), lora=lora)
@@ -233,6 +232,28 @@ def test_any_number_of_workers_gives_the_same_bits(tmp_path):
             metrics = [updater.update(batch_of(), step).metrics for step in (1, 2)]
         results.append((weights(model).tolist(), metrics))
     assert results[0] == results[1] == results[2]
+
+
+@pytest.mark.parametrize("lora", [None, LoraSpec(rank=2)], ids=["all", "lora"])
+def test_adamw_decays_what_openrlhf_decays(tmp_path, lora):
+    place = {"dtype": torch.float32, "device": torch.device("cpu")}
+    module = load_model(str(save_random_model(tmp_path)), lora=lora, **place).full
+    theirs = [group for group in openrlhf_decay_groups()(module, 0.1) if group["params"]]
+    ours = decay_groups(module, 0.1)
+    assert [(group["weight_decay"], [*map(id, group["params"])]) for group in ours] == [
+        (group["weight_decay"], [*map(id, group["params"])]) for group in theirs
+    ]
+    assert [group["weight_decay"] for group in decay_groups(module, 0.0)] == [0.0]
+
+
+def test_a_norm_is_no_smaller_for_a_decay_that_shrinks_every_matrix(fresh_model):
+    named = dict(fresh_model.full.named_parameters())
+    before = {name: parameter.detach().clone() for name, parameter in named.items()}
+    updater = new_updater(fresh_model, learning_rate=0.1, weight_decay=1.0)
+    even = [scored(i, i // 4, 1.0) for i in range(8)]  # no advantages: the decay alone moves the weights
+    updater.update(make_batch(even), 1)
+    for name, parameter in named.items():  # AdamW: w - rate * decay * w
+        torch.testing.assert_close(parameter.detach(), before[name] * (1.0 if "norm" in name else 0.9))
 
 
 def test_weights_stay_float32_when_bfloat16_is_computed_in(tmp_path):

@@ -172,7 +172,7 @@ def _adapted(source: Source) -> Value:
 
 _OPTIMISER = (
     Option("adam.betas", "train.adam_betas"),
-    Option("adam.weight_decay", "train.weight_decay", note="not of biases and norms"),
+    Option("adam.weight_decay", "train.weight_decay"),
     Option(
         "lr_scheduler", "train.lr_schedule train.warmup_steps", _schedule, "`constant_with_warmup` where there is one"
     ),
