@@ -21,6 +21,7 @@ from rlf.spec import LoadedSpec
 from rlf.spec.load import change_spec
 from rlf.spec.model_files import model_location
 from rlf.tools.results import shorten
+from rlf.training.outages import Outages
 from rlf.types.events import CheckpointSaved, EvaluationFinished, Notice, RunEvent, StepFinished
 from rlf.types.tool import Outcome, ToolResult
 from rlf.types.trajectory import CallRecord
@@ -30,6 +31,7 @@ _NOT_COVERED = (
     "NCCL, CUDA and the speed and memory of GPUs",
     "flash attention, packing and ring attention",
     "several processes for one model",
+    "waiting for what is down: each trajectory is played once",
 )
 """What no rehearsal on a CPU shows."""
 _SAMPLER = "vLLM: a stand-in sampled; try `--vllm`"
@@ -90,6 +92,8 @@ class _Events:
                     self.calls[record.call.name].append(record.result)
                 self.worlds += [world for item in event.trajectories if (world := item.trajectory.world) is not None]
                 self._reach(f"step {event.step}", _step_words(event))
+                if (words := _outage_words(event)) is not None:
+                    self._reach("outage", words)
             case EvaluationFinished():
                 self._reach(f"evaluation after step {event.step}", _evaluation_words(event))
             case CheckpointSaved():
@@ -141,6 +145,18 @@ def _step_words(event: StepFinished) -> str:
         f"{len(event.trajectories)} trajectories, tool calls: {outcomes}; unscorable: {broken}; "
         f"loss {metrics['loss/policy']:.3g}, gradient {metrics['policy/grad_norm']:.3g}{empty}"
     )
+
+
+def _outage_words(event: StepFinished) -> str | None:
+    """What a run would wait for after such a step; a rehearsal plays each trajectory once, whatever broke it."""
+    outages = Outages(0.0, lambda level, text: None)
+    for item in event.trajectories:
+        outages.note_now(item)
+    cause = outages.find_excess(event.trajectories)
+    if cause is None:
+        return None
+    why = shorten(" ".join(cause.error.split()), _MAX_ERROR_CHARS)
+    return f"a run would wait for {cause.name} here, for engine.outage_s at most, and then end: {why}"
 
 
 def _changed(path: Path, saved: Path) -> str:

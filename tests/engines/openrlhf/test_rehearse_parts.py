@@ -21,10 +21,11 @@ from rlf.engines.openrlhf.rehearse.env import TORCHVISION, RehearsalEnvironment
 from rlf.engines.openrlhf.rehearse.model import OpeningCalls, place_changes, rehearsal_model, size_changes
 from rlf.plan import compile as compile_plan
 from rlf.spec import load_spec
-from rlf.types import ToolCall
-from rlf.types.events import EvaluationFinished
+from rlf.types import ScoreState, ToolCall
+from rlf.types.events import EvaluationFinished, StepFinished
 from rlf.types.policy import Finish, Sample, SampleRequest, Sampling
 
+from ...training.test_outages import of_term
 from ...vision import make_tiny_qwen_vl
 from .conftest import JOB, SHIPPED, SPECS
 
@@ -251,3 +252,15 @@ def test_every_other_trajectory_opens_with_a_call_of_each_tool_in_turn(load):
 def test_a_written_call_keeps_to_the_budget(load):
     sample, _ = opening(load, 0, max_tokens=3)
     assert (len(sample.tokens), len(sample.logprobs), sample.finish) == (3, 3, Finish.LENGTH)
+
+
+@pytest.mark.parametrize(("num_broken", "waits"), [(0, False), (1, False), (2, True), (8, True)])
+def test_a_step_for_which_a_run_would_wait_is_reported_as_an_outage(num_broken, waits):
+    reached = []
+    states = [ScoreState.UNANSWERED] * num_broken + [ScoreState.SCORED] * (8 - num_broken)
+    terms = ["good"] * num_broken + ["other"] * (8 - num_broken)
+    played = [of_term(f"t{at}", state, term) for at, (state, term) in enumerate(zip(states, terms, strict=True))]
+    metrics = {"loss/policy": 0.1, "policy/grad_norm": 1.0}
+    _Events(lambda *stage: reached.append(stage))(StepFinished(1, metrics, played, ()))
+    words = ["a run would wait for reward term 'good' here, for engine.outage_s at most, and then end: refused"]
+    assert [said for name, said in reached if name == "outage"] == words * waits
