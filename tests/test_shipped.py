@@ -1,7 +1,7 @@
 """Everything that ships passes what rlf has to check it; what another file of tests tries is not repeated here.
 
-Specs have no faults and no warnings but those of published recipes (`plan/test_shipped_specs.py`), tools pass their
-tests (`tools/test_tool_specs.py`), reward files theirs (`cli/test_rewards.py`), build files are right
+Specs have no faults and no warnings (`plan/test_shipped_specs.py`), tools pass their tests
+(`tools/test_tool_specs.py`), reward files theirs (`cli/test_rewards.py`), build files are right
 (`apps/build/test_guide.py`), templates are checked, tried and trained (`cli/test_init.py`).
 """
 

@@ -331,11 +331,16 @@ def _groups_are_large(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(("rollout", "num_generations"), f"{message}Write 4 or more.")
 
 
-def _temperature_is_one(loaded: LoadedSpec) -> Iterator[Fault]:
-    temperature = loaded.spec.rollout.temperature
-    if temperature != 1.0:
-        message = f"got {temperature:g}; the policy is trained as sampled there, and saved as it is at 1. Write 1.0."
-        yield loaded.fault(("rollout", "temperature"), message)
+def _policy_is_tried_as_it_is_sampled(loaded: LoadedSpec) -> Iterator[Fault]:
+    """Saved weights are the policy at 1: who trains at another temperature tries it at that one."""
+    spec = loaded.spec
+    trained, tried = spec.rollout.temperature, spec.eval.temperature
+    if spec.data.eval is not None and trained not in (1.0, tried):
+        message = (
+            f"got {trained:g}; the policy is trained as sampled there, and tried at {tried:g} (eval.temperature). "
+        )
+        fix = f"Write 1.0, or `eval: {{temperature: {trained:g}}}` where it will be used at that."
+        yield loaded.fault(("rollout", "temperature"), message + fix)
 
 
 def _long_tasks_are_not_begun_again(loaded: LoadedSpec) -> Iterator[Fault]:
@@ -411,7 +416,7 @@ SPEC_CHECKS: tuple[Callable[[LoadedSpec], Iterator[Fault]], ...] = (
     _kl_holds_many_epochs,
     _learning_rate_is_usual,
     _groups_are_large,
-    _temperature_is_one,
+    _policy_is_tried_as_it_is_sampled,
     _long_tasks_are_not_begun_again,
     _answers_outweigh_shape,
     _check_turn_credit,

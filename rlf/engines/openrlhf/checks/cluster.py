@@ -142,9 +142,6 @@ def find_openrlhf_warnings(loaded: LoadedSpec, engine: OpenRlhfSettings) -> Iter
         message = f"got {train.warmup_steps}; OpenRLHF's warm-up starts at rate 0, so that the first update changes "
         fix = f"Write 0, or {SHORT_WARMUP} or more."
         yield loaded.fault(("train", "warmup_steps"), f"{message}nothing and each later one is a step behind. {fix}")
-    if train.weight_decay > 0:
-        message = f"got {train.weight_decay:g}; OpenRLHF does not decay biases and norms, the local engine does. "
-        yield loaded.fault(("train", "weight_decay"), f"{message}Write 0 for the same result on both.")
     if train.dynamic_filtering is not None:
         message = (
             f"OpenRLHF replaces dropped groups from the {train.steps * train.prompts_per_step} questions of all steps, "
@@ -156,8 +153,9 @@ def find_openrlhf_warnings(loaded: LoadedSpec, engine: OpenRlhfSettings) -> Iter
             f"got {engine.mode} without train.loss.correction; trajectories come from older weights than the update "
         )
         yield loaded.fault(("engine", "mode"), f"{message}takes them for. Write e.g. `correction: {{level: token}}`.")
-    if engine.mode is not Mode.SYNC and spec.data.eval is not None:
-        message = f"got {engine.mode}; sampling ends before the last update, so that update is not evaluated. "
-        yield loaded.fault(("engine", "mode"), f"{message}Write mode: sync to evaluate it.")
+    is_tried_between = spec.eval.due_steps(train.steps) - {0, train.steps}
+    if engine.mode is not Mode.SYNC and spec.data.eval is not None and not is_tried_between:
+        message = f"got {engine.mode}; sampling ends before the last update, so that no update is evaluated. "
+        yield loaded.fault(("engine", "mode"), f"{message}Write e.g. `eval: {{every: 10}}`, or mode: sync.")
     if engine.ray_address is not None:
         yield from find_cluster_warnings(loaded, engine.ray_address)
