@@ -107,6 +107,18 @@ def test_a_name_of_the_latest_that_is_being_written_is_none_yet(tag, found, tmp_
     assert (latest and latest.name) == found
 
 
+@pytest.mark.parametrize("tag", ["", "global_st"])
+def test_a_name_of_the_latest_that_is_being_written_takes_no_older_checkpoint_and_no_mark(tag, tmp_path):
+    job = saved(tmp_path, 2, 4, 6)
+    mark_best(job, 2, 0.5)
+    (job.checkpoints / "_actor" / "latest").write_text(tag)
+    assert [step_of(path) for path in whole_checkpoints(job)] == [2, 4]
+    assert [step_of(path) for path in kept_checkpoints(job, 1)] == [2, 4]
+    assert best_checkpoint(job) == (job.checkpoints / "_actor" / "global_step2", 0.5)
+    mark_best(job, 6, 0.75)
+    assert best_checkpoint(job) == (job.checkpoints / "_actor" / "global_step6", 0.75)
+
+
 def saved(tmp_path, *steps):
     """A job with whole checkpoints of these steps, each written later than the one before."""
     job = Job(tmp_path / "job", tmp_path / "job")

@@ -238,10 +238,14 @@ def latest_checkpoint(job: Job) -> Path | None:
 
 def whole_checkpoints(job: Job) -> list[Path]:
     """The policy's folders of the checkpoints that every trained model has whole and still there, oldest first."""
+    last = min(map(_last_written, _trained(job)))
+    return [path for path in _checkpoints(job) if step_of(path) <= last]
+
+
+def _checkpoints(job: Job) -> list[Path]:
+    """The same with those that are being written."""
     policy, *others = _trained(job)
-    last = min(_last_written(folder) for folder in (policy, *others))
-    names = (path.name for path in policy.glob(f"{_PREFIX}*") if step_of(path) <= last)
-    there = (policy / name for name in names if all((folder / name).is_dir() for folder in others))
+    there = (path for path in policy.glob(f"{_PREFIX}*") if all((folder / path.name).is_dir() for folder in others))
     return sorted(there, key=step_of)
 
 
@@ -271,29 +275,37 @@ def kept_checkpoints(job: Job, keep: int) -> list[Path]:
 
 
 def best_checkpoint(job: Job) -> tuple[Path, float] | None:
-    """The policy's folder of the checkpoint with the best evaluation, and its success; None where none is marked."""
-    marked = [(path, success) for path in whole_checkpoints(job) if (success := _read_metric(path)) is not None]
+    """The policy's folder of the checkpoint with the best evaluation, and its success; None where none is marked.
+
+    It was whole when it was marked. Which are whole now is not asked: at the moment in which DeepSpeed writes `latest`,
+    the best would seem to be none, and the next evaluation would take its place.
+    """
+    marked = [(path, success) for path in _checkpoints(job) if (success := _read_metric(path)) is not None]
     return max(marked, key=lambda found: found[1], default=None)
 
 
 def mark_best(job: Job, step: int, success: float) -> None:
-    """Keeps the whole checkpoint of a step, if there is one, in place of the one that was the best before.
+    """Keeps the checkpoint of a step, if there is one, in place of the one that was the best before.
 
     OpenRLHF removes checkpoints without a metric before those with one, and writes none by itself, so that the one with
     a metric stays. Among the others it takes the folder that changed first, so the time of a folder is put back.
+
+    Args:
+        step: of an evaluation that is over: OpenRLHF has written its checkpoint before.
     """
-    whole = whole_checkpoints(job)
-    if step not in map(step_of, whole):
+    there = _checkpoints(job)
+    if step not in map(step_of, there):
         return
+    there.sort(key=lambda path: step_of(path) != step)  # marked first: a stop in between leaves two, and the better one
     for folder in _trained(job):
-        for path in whole:
-            there, is_new = folder / path.name, step_of(path) == step
-            if is_new or _read_metric(there) is not None:
-                changed = there.stat()
-                whole_file = there / f".{_METRIC}.tmp"  # OpenRLHF may read it at any moment
+        for path in there:
+            own, is_new = folder / path.name, step_of(path) == step
+            if is_new or _read_metric(own) is not None:
+                changed = own.stat()
+                whole_file = own / f".{_METRIC}.tmp"  # OpenRLHF may read it at any moment
                 whole_file.write_text(json.dumps({"metric_value": success if is_new else None}))
-                whole_file.replace(there / _METRIC)
-                os.utime(there, ns=(changed.st_atime_ns, changed.st_mtime_ns))
+                whole_file.replace(own / _METRIC)
+                os.utime(own, ns=(changed.st_atime_ns, changed.st_mtime_ns))
 
 
 def _read_metric(checkpoint: Path) -> float | None:
@@ -376,6 +388,8 @@ def _last_written(folder: Path) -> int:
         tag = (folder / "latest").read_text().strip()
     except FileNotFoundError:
         return -1
-    if not tag.startswith(_PREFIX) or not (folder / tag).is_dir():  # also a file that is being written and is empty
-        return -1
-    return step_of(folder / tag)
+    if tag.startswith(_PREFIX) and (folder / tag).is_dir():
+        return step_of(folder / tag)
+    # It is being written, or its writer was stopped or found the disk full: only the newest may not be whole.
+    steps = sorted(map(step_of, folder.glob(f"{_PREFIX}*")))
+    return steps[-2] if len(steps) > 1 else -1
