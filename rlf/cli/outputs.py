@@ -25,7 +25,6 @@ from rlf.apps.doctor.findings import Examination, SandboxAttacks
 from rlf.apps.evaluate.branches import Branches
 from rlf.apps.evaluate.play import Progress
 from rlf.apps.evaluate.run import Begun
-from rlf.apps.formats.prompts import ShownPrompt
 from rlf.apps.fuzz.fuzz import ToolFuzz
 from rlf.apps.imports.tools import Written
 from rlf.apps.imports.worlds import ImportedWorld
@@ -60,6 +59,7 @@ from rlf.runs.exports import Exported
 from rlf.runs.forks import Agreement
 from rlf.runs.marks import Noted, RemovedRuns, Tagged, Thinned
 from rlf.runs.planning import PlanDifference, PlanReport
+from rlf.runs.prompts import ShownPrompt
 from rlf.runs.sweeps import Member
 from rlf.runs.tracking import EvaluationLine, InterruptedLine, StepLine
 from rlf.runs.view import Tailed

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from rlf.apps.formats.prompts import Prompt, parse_turn, render_prompt
 from rlf.apps.rewards import scoring
 from rlf.apps.tools import trials
 from rlf.apps.tools.trials import ToolPrompt, ToolTrial
@@ -20,6 +19,7 @@ from rlf.data.tasks import read_message
 from rlf.python.specs import Files, as_command, to_paths
 from rlf.rewards.examples import Trial
 from rlf.runs import tools as load
+from rlf.runs.prompts import Prompt, parse_turn, render_prompt
 from rlf.tools import ToolDeclaration
 from rlf.types import Message, Scored, ToolDescription, ToolResult, Trajectory
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlf.apps.formats.prompts import open_chat
+from rlf.runs.prompts import open_chat
 from rlf.runs.certificates import certificate_notice
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from rlf.apps.chat.speakers import (
@@ -25,24 +24,16 @@ from rlf.apps.chat.speakers import (
     TokenSpeaker,
     message_with,
 )
-from rlf.apps.evaluate.play import open_text_players
-from rlf.apps.evaluate.prepare import SECTION, Trial
 from rlf.chat.format import find_any_call
 from rlf.core.errors import RlfError
-from rlf.core.files import run_folder
-from rlf.core.identity import derive_seed, hash_json, new_run_id
+from rlf.core.identity import derive_seed
 from rlf.engines.engine import HostSettings
-from rlf.lineage.recorder import Recorder
-from rlf.lineage.records import CHAT, EVALUATION, ParentKind, RunRecord
-from rlf.lineage.run import start_run
-from rlf.plan import plan_to_json
+from rlf.lineage.records import CHAT
 from rlf.rewards.function import RewardFunction
-from rlf.rollout.collect import rollout_metrics
-from rlf.runs.place import check_runs_folder, open_lineage
-from rlf.runs.provenance import code_patch, hide_secrets, made_here, recorded_files
+from rlf.runs.players import open_text_players, save_trajectories
 from rlf.runs.targets import Target
 from rlf.training.harness import Traffic, build_harness
-from rlf.types import EvaluationFinished, Message, RunFinished, RunStatus, Scored, StopReason, Task, Trajectory
+from rlf.types import Message, Scored, StopReason, Task, Trajectory
 
 # A conversation: messages that are sent, taken back, sent again, scored and saved.
 
@@ -266,44 +257,4 @@ async def _with_server(
 
 def save(scored: Scored, target: Target, runs_folder: Path, command: Sequence[str]) -> str:
     """Saves a conversation in the lineage, where `rlf trace` shows it; returns its id there."""
-    return save_played([scored], CHAT, target, runs_folder, command)
-
-
-def save_played(
-    played: Sequence[Scored],
-    mode: str,
-    target: Target,
-    runs_folder: Path,
-    command: Sequence[str],
-    about: Mapping[str, Any] = MappingProxyType({}),
-) -> str:
-    """Saves trajectories of a target as an evaluation with one mode; returns its id.
-
-    Args:
-        about: further sections of the recorded plan.
-    """
-    check_runs_folder(runs_folder)
-    run_id, step, cwd = new_run_id(), target.step or 0, Path.cwd()
-    trial = Trial(target.name, (mode,), step, None)
-    spec = {"spec": target.spec.model_dump(mode="json", by_alias=True)}
-    plan = spec if target.plan is None else json.loads(plan_to_json(target.plan))
-    files = () if target.plan is None else recorded_files(target.plan, cwd)
-    with open_lineage(runs_folder, create=True, url=target.spec.lineage.url) as store:
-        hide_secrets(store, [] if target.plan is None else [target.plan])
-        record = RunRecord(
-            name=target.spec.name,
-            engine=EVALUATION,
-            seed=target.spec.seed,
-            plan={**plan, SECTION: asdict(trial), **about},
-            plan_hash=hash_json([mode, target.name, run_id]),
-            parent_id=None if target.record is None else target.record.id,
-            parent_kind=None if target.record is None else ParentKind.EVALUATION,
-            parent_step=target.step,
-            **made_here(run_id, run_folder(runs_folder, run_id), store, command, cwd),
-            files=files,
-        )
-        start_run(store, record, code_patch())
-        with Recorder(store, run_id) as recorder:
-            recorder(EvaluationFinished(step, mode, rollout_metrics(played), played))
-            recorder(RunFinished(RunStatus.FINISHED, step))
-    return run_id
+    return save_trajectories([scored], CHAT, target, runs_folder, command)

@@ -9,53 +9,21 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from rlf.apps.chat.session import save_played
 from rlf.chat.format import ChatFormat
 from rlf.core.errors import RlfError
 from rlf.core.identity import derive_seed
 from rlf.core.plain_json import Jsonable
 from rlf.engines.engine import HostSettings
-from rlf.lineage.reader import Reader
-from rlf.lineage.records import BRANCH, EVALUATION
+from rlf.lineage.records import BRANCH
 from rlf.reports.statistics import Interval, wilson_interval
 from rlf.rollout.collect import collect
 from rlf.rollout.rollout import Prefix, Rollout
 from rlf.runs.place import open_reader
+from rlf.runs.players import BRANCH_SECTION, save_trajectories
 from rlf.runs.targets import Target, open_target
 from rlf.training.harness import build_harness
 from rlf.types import Scored, Trajectory
-
-# Branches of a trajectory that are in the lineage: evaluations of its run that continue it from one of its turns.
-
-SECTION = "branch"
-"""Of a recorded plan: what it is a branch of."""
-
-
-@dataclass(frozen=True, slots=True)
-class BranchLine:
-    """Branches of a trajectory that are in the lineage."""
-
-    run_id: str
-    turn: int
-    observation: str | None
-    num_played: int
-    success: float | None
-
-
-def find_branches(reader: Reader, run_id: str, place: tuple[str, int, int]) -> list[BranchLine]:
-    """The branches of a trajectory, newest first."""
-    ids = [line.id for line in reader.run_lines(parent_id=run_id) if line.engine == EVALUATION]
-    found = list[BranchLine]()
-    for run in reader.list_runs(ids) if ids else ():
-        of: dict[str, Any] | None = run.record.plan.get(SECTION)
-        if of is None or (of["phase"], of["step"], of["k"]) != place:
-            continue
-        for one in reader.evaluations(run.record.id):
-            num = len(reader.trajectories(run.record.id))
-            found.append(BranchLine(run.record.id, of["turn"], of["observation"], num, one.metrics.get("success")))
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +80,7 @@ def play_branches(
         if point.observation is not None and target.spec.env is not None:
             raise RlfError("--observation: the run has a world, whose state the result depends on. Remove the option.")
         played = asyncio.run(_play_rollouts(target, stored.scored.trajectory, point, num_samples))
-        saved = save_played(played, BRANCH, target, runs_folder, command, {SECTION: asdict(point)})
+        saved = save_trajectories(played, BRANCH, target, runs_folder, command, {BRANCH_SECTION: asdict(point)})
     right = [one.success >= 1.0 for one in played if one.reward is not None and one.success is not None]
     success = stored.summary.success
     return Branches(

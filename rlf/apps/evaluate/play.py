@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections import Counter
@@ -16,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 from rlf.apps.evaluate.prepare import Prepared
 from rlf.core.meter import COST
 from rlf.core.redact import Redactor
-from rlf.endpoints import SamplingSpec
 from rlf.engines.engine import HostSettings
 from rlf.reports.statistics import pass_at_k, pass_hat_k
 from rlf.rollout.rollout import Rollout
-from rlf.spec.models import ChatSpec
+from rlf.runs.players import open_text_players
 from rlf.training.counting import evaluation_rollout, find_cause
 from rlf.training.evaluation import GREEDY, Mode, finish_mode, modes_of, play_mode
 from rlf.training.harness import Harness, Traffic, build_harness
@@ -32,9 +30,7 @@ from rlf.types.policy import Sampling
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rlf.rollout.by_text import TextPlayer
     from rlf.rollout.collect import Player
-    from rlf.runs.targets import Target
     from rlf.types.policy import Host
 
 # The trajectories of an evaluation so far, line by line in its folder: a killed one continues from there.
@@ -170,7 +166,7 @@ def load(prepared: Prepared) -> Loaded | None:
     per_step = spec.train.prompts_per_step * spec.rollout.num_generations
     settings = HostSettings(
         # As in training, where the make-up of batches decides the last bits.
-        num_slots=min(spec.most_at_once, prepared.trial.batch or max(per_step, planned)),
+        num_slots=min(spec.most_at_once, prepared.settings.batch or max(per_step, planned)),
         schedule=spec.rollout.schedule,
         dtype=spec.model.dtype,
     )
@@ -196,10 +192,10 @@ async def play(
     """
     spec, usage = prepared.plan.spec, dict[str, dict[str, float]]()
     async with _open_players(prepared, loaded, traffic, emit, usage) as (harness, player_of):
-        for mode in modes_of(harness, spec.eval.model_copy(update={"greedy": GREEDY in prepared.trial.modes})):
-            if mode.name not in prepared.trial.modes or mode.name in over:
+        for mode in modes_of(harness, spec.eval.model_copy(update={"greedy": GREEDY in prepared.settings.modes})):
+            if mode.name not in prepared.settings.modes or mode.name in over:
                 continue
-            step = prepared.trial.step
+            step = prepared.settings.step
             planned = [
                 evaluation_rollout(task, mode.name, at, spec.seed, step)
                 for task in prepared.tasks
@@ -233,7 +229,7 @@ class _Playing:
         started, cost_usd = time.perf_counter(), self.harness.meter.cost_usd
         done = {id_: item.scored for id_, item in found.items()}
         left = [rollout for rollout in planned if rollout.id not in found]
-        size = self.prepared.trial.batch or max(1, len(left))
+        size = self.prepared.settings.batch or max(1, len(left))
         for first in range(0, len(left), size):
             batch = left[first : first + size]
             scored = await self._play_batch(batch, tally, self.harness.meter.cost_usd - cost_usd)
@@ -242,7 +238,7 @@ class _Playing:
                 break
         ordered = [done[rollout.id] for rollout in planned if rollout.id in done]
         self._check_enough(ordered)
-        result = finish_mode(ordered, self.mode, step=self.prepared.trial.step, emit=self.emit)
+        result = finish_mode(ordered, self.mode, step=self.prepared.settings.step, emit=self.emit)
         metrics = {**result.metrics, **self._further_metrics(ordered), "time/total_s": time.perf_counter() - started}
         return replace(result, metrics=metrics)
 
@@ -251,7 +247,9 @@ class _Playing:
         try:
             check_enough(scored)
         except OutageError:
-            self.emit(Interrupted(self.prepared.trial.step, [item for item in scored if find_cause(item) is not None]))
+            self.emit(
+                Interrupted(self.prepared.settings.step, [item for item in scored if find_cause(item) is not None])
+            )
             raise
 
     async def _play_batch(self, batch: Sequence[Rollout], tally: _Tally, spent_usd: float) -> list[Scored]:
@@ -268,7 +266,7 @@ class _Playing:
             if not whole:
                 self.spool.add(kept[-1:])
 
-        max_usd, step = self.prepared.plan.spec.limits.max_usd_per_evaluation, self.prepared.trial.step
+        max_usd, step = self.prepared.plan.spec.limits.max_usd_per_evaluation, self.prepared.settings.step
         scored = await play_mode(
             self.player,
             self.harness,
@@ -324,54 +322,3 @@ async def _open_players(
     harness = build_harness(spec, tokenizer, notify, traffic)
     async with harness.opened(), host:
         yield harness, lambda sampling: harness.setting(host, sampling)
-
-
-@asynccontextmanager
-async def open_text_players(
-    target: Target, traffic: Traffic, notify: Callable[[str, str], None], usage: dict[str, dict[str, float]]
-) -> AsyncIterator[tuple[Harness, Callable[[Sampling], TextPlayer]]]:
-    """The harness of a model behind a server, entered, and what plays it.
-
-    Args:
-        usage: takes what the server counts, by trajectory.
-    """
-    from rlf.chat.repair import stand_in
-    from rlf.endpoints.pool import open_pool
-    from rlf.rollout.by_text import TextPlayer
-    from rlf.tools.agent_text import AUTO, TextCalls
-
-    spec, endpoint = target.spec, target.endpoint
-    assert endpoint is not None, f"{target.name} is on this machine"
-    # The format is the server's own: a stand-in takes its place, which renders and reads nothing.
-    plain = spec.model_copy(update={"chat": ChatSpec(format="hermes")})
-    harness = build_harness(plain, stand_in("hermes").tokenizer, notify, traffic, count_tokens=_estimate_tokens)
-    room = asyncio.Semaphore(spec.rollout.max_concurrency)
-    text_calls = TextCalls(AUTO, harness.tools.descriptions)
-    pool = await open_pool([endpoint])
-
-    def player_of(sampling: Sampling) -> TextPlayer:
-        top_p = None if sampling.top_p == 1.0 else sampling.top_p
-        how = SamplingSpec(temperature=sampling.temperature, top_p=top_p, max_tokens=spec.rollout.max_new_tokens)
-        return TextPlayer(
-            pool,
-            harness.tools,
-            harness.limits,
-            how,
-            endpoint.timeout_s * 2,
-            room,
-            harness.meter,
-            text_calls,
-            usage,
-            worlds=harness.worlds,
-        )
-
-    try:
-        async with harness.opened():
-            yield harness, player_of
-    finally:
-        await pool.close()
-
-
-def _estimate_tokens(text: str) -> int:
-    """Tokens of a text, for budgets of results: about four bytes each, since the server's tokenizer is unknown."""
-    return len(text.encode()) // 4 + 1

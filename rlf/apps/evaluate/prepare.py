@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rlf.core.errors import RlfError
 from rlf.core.identity import hash_json
 from rlf.data.columns import missing_column
 from rlf.data.source import read_rows
 from rlf.endpoints import EndpointSpec
-from rlf.lineage.records import BRANCH, CHAT, EVALUATION, Run, RunRecord
+from rlf.lineage.records import BRANCH, CHAT, EVALUATION, Run
 from rlf.plan import Plan
 from rlf.runs.place import open_reader
 from rlf.runs.plans import Checked
+from rlf.runs.players import EvaluationSettings
 from rlf.runs.targets import Target, open_target
 from rlf.spec.models import Schedule
 from rlf.training.evaluation import GREEDY, SAMPLED
@@ -27,8 +27,6 @@ from rlf.types.task import Task
 
 # The options of an evaluation, and which of them decide its numbers.
 
-SECTION = "evaluation"
-"""Of a recorded plan: what makes it an evaluation."""
 BATCH = 128
 """Trajectories that are played together under `schedule: logical`: what a killed evaluation plays again, at most."""
 
@@ -75,50 +73,11 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
-    """The settings that decide an evaluation's numbers beside spec and data; the lineage keeps them."""
-
-    target: str
-    """As `Target.name`."""
-    modes: tuple[str, ...]
-    """`sampled`, `greedy`."""
-    step: int
-    """Updates that the model has seen; 0 where that is not known."""
-    batch: int | None
-    """Trajectories that are played together; None: all of a mode."""
-    endpoint: Mapping[str, Any] | None = None
-    """Address and name of the model of a server."""
-    model: str | None = None
-    """The model that was named where it is no run's: a folder or an id."""
-
-    @classmethod
-    def of(cls, target: Target, asked: Asked) -> Trial:
-        """The trial of a target."""
-        modes = (GREEDY,) if asked.greedy else (SAMPLED, GREEDY) if target.spec.eval.greedy else (SAMPLED,)
-        logical = target.spec.rollout.schedule is Schedule.LOGICAL and target.endpoint is None
-        batch = BATCH if logical and not asked.is_plain else None
-        endpoint = None if target.endpoint is None else target.endpoint.model_dump(mode="json", exclude_defaults=True)
-        model = target.name if target.record is None and target.endpoint is None else None
-        return cls(target.name, modes, target.step or 0, batch, endpoint, model)
-
-    @classmethod
-    def recorded(cls, record: RunRecord) -> Trial:
-        """The trial of a recorded evaluation."""
-        values = dict(record.plan[SECTION])
-        return cls(**(values | {"modes": tuple(values["modes"])}))
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """The part that decides the results, beside spec and model."""
-        return (self.modes, self.step, self.batch, self.endpoint)
-
-
-@dataclass(frozen=True, slots=True)
 class Prepared:
     """An evaluation that can be played."""
 
     target: Target
-    trial: Trial
+    settings: EvaluationSettings
     plan: Plan
     """The target's; it names a model that stays, where that of the target does not."""
     tasks: Sequence[Task]
@@ -134,7 +93,7 @@ class Prepared:
     @property
     def identity(self) -> str:
         """A hash of what decides the results."""
-        return hash_json([self.plan.plan_hash, self.target.sha256, *map(str, self.trial.key)])
+        return hash_json([self.plan.plan_hash, self.target.sha256, *map(str, self.settings.key)])
 
 
 @contextmanager
@@ -148,11 +107,11 @@ def prepare(
         SpecError: the spec is wrong, names what is gone, or does not fit the model.
     """
     like = None if name is None else _recorded_evaluation(name, runs_folder)
-    trial = None if like is None else Trial.recorded(like.record)
-    if trial is not None and {CHAT, BRANCH} & set(trial.modes):
-        raise RlfError(f"run {name}: is a saved {trial.modes[0]} and has no questions to repeat. Name a model.")
-    if trial is not None:
-        name, endpoint = trial.model or trial.target, endpoint_again(trial)
+    settings = None if like is None else EvaluationSettings.recorded(like.record)
+    if settings is not None and {CHAT, BRANCH} & set(settings.modes):
+        raise RlfError(f"run {name}: is a saved {settings.modes[0]} and has no questions to repeat. Name a model.")
+    if settings is not None:
+        name, endpoint = settings.model or settings.target, endpoint_again(settings)
     changes, notices = asked.changes, list[Notice]()
     if asked.data is not None:
         with open_target(name, asked.files, changes, runs_folder=runs_folder, endpoint=endpoint, like=like) as target:
@@ -163,13 +122,13 @@ def prepare(
         assert target.checked is not None and target.plan is not None, f"{target.name} is not checked"
         if target.endpoint is not None:
             asyncio.run(_reach_endpoint(target.endpoint))
-        if trial is None or not asked.is_plain:
-            trial = Trial.of(target, asked)
+        if settings is None or not asked.is_plain:
+            settings = _settings_of(target, asked)
         if asked.limit is None and target.checked.num_eval_rows > len(target.checked.inputs.evaluation):
             notices = [*notices, _limit_notice(target.checked)]
         yield Prepared(
             target,
-            trial,
+            settings,
             _lasting_plan(target, like),
             target.checked.inputs.evaluation,
             like or (_run_of(target, runs_folder) if asked.is_plain else None),
@@ -189,9 +148,9 @@ def _limit_notice(checked: Checked) -> Notice:
     return Notice("info", f"the first {limit} of {num} questions are asked (`eval.limit`); --limit {num} asks all", {})
 
 
-def endpoint_again(trial: Trial) -> EndpointSpec | None:
+def endpoint_again(settings: EvaluationSettings) -> EndpointSpec | None:
     """The endpoint of a recorded evaluation; None for a model of a machine."""
-    return None if trial.endpoint is None else EndpointSpec.model_validate(trial.endpoint)
+    return None if settings.endpoint is None else EndpointSpec.model_validate(settings.endpoint)
 
 
 def _recorded_evaluation(name: str, runs_folder: Path) -> Run | None:
@@ -264,3 +223,12 @@ def _on_other_data(target: Target, path: str) -> tuple[list[str], list[Notice]]:
 def _resolve_path(path: str) -> str:
     """A dataset as a spec in the current folder would name it."""
     return str(Path(path).absolute()) if Path(path).is_file() else path
+
+
+def _settings_of(target: Target, asked: Asked) -> EvaluationSettings:
+    modes = (GREEDY,) if asked.greedy else (SAMPLED, GREEDY) if target.spec.eval.greedy else (SAMPLED,)
+    logical = target.spec.rollout.schedule is Schedule.LOGICAL and target.endpoint is None
+    batch = BATCH if logical and not asked.is_plain else None
+    endpoint = None if target.endpoint is None else target.endpoint.model_dump(mode="json", exclude_defaults=True)
+    model = target.name if target.record is None and target.endpoint is None else None
+    return EvaluationSettings(target.name, modes, target.step or 0, batch, endpoint, model)

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from rlf.apps.evaluate.play import Loaded, Progress, Spool, load, play
-from rlf.apps.evaluate.prepare import SECTION, Asked, Prepared, prepare
+from rlf.apps.evaluate.prepare import Asked, Prepared, prepare
 from rlf.core import process as stops
 from rlf.core.errors import RlfError
 from rlf.core.files import run_folder
@@ -25,6 +25,7 @@ from rlf.lineage.store import Store
 from rlf.plan import plan_to_json
 from rlf.runs.drive import BudgetSpent, open_budget, recording_failure, run_owned
 from rlf.runs.place import check_runs_folder, open_lineage
+from rlf.runs.players import EVALUATION_SECTION
 from rlf.runs.provenance import code_patch, hide_secrets, made_here, recorded_files
 from rlf.runs.restore import Places, source_texts
 from rlf.runs.targets import NO_TARGET
@@ -131,7 +132,7 @@ def _register_evaluation(
     else:
         run_id = stopped
         over = [item.mode for item in Reader(store).evaluations(run_id)]
-        begin_resume(store, run_id, prepared.trial.step)
+        begin_resume(store, run_id, prepared.settings.step)
     spec = prepared.plan.spec
     num = len(prepared.tasks)
     show(Begun(run_id, prepared.target.name, spec.name, num, stopped is not None, prepared.identity))
@@ -174,7 +175,7 @@ def _make_record(prepared: Prepared, run_id: str, runs_folder: Path, store: Stor
         name=plan.spec.name,
         engine=EVALUATION,
         seed=plan.spec.seed,
-        plan={**json.loads(plan_to_json(plan)), SECTION: asdict(prepared.trial)},
+        plan={**json.loads(plan_to_json(plan)), EVALUATION_SECTION: asdict(prepared.settings)},
         plan_hash=prepared.identity,
         parent_id=None if parent is None else parent.id,
         parent_kind=None if parent is None else ParentKind.EVALUATION,
@@ -202,7 +203,7 @@ def _drive_evaluation(
     show: Show,
 ) -> RunFinished:
     """Plays an evaluation to its end, whatever that is, and writes the end down."""
-    step = prepared.trial.step
+    step = prepared.settings.step
     spent_usd = sum(cost.cost_usd for cost in Reader(store).costs(run_id))
     budget = open_budget(prepared.plan, spent_usd)
     spool = Spool(run_folder(runs_folder, run_id) / _SPOOL, store.redactor)

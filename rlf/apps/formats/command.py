@@ -18,12 +18,12 @@ from rlf.core.errors import RlfError
 from rlf.reports.sheets import visible
 
 if TYPE_CHECKING:
-    from rlf.apps.formats.prompts import Parsed, ShownPrompt
+    from rlf.runs.prompts import Parsed, ShownPrompt
 
 
 def show(arguments: SpecArguments, no_import: NoImport = False, as_json: AsJson = False) -> None:
     """Show the exact prompt of the first training row: its tokens, with special ones marked, and its sizes."""
-    from rlf.apps.formats.prompts import show_prompt
+    from rlf.runs.prompts import show_prompt
 
     with announced(no_import=no_import):
         prompt = show_prompt(*split_arguments(arguments))
@@ -61,7 +61,7 @@ def parse(
     as_json: AsJson = False,
 ) -> None:
     """Show what a format's parser makes of one sampled turn."""
-    from rlf.apps.formats.prompts import parse_turn
+    from rlf.runs.prompts import parse_turn
 
     parsed = parse_turn(_read_turn(file), format_name, truncated=truncated, thinking_tag=thinking_tag)
     print_result("format parse", parsed, as_json, facts_table(_list_verdicts(parsed)))
@@ -90,7 +90,7 @@ def _list_verdicts(parsed: Parsed) -> Iterator[tuple[str | Text, str]]:
 
 def certify(arguments: SpecArguments, as_json: AsJson = False) -> None:
     """Play every tool through tokenizer, template and loop and check every token; exit code 3 when one is wrong."""
-    from rlf.apps.formats.prompts import certify_spec
+    from rlf.runs.prompts import certify_spec
 
     certificate = certify_spec(*split_arguments(arguments))
     checks = [(Text("ok", "green"), check) for check in certificate.checks]

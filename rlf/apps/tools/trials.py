@@ -12,12 +12,12 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rlf.apps.formats.prompts import open_chat
 from rlf.core import RlfError, nearest
 from rlf.core.errors import CheckError
 from rlf.core.plain_json import Jsonable
 from rlf.core.text import clean, clean_value
 from rlf.runs.certificates import format_name
+from rlf.runs.prompts import open_chat
 from rlf.tools import run_examples
 from rlf.tools.declaration import CacheSpec, ToolDeclaration
 from rlf.tools.examples import DrillRun, drill, run_samples

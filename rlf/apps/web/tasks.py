@@ -18,11 +18,11 @@ from rlf.runs import tools as load
 
 if TYPE_CHECKING:
     from rlf.apps.doctor.findings import Examination
-    from rlf.apps.formats.prompts import ShownPrompt
     from rlf.apps.rewards.scoring import Rescoring, RewardTerm, Trial
     from rlf.apps.worlds.worlds import WorldKind, WorldScene
     from rlf.runs.keys import PlanChange
     from rlf.runs.planning import PlanReport
+    from rlf.runs.prompts import ShownPrompt
     from rlf.runs.why import AdvantageReason
     from rlf.spec.models import RunSpec
 
@@ -193,7 +193,7 @@ def _recorded_spec(run: str, runs_folder: Path) -> RunSpec:
 
 def show_prompt(spec: str, overrides: Sequence[str]) -> ShownPrompt:
     """`rlf format show`: the first question as the model reads it, token by token, without secrets across tokens."""
-    from rlf.apps.formats.prompts import show_prompt
+    from rlf.runs.prompts import show_prompt
 
     found = show_prompt([Path(spec)], list(overrides))
     texts = Redactor(os.environ).pieces([token.text for token in found.tokens])

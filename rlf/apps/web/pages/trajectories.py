@@ -12,11 +12,11 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse
 
-from rlf.apps.evaluate.branches import find_branches
 from rlf.apps.web.api.trajectories import read_filter
 from rlf.apps.web.pages.shared import is_part, lineage, page, site_of
 from rlf.core.errors import RlfError
 from rlf.runs.place import Reader
+from rlf.runs.players import find_branches
 from rlf.runs.trajectories import (
     TRAIN,
     Answers,

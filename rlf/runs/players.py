@@ -1,0 +1,186 @@
+"""What plays outside of a run: a model behind a server with its tools, and how the lineage keeps what was played.
+
+Evaluations, conversations and branches of a trajectory are one thing in the lineage: an evaluation, whose recorded plan
+has a section that says what it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from rlf.core.files import run_folder
+from rlf.core.identity import hash_json, new_run_id
+from rlf.endpoints import SamplingSpec
+from rlf.lineage.reader import Reader
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.records import EVALUATION, ParentKind, RunRecord
+from rlf.lineage.run import start_run
+from rlf.plan import plan_to_json
+from rlf.rollout.collect import rollout_metrics
+from rlf.runs.place import check_runs_folder, open_lineage
+from rlf.runs.provenance import code_patch, hide_secrets, made_here, recorded_files
+from rlf.runs.targets import Target
+from rlf.spec.models import ChatSpec
+from rlf.training.harness import Harness, Traffic, build_harness
+from rlf.types import EvaluationFinished, RunFinished, RunStatus, Scored
+from rlf.types.policy import Sampling
+
+if TYPE_CHECKING:
+    from rlf.rollout.by_text import TextPlayer
+
+EVALUATION_SECTION = "evaluation"
+"""Of a recorded plan: what makes it an evaluation."""
+BRANCH_SECTION = "branch"
+"""Of a recorded plan: what it is a branch of."""
+
+
+@dataclass(frozen=True, slots=True)
+class BranchLine:
+    """Branches of a trajectory that are in the lineage."""
+
+    run_id: str
+    turn: int
+    observation: str | None
+    num_played: int
+    success: float | None
+
+
+def find_branches(reader: Reader, run_id: str, place: tuple[str, int, int]) -> list[BranchLine]:
+    """The branches of a trajectory, newest first."""
+    ids = [line.id for line in reader.run_lines(parent_id=run_id) if line.engine == EVALUATION]
+    found = list[BranchLine]()
+    for run in reader.list_runs(ids) if ids else ():
+        of: dict[str, Any] | None = run.record.plan.get(BRANCH_SECTION)
+        if of is None or (of["phase"], of["step"], of["k"]) != place:
+            continue
+        for one in reader.evaluations(run.record.id):
+            num = len(reader.trajectories(run.record.id))
+            found.append(BranchLine(run.record.id, of["turn"], of["observation"], num, one.metrics.get("success")))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationSettings:
+    """The settings that decide an evaluation's numbers beside spec and data; the lineage keeps them."""
+
+    target: str
+    """As `Target.name`."""
+    modes: tuple[str, ...]
+    """`sampled`, `greedy`."""
+    step: int
+    """Updates that the model has seen; 0 where that is not known."""
+    batch: int | None
+    """Trajectories that are played together; None: all of a mode."""
+    endpoint: Mapping[str, Any] | None = None
+    """Address and name of the model of a server."""
+    model: str | None = None
+    """The model that was named where it is no run's: a folder or an id."""
+
+    @classmethod
+    def recorded(cls, record: RunRecord) -> EvaluationSettings:
+        """Those of a recorded evaluation."""
+        values = dict(record.plan[EVALUATION_SECTION])
+        return cls(**(values | {"modes": tuple(values["modes"])}))
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """The part that decides the results, beside spec and model."""
+        return (self.modes, self.step, self.batch, self.endpoint)
+
+
+@asynccontextmanager
+async def open_text_players(
+    target: Target, traffic: Traffic, notify: Callable[[str, str], None], usage: dict[str, dict[str, float]]
+) -> AsyncIterator[tuple[Harness, Callable[[Sampling], TextPlayer]]]:
+    """The harness of a model behind a server, entered, and what plays it.
+
+    Args:
+        usage: takes what the server counts, by trajectory.
+    """
+    from rlf.chat.repair import stand_in
+    from rlf.endpoints.pool import open_pool
+    from rlf.rollout.by_text import TextPlayer
+    from rlf.tools.agent_text import AUTO, TextCalls
+
+    spec, endpoint = target.spec, target.endpoint
+    assert endpoint is not None, f"{target.name} is on this machine"
+    # The format is the server's own: a stand-in takes its place, which renders and reads nothing.
+    plain = spec.model_copy(update={"chat": ChatSpec(format="hermes")})
+    harness = build_harness(plain, stand_in("hermes").tokenizer, notify, traffic, count_tokens=_estimate_tokens)
+    room = asyncio.Semaphore(spec.rollout.max_concurrency)
+    text_calls = TextCalls(AUTO, harness.tools.descriptions)
+    pool = await open_pool([endpoint])
+
+    def player_of(sampling: Sampling) -> TextPlayer:
+        top_p = None if sampling.top_p == 1.0 else sampling.top_p
+        how = SamplingSpec(temperature=sampling.temperature, top_p=top_p, max_tokens=spec.rollout.max_new_tokens)
+        return TextPlayer(
+            pool,
+            harness.tools,
+            harness.limits,
+            how,
+            endpoint.timeout_s * 2,
+            room,
+            harness.meter,
+            text_calls,
+            usage,
+            worlds=harness.worlds,
+        )
+
+    try:
+        async with harness.opened():
+            yield harness, player_of
+    finally:
+        await pool.close()
+
+
+def _estimate_tokens(text: str) -> int:
+    """Tokens of a text, for budgets of results: about four bytes each, since the server's tokenizer is unknown."""
+    return len(text.encode()) // 4 + 1
+
+
+def save_trajectories(
+    played: Sequence[Scored],
+    mode: str,
+    target: Target,
+    runs_folder: Path,
+    command: Sequence[str],
+    about: Mapping[str, Any] = MappingProxyType({}),
+) -> str:
+    """Saves trajectories of a target as an evaluation with one mode; returns its id.
+
+    Args:
+        about: further sections of the recorded plan.
+    """
+    check_runs_folder(runs_folder)
+    run_id, step, cwd = new_run_id(), target.step or 0, Path.cwd()
+    settings = EvaluationSettings(target.name, (mode,), step, None)
+    spec = {"spec": target.spec.model_dump(mode="json", by_alias=True)}
+    plan = spec if target.plan is None else json.loads(plan_to_json(target.plan))
+    files = () if target.plan is None else recorded_files(target.plan, cwd)
+    with open_lineage(runs_folder, create=True, url=target.spec.lineage.url) as store:
+        hide_secrets(store, [] if target.plan is None else [target.plan])
+        record = RunRecord(
+            name=target.spec.name,
+            engine=EVALUATION,
+            seed=target.spec.seed,
+            plan={**plan, EVALUATION_SECTION: asdict(settings), **about},
+            plan_hash=hash_json([mode, target.name, run_id]),
+            parent_id=None if target.record is None else target.record.id,
+            parent_kind=None if target.record is None else ParentKind.EVALUATION,
+            parent_step=target.step,
+            **made_here(run_id, run_folder(runs_folder, run_id), store, command, cwd),
+            files=files,
+        )
+        start_run(store, record, code_patch())
+        with Recorder(store, run_id) as recorder:
+            recorder(EvaluationFinished(step, mode, rollout_metrics(played), played))
+            recorder(RunFinished(RunStatus.FINISHED, step))
+    return run_id
