@@ -2,8 +2,8 @@
 
 import pytest
 
-from rlf.runs.prompts import open_chat
 from rlf.runs.certificates import certificate_notice
+from rlf.runs.prompts import open_chat
 
 
 @pytest.fixture(scope="module")
