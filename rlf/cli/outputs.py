@@ -36,9 +36,9 @@ from rlf.apps.keep.verification import Verification
 from rlf.apps.rehearse.rehearsals import Rehearsal, Stage
 from rlf.apps.rewards.scoring import Rescoring, RewardKind, RewardTerm, ShownReward, Trial
 from rlf.apps.serve.serve import ServedEndpoint
-from rlf.apps.share.bundles import Bundle
 from rlf.apps.share.tables import ExportedRuns, ImportedRuns
 from rlf.apps.tools.trials import CalledTool, ToolBench, ToolTrial
+from rlf.apps.web.bundles import Bundle
 from rlf.apps.worlds.worlds import DescribedWorld, WorldKind
 from rlf.chat.marks import Parsed
 from rlf.core.plain_json import VERSION, json_fields, json_properties

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlf.apps.share.command import print_graph
 from rlf.cli.arguments import (
     DEFAULT_RUNS,
     AsJson,
@@ -21,6 +20,7 @@ from rlf.cli.arguments import (
 )
 from rlf.cli.compare import show_trajectory
 from rlf.cli.completion import complete_run, complete_spec
+from rlf.cli.graph import print_graph
 from rlf.cli.output import print_envelope, print_result, print_run_event, stdout_console, write_page
 from rlf.cli.run import run_in_view, watch
 from rlf.core.errors import RlfError
@@ -308,7 +308,7 @@ def show_run(
     as_json: AsJson = False,
 ) -> None:
     """Show a run, its result first, or one of its trajectories turn by turn."""
-    from rlf.apps.share.bundles import read_graph
+    from rlf.runs.graph import read_graph
     from rlf.runs.place import open_reader
 
     if trajectory is None and not lineage and (step is not None or phase != "train"):

@@ -1,4 +1,5 @@
-"""A run's model as a folder of its own, in Hugging Face's form, with a card that says what it is."""
+"""The models of a run, whichever engine trained it: which there are, one of them as a Hugging Face folder with a card
+that says what it is, and that folder on the Hugging Face Hub, or on a server of its protocol (`HF_ENDPOINT`)."""
 
 from __future__ import annotations
 
@@ -14,11 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlf.apps.share.publish import CURVE, Pushed, card_markdown, read_card
 from rlf.builtin.names import BUILTIN
 from rlf.chat.format import FORMATS, detect_format
 from rlf.chat.on_disk import read_tokenizer
-from rlf.core.errors import RlfError
+from rlf.core.errors import RlfError, RunError, first_line
 from rlf.core.files import check_free, path_inside, published, run_folder
 from rlf.core.identity import hash_path
 from rlf.engines.engine import Engine, recorded_engine
@@ -26,13 +26,12 @@ from rlf.engines.saved_model import OF_ADAPTERS, holds_adapters, load_saved
 from rlf.lineage.marks import add_export
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import EVALUATION, SWEEP, Export, Run
+from rlf.reports.card import CURVE, card_markdown, read_card
 from rlf.reports.report import read_report
 from rlf.runs.place import open_reader
 from rlf.runs.restore import Places, find_damage, kept_checkpoints
 from rlf.spec.model_files import folder_on_disk
 from rlf.spec.models import Feature
-
-# The models of a run, whichever engine trained it: which there are, and one of them as a Hugging Face folder.
 
 logger = logging.getLogger(__name__)
 
@@ -178,6 +177,18 @@ _LICENCE = re.compile(r"^license:\s*[\"']?([\w.+-]+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
+class Pushed:
+    """A model that was uploaded, or would be."""
+
+    repo: str
+    url: str
+    files: dict[str, int]
+    """Sizes in bytes, by name."""
+    dry_run: bool
+    """Whether nothing was sent."""
+
+
+@dataclass(frozen=True, slots=True)
 class Exported:
     """A model that was written."""
 
@@ -261,3 +272,39 @@ def find_licence(path: str) -> str:
     head = text.split("\n---", 1)[0] if text.startswith("---") else ""
     found = _LICENCE.search(head)
     return found[1] if found else ""
+
+
+def push_folder(folder: Path, repo: str, *, private: bool = False, dry_run: bool = False) -> Pushed:
+    """Uploads an exported folder as a model's repository, which is made where there is none.
+
+    Args:
+        repo: `OWNER/NAME`.
+        dry_run: whether nothing is sent, so that only what would be is returned.
+
+    Raises:
+        RlfError: the repository's name cannot be one.
+        RunError: the Hub refuses, or cannot be reached; the folder stays.
+    """
+    from httpx import HTTPError
+    from huggingface_hub import HfApi, constants
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # its list of names lacks it
+
+    try:
+        validate_repo_id(repo)
+    except HFValidationError as error:
+        raise RlfError(f"--push: got {repo!r}: {first_line(error)} Write OWNER/NAME.") from error
+    api = HfApi(endpoint=constants.ENDPOINT)
+    files = {str(path.relative_to(folder)): path.stat().st_size for path in sorted(folder.rglob("*")) if path.is_file()}
+    url = f"{api.endpoint}/{repo}"
+    if dry_run:
+        return Pushed(repo, url, files, dry_run=True)
+    try:
+        api.create_repo(repo, private=private, exist_ok=True)
+        api.upload_folder(repo_id=repo, folder_path=folder, commit_message=f"Model exported by rlf: {folder.name}")
+    except (HfHubHTTPError, HTTPError, OSError) as error:
+        raise RunError(
+            f"--push {repo}: {first_line(error)} The model is in {folder}: log in with `hf auth login`, or set "
+            f"HF_TOKEN, and upload it with `hf upload {repo} {folder}`."
+        ) from error
+    return Pushed(repo, url, files, dry_run=False)

@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlf.apps.worlds.worlds import page_notices
 from rlf.core.errors import RlfError
 from rlf.core.files import run_folder
 from rlf.core.identity import new_run_id
@@ -47,6 +46,7 @@ from rlf.runs.restore import (
     source_texts,
 )
 from rlf.runs.signals import SignalWatch
+from rlf.runs.worlds import page_notices
 from rlf.spec.models import Feature
 from rlf.tools.execution.cache import Replay
 from rlf.training.harness import Traffic

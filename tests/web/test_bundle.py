@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from rlf.apps.share.bundles import write_bundle
+from rlf.apps.web.bundles import write_bundle
 from rlf.core.errors import RlfError
 from rlf.runs.place import open_reader
 

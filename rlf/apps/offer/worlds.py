@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rlf.apps.worlds.worlds import score_ranges, tasks_of, world_of
 from rlf.environments.episode import WorldEpisode
 from rlf.environments.playing import Bench, Ranges, open_bench
 from rlf.processes.servers import listening, serve_app
+from rlf.runs.worlds import score_ranges, tasks_of, world_of
 from rlf.types import Task, ToolCall, ToolDescription, ToolResult
 
 if TYPE_CHECKING:

@@ -84,7 +84,7 @@ def web(
 
 def _export_pages(words: list[str], limit: int, runs_folder: Path, *, as_json: bool) -> None:
     """Writes a run as pages."""
-    from rlf.apps.share.bundles import write_bundle
+    from rlf.apps.web.bundles import write_bundle
     from rlf.reports.sheets import counted
     from rlf.runs.place import open_reader
 

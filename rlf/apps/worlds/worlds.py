@@ -7,28 +7,24 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from rlf.apps.attack.search import draw_questions
 from rlf.core.errors import RlfError
 from rlf.core.files import write_whole
-from rlf.core.identity import hash_json
 from rlf.core.plain_json import Jsonable
-from rlf.environments import ENV_KINDS, EnvSpec
+from rlf.environments import ENV_KINDS
 from rlf.environments.examine import ATTACKS, TRIALS, examine_world
-from rlf.environments.playing import Action, Happened, Page, Played, Ranges, Scene, Sign, Verdict, open_bench
-from rlf.rewards.kinds.env import EnvTerm
-from rlf.rewards.term import Stage
+from rlf.environments.playing import Action, Happened, Page, Played, Scene, Verdict, open_bench
+from rlf.runs.worlds import page_file, score_ranges, tasks_of, world_of
 from rlf.types import Task, ToolCall, ToolDescription
-from rlf.types.events import Notice
 
 if TYPE_CHECKING:
     from rlf.spec.models import RunSpec
 
 _ALONE = Path(__file__).parents[2] / "builtin" / "seeds" / "world.yaml"
-_PAGES = "worlds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +93,6 @@ def _own_keys(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         return {}
     return keys if isinstance(keys, dict) else {}
-
-
-def world_of(spec: RunSpec) -> EnvSpec:
-    """The world of a spec that has one."""
-    assert spec.env is not None, "a spec without a world"
-    return spec.env
 
 
 def describe_world(files: Sequence[Path], overrides: Sequence[str]) -> DescribedWorld:
@@ -198,55 +188,11 @@ def pick_task(spec: RunSpec, number: int) -> Task:
     return tasks[number]
 
 
-def tasks_of(spec: RunSpec) -> Sequence[Task]:
-    """Tasks of the training data. Raises RlfError where there are none."""
-    from rlf.data import load_tasks
-
-    tasks = load_tasks(**spec.data.train.model_dump(), declared=tuple(tool.name for tool in spec.shown_tools))
-    if not tasks:
-        raise RlfError("data.train: there is no task to try. Name a dataset with rows.")
-    return tasks
-
-
-def score_ranges(spec: RunSpec) -> Ranges:
-    """The scores that count, with their bounds."""
-    terms = [term for term in spec.rewards if isinstance(term, EnvTerm)]
-    scored = {term.score: term for term in terms if term.score is not None}
-    steps = [term.bounds for term in terms if term.stage is Stage.TURN]
-    weights = {name: term.weight for name, term in scored.items() if isinstance(term.weight, int | float)}
-    return Ranges({name: term.bounds for name, term in scored.items()}, weights, steps[0] if steps else None)
-
-
 def keep_page(spec: RunSpec, page: Page, runs_folder: Path) -> Path:
     """Writes the page of an attack where runs of that world find it."""
-    file = _page_file(spec, runs_folder)
+    file = page_file(spec, runs_folder)
     write_whole(file, json.dumps(asdict(page) | {"sha256": page.sha256}, indent=1))
     return file
-
-
-def page_notices(spec: RunSpec, runs_folder: Path) -> list[Notice]:
-    """The page of the last attack on a spec's present world, as a notice of a run; none without one."""
-    if spec.env is None or not (runs_folder / _PAGES).is_dir():
-        return []
-    file = _page_file(spec, runs_folder)
-    try:
-        page = json.loads(file.read_text(encoding="utf-8"))
-        failed = [verdict["name"] for verdict in page["verdicts"] if verdict["sign"] == Sign.FAILED]
-        world, sha256 = page["world"], page["sha256"][:16]
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        return [Notice("warning", f"{file}: the page of the last attack cannot be read: {error!r}", {})]
-    found = f"fails on {', '.join(failed)}" if failed else "no point failed"
-    level: Literal["info", "warning"] = "warning" if failed else "info"
-    words = f"world {world}: attacked, {found}; page {sha256}"
-    return [Notice(level, words, {"world_page": page})]
-
-
-def _page_file(spec: RunSpec, runs_folder: Path) -> Path:
-    env = world_of(spec)
-    terms = [term.model_dump(mode="json") for term in spec.rewards if isinstance(term, EnvTerm)]
-    return runs_folder / _PAGES / f"{hash_json([env.model_dump(mode='json'), env.source_hash(), terms])}.json"
 
 
 # A world with a person as the policy, action by action: each request plays all actions so far in a new world.

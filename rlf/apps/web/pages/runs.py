@@ -9,7 +9,6 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from rlf.apps.share import bundles as graph
 from rlf.apps.web.pages.shared import lineage, page, site_of
 from rlf.apps.web.site import Site
 from rlf.core.errors import RlfError
@@ -19,6 +18,7 @@ from rlf.reports.pages.render import usage_sheets
 from rlf.reports.report import Report, origin_facts, read_report, shown_events, status_words
 from rlf.reports.summary import difference_words, rate_rows
 from rlf.reports.sweep import is_sweep, read_sweep
+from rlf.runs import graph
 from rlf.runs.keys import plan_leaves, read_key, read_plans, varied_keys
 from rlf.runs.now import now_words
 from rlf.runs.place import Reader

@@ -1,0 +1,52 @@
+"""Inputs and products of runs, as a graph of hashes: what made a thing, and where two runs differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from rlf.core.errors import RlfError
+from rlf.lineage.graph import Graph, Node, NodeDifference, differing, explain_differences, read_graph
+from rlf.lineage.reader import Reader
+
+__all__ = ["Graph", "Node", "NodeDifference", "diff_runs", "read_graph", "whence"]
+
+
+def whence(reader: Reader, thing: str) -> list[Node]:
+    """A checkpoint, exported model or run, after everything that it was made from."""
+    graph, key = _find_graph_node(reader, thing)
+    return [*graph.ancestors(key), *([node] if (node := graph.node(key)) else [])]
+
+
+def _find_graph_node(reader: Reader, thing: str) -> tuple[Graph, str]:
+    """The graph that holds a thing, and the thing's key."""
+    path = Path(thing).absolute()
+    if not path.exists():  # every run's checkpoints are read for a path alone
+        with suppress(RlfError):
+            return _graph_of_run(reader, thing)
+    for run in reader.list_runs():
+        run_id = run.record.id
+        for kind, made in (("checkpoint", reader.checkpoints(run_id)), ("export", reader.exports(run_id))):
+            for item in made:
+                if Path(item.path).absolute() == path:
+                    return read_graph(reader, run_id), f"{kind}:{item.path}"
+    try:
+        return _graph_of_run(reader, thing)
+    except RlfError as error:
+        raise RlfError(
+            f"{thing}: no checkpoint, exported model or run of the lineage has this name. `rlf runs show RUN` "
+            "shows a run's checkpoints."
+        ) from error
+
+
+def _graph_of_run(reader: Reader, name: str) -> tuple[Graph, str]:
+    run_id = reader.get_run(name).record.id
+    return read_graph(reader, run_id), f"run:{run_id}"
+
+
+def diff_runs(reader: Reader, names: Sequence[str], step: int | None) -> list[NodeDifference]:
+    """The nodes of two runs that differ; with `step`, that step's trajectories, calls and scores too."""
+    ids = [reader.get_run(name).record.id for name in names]
+    left, right = (read_graph(reader, run_id, step) for run_id in ids)
+    return explain_differences(reader, ids[0], ids[1], differing(left, right))

@@ -1,0 +1,73 @@
+"""The world of a spec as runs, attacks and trials see it: its tasks, its scores, and the page of its last attack."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from rlf.core.errors import RlfError
+from rlf.core.identity import hash_json
+from rlf.environments import EnvSpec
+from rlf.environments.playing import Ranges, Sign
+from rlf.rewards.kinds.env import EnvTerm
+from rlf.rewards.term import Stage
+from rlf.types import Task
+from rlf.types.events import Notice
+
+if TYPE_CHECKING:
+    from rlf.spec.models import RunSpec
+
+_PAGES = "worlds"
+
+
+def world_of(spec: RunSpec) -> EnvSpec:
+    """The world of a spec that has one."""
+    assert spec.env is not None, "a spec without a world"
+    return spec.env
+
+
+def tasks_of(spec: RunSpec) -> Sequence[Task]:
+    """Tasks of the training data. Raises RlfError where there are none."""
+    from rlf.data import load_tasks
+
+    tasks = load_tasks(**spec.data.train.model_dump(), declared=tuple(tool.name for tool in spec.shown_tools))
+    if not tasks:
+        raise RlfError("data.train: there is no task to try. Name a dataset with rows.")
+    return tasks
+
+
+def score_ranges(spec: RunSpec) -> Ranges:
+    """The scores that count, with their bounds."""
+    terms = [term for term in spec.rewards if isinstance(term, EnvTerm)]
+    scored = {term.score: term for term in terms if term.score is not None}
+    steps = [term.bounds for term in terms if term.stage is Stage.TURN]
+    weights = {name: term.weight for name, term in scored.items() if isinstance(term.weight, int | float)}
+    return Ranges({name: term.bounds for name, term in scored.items()}, weights, steps[0] if steps else None)
+
+
+def page_notices(spec: RunSpec, runs_folder: Path) -> list[Notice]:
+    """The page of the last attack on a spec's present world, as a notice of a run; none without one."""
+    if spec.env is None or not (runs_folder / _PAGES).is_dir():
+        return []
+    file = page_file(spec, runs_folder)
+    try:
+        page = json.loads(file.read_text(encoding="utf-8"))
+        failed = [verdict["name"] for verdict in page["verdicts"] if verdict["sign"] == Sign.FAILED]
+        world, sha256 = page["world"], page["sha256"][:16]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        return [Notice("warning", f"{file}: the page of the last attack cannot be read: {error!r}", {})]
+    found = f"fails on {', '.join(failed)}" if failed else "no point failed"
+    level: Literal["info", "warning"] = "warning" if failed else "info"
+    words = f"world {world}: attacked, {found}; page {sha256}"
+    return [Notice(level, words, {"world_page": page})]
+
+
+def page_file(spec: RunSpec, runs_folder: Path) -> Path:
+    """Where the page of an attack on a spec's present world stands: any change of it or of its scores is another."""
+    env = world_of(spec)
+    terms = [term.model_dump(mode="json") for term in spec.rewards if isinstance(term, EnvTerm)]
+    return runs_folder / _PAGES / f"{hash_json([env.model_dump(mode='json'), env.source_hash(), terms])}.json"
