@@ -1,18 +1,22 @@
 """A declarative workbench for reinforcement learning of tool-using language models.
 
 Each function is a command's: `rlf.run("specs/search.yaml")` is `rlf run specs/search.yaml`. Importing the package loads
-nothing else; each name is fetched when it is first used. See docs/guides/python.md.
+nothing else; each name is fetched when it is first used, and those of an app are there as long as its folder is. See
+docs/guides/python.md.
 """
 
 from __future__ import annotations
 
 TYPE_CHECKING = False  # as of `typing`, which Ctrl-C would have to wait for
 if TYPE_CHECKING:
+    from rlf.apps.evaluate.python import evaluate
+    from rlf.apps.formats.python import parse, render
+    from rlf.apps.rewards.python import score, try_rewards
+    from rlf.apps.tools.python import try_tools
     from rlf.core.errors import RlfError, RunError, SpecError
-    from rlf.python.evaluation import evaluate
-    from rlf.python.parts import Tool, load_tools, parse, render, score, try_rewards, try_tools
     from rlf.python.runs import Rows, Run, compare, list_runs, load_run, resume, run
     from rlf.python.specs import Check, check, plan_run
+    from rlf.python.tools import Tool, load_tools
     from rlf.types.score import Scored
     from rlf.types.trajectory import Trajectory
 
@@ -21,8 +25,11 @@ __version__ = "0.1.0"
 _HOMES = {
     "python.specs": ("Check", "check", "plan_run"),
     "python.runs": ("Rows", "Run", "compare", "list_runs", "load_run", "resume", "run"),
-    "python.evaluation": ("evaluate",),
-    "python.parts": ("Tool", "load_tools", "parse", "render", "score", "try_rewards", "try_tools"),
+    "python.tools": ("Tool", "load_tools"),
+    "apps.evaluate.python": ("evaluate",),
+    "apps.formats.python": ("parse", "render"),
+    "apps.rewards.python": ("score", "try_rewards"),
+    "apps.tools.python": ("try_tools",),
     "core.errors": ("RlfError", "RunError", "SpecError"),
     "types.score": ("Scored",),
     "types.trajectory": ("Trajectory",),

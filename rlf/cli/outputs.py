@@ -9,6 +9,7 @@ import ast
 import importlib
 import inspect
 import json
+import re
 import sys
 import types
 from collections import Counter
@@ -19,58 +20,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from rlf.apps.attack.attack import Attack
-from rlf.apps.build.build import Built, Estimate, ShownWorld
-from rlf.apps.doctor.findings import Examination, SandboxAttacks
-from rlf.apps.evaluate.branches import Branches
-from rlf.apps.evaluate.play import Progress
-from rlf.apps.evaluate.run import Begun
-from rlf.apps.fuzz.fuzz import ToolFuzz
-from rlf.apps.imports.tools import Written
-from rlf.apps.imports.worlds import ImportedWorld
-from rlf.apps.init.projects import OpenedPage, Project
-from rlf.apps.judges.calibration import Calibration
-from rlf.apps.judges.servers import JudgeEndpoints
-from rlf.apps.keep.salvage import Salvage
-from rlf.apps.keep.verification import Verification
-from rlf.apps.rehearse.rehearsals import Rehearsal, Stage
-from rlf.apps.rewards.scoring import Rescoring, RewardKind, RewardTerm, ShownReward, Trial
-from rlf.apps.serve.serve import ServedEndpoint
-from rlf.apps.share.tables import ExportedRuns, ImportedRuns
-from rlf.apps.tools.trials import CalledTool, ToolBench, ToolTrial
-from rlf.apps.web.bundles import Bundle
-from rlf.apps.worlds.worlds import DescribedWorld, WorldKind
-from rlf.chat.marks import Parsed
+from rlf.cli.commands import is_present
 from rlf.core.plain_json import VERSION, json_fields, json_properties
-from rlf.environments.playing import Page, Played
-from rlf.lineage.graph import Graph, Node, NodeDifference
-from rlf.lineage.records import FoundCall, StoredTrajectory
-from rlf.python.parts import ListedTool, ShownTool
-from rlf.python.specs import Check
-from rlf.reports.comparison import Comparison
-from rlf.reports.evaluations import EvaluationReport
-from rlf.reports.overview import Overview
-from rlf.reports.report import Report
-from rlf.reports.sweep import SeedReport, SweepReport
-from rlf.reports.trace import Match
-from rlf.rollout.certificate import Certificate
-from rlf.runs.drive import RunInfo, RunOutcome
-from rlf.runs.exports import Exported
-from rlf.runs.forks import Agreement
-from rlf.runs.marks import Noted, RemovedRuns, Tagged, Thinned
-from rlf.runs.planning import PlanDifference, PlanReport
-from rlf.runs.prompts import ShownPrompt
-from rlf.runs.sweeps import Member
-from rlf.runs.tracking import EvaluationLine, InterruptedLine, StepLine
-from rlf.runs.view import Tailed
 from rlf.spec import schema
 from rlf.spec.facts import attribute_docs, first_paragraph
-from rlf.types import CheckpointSaved, Notice, RunFinished
 
 # The types that commands print with `--json`: of `data` by command, and of events by command and event.
 #
 # A new command is enrolled here with a frozen dataclass; a test compares the names with those that commands print
-# under. Loaded by `rlf schema output` and by tests alone: it imports what every command may print.
+# under. Loaded by `rlf schema output`, the page's description and tests alone: it imports what every command may print.
 
 Json = dict[str, Any]
 
@@ -82,88 +40,159 @@ class SchemaFiles:
     files: tuple[Path, ...]
 
 
-OUTPUTS: dict[str, Any] = {
-    "init": Project,
-    "check": Check,
-    "plan": PlanReport | PlanDifference,
-    "run": RunOutcome | SweepReport,
-    "resume": RunOutcome | SweepReport,
-    "rehearse": Rehearsal | RunOutcome,
-    "eval": EvaluationReport,
-    "export": Exported,
-    "trace": list[Match] | list[FoundCall] | StoredTrajectory,
-    "web": Bundle,
-    "schema": SchemaFiles | Json,
-    "doctor": Examination,
-    "doctor.attack": SandboxAttacks,
-    "env build": Estimate | Built,
-    "env list": list[WorldKind],
-    "env show": ShownWorld | DescribedWorld,
-    "env test": Page,
-    "env attack": Page,
-    "env play": Played,
-    "env import": ImportedWorld,
-    "runs list": list[Overview],
-    "runs show": Report | SweepReport | EvaluationReport | Graph | StoredTrajectory,
-    "runs tail": Tailed,
-    "runs compare": Comparison | SeedReport,
-    "runs diff": list[NodeDifference],
-    "runs whence": list[Node],
-    "runs fork": RunOutcome,
-    "runs branch": Branches,
-    "runs reproduce": Agreement | RunOutcome,
-    "runs tag": Tagged,
-    "runs note": Noted,
-    "runs rm": RemovedRuns,
-    "runs gc": Thinned,
-    "runs verify": Verification,
-    "runs salvage": Salvage,
-    "runs export": ExportedRuns,
-    "runs import": ImportedRuns,
-    "format show": ShownPrompt,
-    "format parse": Parsed,
-    "format certify": Certificate,
-    "tools list": list[ListedTool],
-    "tools show": ShownTool,
-    "tools test": list[ToolTrial] | CalledTool,
-    "tools bench": ToolBench,
-    "tools fuzz": ToolFuzz,
-    "tools import": Written,
-    "rewards list": list[RewardTerm] | list[RewardKind],
-    "rewards show": ShownReward,
-    "rewards test": list[Trial],
-    "rewards score": Rescoring,
-    "rewards attack": Attack | list[Attack],
-    "rewards calibrate": Calibration,
-    "judge serve": JudgeEndpoints,
-    "serve": ServedEndpoint,
+_HOMES: dict[str, tuple[str, ...]] = {
+    "apps.attack.attack": ("Attack",),
+    "apps.build.build": ("Built", "Estimate", "ShownWorld"),
+    "apps.doctor.findings": ("Examination", "SandboxAttacks"),
+    "apps.evaluate.branches": ("Branches",),
+    "apps.evaluate.play": ("Progress",),
+    "apps.evaluate.run": ("Begun",),
+    "runs.prompts": ("ShownPrompt",),
+    "apps.fuzz.fuzz": ("ToolFuzz",),
+    "apps.imports.tools": ("Written",),
+    "apps.imports.worlds": ("ImportedWorld",),
+    "apps.init.projects": ("OpenedPage", "Project"),
+    "apps.judges.calibration": ("Calibration",),
+    "apps.judges.servers": ("JudgeEndpoints",),
+    "apps.keep.salvage": ("Salvage",),
+    "apps.keep.verification": ("Verification",),
+    "apps.rehearse.rehearsals": ("Rehearsal", "Stage"),
+    "apps.rewards.scoring": ("Rescoring", "RewardKind", "RewardTerm", "ShownReward", "Trial"),
+    "apps.serve.serve": ("ServedEndpoint",),
+    "apps.web.bundles": ("Bundle",),
+    "apps.share.tables": ("ExportedRuns", "ImportedRuns"),
+    "apps.tools.python": ("ListedTool", "ShownTool"),
+    "apps.tools.trials": ("CalledTool", "ToolBench", "ToolTrial"),
+    "apps.worlds.worlds": ("DescribedWorld", "WorldKind"),
+    "chat.marks": ("Parsed",),
+    "environments.playing": ("Page", "Played"),
+    "lineage.graph": ("Graph", "Node", "NodeDifference"),
+    "lineage.records": ("FoundCall", "StoredTrajectory"),
+    "python.specs": ("Check",),
+    "reports.comparison": ("Comparison",),
+    "reports.evaluations": ("EvaluationReport",),
+    "reports.overview": ("Overview",),
+    "reports.report": ("Report",),
+    "reports.sweep": ("SeedReport", "SweepReport"),
+    "reports.trace": ("Match",),
+    "rollout.certificate": ("Certificate",),
+    "runs.drive": ("RunInfo", "RunOutcome"),
+    "runs.exports": ("Exported",),
+    "runs.forks": ("Agreement",),
+    "runs.marks": ("Noted", "RemovedRuns", "Tagged", "Thinned"),
+    "runs.planning": ("PlanDifference", "PlanReport"),
+    "runs.sweeps": ("Member",),
+    "runs.tracking": ("EvaluationLine", "InterruptedLine", "StepLine"),
+    "runs.view": ("Tailed",),
+    "types": ("CheckpointSaved", "Notice", "RunFinished"),
+}
+"""Modules, below `rlf`, of the types that commands print."""
+
+_OUTPUTS: dict[str, str] = {
+    "init": "Project",
+    "check": "Check",
+    "plan": "PlanReport | PlanDifference",
+    "run": "RunOutcome | SweepReport",
+    "resume": "RunOutcome | SweepReport",
+    "rehearse": "Rehearsal | RunOutcome",
+    "eval": "EvaluationReport",
+    "export": "Exported",
+    "trace": "list[Match] | list[FoundCall] | StoredTrajectory",
+    "web": "Bundle",
+    "schema": "SchemaFiles | Json",
+    "doctor": "Examination",
+    "doctor.attack": "SandboxAttacks",
+    "env build": "Estimate | Built",
+    "env list": "list[WorldKind]",
+    "env show": "ShownWorld | DescribedWorld",
+    "env test": "Page",
+    "env attack": "Page",
+    "env play": "Played",
+    "env import": "ImportedWorld",
+    "runs list": "list[Overview]",
+    "runs show": "Report | SweepReport | EvaluationReport | Graph | StoredTrajectory",
+    "runs tail": "Tailed",
+    "runs compare": "Comparison | SeedReport",
+    "runs diff": "list[NodeDifference]",
+    "runs whence": "list[Node]",
+    "runs fork": "RunOutcome",
+    "runs branch": "Branches",
+    "runs reproduce": "Agreement | RunOutcome",
+    "runs tag": "Tagged",
+    "runs note": "Noted",
+    "runs rm": "RemovedRuns",
+    "runs gc": "Thinned",
+    "runs verify": "Verification",
+    "runs salvage": "Salvage",
+    "runs export": "ExportedRuns",
+    "runs import": "ImportedRuns",
+    "format show": "ShownPrompt",
+    "format parse": "Parsed",
+    "format certify": "Certificate",
+    "tools list": "list[ListedTool]",
+    "tools show": "ShownTool",
+    "tools test": "list[ToolTrial] | CalledTool",
+    "tools bench": "ToolBench",
+    "tools fuzz": "ToolFuzz",
+    "tools import": "Written",
+    "rewards list": "list[RewardTerm] | list[RewardKind]",
+    "rewards show": "ShownReward",
+    "rewards test": "list[Trial]",
+    "rewards score": "Rescoring",
+    "rewards attack": "Attack | list[Attack]",
+    "rewards calibrate": "Calibration",
+    "judge serve": "JudgeEndpoints",
+    "serve": "ServedEndpoint",
 }
 """The type of a command's result."""
 
-_OF_RUN: dict[str, Any] = {
-    "started": RunInfo,
-    "step": StepLine,
-    "evaluation": EvaluationLine,
-    "interrupted": InterruptedLine,
-    "checkpoint": CheckpointSaved,
-    "notice": Notice,
-    "finished": RunFinished,
+_OF_RUN = {
+    "started": "RunInfo",
+    "step": "StepLine",
+    "evaluation": "EvaluationLine",
+    "interrupted": "InterruptedLine",
+    "checkpoint": "CheckpointSaved",
+    "notice": "Notice",
+    "finished": "RunFinished",
 }
-EVENTS: dict[str, dict[str, Any]] = {
-    "run": {**_OF_RUN, "member": Member},
-    "resume": {**_OF_RUN, "member": Member},
-    "rehearse": {**_OF_RUN, "stage": Stage},
+_EVENTS: dict[str, dict[str, str]] = {
+    "run": {**_OF_RUN, "member": "Member"},
+    "resume": {**_OF_RUN, "member": "Member"},
+    "rehearse": {**_OF_RUN, "stage": "Stage"},
     "eval": {
-        "started": Begun,
-        "progress": Progress,
+        "started": "Begun",
+        "progress": "Progress",
         **{name: _OF_RUN[name] for name in ("evaluation", "interrupted", "notice", "finished")},
     },
-    "web": {"open": OpenedPage},
+    "web": {"open": "OpenedPage"},
     "runs fork": _OF_RUN,
     "runs reproduce": _OF_RUN,
     "runs tail": {name: _OF_RUN[name] for name in ("step", "evaluation", "notice")},
 }
 """The types of the events that a command prints before its result, each on a line of its own."""
+
+
+def _load_types() -> dict[str, Any]:
+    """The types by name, without those of apps that are not here."""
+    found: dict[str, Any] = {"SchemaFiles": SchemaFiles, "Json": Json}
+    for home, names in _HOMES.items():
+        if is_present(home):
+            module = importlib.import_module(f"rlf.{home}")
+            found |= {name: getattr(module, name) for name in names}
+    return found
+
+
+_TYPES = _load_types()
+OUTPUTS: dict[str, Any] = {
+    command: eval(text, _TYPES)
+    for command, text in _OUTPUTS.items()
+    if set(re.findall(r"[A-Z]\w+", text)) <= _TYPES.keys()
+}
+EVENTS: dict[str, dict[str, Any]] = {
+    command: {event: _TYPES[name] for event, name in events.items()}
+    for command, events in _EVENTS.items()
+    if command in OUTPUTS
+}
 
 Schema = dict[str, Any]
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlf.apps.build import load_build
-from rlf.apps.build.folder import Certificate, Tally
-from rlf.apps.build.folder import build_world, read_world
+from rlf.apps.build.folder import Certificate, Tally, build_world, read_world
 from rlf.apps.build.ftrl import write_ftrl
 from rlf.apps.build.task import Task
 from rlf.core import RlfError

@@ -1,47 +1,31 @@
 """A language model that is asked for JSON: every answer is kept, paid once, validated, and repaired a few times."""
 
 from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
 from collections import Counter
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
-from pydantic import BaseModel
-from pydantic import ConfigDict
-from pydantic import Field
-from pydantic import ValidationError
-from rlf.apps.build.kind import Shape
-from rlf.apps.build.task import Join
-from rlf.apps.build.task import Scenario
-from rlf.apps.build.task import Unproven
-from rlf.apps.build.task import Value
-from rlf.apps.build.task import ends_of
-from rlf.core import RlfError
-from rlf.core import RunError
-from rlf.core import hash_json
-from rlf.core.files import write_whole
-from rlf.core.meter import COST
-from rlf.core.meter import Meter
-from rlf.core.readings import compile_schema
-from rlf.data.columns import Template
-from rlf.data.columns import TemplateFault
-from rlf.endpoints import Completion
-from rlf.endpoints import EndpointFailure
-from rlf.endpoints import SamplingSpec
-from rlf.endpoints import json_schema_format
-from rlf.endpoints.pool import Caller
-from rlf.endpoints.pool import EndpointPool
-from rlf.types import Outcome
-from typing import Annotated
-from typing import Any
-from typing import TypeVar
-import asyncio
-import json
+from typing import Annotated, Any, TypeVar
+
 import jsonschema_rs
-import logging
-import re
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rlf.apps.build.kind import Shape
+from rlf.apps.build.task import Join, Scenario, Unproven, Value, ends_of
+from rlf.core import RlfError, RunError, hash_json
+from rlf.core.files import write_whole
+from rlf.core.meter import COST, Meter
+from rlf.core.readings import compile_schema
+from rlf.data.columns import Template, TemplateFault
+from rlf.endpoints import Completion, EndpointFailure, SamplingSpec, json_schema_format
+from rlf.endpoints.pool import Caller, EndpointPool
+from rlf.types import Outcome
 
 logger = logging.getLogger(__name__)
 
@@ -215,6 +199,7 @@ def _usage_words(error: ValueError) -> str:
         found = [f"{'.'.join(map(str, each['loc'])) or 'the answer'}: {each['msg']}" for each in error.errors()]
         return "; ".join(found)[:_MAX_ERROR_CHARS]
     return str(error)[:_MAX_ERROR_CHARS]
+
 
 # A language model's answers at each stage, and the checks before anything runs.
 

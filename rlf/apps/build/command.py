@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.console import Group
 
-from rlf.cli.arguments import AsJson, split_arguments
-from rlf.cli.completion import complete_spec
 from rlf.apps.worlds.command import is_spec
 from rlf.apps.worlds.command import show_world as show_spec_world
-from rlf.cli.output import print_result
-from rlf.cli.output import facts_table, plain_table
+from rlf.cli.arguments import AsJson, split_arguments
+from rlf.cli.completion import complete_spec
+from rlf.cli.output import facts_table, plain_table, print_result
 from rlf.core.errors import CheckError
 from rlf.reports.sheets import decimal
 

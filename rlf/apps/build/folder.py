@@ -5,33 +5,24 @@ spec.yaml  build.yaml  certificate.json
 """
 
 from __future__ import annotations
-from collections import Counter
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import dataclass
-from dataclasses import field
-from pathlib import Path
-from rlf.apps.build.kind import BuildSettings
-from rlf.apps.build.kind import Maker
-from rlf.apps.build.kind import Part
-from rlf.apps.build.kind import read_part
-from rlf.apps.build.pack import Register
-from rlf.apps.build.task import POLICIES
-from rlf.apps.build.task import Task
-from rlf.apps.build.task import read_task
-from rlf.core import RlfError
-from rlf.core import hash_path
-from rlf.core.files import write_whole
-from rlf.core.plain_json import Jsonable
-from rlf.core.yaml_text import dump_yaml
-from typing import Any
+
 import json
 import shutil
 import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rlf.apps.build.kind import BuildSettings, Maker, Part, read_part
+from rlf.apps.build.pack import Register
+from rlf.apps.build.task import POLICIES, Task, read_task
+from rlf.core import RlfError, hash_path
+from rlf.core.files import write_whole
+from rlf.core.plain_json import Jsonable
+from rlf.core.yaml_text import dump_yaml
 
 # The certificate of a world: the checks of its tasks and their results, beside the data, in `certificate.json`.
 #
@@ -137,6 +128,7 @@ def _check_gates(settings: BuildSettings, means: Mapping[str, float]) -> Iterabl
 def read_certificate(value: Mapping[str, Any]) -> Certificate:
     """The certificate of a JSON value that `Certificate.to_json` made."""
     return Certificate(**{**value, "gates": tuple(Gate(**gate) for gate in value["gates"])})
+
 
 WORK = ".build"
 """Folder within a world where work is kept: parts until it is whole, and a model's answers."""

@@ -16,14 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rlf.apps.build.folder import CERTIFICATE
-from rlf.apps.build.folder import DATABASE
-from rlf.apps.build.folder import SPEC
-from rlf.apps.build.folder import SPLITS
-from rlf.apps.build.folder import read_world
-from rlf.apps.build.folder import write_file
-from rlf.apps.build.workshop import CODE
+from rlf.apps.build.folder import CERTIFICATE, DATABASE, SPEC, SPLITS, read_world, write_file
 from rlf.apps.build.task import Task
+from rlf.apps.build.workshop import CODE
 from rlf.core import RlfError
 from rlf.core.yaml_text import dump_yaml, load_document
 

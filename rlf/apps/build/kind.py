@@ -1,41 +1,27 @@
 """A kind of builder: the keys of `build:`, and the tasks it makes, world by world."""
 
 from __future__ import annotations
-from abc import ABC
-from abc import abstractmethod
-from collections.abc import Mapping
-from collections.abc import Sequence
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from pydantic import Field
-from pydantic import PrivateAttr
-from pydantic import ValidationError
-from pydantic import model_validator
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
+
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
-from rlf.apps.build.task import Scenario
-from rlf.apps.build.task import Task
-from rlf.apps.build.task import read_task
-from rlf.core import Fault
-from rlf.core import Registry
-from rlf.core import SpecError
-from rlf.core import hash_json
+
+from rlf.apps.build.task import Scenario, Task, read_task
+from rlf.core import Fault, Registry, SpecError, hash_json
 from rlf.core.kinds import Kind
 from rlf.spec.layers import interpolate
 from rlf.spec.models import Section
-from rlf.spec.nodes import Node
-from rlf.spec.nodes import plain
+from rlf.spec.nodes import Node, plain
 from rlf.spec.overrides import apply_override
 from rlf.spec.reader import read_file
 from rlf.spec.validate import faults_of
-from typing import Annotated
-from typing import Any
-from typing import ClassVar
-from typing import Literal
-from typing import Protocol
-from typing import Self
 
 # The settings of every kind of builder: shapes, lengths, dials, noise, bounds and the split.
 
@@ -154,6 +140,7 @@ def shares_of(total: int, weights: Mapping[str, float]) -> dict[str, int]:
         counts[name] += 1
     return counts
 
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """Tasks that are built and proven together, with the tools they need: a world, or a batch of seeds."""
@@ -246,6 +233,7 @@ BUILD_KINDS: Registry[BuildKind] = Registry(
 )
 
 # The build file: the builder, what it builds, and where.
+
 
 class BuildSettings(Shape):
     """A build file."""

@@ -11,24 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from rlf.apps.build.kind import Part
 from rlf.apps.build import client as answers
-from rlf.apps.build.client import Deployed
-from rlf.apps.build.client import Document
-from rlf.apps.build.client import Draft
-from rlf.apps.build.client import SPENT
-from rlf.apps.build.client import Client
-from rlf.apps.build.task import Bench
-from rlf.apps.build.task import Figures
-from rlf.apps.build.task import Unproven
-from rlf.apps.build.task import policy_scores
-from rlf.apps.build.task import prove
-from rlf.apps.build.kind import Shape
-from rlf.apps.build.kind import shares_of
-from rlf.apps.build.task import REFERENCE
-from rlf.apps.build.task import Scenario
-from rlf.apps.build.task import Step
-from rlf.apps.build.task import Task
+from rlf.apps.build.client import SPENT, Client, Deployed, Document, Draft
+from rlf.apps.build.kind import Part, Shape, shares_of
+from rlf.apps.build.task import REFERENCE, Bench, Figures, Scenario, Step, Task, Unproven, policy_scores, prove
 from rlf.core import RunError
 from rlf.core.readings import compile_schema
 from rlf.rewards.normalization import normalize

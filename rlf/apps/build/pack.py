@@ -4,28 +4,24 @@ Packs are YAML files; those of rlf lie in `packs/`, a build file may name one of
 """
 
 from __future__ import annotations
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
-from functools import cache
-from functools import cached_property
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from itertools import count
 from pathlib import Path
-from pydantic import Field
-from pydantic import ValidationError
-from pydantic import model_validator
+from typing import Annotated, Any, Self
+
+from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
+
 from rlf.apps.build.kind import Part
 from rlf.apps.build.task import Task
 from rlf.core import RlfError
 from rlf.core.kinds import StrictModel
 from rlf.core.yaml_text import load_document
 from rlf.rewards.normalization import normalize
-from typing import Annotated
-from typing import Any
-from typing import Self
-import itertools
 
 PACKS = Path(__file__).parent / "packs"
 NUMBER = "number"
@@ -168,7 +164,9 @@ def _first_fault(error: ValidationError) -> str:
     found = error.errors(include_url=False)[0]
     return f"{'.'.join(map(str, found['loc'])) or 'the file'}: {found['msg']}"
 
+
 # The names of tools and questions that the parts of a build use.
+
 
 class Register:
     """Tools and questions of the parts so far."""

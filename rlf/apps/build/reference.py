@@ -1,4 +1,4 @@
-"""`python -m rlf.apps.build.reference [FOLDER]` writes the reference and the JSON Schema of build files from the code."""
+"""`python -m rlf.apps.build.reference [FOLDER]` writes the reference and the JSON Schema of build files."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from rlf.apps.build.kind import BUILD_KINDS
-from rlf.apps.build.kind import BuildKind
-from rlf.apps.build.kind import BuildSettings
+from rlf.apps.build.kind import BUILD_KINDS, BuildKind, BuildSettings
 from rlf.spec.reference import model_page
 from rlf.spec.schema import model_schema
 

@@ -9,13 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rlf.apps.build.runtime import _CONNECTIONS
-from rlf.apps.build.runtime import UnknownKey
-from rlf.apps.build.runtime import _connection
-from rlf.apps.build.runtime import _find
-from rlf.apps.build.runtime import _normal
-from rlf.apps.build.runtime import _single
-from rlf.apps.build.runtime import _unknown
+from rlf.apps.build.runtime import _CONNECTIONS, UnknownKey, _connection, _find, _normal, _single, _unknown
 
 
 def receipt(relation: str, names: list[str], values: list[str | int]) -> int:

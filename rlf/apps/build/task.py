@@ -1,23 +1,15 @@
 """A built task: a graph of calls, each with the value that it finds, and the answer made of the last ones."""
 
 from __future__ import annotations
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
-from enum import StrEnum
-from rlf.rewards.values import Finding
-from rlf.rewards.values import Golds
-from rlf.rewards.values import Solved
-from rlf.rewards.values import count_solved
-from rlf.rewards.values import keyed_golds
-from rlf.rewards.values import text_keys
-from rlf.rewards.values import value_key
-from rlf.rewards.values import value_keys
-from rlf.tools.results import to_text
-from typing import Any
+
 import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from rlf.rewards.values import Finding, Golds, Solved, count_solved, keyed_golds, text_keys, value_key, value_keys
+from rlf.tools.results import to_text
 
 Value = str | int | float
 """The result of a call: a name or a number."""
@@ -183,6 +175,7 @@ def read_task(row: Mapping[str, Any]) -> Task:
         names=tuple(row["names"]),
         guess=row["guess"],
     )
+
 
 # The proof of a task before it is written: gold calls complete it, each is needed, and nothing else is enough.
 #

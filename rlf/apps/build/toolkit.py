@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlf.apps.build.pack import Family
-from rlf.apps.build.pack import Pack
-from rlf.apps.build.pack import Relation
 from rlf.apps.build.kind import Complexity
+from rlf.apps.build.pack import Family, Pack, Relation
 
 SUBJECT, KEY, OTHER = "subject", "key", "other"
 

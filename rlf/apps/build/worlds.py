@@ -5,27 +5,20 @@ any other. The twin has the same things and no value at its place: what is right
 """
 
 from __future__ import annotations
-from collections import Counter
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
-from functools import cached_property
-from rlf.apps.build.kind import Noise
-from rlf.apps.build.pack import NUMBER
-from rlf.apps.build.pack import Pack
-from rlf.apps.build.pack import Relation
-from rlf.apps.build.task import Join
-from rlf.apps.build.task import Scenario
-from rlf.apps.build.toolkit import Function
-from rlf.apps.build.toolkit import Parameter
-from rlf.apps.build.toolkit import Toolkit
-from rlf.apps.build.toolkit import renamed
+
 import keyword
 import random
 import sqlite3
 import string
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from rlf.apps.build.kind import Noise
+from rlf.apps.build.pack import NUMBER, Pack, Relation
+from rlf.apps.build.task import Join, Scenario
+from rlf.apps.build.toolkit import Function, Parameter, Toolkit, renamed
 
 Facts = Mapping[tuple[str, str], str | int]
 """Values by relation and thing."""
@@ -154,6 +147,7 @@ def open_database(pack: Pack, world: World) -> sqlite3.Connection:
 def _literal(value: str | int) -> str:
     return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
 
+
 # Noise in the names of tools and parameters, by the levels of RoTBench (Ye et al. 2024, arXiv:2401.08326).
 #
 # The functions and documents stay what they are: a policy that reads documents is not led astray by names.
@@ -215,6 +209,7 @@ def _misspell(name: str, rng: random.Random) -> str:
 
 def _draw_letters(length: int, rng: random.Random) -> str:
     return "".join(rng.choice(_LETTERS) for _ in range(max(length, 6)))
+
 
 # Graphs of relations in the four shapes: which calls a task needs, in which order, and what the answer makes of them.
 #

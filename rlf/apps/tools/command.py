@@ -22,8 +22,8 @@ from rlf.reports.sheets import latency, visible
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rlf.apps.tools.python import ShownTool
     from rlf.apps.tools.trials import ToolTrial
-    from rlf.python.parts import ShownTool
     from rlf.runs.tools import ToolDeclaration
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ ToolName = Annotated[str, typer.Argument(metavar="NAME", help="The tool's name."
 
 def list_tools(files: ToolFiles = None, no_import: NoImport = False, as_json: AsJson = False) -> None:
     """List tools with their arguments and limits."""
-    from rlf.python.parts import ListedTool
+    from rlf.apps.tools.python import ListedTool
     from rlf.runs.tools import tools_of_files
 
     with announced(no_import=no_import):
@@ -53,8 +53,8 @@ def _list_tools(found: Sequence[tuple[Path, ToolDeclaration]]) -> Table:
 
 def show_tool(name: ToolName, files: ToolFiles = None, no_import: NoImport = False, as_json: AsJson = False) -> None:
     """Show one tool as it is declared, and as the model of a spec reads it: exact text and tokens."""
+    from rlf.apps.tools.python import ShownTool
     from rlf.apps.tools.trials import render_tool
-    from rlf.python.parts import ShownTool
     from rlf.runs.tools import holds_spec, load_tools, tool_named
 
     with announced(no_import=no_import):

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlf.apps.tools import trials
+from rlf.apps.tools.python import ShownTool
 from rlf.core.errors import RlfError, SpecError
 from rlf.core.redact import Redactor
-from rlf.python.parts import ShownTool, Tool
 from rlf.python.specs import Check, check
+from rlf.python.tools import Tool
 from rlf.runs import tools as load
 
 if TYPE_CHECKING:

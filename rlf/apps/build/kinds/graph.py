@@ -11,20 +11,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from rlf.apps.build.worlds import add_noise
-from rlf.apps.build.worlds import Paths
-from rlf.apps.build.toolkit import Toolkit
-from rlf.apps.build.toolkit import make_toolkit
-from rlf.apps.build.workshop import CODE
-from rlf.apps.build.workshop import WorldMaker
-from rlf.apps.build.workshop import WorldPlan
-from rlf.apps.build.workshop import shared_sources
-from rlf.apps.build.kind import BuildKind
-from rlf.apps.build.pack import Pack
-from rlf.apps.build.pack import load_pack
-from rlf.apps.build.kind import Shape
-from rlf.apps.build.kind import shares_of
+from rlf.apps.build.kind import BuildKind, Shape, shares_of
+from rlf.apps.build.pack import Pack, load_pack
 from rlf.apps.build.task import Scenario
+from rlf.apps.build.toolkit import Toolkit, make_toolkit
+from rlf.apps.build.workshop import CODE, WorldMaker, WorldPlan, shared_sources
+from rlf.apps.build.worlds import Paths, add_noise
 from rlf.builtin.encyclopedia.world import Split, split_names
 from rlf.core import RlfError, hash_json
 

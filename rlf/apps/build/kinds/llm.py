@@ -10,13 +10,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from rlf.apps.build.kind import BuildKind
-from rlf.apps.build.client import PROMPTS
-from rlf.apps.build.client import Client
-from rlf.apps.build.client import prompt_file
-from rlf.apps.build.maker import LlmMaker
-from rlf.apps.build.maker import Stages
-from rlf.apps.build.kind import Shape
+from rlf.apps.build.client import PROMPTS, Client, prompt_file
+from rlf.apps.build.kind import BuildKind, Shape
+from rlf.apps.build.maker import LlmMaker, Stages
 from rlf.core import RlfError, hash_json, hash_path
 from rlf.core.kinds import StrictModel
 from rlf.core.meter import COST

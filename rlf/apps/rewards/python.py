@@ -1,0 +1,37 @@
+"""`rlf.try_rewards` and `rlf.score`: declared reward terms, outside of a run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from rlf.apps.rewards import scoring
+from rlf.python.specs import Files, as_command, to_paths
+from rlf.rewards.examples import Trial
+from rlf.types import Scored, Trajectory
+
+
+def try_rewards(files: Files = ()) -> list[Trial]:
+    """Tries terms on their `tests:` and on gold, empty, malformed and long trajectories.
+
+    Args:
+        files: specs and reward files; without any, every file in `reward_specs`.
+    """
+    with as_command():
+        return asyncio.run(scoring.try_rewards(_load_files(files)))
+
+
+def score(trajectories: Sequence[Trajectory | Scored], rewards: Files, *, step: int = 1) -> list[Scored]:
+    """Scores trajectories with the terms of a spec, or of reward files taken together.
+
+    Args:
+        trajectories: of a run, as `run.scored()` gives them, or made by hand.
+        step: what schedules and seeds of terms go by.
+    """
+    plain = [each.trajectory if isinstance(each, Scored) else each for each in trajectories]
+    with as_command():
+        return asyncio.run(scoring.score(_load_files(rewards), plain, step=step))
+
+
+def _load_files(files: Files) -> list[scoring.RewardFile]:
+    return scoring.load_rewards(to_paths(files))

@@ -1,0 +1,63 @@
+"""`rlf.load_tools`: declared tools, called through the executor that training uses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from rlf.core.plain_json import Jsonable
+from rlf.core.text import clean_value
+from rlf.python.specs import Files, as_command, to_paths
+from rlf.runs import tools as load
+from rlf.tools import ToolDeclaration
+from rlf.tools.execution.executor import Executor
+from rlf.types import ToolCall, ToolDescription, ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class Tool(Jsonable):
+    """A declared tool. What it calls may hold credentials, and is not shown."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any] = field(metadata={"json": "inputSchema"})
+    kind: str
+    timeout_s: float
+    num_tests: int
+    """Examples under its `tests:`."""
+    declaration: ToolDeclaration = field(repr=False, metadata={"json": None})
+
+    @classmethod
+    def of(cls, tool: ToolDeclaration, *more: Any) -> Self:
+        """A declaration without credentials; `more` are the fields of a class that adds some."""
+        facts = (tool.name, tool.description, tool.input_schema, tool.target.kind, tool.limits.timeout_s)
+        return cls(*facts, len(tool.tests), tool, *more)
+
+    def call(self, arguments: Mapping[str, Any] | None = None, **named: Any) -> ToolResult:
+        """One call, as the model would make it: limits hold, and a failure is a result with its outcome.
+
+        Args:
+            arguments: the call's arguments; or give them by name.
+        """
+        with as_command():
+            return asyncio.run(self._call(clean_value({**(arguments or {}), **named})))
+
+    async def _call(self, arguments: dict[str, Any]) -> ToolResult:
+        async with Executor([self.declaration]) as executor:
+            return await executor.invoke(ToolCall(self.name, arguments), trajectory_id="call")
+
+    def for_model(self) -> ToolDescription:
+        """The tool's description as the model sees it."""
+        return self.declaration.description_for_model
+
+
+def load_tools(files: Files = ()) -> list[Tool]:
+    """The tools of specs and tool files, each once; of every file in `tool_specs` when none is named.
+
+    Raises:
+        SpecError: with every fault of every file.
+    """
+    with as_command():
+        return [Tool.of(tool) for tool in load.load_tools(to_paths(files))]
