@@ -53,13 +53,6 @@ def complete_run(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     return [(run, name) for run, name in found if run.startswith(incomplete)]
 
 
-def complete_template(incomplete: str) -> list[str]:
-    """Names of project templates."""
-    from rlf.apps.init.projects import templates
-
-    return [name for name in templates() if name.startswith(incomplete)]
-
-
 def _list_declared(incomplete: str, folder: str) -> list[str]:
     return list(dict.fromkeys([*_list_files(incomplete, Path(folder)), *_list_files(incomplete, Path("specs"))]))
 

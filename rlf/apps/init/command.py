@@ -10,10 +10,15 @@ from typing import Annotated
 import typer
 
 from rlf.cli.arguments import AsJson, activation_hint
-from rlf.cli.completion import complete_template
 from rlf.cli.output import print_result
 
 _DEFAULT = "search"
+
+
+def _complete_template(incomplete: str) -> list[str]:
+    from rlf.apps.init.projects import templates
+
+    return [name for name in templates() if name.startswith(incomplete)]
 
 
 def init(
@@ -25,7 +30,7 @@ def init(
         str,
         typer.Option(
             "--template",
-            autocompletion=complete_template,
+            autocompletion=_complete_template,
             help="`search`, `sql`, `code`, `mcp`, `judge`, or `python` for your own tool.",
         ),
     ] = _DEFAULT,

@@ -21,8 +21,8 @@ from mcp_types import (
 )
 
 from rlf import __version__
+from rlf.apps.offer.session import Session
 from rlf.apps.offer.tools import result_of
-from rlf.apps.offer.worlds import Session
 from rlf.environments.playing import Bench, Ranges
 from rlf.types import ToolCall, WorldFailure
 

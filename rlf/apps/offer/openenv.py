@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import WSMsgType, web
 
 from rlf import __version__
-from rlf.apps.offer.worlds import Acted, Session
+from rlf.apps.offer.session import Acted, Session
 from rlf.environments.playing import Bench, Ranges
 from rlf.types import ToolCall, WorldFailure
 
