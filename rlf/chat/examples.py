@@ -1,4 +1,4 @@
-"""Calls that satisfy a tool's schema, made from the schema alone, for certificates and the fuzzer."""
+"""Calls that satisfy a tool's schema, made from the schema alone, for certificates and the tests of parsers."""
 
 from __future__ import annotations
 

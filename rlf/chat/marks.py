@@ -139,7 +139,7 @@ def _is_rehearsal(item: ToolCall | ParseFailure) -> bool:
 # How models write calls that no chat format here reads: by what they are recognised, and how each is written.
 #
 # A turn in one of these syntaxes is a typed failure in every format, never an answer. The writers make the corpus that
-# `rlf tools fuzz` and the tests read. A syntax that a chat format reads stands in the format's own file.
+# tests read. A syntax that a chat format reads stands in the format's own file.
 #
 # Sources, for the facts alone: the models' chat templates and cards, and the tool parsers of vLLM, SGLang and
 # llama.cpp.

@@ -206,7 +206,7 @@ def _double_quoted(token: str) -> str:
 
 # A format without its model: a tokenizer of single bytes with the family's special tokens and a small template.
 #
-# For the grammar alone (`rlf format parse`, `rlf tools fuzz`, tests): nothing is rendered for a model with it. A
+# For the grammar alone (`rlf format parse`, tests): nothing is rendered for a model with it. A
 # stand-in stands beside the file of its format, as `NAME.jinja`, whose first line says which tokens the family adds.
 
 

@@ -76,7 +76,6 @@ _HOMES: dict[str, str] = {
     "runs import": "apps.share.command:import_runs",
     "runs list": "cli.runs:list_runs",
     "runs show": "cli.runs:show_run",
-    "tools fuzz": "apps.fuzz.command:fuzz_tools",
     "tools import": "apps.imports.command:import_tools",
     "tools serve": "apps.offer.command:serve_tools",
     "tools list": "apps.tools.command:list_tools",

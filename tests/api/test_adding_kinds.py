@@ -13,7 +13,6 @@ import torch
 
 import rlf
 from rlf.algo import ESTIMATORS, AdvantageInput
-from rlf.apps.fuzz.fuzz import foreign_writers
 from rlf.chat import FORMATS
 from rlf.chat.format import every_call_marks
 from rlf.chat.repair import stand_in
@@ -23,6 +22,7 @@ from rlf.spec.models import ENGINES
 from rlf.tools.kind import TOOL_KINDS
 from rlf.trackers import TRACKERS
 from rlf.types import ToolCall, ToolDescription
+from tests.chat.foreign import foreign_writers
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text()

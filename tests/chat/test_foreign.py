@@ -4,13 +4,14 @@ import json
 
 import pytest
 
-from rlf.apps.fuzz.fuzz import ForeignTally, foreign_writers, read_foreign
-from rlf.apps.fuzz.report import Outcome
 from rlf.chat import FORMATS
 from rlf.chat.format import other_call_marks
 from rlf.chat.marks import FOREIGN, Parsed
 from rlf.chat.repair import stand_in
 from rlf.types import ToolCall, ToolDescription
+
+from .foreign import ForeignTally, foreign_writers, read_foreign
+from .mutants import Outcome
 
 SCHEMA = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
 SEARCH = ToolDescription("search", "Find a passage.", SCHEMA)

@@ -2,7 +2,6 @@
 
 import pytest
 
-from rlf.apps.fuzz.report import OPERATORS, Outcome, fuzz
 from rlf.chat import FORMATS
 from rlf.chat.examples import NUM_VARIANTS, example_call
 from rlf.chat.repair import stand_in
@@ -10,6 +9,8 @@ from rlf.core import RlfError
 from rlf.rollout.certificate import certify
 from rlf.tools.validate import ArgumentCheck
 from rlf.types import FailureClass, ParseFailure, ToolCall, ToolDescription
+
+from .mutants import OPERATORS, Outcome, fuzz
 
 SCHEMA = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
 SEARCH = ToolDescription("search", "Find a passage.", SCHEMA)

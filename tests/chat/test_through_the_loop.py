@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from rlf.apps.fuzz.report import OPERATORS, Sample
 from rlf.chat import FORMATS
 from rlf.core import RlfError
 from rlf.rollout import Limits, Rollout, Setting, play
@@ -29,6 +28,7 @@ from rlf.types import (
 from rlf.types.policy import Sample as Sampled
 
 from .conftest import build_format
+from .mutants import OPERATORS, Sample
 
 TURNS = 4
 COMPLETIONS = 1_000

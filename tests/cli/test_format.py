@@ -1,4 +1,4 @@
-"""`rlf format` and `rlf tools fuzz`."""
+"""`rlf format`."""
 
 from __future__ import annotations
 
@@ -47,27 +47,3 @@ def test_certify_lists_what_holds(rlf: Rlf) -> None:
     assert result.exit_code == 0, result.output
     assert result.stdout.count("ok ") == 7
     assert json.loads(rlf("format", "certify", SPEC, "--json").stdout)["data"]["differences"] == []
-
-
-def test_fuzz_is_clean_and_says_so(rlf: Rlf) -> None:
-    result = rlf("tools", "fuzz", SPEC, "--format", "hermes", "--json")
-    assert result.exit_code == 0, result.output
-    tallies = json.loads(result.stdout)["data"]["tallies"]
-    assert [tally["tool"] for tally in tallies] == ["search", "calculator"]
-    assert all(tally["counts"]["silent_loss"] == tally["counts"]["crash"] == 0 for tally in tallies)
-
-
-def test_fuzz_exits_with_3_when_a_parser_loses_calls(rlf: Rlf, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rlf.chat import Parsed
-
-    monkeypatch.setattr("rlf.apps.fuzz.fuzz._make_reader", lambda *_: lambda text, cut: Parsed((), text, ""))
-    result = rlf("tools", "fuzz", SPEC, "--format", "hermes", "--parser", "vllm:hermes")
-    assert result.exit_code == 3
-    assert "silent_loss" in result.stdout and "2 of 2 pairs" in result.stderr
-
-
-@pytest.mark.parametrize(("parser", "said"), [("hermes", "expected vllm:NAME"), ("vllm:hermes", "vLLM")])
-def test_another_parser_must_be_there(rlf: Rlf, parser: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    result = rlf("tools", "fuzz", SPEC, "--format", "hermes", "--parser", parser)
-    assert result.exit_code == 2 and said in result.stderr

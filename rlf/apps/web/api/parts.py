@@ -54,8 +54,8 @@ def _add_tools(area: Area, site: Site) -> None:
         )
 
     @area.act("POST", "/tools/{file}/{action}", status=202)
-    def examine_tool(file: str, action: Literal["test", "bench", "fuzz"]) -> Job:
-        """Tests, benchmarks or fuzzes a tool as a job."""
+    def examine_tool(file: str, action: Literal["test", "bench"]) -> Job:
+        """Tests or benchmarks a tool as a job."""
         return site.jobs.start(f"tools {action}", ["tools", action, _tool(site, file)], records=False)
 
 

@@ -1,4 +1,9 @@
-"""Outcomes of a parser on mutated calls, counted."""
+"""Slips that models make when they write calls, and what a parser makes of each, counted.
+
+An operator spoils how a call is written, never what it says: it touches no character of an argument's text. So a
+parser may read the call that was meant, or fail with a type; any other call is a false execution. What an operator
+makes unreadable on purpose (thinking around a call) may not be run at all.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +24,6 @@ from rlf.chat.marks import Parsed
 from rlf.chat.repair import repaired
 from rlf.core import RlfError, derive_seed
 from rlf.types import ToolCall, ToolDescription
-
-# Mutation operators: slips that models make when they write calls, each a function of one turn's text.
-#
-# An operator spoils how a call is written, never what it says: it touches no character of an argument's text. So a
-# parser may read the call that was meant, or fail with a type; any other call is a false execution. What an operator
-# makes unreadable on purpose (thinking around a call) may not be run at all.
 
 Mutate = Callable[["Sample", Random], str]
 

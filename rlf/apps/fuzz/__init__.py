@@ -1,1 +1,0 @@
-"""Mutated calls, read by every chat format."""
