@@ -156,7 +156,8 @@ def _note(message, faults: list[str]) -> None:
     """Errors of the console; refused saves, reads of other origins, and requests that a server's or a page's end cut
     off are there where made."""
     refused = ("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_EMPTY_RESPONSE")
-    gone = (*refused, "htmx:afterRequest", "htmx:sendError", "htmx:sendAbort")
+    ended = ("status of 503", "Status Error Code 503")  # a request that was under way when its server ended
+    gone = (*refused, *ended, "htmx:afterRequest", "htmx:sendError", "htmx:sendAbort")
     expected = ("status of 412", "ERR_BLOCKED_BY_RESPONSE", *gone)
     if message.type == "error" and not any(words in message.text for words in expected):
         faults.append(message.text)

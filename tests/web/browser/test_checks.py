@@ -135,6 +135,28 @@ def test_a_long_list_comes_by_scrolling_each_run_once_and_its_filter_survives_a_
         assert page.locator("[data-filter]").input_value() == "seed > 116"
 
 
+def test_an_answer_that_was_under_way_while_more_was_read_shortens_no_list(visit, project, tmp_path):
+    with open_store(tmp_path / "runs/rlf.db") as store:
+        for number in range(120):
+            start_run(store, replace(run_record(f"run-{number:03d}"), seed=number, started=1e9 + number))
+    rows, held = ".runs tbody tr[id]", []
+    with serving(project, tmp_path / "runs") as port:
+        page = visit(f"http://127.0.0.1:{port}/runs")
+        first = re.compile(f"rows={page.locator(rows).count()}$")
+        page.route(first, lambda route: held.append(route))
+        with page.expect_request(first):
+            page.reload()
+        page.wait_for_function(
+            "() => { document.querySelector('tr.more')?.scrollIntoView();"
+            f" return document.querySelectorAll('{rows}').length === 120 }}"
+        )
+        with page.expect_response(re.compile("rows=120")):
+            for route in held:
+                route.continue_()
+        assert page.locator(rows).count() == 120
+        page.close()
+
+
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_page_of_another_origin_reads_and_starts_nothing(visit, server, project, tmp_path, method):
     with serving(project, tmp_path / "runs") as port:

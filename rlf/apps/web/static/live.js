@@ -23,6 +23,13 @@ function refresh() {
 document.addEventListener("htmx:configRequest", ({detail: {elt, parameters}}) => {
   if (elt.dataset.live === "runs") parameters.rows = elt.querySelectorAll("tbody tr[id]").length;
 });
+// An answer to a shorter one, which was under way while more was read, would end it earlier.
+document.addEventListener("htmx:beforeSwap", ({detail}) => {
+  const {elt, parameters} = detail.requestConfig;
+  if (elt.dataset.live !== "runs" || elt.querySelectorAll("tbody tr[id]").length <= parameters.rows) return;
+  detail.shouldSwap = false;
+  again = true;
+});
 document.addEventListener("htmx:beforeRequest", ({detail: {elt, xhr}}) => {
   if (!elt.dataset.live) return;
   asked++;
