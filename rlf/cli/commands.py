@@ -48,7 +48,7 @@ _HOMES: dict[str, str] = {
     "init": "apps.init.command:init",
     "doctor": "apps.doctor.command:doctor",
     "check": "cli.check:check",
-    "plan": "cli.check:plan",
+    "plan": "cli.plan:plan",
     "rehearse": "apps.rehearse.command:rehearse",
     "schema": "cli.check:schema",
     "run": "cli.run:run",

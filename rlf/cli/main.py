@@ -21,10 +21,10 @@ from typer.core import TyperGroup
 from rlf import __version__
 from rlf.cli import elsewhere
 from rlf.cli.commands import COMMANDS, GROUPS, HOMES, SECTIONS, members
-from rlf.core.callables import import_from
 from rlf.core.errors import RlfError, RunError
 from rlf.core.files import refusal
 from rlf.core.process import configure, heed_signals
+from rlf.core.search_path import import_from
 from rlf.core.text import clean, find_half
 
 

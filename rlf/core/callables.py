@@ -31,29 +31,8 @@ from pydantic_core import PydanticCustomError
 from rlf.core.errors import RlfError, describe_type
 from rlf.core.identity import hash_bytes, hash_path
 from rlf.core.registry import nearest
+from rlf.core.search_path import extend_path
 from rlf.core.text import describe
-
-# Folders beside Python's own path in which the modules of callables are looked for.
-
-_FOLDERS: list[str] = []
-
-
-def import_from(folder: Path) -> None:
-    """Has callables found in a folder too, as `python -m` would there. No import of rlf's own looks into it before the
-    first callable is loaded: a folder that only lies in the way must not replace a library."""
-    if str(folder) not in _FOLDERS:
-        _FOLDERS.append(str(folder))
-
-
-def search_folders() -> list[str]:
-    """Where modules of callables are looked for, in order."""
-    return list(dict.fromkeys([*_FOLDERS, *sys.path]))
-
-
-def extend_path() -> None:
-    """Has every import look into the folders first."""
-    sys.path[:0] = [folder for folder in _FOLDERS if folder not in sys.path]
-
 
 # The gate in front of code that is not rlf's own: what a spec names and rlf imports or starts.
 #

@@ -15,8 +15,9 @@ from inspect import Parameter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlf.core.callables import import_fault, missing_name, search_folders
+from rlf.core.callables import import_fault, missing_name
 from rlf.core.errors import RlfError
+from rlf.core.search_path import search_folders
 
 _TYPES: dict[str, Any] = {
     kind.__name__: kind for kind in (str, int, float, bool, list, dict, tuple, set, bytes, object)

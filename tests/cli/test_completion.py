@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rlf.cli.completion import complete_run, complete_spec, complete_template, complete_tool, complete_tool_file
+from rlf.apps.init.command import complete_template
+from rlf.cli.completion import complete_run, complete_spec, complete_tool, complete_tool_file
 from rlf.lineage import open_store, start_run
 
 from ..reports.synthetic import run_record

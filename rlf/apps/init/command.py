@@ -15,7 +15,8 @@ from rlf.cli.output import print_result
 _DEFAULT = "search"
 
 
-def _complete_template(incomplete: str) -> list[str]:
+def complete_template(incomplete: str) -> list[str]:
+    """Names of project templates, for shells."""
     from rlf.apps.init.projects import templates
 
     return [name for name in templates() if name.startswith(incomplete)]
@@ -30,7 +31,7 @@ def init(
         str,
         typer.Option(
             "--template",
-            autocompletion=_complete_template,
+            autocompletion=complete_template,
             help="`search`, `sql`, `code`, `mcp`, `judge`, or `python` for your own tool.",
         ),
     ] = _DEFAULT,

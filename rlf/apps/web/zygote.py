@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rlf.apps.web import tasks
-from rlf.core.callables import import_from
 from rlf.core.errors import RlfError, SpecError
 from rlf.core.plain_json import as_json
 from rlf.core.redact import Redactor
+from rlf.core.search_path import import_from
 from rlf.core.text import describe
 from rlf.sandbox.guest.wire import set_apart
 

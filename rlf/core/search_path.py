@@ -1,0 +1,25 @@
+"""Folders beside Python's own path in which the modules of callables are looked for."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+_FOLDERS: list[str] = []
+
+
+def import_from(folder: Path) -> None:
+    """Has callables found in a folder too, as `python -m` would there. No import of rlf's own looks into it before the
+    first callable is loaded: a folder that only lies in the way must not replace a library."""
+    if str(folder) not in _FOLDERS:
+        _FOLDERS.append(str(folder))
+
+
+def search_folders() -> list[str]:
+    """Where modules of callables are looked for, in order."""
+    return list(dict.fromkeys([*_FOLDERS, *sys.path]))
+
+
+def extend_path() -> None:
+    """Has every import look into the folders first."""
+    sys.path[:0] = [folder for folder in _FOLDERS if folder not in sys.path]
