@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rlf.cli.arguments import AsJson, SpecArguments, split_arguments
-from rlf.cli.output import NoImport, announced, print_envelope, print_result
+from rlf.cli.envelope import NoImport, announced, print_envelope, print_result
 from rlf.core.errors import RlfError, SpecError
 
 if TYPE_CHECKING:

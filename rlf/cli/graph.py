@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunsFolder
-from rlf.cli.output import plain_table, print_result, stdout_console
+from rlf.cli.envelope import print_result
+from rlf.cli.output import plain_table, stdout_console
 from rlf.core.identity import short
 
 if TYPE_CHECKING:

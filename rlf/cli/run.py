@@ -25,7 +25,8 @@ from rlf.cli.arguments import (
     split_arguments,
 )
 from rlf.cli.compare import EXIT_CODES, RunView, choose_view
-from rlf.cli.output import print_envelope, print_event, print_result, stdout_console
+from rlf.cli.envelope import print_envelope, print_event, print_result
+from rlf.cli.output import stdout_console
 from rlf.core.errors import RlfError, RunError, SpecError
 
 if TYPE_CHECKING:

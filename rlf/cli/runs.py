@@ -20,8 +20,9 @@ from rlf.cli.arguments import (
 )
 from rlf.cli.compare import show_trajectory
 from rlf.cli.completion import complete_run, complete_spec
+from rlf.cli.envelope import print_envelope, print_result, print_run_event
 from rlf.cli.graph import print_graph
-from rlf.cli.output import print_envelope, print_result, print_run_event, stdout_console, write_page
+from rlf.cli.output import stdout_console, write_page
 from rlf.cli.run import run_in_view, watch
 from rlf.core.errors import RlfError
 from rlf.core.identity import short

@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rlf.cli.arguments import AsJson, SpecArguments, split_arguments
-from rlf.cli.output import plain_table, print_envelope, stdout_console
+from rlf.cli.envelope import print_envelope
+from rlf.cli.output import plain_table, stdout_console
 from rlf.core.errors import CheckError, RlfError
 from rlf.reports.sheets import decimal, percent, visible
 

@@ -15,7 +15,8 @@ from rlf.apps.worlds.command import is_spec
 from rlf.apps.worlds.command import show_world as show_spec_world
 from rlf.cli.arguments import AsJson, split_arguments
 from rlf.cli.completion import complete_spec
-from rlf.cli.output import facts_table, plain_table, print_result
+from rlf.cli.envelope import print_result
+from rlf.cli.output import facts_table, plain_table
 from rlf.core.errors import CheckError
 from rlf.reports.sheets import decimal
 

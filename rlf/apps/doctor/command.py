@@ -9,7 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder
-from rlf.cli.output import print_result, stdout_console
+from rlf.cli.envelope import print_result
+from rlf.cli.output import stdout_console
 from rlf.reports.sheets import visible
 
 if TYPE_CHECKING:

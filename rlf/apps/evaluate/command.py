@@ -23,7 +23,8 @@ from rlf.cli.arguments import (
 )
 from rlf.cli.compare import EXIT_CODES
 from rlf.cli.completion import complete_run
-from rlf.cli.output import print_event, print_note, print_result, stdout_console, write_page
+from rlf.cli.envelope import print_event, print_result
+from rlf.cli.output import print_note, stdout_console, write_page
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -220,7 +221,7 @@ class _View:
 def _print_json(shown: Shown) -> None:
     from rlf.apps.evaluate.play import Progress
     from rlf.apps.evaluate.run import Begun
-    from rlf.cli.output import print_run_event
+    from rlf.cli.envelope import print_run_event
 
     if isinstance(shown, Begun | Progress):
         print_event("eval", "started" if isinstance(shown, Begun) else "progress", shown)

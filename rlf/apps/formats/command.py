@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rlf.cli.arguments import AsJson, SpecArguments, split_arguments
-from rlf.cli.output import NoImport, announced, facts_table, print_result, stdout_console
+from rlf.cli.envelope import NoImport, announced, print_result
+from rlf.cli.output import facts_table, stdout_console
 from rlf.core.errors import RlfError
 from rlf.reports.sheets import visible
 

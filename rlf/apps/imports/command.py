@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 from rlf.cli.arguments import AsJson, Force
-from rlf.cli.output import announced, print_note, print_result
+from rlf.cli.envelope import announced, print_result
+from rlf.cli.output import print_note
 from rlf.reports.sheets import visible
 
 Source = Literal["mcp", "openapi", "openai", "rl-factory", "python"]

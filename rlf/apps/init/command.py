@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from rlf.cli.arguments import AsJson, activation_hint
-from rlf.cli.output import print_result
+from rlf.cli.envelope import print_result
 
 _DEFAULT = "search"
 

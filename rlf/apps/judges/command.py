@@ -11,7 +11,8 @@ import typer
 
 from rlf.cli.arguments import AsJson, CertificateFile, Host, KeyFile
 from rlf.cli.completion import complete_reward_file
-from rlf.cli.output import plain_table, print_result
+from rlf.cli.envelope import print_result
+from rlf.cli.output import plain_table
 from rlf.core.errors import RlfError
 from rlf.reports.sheets import decimal, visible
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder
-from rlf.cli.output import print_result, showing_progress, stdout_console
+from rlf.cli.envelope import print_result
+from rlf.cli.output import showing_progress, stdout_console
 from rlf.reports.sheets import counted
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import typer
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, split_arguments
 from rlf.cli.completion import complete_spec
-from rlf.cli.output import print_event, print_result
+from rlf.cli.envelope import print_event, print_result
 from rlf.cli.run import watch
 from rlf.core.errors import RlfError
 

@@ -14,7 +14,8 @@ from rich.text import Text
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, split_arguments
 from rlf.cli.completion import complete_reward_file, complete_run
-from rlf.cli.output import NoImport, announced, plain_table, print_result, stdout_console
+from rlf.cli.envelope import NoImport, announced, print_result
+from rlf.cli.output import plain_table, stdout_console
 from rlf.core.errors import CheckError, RlfError
 from rlf.reports.sheets import count, decimal, dollars, visible
 

@@ -20,7 +20,7 @@ from rlf.cli.arguments import (
     TargetChanges,
     split_arguments,
 )
-from rlf.cli.output import print_result
+from rlf.cli.envelope import print_result
 from rlf.core.errors import RlfError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunNames, RunsFolder
-from rlf.cli.output import print_result
+from rlf.cli.envelope import print_result
 from rlf.core.errors import RlfError
 from rlf.reports.sheets import counted
 

@@ -15,7 +15,8 @@ from rich.text import Text
 
 from rlf.cli.arguments import AsJson, ToolFiles
 from rlf.cli.completion import complete_tool
-from rlf.cli.output import NoImport, announced, facts_table, plain_table, print_result, stdout_console
+from rlf.cli.envelope import NoImport, announced, print_result
+from rlf.cli.output import facts_table, plain_table, stdout_console
 from rlf.core.errors import CheckError, RlfError
 from rlf.reports.sheets import latency, visible
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, Host, Port, RunsFolder
-from rlf.cli.output import print_event, print_result
+from rlf.cli.envelope import print_event, print_result
 from rlf.core.errors import RlfError
 
 

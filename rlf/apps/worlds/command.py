@@ -14,7 +14,8 @@ from rich.console import Group
 from rich.text import Text
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, split_arguments
-from rlf.cli.output import facts_table, plain_table, print_result
+from rlf.cli.envelope import print_result
+from rlf.cli.output import facts_table, plain_table
 from rlf.core import nearest
 from rlf.core.errors import CheckError, RlfError
 from rlf.core.text import clean_value
