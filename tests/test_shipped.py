@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from rlf.apps.rewards.scoring import load_rewards, try_rewards
-from rlf.apps.worlds.worlds import examine, world_spec
+from rlf.apps.rewards.scoring import try_rewards
+from rlf.apps.worlds.worlds import examine
 from rlf.engines.openrlhf.compile.emit import write_job
 from rlf.engines.openrlhf.job.folder import Job
 from rlf.plan import compile as compile_plan
+from rlf.runs.rewards import load_rewards
+from rlf.runs.worlds import world_spec
 from rlf.spec import load_spec
 from rlf.types import Message, Task
 

@@ -5,8 +5,10 @@ A command of an app is there as long as the app's folder is.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 SECTIONS: dict[str, dict[str, str]] = {
     "Start": {
@@ -90,7 +92,7 @@ _HOMES: dict[str, str] = {
     "rewards score": "apps.rewards.command:score_rewards",
     "judge serve": "apps.judges.command:serve_judge",
     "env list": "apps.worlds.command:list_worlds",
-    "env show": "apps.build.command:show_env",
+    "env show": "cli.env:show_env",
     "env test": "apps.worlds.command:test_world",
     "env attack": "apps.worlds.command:attack_world",
     "env play": "apps.worlds.command:play_world",
@@ -118,6 +120,12 @@ def is_present(home: str) -> bool:
     """Whether the app of a module is installed; a part of the core always is."""
     kind, _, rest = home.partition(".")
     return kind != "apps" or (Path(__file__).parents[1] / kind / rest.partition(".")[0] / "__init__.py").is_file()
+
+
+def load_function(home: str) -> Any:
+    """The function of a command, whose module is loaded by this."""
+    module, _, function = home.partition(":")
+    return getattr(importlib.import_module(f"rlf.{module}"), function)
 
 
 HOMES: Mapping[str, str] = {name: home for name, home in _HOMES.items() if is_present(home)}

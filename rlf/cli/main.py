@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import errno
-import importlib
 import io
 import os
 import shlex
@@ -20,7 +19,7 @@ from typer.core import TyperGroup
 
 from rlf import __version__
 from rlf.cli import elsewhere
-from rlf.cli.commands import COMMANDS, GROUPS, HOMES, SECTIONS, members
+from rlf.cli.commands import COMMANDS, GROUPS, HOMES, SECTIONS, load_function, members
 from rlf.core.errors import RlfError, RunError
 from rlf.core.files import refusal
 from rlf.core.process import configure, heed_signals
@@ -92,18 +91,13 @@ class _Group(TyperGroup):
 def _load_command(name: str) -> Any:
     if name not in GROUPS:
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-        alone.command(name)(_load_function(HOMES[name]))
+        alone.command(name)(load_function(HOMES[name]))
         return typer.main.get_command(alone)
     group = typer.Typer(name=name, cls=_Group, help=GROUPS[name], no_args_is_help=True, rich_markup_mode=None)
     group.callback()(_begin_group)
     for word, home in members(name):
-        group.command(word, no_args_is_help=(name, word) == ("runs", "compare"))(_load_function(home))
+        group.command(word, no_args_is_help=(name, word) == ("runs", "compare"))(load_function(home))
     return typer.main.get_group(group)
-
-
-def _load_function(home: str) -> Any:
-    module, _, function = home.partition(":")
-    return getattr(importlib.import_module(f"rlf.{module}"), function)
 
 
 def _begin_group() -> None:

@@ -1,25 +1,64 @@
-"""The world of a spec as runs, attacks and trials see it: its tasks, its scores, and the page of its last attack."""
+"""The world of a spec: read without a model, its tasks and scores, and the page of the last attack on it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+import yaml
 
 from rlf.core.errors import RlfError
 from rlf.core.identity import hash_json
-from rlf.environments import EnvSpec
-from rlf.environments.playing import Ranges, Sign
 from rlf.rewards.kinds.env import EnvTerm
 from rlf.rewards.term import Stage
 from rlf.types import Task
 from rlf.types.events import Notice
 
 if TYPE_CHECKING:
+    from rlf.environments import EnvSpec
+    from rlf.environments.playing import Ranges
     from rlf.spec.models import RunSpec
 
+_ALONE = Path(__file__).parents[1] / "builtin" / "seeds" / "world.yaml"
 _PAGES = "worlds"
+_FAILED = "failed"
+"""The sign of a verdict that does not hold."""
+
+
+def is_spec(path: Path) -> bool:
+    """Whether an argument names a spec, and not a folder. Raises RlfError where there is nothing of that name."""
+    if not path.exists():
+        raise RlfError(f"{path}: there is no such file or folder. Name a spec with a world, or a built world's folder.")
+    return path.is_file()
+
+
+def world_spec(files: Sequence[Path], overrides: Sequence[str]) -> RunSpec:
+    """A spec that has a world, checked without its model. A file with a world alone is laid over a small spec.
+
+    Raises:
+        RlfError: what is wrong with it.
+    """
+    from rlf.plan.compiler import compile as compile_plan
+    from rlf.spec import load_spec
+
+    is_alone = not any({"model", "extends"} & own_keys(file).keys() for file in files)
+    spec = compile_plan(load_spec([_ALONE, *files] if is_alone else files, overrides)).spec
+    if spec.env is None:
+        raise RlfError(f"{files[0]}: it declares no world (`env`). Write one; `rlf env list` shows the kinds.")
+    if complaints := spec.env.static_complaints() or spec.env.complaints():
+        raise RlfError(f"{files[0]}: env: {'; '.join(complaints)}.")
+    return spec
+
+
+def own_keys(path: Path) -> dict[str, Any]:
+    """The keys that a spec's file itself has; none where it cannot be read."""
+    try:
+        keys = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return {}
+    return keys if isinstance(keys, dict) else {}
 
 
 def world_of(spec: RunSpec) -> EnvSpec:
@@ -40,6 +79,8 @@ def tasks_of(spec: RunSpec) -> Sequence[Task]:
 
 def score_ranges(spec: RunSpec) -> Ranges:
     """The scores that count, with their bounds."""
+    from rlf.environments.playing import Ranges
+
     terms = [term for term in spec.rewards if isinstance(term, EnvTerm)]
     scored = {term.score: term for term in terms if term.score is not None}
     steps = [term.bounds for term in terms if term.stage is Stage.TURN]
@@ -54,7 +95,7 @@ def page_notices(spec: RunSpec, runs_folder: Path) -> list[Notice]:
     file = page_file(spec, runs_folder)
     try:
         page = json.loads(file.read_text(encoding="utf-8"))
-        failed = [verdict["name"] for verdict in page["verdicts"] if verdict["sign"] == Sign.FAILED]
+        failed = [verdict["name"] for verdict in page["verdicts"] if verdict["sign"] == _FAILED]
         world, sha256 = page["world"], page["sha256"][:16]
     except FileNotFoundError:
         return []
@@ -67,7 +108,7 @@ def page_notices(spec: RunSpec, runs_folder: Path) -> list[Notice]:
 
 
 def page_file(spec: RunSpec, runs_folder: Path) -> Path:
-    """Where the page of an attack on a spec's present world stands: any change of it or of its scores is another."""
+    """Where the page of an attack on a spec's present world is kept."""
     env = world_of(spec)
     terms = [term.model_dump(mode="json") for term in spec.rewards if isinstance(term, EnvTerm)]
     return runs_folder / _PAGES / f"{hash_json([env.model_dump(mode='json'), env.source_hash(), terms])}.json"

@@ -13,10 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 from rlf.apps.attack.attack import Attack, attack
-from rlf.apps.attack.search import draw_questions
 from rlf.apps.attack.shapes import ADVERSARIES, MAX_CALLING_TURNS, MAX_PARTS, NOTHING, Cause, Part, Shape, child
-from rlf.apps.rewards.scoring import rescoring_spec
 from rlf.cli import app
+from rlf.rewards.golds import draw_questions
+from rlf.runs.rewards import rescoring_spec
 from rlf.types import Message, Task
 
 REPOSITORY = Path(__file__).parents[2]

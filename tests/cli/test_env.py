@@ -47,8 +47,7 @@ def test_a_fault_is_exit_code_three_with_its_name(run):
 
 
 def test_runs_of_an_attacked_world_are_recorded_with_the_page_while_it_is_unchanged(run):
-    from rlf.apps.worlds.worlds import world_spec
-    from rlf.runs.worlds import page_notices
+    from rlf.runs.worlds import page_notices, world_spec
 
     sha256 = json.loads(run("attack", "world.yaml", "--json").stdout)["data"]["sha256"]
     spec = world_spec([Path("world.yaml")], [])

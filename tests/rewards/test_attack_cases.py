@@ -14,9 +14,9 @@ import yaml
 
 from rlf.apps.attack.assault import Attack, attack_reward
 from rlf.apps.attack.attack import World, open_world
-from rlf.apps.rewards.scoring import rescoring_spec
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.term import Term
+from rlf.runs.rewards import rescoring_spec
 
 HERE = Path(__file__).parent
 CASES = yaml.safe_load((HERE / "attack_cases.yaml").read_text())

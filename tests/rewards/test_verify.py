@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rlf.apps.rewards.scoring import load_rewards, try_rewards
+from rlf.apps.rewards.scoring import try_rewards
 from rlf.rewards import RewardContext, RewardFunction, Term, TrajectoryFacts
 from rlf.rewards import comparisons as rows_module
 from rlf.rewards.comparisons import NO_ROWS, read_expected
+from rlf.runs.rewards import load_rewards
 from rlf.sandbox import LevelChoice
 from rlf.sandbox.spec import SandboxSpec
 from rlf.spec import load_spec

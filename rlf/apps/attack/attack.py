@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 from rlf.apps.attack.assault import DEFAULT_SHARE, Attack, ToolPlayed, attack_reward
 from rlf.apps.attack.findings import Attempt
-from rlf.apps.attack.search import Line, Scripts, draw_questions
+from rlf.apps.attack.search import Line, Scripts
 from rlf.apps.attack.shapes import Part, Shape, frequent_golds, has_negative, is_played
-from rlf.apps.rewards.scoring import tell
 from rlf.core.errors import RlfError, RunError
 from rlf.rewards.function import RewardFunction
+from rlf.rewards.golds import draw_questions
 from rlf.rewards.term import RewardContext, Term
+from rlf.runs.rewards import tell
 from rlf.tools import Executor, ToolDeclaration
 from rlf.types import Outcome, Task, ToolCall, ToolDescription, ToolResult, Trajectory
 

@@ -42,7 +42,7 @@ def attack_rewards(
     import asyncio
 
     from rlf.apps.attack.attack import attack
-    from rlf.apps.rewards.scoring import rescoring_spec
+    from rlf.runs.rewards import rescoring_spec
 
     files, overrides = split_arguments(arguments)
     found: dict[str, Attack] = {}

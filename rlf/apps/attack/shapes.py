@@ -6,7 +6,6 @@ answer is right, except for those that alter it so that it is wrong.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,8 @@ from enum import StrEnum
 from random import Random
 
 from rlf.core.redact import fold
-from rlf.rewards.normalization import Normalization, destroyed, golds, last_number, normalize, same
+from rlf.rewards.golds import WHOLE_NUMBER, WITH_UNIT, gold_text
+from rlf.rewards.normalization import Normalization, destroyed, golds, last_number, same
 from rlf.rewards.rules.choice import Choice
 from rlf.rewards.rules.collection import Collection
 from rlf.rewards.rules.math import Math
@@ -310,9 +310,6 @@ _NUM_FREQUENT = 8
 """Golds that the constant answer holds: enough for yes and no, letters, and labels of a class."""
 _READING = (Choice, Collection, Math, Numeric)
 """Rules that read the answer out of a text."""
-_WHOLE_NUMBER = re.compile(r"[-+]?(?:\d[\d,]*)?\.?\d+")
-# A number and a unit of at most 12 characters; longer words are prose.
-_WITH_UNIT = re.compile(r"([-+]?[\d.,]+)(\s?)([^\W\d_][^\s]{0,11}|%)")
 _UNITS = ("kg", "m", "s")
 
 
@@ -351,11 +348,6 @@ def answer_texts(
     }
 
 
-def gold_text(task: Task) -> str:
-    """The right answer as a policy writes it; of a list of alternatives the first."""
-    return next(iter(golds(task.answer)), "")
-
-
 def frequent_golds(tasks: Sequence[Task]) -> list[str]:
     """The most frequent golds of the data, the most frequent first."""
     counts = Counter(gold for task in tasks for gold in golds(task.answer)[:1])
@@ -365,7 +357,7 @@ def frequent_golds(tasks: Sequence[Task]) -> list[str]:
 def has_negative(tasks: Sequence[Task]) -> bool:
     """Whether a gold of the data is a negative number."""
     return any(
-        _WHOLE_NUMBER.fullmatch(text) and text[0] == "-" for task in tasks if (text := fold(gold_text(task)).strip())
+        WHOLE_NUMBER.fullmatch(text) and text[0] == "-" for task in tasks if (text := fold(gold_text(task)).strip())
     )
 
 
@@ -373,13 +365,13 @@ def _wrong_variants(gold: str, signed: bool) -> dict[Part, str]:
     """Answers that are wrong by a sign, a point, a unit or an operator; those that the gold has."""
     found: dict[Part, str] = {}
     number = fold(gold).strip()
-    if _WHOLE_NUMBER.fullmatch(number) and last_number(number):
+    if WHOLE_NUMBER.fullmatch(number) and last_number(number):
         if signed:
             found[Part.OTHER_SIGN] = number[1:] if number[0] == "-" else f"-{number.lstrip('+')}"
         without = number.replace(".", "")
         if last_number(without) != last_number(number):
             found[Part.NO_POINT] = without
-    if measured := _WITH_UNIT.fullmatch(number):
+    if measured := WITH_UNIT.fullmatch(number):
         unit = next(unit for unit in _UNITS if unit != measured[3])
         found[Part.OTHER_UNIT] = f"{measured[1]}{measured[2]}{unit}"
     without = destroyed(gold, Normalization.SQUAD) or ""
@@ -420,19 +412,4 @@ def may_be_same(answer: str, gold: str) -> bool:
 
 def _same_number(answer: str, gold: str) -> bool:
     texts = fold(answer).strip(), fold(gold).strip()
-    return all(_WHOLE_NUMBER.fullmatch(text) for text in texts) and last_number(texts[0]) == last_number(texts[1])
-
-
-def gold_form(gold: str) -> str:
-    """The kind of text that a gold is: questions are drawn from all kinds."""
-    number = fold(gold).strip()
-    if _WITH_UNIT.fullmatch(number):
-        return "measure"
-    if destroyed(gold, Normalization.SQUAD):
-        return "marks"
-    return "number" if _WHOLE_NUMBER.fullmatch(number) else "words"
-
-
-def gold_key(gold: str) -> str:
-    """A key that golds of one answer share."""
-    return normalize(gold) or gold
+    return all(WHOLE_NUMBER.fullmatch(text) for text in texts) and last_number(texts[0]) == last_number(texts[1])

@@ -1,4 +1,4 @@
-"""`rlf env build` and `rlf env show`: worlds made from a file, and their tasks as graphs."""
+"""`rlf env build`: worlds made from a file; and what `rlf env show` shows of them, tasks as graphs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.console import Group
 
-from rlf.apps.worlds.command import is_spec
-from rlf.apps.worlds.command import show_world as show_spec_world
-from rlf.cli.arguments import AsJson, split_arguments
-from rlf.cli.completion import complete_spec
+from rlf.cli.arguments import AsJson
 from rlf.cli.envelope import print_result
 from rlf.cli.output import facts_table, plain_table
 from rlf.core.errors import CheckError
@@ -74,32 +71,11 @@ def _print_progress(done: int, total: int, num_tasks: int, dropped: Mapping[str,
         print(line, file=sys.stderr, flush=True)
 
 
-def show_env(
-    arguments: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SPEC|FOLDER [KEY=VALUE]...",
-            help="A spec with a world, or a built world, e.g. worlds/towns.",
-            show_default=False,
-            autocompletion=complete_spec,
-        ),
-    ],
-    task: Annotated[
-        int | None, typer.Option("--task", metavar="N", min=0, help="Show the graph of this task.", show_default=False)
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show the world of a spec with its first prompt; or a built world's certificate, or one of its tasks.
+def show_world(files: list[Path], overrides: list[str], task: int | None, as_json: bool) -> None:
+    """Shows a built world's certificate, or one of its tasks."""
+    from rlf.apps.build import build
 
-    Of a task the sub-questions, tools and golds.
-    """
-    from rlf.apps.build.build import show_world
-
-    files, overrides = split_arguments(arguments)
-    if is_spec(files[0]):
-        show_spec_world(files, overrides, as_json)
-        return
-    shown = show_world(files[0], task)
+    shown = build.show_world(files[0], task)
     print_result("env show", shown, as_json, lambda: _show_world(shown))
 
 

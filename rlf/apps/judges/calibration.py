@@ -11,7 +11,6 @@ from pathlib import Path
 from statistics import StatisticsError, correlation, fmean
 from time import perf_counter
 
-from rlf.apps.rewards.scoring import load_rewards, tell
 from rlf.core.errors import RlfError
 from rlf.reports.statistics import Estimate, Interval, welch_interval, wilson_interval
 from rlf.rewards.judging.drift import Labelled, cohen_kappa, read_labels
@@ -19,6 +18,7 @@ from rlf.rewards.judging.scorer import Comparison, Judgement, JudgeScorer
 from rlf.rewards.judging.settings import Compare
 from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.rewards.term import RewardContext, Scoring
+from rlf.runs.rewards import load_rewards, tell
 from rlf.tools import Executor
 
 __all__ = ["Calibration", "calibrate", "judge_in"]

@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlf.apps.rewards.scoring import load_rewards
 from rlf.apps.serve.workers import Worker, has_vllm, run_workers, vllm_server
 from rlf.builtin.names import BUILTIN
 from rlf.core.errors import RlfError
@@ -18,6 +17,7 @@ from rlf.core.servers import Certificate, server_context
 from rlf.processes.servers import listening, stopping
 from rlf.rewards.judging.settings import Serve as Serve
 from rlf.rewards.kinds.judge import JudgeTerm
+from rlf.runs.rewards import load_rewards
 from rlf.spec.model_files import model_location
 
 _PATIENT = ("--strict", "--max-concurrency", "32", "--max-queue", "1000000", "--request-s", "86400")

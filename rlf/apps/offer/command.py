@@ -25,9 +25,9 @@ def serve_world(
     if openenv is (mcp is not None):
         raise RlfError("Write either `--openenv`, `--mcp stdio` or `--mcp http`.")
     from rlf.apps.offer import worlds as serve
-    from rlf.apps.worlds import worlds
+    from rlf.runs.worlds import world_spec
 
-    spec = worlds.world_spec(*split_arguments(arguments))
+    spec = world_spec(*split_arguments(arguments))
     if mcp == "stdio":
         asyncio.run(serve.serve_mcp_stdio(spec))
         return

@@ -43,7 +43,8 @@ def list_rewards(
     as_json: AsJson = False,
 ) -> None:
     """List declared terms with weight, gate and tests; with --kinds what terms can be."""
-    from rlf.apps.rewards.scoring import describe_terms, list_kinds, load_rewards
+    from rlf.apps.rewards.scoring import describe_terms, list_kinds
+    from rlf.runs.rewards import load_rewards
 
     if kinds:
         known = list_kinds()
@@ -83,7 +84,8 @@ def test_rewards(files: RewardFiles = None, as_json: AsJson = False) -> None:
     """
     import asyncio
 
-    from rlf.apps.rewards.scoring import load_rewards, try_rewards
+    from rlf.apps.rewards.scoring import try_rewards
+    from rlf.runs.rewards import load_rewards
 
     trials = asyncio.run(try_rewards(load_rewards(files or ())))
     headers = ("term", "tried on", "verdict", "expected", "value", "reason")
@@ -115,7 +117,8 @@ def score_rewards(
     """Score saved trajectories with a spec's terms: what moved, by which term, and what it does to advantages."""
     import asyncio
 
-    from rlf.apps.rewards.scoring import rescore, rescoring_spec, saved_in_file, saved_in_run
+    from rlf.apps.rewards.scoring import rescore, saved_in_file, saved_in_run
+    from rlf.runs.rewards import rescoring_spec
 
     if (run is None) == (file is None):
         raise RlfError("got both --run and --file, or neither; expected one. Write e.g. `--run latest`.")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rlf.apps.rewards import scoring
 from rlf.python.specs import Files, as_command, to_paths
 from rlf.rewards.examples import Trial
+from rlf.runs.rewards import load_rewards
 from rlf.types import Scored, Trajectory
 
 
@@ -18,7 +19,7 @@ def try_rewards(files: Files = ()) -> list[Trial]:
         files: specs and reward files; without any, every file in `reward_specs`.
     """
     with as_command():
-        return asyncio.run(scoring.try_rewards(_load_files(files)))
+        return asyncio.run(scoring.try_rewards(load_rewards(to_paths(files))))
 
 
 def score(trajectories: Sequence[Trajectory | Scored], rewards: Files, *, step: int = 1) -> list[Scored]:
@@ -30,8 +31,4 @@ def score(trajectories: Sequence[Trajectory | Scored], rewards: Files, *, step: 
     """
     plain = [each.trajectory if isinstance(each, Scored) else each for each in trajectories]
     with as_command():
-        return asyncio.run(scoring.score(_load_files(rewards), plain, step=step))
-
-
-def _load_files(files: Files) -> list[scoring.RewardFile]:
-    return scoring.load_rewards(to_paths(files))
+        return asyncio.run(scoring.score(load_rewards(to_paths(rewards)), plain, step=step))

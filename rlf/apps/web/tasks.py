@@ -76,7 +76,7 @@ def check_text(path: str, text: str | None, overrides: Sequence[str]) -> Check:
 
 
 def _check_part(part: str, file: Path, text: str | None) -> Check:
-    from rlf.apps.rewards.scoring import load_rewards
+    from rlf.runs.rewards import load_rewards
     from rlf.spec.layers import absolute
 
     texts = {} if text is None else {absolute(file, Path.cwd()): text}
@@ -143,14 +143,16 @@ def call_tool(file: str, name: str | None, arguments: Mapping[str, Any]) -> tria
 
 def list_rewards(files: Sequence[str]) -> list[RewardTerm]:
     """The terms of reward files and specs."""
-    from rlf.apps.rewards.scoring import describe_terms, load_rewards
+    from rlf.apps.rewards.scoring import describe_terms
+    from rlf.runs.rewards import load_rewards
 
     return describe_terms(load_rewards([Path(file) for file in files]))
 
 
 def try_rewards(files: Sequence[str]) -> list[Trial]:
     """`rlf rewards test`."""
-    from rlf.apps.rewards.scoring import load_rewards, try_rewards
+    from rlf.apps.rewards.scoring import try_rewards
+    from rlf.runs.rewards import load_rewards
 
     return list(asyncio.run(try_rewards(load_rewards([Path(file) for file in files]))))
 
@@ -169,7 +171,8 @@ def rescore(
     Args:
         weights: of terms by name, in place of those that they have.
     """
-    from rlf.apps.rewards.scoring import rescore, rescoring_spec, saved_in_run
+    from rlf.apps.rewards.scoring import rescore, saved_in_run
+    from rlf.runs.rewards import rescoring_spec
 
     saved = saved_in_run(run, Path(runs), phase=phase, step=step)
     found = _recorded_spec(run, Path(runs)) if spec is None else rescoring_spec([Path(spec)], list(overrides))

@@ -17,7 +17,7 @@ from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, s
 from rlf.cli.envelope import print_result
 from rlf.cli.output import facts_table, plain_table
 from rlf.core import nearest
-from rlf.core.errors import CheckError, RlfError
+from rlf.core.errors import CheckError
 from rlf.core.text import clean_value
 from rlf.reports.sheets import visible
 
@@ -44,7 +44,7 @@ def list_worlds(as_json: AsJson = False) -> None:
     print_result("env list", found, as_json, lambda: plain_table(("kind", "what it is", "specs"), rows))
 
 
-def show_world(files: list[Path], overrides: list[str], as_json: bool) -> None:
+def show_world(files: list[Path], overrides: list[str], task: int | None, as_json: bool) -> None:
     """Shows the world of a spec as the model meets it."""
     from rlf.apps.worlds import worlds
 
@@ -85,9 +85,10 @@ def attack_world(
     The page of verdicts is kept with the runs; runs of that world as it is then are recorded with its hash.
     """
     from rlf.apps.worlds import worlds
+    from rlf.runs.worlds import world_spec
 
     page = _examine_world(arguments, num_tasks, tolerance, as_json, attack=True)
-    kept = worlds.keep_page(worlds.world_spec(*split_arguments(arguments)), page, runs_folder)
+    kept = worlds.keep_page(world_spec(*split_arguments(arguments)), page, runs_folder)
     print_result(
         "env attack", page, as_json, lambda: f"{_summarize_page(page)}\npage {page.sha256[:16]}, kept as {kept}"
     )
@@ -99,8 +100,9 @@ def _examine_world(arguments: list[str], num_tasks: int, tolerance: float, as_js
 
     from rlf.apps.worlds import worlds
     from rlf.cli.output import stdout_console
+    from rlf.runs.worlds import world_spec
 
-    spec = worlds.world_spec(*split_arguments(arguments))
+    spec = world_spec(*split_arguments(arguments))
     console = stdout_console()
 
     def show(verdict: Verdict) -> None:
@@ -145,8 +147,9 @@ def play_world(
     import asyncio
 
     from rlf.apps.worlds import worlds
+    from rlf.runs.worlds import world_spec
 
-    spec = worlds.world_spec(*split_arguments(arguments))
+    spec = world_spec(*split_arguments(arguments))
     chosen = worlds.pick_task(spec, task)
     console = sys.stderr if as_json else sys.stdout
 
@@ -231,10 +234,3 @@ def _read_argument(readings: Readings, name: str, text: str) -> Any:
         return readings.read_text(name, text)
     except ValueError:  # the tool's own check says what it takes
         return text
-
-
-def is_spec(path: Path) -> bool:
-    """Whether an argument names a spec, and not a folder. Raises RlfError where there is nothing of that name."""
-    if not path.exists():
-        raise RlfError(f"{path}: there is no such file or folder. Name a spec with a world, or a built world's folder.")
-    return path.is_file()

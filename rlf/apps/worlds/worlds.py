@@ -9,22 +9,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
-from rlf.apps.attack.search import draw_questions
 from rlf.core.errors import RlfError
 from rlf.core.files import write_whole
 from rlf.core.plain_json import Jsonable
 from rlf.environments import ENV_KINDS
 from rlf.environments.examine import ATTACKS, TRIALS, examine_world
 from rlf.environments.playing import Action, Happened, Page, Played, Scene, Verdict, open_bench
-from rlf.runs.worlds import page_file, score_ranges, tasks_of, world_of
+from rlf.rewards.golds import draw_questions
+from rlf.runs.worlds import own_keys, page_file, score_ranges, tasks_of, world_of, world_spec
 from rlf.types import Task, ToolCall, ToolDescription
 
 if TYPE_CHECKING:
     from rlf.spec.models import RunSpec
-
-_ALONE = Path(__file__).parents[2] / "builtin" / "seeds" / "world.yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,39 +56,12 @@ def list_worlds(folder: Path = Path("specs")) -> list[WorldKind]:
 
     found: dict[str, list[Path]] = {}
     for path in sorted(folder.glob("*.yaml")):
-        keys = _own_keys(path)
-        env = keys.get("env")
+        env = own_keys(path).get("env")
         if isinstance(env, dict):
             found.setdefault(str(env.get("kind")), []).append(path)
     return [
         WorldKind(name, first_paragraph(ENV_KINDS.get(name)), tuple(found.get(name, ()))) for name in ENV_KINDS.names()
     ]
-
-
-def world_spec(files: Sequence[Path], overrides: Sequence[str]) -> RunSpec:
-    """A spec that has a world, checked without its model. A file with a world alone is laid over a small spec.
-
-    Raises:
-        RlfError: what is wrong with it.
-    """
-    from rlf.plan.compiler import compile as compile_plan
-    from rlf.spec import load_spec
-
-    is_alone = not any({"model", "extends"} & _own_keys(file).keys() for file in files)
-    spec = compile_plan(load_spec([_ALONE, *files] if is_alone else files, overrides)).spec
-    if spec.env is None:
-        raise RlfError(f"{files[0]}: it declares no world (`env`). Write one; `rlf env list` shows the kinds.")
-    if complaints := spec.env.static_complaints() or spec.env.complaints():
-        raise RlfError(f"{files[0]}: env: {'; '.join(complaints)}.")
-    return spec
-
-
-def _own_keys(path: Path) -> dict[str, Any]:
-    try:
-        keys = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
-        return {}
-    return keys if isinstance(keys, dict) else {}
 
 
 def describe_world(files: Sequence[Path], overrides: Sequence[str]) -> DescribedWorld:
