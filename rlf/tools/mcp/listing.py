@@ -146,7 +146,7 @@ def listing_of(server: McpServer) -> Listing:
 
 
 def find_faults(server: McpServer, find: Callable[[Listing], list[T]]) -> list[T]:
-    """What `find` has against the server's list, which is read again before anything is said by one that is not fresh.
+    """What `find` has against the server's list, which is read again before a fault is found in one that is not fresh.
 
     Raises:
         RlfError: as `listing_of`.
