@@ -8,7 +8,6 @@ from pathlib import Path
 from sqlalchemy import (
     Column,
     Connection,
-    Index,
     MetaData,
     PrimaryKeyConstraint,
     String,
@@ -24,33 +23,52 @@ from sqlalchemy.schema import CreateTable
 from rlf.core import RlfError
 from rlf.lineage.tables import metadata
 
+FIRST = "0008"
+"""The oldest revision that is read. Those before it were never released."""
 HEAD = "0008"
 """The newest revision in migrations/versions; known here so that opening an up-to-date database loads no alembic."""
+LAST_EXPORTER = "2ca147a2"
+"""The last commit that reads what was written before the first version: older schemas, and older forms in rows."""
+_MIGRATIONS = Path(__file__).parent / "migrations"
 VERSION_TABLE = "rlf_version"
 """Not alembic's default name: a team's database may hold other programs' tables too."""
 _LOCK = int.from_bytes(b"rlf")
 """The advisory lock of PostgreSQL, whose transactions hold none from their beginning."""
 
 
-def is_current(connection: Connection) -> bool:
-    """Whether the database has this rlf's schema."""
-    return _read_revision(connection) == HEAD
+def is_current(connection: Connection, place: str) -> bool:
+    """Whether the database has this rlf's schema.
+
+    Raises:
+        RlfError: it has one that this rlf cannot read: of a checkout before the first version, or of a newer rlf.
+    """
+    revision = _read_revision(connection)
+    if revision is not None and revision < FIRST:  # revisions are numbers of four digits, so that texts compare
+        raise RlfError(
+            f"{place}: schema {revision} is of a checkout before the first version of rlf, which this one does not "
+            f"read. With commit {LAST_EXPORTER} write its runs by `rlf runs export RUN... --out FILE`, then take them "
+            "over here by `rlf runs import FILE`. Nothing in it was changed."
+        )
+    if revision is not None and revision > HEAD:
+        raise RlfError(f"{place}: schema {revision} is newer than this rlf knows ({HEAD}). Upgrade rlf to open it.")
+    return revision == HEAD
 
 
 def upgrade(connection: Connection, place: str) -> None:
     """Applies the missing revisions inside the caller's transaction, which holds the write lock: one process does it.
 
     Raises:
-        RlfError: The database was written by a newer rlf, or its tables belong to another program.
+        RlfError: This rlf cannot read the database's schema, or its tables belong to another program.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
-    revision = _read_revision(connection)
-    if revision is None:
+    if is_current(connection, place):  # asked again under the lock: another process may have been first
+        return
+    if _read_revision(connection) is None:
         _check_unused(connection, place)
         _create_tables(connection)
-    elif revision != HEAD:
-        _apply_migrations(connection, place, revision)
+    else:
+        _apply_migrations(connection)
 
 
 def _create_tables(connection: Connection) -> None:
@@ -59,29 +77,15 @@ def _create_tables(connection: Connection) -> None:
     version = Table(VERSION_TABLE, MetaData(), Column("version_num", String(32), nullable=False), key)
     version.create(connection)
     for each in metadata.tables.values():
-        create_table(each, connection)
-    for index in sorted(_late_indexes(), key=lambda index: str(index.name)):
-        _create_index(index, connection)
+        connection.execute(CreateTable(each))
+    # Behind all tables, which so begin at the same pages whatever indexes a later version adds: what salvages a lineage
+    # without its list of tables finds them there. In one order, since a set has none.
+    indexes = {str(index.name): index for each in metadata.tables.values() for index in each.indexes}
+    for _, index in sorted(indexes.items()):
+        if connection.dialect.name == "postgresql":
+            index.dialect_options["postgresql"]["where"] = index.dialect_options["sqlite"]["where"]
+        index.create(connection)
     connection.execute(version.insert().values(version_num=HEAD))
-
-
-def create_table(table: Table, connection: Connection) -> None:
-    """Makes a table and its indexes without the late ones."""
-    connection.execute(CreateTable(table))
-    for index in table.indexes - _late_indexes():
-        _create_index(index, connection)
-
-
-def _create_index(index: Index, connection: Connection) -> None:
-    if connection.dialect.name == "postgresql":
-        index.dialect_options["postgresql"]["where"] = index.dialect_options["sqlite"]["where"]
-    index.create(connection)
-
-
-def _late_indexes() -> set[Index]:
-    """Indexes that came with a later revision. They are made behind all tables, so that these begin at the same pages
-    in every new lineage: `rlf.apps.keep.salvage` finds them there where the list of tables is lost."""
-    return {index for each in metadata.tables.values() for index in each.indexes if index.info.get("is_late")}
 
 
 def _read_revision(connection: Connection) -> str | None:
@@ -108,15 +112,11 @@ def _check_unused(connection: Connection, place: str) -> None:
         raise RlfError(f"{place}: table {clash[0]!r} exists, but rlf did not make it. Name a database of rlf's own.")
 
 
-def _apply_migrations(connection: Connection, place: str, revision: str) -> None:
+def _apply_migrations(connection: Connection) -> None:
     from alembic import command
     from alembic.config import Config
-    from alembic.script import ScriptDirectory
 
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    if revision not in known:
-        raise RlfError(f"{place}: schema {revision} is newer than this rlf knows ({HEAD}). Upgrade rlf to open it.")
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
     command.upgrade(config, "head")

@@ -230,7 +230,7 @@ class Reader:
         return [LoggedEvent(row.time, row.level, row.text, json.loads(row.data)) for row in rows]
 
     def row_hashes(self, run_id: str) -> dict[str, list[str]]:
-        """Hashes of the questions that were tried, sorted, by phase; empty for runs from before they were kept."""
+        """Hashes of the questions that were tried, sorted, by phase."""
         columns = tables.trajectories.c
         counted = (columns.run_id == run_id, columns.phase != INTERRUPTED)
         query = select(columns.phase, columns.task_sha256).where(*counted).distinct()

@@ -8,9 +8,8 @@ import math
 import re
 import struct
 import sys
-import zlib
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
@@ -19,28 +18,26 @@ import zstandard
 from pydantic_core import from_json
 from sqlalchemy import Table
 
+from rlf.core.errors import RlfError
 from rlf.core.redact import Redactor
 from rlf.lineage import tables
 from rlf.lineage.blobs import Blobs, Content, compress, decompress
+from rlf.lineage.migrate import LAST_EXPORTER
 from rlf.types import CallRecord, InnerTurn, Message, ParseFailure, Scored, ScoreState, Task, ToolResult, Trajectory
-from rlf.types.written import NUMBERS, VERSION, find_results, write
+from rlf.types.written import FIRST_VERSION, NUMBERS, VERSION, find_results, write
 
 # The part of a trajectory that no other table has, packed: tokens, action mask, sampler logprobs, turns; and its task.
 #
 # Layout, little-endian, compressed with zstd: version u8, number of tokens T u32, tokens u32[T], action_mask bool[T],
 # rollout_logprobs float32[T], then JSON: the trajectory's written form without what has columns. Calls and parse
 # failures are rows of their own. A task is a content, shared by its rollouts and named by its hash: its bytes never
-# change. Before version 3 a turn was a list; version 1 was compressed with zlib and held the task's messages.
+# change.
 
 _HEAD = struct.Struct("<BI")
-_TURNS_ARE_OBJECTS = 3
-"""First version without lists."""
 _ZLIB = 0x78
-"""First byte of a payload of version 1."""
+"""First byte of a payload of version 1, which no content of zstd has."""
 _COLUMNS = ("id", "task", "sample_index", "stop", "answer", "error", "duration_s", "images")
 _ELSEWHERE = dict.fromkeys((*NUMBERS, *_COLUMNS), True) | {"turns": {"__all__": {"calls", "failures"}}}
-_OLD_TURN = ("start", "end", "observation_end", "text", "sample_s", "tools_s")
-_OLD_REPAIR = ("kind", "position", "raw")
 
 
 def encode(trajectory: Trajectory, redactor: Redactor) -> bytes:
@@ -70,16 +67,25 @@ def _pack(code: str, numbers: Sequence[float]) -> bytes:
 
 
 def decode(data: bytes) -> dict[str, Any]:
-    """The written form of what `encode` packed, bit for bit; of version 1 with the task's `messages` in it."""
-    raw = zlib.decompress(data) if data[0] == _ZLIB else decompress(data)
-    version, num_tokens = _HEAD.unpack_from(raw)
-    assert 1 <= version <= VERSION, f"payload of version {version}, expected at most {VERSION}"
+    """The written form of what `encode` packed, bit for bit. Raises RlfError for one from before the first version."""
+    num_tokens, raw = _open_payload(data, decompress)
     body = struct.unpack_from(f"<{num_tokens}I{num_tokens}?{num_tokens}f", raw, _HEAD.size)
     known: dict[str, Any] = json.loads(raw[_HEAD.size + 9 * num_tokens :])
-    if version < _TURNS_ARE_OBJECTS:
-        known["turns"] = [_old_turn(*turn) for turn in known["turns"]]
     numbers = [list(body[place * num_tokens : (place + 1) * num_tokens]) for place in range(len(NUMBERS))]
     return known | dict(zip(NUMBERS, numbers, strict=True))
+
+
+def _open_payload(data: bytes, decompress: Callable[[bytes], bytes]) -> tuple[int, bytes]:
+    """The number of tokens, and the bytes as they were before they were compressed."""
+    raw = b"\1" if data[0] == _ZLIB else decompress(data)
+    if raw[0] < FIRST_VERSION:
+        raise RlfError(
+            "the trajectory was written by a checkout before the first version of rlf, which this one does not read. "
+            f"With commit {LAST_EXPORTER} write it by `rlf runs export RUN --format jsonl --out FOLDER`."
+        )
+    version, num_tokens = _HEAD.unpack_from(raw)
+    assert version <= VERSION, f"payload of version {version}, expected at most {VERSION}"
+    return num_tokens, raw
 
 
 class PayloadMeasure:
@@ -90,21 +96,9 @@ class PayloadMeasure:
 
     def __call__(self, data: bytes) -> int:
         """Raises any exception where the bytes are damaged."""
-        if data[0] == _ZLIB:
-            return len(decode(data)["tokens"])
-        raw = self._decompressor.decompress(data)
-        version, num_tokens = _HEAD.unpack_from(raw)
-        if version < _TURNS_ARE_OBJECTS:
-            return len(decode(data)["tokens"])
-        assert version <= VERSION, f"payload of version {version}, expected at most {VERSION}"
+        num_tokens, raw = _open_payload(data, self._decompressor.decompress)
         from_json(raw[_HEAD.size + 9 * num_tokens :])
-        return int(num_tokens)
-
-
-def _old_turn(*fields: Any) -> dict[str, Any]:
-    extra = fields[len(_OLD_TURN)] if len(fields) > len(_OLD_TURN) else {}
-    repairs = [dict(zip(_OLD_REPAIR, repair, strict=True)) for repair in extra.get("repairs", ())]
-    return dict(zip(_OLD_TURN, fields, strict=False)) | extra | {"repairs": repairs}
+        return num_tokens
 
 
 def encode_task(task: Task, redactor: Redactor) -> bytes:
@@ -160,7 +154,7 @@ def inner_names(text: str) -> Iterator[str]:
 def _iterate_names(turns: Sequence[dict[str, Any]]) -> Iterator[str]:
     for turn in turns:
         for made in turn.get("calls", ()):
-            yield made.get("call", made)["name"]
+            yield made["call"]["name"]
             yield from _iterate_names(made["result"].get("inner", ()))
 
 

@@ -83,10 +83,6 @@ _FIXES: dict[str, tuple[type[RlfError], str]] = {
 """By SQLite's words: the error's class, what happened and what to do."""
 
 
-class OldSchema(RunError):
-    """A database that is only read has the schema of an older rlf."""
-
-
 class Store:
     """An open lineage database at the newest schema. Close it, or use it as a context manager."""
 
@@ -223,7 +219,7 @@ def open_store(where: str | Path, *, create: bool = True, read_only: bool = Fals
         read_only: Whether a SQLite file is not to be changed in any way, its schema included.
 
     Raises:
-        RlfError: There is no such database, it is another program's, or it was written by a newer rlf.
+        RlfError: There is no such database, it is another program's, or of a rlf whose schema this one does not read.
         RunError: Its schema is older than this rlf's, and it cannot be written.
     """
     url, file_id = _parse_url(where), None
@@ -247,9 +243,9 @@ def open_store(where: str | Path, *, create: bool = True, read_only: bool = Fals
 def _bring_up_to_date(store: Store) -> None:
     """Asks first and locks then, so that opening to read waits for no writer."""
     with store.read() as connection:
-        current = is_current(connection)
+        current = is_current(connection, store.place)
     if not current and store.read_only:
-        raise OldSchema(
+        raise RunError(
             f"{store.place}: the database has the schema of an older rlf and is read-only here. `rlf runs list` "
             "migrates it where it is writable; else copy the runs folder to such a place, and name that with `--runs`."
         )

@@ -1,4 +1,4 @@
-"""The tables of the lineage. Migrations bring older ones to them; a test holds the two equal.
+"""The tables of the lineage. Migrations bring those of earlier versions to them.
 
 A trajectory hangs on its run by (run_id, phase, step, k), so that recording a step again replaces it. What belongs to
 a trajectory goes with it (ON DELETE CASCADE). Payloads stand apart so that scanning trajectories reads no tokens, and
@@ -64,8 +64,6 @@ def _optional_columns(kind: Any, *names: str) -> list[Column[Any]]:
     return [Column(name, kind) for name in names]
 
 
-_LATE = {"is_late": True}
-"""Of an index that came with a later revision: `rlf.lineage.migrate` makes it behind all tables."""
 FAILED = "coalesce(success, 0.0) < 1.0"
 """Of a trajectory that did not succeed, or could not be scored; in these very words, so that its index serves."""
 CALL_FAILED = "outcome <> 'ok'"
@@ -169,10 +167,10 @@ trajectories = Table(
     *_value_columns(Float, "duration_s"),
     *_optional_columns(String, "task_sha256"),
     UniqueConstraint("run_id", "phase", "step", "k"),
-    Index(None, "run_id", "reward", info=_LATE),
-    Index(None, "run_id", "advantage", info=_LATE),
-    Index(None, "run_id", "task_id", "step", info=_LATE),
-    Index("ix_trajectories_failed", "run_id", "phase", "step", "k", info=_LATE, **_index_where(FAILED)),
+    Index(None, "run_id", "reward"),
+    Index(None, "run_id", "advantage"),
+    Index(None, "run_id", "task_id", "step"),
+    Index("ix_trajectories_failed", "run_id", "phase", "step", "k", **_index_where(FAILED)),
 )
 
 payloads = Table("payloads", metadata, _trajectory_column(), *_value_columns(LargeBinary, "data"))
@@ -190,8 +188,8 @@ tool_calls = Table(
     *_optional_columns(String, "text_sha256", "original_sha256"),
     *_optional_columns(Boolean, "coerced"),
     *_optional_columns(Text, "usage", "structured", "images", "inner"),
-    Index("ix_tool_calls_failed", "name", "outcome", info=_LATE, **_index_where(CALL_FAILED)),
-    Index("ix_tool_calls_inner", "trajectory_ref", info=_LATE, **_index_where(CALL_OF_AGENT)),
+    Index("ix_tool_calls_failed", "name", "outcome", **_index_where(CALL_FAILED)),
+    Index("ix_tool_calls_inner", "trajectory_ref", **_index_where(CALL_OF_AGENT)),
 )
 
 scores = Table(

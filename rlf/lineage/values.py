@@ -34,7 +34,6 @@ from rlf.lineage.records import (
 from rlf.lineage.rows import decode, decode_task, inner_blobs, read_inner
 from rlf.types import (
     CallRecord,
-    Message,
     Outcome,
     ParseFailure,
     RunStatus,
@@ -42,7 +41,6 @@ from rlf.types import (
     Scored,
     ScoreState,
     StopReason,
-    Task,
     ToolCall,
     ToolResult,
 )
@@ -144,11 +142,7 @@ def stored_trajectory(
 ) -> StoredTrajectory:
     """A whole trajectory from its rows and blobs; calls and failures go back to their turns."""
     head, values = summary(row), decode(data)
-    messages = values.pop("messages", ())
-    if row.task_sha256 is None:
-        task = Task(head.task_id, tuple(Message(*message) for message in messages), head.gold, head.kind)
-    else:
-        task = decode_task(blobs[row.task_sha256], head.task_id, head.kind)
+    task = decode_task(blobs[row.task_sha256], head.task_id, head.kind)
     for turn in values["turns"]:
         turn |= {"calls": [], "failures": []}
     for call in calls:
@@ -172,7 +166,7 @@ def _call_json(row: AnyRow, blobs: Blobs) -> dict[str, Any]:
         result |= {"sha256": row.original_sha256, "original": None if whole is None else whole.decode()}
     if row.images is not None:
         images = json.loads(row.images)
-        result["images"] = [[mime_type, base64.b64encode(blobs[name])] for mime_type, name in images]
+        result["images"] = [{"mime_type": kind, "data": base64.b64encode(blobs[name])} for kind, name in images]
     if row.inner is not None:
         result["inner"] = read_inner(row.inner, blobs)
     return {"call": {"name": row.name, "arguments": json.loads(row.arguments)}, "result": result}

@@ -52,23 +52,8 @@ def plan_to_json(plan: Plan) -> str:
 def plan_from_json(text: str) -> Plan:
     """The plan that `plan_to_json` stored, without its files. Raises RlfError where a variable is not set."""
     values = json.loads(text)
-    _keep_normalization(values["spec"])
     fill_in(values["spec"], [Interpolated(tuple(item["path"]), item["text"]) for item in values["interpolated"]])
     return Plan.model_validate(values)
-
-
-_ONCE_SQUAD = frozenset({"exact_match", "token_f1", "contains", "collection"})
-"""Rules that compared as SQuAD does before they had the key `normalize`."""
-
-
-def _keep_normalization(spec: dict[str, Any]) -> None:
-    """Gives terms of a plan that was stored without `normalize` the one that they were scored with.
-
-    A plan is stored with every default, so that only older ones lack the key.
-    """
-    for term in spec.get("rewards") or ():
-        if term.get("rule") in _ONCE_SQUAD:
-            term.setdefault("normalize", "squad")
 
 
 # Every value of a plan with where it came from, and how two plans differ. Pure.

@@ -158,11 +158,7 @@ def _changed_files(files: Sequence[FileRecord], plan: Plan | None, places: Place
     computed = [file for file in files if places.file(file.role, file.path) is None]
     for file in files:
         place = places.file(file.role, file.path)
-        if (
-            place is not None
-            and (now := _hash_input(file.role, place)) != file.sha256
-            and not _is_as_before(file, place)
-        ):
+        if place is not None and (now := _hash_input(file.role, place)) != file.sha256:
             code_changed |= file.role == "code"
             yield InputChange(file.role, file.path, file.sha256, now)
     if plan is None or not computed:
@@ -180,11 +176,6 @@ def _hash_input(role: str, place: Path) -> str:
     if role in YAML_ROLES:
         return hash_bytes(place.read_bytes()) if place.is_file() else ""
     return identity(place) or ""
-
-
-def _is_as_before(file: FileRecord, place: Path) -> bool:
-    """Whether a model is what a run recorded that sampled no weights yet."""
-    return file.role == "model" and identity(place, samples=False) == file.sha256
 
 
 def _changed_packages(

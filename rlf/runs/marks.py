@@ -87,8 +87,7 @@ def free_room(reader: Reader, names: Sequence[str], keep: Sequence[str]) -> Thin
 
 logger = logging.getLogger(__name__)
 
-# Also as older versions renamed a folder before they deleted it.
-_OF_A_RUN = re.compile(r"\d{8}-\d{6}-[a-z0-9]{4}|\..*\.removed")
+_OF_A_RUN = re.compile(r"\d{8}-\d{6}-[a-z0-9]{4}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +146,7 @@ def finish_removals(store: Store, runs_folder: Path) -> None:
 
 
 def stray_folders(runs_folder: Path, run_ids: Collection[str]) -> list[Path]:
-    """Folders with the name of a run that the lineage does not have: of another database, or left by an old removal."""
+    """Folders with the name of a run that the lineage does not have: of another database, or kept by a removal."""
     if not runs_folder.is_dir():  # a lineage elsewhere, by RLF_DB
         return []
     folders = sorted(path for path in runs_folder.iterdir() if path.is_dir() and not path.is_symlink())

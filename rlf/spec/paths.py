@@ -244,20 +244,17 @@ def _is_file_name(text: str, folder: Path) -> bool:
     return len(path.parts) > 1 and any(absolute(path.parent, start).is_dir() for start in (folder, Path.cwd()))
 
 
-def identity(path: Path, *, samples: bool = True) -> str | None:
+def identity(path: Path) -> str | None:
     """Hash of a data file; of a model's folder, the small files' contents and the name, size and samples of large ones.
 
     Weights of many gigabytes are sampled at even distances, so that checking a spec stays instant: training changes
     all of them. None for what cannot be read: `check_inputs` says why.
-
-    Args:
-        samples: whether large files are sampled; False gives the hash of runs from before they were.
     """
     try:
         if not path.is_dir():
             return _file_hash(path)
         files = [file for file in sorted(path.iterdir()) if file.is_file()]
-        return hash_json([[file.name, *_describe_file(file, samples=samples)] for file in files])
+        return hash_json([[file.name, *_describe_file(file)] for file in files])
     except OSError:
         return None
 
@@ -267,11 +264,11 @@ def _file_hash(path: Path) -> str:
     return hash_path(path) if stamp is None else remember(["sha256", *stamp], lambda: hash_path(path))
 
 
-def _describe_file(file: Path, *, samples: bool) -> tuple[int, str | None]:
+def _describe_file(file: Path) -> tuple[int, str]:
     size = file.stat().st_size
     if size <= _SMALL_BYTES:
         return size, hash_bytes(file.read_bytes())
-    return size, _hash_sample(file, size) if samples else None
+    return size, _hash_sample(file, size)
 
 
 def _hash_sample(file: Path, size: int) -> str:

@@ -2,7 +2,7 @@
 
 A field that has its default is left out, an image is base64. Spool files hold whole scored trajectories, the lineage
 their parts (turns in payloads, calls and scores by columns, tasks as contents), recordings and the cache on disk
-results of tools, exports whole trajectories beside columns of numbers. What older versions wrote is read.
+results of tools, exports whole trajectories beside columns of numbers.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from rlf.types.score import Scored
 
 T = TypeVar("T")
 
+FIRST_VERSION = 3
+"""The oldest that is read; without worlds."""
 VERSION = 4
-"""Before 4 there were no worlds; before 3 attempts and images of results were lists, and calls of agents had no object
-for the call alone."""
+"""What is written."""
 NUMBERS = ("tokens", "action_mask", "rollout_logprobs")
 """Fields of a trajectory with a number per token."""
-_ATTEMPT = ("outcome", "run_s", "error", "usage")
-_IMAGE = ("mime_type", "data")
 _BELOW = ("trajectory", "turns", "calls", "result", "inner")
 """Keys that lead from a noun to the results in it."""
 
@@ -47,13 +46,14 @@ def write(noun: Any, *, without: Any = None) -> Any:
 
 
 def read(kind: type[T], values: Any) -> T:
-    """The noun that `write`, or an older version, has written. Takes `values` apart.
+    """The noun that `write` has written. Takes `values` apart.
 
     Raises:
         ValueError: they are no such noun.
     """
     for result in find_results(values):
-        _update_result(result)
+        if images := result.get("images"):
+            result["images"] = [image | {"data": base64.b64decode(image["data"])} for image in images]
     key: Any = kind
     found: T = _type_adapter(key).validate_python(values)
     return found
@@ -87,25 +87,6 @@ def find_results(values: Any) -> Iterator[dict[str, Any]]:
     elif isinstance(values, list | tuple):
         for item in values:
             yield from find_results(item)
-
-
-def _update_result(result: dict[str, Any]) -> None:
-    """Brings a result that was read from JSON to today's form, its images to bytes."""
-    result["attempts"] = [_name_values(_ATTEMPT, attempt) for attempt in result.get("attempts", ())]
-    images = [_name_values(_IMAGE, image) for image in result.get("images", ())]
-    result["images"] = [image | {"data": base64.b64decode(image["data"])} for image in images]
-    for turn in result.get("inner", ()):
-        turn["calls"] = [_with_call(made) for made in turn.get("calls", ())]
-
-
-def _name_values(names: tuple[str, ...], values: Any) -> Any:
-    return values if isinstance(values, dict) else dict(zip(names, values, strict=False))
-
-
-def _with_call(made: dict[str, Any]) -> dict[str, Any]:
-    if "call" not in made:
-        made["call"] = {"name": made.pop("name"), "arguments": made.pop("arguments")}
-    return made
 
 
 @cache

@@ -1,8 +1,10 @@
 """An open store in a fresh folder, with one run in it."""
 
+import shutil
+
 import pytest
 
-from rlf.lineage import Reader, open_store, start_run
+from rlf.lineage import Reader, migrate, open_store, start_run
 
 from .builders import run_record
 
@@ -27,3 +29,31 @@ def run_id(store):
 @pytest.fixture
 def reader(store):
     return Reader(store)
+
+
+_NEXT = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0009"
+down_revision = "0008"
+
+
+def upgrade():
+    op.add_column("runs", sa.Column("mood", sa.Text(), nullable=True))
+    op.execute("UPDATE runs SET mood = 'calm'")
+"""
+
+
+@pytest.fixture
+def next_version(tmp_path_factory, monkeypatch):
+    """Makes this process that of a next version of rlf, whose runs have a mood."""
+
+    def begin():
+        folder = tmp_path_factory.mktemp("next") / "migrations"
+        shutil.copytree(migrate._MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
+        (folder / "versions" / "v0009_moods.py").write_text(_NEXT)
+        monkeypatch.setattr(migrate, "_MIGRATIONS", folder)
+        monkeypatch.setattr(migrate, "HEAD", "0009")
+
+    return begin

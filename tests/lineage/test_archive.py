@@ -13,7 +13,6 @@ from rlf.core import RlfError, RunError, hash_path
 from rlf.lineage import Reader, Recorder, open_store, start_run
 
 from .builders import run_record, step
-from .test_migrations import DUMPS
 
 RUNS = ("20260101-000000-aaaa", "20260101-000000-bbbb")
 
@@ -111,14 +110,14 @@ def test_an_old_archive_without_a_manifest_is_taken_with_a_warning(archive, warn
     assert "Whether it is complete is not known" in warnings.text
 
 
-def test_an_archive_of_an_older_schema_is_migrated_in_a_copy(tmp_path, warnings):
-    path = tmp_path / "old.db"
-    with sqlite3.connect(path) as database:
-        database.executescript(DUMPS[0].read_text())
+def test_an_archive_of_a_schema_that_was_never_released_is_refused_and_stays(archive):
+    with sqlite3.connect(archive) as database:
+        database.execute("UPDATE rlf_version SET version_num = '0003'")
     database.close()
-    before = hash_path(path)
-    assert runs_of(path)
-    assert hash_path(path) == before
+    before = hash_path(archive)
+    with pytest.raises(RlfError, match="commit 2ca147a2"):
+        runs_of(archive)
+    assert hash_path(archive) == before
 
 
 def test_tables_for_other_tools_have_a_manifest_and_appear_whole(source, tmp_path, monkeypatch):

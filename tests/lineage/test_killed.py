@@ -72,8 +72,11 @@ def kill_points(action: Callable[[], None]) -> list[int]:
     return sorted(random.Random(0).sample(range(1, looks[0]), NUM_KILLS))
 
 
-def test_a_migration_killed_anywhere_loses_nothing_and_is_finished_by_the_next(tmp_path: Path) -> None:
+def test_a_migration_killed_anywhere_loses_nothing_and_is_finished_by_the_next(
+    tmp_path: Path, next_version: Callable[[], None]
+) -> None:
     dump = DUMPS[0]
+    next_version()
     (tmp_path / "whole").mkdir()
     whole = database_of(dump, tmp_path / "whole")
     before = rows_of(whole)

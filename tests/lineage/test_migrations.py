@@ -1,8 +1,9 @@
-"""A database of any released version opens, and a fresh one has the very tables that the code writes."""
+"""A database of the first version opens, and a fresh one has the very tables that the code writes."""
 
 import sqlite3
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,14 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 import rlf.lineage
-from rlf.lineage import Reader, Recorder, begin_resume, open_store
+from rlf.core.errors import RlfError, RunError
+from rlf.lineage import Reader, Recorder, begin_resume, open_store, start_run
+from rlf.lineage.blobs import compress
 from rlf.lineage.migrate import HEAD, VERSION_TABLE
 from rlf.lineage.tables import metadata
 from rlf.types import Notice, RunStatus
 
-from .builders import run_record, scored
+from .builders import run_record, scored, step
 
 MIGRATIONS = Path(rlf.lineage.__file__).parent / "migrations"
 DUMPS = sorted((Path(__file__).parent / "versions").glob("*.sql"))
@@ -52,10 +55,9 @@ def test_every_revision_has_a_database_to_be_tested_with():
 
 
 @pytest.mark.parametrize("dump", DUMPS, ids=lambda dump: dump.stem)
-def test_a_database_of_each_revision_is_brought_forward(tmp_path, dump):
-    """The dumps hold run `old` with two steps of two trajectories, written by the rlf of that revision."""
-    path = database_of(dump, tmp_path)
-    with open_store(path) as store:
+def test_a_database_of_each_version_is_read_and_continued(tmp_path, dump):
+    """The dumps hold run `old` with two steps of two trajectories."""
+    with open_store(database_of(dump, tmp_path)) as store:
         reader = Reader(store)
         record = reader.get_run("latest").record
         assert record == run_record("old", started=1700000000.0, folder=record.folder)
@@ -68,16 +70,63 @@ def test_a_database_of_each_revision_is_brought_forward(tmp_path, dump):
         assert reader.events("old")[-1].text == "still written"
 
 
-@pytest.mark.parametrize("dump", DUMPS, ids=lambda dump: dump.stem)
-def test_no_row_and_no_value_is_lost_on_the_way_forward(tmp_path, dump):
-    path = database_of(dump, tmp_path)
+@pytest.mark.parametrize("revision", ["0001", "0007"])
+def test_a_database_from_before_the_first_version_is_refused_with_the_commit_that_exports_it(path, revision):
+    at_revision(path, revision)
+    before = path.read_bytes()
+    for read_only in (False, True):
+        with pytest.raises(RlfError) as refused:
+            open_store(path, read_only=read_only)
+        for words in (str(path), f"schema {revision}", "commit 2ca147a2", "rlf runs export", "rlf runs import"):
+            assert words in str(refused.value)
+    assert path.read_bytes() == before
+
+
+def test_a_database_of_a_newer_version_is_refused(path):
+    at_revision(path, "0009")
+    for read_only in (False, True):
+        with pytest.raises(RlfError, match=r"schema 0009 is newer than this rlf knows \(0008\)"):
+            open_store(path, read_only=read_only)
+
+
+def test_a_trajectory_from_before_the_first_version_is_named_as_that(path):
+    with open_store(path) as store:
+        start_run(store, run_record("r"))
+        with Recorder(store, "r") as recorder:
+            recorder(step(1, 1))
+    for old in (zlib.compress(b"\1" + bytes(8)), compress(b"\2" + bytes(8))):
+        with sqlite3.connect(path) as database:
+            database.execute("UPDATE payloads SET data = ?", [old])
+        database.close()
+        with open_store(path) as store, pytest.raises(RlfError, match="commit 2ca147a2"):
+            Reader(store).trajectory("r", k=0, step=1)
+
+
+def test_the_next_version_brings_a_database_forward_and_keeps_every_row(tmp_path, next_version):
+    path = database_of(DUMPS[-1], tmp_path)
     before = rows_of(path)
+    next_version()
     open_store(path).close()
     after = rows_of(path)
-    assert sum(map(len, before.values())) > 20
-    for table, rows in before.items():
-        kept = [{column: row[column] for column in rows[0]} for row in after[table]] if rows else []
-        assert kept == rows, table
+    assert {row["mood"] for row in after["runs"]} == {"calm"}
+    for row in after["runs"]:
+        del row["mood"]
+    assert after == before
+
+
+def test_a_database_that_is_only_read_is_not_brought_forward(tmp_path, next_version):
+    path = database_of(DUMPS[-1], tmp_path)
+    next_version()
+    with pytest.raises(RunError, match="schema of an older rlf and is read-only here"):
+        open_store(path, read_only=True)
+
+
+def at_revision(path, revision):
+    open_store(path).close()
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE rlf_version SET version_num = ?", [revision])
+        database.execute("PRAGMA journal_mode = DELETE")
+    database.close()
 
 
 def database_of(dump, folder):

@@ -11,7 +11,6 @@ from rlf.lineage import Reader, Recorder, open_store, start_run
 from rlf.types import CheckpointSaved
 
 from .builders import run_record
-from .test_migrations import DUMPS, database_of
 
 
 def recorded(base: Path) -> None:
@@ -49,22 +48,3 @@ def test_a_copied_run_keeps_the_places_of_its_files(tmp_path):
     with open_store(tmp_path / "runs/rlf.db") as source, open_store(tmp_path / "archive/rlf.db") as target:
         copy_run(source, target, "r")
     assert places(tmp_path / "archive") == places(tmp_path / "runs")
-
-
-@pytest.mark.parametrize("dump", DUMPS[:3], ids=lambda dump: dump.stem)
-def test_older_paths_are_rewritten_and_what_was_dropped_by_rule_is_marked(dump, tmp_path):
-    base, old = tmp_path / "moved", tmp_path / "project" / "runs"
-    base.mkdir()
-    path = database_of(dump, base)
-    with sqlite3.connect(path) as connection:
-        plan = '{"spec": {"checkpoint": {"keep": 1}}}'
-        connection.execute("UPDATE runs SET folder = ?, plan = ?", (str(old / "old"), plan))
-        rows = [(step, f"runs/old/checkpoints/{step}", float(step)) for step in (1, 2)]
-        connection.executemany("INSERT INTO checkpoints VALUES ('old', ?, ?, 'c', ?)", rows)
-    connection.close()
-    with open_store(path) as store:
-        record = Reader(store).get_run("old").record
-        saved = Reader(store).checkpoints("old")
-    assert (record.folder, record.home, record.cwd) == (str(base / "old"), str(old), str(tmp_path / "project"))
-    assert [item.path for item in saved] == [str(base / f"old/checkpoints/{step}") for step in (1, 2)]
-    assert [item.dropped for item in saved] == [1.0, None]

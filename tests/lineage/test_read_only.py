@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rlf.cli import app
-from rlf.core import RlfError, RunError, hash_path
+from rlf.core import RlfError, hash_path
 from rlf.lineage import (
     Reader,
     Recorder,
@@ -104,11 +104,11 @@ def test_rows_in_a_wal_file_are_read_or_said_to_be_missing(folder, locked, caplo
     assert ("newest rows are in rlf.db-wal" in caplog.text) == (not with_shm)
 
 
-def test_a_database_of_an_older_rlf_that_cannot_be_written_is_not_migrated(folder, locked):
+def test_a_database_of_an_older_checkout_that_cannot_be_written_is_refused(folder, locked):
     with sqlite3.connect(folder / "rlf.db") as database:
         database.execute("UPDATE rlf_version SET version_num = '0001'")
     locked()
-    with pytest.raises(RunError, match=r"schema of an older rlf.* copy the runs folder"):
+    with pytest.raises(RlfError, match="checkout before the first version"):
         open_lineage(folder)
 
 

@@ -4,29 +4,18 @@ import random
 import sqlite3
 
 import pytest
-from sqlalchemy.schema import CreateTable
 from typer.testing import CliRunner
 
-from rlf.apps.keep.salvage import _OLD_PAGES, salvage
+from rlf.apps.keep.salvage import salvage
 from rlf.cli import app
 from rlf.core import RlfError, hash_path
-from rlf.lineage import Reader, Recorder, migrate, start_run, tables
+from rlf.lineage import Reader, Recorder, start_run
 from rlf.lineage.marks import find_damage
 from rlf.runs.place import open_lineage
 
 from .builders import run_record, step
 
 RUNS = ("20260101-000000-aaaa", "20260101-000000-bbbb", "20260101-000000-cccc")
-
-LATER = {
-    "runs": ("patch_sha256", "parent_step", "home", "cwd", "owner", "heartbeat", "idle_s"),
-    "files": ("text_sha256",),
-    "checkpoints": ("dropped",),
-    "trajectories": ("task_sha256",),
-    "tool_calls": ("text_sha256", "original_sha256", "coerced", "usage", "structured", "images", "inner"),
-    "scores": ("state", "turn_values", "usage"),
-}
-"""Columns that migrations added, by table."""
 
 
 @pytest.fixture(scope="module")
@@ -109,37 +98,6 @@ def test_only_what_is_on_a_lost_page_is_lost(whole, runs):
     assert {item.table: item.num_gaps for item in done.tables if item.num_gaps} == {"scores": 1}
     saved = {item.table: item.num_rows for item in done.tables}
     assert (saved["trajectories"], saved["payloads"], saved["steps"]) == (72, 72, 9)
-
-
-def test_a_lineage_that_migrations_made_is_found_behind_a_lost_first_page(runs, monkeypatch):
-    """There later columns were added to smaller tables, so that the calls of tools begin at another page."""
-
-    def create(table, connection):
-        if table.name == "blobs":
-            for name, columns in LATER.items():
-                for column in columns:
-                    kind = tables.metadata.tables[name].c[column].type
-                    connection.exec_driver_sql(f'ALTER TABLE {name} ADD COLUMN "{column}" {kind}')
-        lines = str(CreateTable(table).compile(connection)).splitlines()
-        small = [line for line in lines if line.split(" ")[0].strip('\t"') not in LATER.get(table.name, ())]
-        connection.exec_driver_sql("\n".join(small))
-        for index in table.indexes:
-            if not index.info:
-                index.create(connection)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(migrate, "create_table", create)
-        with open_lineage(runs, create=True) as store, Recorder(store, RUNS[0]) as recorder:
-            start_run(store, run_record(RUNS[0]))
-            recorder(step(1, 2))
-    path = runs / "rlf.db"
-    with sqlite3.connect(path) as database:
-        pages = dict(database.execute("SELECT name, rootpage FROM sqlite_master"))
-    assert {name: pages[name] for name in _OLD_PAGES} == _OLD_PAGES
-    path.write_bytes(bytes(4096) + path.read_bytes()[4096:])
-    done = salvage(path, runs / "saved.db")
-    assert done.run_ids == RUNS[:1] and done.num_thinned == 0
-    assert {item.table: item.num_rows for item in done.tables}["tool_calls"] == 6
 
 
 def test_verify_names_what_is_readable_and_salvage_saves_it(whole, runs):

@@ -1,8 +1,5 @@
-"""Repairs and penalties of a turn are stored with it, and payloads without them still read."""
+"""Repairs and penalties of a turn are stored with it."""
 
-import json
-import struct
-import zlib
 from dataclasses import replace
 
 from rlf.core.redact import Redactor
@@ -23,9 +20,3 @@ def trajectory(turn):
 def test_repairs_and_penalties_come_back():
     turn = replace(TURN, repairs=(Repair(RepairKind.PARAMETERS, 3, '{"name"'),), num_penalised=2)
     assert read(Turn, decode(encode(trajectory(turn), Redactor({})))["turns"][0]) == turn
-
-
-def test_a_payload_from_before_has_none_and_reads_the_same():
-    body = struct.pack("<BI3I3?3f", 1, 3, 1, 2, 3, False, True, False, 0.0, -1.0, 0.0)
-    turns = {"messages": [["user", "a"]], "turns": [[1, 2, 3, "a", 0.5, 0.25]]}
-    assert read(Turn, decode(zlib.compress(body + json.dumps(turns).encode()))["turns"][0]) == TURN

@@ -99,15 +99,6 @@ def test_the_hash_changes_with_code_that_a_tool_or_reward_imports_within_the_pro
     assert plan_of(run).plan_hash != before.plan_hash
 
 
-def test_a_plan_stored_before_normalize_was_a_key_keeps_the_normalization_that_it_was_scored_with(project):
-    terms = [{"kind": "rule", "name": rule, "rule": rule} for rule in ("exact_match", "numeric")]
-    stored = json.loads(plan_to_json(plan_of(project(), f"rewards={json.dumps(terms)}")))
-    assert plan_from_json(json.dumps(stored)).spec.rewards[0].normalize == "text"
-    del stored["spec"]["rewards"][0]["normalize"]
-    restored = plan_from_json(json.dumps(stored)).spec.rewards
-    assert restored[0].normalize == "squad" and not hasattr(restored[1], "normalize")
-
-
 def test_the_hash_changes_with_weights_of_the_same_size(project):
     run = project()
     weights = run.parents[1] / "model" / "model.safetensors"

@@ -30,8 +30,6 @@ _HEADER = 100
 """Bytes at the beginning of a SQLite file."""
 _EMPTY_PAGE = bytes((0x0D, 0, 0, 0, 0, 0x10, 0, 0))
 """The head of a page of 4,096 bytes of a table without rows."""
-_OLD_PAGES = {"tool_calls": 20, "sqlite_autoindex_tool_calls_1": 22}
-"""Where these begin in lineages that were made by migrations alone."""
 _CLOSE = 2_000
 """Keys that are tried one by one behind a place that cannot be read; then the steps double."""
 
@@ -152,8 +150,6 @@ def _renew_schema(path: Path, new: Path) -> None:
             " AND (type = 'table' OR sql IS NULL)"  # other indexes may lie elsewhere, and no row is read by one
         )
         listed = database.execute(query, [path.stat().st_size // size]).fetchall()
-    pages = _OLD_PAGES if _is_index(path, size, {name: page for _, name, _, page, _ in listed}) else {}
-    listed = [(kind, name, owner, pages.get(name, page), sql) for kind, name, owner, page, sql in listed]
     _renew_header(path, new)
     with path.open("r+b") as file:
         file.seek(_HEADER)
@@ -162,13 +158,6 @@ def _renew_schema(path: Path, new: Path) -> None:
         database.execute("PRAGMA writable_schema = ON")
         database.executemany("INSERT INTO sqlite_master VALUES (?, ?, ?, ?, ?)", listed)
         database.commit()
-
-
-def _is_index(path: Path, size: int, page_by_name: dict[str, int]) -> bool:
-    """Whether an index lies where a new lineage has the calls of tools."""
-    with path.open("rb") as file:
-        file.seek((page_by_name.get("tool_calls", 1) - 1) * size)
-        return file.read(1) in (b"\x02", b"\x0a")
 
 
 class _Rows:

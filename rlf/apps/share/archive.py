@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -25,9 +24,9 @@ from rlf.core.files import check_run_id, published
 from rlf.lineage import tables
 from rlf.lineage.blobs import copy_blobs
 from rlf.lineage.lease import Lease, describe_owner, has_owner
-from rlf.lineage.read_only import connect_read_only, copy_database
+from rlf.lineage.read_only import connect_read_only
 from rlf.lineage.records import HIDDEN, IMPORTING
-from rlf.lineage.store import OldSchema, Store, insert_rows, open_store
+from rlf.lineage.store import Store, insert_rows, open_store
 from rlf.lineage.tables import metadata
 from rlf.lineage.values import blob_names
 
@@ -218,32 +217,16 @@ def open_archive(where: str) -> Iterator[Store]:
         raise RlfError(f"{path}: is a folder; expected a file that `rlf runs export` wrote, or a runs folder's rlf.db.")
     if path.is_file():
         _check_manifest(path)
-    try:
-        store = open_store(path, create=False, read_only=True)
-    except OldSchema:
-        with _migrated_copy(path) as store:
-            yield store
-        return
-    with store:
+    with open_store(path, create=False, read_only=True) as store:
         yield store
-
-
-@contextmanager
-def _migrated_copy(path: Path) -> Iterator[Store]:
-    """An archive of an older rlf, brought up to date in a copy."""
-    with tempfile.TemporaryDirectory(prefix="rlf-archive-") as folder:
-        copy = copy_database(path, folder)
-        with open_store(copy, create=False) as store:
-            store.base = path.parent.resolve()
-            yield store
 
 
 def _check_manifest(path: Path) -> None:
     manifest = _read_manifest(path)
     if manifest is None:
         logger.warning(
-            "%s: has no manifest; archives of older versions of rlf and runs folders have none. Whether it is "
-            "complete is not known.",
+            "%s: has no manifest, as any lineage that `rlf runs export` did not write. Whether it is complete is not "
+            "known.",
             path,
         )
         return

@@ -102,7 +102,7 @@ API = "/api/v1"
 _MAX_OPENINGS = 16
 _MAX_KEPT = 5_000
 _HERE = Path(__file__).parent
-_SHARED = _HERE.parent / "reports" / "pages"
+_SHARED = _HERE.parents[1] / "reports" / "pages"
 """Templates and style of the reports, which are parts of pages too."""
 _Handler = TypeVar("_Handler", bound=Callable[..., Any])
 T = TypeVar("T")

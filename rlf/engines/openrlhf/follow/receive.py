@@ -18,7 +18,7 @@ from rlf.engines.openrlhf.job.folder import Job
 from rlf.engines.openrlhf.settings import INGEST_TOKEN, IngestSpec
 from rlf.engines.openrlhf.spool.send import CHUNK_BYTES
 
-_FILE = r"/{run}/{attempt:\d+}/{name:[\w.-]+\.(?:spool|jsonl)}"
+_FILE = r"/{run}/{attempt:\d+}/{name:[\w.-]+\.spool}"
 
 
 @asynccontextmanager

@@ -39,21 +39,18 @@ from rlf.core.redact import Redactor
 from rlf.engines.openrlhf.job.dataset import Purpose
 from rlf.types.events import Notice
 from rlf.types.score import Scored
-from rlf.types.written import NUMBERS, VERSION, read, write
+from rlf.types.written import FIRST_VERSION, NUMBERS, VERSION, read, write
 
 # The written form of what agents record: frames of compressed JSON and numbers, one after the other in a file.
 #
 # A frame is its payload's size and CRC-32, four bytes each, little-endian, and the payload: zstd over a line of JSON
 # and, behind it, a trajectory's numbers: token ids in four bytes, the action mask in one, log-probabilities in eight. A
-# frame counts once it is whole; a torn last one is left for later. Older files hold zlib in place of zstd; still older
-# ones, `*.jsonl`, lines of JSON.
+# frame counts once it is whole; a torn last one is left for later.
 
-SUFFIX, OLD_SUFFIX = ".spool", ".jsonl"
+SUFFIX = ".spool"
 _HEAD = struct.Struct("<II")
 _LEVEL = 1
 """Of zstd: higher ones take several times the CPU for a tenth of the bytes."""
-_ZLIB = 0x78
-"""First byte of an older payload."""
 _TYPES = ("i", "b", "d")
 """Of the numbers, in the order of NUMBERS."""
 _SIZES = tuple(array(code).itemsize for code in _TYPES)
@@ -151,7 +148,7 @@ def read_frames(data: bytes, *, as_arrays: bool = False) -> Iterator[tuple[Line,
         payload = memoryview(data)[body:end]
         if zlib.crc32(payload) != checksum:
             raise ValueError("its checksum differs")
-        yield _read_payload((zlib.decompress if payload[0] == _ZLIB else zstandard.decompress)(payload), as_arrays), end
+        yield _read_payload(zstandard.decompress(payload), as_arrays), end
         start = end
 
 
@@ -190,21 +187,13 @@ def _read_payload(payload: bytes, as_arrays: bool) -> Line:
     return replace(record, scored=replace(record.scored, trajectory=trajectory))
 
 
-def from_line(text: str | bytes) -> Line:
-    """A line of a file from before frames. Raises ValueError for a record of another version."""
-    values = json.loads(text)
-    if "notice" in values:
-        return Notice(*values["notice"])
-    return _read_record(values, values["scored"]["trajectory"])
-
-
 def _read_record(values: dict[str, Any], trajectory: dict[str, Any]) -> Record:
     version, purpose, *place = values["head"]
-    if not 1 <= version <= VERSION:
-        raise ValueError(f"a spool record of version {version}; this rlf reads versions 1 to {VERSION}")
-    row, sample, step, time, *again = place  # version 1 has no `again`
+    if not FIRST_VERSION <= version <= VERSION:
+        raise ValueError(f"a spool record of version {version}; this rlf reads versions {FIRST_VERSION} to {VERSION}")
+    row, sample, step, time, again = place
     scored = read(Scored, values["scored"] | {"trajectory": trajectory})
-    return Record(Purpose(purpose), row, sample, step, time, scored, *again)
+    return Record(Purpose(purpose), row, sample, step, time, scored, again)
 
 
 Encode = Callable[[Scored], object]
@@ -221,7 +210,7 @@ _COMMAND = "import sys; from rlf.engines.openrlhf.spool.pool import answer_order
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Whole frames of one file, or an old file's lines."""
+    """Whole frames of one file."""
 
     path: Path
     start: int
@@ -380,12 +369,9 @@ def pack(answer: object) -> bytes:
 
 
 def cut(path: Path, start: int, end: int) -> list[Span]:
-    """The whole records of a file between two offsets, in spans of about a megabyte; of an old file in one."""
+    """The whole records of a file between two offsets, in spans of about a megabyte."""
     with path.open("rb", buffering=0) as file:
-        if path.suffix == SUFFIX:
-            bounds = list(cut_frames(file.fileno(), start, end, _SPAN_BYTES))
-        else:
-            bounds = [start + size] if (size := os.pread(file.fileno(), end - start, start).rfind(b"\n") + 1) else []
+        bounds = list(cut_frames(file.fileno(), start, end, _SPAN_BYTES))
     return [Span(path, *pair) for pair in pairwise((start, *bounds))]
 
 
@@ -396,7 +382,7 @@ def read_span(span: Span, encode: Encode | None) -> list[Line]:
         data = file.read(span.end - span.start)
     known, lines, frames = span.start, list[Line](), read_frames(data, as_arrays=encode is not None)
     try:
-        for line, end in frames if span.path.suffix == SUFFIX else _read_lines(data):
+        for line, end in frames:
             known = span.start + end
             lines.append(_encoded(line, encode))
     except ValueError as error:
@@ -407,14 +393,6 @@ def read_span(span: Span, encode: Encode | None) -> list[Line]:
 
 def _encoded(line: Line, encode: Encode | None) -> Line:
     return replace(line, encoded=encode(line.scored)) if encode and isinstance(line, Record) else line
-
-
-def _read_lines(data: bytes) -> Iterator[tuple[Line, int]]:
-    """The whole lines that data begins with, each with the offset of its end."""
-    start = 0
-    while end := data.find(b"\n", start) + 1:
-        yield from_line(data[start:end]), end
-        start = end
 
 
 class _Pickler(pickle.Pickler):

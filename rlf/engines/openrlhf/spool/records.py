@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from rlf.core.errors import RunError
 from rlf.core.redact import Redactor
-from rlf.engines.openrlhf.spool.pool import OLD_SUFFIX, SUFFIX, Line, Record, Span, SpoolPool, cut, to_frame
+from rlf.engines.openrlhf.spool.pool import SUFFIX, Line, Record, Span, SpoolPool, cut, to_frame
 from rlf.types.events import Notice
 
 if TYPE_CHECKING:
@@ -183,9 +183,7 @@ class SpoolReader:
         """The whole records that are not read yet."""
         try:
             with os.scandir(self._folder) as entries:
-                sizes = {
-                    entry.name: entry.stat().st_size for entry in entries if entry.name.endswith((SUFFIX, OLD_SUFFIX))
-                }
+                sizes = {entry.name: entry.stat().st_size for entry in entries if entry.name.endswith(SUFFIX)}
         except FileNotFoundError:
             return []
         grown = sorted((name, size) for name, size in sizes.items() if size > self._offsets.get(name, 0))
