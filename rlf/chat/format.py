@@ -20,6 +20,7 @@ from rlf.chat.marks import BARE_OBJECT, FOREIGN, Lookalikes, Marks, Parsed, bare
 from rlf.chat.scan import END_THINK, THINK, Scan, opens_thinking
 from rlf.chat.template import CallId, TemplateRenderer, end_of_turn
 from rlf.core import Registry, RlfError
+from rlf.core.files import remember
 from rlf.types import FailureClass, Message, ParseFailure, RepairKind, ToolCall, ToolDescription
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class ChatFormat(ABC):
     @classmethod
     def fits(cls, chat_template: str) -> bool:
         """Whether the format can be used with a template."""
-        return cls.by_name or cls.matches(chat_template) is not None
+        return cls.by_name or FORMATS.name_of(cls) in matching_formats(chat_template)
 
     def after(self, context: Sequence[int]) -> Self:
         """The format as it reads the turn that follows a context: some templates open thinking only after questions."""
@@ -299,11 +300,23 @@ def other_call_marks(text: str, own: type[ChatFormat]) -> bool:
     return any(marks.pattern.search(rest) for marks in every_call_marks())
 
 
+def matching_formats(template: str) -> dict[str, str]:
+    """The formats that a chat template is of, each with the reason.
+
+    Every format has to be loaded to find them: of a template that was seen before, the answer is remembered.
+    """
+    names = FORMATS.names()
+
+    def find() -> dict[str, str]:
+        return {name: reason for name in names if (reason := FORMATS.get(name).matches(template)) is not None}
+
+    # notes hold as long as rlf's own files do, and say nothing of an installed package's
+    return remember(["formats", template], find) if names == FORMATS.own_names() else find()
+
+
 def detect_format(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
     """The one format that the model's chat template is of, and why. Raises RlfError when none or several are."""
-    template = template_of(tokenizer)
-    names = FORMATS.names()
-    found = {name: reason for name in names if (reason := FORMATS.get(name).matches(template)) is not None}
+    names, found = FORMATS.names(), matching_formats(template_of(tokenizer))
     if len(found) == 1:
         return next(iter(found.items()))
     got = "matches " + "; ".join(f"{n} ({r})" for n, r in found.items()) if found else "matches no known chat format"

@@ -55,6 +55,11 @@ def check_run_id(run_id: str) -> str:
     return run_id
 
 
+def is_folder_name(text: str) -> bool:
+    """Whether a model's or dataset's name is a path rather than a `builtin:` name or a Hugging Face id."""
+    return text.startswith(("./", "../", "/", "~"))
+
+
 def path_inside(folder: Path, path: str | Path) -> Path:
     """A path with every link followed, where it lies in a folder; a relative one starts there.
 

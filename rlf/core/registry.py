@@ -79,7 +79,7 @@ class Registry(Generic[T]):
 
     def names(self) -> list[str]:
         """All kinds, sorted; imports nothing."""
-        return sorted(set(self._file_names()) | set(_entry_points()[self.package]))
+        return sorted(set(self.own_names()) | set(_entry_points()[self.package]))
 
     def get(self, name: str) -> type[T]:
         """The class of a kind, imported now. Raises UnknownKind."""
@@ -98,7 +98,7 @@ class Registry(Generic[T]):
         raise LookupError(f"{kind} is no {self.noun}")
 
     def _load_kind(self, name: str) -> type[T]:
-        if name in self._file_names():
+        if name in self.own_names():
             module = importlib.import_module(f"{self.package}.{name}")
             found = [value for value in vars(module).values() if self._is_kind(value, module.__name__)]
             assert len(found) == 1, f"{module.__name__} holds {len(found)} kinds, expected one"
@@ -116,7 +116,8 @@ class Registry(Generic[T]):
             return False
         return issubclass(value, self.base)
 
-    def _file_names(self) -> list[str]:
+    def own_names(self) -> list[str]:
+        """Those of `names` that rlf brings, without what installed packages add."""
         return _list_names(self.package, folders=self._folders)
 
 

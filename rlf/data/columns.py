@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rlf.core import nearest
 from rlf.core.json_values import NoJsonValue, read_json
 from rlf.data.files import Row
+from rlf.data.names import TEMPLATE_SUFFIXES
 
 if TYPE_CHECKING:
     import jinja2
@@ -91,8 +92,6 @@ def _open_value(value: Any, column: str) -> Any:
 
 # Jinja2 templates over a row's columns: sandboxed, and an undefined name is an error. Loads jinja2 when used.
 
-TEMPLATE_SUFFIXES = (".jinja", ".jinja2", ".j2")
-"""A text that ends so names a file with the template."""
 ROW = "row"
 """The name under which a template sees the row itself, for columns whose names are no words."""
 

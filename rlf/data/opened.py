@@ -1,4 +1,7 @@
-"""Datasets for checks: rows that were found sound before are read only when somebody looks at one."""
+"""Datasets for checks: rows that were found sound before are read only when somebody looks at one.
+
+So what reads rows is loaded only then: readers, columns and templates.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,7 @@ from typing import Any, TypeVar, overload
 from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.core.files import read_note, remember, stamp_file
 from rlf.core.identity import hash_json
-from rlf.data.source import mixture_files
-from rlf.data.tasks import dataset_hash, load_tasks
+from rlf.data.names import mixture_files
 from rlf.types import Task
 
 T = TypeVar("T")
@@ -59,13 +61,19 @@ def open_tasks(source: Mapping[str, Any], declared: Sequence[str] | None) -> Seq
     Args:
         source: the keys of a dataset.
     """
+
+    def load() -> list[Task]:
+        from rlf.data.tasks import load_tasks
+
+        return load_tasks(**source, declared=declared)
+
     stamps = _stamp_files(source)
     if stamps is None:
-        return load_tasks(**source, declared=declared)
+        return load()
     key = hash_json([dict(source), declared, stamps])
     if (num := read_note(key)) is not None:
-        return OpenedTasks(key, num[0], lambda: load_tasks(**source, declared=declared))
-    tasks = load_tasks(**source, declared=declared)
+        return OpenedTasks(key, num[0], load)
+    tasks = load()
     return OpenedTasks(key, remember(key, lambda: len(tasks)), lambda: tasks)
 
 
@@ -84,8 +92,11 @@ def recall(find: Callable[..., T], *arguments: Any) -> T:
 def _key_of(argument: Any) -> Any:
     if isinstance(argument, OpenedTasks):
         return argument.key
-    is_dataset = isinstance(argument, list) and argument and isinstance(argument[0], Task)
-    return dataset_hash(argument) if is_dataset else argument
+    if not isinstance(argument, list) or not argument or not isinstance(argument[0], Task):
+        return argument
+    from rlf.data.tasks import dataset_hash
+
+    return dataset_hash(argument)
 
 
 def _stamp_files(source: Mapping[str, Any]) -> list[Any] | None:

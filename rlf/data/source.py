@@ -16,6 +16,7 @@ from rlf.core.kinds import StrictModel
 from rlf.core.yaml_text import load_document
 from rlf.data.columns import cell
 from rlf.data.files import Row, fail, read_csv, read_hub, read_json, read_jsonl, read_parquet, read_values, shown_name
+from rlf.data.names import DATA_SUFFIXES, MIXTURE_SUFFIX
 
 # Several datasets as one, by weights: a `.mix.yaml` file that lists them.
 #
@@ -23,8 +24,6 @@ from rlf.data.files import Row, fail, read_csv, read_hub, read_json, read_jsonl,
 # its own order, until the next row would be of one that has no more: no row comes twice. Departure from OpenRLHF's
 # `prompt_probs`, which continues until all are exhausted and repeats rows.
 
-SUFFIX = ".mix.yaml"
-"""Of a file that lists datasets."""
 ReadRows = Callable[[str, str | None, str, int | None], list[Row]]
 
 
@@ -66,14 +65,6 @@ def read_mixture(path: Path, shown: str) -> list[MixedDataset]:
 _FORM = "Write e.g. `- {path: nq.jsonl, weight: 2, columns: {prompt: question}}` for each dataset."
 
 
-def mixture_files(path: str) -> list[str]:
-    """The paths of the datasets of a mixture; of another dataset, or where it cannot be read, none."""
-    file = Path(path)
-    if not path.endswith(SUFFIX) or not file.is_file():
-        return []
-    return [one.path for one in read_mixture(file, path)]
-
-
 def mix_rows(path: Path, shown: str, read: ReadRows) -> Iterator[Row]:
     """The rows of a mixture: with `dataset`, the name of the file or dataset, and an `id` that begins with it."""
     datasets = read_mixture(path, shown)
@@ -113,12 +104,7 @@ def _whole_path(path: str, folder: Path) -> str:
 Reader = Callable[[Path, str], Iterator[Row]]
 """Yields the rows of a file, given also the file's name for messages."""
 
-READERS: dict[str, Reader] = {
-    ".jsonl": read_jsonl,
-    ".json": read_json,
-    ".csv": read_csv,
-    ".parquet": read_parquet,
-}
+READERS: dict[str, Reader] = dict(zip(DATA_SUFFIXES, (read_jsonl, read_json, read_csv, read_parquet), strict=True))
 """By the file's suffix."""
 
 
@@ -138,7 +124,7 @@ def _iterate_rows(path: str, config: str | None, split: str, limit: int | None) 
     limit = None if limit is None else min(limit, sys.maxsize)
     file = builtin_path(path.removeprefix(BUILTIN)) if path.startswith(BUILTIN) else Path(path)
     shown = shown_name(path)
-    if path.endswith(SUFFIX):
+    if path.endswith(MIXTURE_SUFFIX):
         _check_is_file(file, shown)
         return islice(mix_rows(file, shown, _read_unchecked), limit)
     if file.suffix in READERS:

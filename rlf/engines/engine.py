@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from rlf.chat.format import ChatFormat
 from rlf.core import Fault, RlfError
 from rlf.core.identity import hash_path
-from rlf.data import load_tasks
 from rlf.plan import Plan
 from rlf.plan.estimate import PlannedEngine
 from rlf.spec import LoadedSpec, RunSpec
@@ -57,6 +56,8 @@ class Inputs:
 def load_inputs(plan: Plan) -> Inputs:
     """Loads the datasets. Raises SpecError where a row or column is wrong."""
     data, declared = plan.spec.data, plan.spec.tool_names
+    from rlf.data import load_tasks
+
     train = load_tasks(**data.train.model_dump(), declared=declared)
     evaluation = [] if data.eval is None else load_tasks(**data.eval.model_dump(), declared=declared)
     return Inputs.of(plan.spec, train, evaluation)

@@ -17,11 +17,11 @@ from pydantic import Field, PrivateAttr
 from rlf.core import Registry, RlfError
 from rlf.core.callables import NotRun
 from rlf.core.identity import hash_bytes
+from rlf.core.json_text import json_text
 from rlf.core.kinds import Kind, StrictModel
 from rlf.core.meter import Meter
 from rlf.core.text import clean
 from rlf.tools.kind import Limits
-from rlf.tools.results import json_text
 from rlf.types import Task, ToolCall, ToolDescription
 
 # The world of one trajectory, as a kind implements it.

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlf.algo.advantages.gae import Gae
-from rlf.algo.advantages.pass_at_k import PassAtK
 from rlf.algo.loss_config import PolicyLossKind
 from rlf.core import Fault
-from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.spec import LoadedSpec
+from rlf.spec.kinds import is_gae, is_judge, is_pass_at_k
 from rlf.spec.load import reads
 from rlf.spec.models import Feature
 
@@ -17,7 +15,7 @@ from rlf.spec.models import Feature
 @reads("train.algorithm", "rollout.num_generations")
 def _best_of_k_has_subsets(loaded: LoadedSpec) -> Iterator[Fault]:
     estimator, num = loaded.spec.train.algorithm, loaded.spec.rollout.num_generations
-    if isinstance(estimator, PassAtK) and estimator.k >= num > 1:
+    if is_pass_at_k(estimator) and estimator.k >= num > 1:
         message = f"got {estimator.k} of {num} generations; there is only one subset of k, so every advantage is "
         yield loaded.fault(("train", "algorithm", "k"), f"{message}0. Write at most {num - 1}, or more generations.")
 
@@ -27,7 +25,7 @@ def _greedy_rollouts_have_rewards(loaded: LoadedSpec) -> Iterator[Fault]:
     if not loaded.spec.train.algorithm.needs_greedy:
         return
     for position, term in enumerate(loaded.spec.rewards):
-        if isinstance(term, JudgeTerm) and term.compares_groups:
+        if is_judge(term) and term.compares_groups:
             name = loaded.value(("train", "algorithm", "kind"))
             message = f"got {term.compare} against the group; the greedy rollout of {name} has no group to be compared "
             yield loaded.fault(
@@ -97,7 +95,7 @@ def single_rollouts_are_mixed(loaded: LoadedSpec) -> Iterator[Fault]:
 def gae_says_its_way(loaded: LoadedSpec) -> Iterator[Fault]:
     """Warns of gae over turns, whose treatment of observations libraries do not share."""
     estimator = loaded.spec.train.algorithm
-    if not isinstance(estimator, Gae) or loaded.value(("train", "algorithm", "observations")) is not None:
+    if not is_gae(estimator) or loaded.value(("train", "algorithm", "observations")) is not None:
         return
     several_turns = loaded.spec.rollout.max_turns > 1 and bool(loaded.spec.tools)
     if several_turns and (estimator.gamma, estimator.lam) != (1.0, 1.0):

@@ -14,10 +14,9 @@ from rlf.chat.format import FailurePolicy
 from rlf.core import Fault, nearest
 from rlf.plan import algorithms, features, judges, verifiers
 from rlf.plan.estimate import planned_engine
-from rlf.rewards.kinds.env import EnvTerm
-from rlf.rewards.rules.unpenalised import Unpenalised
 from rlf.rewards.term import Unscorable, complaints
 from rlf.spec import LoadedSpec
+from rlf.spec.kinds import is_env_term, is_unpenalised
 from rlf.spec.load import Check, reads
 from rlf.spec.models import KlPlace, Schedule
 from rlf.spec.nodes import dotted
@@ -151,7 +150,7 @@ def _answers_are_there(loaded: LoadedSpec) -> Iterator[Fault]:
 def _scores_have_a_world(loaded: LoadedSpec) -> Iterator[Fault]:
     env = loaded.spec.env
     for position, term in enumerate(loaded.spec.rewards):
-        if not isinstance(term, EnvTerm):
+        if not is_env_term(term):
             continue
         if env is None:
             message = (
@@ -221,7 +220,7 @@ def _thinking_stands_in_tags(loaded: LoadedSpec) -> Iterator[Fault]:
 @reads("chat.failures", "rewards")
 def _penalties_are_counted(loaded: LoadedSpec) -> Iterator[Fault]:
     penalised = [str(kind) for kind, reply in loaded.spec.chat.failures.items() if reply is FailurePolicy.PENALISE]
-    if penalised and not any(isinstance(term, Unpenalised) for term in loaded.spec.rewards):
+    if penalised and not any(is_unpenalised(term) for term in loaded.spec.rewards):
         message = (
             "got penalise; no reward term counts what is penalised. Add e.g. "
             "`{kind: rule, rule: unpenalised, weight: 0.1}` to rewards, or write feedback."

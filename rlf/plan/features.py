@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from rlf.algo.advantages.gae import Gae, Observations
 from rlf.algo.health import Action, Guard
 from rlf.chat.format import HistoryPolicy
 from rlf.core import Fault
 from rlf.rewards.term import Stage
 from rlf.spec import LoadedSpec
+from rlf.spec.kinds import is_gae
 from rlf.spec.load import reads
 from rlf.spec.models import ENGINES, EngineSpec, Feature, engines_with
 from rlf.spec.nodes import KeyPath
@@ -79,8 +79,9 @@ def _find_adapters(loaded: LoadedSpec) -> Iterator[_Use]:
 
 
 def _find_images(loaded: LoadedSpec) -> Iterator[_Use]:
-    max_images, others = loaded.spec.rollout.max_images, engines_with(Feature.IMAGES)
+    max_images = loaded.spec.rollout.max_images
     if max_images:
+        others = engines_with(Feature.IMAGES)
         instead = f"Write engine: {{kind: {others[0]}}}." if others else "Remove it."
         yield _Use(Feature.IMAGES, ("rollout", "max_images"), max_images, instead)
 
@@ -108,7 +109,7 @@ def _find_prefix_rows(loaded: LoadedSpec) -> Iterator[_Use]:
 
 def _find_skipped(loaded: LoadedSpec) -> Iterator[_Use]:
     estimator = loaded.spec.train.algorithm
-    if isinstance(estimator, Gae) and estimator.observations is Observations.SKIP:
+    if is_gae(estimator) and estimator.observations == "skip":
         yield _Use(Feature.SKIPPED_OBSERVATIONS, ("train", "algorithm", "observations"), "skip", "Write it")
 
 

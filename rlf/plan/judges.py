@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from rlf.core import Fault
 from rlf.plan.features import name_engines
-from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.rewards.term import Unscorable
 from rlf.spec import LoadedSpec
+from rlf.spec.kinds import is_judge
 from rlf.spec.load import reads
 from rlf.spec.models import Feature
+
+if TYPE_CHECKING:
+    from rlf.rewards.kinds.judge import JudgeTerm
 
 
 def groups_are_compared(loaded: LoadedSpec) -> Iterator[Fault]:
@@ -18,7 +22,7 @@ def groups_are_compared(loaded: LoadedSpec) -> Iterator[Fault]:
     spec = loaded.spec
     kinds = [*["greedy"] * spec.eval.greedy, *["sampled"] * (spec.eval.num_samples == 1)]
     for position, term in enumerate(spec.rewards if spec.data.eval is not None and kinds else ()):
-        if not isinstance(term, JudgeTerm) or not term.compares_groups:
+        if not is_judge(term) or not term.compares_groups:
             continue
         if position == 0 or term.unscorable is Unscorable.DROP_TRAJECTORY:
             lost = "no success" if position == 0 else "no reward"
@@ -34,7 +38,7 @@ def sentinels_are_counted_together(loaded: LoadedSpec) -> Iterator[Fault]:
     """Warns of sentinels that several processes count in parts."""
     why = loaded.spec.engine.LACKS.get(Feature.ONE_SCORER)
     for position, term in enumerate(loaded.spec.rewards if why is not None else ()):
-        if isinstance(term, JudgeTerm) and term.sentinels:
+        if is_judge(term) and term.sentinels:
             yield loaded.fault(
                 ("rewards", position, "sentinels"),
                 f"{why}; each counts its own sentinels, and starts from 0 after a resume, so a drift is found "
@@ -45,7 +49,7 @@ def sentinels_are_counted_together(loaded: LoadedSpec) -> Iterator[Fault]:
 @reads("rewards[]", "data.train.answer", "data.eval.answer", "rollout.num_generations")
 def _judges_have_something_to_compare(loaded: LoadedSpec) -> Iterator[Fault]:
     for position, term in enumerate(loaded.spec.rewards):
-        if isinstance(term, JudgeTerm):
+        if is_judge(term):
             yield from _compares_with_something(loaded, position, term)
 
 
@@ -65,7 +69,7 @@ def _judges_work_in_several_processes(loaded: LoadedSpec) -> Iterator[Fault]:
     engine = loaded.spec.engine
     why = engine.LACKS.get(Feature.ONE_SCORER)
     for position, term in enumerate(loaded.spec.rewards if why is not None else ()):
-        if not isinstance(term, JudgeTerm):
+        if not is_judge(term):
             continue
         if term.compares_groups:
             message = f"engine {engine.kind} scores each rollout separately, so there is no group to compare. "

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlf.core import Fault, nearest
-from rlf.rewards.kinds.verify import VerifyTerm
 from rlf.spec import LoadedSpec
+from rlf.spec.kinds import is_verify
 from rlf.spec.load import reads
 from rlf.spec.nodes import KeyPath
 from rlf.tools import ToolDeclaration
@@ -17,7 +17,7 @@ from rlf.tools import ToolDeclaration
 def _tools_can_verify(loaded: LoadedSpec) -> Iterator[Fault]:
     tools = {tool.name: tool for tool in loaded.spec.tools}
     for position, term in enumerate(loaded.spec.rewards):
-        if not isinstance(term, VerifyTerm):
+        if not is_verify(term):
             continue
         tool = tools.get(term.tool)
         if tool is None:

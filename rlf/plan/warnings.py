@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rlf.algo.loss_config import LrSchedule, PolicyLossKind
 from rlf.builtin.names import BUILTIN
@@ -17,16 +18,18 @@ from rlf.data import recall
 from rlf.plan.algorithms import gae_says_its_way, single_rollouts_are_mixed
 from rlf.plan.estimate import planned_engine
 from rlf.plan.judges import groups_are_compared, sentinels_are_counted_together
-from rlf.rewards.kinds.verify import VerifyTerm
 from rlf.rewards.normalization import Normalization, destroyed, golds
-from rlf.rewards.rules.json_schema import JsonSchema
 from rlf.rewards.term import Stage, Term
 from rlf.spec import LoadedSpec, RunSpec
 from rlf.spec.budget import PromptSizes
+from rlf.spec.kinds import is_json_schema, is_verify
 from rlf.spec.models import Feature, Late, Schedule
 from rlf.spec.nodes import KeyPath
 from rlf.tools.declaration import ToolDeclaration
 from rlf.types import Task
+
+if TYPE_CHECKING:
+    from rlf.rewards.kinds.verify import VerifyTerm
 
 # Warnings about reward terms that misread what the data holds.
 
@@ -42,12 +45,12 @@ def find_reward_warnings(loaded: LoadedSpec, datasets: Sequence[Sequence[Task]])
         normalize = getattr(term, "normalize", None)
         if isinstance(normalize, Normalization) and (lost := _lost_golds(normalize, datasets)):
             yield loaded.fault((*place, "normalize"), _about_golds(normalize, lost, num_tasks))
-        if isinstance(term, JsonSchema) and (empty := term.accepted_without_content):
+        if is_json_schema(term) and (empty := term.accepted_without_content):
             message = f"got a schema that {' and '.join(empty)} satisfies and which then earns the full reward; "
             yield loaded.fault(
                 (*place, "schema"), f"{message}expected content. Write e.g. `required`, or `minItems: 1`."
             )
-        if isinstance(term, VerifyTerm) and (number := _num_without_rows(term, datasets)):
+        if is_verify(term) and (number := _num_without_rows(term, datasets)):
             message = f"{number} of {num_tasks} tasks expect no rows, so any query without rows earns 1. "
             yield loaded.fault((*place, "expected"), f"{message}Leave these tasks out of the data.")
 

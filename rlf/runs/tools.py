@@ -15,10 +15,11 @@ from rlf.core.registry import nearest
 from rlf.spec import load_spec
 from rlf.spec.aliases import with_variables
 from rlf.spec.code import literal_keys_of
+from rlf.spec.faults import faults_of
 from rlf.spec.layers import Reading, absolute, interpolate
 from rlf.spec.nodes import UNREADABLE, Node, plain
 from rlf.spec.paths import resolve_callables, resolve_tool_files
-from rlf.spec.validate import faults_of, names_server, tools_of
+from rlf.spec.validate import names_server, tools_of
 from rlf.tools import ToolDeclaration
 from rlf.tools.validate import ArgumentCheck
 

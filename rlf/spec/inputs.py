@@ -12,19 +12,18 @@ from contextlib import suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel
 
 from rlf.chat import FORMATS
+from rlf.chat.format import matching_formats
 from rlf.chat.on_disk import read_chat_template
 from rlf.core import Fault, RlfError, SpecError, nearest
 from rlf.core.callables import NotRun
 from rlf.data import open_tasks, recall
-from rlf.endpoints import EndpointSpec
-from rlf.rewards.kinds.judge import JudgeTerm
-from rlf.rewards.kinds.verify import VerifyTerm
 from rlf.spec.budget import MEASURED, PromptSizes, check_budget, most_images
+from rlf.spec.kinds import is_endpoint, is_judge, is_verify
 from rlf.spec.load import LoadedSpec, reads
 from rlf.spec.model_files import folder_on_disk, named_folder, read_config, read_context, read_shapes
 from rlf.spec.models import DataSource
@@ -33,6 +32,9 @@ from rlf.spec.paths import FORBIDDEN, declared_files, env_files, is_forbidden, i
 from rlf.spec.reader import shown_path
 from rlf.tools.validate import ArgumentCheck
 from rlf.types import Task
+
+if TYPE_CHECKING:
+    from rlf.endpoints import EndpointSpec
 
 Datasets = dict[tuple[str, tuple[str, ...] | None], Sequence[Task] | SpecError]
 """Tasks that were read, or why not, by a dataset's keys and the tools that its rows may name; None: any."""
@@ -174,7 +176,7 @@ def _check_chat(loaded: LoadedSpec) -> list[Fault]:
     if template is None:
         fix = "Use an instruction-tuned model, or put a chat_template.jinja into the folder."
         return [loaded.fault(("model", "path"), f"{shown_path(folder)}: has no chat template. {fix}")]
-    matching = [name for name in known if FORMATS.get(name).matches(template) is not None]
+    matching = list(matching_formats(template))
     if chosen == "auto" and len(matching) != 1:
         got = " and ".join(matching) or "no known chat format"
         message = f"got auto, but the model's chat template is of {got}; expected one of {', '.join(known)}. "
@@ -326,12 +328,14 @@ def _check_keys(loaded: LoadedSpec) -> list[Fault]:
 
 def _list_endpoints(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, EndpointSpec]]:
     """Every endpoint within a part of a spec, also those of an agent's tools."""
-    if isinstance(value, EndpointSpec):
+    if not isinstance(value, BaseModel) and not isinstance(value, list | tuple):
+        return
+    if is_endpoint(value):
         yield path, value
     elif isinstance(value, BaseModel):
         for name in type(value).model_fields:
             yield from _list_endpoints(getattr(value, name), (*path, name))
-    elif isinstance(value, list | tuple):
+    else:
         for index, item in enumerate(value):
             yield from _list_endpoints(item, (*path, index))
 
@@ -371,9 +375,9 @@ def _world_columns(loaded: LoadedSpec, name: str, tasks: Sequence[Task]) -> Iter
 def _check_columns(loaded: LoadedSpec, name: str, tasks: Sequence[Task]) -> Iterator[Fault]:
     """Columns that terms of kind verify and judge read and a dataset lacks; of a judge's prompt any of its rows."""
     for position, term in enumerate(loaded.spec.rewards):
-        if not isinstance(term, VerifyTerm | JudgeTerm):
+        if not (is_verify(term) or is_judge(term)):
             continue
-        of_all = isinstance(term, JudgeTerm)
+        of_all = is_judge(term)
         for column, key in term.columns.items():
             lacking = recall(_row_without, tasks, column, of_all)
             if lacking is not None:

@@ -11,10 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import GrammarParseError, OmegaConfBaseException
+from typing import TYPE_CHECKING, Any
 
 from rlf.core import Fault, RlfError, hash_bytes
 from rlf.core.text import find_half
@@ -36,6 +33,9 @@ from rlf.spec.nodes import (
 )
 from rlf.spec.reader import read_file, shown_path, take_env_file
 
+if TYPE_CHECKING:
+    from rlf.spec.references import References
+
 # `${...}` in values: filled in from other keys and the environment, and put back as text where values are shown.
 
 _KEY = re.compile(r"(?<!\\)\$\{([A-Za-z_][\w.]*)\}")
@@ -50,6 +50,8 @@ def interpolate(root: Node, faults: list[Fault]) -> Node:
     """The tree with every `${...}` replaced by what it stands for."""
     if not any(_is_reference(node.value) for _, node in walk(root)):
         return root
+
+    from rlf.spec.references import References
 
     root = _with_our_names(root)
     references = References(plain(root))
@@ -94,6 +96,8 @@ def fill_in(values: dict[str, Any], interpolated: Sequence[Interpolated]) -> Non
     """Undoes `write_back` with the environment as it is now. Raises RlfError where it lacks a variable."""
     if not interpolated:
         return
+
+    from rlf.spec.references import References
 
     references = References(values)
     for item in interpolated:
@@ -286,58 +290,3 @@ def _bare_kinds(node: Node) -> Node:
     if isinstance(node.value, list):
         return replace(node, value=[bare_kind(item) for item in node.items])
     return replace(node, value=[bare_kind(node)]) if isinstance(node.value, str | dict) else node
-
-
-# The values of `${...}`, by OmegaConf: other keys, `${oc.env:NAME}` and OmegaConf's other resolvers.
-#
-# The only module of rlf that knows OmegaConf. It is loaded where a text has such a reference.
-
-
-class References:
-    """The values of a mapping, in which texts refer to each other and to the environment."""
-
-    def __init__(self, values: dict[str, Any]) -> None:
-        config = OmegaConf.create(_escape_unparsable(values))  # one text that cannot be parsed would refuse them all
-        assert isinstance(config, DictConfig), f"a config of {type(values)}"
-        self._config = config
-
-    def value(self, path: KeyPath, text: str) -> Any:
-        """The value of the text at a path. Raises UnresolvedError."""
-        found: Any = self._config
-        try:
-            OmegaConf.create({"text": text})
-            for key in path:
-                found = found[key]
-            return OmegaConf.to_container(found, resolve=True) if OmegaConf.is_config(found) else found
-        except OmegaConfBaseException as error:
-            raise UnresolvedError(_explain_error(error)) from error
-
-
-def _escape_unparsable(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _escape_unparsable(child) for key, child in value.items()}
-    if isinstance(value, list):
-        return [_escape_unparsable(child) for child in value]
-    if not isinstance(value, str) or "${" not in value:
-        return value
-    try:
-        OmegaConf.create({"text": value})
-    except GrammarParseError:
-        return None
-    return value
-
-
-def _explain_error(error: OmegaConfBaseException) -> str:
-    message = str(error).split("\n")[0]
-    if found := re.search(r"Environment variable '(.*)' not found", message):
-        name = found[1]
-        return f"the environment variable {name} is not set. Set it, or write ${{oc.env:{name},default}}."
-    if found := re.search(r"Interpolation key '(.*?)' not found", message):
-        return f"the spec has no {found[1]!r}. Write the key's whole path, e.g. ${{train.steps}}."
-    if found := re.search(r"Unsupported interpolation type (\S+)", message):
-        return f"there is no resolver {found[1]!r} (known: oc.env, oc.decode, oc.select). Write e.g. ${{oc.env:NAME}}."
-    if "Recursive interpolation" in message:
-        return "it refers to itself, directly or through others. Write one of the values out."
-    if isinstance(error, GrammarParseError):
-        return r"it is not closed or not well formed. Write ${key}, or \${ for the characters themselves."
-    return f"{message}. Check it against OmegaConf's grammar."

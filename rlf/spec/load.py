@@ -18,7 +18,7 @@ from rlf.spec.nodes import OVERRIDE, KeyPath, Node, dotted, find, plain, walk
 from rlf.spec.overrides import apply_override, find_disagreements
 from rlf.spec.paths import local_inputs, resolve_paths
 from rlf.spec.reader import forget_env_files
-from rlf.spec.validate import expand_servers, restrict, valid_part, validate_spec
+from rlf.spec.validate import expand_servers, restrict, validate_spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +136,8 @@ def load_spec(
     root = expand_servers(root, reading.faults)
     spec = validate_spec(root, reading.faults)
     if spec is None or reading.faults:
+        from rlf.spec.faults import valid_part
+
         faults = _first_at_each_place(reading.faults)
         specs = {OVERRIDE, *(file.path for file in reading.files.values() if file.role == "spec")}
         part = valid_part(root, {key for fault in faults if fault.place.file in specs and (key := _fault_key(fault))})

@@ -9,32 +9,23 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.core import Fault, RlfError, hash_bytes, hash_json, hash_path
-from rlf.core.files import MIN_BYTES, remember, stamp_file
+from rlf.core.files import MIN_BYTES, is_folder_name, remember, stamp_file
 from rlf.core.registry import close_names
-from rlf.data.columns import TEMPLATE_SUFFIXES
-from rlf.data.source import READERS, mixture_files
+from rlf.data.names import DATA_SUFFIXES, TEMPLATE_SUFFIXES, mixture_files
 from rlf.environments.kind import ENV_KINDS, EnvSpec
-from rlf.rewards.judging.settings import is_folder_name
-from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.spec.code import project_code
+from rlf.spec.kinds import is_agent_tool, is_judge, is_mcp_tool, is_sql_tool
 from rlf.spec.layers import ITEM_LISTS, InputFile, absolute
 from rlf.spec.models import RunSpec
-from rlf.spec.nodes import OVERRIDE, KeyPath, Node, edit, edit_leaves, plain, show
+from rlf.spec.nodes import OVERRIDE, KeyPath, Node, edit, edit_leaves, show
 from rlf.spec.reader import shown_path
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.kind import ToolKind
-from rlf.tools.kinds.agent import AgentTool
-from rlf.tools.kinds.mcp import McpTool
-from rlf.tools.kinds.sql import SqlTool
-from rlf.tools.mcp.server import McpServer
 
 DATA_PATHS = (("data", "train", "path"), ("data", "eval", "path"))
 MODEL_PATH = ("model", "path")
-DATA_SUFFIXES = tuple(READERS)
 DATA_FILES = (("template", TEMPLATE_SUFFIXES), ("system", TEMPLATE_SUFFIXES), ("examples", DATA_SUFFIXES))
 """Keys of a dataset whose text names a file when it ends so."""
 JUDGE_FILES = (("sentinels", "file"), ("cache", "file"), ("serve", "model"))
@@ -94,26 +85,10 @@ def _resolve_env_files(env: Node) -> Node:
     return env
 
 
-def _resolve_server(server: Node) -> Node:
-    """An MCP server with its program, folder and files as seen from the file that says it."""
-    try:
-        found = McpServer.model_validate(plain(server), context={"folder": server.folder})
-    except ValidationError:  # reported with its place when the whole spec is read
-        return server
-    return expand_server(server, found)
+def _resolve_server(node: Node) -> Node:
+    from rlf.spec.servers import resolve_server
 
-
-def expand_server(node: Node, server: McpServer) -> Node:
-    """A server as it is written, with the places of its program, folder and files."""
-    settings = server.model_dump(mode="json", include={"command", "cwd"})
-    changed = {
-        key: replace(child, value=settings[key]) for key, child in node.mapping.items() if settings.get(key) is not None
-    }
-    args = node.get("args")
-    if args is not None:
-        items = [replace(child, value=value) for child, value in zip(args.items, server.args, strict=True)]
-        changed["args"] = replace(args, value=items)
-    return replace(node, value={**node.mapping, **changed})
+    return resolve_server(node)
 
 
 def env_files(env: EnvSpec | None, path: KeyPath = ("env",)) -> Iterator[tuple[KeyPath, str]]:
@@ -176,7 +151,7 @@ def _all_tools(
     """Tools, each agent's own included, with their keys."""
     for index, tool in enumerate(tools):
         yield (*path, index), tool
-        if isinstance(tool.target, AgentTool):
+        if is_agent_tool(tool.target):
             yield from _all_tools(tool.target.tools, (*path, index, "target", "tools"))
 
 
@@ -190,9 +165,9 @@ def local_inputs(spec: RunSpec) -> list[InputFile]:
     named += [("data", path) for source in sources for path in (source.path, *mixture_files(source.path))]
     beside = [getattr(source, key) for source in sources for key, _ in DATA_FILES]
     named += [("data", text) for text in beside if isinstance(text, str)]
-    named += [("data", t.sentinels.file) for t in spec.rewards if isinstance(t, JudgeTerm) and t.sentinels is not None]
+    named += [("data", t.sentinels.file) for t in spec.rewards if is_judge(t) and t.sentinels is not None]
     named += [("data", file) for _, file in (*declared_files(spec.tools), *env_files(spec.env))]
-    named += [("data", str(target.file)) for target in targets if isinstance(target, SqlTool) and target.file]
+    named += [("data", str(target.file)) for target in targets if is_sql_tool(target) and target.file]
     named += [("model", spec.model.path)]
     local = [(role, Path(path)) for role, path in dict.fromkeys(named) if is_local(path)]
     hashes = [(role, path, identity(path)) for role, path in local]
@@ -201,7 +176,7 @@ def local_inputs(spec: RunSpec) -> list[InputFile]:
 
 def _server_files(target: ToolKind) -> list[str]:
     """Files that the command of a tool's MCP server names: its code, as a rule."""
-    if not isinstance(target, McpTool):
+    if not is_mcp_tool(target):
         return []
     return [argument for argument in target.server.args if is_local(argument) and Path(argument).is_file()]
 
@@ -224,7 +199,7 @@ def _resolve_path(node: Node, text: str, faults: list[Fault], *, is_data: bool) 
         return text
     try:
         here = absolute(Path(text), node.folder)
-        looks_local = text.startswith(("./", "../", "/", "~")) or text in (".", "..") or here.exists()
+        looks_local = is_folder_name(text) or text in (".", "..") or here.exists()
         return str(here) if looks_local or (is_data and _is_file_name(text, node.folder)) else text
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
@@ -330,7 +305,7 @@ def _find_meant(written: str, folder: Path) -> Path | None:
 def _list_near(path: Path) -> list[Path]:
     """Data files beside a path whose names are nearly its own, or its own with a suffix."""
     try:
-        names = sorted(file.name for file in path.parent.iterdir() if file.suffix in READERS)
+        names = sorted(file.name for file in path.parent.iterdir() if file.suffix in DATA_SUFFIXES)
     except OSError:
         return []
     with_suffix = [name for name in names if Path(name).stem == path.name]

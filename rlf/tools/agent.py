@@ -24,7 +24,8 @@ from rlf.tools.agent_text import TextCalls
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.execution.executor import Executor
 from rlf.tools.kind import CallContext, CallOrigin, ToolRuntime
-from rlf.tools.results import Prompt, ToolFailure, inner_deadline_s, shown_answer, tool_failure
+from rlf.tools.remote import Prompt, shown_answer, tool_failure
+from rlf.tools.results import ToolFailure, inner_deadline_s
 from rlf.types import InnerCall, InnerTurn, Outcome, ParseFailure, ToolCall, ToolOutput, ToolResult
 
 _ALPHABET: Final = string.digits + string.ascii_lowercase

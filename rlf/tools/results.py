@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import inspect
 import json
 import math
 import socket
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import date, time, timedelta
-from decimal import Decimal
-from enum import Enum
 from functools import cache
-from pathlib import PurePath
-from types import MappingProxyType
 from typing import Any
 from urllib.error import HTTPError, URLError
-from uuid import UUID
 
-from rlf.core import nearest
 from rlf.core.errors import describe_type
 from rlf.core.files import image_type, read_header
+from rlf.core.json_text import json_text
 from rlf.core.text import MAX_FAULT_CHARS, class_names, clean, describe
-from rlf.endpoints import Completion, EndpointFailure
-from rlf.endpoints.attribution import KEY_REFUSED, outcome_of_status
-from rlf.endpoints.spec import describe_credentials
-from rlf.endpoints.template import Template, TemplateFault
+from rlf.endpoints.attribution import outcome_of_status
 from rlf.tools.kind import CallContext, Limits
 from rlf.types import Image, Outcome, ToolOutput
 
@@ -137,9 +127,6 @@ def shorten(text: str, limit: int = MAX_ERROR_CHARS) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-# Tools that ask other machines: their time limits, prompts and failures.
-
-_NONE: Mapping[str, str] = MappingProxyType({})
 _MARGIN = 0.1
 """Share of a call's time that is reserved for reporting how it ended."""
 
@@ -147,120 +134,6 @@ _MARGIN = 0.1
 def inner_deadline_s(context: CallContext, max_margin_s: float = 0.05) -> float:
     """Time for a request: it ends before the executor ends the call, which could not say whether it was delivered."""
     return context.deadline_s - min(context.deadline_s * _MARGIN, max_margin_s)
-
-
-def tool_failure(failure: EndpointFailure, headers: Mapping[str, str] = _NONE) -> ToolFailure:
-    """The same failure as the executor takes it; where the key in `headers` was refused, with where it comes from."""
-    is_about_key = failure.outcome is Outcome.SERVICE_ERROR and failure.status in KEY_REFUSED
-    credentials = describe_credentials(headers) if is_about_key else ""
-    text = f"{failure.text} ({credentials})" if credentials else failure.text
-    return ToolFailure(failure.outcome, text, failure.retry_after_s)
-
-
-class Prompt:
-    """The messages that begin a conversation, by the templates of a declaration."""
-
-    def __init__(self, prompt: str, system: str | None) -> None:
-        self._prompt = Template(prompt)
-        self._system = system
-
-    def text(self, arguments: Mapping[str, Any]) -> str:
-        """The prompt alone. Raises ToolFailure where the arguments do not fill it in."""
-        try:
-            return self._prompt.render(arguments)
-        except TemplateFault as fault:
-            raise ToolFailure(Outcome.INVALID_ARGUMENTS, f"the arguments make no prompt: {fault}") from fault
-
-    def messages(self, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """System and user message."""
-        system = [{"role": "system", "content": self._system}] if self._system is not None else []
-        return [*system, {"role": "user", "content": self.text(arguments)}]
-
-
-def shown_answer(completion: Completion) -> str:
-    """An answer in words, marked where the token limit cut it."""
-    return f"{completion.text}\n[cut at the model's token limit]" if completion.is_truncated else completion.text
-
-
-def unknown_names(key: str, names: Collection[str], known: Collection[str]) -> list[str]:
-    """Complaints about names in the template of a key that nothing fills in."""
-    declared = ", ".join(sorted(known)) or "none"
-    return [
-        f"the template in `{key}` names {name!r}{nearest(name, list(known))} (arguments: {declared}); "
-        "declare it in inputSchema, or correct the name"
-        for name in sorted(set(names) - set(known))
-    ]
-
-
-# Python values as JSON: what a function returns may be a model, a dataclass, a date or an enum.
-#
-# Text and bytes in UTF-8 are text. Numbers that JSON would round (`Decimal`) are text, too. A set is sorted, so that
-# the same call gives the same bytes in every process.
-
-_AS_TEXT = (UUID, PurePath, Decimal)
-_SETS = (set, frozenset)
-
-
-def json_text(value: Any) -> str:
-    """The value as JSON. Raises whatever the value's own code raises; TypeError and ValueError where it has no form."""
-    try:
-        return _dump_json(value)
-    except TypeError:  # keys that are no text, for which `json` asks nobody
-        return _dump_json(_with_text_keys(value))
-
-
-def plain_value(value: Any) -> Any:
-    """The stand-in for a value that `json` does not know, one level deep. Raises TypeError where nothing does."""
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, _AS_TEXT):
-        return str(value)
-    if isinstance(value, date | time):
-        return value.isoformat()
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value).decode()
-    if isinstance(value, _SETS):
-        return sorted(value, key=json_text)
-    if isinstance(value, deque):
-        return list(value)
-    if hasattr(type(value), "__pydantic_serializer__") or isinstance(value, timedelta):
-        return _of_pydantic(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return dict(value)
-    if callable(getattr(type(value), "tolist", None)):  # arrays and scalars of NumPy, tensors, columns of pandas
-        return value.tolist()
-    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
-
-
-def _of_pydantic(value: Any) -> Any:
-    """A model as JSON values, by its own serializers."""
-    from pydantic_core import to_jsonable_python
-
-    return to_jsonable_python(value, inf_nan_mode="constants")
-
-
-def _dump_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=plain_value)
-
-
-def _with_text_keys(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {_to_json_key(key): _with_text_keys(child) for key, child in value.items()}
-    if isinstance(value, list | tuple):
-        return [_with_text_keys(child) for child in value]
-    if value is None or isinstance(value, str | int | float):
-        return value
-    return _with_text_keys(plain_value(value))
-
-
-def _to_json_key(key: Any) -> Any:
-    """A key as `json` takes it. Raises TypeError for one with parts, such as a tuple."""
-    if key is None or isinstance(key, str | int | float):
-        return key
-    plain = plain_value(key)
-    return plain if isinstance(plain, str) else _to_json_key(plain)
 
 
 _PLAIN = (str, int, float, bool)

@@ -8,7 +8,8 @@ import pytest
 
 from rlf.core import SpecError
 from rlf.data import load_tasks
-from rlf.data.source import _deal, mixture_files
+from rlf.data.names import mixture_files
+from rlf.data.source import _deal
 
 
 def write(folder, mixture, **datasets):

@@ -29,7 +29,7 @@ def reads(monkeypatch):
     """The paths that were read."""
     found = []
     monkeypatch.setattr(
-        rlf.data.opened, "load_tasks", lambda path, **keys: found.append(path) or load_tasks(path, **keys)
+        rlf.data.tasks, "load_tasks", lambda path, **keys: found.append(path) or load_tasks(path, **keys)
     )
     return found
 

@@ -8,7 +8,7 @@ import pytest
 from rlf.core import SpecError
 from rlf.spec import RunSpec, load_spec
 from rlf.spec.aliases import ALIASES, NEAR_MISSES, Source
-from rlf.spec.facts import field_at
+from rlf.spec.faults import field_at
 from rlf.spec.nodes import Node
 
 from .project import SPEC

@@ -16,12 +16,12 @@ from pydantic_core import PydanticCustomError
 from rlf.apps.build.task import Scenario, Task, read_task
 from rlf.core import Fault, Registry, SpecError, hash_json
 from rlf.core.kinds import Kind
+from rlf.spec.faults import faults_of
 from rlf.spec.layers import interpolate
 from rlf.spec.models import Section
 from rlf.spec.nodes import Node, plain
 from rlf.spec.overrides import apply_override
 from rlf.spec.reader import read_file
-from rlf.spec.validate import faults_of
 
 # The settings of every kind of builder: shapes, lengths, dials, noise, bounds and the split.
 

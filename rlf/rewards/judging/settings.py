@@ -10,6 +10,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
+from rlf.core.files import is_folder_name
 from rlf.core.kinds import StrictModel
 
 
@@ -62,11 +63,6 @@ class OnDrift(StrEnum):
     """The same, and the term has no value any more: `unscorable: drop_term` sums the others without it."""
     STOP = "stop"
     """The run ends as failed."""
-
-
-def is_folder_name(model: str) -> bool:
-    """Whether a model's name is a path rather than a `builtin:` name or a Hugging Face id."""
-    return model.startswith(("./", "../", "/", "~"))
 
 
 def _beside_the_file(path: str, info: ValidationInfo) -> str:

@@ -20,7 +20,8 @@ from rlf.endpoints.template import Template, TemplateFault
 from rlf.tools.http.batcher import Batcher, BatchSpec
 from rlf.tools.http.request import RequestMaker
 from rlf.tools.kind import CallContext, ToolRuntime
-from rlf.tools.results import NoSuchPart, ToolFailure, describe_part, inner_deadline_s, part_at, to_text, tool_failure
+from rlf.tools.remote import tool_failure
+from rlf.tools.results import NoSuchPart, ToolFailure, describe_part, inner_deadline_s, part_at, to_text
 from rlf.types import Image, Outcome, ToolOutput
 
 _PROBE_S: Final = 5.0

@@ -16,7 +16,7 @@ from rlf.endpoints.template import Template, TemplateText
 from rlf.tools.agent_text import AUTO, NONE
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.kind import Limits, ToolKind, ToolRuntime
-from rlf.tools.results import Prompt, unknown_names
+from rlf.tools.remote import Prompt, unknown_names
 
 MAX_DEPTH = 3
 """Agents inside of agents, the outermost included."""

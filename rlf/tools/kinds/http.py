@@ -22,7 +22,7 @@ from rlf.endpoints.template import FilledValue, Template, TemplateFault, Templat
 from rlf.tools.http.batcher import BatchSpec
 from rlf.tools.http.encoding import BodyFormat, Encoding
 from rlf.tools.kind import Limits, ToolKind, ToolRuntime
-from rlf.tools.results import unknown_names
+from rlf.tools.remote import unknown_names
 from rlf.types import Outcome
 
 _FIXED_HOST = re.compile(r"https?://[^/?#{}]+(?=[/?#]|$)")

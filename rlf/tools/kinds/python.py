@@ -17,8 +17,6 @@ from rlf.core.process import usable_cores
 from rlf.tools.kind import Limits, SelfDescription, ToolKind, ToolRuntime
 from rlf.tools.python.inference import describe_function, signature_complaints
 from rlf.tools.python.parameters import documentation
-from rlf.tools.python.processes import ProcessRuntime
-from rlf.tools.python.threads import ClassRuntime, FunctionRuntime, OnLoop, OnThread, Place
 
 
 class Isolation(StrEnum):
@@ -126,21 +124,21 @@ class PythonTool(ToolKind):
         return min(limits.max_concurrency, self.processes or usable_cores())
 
     async def open(self, limits: Limits) -> ToolRuntime:
-        """Imports the function."""
+        """Imports the function, and what runs it, which a check of a spec does without."""
         target = load_callable(self.callable)
         if self.isolation is Isolation.PROCESS:
+            from rlf.tools.python.processes import ProcessRuntime
+
             runtime = ProcessRuntime(self.callable)
             await runtime.open()
             return runtime
-        place = self._choose_place(_bind_callable(target), limits)
+        from rlf.tools.python.threads import ClassRuntime, FunctionRuntime, OnLoop, OnThread
+
+        on_loop = self.isolation is Isolation.INLINE or is_async(_bind_callable(target))
+        place = OnLoop() if on_loop else OnThread(limits.max_concurrency)
         if inspect.isclass(target):
             return ClassRuntime(target, place, by_trajectory=self.state is State.TRAJECTORY)
         return FunctionRuntime(target, place)
-
-    def _choose_place(self, function: Callable[..., Any], limits: Limits) -> Place:
-        if self.isolation is Isolation.INLINE or is_async(function):
-            return OnLoop()
-        return OnThread(limits.max_concurrency)
 
 
 def _bind_callable(target: Callable[..., Any]) -> Callable[..., Any]:

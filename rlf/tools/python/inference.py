@@ -17,11 +17,11 @@ from pydantic import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
 from pydantic.json_schema import GenerateJsonSchema
 
 from rlf.core import RlfError, nearest
+from rlf.core.json_text import json_text
 from rlf.core.readings import Readings
 from rlf.core.text import clean
 from rlf.tools.kind import SelfDescription
 from rlf.tools.python.parameters import NO_DEFAULT, Argument, CallSignature, documentation, read_signature
-from rlf.tools.results import json_text
 
 # Docstrings: a function's summary, and the words on each parameter; by Google, NumPy, Sphinx and Epytext.
 

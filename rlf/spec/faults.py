@@ -1,0 +1,336 @@
+"""What is wrong with a tree, in words: pydantic's errors as faults at their places, and what of a broken spec is sound.
+
+Loaded where something is wrong: a sound spec is read without it and without the facts of every key.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator, Sequence
+from types import UnionType
+from typing import Any, NamedTuple, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from rlf.core import Fault, UnknownKind, nearest
+from rlf.core.kinds import Kind
+from rlf.core.registry import close_names
+from rlf.spec.aliases import NEAR_MISSES, aliased, foreign_names, names_below, unknown_key
+from rlf.spec.facts import field_doc
+from rlf.spec.models import RunSpec
+from rlf.spec.nodes import (
+    Key,
+    KeyPath,
+    Node,
+    boolean_for_number,
+    dotted,
+    find,
+    missing,
+    own_words,
+    plain,
+    show,
+    unknown,
+    walk,
+    wrong_value,
+)
+from rlf.spec.validate import validate_items
+
+_MAX_ROUNDS = 5
+"""Times that a spec is tried with what was wrong in it left out."""
+
+
+class Part(NamedTuple):
+    """The part of a broken spec that stands by itself."""
+
+    spec: RunSpec
+    """Without broken tools and rewards; stand-ins and defaults where other keys are wrong or missing."""
+    kept: dict[str, tuple[int, ...]]
+    """By `tools` and `rewards`, where its items stand in the list as it is written."""
+    broken: frozenset[KeyPath]
+    """Keys of which it does not hold what was meant; `tools` or `rewards` where an item is left out."""
+
+
+def valid_part(root: Node, faulty: Iterable[KeyPath]) -> Part | None:
+    """The part of a broken spec that can be looked at further; None where no part is valid.
+
+    Args:
+        faulty: keys that have faults of their own, whatever their values are.
+    """
+    values, kept = plain(root), dict[str, tuple[int, ...]]()
+    broken = set(faulty)
+    for key, models in validate_items(root, []):
+        kept[key] = tuple(place for place, found in enumerate(models) if found is not None)
+        values[key] = [found for found in models if found is not None]
+        if None in models:
+            broken.add((key,))
+    if not values.get("rewards"):
+        broken.add(("rewards",))
+        values["rewards"] = [_LEAST_TERM]
+    for _ in range(_MAX_ROUNDS):
+        try:
+            spec = RunSpec.model_validate(values)
+        except ValidationError as error:
+            for details in error.errors():
+                broken.update(_meant_keys(root, details))
+                if removed := _remove_value(values, details["loc"]):
+                    broken.add(removed)
+                elif not _fill_stand_in(values, details["loc"]):
+                    return None
+        else:
+            some = spec if kept.get("rewards") else spec.model_copy(update={"rewards": ()})
+            return Part(some, kept, frozenset(broken))
+    return None
+
+
+_LEAST_TERM = {"kind": "rule", "name": "any", "rule": "exact_match"}
+_LEAST: dict[str, Any] = {
+    "name": "any",
+    "model": {"path": "builtin:tiny"},
+    "data": {"train": {"path": "builtin:encyclopedia/train"}},
+    "train": {"algorithm": {"kind": "grpo"}},
+}
+"""Stands in for the keys that every spec has, where they are missing or wrong; no check reads it."""
+
+
+def _meant_keys(root: Node, error: ErrorDetails) -> list[KeyPath]:
+    """The keys that an error is about: of a key that nothing knows, those that it may be meant for."""
+    path = error["loc"]
+    if error["type"] != "extra_forbidden":
+        return [path]
+    *above, key = path
+    own = [(*above, known) for known in close_names(str(key), known_keys(RunSpec, root, above))]
+    others = close_names(str(key), names_below(above))
+    return own + [target for name in others for target in aliased([*map(str, above), name])]
+
+
+def _remove_value(values: Any, path: KeyPath) -> KeyPath:
+    """Takes the value at a path out of its mapping, or where it is missing the optional mapping around it.
+
+    Returns the path of what was taken out; an empty one where nothing can be.
+    """
+    holder, place, depth = None, None, 0
+    for key in path:
+        if not isinstance(values, dict) or key not in values:
+            break
+        holder, place, values, depth = values, key, values[key], depth + 1
+    if holder is None or (depth < len(path) and _value_at(_LEAST, path) is not None):
+        return ()
+    del holder[place]
+    return path[:depth]
+
+
+def _fill_stand_in(values: Any, path: KeyPath) -> bool:
+    """Puts the stand-in of a key that every spec has."""
+    least = _value_at(_LEAST, path)
+    for key in path[:-1]:
+        values = values.get(key)
+        if not isinstance(values, dict):
+            return False
+    if least is not None:
+        values[path[-1]] = least
+    return least is not None
+
+
+def _value_at(values: Any, path: KeyPath) -> Any:
+    """The value at a path of nested mappings; None where there is none."""
+    for key in path:
+        values = values.get(key) if isinstance(values, dict) else None
+    return values
+
+
+def faults_of(model: type[BaseModel], root: Node, errors: Sequence[ErrorDetails]) -> list[Fault]:
+    """Pydantic's errors about the values of a tree as faults in its files.
+
+    A union's errors, one for each arm, are about one value and become one fault.
+    """
+    groups: dict[tuple[KeyPath, bool], list[ErrorDetails]] = {}
+    misspelt = [error["loc"] for error in errors if error["type"] == "extra_forbidden"]
+    for error in errors:
+        if _seems_short(root, error) or (error["type"] == "missing" and _is_misspelt(error["loc"], misspelt)):
+            continue
+        about_key = error["type"] in ("missing", "extra_forbidden")
+        path = error["loc"] if about_key else error["loc"][: find(root, error["loc"])[1]]
+        groups.setdefault((path, about_key), []).append(error)
+    return [_make_fault(model, root, path, group) for (path, _), group in groups.items()]
+
+
+def _seems_short(root: Node, error: ErrorDetails) -> bool:
+    """Whether a list is long enough as it is written, and was counted without its broken items."""
+    node, depth = find(root, error["loc"])
+    written = error["type"] == "too_short" and depth == len(error["loc"])
+    return written and len(node.items) >= error["ctx"]["min_length"]
+
+
+def _is_misspelt(missing_at: KeyPath, unknown_at: Sequence[KeyPath]) -> bool:
+    """Whether a missing key is there under a name that is nearly its own: that is one fault, not two."""
+    beside = [path for path in unknown_at if path[:-1] == missing_at[:-1]]
+    return any(nearest(str(path[-1]), [str(missing_at[-1])]) for path in beside)
+
+
+def _make_fault(model: type[BaseModel], root: Node, path: KeyPath, errors: Sequence[ErrorDetails]) -> Fault:
+    node, depth = find(root, path)
+    key = str(path[-1]) if path else ""
+    if errors[0]["type"] == "missing":
+        return _missing_fault(model, root, path)
+    if errors[0]["type"] == "extra_forbidden":
+        known = known_keys(model, root, path[:-1])
+        if model is not RunSpec:
+            return node.fault(unknown(key, known), at_key=True)
+        sections = _in_sections(root, path)
+        if len(path) == 1 and not sections and key not in NEAR_MISSES and (meant := foreign_names(key)):
+            message = f"unknown key {key!r}: it is called {' or '.join(meant)} here."
+            return node.fault(message + _written_there(root, path, meant), at_key=True)
+        return node.fault(unknown_key(path, [*known, *sections]) + _written_there(root, path, sections), at_key=True)
+    assert depth == len(path), f"an error about {path}, which the tree does not hold"
+    if errors[0]["type"] == "unknown_kind":
+        meant = errors[0]["ctx"]["meant"]
+        return node.fault(f"{own_words(errors[0])} Write {meant or 'one of these'}.")
+    return node.fault(wrong_value(_show_value(root, path), errors, key, field_at(model, root, path)))
+
+
+def _in_sections(root: Node, path: KeyPath) -> list[str]:
+    """A key at the top by its whole path, where a section of the spec has one of that name."""
+    if len(path) > 1:
+        return []
+    return [f"{name}.{path[0]}" for name in RunSpec.model_fields if path[0] in known_keys(RunSpec, root, (name,))]
+
+
+def _written_there(root: Node, path: KeyPath, sections: Sequence[str]) -> str:
+    """Suggests the whole key where one at the top is meant for a section, with the kind that its value stands for."""
+    node, _ = find(root, path)
+    if len(sections) != 1 or not isinstance(node.value, str | int | float) or node.written is not None:
+        return ""
+    section = (*sections[0].split("."),)
+    kind = meant_kind(RunSpec, root, section, str(node.value))
+    equals = "=" if str(node.key_place).startswith("override") else ": "
+    return f" Write `{sections[0]}{equals}{kind or node.value}`."
+
+
+def _missing_fault(model: type[BaseModel], root: Node, path: KeyPath) -> Fault:
+    node, _ = find(root, path)
+    if isinstance(path[-1], int):
+        return node.fault(f"got a list of {len(node.items)}; expected at least {path[-1] + 1} items. Add the others.")
+    kinds = known_kinds(model, root, path) or known_kinds(model, root, (*path, "kind"))
+    where: tuple[Key, ...] = (*node.path, path[-1])
+    return Fault(
+        node.key_place if node.path else node.place,
+        dotted(where),
+        missing(path[-1], doc_at(model, root, path), kinds, _value_at(_LEAST, (*path, "kind"))),
+    )
+
+
+def _show_value(root: Node, path: KeyPath) -> str:
+    """The value at a path as a message shows it; one that was filled in is shown as written, since it may be secret."""
+    for length in range(len(path) + 1):
+        node, _ = find(root, path[:length])
+        if node.written is not None:
+            return f"the value of {node.written}"
+    return show(plain(find(root, path)[0]))
+
+
+def find_booleans(model: type[BaseModel], root: Node) -> Iterator[Fault]:
+    """The faults of `true` and `false` where a number belongs, which pydantic takes for 1 and 0."""
+    for path, node in walk(root):
+        if isinstance(node.value, bool) and path:
+            field = field_at(model, root, path)
+            arms = (field.annotation, *get_args(field.annotation)) if field is not None else ()
+            if bool not in arms and (int in arms or float in arms):
+                number = "a whole number" if int in arms else "a number"
+                assert field is not None, f"no field for {path}"
+                yield node.fault(boolean_for_number(show(node.value), str(path[-1]), field, number))
+
+
+# What the models know of the key at a path: its field, the keys and the kinds beside it.
+
+
+def known_keys(model: type[BaseModel], node: Node, path: Sequence[Key]) -> list[str]:
+    """Keys that the mapping at `path` of a document may have; empty where the models do not say."""
+    keys: list[str] = []
+    for found in _types_at(model, node, path):
+        if inspect.isclass(found) and issubclass(found, BaseModel):
+            keys += [info.alias or name for name, info in found.model_fields.items()]
+            keys += [base.chosen_by for base in _kind_bases(found)]
+    return list(dict.fromkeys(keys))
+
+
+def known_kinds(model: type[BaseModel], node: Node, path: Sequence[Key]) -> list[str]:
+    """Names that the last key of `path` may have, where it is the one that chooses a model."""
+    bases = [found for found in _types_at(model, node, path[:-1]) if found in _kind_bases(found)]
+    return [name for base in bases if base.chosen_by == path[-1] for name in base.registry().names()]
+
+
+def field_at(model: type[BaseModel], node: Node, path: Sequence[Key]) -> FieldInfo | None:
+    """The field that the last key of `path` names."""
+    owner, name = _find_model(model, node, path)
+    return None if owner is None else owner.model_fields[name]
+
+
+def doc_at(model: type[BaseModel], node: Node, path: Sequence[Key]) -> str:
+    """The meaning of the last key of `path`; empty where the models do not say."""
+    owner, name = _find_model(model, node, path)
+    return "" if owner is None else field_doc(owner, name)
+
+
+def _find_model(model: type[BaseModel], node: Node, path: Sequence[Key]) -> tuple[type[BaseModel] | None, str]:
+    """The model that has the field which the last key of `path` names, and the field's name."""
+    for found in _types_at(model, node, path[:-1]) if path and isinstance(path[-1], str) else ():
+        name = _field_name(found, path[-1])
+        if name is not None:
+            return found, name
+    return None, ""
+
+
+def _types_at(annotation: Any, node: Node | None, path: Sequence[Key]) -> list[Any]:
+    """Possible types of the value at `path` below an annotation."""
+    arms = _list_arms(annotation, node)
+    if not path:
+        return arms
+    key, rest = path[0], path[1:]
+    child = node.get(key) if node is not None else None
+    below = [annotation for arm in arms for annotation in _annotations_below(arm, key)]
+    return [found for annotation in below for found in _types_at(annotation, child, rest)]
+
+
+def _annotations_below(arm: Any, key: Key) -> list[Any]:
+    if isinstance(key, int):
+        return [item for item in get_args(arm) if item is not ...]
+    name = _field_name(arm, key)
+    return [] if name is None else [arm.model_fields[name].annotation]
+
+
+def meant_kind(model: type[BaseModel], node: Node, path: Sequence[Key], name: str) -> str | None:
+    """The kind that a name stands for where one is chosen: itself, or the known one that is meant; None elsewhere."""
+    bases = [base for found in _types_at(model, node, path) for base in _kind_bases(found)]
+    try:
+        return name if bases and bases[-1].registry().get(name) else None
+    except UnknownKind as fault:
+        return fault.meant
+
+
+def _kind_bases(found: Any) -> list[type[Kind]]:
+    """The bases of kinds that a class derives from or is, the most special first."""
+    return found.bases() if inspect.isclass(found) and issubclass(found, Kind) else []
+
+
+def _field_name(arm: Any, key: Key) -> str | None:
+    """The name of the field that a key is read into."""
+    if not (inspect.isclass(arm) and issubclass(arm, BaseModel)):
+        return None
+    return next((name for name, info in arm.model_fields.items() if key == (info.alias or name)), None)
+
+
+def _list_arms(annotation: Any, node: Node | None) -> list[Any]:
+    """The annotation itself, the arms of a union, or the kind that the value names."""
+    if hasattr(annotation, "__metadata__"):
+        annotation = annotation.__origin__
+    if get_origin(annotation) in (Union, UnionType):
+        return [arm for option in get_args(annotation) for arm in _list_arms(option, node)]
+    if node is None or annotation not in _kind_bases(annotation):
+        return [annotation]
+    name = node.get(annotation.chosen_by)
+    try:
+        return [annotation] if name is None else _list_arms(annotation.registry().get(str(name.value)), node)
+    except UnknownKind:
+        return [annotation]

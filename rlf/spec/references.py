@@ -1,0 +1,66 @@
+"""The values of `${...}`, by OmegaConf: other keys, `${oc.env:NAME}` and OmegaConf's other resolvers.
+
+The only module of rlf that knows OmegaConf, whose import takes longer than reading a spec: it is loaded where a text
+has such a reference.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import GrammarParseError, OmegaConfBaseException
+
+from rlf.spec.layers import UnresolvedError
+from rlf.spec.nodes import KeyPath
+
+
+class References:
+    """The values of a mapping, in which texts refer to each other and to the environment."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        config = OmegaConf.create(_escape_unparsable(values))  # one text that cannot be parsed would refuse them all
+        assert isinstance(config, DictConfig), f"a config of {type(values)}"
+        self._config = config
+
+    def value(self, path: KeyPath, text: str) -> Any:
+        """The value of the text at a path. Raises UnresolvedError."""
+        found: Any = self._config
+        try:
+            OmegaConf.create({"text": text})
+            for key in path:
+                found = found[key]
+            return OmegaConf.to_container(found, resolve=True) if OmegaConf.is_config(found) else found
+        except OmegaConfBaseException as error:
+            raise UnresolvedError(_explain_error(error)) from error
+
+
+def _escape_unparsable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _escape_unparsable(child) for key, child in value.items()}
+    if isinstance(value, list):
+        return [_escape_unparsable(child) for child in value]
+    if not isinstance(value, str) or "${" not in value:
+        return value
+    try:
+        OmegaConf.create({"text": value})
+    except GrammarParseError:
+        return None
+    return value
+
+
+def _explain_error(error: OmegaConfBaseException) -> str:
+    message = str(error).split("\n")[0]
+    if found := re.search(r"Environment variable '(.*)' not found", message):
+        name = found[1]
+        return f"the environment variable {name} is not set. Set it, or write ${{oc.env:{name},default}}."
+    if found := re.search(r"Interpolation key '(.*?)' not found", message):
+        return f"the spec has no {found[1]!r}. Write the key's whole path, e.g. ${{train.steps}}."
+    if found := re.search(r"Unsupported interpolation type (\S+)", message):
+        return f"there is no resolver {found[1]!r} (known: oc.env, oc.decode, oc.select). Write e.g. ${{oc.env:NAME}}."
+    if "Recursive interpolation" in message:
+        return "it refers to itself, directly or through others. Write one of the values out."
+    if isinstance(error, GrammarParseError):
+        return r"it is not closed or not well formed. Write ${key}, or \${ for the characters themselves."
+    return f"{message}. Check it against OmegaConf's grammar."
