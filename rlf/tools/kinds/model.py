@@ -24,17 +24,8 @@ from rlf.endpoints import (
 )
 from rlf.endpoints.template import Template, TemplateText
 from rlf.tools.kind import CallContext, Limits, ToolKind, ToolRuntime
-from rlf.tools.results import (
-    NoSuchPart,
-    Prompt,
-    ToolFailure,
-    inner_deadline_s,
-    part_at,
-    shown_answer,
-    to_text,
-    tool_failure,
-    unknown_names,
-)
+from rlf.tools.remote import Prompt, shown_answer, tool_failure, unknown_names
+from rlf.tools.results import NoSuchPart, ToolFailure, inner_deadline_s, part_at, to_text
 from rlf.types import Outcome, ToolOutput
 
 if TYPE_CHECKING:
