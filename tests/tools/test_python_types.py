@@ -19,7 +19,8 @@ from rlf.tools import Executor, ToolDeclaration
 from rlf.tools.examples import drill, run_samples
 from rlf.tools.kinds.python import PythonTool
 from rlf.tools.python.parameters import adapt
-from rlf.tools.results import ToolFailure, json_text
+from rlf.core.json_text import json_text
+from rlf.tools.results import ToolFailure
 from rlf.tools.validate import sample_arguments
 from rlf.types import Outcome, ToolCall, ToolDescription, ToolResult
 
