@@ -14,7 +14,7 @@ import pytest
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
-from rlf.types import Message, Task
+from rlf.types import Message, Outcome, Task
 
 from ..processes import Process, call_rlf
 from ..warm import MCP, warm_python
@@ -108,6 +108,25 @@ def test_the_same_world_over_mcp_has_lifecycle_tools_for_the_trainer(played, spe
     assert trajectory.turns[1].world.changes[0].difference == "state.opened: false -> true"
     assert trajectory.world.first_state == idle.world.first_state
     assert (trajectory.world.scores, idle.world.scores) == ({"opened": 1.0}, {"opened": 0.0})
+
+
+@pytest.mark.parametrize("place", ["attic", "shelf"])
+def test_a_served_world_that_fails_takes_no_reward_from_the_policy(played, spec, place):
+    vault = f"env.callable={HERE / 'vaults.py'}:Brittle"  # fails at places that it does not know
+    command = ["-m", "rlf", "env", "serve", str(spec), vault, "--mcp", "stdio"]
+    env = {
+        "kind": "mcp",
+        "server": {"command": warm_python(*MCP), "args": command, "start_timeout_s": 120},
+        "score": {"tool": "get_score"},
+        "limits": {"reset_s": 120},
+    }
+    env["server"]["env"] = {"PYTHONPATH": str(HERE.parents[1])}
+    ((trajectory,), _) = played(env, [call("look", place=place) + STOP, f"Done.{STOP}"])
+    if place == "shelf":
+        assert trajectory.scorable and trajectory.world.scores == {"opened": 0.0}
+        return
+    assert trajectory.calls[0].result.outcome is Outcome.INFRA, trajectory.calls[0].result
+    assert not trajectory.scorable and "world python: step" in trajectory.error
 
 
 def test_the_served_worlds_are_imported_as_the_yaml_of_a_world(url, tmp_path):

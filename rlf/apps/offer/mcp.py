@@ -24,7 +24,8 @@ from rlf import __version__
 from rlf.apps.offer.session import Session
 from rlf.apps.offer.tools import result_of
 from rlf.environments.playing import Bench, Ranges
-from rlf.types import ToolCall, WorldFailure
+from rlf.tools.mcp.listing import OUTCOME
+from rlf.types import Outcome, ToolCall, WorldFailure
 
 _WORLD = "world"
 _NUMBER = {"type": "integer", "minimum": 0}
@@ -75,8 +76,10 @@ def world_server(bench: Bench, ranges: Ranges, name: str) -> Server[dict[str, An
                     await sessions.pop(world).close()
                 return _make_result({"worlds": len(sessions)})
             return await _called(find_session(world, params.name), params.name, arguments)
-        except (WorldFailure, RuntimeError, ValueError) as failure:
-            return CallToolResult(content=[TextContent(type="text", text=str(failure))], is_error=True)
+        except WorldFailure as failure:  # which is no fault of the client's call
+            return _make_error(failure, {OUTCOME: Outcome.INFRA.value})
+        except (RuntimeError, ValueError) as refusal:
+            return _make_error(refusal, None)
 
     return Server(name, version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)
 
@@ -98,6 +101,10 @@ async def _called(session: Session, name: str, arguments: dict[str, Any]) -> Cal
     acted = await session.call(ToolCall(name, arguments))
     assert acted.result is not None, "a call without a result"
     return result_of(acted.result)
+
+
+def _make_error(fault: Exception, meta: dict[str, Any] | None) -> CallToolResult:
+    return CallToolResult(content=[TextContent(type="text", text=str(fault))], is_error=True, _meta=meta)
 
 
 def _make_result(value: dict[str, Any]) -> CallToolResult:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from rlf.environments.episode import WorldEpisode
 from rlf.environments.playing import Bench, Ranges
-from rlf.types import Task, ToolCall, ToolDescription, ToolResult
+from rlf.types import Phase, Task, ToolCall, ToolDescription, ToolResult, WorldFailure
 
 
 class Acted(NamedTuple):
@@ -59,7 +59,8 @@ class Session:
         episode = self._live()
         result = await self._bench.executor.invoke(call, trajectory_id=self._id)
         if result.outcome.is_infrastructure:
-            raise RuntimeError(result.text)
+            kind = self._bench.spec.kind
+            raise WorldFailure(kind, Phase.STEP, result.text.removeprefix(f"error: world {kind}: {Phase.STEP}: "))
         return await self._acted(episode, result.text, result, ends=False)
 
     async def say(self, text: str) -> Acted:

@@ -258,7 +258,7 @@ class _McpWorld(World):
         from mcp_types import InputRequiredResult
 
         from rlf.tools.mcp.content import output_of_call
-        from rlf.tools.mcp.runtime import attributed
+        from rlf.tools.mcp.runtime import as_it_ended, attributed
 
         if await self._connection.session() is not self._session:
             raise ToolFailure(Outcome.UNREACHABLE, "the session ended, and the world's state with it")
@@ -267,7 +267,7 @@ class _McpWorld(World):
         self._connection.succeeded()
         if isinstance(result, InputRequiredResult):
             raise ToolFailure(Outcome.TOOL_ERROR, "the server asks a person for input, but no person is there")
-        return output_of_call(result)
+        return as_it_ended(result, output_of_call(result))
 
 
 def value_of(output: ToolOutput) -> Any:

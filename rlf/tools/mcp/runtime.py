@@ -81,7 +81,7 @@ class McpRuntime(ToolRuntime):
         result = await session.call_tool(self._tool, dict(arguments), meta=meta, allow_input_required=True)
         if isinstance(result, InputRequiredResult):
             raise ToolFailure(Outcome.TOOL_ERROR, "the server asks a person for input, but no person is there")
-        output = _as_it_ended(result, output_of_call(result))
+        output = as_it_ended(result, output_of_call(result))
         check = None if output.is_error else self._check_of(connection)
         complaint = None if check is None else check.complaint(output)
         if complaint is not None:
@@ -109,7 +109,7 @@ class McpRuntime(ToolRuntime):
             raise ToolFailure(Outcome.UNREACHABLE, text)
 
 
-def _as_it_ended(result: CallToolResult, output: ToolOutput) -> ToolOutput:
+def as_it_ended(result: CallToolResult, output: ToolOutput) -> ToolOutput:
     """The output; an outcome of the server's executor that is no tool's own error is passed on as what it is."""
     outcome = (result.meta or {}).get(OUTCOME)
     if output.is_error and isinstance(outcome, str) and outcome in _PASSED_ON:
