@@ -174,9 +174,8 @@ async def _run_into(records: list[CallRecord], places: Sequence[int], invoke: In
         try:
             records[place] = CallRecord(call, await invoke(place))
         except asyncio.CancelledError as cancelled:
-            interrupted = [each for each in cancelled.args if isinstance(each, ToolResult)]
-            waited_s = time.perf_counter() - started
-            records[place] = CallRecord(call, interrupted[0] if interrupted else replace(_WAITED, queue_s=waited_s))
+            waited = replace(_WAITED, queue_s=time.perf_counter() - started)
+            records[place] = CallRecord(call, ToolResult.carried_by(cancelled) or waited)
             raise
 
 

@@ -185,7 +185,8 @@ class _Run:
             try:
                 result = await self._agent.executor.invoke_inside(made, origin)
             except asyncio.CancelledError as cut_off:
-                done += [InnerCall(call.id, made, found) for found in cut_off.args if isinstance(found, ToolResult)]
+                if (so_far := ToolResult.carried_by(cut_off)) is not None:
+                    done.append(InnerCall(call.id, made, so_far))
                 raise
         done.append(InnerCall(call.id, made, result))
         return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -132,6 +133,20 @@ class ToolResult(Jsonable):
     inner: tuple[InnerTurn, ...] = ()
     """The turns of an agent, also where it then failed or was cut off; empty for every other tool."""
 
+    def as_cancellation(self) -> asyncio.CancelledError:
+        """The cancellation of a call that reached its tool, with what it came to so far: see `carried_by`.
+
+        What a call has spent, and what an agent did in it, is real also where its trajectory is given up. It travels as
+        the argument: of a class of its own the cancellation would not be one for `asyncio.timeout` of Python 3.11,
+        which compares the class itself, and the deadline around it would never become a TimeoutError.
+        """
+        return asyncio.CancelledError(self)
+
+    @staticmethod
+    def carried_by(cancelled: asyncio.CancelledError) -> ToolResult | None:
+        """The result so far of a call that was cancelled; None where its tool was never reached."""
+        return next((found for found in cancelled.args if isinstance(found, ToolResult)), None)
+
 
 @dataclass(frozen=True, slots=True)
 class InnerCall:
@@ -184,7 +199,8 @@ class ToolInvoker(Protocol):
         """Runs one call to its end or its deadline; never raises for what a tool does.
 
         Raises:
-            CancelledError: it was cancelled. Where the tool was reached, its argument is the `ToolResult` so far.
+            CancelledError: it was cancelled. Where the tool was reached, it carries the result so far, which
+                `ToolResult.carried_by` reads.
         """
 
     async def end_trajectory(self, trajectory_id: str) -> None:

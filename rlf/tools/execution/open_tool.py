@@ -181,7 +181,8 @@ class OpenTool:
         except asyncio.CancelledError:
             if self._breaker is not None:
                 self._breaker.forget()
-            raise asyncio.CancelledError(self._make_result(_CUT_OFF, course, started - asked, started)) from None
+            # What the call has spent is not lost with its trajectory: who records that reads it off the cancellation.
+            raise self._make_result(_CUT_OFF, course, started - asked, started).as_cancellation() from None
         result = self._make_result(ending, course, started - asked, started)
         self._note_ending(ending, started, result.usage)
         return result
@@ -325,20 +326,18 @@ class OpenTool:
         return ToolResult(
             ending.outcome,
             text,
-            tuple(course.attempts),
-            queue_s + course.outside_s,
-            run_s,
-            False,  # cached
-            truncated,
-            size,
-            sha256,
-            original,
-            False,  # coerced
-            output.isolation or self.runtime.isolation,
-            output.images,
-            None if output.structured is None else self._redact_structured(output.structured),
-            course.usage(),
-            tuple(map(self._struck_turn, course.inner)) if course.inner else (),
+            attempts=tuple(course.attempts),
+            queue_s=queue_s + course.outside_s,
+            run_s=run_s,
+            truncated=truncated,
+            size_bytes=size,
+            sha256=sha256,
+            original=original,
+            isolation=output.isolation or self.runtime.isolation,
+            images=output.images,
+            structured=None if output.structured is None else self._redact_structured(output.structured),
+            usage=course.usage(),
+            inner=tuple(map(self._struck_turn, course.inner)) if course.inner else (),
         )
 
     def _struck_turn(self, turn: InnerTurn) -> InnerTurn:
