@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from rlf.core.errors import RlfError
+from rlf.processes.child import Keeper
 from rlf.sandbox.guest import landlock
 from rlf.sandbox.launch import (
     INSTALL_BUBBLEWRAP,
@@ -76,9 +77,9 @@ class ForkServer:
         return cls(launch, popen, ours, scratch)
 
     @property
-    def alive(self) -> bool:
-        """Whether it takes orders."""
-        return not self._gone
+    def has_ended(self) -> bool:
+        """Whether it takes no more orders."""
+        return bool(self._gone)
 
     def begin(self, limits: SandboxLimits, *, once: bool, further: int | None = None) -> SandboxedProcess:
         """Starts a process, which takes over the descriptor `further`. Raises ServerGone."""
@@ -283,30 +284,24 @@ class WarmServer:
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
-        self._server: ForkServer | None = None
-        self._lock = asyncio.Lock()
-        """One server at a time: who finds none waits for the one that is being started."""
+        self._server = Keeper(lambda: proven_server(launch), f"the sandbox server at level {launch.level}")
 
     @property
     def pid(self) -> int | None:
         """Of the server's outermost process; None when there is none."""
-        return self._server.pid if self._server is not None and self._server.alive else None
+        server = self._server.latest
+        return None if server is None or server.has_ended else server.pid
 
     @property
     def scratch(self) -> Path:
         """The folder on the host of the server that was started last."""
-        assert self._server is not None, "no server yet"
-        return self._server.scratch
+        server = self._server.latest
+        assert server is not None, "no server yet"
+        return server.scratch
 
     async def get(self) -> ForkServer:
         """The server. Raises LevelUnavailable when none starts that contains what its level says."""
-        async with self._lock:
-            if self._server is not None and self._server.alive:
-                return self._server
-            if self._server is not None:
-                await self._server.close()
-            self._server = await proven_server(self.launch)
-            return self._server
+        return await self._server.get()
 
     async def once(self, question: Question, limits: SandboxLimits, *, peer: socket.socket | None = None) -> Execution:
         """Runs one request in a process of its own, which is gone at the end; it takes over `peer`."""
@@ -339,10 +334,7 @@ class WarmServer:
 
     async def close(self) -> None:
         """Ends the server and all that runs in it."""
-        async with self._lock:
-            if self._server is not None:
-                await self._server.close()
-                self._server = None
+        await self._server.close()
 
 
 async def proven_server(launch: Launch) -> ForkServer:

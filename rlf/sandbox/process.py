@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
-from rlf.sandbox.channel import Channel
+from rlf.processes.channel import Channel
 from rlf.sandbox.guest.wire import BadFrame, Bounds, Frame
 from rlf.sandbox.launch import PythonAnswer, Question, TableAnswer
 from rlf.sandbox.spec import Execution, Level, Outcome, SandboxLimits, Table, Usage

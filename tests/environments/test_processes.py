@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from rlf.environments import EnvSpec, WorldPool, processes
+from rlf.environments import EnvSpec, WorldPool
 from rlf.environments.processes import ClassProcesses
+from rlf.processes import fork_server
+from rlf.processes.fork_server import ForkServer
 from rlf.tools.results import ToolFailure
 from rlf.types import Task, ToolCall
 
@@ -99,7 +101,7 @@ def test_a_world_that_kills_the_process_it_was_forked_from_fails_alone(do):
 
 
 def test_a_process_that_was_stopped_is_replaced(do, monkeypatch):
-    monkeypatch.setattr(processes, "_ORDER_S", 0.5)
+    monkeypatch.setattr(fork_server, "_ORDER_S", 0.5)
     assert do("stop", "nothing") == ["done", "done"]
 
 
@@ -163,16 +165,16 @@ def test_forks_that_nobody_waits_for_any_more_harm_no_world_and_leave_no_process
                 assert all(making.cancelled() for making in given_up)
             assert await place.call(kept, ToolCall("do", {"what": "nothing"})) == "done"
             await until(lambda: not server._ending)
-            assert children(server._popen.pid) == 1
+            assert children(server.pid) == 1
             await place.discard(kept)
-            assert children(server._popen.pid) == 0 and not server.is_gone
+            assert children(server.pid) == 0 and not server.has_ended
 
     asyncio.run(go())
 
 
 def test_a_slow_import_is_not_begun_again_by_each_world_that_gives_up(monkeypatch):
     begun = []
-    start = processes._Server.start
+    start = ForkServer.start
 
     async def slow(server, what):
         begun.append(server)
@@ -181,10 +183,10 @@ def test_a_slow_import_is_not_begun_again_by_each_world_that_gives_up(monkeypatc
 
     async def go():
         async with ClassProcesses(f"{__name__}:Harmful", Harmful, {}) as place:
-            monkeypatch.setattr(processes._Server, "start", slow)
-            server = await place._find_server()
-            os.kill(server._popen.pid, signal.SIGKILL)
-            await until(lambda: server.is_gone)
+            monkeypatch.setattr(ForkServer, "start", slow)
+            server = await place._server.get()
+            os.kill(server.pid, signal.SIGKILL)
+            await until(lambda: server.has_ended)
             begun_by = []
             for _ in range(3):
                 with pytest.raises(TimeoutError):

@@ -8,7 +8,6 @@ import importlib.metadata
 import importlib.util
 import os
 import re
-import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -18,10 +17,9 @@ from typing import IO, Any
 
 from rlf.core.errors import RunError
 from rlf.core.servers import ALLOWED_HOSTS, VisitorGuard, client_context, own_names
+from rlf.processes.child import supervised
 
-_SUPERVISED = (sys.executable, "-m", "rlf.processes.supervise")
 _POLL_S = 0.2
-_END_S = 15.0
 _MAX_OUTPUT_CHARS = 600
 _LOG_PREFIX = re.compile(r"^\(\w+ pid=\d+\) (?:[A-Z]+ \S+ \S+ \[\S+\] ?)?", re.MULTILINE)
 """The prefix of each of vLLM's processes to its lines."""
@@ -86,19 +84,8 @@ class Worker:
         """Starts it, and ends it with all that it started."""
         environment = {**os.environ, **self._environment, ALLOWED_HOSTS: ",".join(own_names(self._host))}
         with tempfile.TemporaryFile() as self._log:
-            self._process = await asyncio.create_subprocess_exec(
-                *_SUPERVISED,
-                *self._command,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
-                env=environment,
-                start_new_session=True,
-            )
-            try:
+            async with supervised(self._command, stdout=self._log, stderr=self._log, env=environment) as self._process:
                 yield self
-            finally:
-                await self._end_process()
 
     async def well(self) -> None:
         """Waits until it answers. Raises RunError where it ends first, or time is up."""
@@ -123,16 +110,6 @@ class Worker:
         """Waits for its end, which should not come. Raises RunError."""
         await self._process.wait()
         raise RunError(f"the server of {self.model} at {self.url} has ended: {self._last_words()}")
-
-    async def _end_process(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGTERM)
-        waiting = asyncio.ensure_future(self._process.wait())
-        _, late = await asyncio.wait((waiting,), timeout=_END_S)
-        if late:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
-            await waiting
 
     def _last_words(self) -> str:
         """The last line of its log, after the first error there: of several processes, what the others died of."""

@@ -41,7 +41,7 @@ from rlf.engines.openrlhf.job.folder import (
 from rlf.engines.openrlhf.launch import checked
 from rlf.engines.openrlhf.launch.cluster import DONE, GOES_ON, Cluster, check_place, check_secrets, submission_id
 from rlf.engines.openrlhf.launch.nodes import COMMAND, read_answer
-from rlf.engines.openrlhf.launch.process import LOOPBACK_ONLY, local_ray, supervised
+from rlf.engines.openrlhf.launch.process import LOOPBACK_ONLY, local_ray, logged
 from rlf.engines.openrlhf.layout import Layout
 from rlf.engines.openrlhf.settings import INGEST_TOKEN, openrlhf_settings
 from rlf.engines.openrlhf.spool.pool import Encode, SpoolPool
@@ -312,7 +312,7 @@ class OpenRlhfRun:
         async with local_ray(self._place, log=ray_log, environment=environment, folder=folder) as address:
             environment["RAY_ADDRESS"] = address
             self._reach("ray")
-            async with supervised(command, log=log, environment=environment, folder=folder) as process:
+            async with logged(command, log=log, environment=environment, folder=folder) as process:
                 yield process
 
     async def _follow(self, process: asyncio.subprocess.Process, ingest: Ingest, log: Path) -> None:

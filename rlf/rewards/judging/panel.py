@@ -6,14 +6,13 @@ import asyncio
 import hashlib
 import json
 import logging
-import signal
 import sqlite3
 import sys
 import tempfile
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -25,6 +24,7 @@ from rlf.core.files import use_wal
 from rlf.core.identity import derive_seed
 from rlf.core.meter import Meter
 from rlf.endpoints import EndpointFailure, EndpointSpec, SamplingSpec, TokenLogprob, json_schema_format
+from rlf.processes.child import supervised
 from rlf.rewards.judging.reply import Unreadable
 from rlf.rewards.judging.settings import Cache, Serve
 from rlf.types import ScoreUsage
@@ -303,8 +303,6 @@ def _read_usage(meter: Meter, num_replies: int) -> ScoreUsage:
 
 # A judge that is served while its term is open: `rlf judge serve` as a process, which ends with it.
 
-_SUPERVISED = (sys.executable, "-m", "rlf.processes.supervise")
-"""Runs a command, and ends it with all that it started on request or when this process is gone."""
 _END_S = 15.0
 _MAX_LOG_CHARS = 1_000
 
@@ -319,15 +317,13 @@ async def served(serve: Serve) -> AsyncIterator[Mapping[str, Sequence[EndpointSp
     started = perf_counter()
     logger.info("judge server of %s begins: %d processes", serve.model, serve.num)
     with tempfile.TemporaryFile() as log:
-        process = await _start_server(serve, log)
         try:
-            urls = await _read_urls(process, serve, log)
-            logger.info(
-                "judge server of %s is ready after %.1f s: %s", serve.model, perf_counter() - started, ", ".join(urls)
-            )
-            yield {serve.model: [EndpointSpec(url=url, model=serve.model) for url in urls]}
+            async with supervised(command_of(serve), stdout=asyncio.subprocess.PIPE, stderr=log) as process:
+                urls = await _read_urls(process, serve, log)
+                ready_s = perf_counter() - started
+                logger.info("judge server of %s is ready after %.1f s: %s", serve.model, ready_s, ", ".join(urls))
+                yield {serve.model: [EndpointSpec(url=url, model=serve.model) for url in urls]}
         finally:
-            await _end_servers(process)
             logger.info("judge server of %s done: %.1f s", serve.model, perf_counter() - started)
 
 
@@ -335,17 +331,7 @@ def command_of(serve: Serve) -> list[str]:
     """The command that serves a model on free ports."""
     gpus = ["--gpus", ",".join(map(str, serve.gpus))] if serve.gpus else []
     options = ["--num", str(serve.num), *gpus, "--port", "0", "--start-s", f"{serve.start_s:g}", "--json"]
-    return [*_SUPERVISED, sys.executable, "-m", "rlf", "judge", "serve", serve.model, *options, "--", *serve.args]
-
-
-async def _start_server(serve: Serve, log: IO[bytes]) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *command_of(serve),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=log,
-        start_new_session=True,  # Ctrl-C is for the run, which ends this process itself
-    )
+    return [sys.executable, "-m", "rlf", "judge", "serve", serve.model, *options, "--", *serve.args]
 
 
 async def _read_urls(process: asyncio.subprocess.Process, serve: Serve, log: IO[bytes]) -> list[str]:
@@ -360,15 +346,3 @@ async def _read_urls(process: asyncio.subprocess.Process, serve: Serve, log: IO[
         log.seek(0)
         last_output = log.read().decode("utf-8", "replace").strip()[-_MAX_LOG_CHARS:] or "it printed nothing"
         raise RunError(f"serve: the judge {serve.model} cannot be served: {last_output}") from fault
-
-
-async def _end_servers(process: asyncio.subprocess.Process) -> None:
-    """Ends the servers, also while this task is being cancelled."""
-    with suppress(ProcessLookupError):
-        process.send_signal(signal.SIGTERM)
-    waiting = asyncio.ensure_future(process.wait())
-    _, late = await asyncio.wait((waiting,), timeout=_END_S)
-    if late:
-        with suppress(ProcessLookupError):
-            process.kill()
-        await waiting

@@ -19,7 +19,7 @@ import rlf
 from rlf.core.errors import RlfError, RunError
 from rlf.engines.openrlhf.job.folder import Job, Place
 from rlf.engines.openrlhf.launch import ray_job
-from rlf.engines.openrlhf.launch.process import supervised
+from rlf.engines.openrlhf.launch.process import logged
 from rlf.engines.openrlhf.layout import VERSION, Layout, find_python_complaint
 from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
 from rlf.engines.openrlhf.settings import Package, openrlhf_settings
@@ -99,7 +99,7 @@ class Cluster:
         """
         log.unlink(missing_ok=True)  # noqa: ASYNC240 - a local file
         command, environment = self._command("follow", name), self.place.environment({})
-        async with supervised(command, log=log, environment=environment, folder=log.parent) as process:
+        async with logged(command, log=log, environment=environment, folder=log.parent) as process:
             try:
                 yield process
             finally:

@@ -9,7 +9,6 @@ import logging
 import os
 import shutil
 import socket
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from pathlib import Path
 from rlf.core.errors import RunError
 from rlf.engines.openrlhf.job.folder import Place
 from rlf.engines.openrlhf.launch import ray_head
-from rlf.processes import supervise
+from rlf.processes.child import supervised
 
 logger = logging.getLogger(__name__)
 
@@ -37,33 +36,14 @@ LOOPBACK_ONLY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
 
 @asynccontextmanager
-async def supervised(
+async def logged(
     command: Sequence[str], *, log: Path, environment: Mapping[str, str], folder: Path
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A process that ends, with all that it started, at the end of the block, and when this process dies.
-
-    Args:
-        log: its output and errors are appended here.
-    """
+    """A supervised process whose output and errors are appended to a file."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            supervise.__file__,
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env=dict(environment),
-            cwd=folder,
-            start_new_session=True,  # Ctrl-C is for the driver alone; it ends this one in order
-        )
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-        await asyncio.shield(process.wait())
+        async with supervised(command, stdout=output, stderr=output, env=environment, cwd=folder) as process:
+            yield process
 
 
 @asynccontextmanager
@@ -87,7 +67,7 @@ async def local_ray(place: Place, *, log: Path, environment: Mapping[str, str], 
     ]
     try:
         with _owned(temporary):
-            async with supervised(command, log=log, environment=environment, folder=folder) as process:
+            async with logged(command, log=log, environment=environment, folder=folder) as process:
                 await _started(process, log)
                 yield f"{_LOOPBACK}:{port}"
     finally:

@@ -81,6 +81,10 @@ class Channel:
             await self._loop.sock_sendall(self._end, frame)
         return answer
 
+    async def answer(self, head: Mapping[str, Any], blobs: Sequence[bytes], bounds: Bounds) -> Frame:
+        """The answer to a request. Raises BadFrame and EOFError as the future of `expect` does."""
+        return await (await self.ask(head, blobs, bounds))
+
     def read(self) -> bool:
         """Takes one piece of what is there; whether it was part of an answer, so that more of it may be there."""
         if not self._is_reading:

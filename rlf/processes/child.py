@@ -1,0 +1,220 @@
+"""A child process as its parent holds it: started with one socket, heard, waited for, killed; and kept running.
+
+What a process says over its socket may be hostile: it is read by `rlf.processes.channel` alone, within bounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import IO, Generic, Protocol, TypeVar
+
+from rlf.core.redact import Redactor
+from rlf.processes import supervise
+
+logger = logging.getLogger(__name__)
+
+_MAX_LINE_BYTES = 1 << 20
+"""Longest line of output that is relayed in one piece."""
+END_S = 2.0
+"""Time in which a process that was killed is gone, and what it printed is read."""
+
+
+class Child:
+    """A process in a session of its own, with one end of a socket.
+
+    Its own session: Ctrl-C is the parent's to handle, and one signal reaches the process with all that it started.
+    It inherits standard streams and its socket alone: a descriptor more would keep a socket of a sibling open, whose
+    end is how that sibling learns that nobody needs it.
+    """
+
+    def __init__(
+        self, command: Sequence[str], kind: int = socket.SOCK_STREAM, *, stdin: int = subprocess.DEVNULL
+    ) -> None:
+        """Starts the command, with the descriptor of its end and this process's id as last arguments. Raises OSError.
+
+        The id: `rlf.processes.forking.die_with` ends the process with this one, and has to know which that was.
+        """
+        self.end, theirs = socket.socketpair(socket.AF_UNIX, kind)
+        try:
+            with theirs:
+                self._popen = subprocess.Popen(
+                    [*command, str(theirs.fileno()), str(os.getpid())],
+                    pass_fds=(theirs.fileno(),),
+                    stdin=stdin,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except BaseException:
+            self.end.close()
+            raise
+        # A thread for each: a process whose pipe is full stands still, also while the loop has no time to read it.
+        output, redact = self._popen.stdout, Redactor(os.environ).text
+        self._relay = threading.Thread(target=_relay_output, args=(output, redact), daemon=True)
+        self._relay.start()
+
+    @property
+    def pid(self) -> int:
+        """Its id, which is its group's and its session's too."""
+        return self._popen.pid
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended; it is waited for then."""
+        return self._popen.poll() is not None
+
+    @property
+    def exit_code(self) -> int | None:
+        """None before it was seen to have ended."""
+        return self._popen.returncode
+
+    async def feed(self, start: bytes) -> None:
+        """Writes all that it is to read on stdin. A process that has ended reads nothing, which its socket shows."""
+        await asyncio.to_thread(self._write_stdin, start)
+
+    def kill(self) -> None:
+        """Ends it and what it started. A group lives on while a member does, so its id is not given to others."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._popen.pid, signal.SIGKILL)
+
+    async def wait(self, limit_s: float) -> int | None:
+        """The exit code; None where it has not ended by then."""
+        with suppress(subprocess.TimeoutExpired):
+            return await asyncio.to_thread(self._popen.wait, limit_s)
+        return None
+
+    async def wait_killed(self) -> None:
+        """Waits, after `kill`, until it is gone and what it printed is relayed."""
+        await self.wait(END_S)
+        await asyncio.to_thread(self._relay.join, END_S)  # what it started may hold its output in another session
+
+    def _write_stdin(self, start: bytes) -> None:
+        stdin = self._popen.stdin
+        assert stdin is not None, "a process without stdin"
+        with suppress(BrokenPipeError), stdin:
+            stdin.write(start)
+
+
+def _relay_output(printed: IO[bytes], redact: Callable[[str], str]) -> None:
+    """Writes what a process prints to stderr, line by line and without the secrets of the environment."""
+    with printed:
+        while line := printed.readline(_MAX_LINE_BYTES):
+            with suppress(OSError, ValueError):  # stderr may be closed; the process must not wait for it
+                sys.stderr.write(redact(line.decode(errors="replace")))
+
+
+def describe_exit(code: int | None) -> str:
+    """How a process ended, in words."""
+    return "no exit code" if code is None else f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+
+
+SUPERVISED_END_S = 30.0
+"""Time in which a supervisor has ended all that it runs: after 5 s it kills, and waits for nothing but the kernel."""
+
+
+@asynccontextmanager
+async def supervised(
+    command: Sequence[str],
+    *,
+    stdout: int | IO[bytes],
+    stderr: int | IO[bytes] | None,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A command that ends, with all that it started, at the end of the block, and when this process dies.
+
+    For what starts daemons and sessions of its own, which no signal to a group reaches (`rlf.processes.supervise`).
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        supervise.__file__,
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        env=env,
+        cwd=cwd,
+        start_new_session=True,  # Ctrl-C is for the parent alone, which ends this one in order
+    )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            process.terminate()
+        await asyncio.shield(_wait_or_kill(process))  # a second cancellation must not leave it behind
+
+
+async def _wait_or_kill(process: asyncio.subprocess.Process) -> None:
+    try:
+        await asyncio.wait_for(process.wait(), SUPERVISED_END_S)
+    except TimeoutError:  # something hangs in the kernel, where no signal arrives: nobody can end that
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+class Keepable(Protocol):
+    """Something that runs, and may end by itself."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it serves no more."""
+
+    async def close(self) -> None:
+        """Ends it, and gives back what it holds."""
+
+
+R = TypeVar("R", bound=Keepable)
+
+
+class Keeper(Generic[R]):
+    """Keeps one thing running: one is wanted, and whoever needs it closes the gap between that and what runs.
+
+    So a first start and the one after a death are the same step, and nothing has to notice a death but who is in need.
+    The start is a task of its own: many wait for it, and none that gives up takes it from the others.
+    """
+
+    def __init__(self, start: Callable[[], Awaitable[R]], name: str) -> None:
+        """Starts nothing yet. `name`: what the log calls the thing when it has to be started again."""
+        self._start, self._name = start, name
+        self._starting: asyncio.Task[R] | None = None
+
+    @property
+    def latest(self) -> R | None:
+        """What was started last, whether or not it still runs; None where nothing was."""
+        task = self._starting
+        is_started = task is not None and task.done() and not task.cancelled() and task.exception() is None
+        return task.result() if task is not None and is_started else None
+
+    async def get(self) -> R:
+        """What runs, started where nothing does. Raises what starting raises, and the next who asks tries again."""
+        latest = self.latest
+        if self._starting is None or (self._starting.done() and (latest is None or latest.has_ended)):
+            self._starting = asyncio.create_task(self._replace(latest))
+        return await asyncio.shield(self._starting)
+
+    async def close(self) -> None:
+        """Ends what runs, or its start."""
+        if self._starting is None:
+            return
+        self._starting.cancel()
+        await asyncio.wait([self._starting])
+        latest, self._starting = self.latest, None
+        if latest is not None:
+            await latest.close()
+
+    async def _replace(self, ended: R | None) -> R:
+        if ended is not None:
+            logger.warning("%s ended; it is started again", self._name)
+            await ended.close()  # it holds descriptors and threads still
+        return await self._start()
