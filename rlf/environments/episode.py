@@ -52,6 +52,8 @@ class WorldEpisode:
             forget: called with the episode when it is closed, and with what went wrong then.
         """
         self._spec, self._task, self._seed, self._make = spec, task, seed, make
+        # Permits are of worlds and not of calls: what a world holds, a process or a server's session, it holds while
+        # the policy thinks, and the number of those is what the machine bounds.
         self._permits, self._detached, self._timers = permits, detached, timers
         self._redact, self._forget = redact, forget
         self._names = frozenset(tool.name for tool in spec.tools)
@@ -94,6 +96,7 @@ class WorldEpisode:
         return await (self._reset() if self._begun is None else self._begun)
 
     async def _reset(self) -> str | None:
+        # The wait for a permit has no part in reset_s: it is as long as other trajectories play.
         await self._permits.acquire()
         self._has_permit = True
         observation = await self._run_within(Phase.RESET, self._start_world(), self._spec.limits.reset_s)
@@ -101,7 +104,7 @@ class WorldEpisode:
         return observation
 
     async def _start_world(self) -> str | None:
-        world = self._world = await self._make()
+        world = self._world = await self._make()  # kept at once, so that `close` ends it where its reset fails
         said = await world.reset(self._task, self._seed)
         if world.shows_state:
             self._state = plain_state(await world.state())
@@ -110,6 +113,7 @@ class WorldEpisode:
 
     async def call(self, call: ToolCall) -> ToolOutput:
         """Runs a call. Raises ToolFailure for one that is refused, and with the outcome `infra` for a failed world."""
+        # Counted before anything can fail: a refused call has a place too, by which changes are found again.
         place, self._num_calls = self._num_calls, self._num_calls + 1
         try:
             return await self._run_within(Phase.STEP, self._run_call(call, place), self._spec.limits.step_s)
@@ -121,9 +125,10 @@ class WorldEpisode:
         try:
             step = await world.call(call)
         except ToolFailure as refusal:
-            if not refusal.outcome.is_infrastructure:
+            if not refusal.outcome.is_infrastructure:  # a world that broke has no state that could be asked for
                 await self._note_state(world, place)
             raise
+        # The state before the reward: a reward that is no number fails the call, whose change is on record by then.
         await self._note_state(world, place)
         self._note_step(step)
         return to_output(step.said)
@@ -166,6 +171,7 @@ class WorldEpisode:
         """Closes the world within a time of its own."""
         if self._begun is not None:
             self._begun.cancel()
+            # Waited for: until its reset has ended the world may be made still, and would belong to nobody.
             await asyncio.wait([self._begun])
             if not self._begun.cancelled():
                 self._begun.exception()  # of a reset that nobody asked for
@@ -176,6 +182,7 @@ class WorldEpisode:
                 if fault is not None:
                     words = self._say_fault(describe_late(fault, CLOSE_S))
         finally:
+            # Also when this is cancelled: a permit that is not given back is one world less until the run's end.
             self._forget(self, words)
             if self._has_permit:
                 self._has_permit = False
@@ -214,13 +221,14 @@ class WorldEpisode:
         """Runs work of the world within its time. Raises WorldFailure; a ToolFailure of a call as it is."""
         left_s = self._spec.limits.episode_s - self._world_s
         if self._failed is not None or left_s <= 0:
-            work.close()
+            work.close()  # or Python warns of a coroutine that nobody awaited
             words = f"episode_s of {self._spec.limits.episode_s:g} s is used up" if left_s <= 0 else "failed before"
             raise self._make_failure(phase, words)
         started = perf_counter()
         try:
+            # The rest of the episode bounds each phase: many steps that are each in time must not add up to hours.
             return await self._run_bounded(work, min(limit_s, left_s))
-        except (asyncio.CancelledError, WorldFailure):
+        except (asyncio.CancelledError, WorldFailure):  # the trajectory is given up, or it has failed before
             raise
         except TimeoutError as late:
             name = f"{phase}_s" if phase is not Phase.REPLY else "step_s"
@@ -237,6 +245,7 @@ class WorldEpisode:
 
     async def _run_bounded(self, work: Coroutine[Any, Any, T], limit_s: float) -> T:
         """The work's result. Raises TimeoutError when time is up, whatever the work does."""
+        # Code of a world on this loop may swallow its cancellation and is left behind then; a process is killed.
         if self._world is not None and self._world.ends_when_cancelled:
             with self._timers.within(limit_s):
                 done = await _catch_fault(work)
@@ -247,7 +256,7 @@ class WorldEpisode:
         return done
 
     def _make_failure(self, phase: Phase, reason: str, where: str = "") -> WorldFailure:
-        self._failed = self._failed or phase
+        self._failed = self._failed or phase  # the first: what follows it is often only its consequence
         return WorldFailure(self._spec.kind, phase, self._say_fault(reason) + where)
 
     def _say_fault(self, reason: str) -> str:

@@ -60,6 +60,7 @@ class _GymGame(Game):
         self._made = made
 
     def reset(self, seed: int) -> str | None:
+        # Old classes (Gym before 0.26) take none: they draw from Python's numbers, which are the game's own here.
         takes_seed = "seed" in inspect.signature(self._made.reset).parameters
         said = self._made.reset(seed=seed) if takes_seed else self._made.reset()
         return _check_observation(said[0] if isinstance(said, tuple) else said)
@@ -68,6 +69,7 @@ class _GymGame(Game):
         result = self._made.step(action)
         if not isinstance(result, tuple) or len(result) not in (3, 4, 5):
             raise TypeError(f"step gave {result!r}; expected (observation, reward, done) or as Gymnasium")
+        # Of five: terminated, truncated, info. Of four or three: done, and info or nothing.
         said, reward, *ends = result
         return Played(_check_observation(said), float(reward), any(ends[:2] if len(result) == 5 else ends[:1]))
 
@@ -82,6 +84,7 @@ class _TextArenaGame(Game):
     def __init__(self, made: Any) -> None:
         self._made = made
         self._game = made
+        # Observations are asked of the game itself: a wrapper adds up the whole history, which the prompt has already.
         while hasattr(self._game, "env"):
             self._game = self._game.env
 
@@ -93,11 +96,12 @@ class _TextArenaGame(Game):
         done, _ = self._made.step(action=action)
         if not done:
             return Played(self._new_words(), None, done=False)
-        rewards, about = self._made.close()
+        rewards, about = self._made.close()  # TextArena gives rewards at the end alone, by player
         return Played(self._new_words() or about[0].get("reason"), float(rewards[0]), done=True)
 
     def _new_words(self) -> str | None:
         player, messages = self._game.get_observation()
+        # A player's own action is among the messages; the policy has just written it.
         texts = [message for speaker, message, *_ in messages if speaker != player]
         return "\n".join(texts) or None
 
@@ -116,6 +120,7 @@ class _ReasoningGymGame(Game):
     def step(self, action: str) -> Played:
         find: Callable[[str], str | None] = importlib.import_module("reasoning_gym.utils").extract_answer
         answer = find(action)
+        # Its `<answer>` tag where the text has one, else the whole text: what its own verifiers are made for.
         score = self._dataset.score_answer(action.strip() if answer is None else answer, self._entry)
         return Played(None, float(score), done=True)
 
@@ -136,6 +141,7 @@ def package_of(make: str) -> str:
 
 
 def _split_name(make: str) -> tuple[str, str]:
+    # An id may have colons itself, and so may the path of a file: the first ends a package, the last one a file.
     package, _, name = make.partition(":") if ".py:" not in make else make.rpartition(":")
     return package, name
 
@@ -154,6 +160,7 @@ def find_game(make: str, args: Mapping[str, Any]) -> Callable[[], Game]:
         return lambda: _ReasoningGymGame(lambda seed: module.create_dataset(name, seed=seed, size=1, **args))
     if package == "textarena":
         return lambda: _TextArenaGame(_call_make(module.make, name, args))
+    # A name of the module's own wins: a package with `make` may also export the class that the spec names.
     if hasattr(module, "make") and not hasattr(module, name):
         return lambda: _GymGame(_call_make(module.make, name, args))
     made_by = load_callable(make)
@@ -176,6 +183,7 @@ class OwnRandom:
     @contextmanager
     def held(self, seed: int | None = None) -> Iterator[None]:
         """Puts the game's own numbers in place while it plays; with a seed they begin there."""
+        # Held while it plays: games play on threads, and between two of its numbers no other game may draw one.
         with _LOCK:
             before = random.getstate()
             if seed is not None:
@@ -186,14 +194,14 @@ class OwnRandom:
                 yield
             finally:
                 self._state = random.getstate()
-                random.setstate(before)
+                random.setstate(before)  # others, such as rlf's own code, never see what a game drew
 
 
 def freeze(*values: Any) -> bytes | None:
     """Values by pickle; None where one cannot be, or does not come back: wrappers that forward attributes recurse."""
     try:
         frozen = pickle.dumps(values)
-        pickle.loads(frozen)
+        pickle.loads(frozen)  # pickling may succeed where reading does not, and then a branch would find out, too late
     except (pickle.PicklingError, TypeError, AttributeError, RecursionError):
         return None
     return frozen
@@ -218,7 +226,7 @@ class PlayedGame:
 
     def reset(self, task: Task, seed: int) -> str | None:
         """Makes the game and begins it; a row's column `seed` overrides the world's."""
-        seed = int(task.columns.get("seed", seed)) % 2**32
+        seed = int(task.columns.get("seed", seed)) % 2**32  # NumPy, which many games draw from, takes 32 bits
         with self._random.held(seed):
             self._game = self._make()
             return self._game.reset(seed)
@@ -236,6 +244,7 @@ class PlayedGame:
         try:
             return self._open_game.step(text)
         except Exception as fault:
+            # By name: the classes are of packages that this one does not import.
             if self._raises.isdisjoint(known.__name__ for known in type(fault).__mro__):
                 raise
             return Played(f"invalid action: {describe(fault)}", self._reward, done=True)

@@ -186,6 +186,7 @@ class SandboxedProcess:
         timer = self._loop.call_later(limits.wall_s, time_up)
         try:
             answer = await self._channel.ask(question.head, question.blobs, question.bounds)
+            # A call counts at its end alone: a process that answers and then lives on keeps its time running.
             if not once:
                 await asyncio.wait((self._ended, answer), return_when=asyncio.FIRST_COMPLETED)
             if once or not _has_result(answer):
@@ -232,7 +233,7 @@ class SandboxedProcess:
                 found, blobs = question.read(answer.result()), answer.result().blobs
             except BadFrame as wrong:
                 fault = wrong
-        stdout, stderr = self._output.texts()
+        stdout, stderr = self._output.texts()  # last: what it wrote before its answer is in the pipes by now
         return Answer(
             found,
             blobs,
@@ -249,7 +250,7 @@ class SandboxedProcess:
 
     def _on_channel_end(self) -> None:
         """It has ended, which the server reports soon, or has closed its channel and is to end."""
-        if self._timer is None:
+        if self._timer is None:  # else it is being killed, and its end is watched already
             self._watch_end(self._end_closed)
 
     def _end_closed(self) -> None:
@@ -290,6 +291,7 @@ _UNSAID = "it ended without a reason; the limits of open files, memory or proces
 
 def judge(answer: Answer, limits: SandboxLimits, level: Level) -> Execution:
     """The result of a call, whatever its process did."""
+    # What rlf and the server saw comes before what the process says of itself: code in it may say anything.
     outcome, error = _outside_outcome(answer, limits, level)
     found: PythonAnswer | TableAnswer | None = None
     if outcome is None:
@@ -310,6 +312,8 @@ def judge(answer: Answer, limits: SandboxLimits, level: Level) -> Execution:
 
 def _outside_outcome(answer: Answer, limits: SandboxLimits, level: Level) -> tuple[Outcome | None, str | None]:
     """The outcome as seen from outside; None when the process answered in time."""
+    # The order is by who knows best. A server that failed knows nothing of the process, so that no limit may be blamed;
+    # whoever was killed at its time or for its flood also has an exit by SIGKILL and no answer, which say less.
     ending = answer.exit
     if ending is not None and ending.failed:
         return Outcome.INFRA, ending.failed
@@ -321,8 +325,10 @@ def _outside_outcome(answer: Answer, limits: SandboxLimits, level: Level) -> tup
         return Outcome.MEMORY, f"ended for using more than {limits.memory_mb} MiB of memory"
     if ending is not None and ending.why == "disk":
         return Outcome.KILLED, f"ended for writing more than {limits.disk_mb} MiB or too many files"
+    # Before its first word nothing foreign ran: an end by then is the machine's, and no policy is to pay for it.
     if not answer.confined:
         return Outcome.INFRA, f"the sandbox could not be entered: {_last_line(answer.stderr) or _UNSAID}"
+    # After the limits: a process that is killed half way through a frame has sent a broken one through no fault.
     if answer.fault is not None:
         return Outcome.KILLED, f"ended since the process answered with {answer.fault}"
     if answer.found is not None:
@@ -338,10 +344,12 @@ def _last_line(text: str) -> str:
 
 def _ended_early(ending: Exit, limits: SandboxLimits, level: Level) -> tuple[Outcome, str]:
     code = os.waitstatus_to_exitcode(ending.status)
-    if code >= 0:
+    if code >= 0:  # `os._exit` or `sys.exit`: a test that is left so has not passed, whatever the code
         return Outcome.KILLED, f"the process left with code {code} before its end"
     if -code in (signal.SIGKILL, signal.SIGXCPU) and ending.cpu_s >= limits.cpu_s - _CPU_SLACK_S:
         return Outcome.TIMEOUT, f"more than {limits.cpu_s} s of processor time"
+    # The kernel's limit of processor time ends in SIGKILL too (above). Any other comes from outside: the machine had no
+    # memory left, or somebody killed it, which says nothing of the code.
     if -code == signal.SIGKILL and level.contains_hostile_code:
         return Outcome.INFRA, "the process was killed from outside of the sandbox"
     return Outcome.KILLED, f"the process was ended by {signal.Signals(-code).name}"

@@ -92,6 +92,7 @@ class PythonEnv(EnvSpec):
     @property
     def _made_by(self) -> Callable[..., Any]:
         """The class; of one that is sandboxed what its source says of it. Raises RlfError."""
+        # Read, not imported: a stub with the signatures is all that complaints, tools and prompts need.
         return read_class(self.callable) if self.isolation is Isolation.SANDBOX else load_callable(self.callable)
 
     @property
@@ -120,9 +121,10 @@ class PythonEnv(EnvSpec):
             yield f"{self.callable} has neither public methods, which are its tools, nor `reply`"
         if not hasattr(made_by, "score") and not sets_reward(made_by):
             yield f"{self.callable} has neither a method `score` nor an attribute `reward`; give it one"
+        # The forks' server imports the class by its name, and its own `__main__` is another program.
         if self.isolation is Isolation.PROCESS and self.callable.startswith("__main__:"):
             yield f"{self.callable} is in the main program, which no other process can import; name a module"
-        if self.isolation in (Isolation.PROCESS, Isolation.SANDBOX):
+        if self.isolation in (Isolation.PROCESS, Isolation.SANDBOX):  # a process that blocks holds up itself alone
             return
         for name in (name for name in dir(made_by) if not name.startswith("__")):
             method = getattr(made_by, name)
@@ -137,6 +139,7 @@ class PythonEnv(EnvSpec):
     def source_hash(self) -> str:
         """Covers the file that defines the class, not what that file imports or reads."""
         file, _, name = self.callable.rpartition(":")
+        # A file that is not trusted is hashed as bytes: to find the class's own source it would have to be imported.
         sandboxed = self.isolation is Isolation.SANDBOX
         hashed = hash_path(Path(file)) if sandboxed else source_hash(load_callable(self.callable))
         return hash_json([name, hashed, dict(self.args)])
@@ -145,6 +148,7 @@ class PythonEnv(EnvSpec):
         """A class of `def` methods in processes, unless the spec says where. An `async def` stays on the loop."""
         if self.isolation is not Isolation.AUTO or self.callable.startswith("__main__:"):
             return self
+        # Methods that await share clients and connections on the loop, which a fork cannot take along.
         if asynchronous_methods(load_callable(self.callable)):
             return self
         return self.model_copy(update={"isolation": Isolation.PROCESS})
@@ -153,6 +157,7 @@ class PythonEnv(EnvSpec):
     async def open(self) -> AsyncIterator[MakeWorld]:
         """Imports the class; its instances share a pool of threads, the process that theirs are forked from, or a
         sandbox."""
+        # In order of what is contained: memory and hangs, code that means harm, nothing, and hangs alone.
         made_by = self._made_by
         if self.isolation is Isolation.PROCESS:
             async with ClassProcesses(self.callable, made_by, self.args, memory_mb=self.memory_mb) as processes:
@@ -165,5 +170,6 @@ class PythonEnv(EnvSpec):
         if self.isolation is Isolation.INLINE:
             yield partial(make_class_world, OwnProcess(made_by, self.args, None, self.tools))
             return
+        # Threads that hang are left behind and counted: there are some more than worlds, so that these do not starve.
         with closing(ThreadPool(self.limits.max_concurrency + MAX_ABANDONED)) as threads:
             yield partial(make_class_world, OwnProcess(made_by, self.args, threads, self.tools))

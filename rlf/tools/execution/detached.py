@@ -53,6 +53,8 @@ class Detached:
             TimeoutError: time is up; the coroutine was cancelled, and is left behind if it does not end.
             CancelledItself: the coroutine's own code cancelled it.
         """
+        # The caller waits for a future, not for the task: to await a task is to wait until it ends, and a cancelled
+        # waiter would cancel it and then wait for ever.
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
         task = loop.create_task(_wake_after(coroutine, ended), name=name)
@@ -63,9 +65,9 @@ class Detached:
                 raise TimeoutError
         finally:
             self._timers.stop(deadline)
-            if not task.done():
+            if not task.done():  # late, or the caller itself was cancelled
                 self._leave_task(task)
-        if task.cancelled():
+        if task.cancelled():  # nobody of ours cancelled it: it is done, so `_leave_task` was not called
             raise CancelledItself
         return task.result()
 
@@ -85,6 +87,10 @@ class Detached:
         if self._left_at:
             await asyncio.wait(list(self._left_at), timeout=_CLOSING_GRACE_S)
         for task in list(self._left_at):
+            # `asyncio.run` cancels every registered task and waits for all of them at its end, without limit.
+            # `_unregister_task` is Python's own for libraries that make tasks ("Extending" in asyncio's documentation;
+            # looked at in 3.11, and in `asyncio.tasks.__all__` there). The task runs on while the loop does: it is only
+            # no longer waited for, and asyncio does not complain when it goes with the loop.
             asyncio._unregister_task(task)
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio's own, as gather() uses it
             _STUCK.add(task)
@@ -97,7 +103,7 @@ class Detached:
     def _forget_ended(self, task: asyncio.Task[Any]) -> None:
         del self._left_at[task]
         if not task.cancelled():
-            task.exception()
+            task.exception()  # looked at, or asyncio reports at its collection that nobody did
 
 
 async def _guard_coroutine(coroutine: Coroutine[Any, Any, object]) -> BaseException | None:

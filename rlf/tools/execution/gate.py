@@ -41,6 +41,8 @@ class StartWindow:
 
     def wait_s(self, now: float) -> float:
         """Time until one more call may start; 0 when it may now."""
+        # A deque of `limit` starts: the oldest is the one that must leave the window for another to begin. Buckets of
+        # a second would let twice the limit through across their border, which services count as a breach.
         if len(self._starts) < self._limit:
             return 0.0
         return max(0.0, self._starts[0] + self._span_s - now)
@@ -61,6 +63,7 @@ class TokenWindow:
     def wait_s(self, now: float) -> float:
         while self._used and self._used[0][0] + self._span_s <= now:
             self._total -= self._used.popleft()[1]
+        # A call's tokens are known at its end alone, so the limit is met by those that have ended.
         excess = self._total - self._limit
         for when, num_tokens in self._used if excess >= 0 else ():
             excess -= num_tokens
@@ -110,7 +113,7 @@ class Gate:
         try:
             await future
         except asyncio.CancelledError:
-            if not future.cancelled():  # the permit came in the same moment
+            if not future.cancelled():  # the permit came in the same moment: it would be lost to everybody
                 self.leave()
             raise
 
@@ -153,6 +156,7 @@ class Gate:
     def _grant_permits(self) -> None:
         """Gives free permits to who waits, one to each trajectory in turn."""
         while self.num_held < self.max_concurrency and (future := self._first_waiter()) is not None:
+            # Asked before the waiter is taken out: `_may_start` notes a start, which must be of one that begins.
             if self._windows and not self._may_start():
                 return self._set_timer()
             self._forget_first()
@@ -230,6 +234,7 @@ class Breaker:
         """Why a call may not pass; None lets it pass, and then `note` or `forget` must follow."""
         if self._probe_at is None:
             return None
+        # One probe at a time: a dead service that takes each call's whole time is asked by one trajectory, not all.
         wait_s = self._probe_at - self._now()
         if wait_s > 0 or self._probing:
             return f"{self._num_failures} calls in a row failed; it is tried again every {self._spec.pause_s:g} s"
@@ -242,13 +247,14 @@ class Breaker:
         Calls that started together fail together: their number says nothing where others were answered meanwhile.
         """
         if outcome not in self._failures:
+            # Any answer closes it, also one to a call from before it opened: the service lives.
             self._answered_at = self._now()
             self._num_failures, self._probe_at, self._probing = 0, None, False
             return False
-        if self._answered_at > started:
+        if self._answered_at > started:  # that answer has closed the breaker too
             return False
         self._num_failures += 1
-        was_closed = self._probe_at is None
+        was_closed = self._probe_at is None  # one report for each opening, not for each probe that fails
         if self._probing or self._num_failures >= self._spec.failures:
             self._probe_at, self._probing = self._now() + self._spec.pause_s, False
         return was_closed and self._probe_at is not None

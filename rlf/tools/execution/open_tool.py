@@ -122,6 +122,7 @@ class OpenTool:
 
     async def run(self, arguments: Mapping[str, Any], course: Course) -> ToolResult:
         """Runs one call with valid arguments to its end or its deadline, which counts from its permits."""
+        # The tool's own permit first: who waits for it must not hold one of those that all tools share.
         asked = perf_counter()
         gate, shared = self._gate, self._around.gate
         if not gate.try_enter():
@@ -145,7 +146,7 @@ class OpenTool:
 
     async def end_trajectory(self, trajectory_id: str) -> None:
         """Gives back what is held for one trajectory; what goes wrong there is logged."""
-        self._num_by_caller.pop(trajectory_id, None)
+        self._num_by_caller.pop(trajectory_id, None)  # names of calls are unique in a trajectory, which is over
         if not self._holds_trajectories:
             return
         end = self.runtime.end_trajectory(trajectory_id)
@@ -157,7 +158,7 @@ class OpenTool:
     async def close(self) -> None:
         """Gives back what the tool holds; what cannot be stopped is left behind, with a warning."""
         self._gate.close()
-        await self._detached.close()
+        await self._detached.close()  # while what its calls use is still there for them to give back
         try:
             await self.runtime.close()
         except ToolFailure as failure:
@@ -168,6 +169,7 @@ class OpenTool:
             )
 
     async def _call_with_permit(self, arguments: Mapping[str, Any], course: Course, asked: float) -> ToolResult:
+        # Asked with the permit in hand: while a call waited in the queue the tool may have gone, or come back.
         refused = self._explain_refusal()
         if refused is not None:
             return refused
@@ -179,7 +181,7 @@ class OpenTool:
             if ending.outcome is not Outcome.OK:
                 ending = await self._retry(ending, arguments, started, course)
         except asyncio.CancelledError:
-            if self._breaker is not None:
+            if self._breaker is not None:  # or the one call that was let through to try would block all others
                 self._breaker.forget()
             # What the call has spent is not lost with its trajectory: who records that reads it off the cancellation.
             raise self._make_result(_CUT_OFF, course, started - asked, started).as_cancellation() from None
@@ -196,7 +198,7 @@ class OpenTool:
 
     def _explain_refusal(self) -> ToolResult | None:
         """Why no call may pass at the moment."""
-        num_abandoned = self.num_abandoned
+        num_abandoned = self.num_abandoned  # a bound on what hangs: each holds memory, a thread or a connection
         if num_abandoned >= MAX_ABANDONED:
             reason: str | None = f"{num_abandoned} calls hang in it"
         else:
@@ -218,11 +220,12 @@ class OpenTool:
 
     async def _run_attempt(self, arguments: Mapping[str, Any], left_s: float, course: Course) -> Ending:
         """How one attempt ends. It is added to the course, also where it is cancelled."""
+        # Each attempt has a meter of its own that adds to the trajectory's, so that one cut off half way has counted.
         started, deadline, meter = perf_counter(), Deadline(left_s), Meter(course.origin.meter or self._around.meter)
         ending, num_pauses = _CUT_OFF, 0
         try:
             unready = await self._check_ready(deadline, course) if self._gets_ready else None
-            num_pauses = clock.num_pauses
+            num_pauses = clock.num_pauses  # of the call's own time: a pause while it got ready is not its matter
             ending = unready or await self._bound_work(arguments, left_s, deadline, meter, course)
         except CancelledItself:
             ending = Ending(Outcome.TOOL_ERROR, "the tool cancelled itself")
@@ -230,6 +233,7 @@ class OpenTool:
             logger.debug("tool %s: no result in time", self.declaration.name)
             ending = Ending(Outcome.TIMEOUT, f"{self.declaration.name} gave no result within {self._timeout_s:g} s")
         finally:
+            # The deadline stands still while rlf is paused, but a service's does not: it may have hung up meanwhile.
             if ending.outcome is Outcome.TIMEOUT and clock.count_pauses() > num_pauses:
                 ending = Ending(Outcome.INFRA, f"{ending.text}; rlf was stopped or the machine asleep meanwhile")
             run_s = perf_counter() - started - deadline.waited_s
@@ -244,6 +248,7 @@ class OpenTool:
         while ending.outcome in _RETRIED and (num_attempts := len(course.attempts)) <= self._num_retries:
             pause_s = backoff_s(num_attempts, derive_seed(self._around.seed, course.origin.trajectory_id))
             pause_s = max(pause_s, ending.retry_after_s)
+            # Time outside, of getting ready and of queues, is given back: the limit is on the tool's work and pauses.
             end = started + self._timeout_s + course.outside_s
             if perf_counter() + pause_s >= end:
                 break
@@ -276,6 +281,7 @@ class OpenTool:
             trajectory_id, left_s, depth, self._idempotent, wants_json, course.call_id, meter, deadline, course.inner
         )
         work = self._invoke_guarded(arguments, context)
+        # The cheapest way that holds: a task of its own (`detached`) is for code that may swallow its cancellation.
         if self.runtime.ends_in_time:
             return work
         if self.runtime.ends_when_cancelled:
@@ -318,7 +324,7 @@ class OpenTool:
     def _make_result(self, ending: Ending, course: Course, queue_s: float, started: float) -> ToolResult:
         output = ending.output or _NOTHING
         run_s = perf_counter() - started - course.outside_s
-        if ending.outcome is Outcome.OK:
+        if ending.outcome is Outcome.OK:  # the budget redacts before it cuts, since half a secret is not found
             text, truncated, size, sha256, original = self.budget.show(ending.text)
         else:
             text, truncated, sha256, original = f"error: {self._say_error(ending.text)}", False, "", None
@@ -393,7 +399,7 @@ def _make_windows(rate: RateSpec | None) -> list[Window]:
 
 def _own_copy(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     """The tool's own, so that one that changes its arguments changes neither the record nor the next attempt."""
-    for value in arguments.values():
+    for value in arguments.values():  # nothing else of JSON can be changed, and most calls have none of these
         if type(value) in _SHARED:
             return copy.deepcopy(arguments)
     return arguments

@@ -25,6 +25,10 @@ from rlf.tools.python.parameters import NO_DEFAULT, Argument, CallSignature, doc
 
 # Docstrings: a function's summary, and the words on each parameter; by Google, NumPy, Sphinx and Epytext.
 
+# The line that ends a summary. First, a title alone on its line, as Google and NumPy write it and models do in bold or
+# as a heading: `Args:`, `**Parameters**`, `## Returns`; a sentence that begins with such a word has more on its line.
+# Second and third, the fields of Sphinx and Epytext, `:param x: words` and `@type x: int`: a colon must follow on the
+# same line, so that a decorator's name in prose is left alone.
 _SECTION = re.compile(
     r"^[\s*_#]*(Args|Arguments|Parameters|Params|Keyword Arg(?:ument)?s|Other Parameters|Returns?|Yields?"
     r"|Raises|Examples?|Notes?)[\s*_]*:?[\s*_]*$"
@@ -32,10 +36,15 @@ _SECTION = re.compile(
     r"|^\s*@(param|type|return|rtype|raise)\b[^\n]*:",
     re.MULTILINE,
 )
+# The title of a list of arguments, and no other section's: what follows it is read as items. The blank lines behind
+# it belong to the match, so that the list begins with its first item, whose indent the look-ahead leaves to the list.
 _TITLE = re.compile(
     r"^[ \t*_#]*(?:Args|Arguments|Parameters|Params|Keyword Arg(?:ument)?s)[ \t*_]*:?[ \t*_]*\n\s*?(?=[ \t]*\S)",
     re.MULTILINE,
 )
+# One item of any list: an indent, a bullet or none, a name in backquotes, stars or bare, a type in brackets or none,
+# and a colon or a dash. A dash needs a blank behind it: `well-known` at the start of a line names no argument. Only
+# underscores fit two of its parts, of which one takes two at most: its time grows with the text alone.
 _ITEM = re.compile(
     r"^([ \t]*)(?:[-*+][ \t]+)?[`*_]{0,2}(\w+)[`*_]{0,2}[ \t]*(?:\([^)\n]*\)[ \t]*)?(?::|[-–—](?=\s))[ \t]*",
     re.MULTILINE,
@@ -46,6 +55,7 @@ _STYLES = (DocstringStyle.GOOGLE, DocstringStyle.NUMPYDOC, DocstringStyle.REST, 
 def summary(document: str) -> str:
     """A docstring up to its first section; all of it where its list of arguments has an unknown style."""
     found = _SECTION.search(document)
+    # The model would lose words that no style could read: better all of the docstring than none of its arguments.
     is_unread = _TITLE.search(document) is not None and not parameter_words(document)
     text = document if found is None or is_unread else document[: found.start()]
     return text.strip()
@@ -65,7 +75,7 @@ def parameter_words(document: str) -> dict[str, str]:
 def _as_google(document: str) -> str:
     """Items such as "- `name`: words" and "name - words", under a title that may be in bold, as Google has them."""
     title = _TITLE.search(document)
-    if title is None:
+    if title is None:  # without one, any line with a colon in it would be an argument
         return ""
     listed = _SECTION.split(document[title.end() :], maxsplit=1)[0]
     items = _ITEM.sub(r"\1\2: ", listed)
@@ -81,7 +91,7 @@ def _parse_parameters(style: DocstringStyle, document: str) -> dict[str, str]:
         name.strip().lstrip("*"): one.description.strip()
         for one in read.params
         if one.description
-        for name in one.arg_name.split(",")
+        for name in one.arg_name.split(",")  # NumPy lists several names before one text: `x, y : int`
     }
 
 
@@ -131,6 +141,7 @@ def describe_function(function: Callable[..., Any], name: str) -> SelfDescriptio
     shown = [one for one in signature.arguments if _is_shown(one, name)]
     others = _others_as_argument(signature, name)
     schemas = _argument_schemas([*shown, *others])
+    # Under one roof until here, since definitions are shared: then `**others` becomes additionalProperties.
     admitted = [schemas.by_name.pop(one.name) for one in others]
     for one, schema in zip(others, admitted, strict=True):
         _add_words(schema, one, words.get(one.name.lstrip("*")))
@@ -204,7 +215,7 @@ def _is_shown(argument: Argument, name: str) -> bool:
     except RlfError:
         if argument.default is NO_DEFAULT:
             raise
-        return False
+        return False  # a connection or a logger, say, that the function has by itself and no call can give
     return True
 
 
@@ -224,6 +235,7 @@ def _argument_schemas(arguments: Sequence[Argument]) -> _Schemas:
 
 def _inline_definitions(schemas: _Schemas) -> _Schemas:
     """Definitions that are one argument's alone in the argument's own place, where every reader sees its type."""
+    # A reference counts where it stands, also in another definition: one that recurs has to keep its name.
     whole = json.dumps(schemas)
     by_name, definitions = {}, dict(schemas.definitions)
     for name, schema in schemas.by_name.items():
