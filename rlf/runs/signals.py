@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlf.algo.health import Action, Alarm, OnNoSignal
+from rlf.plan.warnings import SLOW_S
 from rlf.rollout.diagnosis import (
     SOLVED,
     CauseKind,
@@ -133,8 +134,11 @@ class SignalWatch:
         lost_s, generate_s = event.metrics.get("time/schedule_s", 0.0), event.metrics.get("time/generate_s", 0.0)
         if self._reported_schedule or not generate_s or lost_s < _SCHEDULE_SHARE * generate_s:
             return []
+        tool, call_s = _slowest_tool(event.trajectories)
+        if tool and call_s < SLOW_S:  # it fits into the ticks that the schedule leaves it: the machine was busy
+            return []
         self._reported_schedule = True
-        share, slowest = lost_s / generate_s, _slowest_tool(event.trajectories)
+        share, slowest = lost_s / generate_s, tool and f"{tool}: {call_s:.2g} s a call"
         text = (
             f"step {event.step}: {100 * share:.0f} % of the time of the rollouts ({lost_s:.2f} of {generate_s:.2f} s) "
         )
@@ -146,13 +150,13 @@ class SignalWatch:
         return [Notice("warning", text, {"step": event.step, "lost_s": lost_s, "share": share})]
 
 
-def _slowest_tool(scored: Sequence[Scored]) -> str:
-    """`search: 0.21 s a call` of the tool that took most time; empty where none was run."""
+def _slowest_tool(scored: Sequence[Scored]) -> tuple[str, float]:
+    """Name and mean time of a call of the tool that took most time; an empty name where none was run."""
     times: dict[str, list[float]] = {}
     for item in scored:
         for record in item.trajectory.calls:
             times.setdefault(record.call.name, []).append(record.result.run_s)
     if not times:
-        return ""
+        return "", 0.0
     name, found = max(times.items(), key=lambda item: sum(item[1]))
-    return f"{name}: {sum(found) / len(found):.2g} s a call"
+    return name, sum(found) / len(found)

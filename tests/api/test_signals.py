@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -149,3 +150,19 @@ def test_time_that_the_schedule_took_is_reported_once_with_its_share():
     (notice,) = step(2, 0.5)
     assert notice.text.startswith("step 2: 25 % of the time of the rollouts (0.50 of 2.00 s) was lost to")
     assert step(3, 0.5) == []
+
+
+@pytest.mark.parametrize(("call_s", "is_reported"), [(0.004, False), (0.2, True)])
+def test_time_that_quick_tools_took_on_a_busy_machine_is_not_the_schedules(call_s, is_reported):
+    from rlf.runs.plans import check_spec
+    from rlf.runs.signals import SignalWatch
+    from rlf.types import CallRecord, Outcome, StepFinished, ToolCall, ToolResult
+
+    from .conftest import ROOT
+
+    watch = SignalWatch(check_spec([ROOT / "specs" / "search.yaml"], []).plan.spec, "x", Path("runs"), str)
+    metrics = {"reward/mean": 0.5, "success": 0.5, "time/generate_s": 2.0, "time/schedule_s": 0.5}
+    record = CallRecord(ToolCall("search", {}), ToolResult(Outcome.OK, "", run_s=call_s))
+    played = SimpleNamespace(trajectory=SimpleNamespace(calls=(record, record)))
+    notices = watch.after_step(StepFinished(1, metrics, (played,), ()))[0]
+    assert [notice.text.count("search: 0.2 s a call") for notice in notices] == [1] * is_reported
