@@ -18,9 +18,9 @@ from rlf.core.errors import RlfError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from rlf.lineage.records import Run, StoredTrajectory
     from rlf.reports.arms import Arm
     from rlf.runs.drive import RunInfo
-    from rlf.runs.trajectories import Run, StoredTrajectory
     from rlf.types.events import RunEvent
 
 
@@ -170,9 +170,10 @@ def trace(
     as_json: AsJson = False,
 ) -> None:
     """Show a trajectory turn by turn, or find some: failed, flipped, best, by parse failure or text; or calls."""
+    from rlf.lineage.records import TRAIN
     from rlf.reports.trace import calls_table, find, find_flipped, matches_table
     from rlf.runs.place import open_reader
-    from rlf.runs.trajectories import TRAIN, find_calls, follow_trajectories, wanted_trajectories
+    from rlf.runs.trajectories import find_calls, follow_trajectories, wanted_trajectories
 
     succeeded = False if failed else None
     wanted = wanted_trajectories(failure, phase=phase, step=step, succeeded=succeeded, best_first=best)

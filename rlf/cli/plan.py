@@ -19,7 +19,8 @@ from rlf.core.errors import RlfError
 from rlf.reports.sheets import counted, duration, visible
 
 if TYPE_CHECKING:
-    from rlf.runs.planning import GpuMemory, Part, PlanDifference, PlannedValue, PlanReport, Work
+    from rlf.plan.plan import PlannedValue
+    from rlf.runs.planning import GpuMemory, Part, PlanDifference, PlanReport, Work
     from rlf.runs.planning import PlanningFit as Fit
 
 

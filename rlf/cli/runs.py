@@ -29,8 +29,9 @@ from rlf.core.identity import short
 from rlf.reports.sheets import counted
 
 if TYPE_CHECKING:
+    from rlf.lineage.reader import Reader
+    from rlf.lineage.records import Run
     from rlf.runs.forks import Agreement
-    from rlf.runs.trajectories import Reader, Run
 
 # `rlf runs tag|note|rm`: tags, notes, and removal of runs.
 

@@ -207,9 +207,9 @@ class Run(Jsonable):
         Raises:
             RlfError: none is kept.
         """
-        from rlf.apps.rewards.scoring import saved_in_run
+        from rlf.runs.rewards import scored_step
 
-        return list(saved_in_run(self.id, self.runs_folder, phase=phase, step=step).trajectories)
+        return scored_step(self.id, self.runs_folder, phase=phase, step=step)[2]
 
     def calls(
         self, tool: str | None = None, *, phase: str | None = None, step: int | None = None, limit: int = 1000

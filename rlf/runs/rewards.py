@@ -18,6 +18,7 @@ from rlf.spec.models import RunSpec
 from rlf.spec.nodes import Node
 from rlf.spec.validate import validate_item
 from rlf.tools import ToolDeclaration
+from rlf.types import Scored
 
 logger = logging.getLogger(__name__)
 
@@ -88,3 +89,23 @@ def rescoring_spec(files: Sequence[Path], overrides: Sequence[str]) -> RunSpec:
 def tell(level: str, text: str) -> None:
     """Logs what a term reports; an alarm as an error."""
     logger.log(logging.getLevelNamesMapping().get(level.upper(), logging.ERROR), "%s", text)
+
+
+def scored_step(name: str, runs_folder: Path, *, phase: str, step: int | None) -> tuple[str, int, list[Scored]]:
+    """A run's id, and every trajectory of one of its steps with its scores; of the latest step without `step`.
+
+    Raises:
+        RlfError: none is kept.
+    """
+    from rlf.lineage.records import TrajectoryFilter
+    from rlf.runs.place import open_reader
+
+    with open_reader(runs_folder) as reader:
+        run_id = reader.get_run(name).record.id
+        if step is None:
+            step = reader.trajectory(run_id, k=0, phase=phase).summary.step
+        heads = reader.trajectories(run_id, TrajectoryFilter(phase=phase, step=step))
+        whole = [stored.scored for head in heads if (stored := reader.whole(run_id, head)) is not None]
+    if not whole:
+        raise RlfError(f"run {run_id}: no trajectory of {phase} step {step} is kept. Name another step.")
+    return run_id, step, whole

@@ -35,14 +35,6 @@ class Project:
     """What may disappoint in a run of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedPage:
-    """A page that is served."""
-
-    address: str
-    """With its token."""
-
-
 def projects_beside(folder: Path) -> list[str]:
     """Names of the folders beside a project, and its own, that have specs."""
     return sorted(path.parent.name for path in folder.parent.glob("*/specs") if path.is_dir())

@@ -15,7 +15,7 @@ from rlf.rewards.examples import Trial, try_terms
 from rlf.rewards.facts import read_saved
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.term import RewardContext, Term
-from rlf.runs.rewards import RewardFile, tell
+from rlf.runs.rewards import RewardFile, scored_step, tell
 from rlf.spec.facts import KeyFact, key_facts
 from rlf.spec.models import RunSpec, TrainSpec
 from rlf.tools import Executor, ToolDeclaration
@@ -67,18 +67,8 @@ def saved_in_run(name: str, runs_folder: Path, *, phase: str, step: int | None) 
     Raises:
         RlfError: there are none.
     """
-    from rlf.lineage.records import TrajectoryFilter
-    from rlf.runs.place import open_reader
-
-    with open_reader(runs_folder) as reader:
-        run_id = reader.get_run(name).record.id
-        if step is None:
-            step = reader.trajectory(run_id, k=0, phase=phase).summary.step
-        heads = reader.trajectories(run_id, TrajectoryFilter(phase=phase, step=step))
-        whole = [stored.scored for head in heads if (stored := reader.whole(run_id, head)) is not None]
-    if not whole:
-        raise RlfError(f"run {run_id}: no trajectory of {phase} step {step} is kept. Name another step.")
-    return Saved(f"{run_id} {phase} step {step}", step, whole)
+    run_id, step, scored = scored_step(name, runs_folder, phase=phase, step=step)
+    return Saved(f"{run_id} {phase} step {step}", step, scored)
 
 
 def saved_in_file(path: Path) -> Saved:

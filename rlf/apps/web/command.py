@@ -102,7 +102,7 @@ def _export_pages(words: list[str], limit: int, runs_folder: Path, *, as_json: b
 def _announce(address: str, *, as_json: bool) -> None:
     """Prints where the page is."""
     if as_json:
-        from rlf.apps.init.projects import OpenedPage
+        from rlf.apps.web.settings import OpenedPage
 
         print_event("web", "open", OpenedPage(address))
     else:

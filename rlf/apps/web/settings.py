@@ -9,6 +9,19 @@ LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 MAX_BODY_BYTES = 1_000_000
 
 
+def apps_with_page() -> frozenset[str]:
+    """Names of the apps whose `page.py` has parts of the page."""
+    return frozenset(path.parent.name for path in Path(__file__).parents[1].glob("*/page.py"))
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedPage:
+    """A page that is served."""
+
+    address: str
+    """With its token."""
+
+
 @dataclass(frozen=True, slots=True)
 class WebSettings:
     """A project, and who may see it."""
@@ -22,6 +35,11 @@ class WebSettings:
     """What a visitor must bring; None lets everybody in who reaches the port."""
     read_only: bool = False
     """Whether the routes that change or start something are left out."""
+
+    @property
+    def apps(self) -> frozenset[str]:
+        """Apps that have parts of the page; what belongs to others is not offered."""
+        return apps_with_page()
 
     @property
     def cookie(self) -> str:

@@ -20,6 +20,7 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+import rlf.reports.pages
 from rlf import __version__
 from rlf.apps.web.files import ProjectFiles
 from rlf.apps.web.forks import FreshProcesses
@@ -102,7 +103,7 @@ API = "/api/v1"
 _MAX_OPENINGS = 16
 _MAX_KEPT = 5_000
 _HERE = Path(__file__).parent
-_SHARED = _HERE.parents[1] / "reports" / "pages"
+_SHARED = Path(rlf.reports.pages.__file__).parent
 """Templates and style of the reports, which are parts of pages too."""
 _Handler = TypeVar("_Handler", bound=Callable[..., Any])
 T = TypeVar("T")

@@ -1,43 +1,28 @@
-"""The tasks of a fork: plain values in, the JSON of commands out."""
+"""The tasks of a fork: plain values in, the JSON of commands out. An app adds its own in `page.py`."""
 
 from __future__ import annotations
 
-import asyncio
+import importlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlf.apps.tools import trials
-from rlf.apps.tools.python import ShownTool
+from rlf.apps.web.settings import apps_with_page
 from rlf.core.errors import RlfError, SpecError
 from rlf.core.redact import Redactor
 from rlf.python.specs import Check, check
-from rlf.python.tools import Tool
 from rlf.runs import tools as load
 
 if TYPE_CHECKING:
-    from rlf.apps.doctor.findings import Examination
-    from rlf.apps.rewards.scoring import Rescoring, RewardTerm, Trial
-    from rlf.apps.worlds.worlds import WorldKind, WorldScene
     from rlf.runs.keys import PlanChange
     from rlf.runs.planning import PlanReport
     from rlf.runs.prompts import ShownPrompt
     from rlf.runs.why import AdvantageReason
-    from rlf.spec.models import RunSpec
 
 _MAX_ROWS = 1_000
 """Rows of a dataset that are looked at for lengths and duplicates."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeclaredTool:
-    """A tool file's tool, or why there is none."""
-
-    file: str
-    tool: Tool | None
-    fault: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,87 +99,6 @@ def plan_text(path: str, text: str | None, overrides: Sequence[str], runs: str =
     return PlannedText(report, before.record.id, find_changes(plan_leaves(before), now))
 
 
-def list_tools(files: Sequence[str]) -> list[DeclaredTool]:
-    """The tools of each file, or its faults."""
-    found = list[DeclaredTool]()
-    for file in files:
-        try:
-            found += [DeclaredTool(file, Tool.of(tool), "") for tool in load.load_tools([Path(file)])]
-        except RlfError as error:
-            found.append(DeclaredTool(file, None, str(error)))
-    return found
-
-
-def show_tool(file: str, name: str, spec: str | None) -> ShownTool:
-    """`rlf tools show`: a tool with its prompt in a spec's format."""
-    from rlf.apps.tools.trials import render_tool
-
-    tool = load.tool_named(load.load_tools([Path(file)]), name)
-    return ShownTool.of(tool, () if spec is None else (render_tool(name, Path(spec)),))
-
-
-def call_tool(file: str, name: str | None, arguments: Mapping[str, Any]) -> trials.CalledTool:
-    """One call, as the model would make it; without a name, of a file with one tool."""
-    tools = load.load_tools([Path(file)])
-    if name is None and len(tools) > 1:
-        raise RlfError(f"{file}: declares {', '.join(tool.name for tool in tools)}. Name one of them.")
-    return asyncio.run(trials.call_tool(tools, name or tools[0].name, arguments))
-
-
-def list_rewards(files: Sequence[str]) -> list[RewardTerm]:
-    """The terms of reward files and specs."""
-    from rlf.apps.rewards.scoring import describe_terms
-    from rlf.runs.rewards import load_rewards
-
-    return describe_terms(load_rewards([Path(file) for file in files]))
-
-
-def try_rewards(files: Sequence[str]) -> list[Trial]:
-    """`rlf rewards test`."""
-    from rlf.apps.rewards.scoring import try_rewards
-    from rlf.runs.rewards import load_rewards
-
-    return list(asyncio.run(try_rewards(load_rewards([Path(file) for file in files]))))
-
-
-def rescore(
-    spec: str | None,
-    overrides: Sequence[str],
-    weights: Mapping[str, float],
-    run: str,
-    runs: str,
-    phase: str,
-    step: int | None,
-) -> Rescoring:
-    """`rlf rewards score`: a step of a run by the terms of a spec, of its own plan without one.
-
-    Args:
-        weights: of terms by name, in place of those that they have.
-    """
-    from rlf.apps.rewards.scoring import rescore, saved_in_run
-    from rlf.runs.rewards import rescoring_spec
-
-    saved = saved_in_run(run, Path(runs), phase=phase, step=step)
-    found = _recorded_spec(run, Path(runs)) if spec is None else rescoring_spec([Path(spec)], list(overrides))
-    names = [term.name for term in found.rewards]
-    if unknown := sorted(set(weights) - set(names)):
-        raise RlfError(f"weights: no term {unknown[0]!r} (known: {', '.join(names)}).")
-    terms = [term.model_copy(update={"weight": weights.get(term.name, term.weight)}) for term in found.rewards]
-    return asyncio.run(rescore(found.model_copy(update={"rewards": tuple(terms)}), saved))
-
-
-def _recorded_spec(run: str, runs_folder: Path) -> RunSpec:
-    """The spec that a run was made with."""
-    from rlf.runs.place import open_reader
-    from rlf.runs.restore import Places, restore_plan, take_environment
-
-    with open_reader(runs_folder) as reader:
-        record = reader.get_run(run).record
-        places = Places.of(record, reader.store)
-    take_environment(record, places)
-    return restore_plan(record, places).spec
-
-
 def show_prompt(spec: str, overrides: Sequence[str]) -> ShownPrompt:
     """`rlf format show`: the first question as the model reads it, token by token, without secrets across tokens."""
     from rlf.runs.prompts import show_prompt
@@ -255,20 +159,6 @@ def explain_advantage(run: str, runs: str, step: int, k: int) -> AdvantageReason
     return explain_advantage(run, Path(runs), step, k)
 
 
-def list_worlds() -> list[WorldKind]:
-    """`rlf env list`: kinds of worlds, and the specs that have one."""
-    from rlf.apps.worlds.worlds import list_worlds
-
-    return list_worlds()
-
-
-def play_world(spec: str, number: int, actions: Sequence[str | dict[str, Any]]) -> WorldScene:
-    """`rlf env play`: the world of a spec after some actions."""
-    from rlf.apps.worlds.worlds import play_actions
-
-    return play_actions(spec, number, actions)
-
-
 def make_schema(role: str) -> dict[str, Any]:
     """`rlf schema`: a second of work, for it reads the source of every kind."""
     from rlf.spec.schema import schema_of
@@ -276,31 +166,12 @@ def make_schema(role: str) -> dict[str, Any]:
     return schema_of(role)
 
 
-def examine(runs: str) -> Examination:
-    """`rlf doctor`."""
-    from rlf.apps.doctor.findings import examine
+def _load_tasks() -> dict[str, Callable[..., Any]]:
+    """The tasks here, and those of each app that has a page."""
+    own = (check_text, plan_text, show_prompt, show_data, explain_advantage, make_schema)
+    pages = [importlib.import_module(f"rlf.apps.{name}.page") for name in sorted(apps_with_page())]
+    return {task.__name__: task for tasks in (own, *(page.TASKS for page in pages)) for task in tasks}
 
-    return examine(Path(runs))
 
-
-TASKS: dict[str, Callable[..., Any]] = {
-    task.__name__: task
-    for task in (
-        check_text,
-        plan_text,
-        list_tools,
-        show_tool,
-        call_tool,
-        list_rewards,
-        try_rewards,
-        rescore,
-        show_prompt,
-        show_data,
-        explain_advantage,
-        list_worlds,
-        play_world,
-        make_schema,
-        examine,
-    )
-}
+TASKS = _load_tasks()
 """By name."""

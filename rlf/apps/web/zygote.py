@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rlf.apps.web import tasks
-from rlf.core.errors import RlfError, SpecError
+from rlf.core.errors import NotFoundError, RlfError, SpecError
 from rlf.core.plain_json import as_json
 from rlf.core.redact import Redactor
 from rlf.core.search_path import import_from
@@ -111,6 +111,8 @@ def _end_unasked(connection: socket.socket) -> None:
 
 def _answer_task(task: str, arguments: dict[str, Any]) -> dict[str, Any]:
     try:
+        if task not in tasks.TASKS:
+            raise NotFoundError(f"{task}: the app that does this is not installed.")
         return {"data": as_json(tasks.TASKS[task](**arguments))}
     except RlfError as error:
         faults = as_json(error.faults) if isinstance(error, SpecError) else []

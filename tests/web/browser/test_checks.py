@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rlf.apps.web.tasks import rescore
+from rlf.apps.rewards.page import rescore
 from rlf.lineage import Recorder, open_store, start_run
 from rlf.plan import plan_to_json
 from rlf.runs.plans import check_spec

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 
 from fastapi import Body, Query
 
-from rlf.apps.init.projects import Project, new_project, projects_beside, templates
 from rlf.apps.web.jobs import Job, checked_words
 from rlf.apps.web.site import Area, Site
 from rlf.core.errors import NotFoundError, RlfError
@@ -20,11 +19,17 @@ _TRIAL_S, _SLOW_S = 120, 90
 def routes(site: Site) -> Area:
     """The routes of the area."""
     area = Area(site, "parts")
-    _add_tools(area, site)
-    _add_rewards(area, site)
-    _add_worlds(area, site)
     _add_data(area, site)
-    _add_machine(area, site)
+    by_app = {
+        "tools": _add_tools,
+        "rewards": _add_rewards,
+        "worlds": _add_worlds,
+        "doctor": _add_machine,
+        "init": _add_projects,
+    }
+    for name, add in by_app.items():
+        if name in site.settings.apps:
+            add(area, site)
     return area
 
 
@@ -158,31 +163,32 @@ def _add_machine(area: Area, site: Site) -> None:
         """Examines this machine, as `rlf doctor` does."""
         return site.fresh.call("examine", runs=str(site.runs_folder), deadline_s=_SLOW_S)
 
-    @area.read("/projects")
-    def list_templates() -> dict[str, Any]:
+
+def _add_projects(area: Area, site: Site) -> None:
+    @area.read("/projects", task="list_projects")
+    def list_projects() -> Any:
         """This project, those beside it, and the templates of new ones."""
-        folder = site.settings.project
-        return {"project": str(folder), "beside": projects_beside(folder), "templates": templates()}
+        return site.fresh.call("list_projects", folder=str(site.settings.project))
 
     @area.act("POST", "/projects/open", status=202)
     def open_project(name: Annotated[str, Body(embed=True, max_length=100)]) -> Job:
         """Serves the page of a project beside this one as a job, which has its address."""
         folder = site.settings.project.parent / name
-        if name not in projects_beside(site.settings.project):
+        if name not in site.fresh.call("list_projects", folder=str(site.settings.project))["beside"]:
             raise NotFoundError(f"project {name!r}: there is no such project beside this one.")
         return site.jobs.start("web", ["web", str(folder), "--port", "0"], records=False)
 
-    @area.act("POST", "/projects/here", status=201)
-    def fill_project(template: Annotated[str, Body(embed=True)] = "python") -> Project:
+    @area.act("POST", "/projects/here", status=201, task="make_project")
+    def fill_project(template: Annotated[str, Body(embed=True)] = "python") -> Any:
         """Makes this folder a project from a template; it must be empty."""
-        return new_project(site.settings.project, template)
+        return site.fresh.call("make_project", folder=str(site.settings.project), template=template)
 
-    @area.act("POST", "/projects", status=201)
-    def make_project(name: Place, template: Annotated[str, Body()] = "python") -> Project:
+    @area.act("POST", "/projects", status=201, task="make_project")
+    def make_project(name: Place, template: Annotated[str, Body()] = "python") -> Any:
         """Makes a project folder beside this one from a template."""
         if "/" in name or "\\" in name or name.startswith("."):
             raise RlfError(f"name: got {name[:80]!r}; expected letters, digits, `.`, `_` and `-`.")
-        return new_project(site.settings.project.parent / name, template)
+        return site.fresh.call("make_project", folder=str(site.settings.project.parent / name), template=template)
 
 
 def _tool(site: Site, file: str) -> str:

@@ -8,12 +8,11 @@ from fastapi import Depends, Query
 
 from rlf.apps.web.site import Area, Site
 from rlf.core.errors import RlfError
+from rlf.lineage.records import TrajectoryFilter, TrajectoryOrder
 from rlf.runs.trajectories import (
     Answers,
     Listed,
     TokenPage,
-    TrajectoryFilter,
-    TrajectoryOrder,
     TrajectoryPage,
     TrajectoryView,
     page_trajectories,

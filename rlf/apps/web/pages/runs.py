@@ -12,6 +12,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from rlf.apps.web.pages.shared import lineage, page, site_of
 from rlf.apps.web.site import Site
 from rlf.core.errors import RlfError
+from rlf.lineage.records import TRAIN, Run, TrajectoryFilter, TrajectoryOrder
 from rlf.reports.overview import NAMES, Overview, OverviewPage, elapsed_s, page_overviews
 from rlf.reports.pages.chart import Course, further_curves, main_curves
 from rlf.reports.pages.render import usage_sheets
@@ -22,7 +23,6 @@ from rlf.runs import graph
 from rlf.runs.keys import plan_leaves, read_key, read_plans, varied_keys
 from rlf.runs.now import now_words
 from rlf.runs.place import Reader
-from rlf.runs.trajectories import TRAIN, Run, TrajectoryFilter, TrajectoryOrder
 
 router = APIRouter(include_in_schema=False)
 

@@ -15,19 +15,10 @@ from fastapi.responses import HTMLResponse
 from rlf.apps.web.api.trajectories import read_filter
 from rlf.apps.web.pages.shared import is_part, lineage, page, site_of
 from rlf.core.errors import RlfError
+from rlf.lineage.records import TRAIN, TrajectoryOrder
 from rlf.runs.place import Reader
 from rlf.runs.players import find_branches
-from rlf.runs.trajectories import (
-    TRAIN,
-    Answers,
-    Listed,
-    Token,
-    TrajectoryOrder,
-    page_trajectories,
-    read_answers,
-    read_tokens,
-    read_trajectory,
-)
+from rlf.runs.trajectories import Answers, Listed, Token, page_trajectories, read_answers, read_tokens, read_trajectory
 from rlf.runs.why import find_paid
 from rlf.types import FailureClass, Outcome
 from rlf.types.trajectory import Trajectory

@@ -7,7 +7,6 @@ from typing import Any, Literal
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from rlf.apps.init.projects import projects_beside, templates
 from rlf.apps.web.pages.shared import is_part, lineage, page, site_of
 from rlf.apps.web.site import Site
 from rlf.core.errors import RlfError
@@ -137,7 +136,8 @@ def show_machine(request: Request) -> HTMLResponse:
 @router.get("/projects")
 def show_projects(request: Request) -> HTMLResponse:
     """This project, and a form that makes another one beside it."""
-    folder = site_of(request).settings.project
-    beside = [name for name in projects_beside(folder) if name != folder.name]
-    values = {"beside": beside, "templates": templates(), "is_empty": not any(folder.iterdir())}
+    site, folder = site_of(request), site_of(request).settings.project
+    found = site.fresh.call("list_projects", folder=str(folder)) if "init" in site.settings.apps else {}
+    beside = [name for name in found.get("beside", ()) if name != folder.name]
+    values = {"beside": beside, "templates": found.get("templates", ()), "is_empty": not any(folder.iterdir())}
     return page(request, "projects.html", "Projects", place="projects", **values)
