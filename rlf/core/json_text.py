@@ -24,9 +24,9 @@ _SETS = (set, frozenset)
 def json_text(value: Any) -> str:
     """The value as JSON. Raises whatever the value's own code raises; TypeError and ValueError where it has no form."""
     try:
-        return _dump_json(value)
+        return _ENCODE(value)
     except TypeError:  # keys that are no text, for which `json` asks nobody
-        return _dump_json(_with_text_keys(value))
+        return _ENCODE(_with_text_keys(value))
 
 
 def plain_value(value: Any) -> Any:
@@ -44,7 +44,9 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, deque):
         return list(value)
     if hasattr(type(value), "__pydantic_serializer__") or isinstance(value, timedelta):
-        return _of_pydantic(value)
+        from pydantic_core import to_jsonable_python
+
+        return to_jsonable_python(value, inf_nan_mode="constants")  # a model's own serializers
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -54,15 +56,8 @@ def plain_value(value: Any) -> Any:
     raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
 
-def _of_pydantic(value: Any) -> Any:
-    """A model as JSON values, by its own serializers."""
-    from pydantic_core import to_jsonable_python
-
-    return to_jsonable_python(value, inf_nan_mode="constants")
-
-
-def _dump_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=plain_value)
+_ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=plain_value).encode
+"""Made once: `json.dumps` makes an encoder for each call that asks for anything but its defaults."""
 
 
 def _with_text_keys(value: Any) -> Any:

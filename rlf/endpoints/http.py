@@ -12,7 +12,7 @@ import re
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import inf
 from time import monotonic
@@ -267,7 +267,7 @@ class HttpClient:
                 SERVICE_ERROR and TOOL_ERROR by status; SERVICE_ERROR also for a redirect that is not followed;
                 TOOL_ERROR also for an address that is refused, and for any failure of a host that an argument chose.
         """
-        deadline, course = monotonic() + deadline_s, _Course(request, deadline_s)
+        deadline, course = monotonic() + deadline_s, _Course(request, deadline_s, hop=request)
         session, timers = self._open or self._open_session()
         try:
             with timers.within(deadline_s):
@@ -401,15 +401,12 @@ class _Course:
 
     request: HttpRequest
     deadline_s: float
-    hop: HttpRequest = field(init=False)
+    hop: HttpRequest
     """The request as it is sent at present."""
     redirect: _Redirect | None = None
     """What sent it there."""
     refusal: EndpointFailure | None = None
     """The failure by the status of an answer whose body is being read."""
-
-    def __post_init__(self) -> None:
-        self.hop = self.request
 
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MethodType
 from typing import Any, Protocol
 
@@ -69,7 +70,7 @@ def _describe(name: str, made_by: type[Any], called: str) -> ToolDescription:
     described = describe_function(MethodType(getattr(made_by, name), made_by), called)
     if not described.description:
         raise RlfError(f"{called} has no docstring, which the model reads. Write one, or rename it with a leading `_`.")
-    return ToolDescription(name, described.description, described.input_schema)
+    return replace(described, name=name)
 
 
 def reset_arguments(reset: Callable[..., Any], task: Task, seed: int) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from math import inf
@@ -23,7 +22,7 @@ from rlf.core import Registry
 from rlf.core.clocks import Deadline
 from rlf.core.kinds import Kind, StrictModel
 from rlf.core.meter import Meter
-from rlf.types import InnerTurn, ToolOutput
+from rlf.types import InnerTurn, ToolDescription, ToolOutput
 
 # The limits of one tool: time, concurrency, rate, retries, output.
 
@@ -128,14 +127,6 @@ class CallContext(NamedTuple):
     """Takes the turns of an agent as they end: recorded also where the call fails or is cut off."""
 
 
-@dataclass(frozen=True, slots=True)
-class SelfDescription:
-    """Description and inputSchema by the target, for a declaration without them."""
-
-    description: str
-    input_schema: Mapping[str, Any]
-
-
 class ToolRuntime(ABC):
     """An open tool. One runtime serves every call of a run, many at once."""
 
@@ -219,8 +210,11 @@ class ToolKind(Kind, ABC):
     def source_hash(self) -> str:
         """sha256 of what decides the tool's answers, as far as it can be known: part of cache keys and lineage."""
 
-    def described(self) -> SelfDescription | None:
-        """The target's own description; None where only the declaration has one. Raises RlfError."""
+    def described(self) -> ToolDescription | None:
+        """What the target says of itself, for a declaration that does not; None where only a declaration can.
+
+        Raises RlfError.
+        """
         return None
 
     def contained(self) -> ToolKind:

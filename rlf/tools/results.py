@@ -169,7 +169,9 @@ def to_text(value: Any) -> str:
     try:
         if isinstance(value, bytes | bytearray):
             return clean(value.decode())
-        return clean(_unquote_json(json_text(value)))
+        text = json_text(value)
+        # What JSON writes as a string (a date, an identifier, an enum's word) has no quotes, as a string has none.
+        return clean(str(json.loads(text)) if text.startswith('"') else text)
     except UnicodeDecodeError as fault:
         size = len(fault.object)
         text = f"the tool returned {size} bytes that are not UTF-8 text; return binary data as base64"
@@ -179,11 +181,6 @@ def to_text(value: Any) -> str:
             value.close()
         text = f"the tool returned {describe_type(value)} that is not JSON ({describe(fault)})"
         raise ToolFailure(Outcome.OUTPUT_REJECTED, text) from fault
-
-
-def _unquote_json(text: str) -> str:
-    """JSON as text: a date, an identifier or an enum's word stands without quotes, as a string does."""
-    return str(json.loads(text)) if text.startswith('"') else text
 
 
 def _as_structured(value: Any) -> Any:

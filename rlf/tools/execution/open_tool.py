@@ -7,7 +7,7 @@ import copy
 import json
 import logging
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -170,9 +170,13 @@ class OpenTool:
 
     async def _call_with_permit(self, arguments: Mapping[str, Any], course: Course, asked: float) -> ToolResult:
         # Asked with the permit in hand: while a call waited in the queue the tool may have gone, or come back.
-        refused = self._explain_refusal()
-        if refused is not None:
-            return refused
+        num_abandoned = self.num_abandoned
+        if num_abandoned >= MAX_ABANDONED:  # a bound on what hangs: each holds memory, a thread or a connection
+            reason: str | None = f"{num_abandoned} calls hang in it"
+        else:
+            reason = None if self._breaker is None else self._breaker.refuses()
+        if reason is not None:
+            return refusal(Outcome.CIRCUIT_OPEN, f"{self.declaration.name} is out of order: {reason}")
         if self.runtime.names_calls:
             course.call_id = self._call_id(course.origin)
         started = perf_counter()
@@ -196,17 +200,6 @@ class OpenTool:
         number = numbers[caller] = numbers.get(caller, 0) + 1
         return f"{caller}/{self.declaration.name}.{number}"
 
-    def _explain_refusal(self) -> ToolResult | None:
-        """Why no call may pass at the moment."""
-        num_abandoned = self.num_abandoned  # a bound on what hangs: each holds memory, a thread or a connection
-        if num_abandoned >= MAX_ABANDONED:
-            reason: str | None = f"{num_abandoned} calls hang in it"
-        else:
-            reason = None if self._breaker is None else self._breaker.refuses()
-        if reason is None:
-            return None
-        return refusal(Outcome.CIRCUIT_OPEN, f"{self.declaration.name} is out of order: {reason}")
-
     def _note_ending(self, ending: Ending, started: float, usage: Mapping[str, float]) -> None:
         """Lets breaker and rate know how a call ended and what it used up."""
         if usage:
@@ -226,7 +219,7 @@ class OpenTool:
         try:
             unready = await self._check_ready(deadline, course) if self._gets_ready else None
             num_pauses = clock.num_pauses  # of the call's own time: a pause while it got ready is not its matter
-            ending = unready or await self._bound_work(arguments, left_s, deadline, meter, course)
+            ending = unready or await self._run_bounded(arguments, left_s, deadline, meter, course)
         except CancelledItself:
             ending = Ending(Outcome.TOOL_ERROR, "the tool cancelled itself")
         except TimeoutError:
@@ -271,9 +264,9 @@ class OpenTool:
             return _end_failed(failure)
         return None
 
-    def _bound_work(
+    async def _run_bounded(
         self, arguments: Mapping[str, Any], left_s: float, deadline: Deadline, meter: Meter, course: Course
-    ) -> Awaitable[Ending]:
+    ) -> Ending:
         """The attempt, which raises TimeoutError at its deadline."""
         trajectory_id, depth, _, _ = course.origin
         wants_json = self._output is not None
@@ -283,14 +276,11 @@ class OpenTool:
         work = self._invoke_guarded(arguments, context)
         # The cheapest way that holds: a task of its own (`detached`) is for code that may swallow its cancellation.
         if self.runtime.ends_in_time:
-            return work
-        if self.runtime.ends_when_cancelled:
-            return self._wait_within(deadline, work)
-        return self._detached.run(work, deadline, self._task_name)
-
-    async def _wait_within(self, deadline: Deadline, work: Coroutine[Any, Any, Ending]) -> Ending:
-        with self._timers.within(deadline):
             return await work
+        if self.runtime.ends_when_cancelled:
+            with self._timers.within(deadline):
+                return await work
+        return await self._detached.run(work, deadline, self._task_name)
 
     async def _invoke_guarded(self, arguments: Mapping[str, Any], context: CallContext) -> Ending:
         """Lets nothing but a cancellation out: SystemExit on a task would stop the loop itself."""

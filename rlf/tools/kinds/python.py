@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from enum import StrEnum
 from types import MethodType
 from typing import Any, Literal
@@ -14,9 +15,10 @@ from rlf.core.callables import CallableName, NotRun, blocking_calls, is_async, l
 from rlf.core.definitions import find_definition
 from rlf.core.identity import hash_json
 from rlf.core.process import usable_cores
-from rlf.tools.kind import Limits, SelfDescription, ToolKind, ToolRuntime
+from rlf.tools.kind import Limits, ToolKind, ToolRuntime
 from rlf.tools.python.inference import describe_function, signature_complaints
 from rlf.tools.python.parameters import documentation
+from rlf.types import ToolDescription
 
 
 class Isolation(StrEnum):
@@ -82,16 +84,14 @@ class PythonTool(ToolKind):
             return [f"{self.callable} is in the main program, which no other process can import; name a module"]
         return signature_complaints(function, input_schema)
 
-    def described(self) -> SelfDescription:
+    def described(self) -> ToolDescription:
         """Reads the signature and the docstring; a class's own docstring where its `__call__` has none.
 
         From the source alone where that says it all. Raises RlfError.
         """
         target = self._find_function()
-        description = describe_function(_bind_callable(target), self.callable)
-        return (
-            description if description.description else SelfDescription(documentation(target), description.input_schema)
-        )
+        found = describe_function(_bind_callable(target), self.callable)
+        return found if found.description else replace(found, description=documentation(target))
 
     def _find_function(self) -> Callable[..., Any]:
         """The function, or a stand-in with the same signature and docstring that took no import to make."""

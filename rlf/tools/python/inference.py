@@ -20,8 +20,8 @@ from rlf.core import RlfError, nearest
 from rlf.core.json_text import json_text
 from rlf.core.readings import Readings
 from rlf.core.text import clean
-from rlf.tools.kind import SelfDescription
 from rlf.tools.python.parameters import NO_DEFAULT, Argument, CallSignature, documentation, read_signature
+from rlf.types import ToolDescription
 
 # Docstrings: a function's summary, and the words on each parameter; by Google, NumPy, Sphinx and Epytext.
 
@@ -121,7 +121,7 @@ class _Generator(GenerateJsonSchema):
         return schema
 
 
-def describe_function(function: Callable[..., Any], name: str) -> SelfDescription:
+def describe_function(function: Callable[..., Any], name: str) -> ToolDescription:
     """Description and inputSchema of a function.
 
     Args:
@@ -152,7 +152,7 @@ def describe_function(function: Callable[..., Any], name: str) -> SelfDescriptio
     input_schema |= {"required": required} if required else {}
     input_schema |= {"additionalProperties": admitted[0] or True} if admitted else {}
     input_schema |= {"$defs": schemas.definitions} if schemas.definitions else {}
-    return SelfDescription(summary(document), input_schema)
+    return ToolDescription(name, summary(document), input_schema)
 
 
 def _refuse_unnamed(signature: CallSignature, name: str) -> None:
