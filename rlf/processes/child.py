@@ -178,7 +178,7 @@ R = TypeVar("R", bound=Keepable)
 
 
 class Keeper(Generic[R]):
-    """Keeps one thing running: one is wanted, and whoever needs it closes the gap between that and what runs.
+    """Keeps one thing running: one is wanted, and who needs it closes the gap between that and what runs.
 
     So a first start and the one after a death are the same step, and nothing has to notice a death but who is in need.
     The start is a task of its own: many wait for it, and none that gives up takes it from the others.
