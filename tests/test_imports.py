@@ -15,6 +15,7 @@ import pytest
 _ROOT = Path(__file__).parents[1]
 _PAIRS = frozenset({("rlf.spec.layers", "rlf.spec.layers")})
 """Files that import each other; larger circles are never allowed."""
+_FRAMES = "rlf.sandbox.guest.wire"
 
 
 @cache
@@ -67,8 +68,19 @@ def test_every_package_stands_on_a_row_and_no_arrow_points_up() -> None:
         for other in others
         if packages.get(name) in rows and packages.get(other) in rows
         if rows[packages[other]] >= rows[packages[name]] and packages[name] != packages[other]
+        if other != _FRAMES
     }
     assert not upward
+
+
+def test_what_runs_in_a_sandbox_imports_of_rlf_its_own_folder_alone() -> None:
+    """A sandbox shows its processes nothing else of rlf: so the form of frames stands there, and is no upper row's."""
+    for path in (_ROOT / "rlf/sandbox/guest").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                assert not any(alias.name.startswith("rlf") for alias in node.names), path
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 1 or (node.level == 0 and not (node.module or "").startswith("rlf")), path
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:

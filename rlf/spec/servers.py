@@ -21,8 +21,8 @@ from rlf.spec.nodes import (
     plain,
     wrap,
 )
-from rlf.tools.mcp.listing import Entry, Listing, ToolServer, find_faults, listing_of
-from rlf.tools.mcp.server import McpServer
+from rlf.tools.mcp.listing import ToolServer, find_faults, listing_of
+from rlf.tools.mcp.server import Entry, Listing, McpServer
 
 # Items of `tools:` that name MCP servers, as the declarations of the tools that the servers list.
 

@@ -135,7 +135,7 @@ def test_the_state_of_a_served_tool_is_kept_by_trajectory_and_dropped_at_its_end
         async with Told([]) as executor, Client(mcp_server(executor), mode="legacy") as client:
             from mcp_types import Notification
 
-            from rlf.tools.mcp.listing import TRAJECTORY_ENDED
+            from rlf.tools.mcp.server import TRAJECTORY_ENDED
 
             told = Notification[dict[str, str], str](method=TRAJECTORY_ENDED, params={"trajectory": "t7"})
             await client.session.send_notification(told)  # type: ignore[arg-type]

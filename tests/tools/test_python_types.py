@@ -15,11 +15,11 @@ from pydantic import BaseModel, ConfigDict
 
 from rlf.apps.imports.python import read_module
 from rlf.chat.examples import read_value, readings_of, tools_of_template
+from rlf.core.json_text import json_text
 from rlf.tools import Executor, ToolDeclaration
 from rlf.tools.examples import drill, run_samples
 from rlf.tools.kinds.python import PythonTool
 from rlf.tools.python.parameters import adapt
-from rlf.core.json_text import json_text
 from rlf.tools.results import ToolFailure
 from rlf.tools.validate import sample_arguments
 from rlf.types import Outcome, ToolCall, ToolDescription, ToolResult

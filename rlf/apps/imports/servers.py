@@ -11,7 +11,8 @@ from pydantic import ValidationError
 
 from rlf.apps.imports.found import Json
 from rlf.core.errors import RlfError
-from rlf.tools.mcp.listing import Entry, ToolServer
+from rlf.tools.mcp.listing import ToolServer
+from rlf.tools.mcp.server import Entry
 
 SERVERS = "mcpServers"
 

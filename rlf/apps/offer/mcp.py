@@ -24,7 +24,7 @@ from rlf import __version__
 from rlf.apps.offer.session import Session
 from rlf.apps.offer.tools import result_of
 from rlf.environments.playing import Bench, Ranges
-from rlf.tools.mcp.listing import OUTCOME
+from rlf.tools.mcp.server import OUTCOME
 from rlf.types import Outcome, ToolCall, WorldFailure
 
 _WORLD = "world"

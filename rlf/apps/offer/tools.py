@@ -25,7 +25,7 @@ from rlf import __version__
 from rlf.core.servers import VisitorGuard
 from rlf.processes.servers import listening, stopping, url_of
 from rlf.tools import Executor, ToolDeclaration
-from rlf.tools.mcp.listing import OUTCOME, SERVER_NAME, TRAJECTORY, TRAJECTORY_ENDED
+from rlf.tools.mcp.server import OUTCOME, SERVER_NAME, TRAJECTORY, TRAJECTORY_ENDED
 from rlf.types import Outcome, ToolCall, ToolResult
 
 _UNGUARDED = TransportSecuritySettings(enable_dns_rebinding_protection=False)

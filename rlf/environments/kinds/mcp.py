@@ -20,8 +20,8 @@ from rlf.core.identity import hash_json
 from rlf.core.kinds import StrictModel
 from rlf.core.text import clean_value
 from rlf.environments.kind import EnvSpec, MakeWorld, Step, World, fill
-from rlf.tools.mcp.listing import Entry, Listing, find_faults, list_live, listing_of
-from rlf.tools.mcp.server import McpServer
+from rlf.tools.mcp.listing import find_faults, list_live, listing_of
+from rlf.tools.mcp.server import Entry, Listing, McpServer
 from rlf.tools.results import ToolFailure
 from rlf.types import Outcome, Task, ToolCall, ToolDescription, ToolOutput
 

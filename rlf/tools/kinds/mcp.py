@@ -15,8 +15,8 @@ from rlf.core import RlfError, nearest
 from rlf.core.identity import hash_json
 from rlf.core.kinds import wrong_value
 from rlf.tools.kind import Limits, ToolKind, ToolRuntime
-from rlf.tools.mcp.listing import Entry, Listing, find_faults, forget, list_ahead
-from rlf.tools.mcp.server import McpServer
+from rlf.tools.mcp.listing import find_faults, forget, list_ahead
+from rlf.tools.mcp.server import Entry, Listing, McpServer
 from rlf.tools.results import ToolFailure
 
 

@@ -14,103 +14,23 @@ import math
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from pydantic import Field
 
 from rlf.core.callables import about_to_run
 from rlf.core.errors import RlfError
-from rlf.core.identity import hash_json
 from rlf.core.kinds import StrictModel
 from rlf.core.process import cache_folder
 from rlf.tools.declaration import CacheSpec
 from rlf.tools.kind import Limits
-from rlf.tools.mcp.server import McpServer
+from rlf.tools.mcp.server import Entry, Listing, McpServer
 from rlf.tools.results import ToolFailure
-
-# Tools of an MCP server, and resources to read.
-
-_LISTED: Final = "rlf/inputSchema"
-"""Key of a tool's `_meta`: its inputSchema as the server lists it, where the SDK would refuse that."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One thing that a model can be offered: a tool, or a resource to read."""
-
-    name: str
-    description: str
-    input_schema: Mapping[str, Any]
-    output_schema: Mapping[str, Any] | None = None
-    resource: str | None = None
-    """URI or template of a resource; None for a tool."""
-
-    @property
-    def digest(self) -> str:
-        """sha256 of what the server says of it."""
-        return hash_json(asdict(self))
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """Everything that a server offers, in its order."""
-
-    entries: tuple[Entry, ...]
-
-    def tool(self, name: str) -> Entry | None:
-        """The tool of a name."""
-        return next((entry for entry in self.entries if entry.resource is None and entry.name == name), None)
-
-    @property
-    def tool_names(self) -> list[str]:
-        """Names of its tools."""
-        return [entry.name for entry in self.entries if entry.resource is None]
-
-
-def readable_tools(result: dict[str, Any]) -> dict[str, Any]:
-    """A list of tools that the SDK takes: it refuses the whole of one in which a single tool breaks the protocol.
-
-    What it would refuse of a tool stands where `listed_schema` finds it, for `rlf check` to judge.
-    """
-    tools = result.get("tools")
-    if not isinstance(tools, list):
-        return result
-    named = [tool for tool in tools if isinstance(tool, dict) and isinstance(tool.get("name"), str)]
-    return {**result, "tools": [_readable_tool(tool) for tool in named]}
-
-
-def listed_schema(schema: Mapping[str, Any], meta: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """The inputSchema as the server lists it; one without a type for what is no mapping."""
-    found = (meta or {}).get(_LISTED, schema)
-    return found if isinstance(found, Mapping) else {"type": None}
-
-
-def _readable_tool(tool: dict[str, Any]) -> dict[str, Any]:
-    found = {key: tool[key] for key in ("name", "title", "description") if isinstance(tool.get(key), str)}
-    schema = tool.get("inputSchema", {})
-    if isinstance(schema, dict):  # nothing, or null, is how some servers write that there are no arguments
-        schema = {"type": "object", **{key: value for key, value in schema.items() if value is not None}}
-    if _is_plain(tool.get("outputSchema")):
-        found["outputSchema"] = tool["outputSchema"]
-    if _is_plain(schema):
-        return {**found, "inputSchema": schema}
-    return {**found, "inputSchema": {"type": "object"}, "_meta": {_LISTED: schema}}
-
-
-def _is_plain(schema: Any) -> bool:
-    """Whether a schema has the form that the protocol asks for at its root."""
-    if not isinstance(schema, dict) or schema.get("type") != "object":
-        return False
-    properties, required = schema.get("properties", {}), schema.get("required", [])
-    has_properties = isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values())
-    has_required = isinstance(required, list) and all(isinstance(name, str) for name in required)
-    return has_properties and has_required and isinstance(schema.get("$schema", ""), str)
-
 
 T = TypeVar("T")
 _FORMAT = 1
@@ -307,27 +227,3 @@ class ToolServer(StrictModel):
     def name_of(self, entry: Entry) -> str:
         """The entry's name for the model."""
         return (self.prefix + _NOT_IN_NAMES.sub("_", entry.name))[:64]
-
-
-# Names that rlf's MCP client and `rlf tools serve` use beyond the protocol, and the largest message that is read.
-#
-# Other peers pass over what they do not know.
-
-SERVER_NAME = "rlf-tools"
-"""Name under which `rlf tools serve` presents itself."""
-TRAJECTORY = "rlf/trajectory"
-"""Key of a call's `_meta`: which trajectory calls, so that its state is kept apart."""
-OUTCOME = "rlf/outcome"
-"""Key of a result's `_meta`: how the call ended, since MCP knows only that it failed."""
-TRAJECTORY_ENDED = "notifications/rlf/trajectory_ended"
-"""Method that names the trajectory whose state the server may drop; params: `trajectory`."""
-MAX_MESSAGE_BYTES = 16_000_000
-"""Size of one message on the wire; a larger one is refused unread."""
-NO_ANSWER = -31_999
-"""JSON-RPC error code, rlf's own, of an error that stands in for an answer; its data says what is known of it."""
-
-
-def too_large(size_bytes: int | None = None) -> str:
-    """Reason in the error for such a message."""
-    size = f"{size_bytes:,} bytes" if size_bytes is not None else "more bytes than that"
-    return f"the server answered with {size}; at most {MAX_MESSAGE_BYTES:,} are read"

@@ -32,7 +32,7 @@ from mcp_types import (
 
 from rlf.core.text import clean_value
 from rlf.endpoints.attribution import CallFacts, Phase
-from rlf.tools.mcp.listing import MAX_MESSAGE_BYTES, NO_ANSWER, readable_tools, too_large
+from rlf.tools.mcp.server import MAX_MESSAGE_BYTES, NO_ANSWER, readable_tools, too_large
 
 Id: TypeAlias = int | str
 ANSWER: Final = CallFacts(Phase.ANSWERED, is_rpc=True)

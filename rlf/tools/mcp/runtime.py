@@ -18,8 +18,7 @@ from rlf.endpoints.attribution import CallFacts, Phase, outcome_of
 from rlf.tools.kind import CallContext, ToolRuntime
 from rlf.tools.mcp.connection import Connection, Pool
 from rlf.tools.mcp.content import expand, output_of_call, output_of_resource
-from rlf.tools.mcp.listing import OUTCOME, TRAJECTORY
-from rlf.tools.mcp.server import McpServer
+from rlf.tools.mcp.server import OUTCOME, TRAJECTORY, McpServer
 from rlf.tools.results import ToolFailure, inner_deadline_s
 from rlf.tools.validate import OutputCheck
 from rlf.types import Outcome, ToolOutput

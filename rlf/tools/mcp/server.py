@@ -1,11 +1,13 @@
-"""MCP servers in a spec: the command that starts one, or the url where it answers."""
+"""One MCP server: the command that starts it or the url where it answers, and what it lists. Asks it nothing."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -126,3 +128,106 @@ def _hash_argument(path: Path, argument: str) -> str:
         return f"sha256:{hash_path(path)}" if path.is_absolute() and path.is_file() else argument
     except OSError:
         return argument
+
+
+# Names that rlf's MCP client and `rlf tools serve` use beyond the protocol, and the largest message that is read.
+#
+# Other peers pass over what they do not know.
+
+SERVER_NAME = "rlf-tools"
+"""Name under which `rlf tools serve` presents itself."""
+TRAJECTORY = "rlf/trajectory"
+"""Key of a call's `_meta`: which trajectory calls, so that its state is kept apart."""
+OUTCOME = "rlf/outcome"
+"""Key of a result's `_meta`: how the call ended, since MCP knows only that it failed."""
+TRAJECTORY_ENDED = "notifications/rlf/trajectory_ended"
+"""Method that names the trajectory whose state the server may drop; params: `trajectory`."""
+MAX_MESSAGE_BYTES = 16_000_000
+"""Size of one message on the wire; a larger one is refused unread."""
+NO_ANSWER = -31_999
+"""JSON-RPC error code, rlf's own, of an error that stands in for an answer; its data says what is known of it."""
+
+
+def too_large(size_bytes: int | None = None) -> str:
+    """Reason in the error for such a message."""
+    size = f"{size_bytes:,} bytes" if size_bytes is not None else "more bytes than that"
+    return f"the server answered with {size}; at most {MAX_MESSAGE_BYTES:,} are read"
+
+
+# Tools of an MCP server, and resources to read.
+
+_LISTED: Final = "rlf/inputSchema"
+"""Key of a tool's `_meta`: its inputSchema as the server lists it, where the SDK would refuse that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing that a model can be offered: a tool, or a resource to read."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+    output_schema: Mapping[str, Any] | None = None
+    resource: str | None = None
+    """URI or template of a resource; None for a tool."""
+
+    @property
+    def digest(self) -> str:
+        """sha256 of what the server says of it."""
+        return hash_json(asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Everything that a server offers, in its order."""
+
+    entries: tuple[Entry, ...]
+
+    def tool(self, name: str) -> Entry | None:
+        """The tool of a name."""
+        return next((entry for entry in self.entries if entry.resource is None and entry.name == name), None)
+
+    @property
+    def tool_names(self) -> list[str]:
+        """Names of its tools."""
+        return [entry.name for entry in self.entries if entry.resource is None]
+
+
+def readable_tools(result: dict[str, Any]) -> dict[str, Any]:
+    """A list of tools that the SDK takes: it refuses the whole of one in which a single tool breaks the protocol.
+
+    What it would refuse of a tool stands where `listed_schema` finds it, for `rlf check` to judge.
+    """
+    tools = result.get("tools")
+    if not isinstance(tools, list):
+        return result
+    named = [tool for tool in tools if isinstance(tool, dict) and isinstance(tool.get("name"), str)]
+    return {**result, "tools": [_readable_tool(tool) for tool in named]}
+
+
+def listed_schema(schema: Mapping[str, Any], meta: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The inputSchema as the server lists it; one without a type for what is no mapping."""
+    found = (meta or {}).get(_LISTED, schema)
+    return found if isinstance(found, Mapping) else {"type": None}
+
+
+def _readable_tool(tool: dict[str, Any]) -> dict[str, Any]:
+    found = {key: tool[key] for key in ("name", "title", "description") if isinstance(tool.get(key), str)}
+    schema = tool.get("inputSchema", {})
+    if isinstance(schema, dict):  # nothing, or null, is how some servers write that there are no arguments
+        schema = {"type": "object", **{key: value for key, value in schema.items() if value is not None}}
+    if _is_plain(tool.get("outputSchema")):
+        found["outputSchema"] = tool["outputSchema"]
+    if _is_plain(schema):
+        return {**found, "inputSchema": schema}
+    return {**found, "inputSchema": {"type": "object"}, "_meta": {_LISTED: schema}}
+
+
+def _is_plain(schema: Any) -> bool:
+    """Whether a schema has the form that the protocol asks for at its root."""
+    if not isinstance(schema, dict) or schema.get("type") != "object":
+        return False
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    has_properties = isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values())
+    has_required = isinstance(required, list) and all(isinstance(name, str) for name in required)
+    return has_properties and has_required and isinstance(schema.get("$schema", ""), str)

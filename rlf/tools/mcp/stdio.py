@@ -33,9 +33,8 @@ from mcp_types import JSONRPCError, JSONRPCResponse
 
 from rlf.core.redact import Redactor
 from rlf.endpoints.attribution import CallFacts, Phase
-from rlf.tools.mcp.listing import MAX_MESSAGE_BYTES
 from rlf.tools.mcp.messages import Outbox, Oversized, Waiting
-from rlf.tools.mcp.server import McpServer
+from rlf.tools.mcp.server import MAX_MESSAGE_BYTES, McpServer
 
 # Whether the server of a session lives: by when it last answered something, be it a ping.
 #

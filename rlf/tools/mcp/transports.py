@@ -34,9 +34,8 @@ from pydantic_core import from_json
 from rlf.core.text import describe
 from rlf.endpoints.attribution import CallFacts, Phase
 from rlf.endpoints.spec import retry_after_s
-from rlf.tools.mcp.listing import MAX_MESSAGE_BYTES
 from rlf.tools.mcp.messages import ANSWER, HEARD, Event, EventReader, Outbox, Oversized, Waiting
-from rlf.tools.mcp.server import McpServer
+from rlf.tools.mcp.server import MAX_MESSAGE_BYTES, McpServer
 from rlf.tools.mcp.stdio import Pulse
 
 # Requests to an MCP server behind a url: one answer each, within bounds, or what is known of its failure.
