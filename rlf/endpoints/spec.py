@@ -16,7 +16,8 @@ from pydantic import Field, field_validator
 
 from rlf.core import RlfError
 from rlf.core.kinds import Headers, StrictModel, check_host, header_value, wrong_value
-from rlf.core.redact import SECRET_HEADER, SECRET_NAME, clean
+from rlf.core.redact import SECRET_HEADER, SECRET_NAME
+from rlf.core.text import clean
 from rlf.endpoints.attribution import KEY_REFUSED
 from rlf.types import Outcome
 

@@ -21,7 +21,8 @@ from typing import Any, Self
 from rlf.core import RlfError, nearest
 from rlf.core.clocks import begin_wait, end_wait
 from rlf.core.meter import Meter
-from rlf.core.redact import Redactor, clean
+from rlf.core.redact import Redactor
+from rlf.core.text import clean
 from rlf.tools.declaration import CacheScope, Coercion, ToolDeclaration
 from rlf.tools.execution.cache import (
     AnsweredCall,
