@@ -86,7 +86,7 @@ class JsonLines:
 
 def print_run_event(command: str, event: RunEvent) -> None:
     """Prints an event of a run as a line."""
-    from rlf.runs.tracking import NAMES, line_of
+    from rlf.reports.progress import NAMES, line_of
 
     print_event(command, NAMES[type(event).__name__], line_of(event))
 

@@ -82,7 +82,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "runs.marks": ("Noted", "RemovedRuns", "Tagged", "Thinned"),
     "runs.planning": ("PlanDifference", "PlanReport"),
     "runs.sweeps": ("Member",),
-    "runs.tracking": ("EvaluationLine", "InterruptedLine", "StepLine"),
+    "reports.progress": ("EvaluationLine", "InterruptedLine", "StepLine"),
     "runs.view": ("Tailed",),
     "types": ("CheckpointSaved", "Notice", "RunFinished"),
 }

@@ -6,31 +6,40 @@ run is registered, and `drive` runs it to its end.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlf.algo.health import Action
+from rlf.core import process as stops
 from rlf.core.errors import RlfError
 from rlf.core.files import run_folder
 from rlf.core.identity import new_run_id
 from rlf.core.redact import REDACTED
+from rlf.core.text import text_of
 from rlf.engines.engine import Engine, Fit, Opening, Start, engine_of, load_inputs
+from rlf.lineage.lease import LeaseLost
 from rlf.lineage.reader import Reader
+from rlf.lineage.recorder import Recorder
 from rlf.lineage.records import Cost, ParentKind, RunRecord
 from rlf.lineage.rows import encode_whole
-from rlf.lineage.run import begin_resume, refuse_running, start_run
+from rlf.lineage.run import Heartbeat, begin_resume, refuse_running, start_run
 from rlf.lineage.store import Store
+from rlf.lineage.upkeep import parse_keep, thin
 from rlf.plan import Plan, plan_to_json
 from rlf.plan.features import name_engines
-from rlf.reports.summary import signal_so_far
+from rlf.reports.summary import Verdict, VerdictKind, read_verdict, signal_so_far
 from rlf.runs.certificates import certificate_notice
 from rlf.runs.changes import accept, change_notices, find_changes, refuse_changes
-from rlf.runs.drive import RunInfo, RunOutcome, RunSink, View, drive, open_budget
+from rlf.runs.drive import Budget, BudgetSpent, HealthStop, RunInfo, RunOutcome, RunSink, View, open_budget
+from rlf.runs.now import NowWriter
 from rlf.runs.place import check_runs_folder, open_lineage
 from rlf.runs.planning import check_room, power_notices
 from rlf.runs.plans import Placed, check_spec
@@ -39,6 +48,7 @@ from rlf.runs.restore import (
     RECORDING,
     Places,
     choose_start,
+    drop_checkpoints,
     find_replay,
     keep_replay,
     kept_replay,
@@ -46,11 +56,18 @@ from rlf.runs.restore import (
     source_texts,
 )
 from rlf.runs.signals import SignalWatch
+from rlf.runs.tracking import Tracking
 from rlf.runs.worlds import page_notices
 from rlf.spec.models import Feature
 from rlf.tools.execution.cache import Replay
+from rlf.trackers import Tracked
 from rlf.training.harness import Traffic
-from rlf.types.events import CheckpointSaved, Notice, RunStatus
+from rlf.types.events import (
+    CheckpointSaved,
+    Notice,
+    RunFinished,
+    RunStatus,
+)
 
 if TYPE_CHECKING:
     from rlf.engines.engine import EngineRun
@@ -259,3 +276,124 @@ def _run_info(plan: Plan, run_id: str, folder: Path, engine: EngineRun) -> RunIn
         resumed=False,
         specs=tuple(str(file.path) for file in plan.files if file.role == "spec"),
     )
+
+
+_SPENDING_S = 1.0
+"""Between two looks at what was spent."""
+
+
+def drive(store: Store, plan: Plan, engine: EngineRun, sink: RunSink, info: RunInfo, view: View) -> RunOutcome:
+    """Runs an engine to its end, however it ends, and records the end.
+
+    Raises:
+        HealthStop: a guard of the spec's `health` ended it.
+        LeaseLost: another process owns the run now.
+        BaseException: whatever the engine raised, once it is recorded.
+    """
+    spec, budget, error, spent = plan.spec, sink.budget, None, None
+    tracked = Tracked(info.run_id, info.name, info.folder, info.first_step, json.loads(plan_to_json(plan))["spec"])
+    tracking = Tracking(spec.report_to, tracked, store.redactor)
+    with Recorder(store, info.run_id, budget.unrecorded, is_played=budget.is_played) as recorder, tracking:
+        sink.recorder, sink.tracking = recorder, tracking
+        try:
+            with recording_failure(recorder, lambda: engine.step):
+                sink.shown = view(info)
+                for event in sink.opening:
+                    sink(event)
+                asyncio.run(run_owned(store, info.run_id, budget, recorder, engine.run, engine.leave_job, info.folder))
+            status = RunStatus.FINISHED
+        except KeyboardInterrupt:
+            status, error = RunStatus.INTERRUPTED, stops.reason()
+        except BudgetSpent as stop:
+            status, error = RunStatus.INTERRUPTED, str(stop).replace("RUN", info.run_id, 1)
+            spent = error
+        except HealthStop as stop:
+            verdict = _report_verdict(store, sink, info)
+            recorder(RunFinished(RunStatus.FAILED, stop.alarms[0].step, str(stop)))
+            recorder.flush()
+            since = [alarm.since for alarm in stop.alarms if alarm.action is Action.ROLLBACK]
+            if since:
+                drop_checkpoints(store, info.run_id, info.folder, from_step=min(since))
+            raise HealthStop(stop.alarms, verdict) from stop
+        verdict = _report_verdict(store, sink, info)
+        sink(RunFinished(status, engine.step, error))
+    if spec.lineage.keep is not None and status is RunStatus.FINISHED:
+        thin(store, info.run_id, parse_keep(spec.lineage.keep))
+    return RunOutcome(info.run_id, status, engine.step, verdict, spent)
+
+
+@contextmanager
+def recording_failure(recorder: Recorder, step: Callable[[], int]) -> Iterator[None]:
+    """Records how a run ended that the block ends by an error of its own, which is raised again."""
+    try:
+        yield
+    except (KeyboardInterrupt, BudgetSpent, HealthStop, LeaseLost):  # the caller's to record, or another process's
+        raise
+    except BrokenPipeError:  # nobody reads what is printed any more
+        recorder(RunFinished(RunStatus.INTERRUPTED, step(), "its output pipe was closed"))
+        raise
+    except BaseException as failure:
+        recorder(RunFinished(RunStatus.FAILED, step(), text_of(failure)))
+        raise
+
+
+def _report_verdict(store: Store, sink: RunSink, info: RunInfo) -> Verdict:
+    """Judges the run by what is recorded of it, and records that too."""
+    sink.flush()
+    verdict = read_verdict(Reader(store), info.run_id)
+    level = "warning" if verdict.kind in (VerdictKind.NO_SIGNAL, VerdictKind.WORSE) else "info"
+    sink(Notice(level, verdict.line, {"verdict": verdict.kind, "reason": verdict.reason}))
+    return verdict
+
+
+async def run_owned(
+    store: Store,
+    run_id: str,
+    budget: Budget,
+    recorder: Recorder,
+    work: Callable[[], Awaitable[None]],
+    leave_job: Callable[[], None] | None,
+    folder: Path,
+) -> None:
+    """Does the work of a run while this process owns the run and its budget lasts.
+
+    Args:
+        leave_job: called where another process has taken the run over.
+        folder: of the run, where it is written what it does.
+
+    Raises:
+        LeaseLost, BudgetSpent: soon after it is so.
+    """
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None, "a run outside of a task"
+    lost: list[LeaseLost] = []
+    spent: list[BudgetSpent] = []
+
+    def stop_spending() -> None:
+        spent.append(budget.spent())
+        loop.call_soon_threadsafe(task.cancel)
+
+    def lose(error: LeaseLost) -> None:
+        recorder.fail(error)
+        lost.append(error)
+        if error.is_taken_over and leave_job is not None:
+            leave_job()
+        loop.call_soon_threadsafe(task.cancel)
+
+    noting = loop.create_task(_note_spending(recorder))
+    try:
+        with Heartbeat(store, run_id, lose), budget.watched(stop_spending), NowWriter(folder):
+            await work()
+    except asyncio.CancelledError:
+        for reason in (*lost, *spent):
+            raise reason from None
+        raise
+    finally:
+        noting.cancel()
+
+
+async def _note_spending(recorder: Recorder) -> None:
+    """Records what is spent on the way, so that a process that is killed loses a second of it at most."""
+    while True:
+        await asyncio.sleep(_SPENDING_S)
+        recorder.note_spending()

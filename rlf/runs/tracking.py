@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from queue import Full, Queue
 from threading import Thread
 from types import TracebackType
@@ -20,7 +20,6 @@ from rlf.core.redact import Redactor
 from rlf.core.text import describe, text_of
 from rlf.trackers import Tracked, Tracker
 from rlf.types.events import EvaluationFinished, Interrupted, Notice, RunEvent, RunFinished, RunStatus, StepFinished
-from rlf.types.score import costs_by_name
 
 logger = logging.getLogger(__name__)
 
@@ -134,67 +133,3 @@ class _Line:
 
     def _set_failure(self, why: str) -> None:
         self.failure = self.failure or f"{self.name} gets no more events of this run: {why}. The run continues."
-
-
-# A run's events without their trajectories, which the lineage holds: what `--json` prints line by line.
-
-NAMES = {
-    "StepFinished": "step",
-    "EvaluationFinished": "evaluation",
-    "Interrupted": "interrupted",
-    "CheckpointSaved": "checkpoint",
-    "Notice": "notice",
-    "RunFinished": "finished",
-}
-"""Names of events by their class."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepLine:
-    """A training step without its trajectories, which the lineage holds."""
-
-    step: int
-    metrics: Mapping[str, float]
-    num_trajectories: int
-    cost_usd: float
-    """Of its tools and judges."""
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluationLine:
-    """An evaluation without its trajectories."""
-
-    step: int
-    mode: str
-    metrics: Mapping[str, float]
-    num_trajectories: int
-    cost_usd: float
-    """Of its tools and judges."""
-
-
-@dataclass(frozen=True, slots=True)
-class InterruptedLine:
-    """A step that a stop cut off, without its trajectories."""
-
-    step: int
-    num_trajectories: int
-    cost_usd: float
-    """Of its tools and judges."""
-
-
-def line_of(event: RunEvent) -> object:
-    """An event as it is printed."""
-    match event:
-        case StepFinished():
-            return StepLine(event.step, event.metrics, len(event.trajectories), _cost_usd(event))
-        case EvaluationFinished():
-            num, cost_usd = len(event.trajectories), _cost_usd(event)
-            return EvaluationLine(event.step, event.mode, event.metrics, num, cost_usd)
-        case Interrupted():
-            return InterruptedLine(event.step, len(event.trajectories), _cost_usd(event))
-        case _:
-            return event
-
-
-def _cost_usd(event: StepFinished | EvaluationFinished | Interrupted) -> float:
-    return sum(costs_by_name(event.trajectories).values())
