@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rlf.lineage.records import Run, StoredTrajectory
     from rlf.reports.arms import Arm
-    from rlf.runs.drive import RunInfo
+    from rlf.runs.sink import RunInfo
     from rlf.types.events import RunEvent
 
 

@@ -20,7 +20,7 @@ from rlf.core.plain_json import VERSION, as_json
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from rlf.runs.drive import RunInfo
+    from rlf.runs.sink import RunInfo
     from rlf.types.events import RunEvent
 
 NoImport = Annotated[

@@ -14,7 +14,7 @@ from rlf.core.identity import short
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rlf.runs.graph import Graph, Node, NodeDifference
+    from rlf.runs.compare import Graph, Node, NodeDifference
 
 _FEW = 3
 """Steps and evaluations that a drawing names before it counts the rest."""
@@ -28,7 +28,7 @@ def whence(
     as_json: AsJson = False,
 ) -> None:
     """Walk a checkpoint or exported model back to everything that made it, each with the hash of its content."""
-    from rlf.runs import graph
+    from rlf.runs import compare as graph
     from rlf.runs.place import open_reader
 
     with open_reader(runs_folder) as reader:
@@ -46,7 +46,7 @@ def diff_runs(
     as_json: AsJson = False,
 ) -> None:
     """Name the nodes of two runs' lineage that differ, and nothing else: sources first, then what was made."""
-    from rlf.runs import graph
+    from rlf.runs import compare as graph
     from rlf.runs.place import open_reader
 
     with open_reader(runs_folder) as reader:

@@ -28,7 +28,7 @@ from rlf.types.score import costs_by_name
 from rlf.types.tool import Outcome
 
 if TYPE_CHECKING:
-    from rlf.runs.drive import RunInfo
+    from rlf.runs.sink import RunInfo
 
 # The live view's frame of a run: what is drawn, not when.
 

@@ -30,7 +30,7 @@ from rlf.cli.output import stdout_console
 from rlf.core.errors import RlfError, RunError, SpecError
 
 if TYPE_CHECKING:
-    from rlf.runs.drive import RunInfo, RunOutcome, View
+    from rlf.runs.sink import RunInfo, RunOutcome, View
     from rlf.runs.sweeps import Member, MemberOutcome, SweepOutcome, Watcher
     from rlf.types.events import EventSink, RunEvent
 

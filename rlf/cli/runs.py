@@ -44,8 +44,7 @@ def tag_run(
     as_json: AsJson = False,
 ) -> None:
     """Give a run tags; `rlf runs list "'best' in tags"` finds it by them."""
-    from rlf.runs.marks import tag
-    from rlf.runs.place import open_reader
+    from rlf.runs.place import open_reader, tag
 
     with open_reader(runs_folder) as reader:
         done = tag(reader, name, tags, remove=remove)
@@ -59,8 +58,7 @@ def note_run(
     as_json: AsJson = False,
 ) -> None:
     """Add a note to a run; `rlf runs show` prints it."""
-    from rlf.runs.marks import note
-    from rlf.runs.place import open_reader
+    from rlf.runs.place import note, open_reader
 
     with open_reader(runs_folder) as reader:
         done = note(reader, name, text)
@@ -77,8 +75,7 @@ def remove_runs(
     as_json: AsJson = False,
 ) -> None:
     """Remove stopped runs from the lineage, with their folders; `rlf runs gc` then frees the room."""
-    from rlf.runs.marks import remove_with_folders
-    from rlf.runs.place import open_reader
+    from rlf.runs.place import open_reader, remove_with_folders
 
     with open_reader(runs_folder) as reader:
         runs = [reader.get_run(name) for name in names]
@@ -110,8 +107,7 @@ def thin_runs(
     Thinned trajectories lose tokens, calls and scores. Metrics, sums, evaluations, checkpoints and the rows of the
     trajectories stay, so that every report keeps working.
     """
-    from rlf.runs.marks import free_room
-    from rlf.runs.place import open_reader
+    from rlf.runs.place import free_room, open_reader
 
     with open_reader(runs_folder) as reader:
         done = free_room(reader, names or (), keep or ())
@@ -310,7 +306,7 @@ def show_run(
     as_json: AsJson = False,
 ) -> None:
     """Show a run, its result first, or one of its trajectories turn by turn."""
-    from rlf.runs.graph import read_graph
+    from rlf.runs.compare import read_graph
     from rlf.runs.place import open_reader
 
     if trajectory is None and not lineage and (step is not None or phase != "train"):

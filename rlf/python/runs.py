@@ -30,8 +30,8 @@ from rlf.reports.report import Report, read_report
 from rlf.reports.sweep import SeedReport
 from rlf.runs import start
 from rlf.runs.compare import compare_runs
-from rlf.runs.drive import RunOutcome, View
 from rlf.runs.place import open_reader
+from rlf.runs.sink import RunOutcome, View
 from rlf.runs.trajectories import wanted_trajectories
 from rlf.types import FailureClass, Outcome, RunEvent, RunStatus, Scored
 

@@ -14,11 +14,11 @@ from rlf.lineage.reader import Reader
 from rlf.lineage.records import SWEEP, ParentKind, RunRecord
 from rlf.plan import Plan
 from rlf.plan.compiler import hash_plan
-from rlf.runs.changes import as_they_are, check_changed, find_changes
-from rlf.runs.drive import RunOutcome, View
 from rlf.runs.place import open_reader
 from rlf.runs.plans import Placed, check_spec
+from rlf.runs.provenance import as_they_are, check_changed, find_changes
 from rlf.runs.restore import RECORDING, Places, choose_start, kept_checkpoints, restore_plan
+from rlf.runs.sink import RunOutcome, View
 from rlf.runs.start import Parent, start
 from rlf.spec.models import OUTSIDE, EngineSpec, Feature, RunSpec
 from rlf.types.events import Notice

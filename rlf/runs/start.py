@@ -1,4 +1,4 @@
-"""Starting and resuming runs: the one place where spec, plan, engine and lineage meet, in one pass downwards.
+"""Starting, resuming and driving runs: the one place where spec, plan, engine and lineage meet, in one pass downwards.
 
 Files are loaded and checked once, the plan is placed on this machine, the engine is opened with all that it needs, the
 run is registered, and `drive` runs it to its end.
@@ -37,13 +37,21 @@ from rlf.plan import Plan, plan_to_json
 from rlf.plan.features import name_engines
 from rlf.reports.summary import Verdict, VerdictKind, read_verdict, signal_so_far
 from rlf.runs.certificates import certificate_notice
-from rlf.runs.changes import accept, change_notices, find_changes, refuse_changes
-from rlf.runs.drive import Budget, BudgetSpent, HealthStop, RunInfo, RunOutcome, RunSink, View, open_budget
 from rlf.runs.now import NowWriter
 from rlf.runs.place import check_runs_folder, open_lineage
 from rlf.runs.planning import check_room, power_notices
 from rlf.runs.plans import Placed, check_spec
-from rlf.runs.provenance import code_patch, declared, hide_secrets, made_here, recorded_files
+from rlf.runs.provenance import (
+    accept,
+    change_notices,
+    code_patch,
+    declared,
+    find_changes,
+    hide_secrets,
+    made_here,
+    recorded_files,
+    refuse_changes,
+)
 from rlf.runs.restore import (
     RECORDING,
     Places,
@@ -55,8 +63,18 @@ from rlf.runs.restore import (
     restore_plan,
     source_texts,
 )
-from rlf.runs.signals import SignalWatch
-from rlf.runs.tracking import Tracking
+from rlf.runs.sink import (
+    Budget,
+    BudgetSpent,
+    HealthStop,
+    RunInfo,
+    RunOutcome,
+    RunSink,
+    SignalWatch,
+    Tracking,
+    View,
+    open_budget,
+)
 from rlf.runs.worlds import page_notices
 from rlf.spec.models import Feature
 from rlf.tools.execution.cache import Replay

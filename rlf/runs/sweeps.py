@@ -24,12 +24,11 @@ from rlf.lineage.records import SWEEP, FileRecord, ParentKind, RunRecord
 from rlf.lineage.run import Heartbeat, begin_resume, start_run
 from rlf.lineage.store import Store
 from rlf.plan import Plan, plan_to_json
-from rlf.runs.changes import accept, as_they_are, find_changes, refuse_changes
-from rlf.runs.drive import RunOutcome, View
 from rlf.runs.place import check_runs_folder, open_lineage, open_reader
 from rlf.runs.plans import Placed, check_members
-from rlf.runs.provenance import code_patch, hide_secrets, made_here
+from rlf.runs.provenance import accept, as_they_are, code_patch, find_changes, hide_secrets, made_here, refuse_changes
 from rlf.runs.restore import Places, restore_plan, source_texts
+from rlf.runs.sink import RunOutcome, View
 from rlf.runs.start import Parent, resume, start
 from rlf.spec.overrides import Overrides
 from rlf.types.events import RunFinished, RunStatus

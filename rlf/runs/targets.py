@@ -23,10 +23,10 @@ from rlf.engines.engine import HostSettings, engine_of
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import Run, RunRecord
 from rlf.plan import Plan
-from rlf.runs.changes import check_changed
 from rlf.runs.exports import ORIGIN, SavedModel, choose_model, trained_run
 from rlf.runs.place import open_reader
 from rlf.runs.plans import Checked, check_spec
+from rlf.runs.provenance import check_changed
 from rlf.runs.restore import Places, restore_plan
 from rlf.spec import RunSpec
 from rlf.spec.model_files import find_cut_weights, folder_on_disk, model_location

@@ -1,7 +1,7 @@
 """Trackers: places outside of the lineage that get a run's events as they happen.
 
 A kind is one file of `rlf.trackers.kinds`; its package is imported when a run begins. What happens when one fails is
-not its concern: the run goes on, see `rlf.runs.tracking`.
+not its concern: the run goes on, see `rlf.runs.sink`.
 """
 
 from __future__ import annotations

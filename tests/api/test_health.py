@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rlf.lineage import Reader
-from rlf.runs.drive import HealthStop
 from rlf.runs.place import open_lineage
+from rlf.runs.sink import HealthStop
 from rlf.runs.start import resume, run
 from rlf.types import Notice, RunStatus
 

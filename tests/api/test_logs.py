@@ -2,7 +2,7 @@
 
 import logging
 
-from rlf.runs.drive import log_done
+from rlf.runs.sink import log_done
 from rlf.types.events import CheckpointSaved, EvaluationFinished, StepFinished
 
 

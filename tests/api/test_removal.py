@@ -15,8 +15,7 @@ from rlf.core.files import path_inside, run_folder
 from rlf.lineage import Reader, Recorder, start_run, tables
 from rlf.lineage.marks import removing
 from rlf.runs.exports import export_model
-from rlf.runs.marks import remove_with_folders
-from rlf.runs.place import open_lineage
+from rlf.runs.place import open_lineage, remove_with_folders
 from rlf.runs.restore import drop_checkpoints
 from rlf.types import RunFinished, RunStatus
 
@@ -123,7 +122,7 @@ def test_an_export_copies_nothing_that_a_link_in_the_run_points_to_outside(runs,
 KILLED = """
 import os, shutil, signal, sys
 from pathlib import Path
-import rlf.runs.marks as removal, rlf.lineage.marks as marks
+import rlf.runs.place as removal, rlf.lineage.marks as marks
 from rlf.runs.place import open_reader
 
 def die(*_):

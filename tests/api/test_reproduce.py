@@ -17,8 +17,8 @@ from rlf.lineage import Reader, Recorder, start_run, tables
 from rlf.lineage.graph import differing, explain_differences, read_graph
 from rlf.reports.summary import read_verdict
 from rlf.runs import provenance
-from rlf.runs.drive import RunOutcome
 from rlf.runs.place import open_lineage
+from rlf.runs.sink import RunOutcome
 from rlf.runs.start import resume, run
 from rlf.types import RunStatus, StepFinished
 

@@ -11,8 +11,8 @@ import pytest
 from rlf.lineage import Reader
 from rlf.reports.report import read_report, shown_events
 from rlf.reports.summary import VerdictKind
-from rlf.runs.drive import HealthStop
 from rlf.runs.place import open_lineage
+from rlf.runs.sink import HealthStop
 from rlf.runs.start import run
 from rlf.types import Notice, RunStatus
 
@@ -135,7 +135,7 @@ def test_a_tool_that_always_fails_is_the_cause_that_is_named(small, tmp_path):
 
 def test_time_that_the_schedule_took_is_reported_once_with_its_share():
     from rlf.runs.plans import check_spec
-    from rlf.runs.signals import SignalWatch
+    from rlf.runs.sink import SignalWatch
     from rlf.types import StepFinished
 
     from .conftest import ROOT
@@ -155,7 +155,7 @@ def test_time_that_the_schedule_took_is_reported_once_with_its_share():
 @pytest.mark.parametrize(("call_s", "is_reported"), [(0.004, False), (0.2, True)])
 def test_time_that_quick_tools_took_on_a_busy_machine_is_not_the_schedules(call_s, is_reported):
     from rlf.runs.plans import check_spec
-    from rlf.runs.signals import SignalWatch
+    from rlf.runs.sink import SignalWatch
     from rlf.types import CallRecord, Outcome, StepFinished, ToolCall, ToolResult
 
     from .conftest import ROOT

@@ -13,8 +13,8 @@ from rlf.lineage import Reader
 from rlf.plan import plan_to_json
 from rlf.runs.place import open_lineage
 from rlf.runs.plans import check_spec
+from rlf.runs.sink import Tracking
 from rlf.runs.start import resume, run
-from rlf.runs.tracking import Tracking
 from rlf.trackers import TRACKERS, Tracked, Tracker
 from rlf.types import Notice, RunFinished, RunStatus, StepFinished
 

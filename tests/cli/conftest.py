@@ -13,11 +13,10 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 from typer.testing import CliRunner, Result
 
-from rlf.cli import app
-from rlf.cli import output as envelope
+from rlf.cli import app, envelope
 from rlf.lineage import Reader, Recorder, open_store, start_run
 from rlf.reports.summary import read_verdict
-from rlf.runs.drive import RunInfo, RunOutcome, View
+from rlf.runs.sink import RunInfo, RunOutcome, View
 from rlf.types import Notice, RunEvent, RunFinished, RunStatus
 
 from ..reports.synthetic import events, run_record

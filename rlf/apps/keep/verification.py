@@ -12,8 +12,7 @@ from rlf.core.files import is_run_id
 from rlf.lineage.marks import Progress, find_damage
 from rlf.lineage.reader import Reader
 from rlf.lineage.store import DamagedDatabase, NoDatabase, Store
-from rlf.runs.marks import stray_folders
-from rlf.runs.place import open_lineage
+from rlf.runs.place import open_lineage, stray_folders
 from rlf.runs.restore import damaged_checkpoints
 
 __all__ = ["Verification", "salvage", "verify", "verify_folder"]

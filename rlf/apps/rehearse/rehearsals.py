@@ -9,9 +9,9 @@ from pathlib import Path
 
 from rlf.core.errors import RlfError
 from rlf.engines.engine import Change, Engine, engine_of
-from rlf.runs.drive import RunOutcome, View
 from rlf.runs.place import check_runs_folder
 from rlf.runs.plans import Checked, check_spec
+from rlf.runs.sink import RunOutcome, View
 from rlf.runs.start import start
 from rlf.spec.models import ENGINES, Feature, engines_with
 

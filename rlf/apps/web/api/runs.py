@@ -10,10 +10,9 @@ from rlf.apps.web.site import Area, Site
 from rlf.core.errors import RlfError
 from rlf.reports.overview import OverviewPage, page_overviews
 from rlf.reports.sweep import SweepReport
-from rlf.runs import marks
-from rlf.runs.graph import Graph, read_graph
-from rlf.runs.keys import KeyRuns, read_key, read_plans
-from rlf.runs.marks import Noted, Tagged
+from rlf.runs import place as marks
+from rlf.runs.compare import Graph, KeyRuns, read_graph, read_key, read_plans
+from rlf.runs.place import Noted, Tagged
 from rlf.runs.view import Curves, RunView, read_curves, read_run
 
 Named = Annotated[str, Query(min_length=1, max_length=500)]

@@ -19,8 +19,8 @@ from rlf.reports.pages.render import usage_sheets
 from rlf.reports.report import Report, origin_facts, read_report, shown_events, status_words
 from rlf.reports.summary import difference_words, rate_rows
 from rlf.reports.sweep import is_sweep, read_sweep
-from rlf.runs import graph
-from rlf.runs.keys import plan_leaves, read_key, read_plans, varied_keys
+from rlf.runs import compare as graph
+from rlf.runs.compare import plan_leaves, read_key, read_plans, varied_keys
 from rlf.runs.now import now_words
 from rlf.runs.place import Reader
 
