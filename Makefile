@@ -62,7 +62,7 @@ reference: .venv/installed  ## Makes docs/schema and docs/reference again from t
 	$(BIN)/python -m rlf.spec.reference docs/reference
 	$(BIN)/python -m rlf.apps.build.reference docs
 	$(BIN)/python docs/generate.py
-	$(BIN)/python -m rlf.engines.openrlhf.compile.reference docs/reference
+	$(BIN)/python -m rlf.engines.openrlhf.flags docs/reference
 
 docs: .venv/docs/ready  ## Builds the documentation as a site in build/site, to open without a server.
 	.venv/docs/bin/python docs/build_site.py

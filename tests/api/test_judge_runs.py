@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from rlf.cli import app
 from rlf.core import RunError
 from rlf.core.redact import Redactor
-from rlf.engines.openrlhf.job.dataset import Purpose
-from rlf.engines.openrlhf.spool.pool import Record, read_frames, to_frame
+from rlf.engines.openrlhf.dataset import Purpose
+from rlf.engines.openrlhf.spool_pool import Record, read_frames, to_frame
 from rlf.lineage import Reader
 from rlf.rewards import Term, TrajectoryFacts
 from rlf.runs.place import open_lineage

@@ -19,7 +19,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from rlf.builtin.names import builtin_path
-from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
+from rlf.engines.openrlhf.rehearsal_place import rehearsal_environment
 from rlf.lineage import Reader
 from rlf.processes.supervise import descendants
 from rlf.rewards import Term, TrajectoryFacts

@@ -12,8 +12,8 @@ import pytest
 
 from rlf.apps.rehearse.rehearsals import run_in_full
 from rlf.core import RlfError
-from rlf.engines.openrlhf.launch.cluster import _on_this_cpu
-from rlf.engines.openrlhf.rehearse.env import STANDIN, RehearsalEnvironment, find_place, rehearsal_environment
+from rlf.engines.openrlhf.checks import _on_this_cpu
+from rlf.engines.openrlhf.rehearsal_place import STANDIN, RehearsalEnvironment, find_place, rehearsal_environment
 from rlf.lineage import Reader
 from rlf.runs import plans
 from rlf.runs.place import open_lineage

@@ -18,7 +18,7 @@ from rlf.builtin.names import builtin_path
 from rlf.chat import FORMATS
 from rlf.rewards import RewardContext, RewardFunction, Term
 from rlf.rollout import Limits, Rollout, Setting, play
-from rlf.testing.policy import ScriptedPolicy
+from rlf.rollout.scripted import ScriptedPolicy
 from rlf.tools import Executor, ToolDeclaration
 from rlf.tools.examples import run_examples
 from rlf.types import Message, Sampling, Task, Trajectory

@@ -10,7 +10,7 @@ import pytest
 from rlf.chat import FORMATS
 from rlf.core import RlfError
 from rlf.rollout import Limits, Rollout, Setting, play
-from rlf.testing.policy import ScriptedPolicy
+from rlf.rollout.scripted import ScriptedPolicy
 from rlf.tools import Executor, ToolDeclaration
 from rlf.training.batch import make_batch
 from rlf.types import (

@@ -9,7 +9,7 @@ from rlf.chat import FORMATS
 from rlf.chat.repair import read_stand_in
 from rlf.environments import EnvSpec, WorldPool
 from rlf.rollout import Limits, Rollout, Setting, play
-from rlf.testing.policy import ScriptedPolicy
+from rlf.rollout.scripted import ScriptedPolicy
 from rlf.tools import Executor
 from rlf.types import Message, Sampling, Task
 

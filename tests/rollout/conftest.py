@@ -8,7 +8,7 @@ from rlf.chat import FORMATS
 from rlf.chat.format import ChatPolicy
 from rlf.chat.repair import read_stand_in
 from rlf.rollout import Limits, Rollout, Setting, play
-from rlf.testing.policy import ScriptedPolicy
+from rlf.rollout.scripted import ScriptedPolicy
 from rlf.types import Message, Outcome, Sampling, Task, ToolDescription, ToolResult
 
 from ..chat.tokenizers import byte_level

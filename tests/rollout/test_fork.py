@@ -12,7 +12,7 @@ from rlf.chat.history import without_thinking
 from rlf.core import CheckError
 from rlf.rollout import Limits, Rollout, Setting, play
 from rlf.rollout.certificate import certify
-from rlf.testing.policy import ScriptedPolicy
+from rlf.rollout.scripted import ScriptedPolicy
 from rlf.types import Message, Sampling, StopReason, Task
 
 from .conftest import TEMPLATE, TOOLS, Echo

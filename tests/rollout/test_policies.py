@@ -9,7 +9,7 @@ from rlf.chat.format import ChatPolicy, FailurePolicy, RepairPolicy
 from rlf.chat.repair import stand_in
 from rlf.core import RlfError
 from rlf.rollout import Limits, Rollout, Setting, play, rollout_metrics
-from rlf.testing.policy import ScriptedPolicy
+from rlf.rollout.scripted import ScriptedPolicy
 from rlf.types import FailureClass, Message, Outcome, Sampling, Scored, StopReason, Task, ToolCall
 
 from .conftest import TOOLS, Echo

@@ -8,7 +8,7 @@ import pytest
 from rlf.chat.format import ChatPolicy
 from rlf.rollout import Limits, Prefix, Rollout, Setting, play
 from rlf.rollout.collect import wait_share
-from rlf.testing.policy import ScriptedPolicy
+from rlf.rollout.scripted import ScriptedPolicy
 from rlf.types import Message, Outcome, Sampling, Scored, StopReason, Task, ToolResult
 from rlf.types.score import costs_by_name
 

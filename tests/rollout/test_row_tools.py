@@ -7,7 +7,7 @@ from transformers import AutoTokenizer
 from rlf.builtin.names import builtin_path
 from rlf.chat import FORMATS
 from rlf.rollout import Limits, Rollout, Setting, play
-from rlf.testing.policy import ScriptedPolicy
+from rlf.rollout.scripted import ScriptedPolicy
 from rlf.types import Message, Outcome, Sampling, Task, ToolDescription, ToolResult
 
 SCHEMA = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}

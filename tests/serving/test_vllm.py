@@ -15,7 +15,7 @@ from rlf.apps.serve.serve import _vllm_parser, serve_by_vllm, used_as_trained
 from rlf.apps.serve.settings import ServeSettings
 from rlf.apps.serve.workers import as_trained, vllm_server
 from rlf.core import RlfError
-from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
+from rlf.engines.openrlhf.rehearsal_place import rehearsal_environment
 
 _ENVIRONMENT = rehearsal_environment()
 _IS_HERE = importlib.util.find_spec("vllm") is not None

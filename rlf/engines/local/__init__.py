@@ -107,7 +107,7 @@ class Local(Engine):
 
     def find_damage(self, checkpoint: Path, sha256: str) -> str | None:
         """The damage that the checkpoint's manifest shows."""
-        from rlf.engines.local.manifest import find_damage
+        from rlf.engines.saved_model import find_damage
 
         return find_damage(checkpoint, sha256)
 

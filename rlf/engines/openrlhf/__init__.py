@@ -1,17 +1,17 @@
 """`engine: {kind: openrlhf}`: the same plan as a job of OpenRLHF, on Ray, vLLM and DeepSpeed.
 
-Each part knows only those above it in this list:
+Each module knows only those above it in this list:
 
-    settings    the keys of `engine`; layout: how a plan lies on GPUs
-    job/        the job folder and what lies in it: paths, launches, rows, checkpoints
-    compile/    a plan becomes options that OpenRLHF's own parser takes, and files; memory is estimated
-    checks/     what OpenRLHF cannot honour, or does otherwise
-    spool/      what agents did, line by line, and its way from nodes without a shared disk
-    rehearse/   the same job on this CPU: environment, small model, what is changed
-    actor/      what runs inside OpenRLHF's rollout actors: the agent, and adapters on their way to vLLM
-    follow/     spool and output become the events of a run, while it runs
-    launch/     one machine or a cluster: checks before a start, processes, Ray's job server
-    run         puts them together
+    settings            the keys of `engine`, and how a plan lies on GPUs
+    job, dataset        the job folder and what lies in it: launches, checkpoints, rows
+    argv, flags, emit   a plan becomes options that OpenRLHF's own parser takes (`parse`), and files
+    estimates, faults   memory and disk, before anything runs; what OpenRLHF cannot honour
+    spool, spool_pool   what agents did, line by line; `transfer` brings it from nodes without a shared disk
+    rehearsal_place     the same job on this CPU, with `rehearsal_model`; `shim` and `standin` replace what needs a GPU
+    process, cluster    one machine, or a Ray cluster; `checks` looks at both, `ray_script` speaks to Ray
+    agent               what runs inside OpenRLHF's rollout actors, with `policy`, `shared` and `worker`
+    log, ingest         output and spool become the events of a run, while it runs
+    run, rehearsal      put them together
 
 The class here answers what is asked of an engine, and imports what an answer takes.
 """
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from rlf.engines.engine import Fit
-from rlf.engines.openrlhf.job.folder import Job
+from rlf.engines.openrlhf.job import Job
 from rlf.engines.openrlhf.settings import ESTIMATOR_NAMES, LOSS_NAMES, OpenRlhfSettings
 from rlf.plan.estimate import EngineReport
 from rlf.spec.models import Feature
@@ -66,26 +66,26 @@ class OpenRlhf(OpenRlhfSettings):
 
     def find_faults(self, loaded: LoadedSpec) -> Iterator[Fault]:
         """Faults that OpenRLHF would change silently, refuse at its start or fail at after minutes."""
-        from rlf.engines.openrlhf.checks.faults import find_openrlhf_faults
+        from rlf.engines.openrlhf.faults import find_openrlhf_faults
 
         return find_openrlhf_faults(loaded)
 
     def find_warnings(self, loaded: LoadedSpec) -> Iterator[Fault]:
         """Warnings of what OpenRLHF does differently from the local engine."""
-        from rlf.engines.openrlhf.checks.cluster import find_openrlhf_warnings
+        from rlf.engines.openrlhf.checks import find_openrlhf_warnings
 
         return find_openrlhf_warnings(loaded, self)
 
     def look(self, loaded: LoadedSpec, train: Sequence[Task], evaluation: Sequence[Task]) -> Iterator[Fault]:
         """Finds unknown options, weights that vLLM cannot split or adapt, and rows that JSON cannot hold."""
-        from rlf.engines.openrlhf.checks.cluster import find_looked_faults
+        from rlf.engines.openrlhf.checks import find_looked_faults
 
         return find_looked_faults(loaded, {"train": train, "eval": evaluation})
 
     def try_out(self, loaded: LoadedSpec) -> tuple[list[Fault], list[Fault]]:
         """Runs OpenRLHF's own parser over the job's options: this environment's, or that of rehearsals."""
-        from rlf.engines.openrlhf.compile.options import check_options
-        from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
+        from rlf.engines.openrlhf.flags import check_options
+        from rlf.engines.openrlhf.rehearsal_place import rehearsal_environment
 
         environment = rehearsal_environment()
         return check_options(loaded, environment.python if environment.is_ready(vllm=False) else None)
@@ -94,10 +94,9 @@ class OpenRlhf(OpenRlhfSettings):
         self, spec: RunSpec, shape: ModelShape | None, folder: Path, *, gpu_bytes: int | None, num_eval_rows: int
     ) -> EngineReport:
         """The memory of each kind of GPU of the job, its checkpoints, and its options."""
-        from rlf.engines.openrlhf.compile.argv import argv
-        from rlf.engines.openrlhf.compile.disk import estimate_disk
-        from rlf.engines.openrlhf.compile.memory import estimate_gpus, estimate_machine
-        from rlf.engines.openrlhf.layout import Layout
+        from rlf.engines.openrlhf.argv import argv
+        from rlf.engines.openrlhf.estimates import estimate_disk, estimate_gpus, estimate_machine
+        from rlf.engines.openrlhf.settings import Layout
 
         return EngineReport(
             gpus=() if shape is None else tuple(estimate_gpus(spec, shape, gpu_bytes)),
@@ -116,7 +115,7 @@ class OpenRlhf(OpenRlhfSettings):
 
     def open(self, opening: Opening) -> EngineRun:
         """A run as a job: with this Python, or on this CPU where that is the environment of rehearsals."""
-        from rlf.engines.openrlhf.rehearse.env import find_place
+        from rlf.engines.openrlhf.rehearsal_place import find_place
         from rlf.engines.openrlhf.run import OpenRlhfRun
 
         place = find_place(opening.plan.spec, opening.place)
@@ -132,28 +131,28 @@ class OpenRlhf(OpenRlhfSettings):
 
     def fit_here(self, spec: RunSpec) -> Fit:
         """This CPU if rlf runs in the environment of rehearsals; else the spec as it is."""
-        from rlf.engines.openrlhf.rehearse.env import CpuPlace
+        from rlf.engines.openrlhf.rehearsal_place import CpuPlace
 
         cpu = CpuPlace.here()
         return Fit() if cpu is None else cpu.fit(spec)
 
     def fit_rehearsal(self, spec: RunSpec, *, vllm: bool) -> Fit:
         """This CPU, in the environment of rehearsals."""
-        from rlf.engines.openrlhf.rehearse.env import CpuPlace
+        from rlf.engines.openrlhf.rehearsal_place import CpuPlace
 
         return CpuPlace.ready(spec, vllm=vllm).fit(spec)
 
     def rehearse(self, loaded: LoadedSpec, reach: Callable[[str, str], None], *, vllm: bool) -> Rehearsed:
         """Two steps of the job on this CPU, with a small model."""
         from rlf.engines.openrlhf.rehearsal import rehearse
-        from rlf.engines.openrlhf.rehearse.env import CpuPlace
+        from rlf.engines.openrlhf.rehearsal_place import CpuPlace
 
         return rehearse(loaded, reach, CpuPlace.ready(loaded.spec, vllm=vllm))
 
     @classmethod
     def make_rehearsals(cls, *, vllm: bool, tell: Callable[[str], None]) -> tuple[Path, Path]:
         """Makes the environment of rehearsals."""
-        from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
+        from rlf.engines.openrlhf.rehearsal_place import rehearsal_environment
 
         environment = rehearsal_environment()
         environment.setup(vllm=vllm, tell=tell)
@@ -165,7 +164,7 @@ class OpenRlhf(OpenRlhfSettings):
 
     def find_damage(self, checkpoint: Path, sha256: str) -> str | None:
         """The damage to the shards of a checkpoint; None for shards on the disks of nodes."""
-        from rlf.engines.openrlhf.job.folder import is_whole
+        from rlf.engines.openrlhf.job import is_whole
 
         if self.ingest is not None:
             return None
@@ -175,6 +174,6 @@ class OpenRlhf(OpenRlhfSettings):
 
     def models_in(self, folder: Path, last_step: int) -> dict[int, Path]:
         """The models of `hf_checkpoints`, and the final one."""
-        from rlf.engines.openrlhf.job.folder import saved_models
+        from rlf.engines.openrlhf.job import saved_models
 
         return saved_models(Job.of_run(folder, self.output), last_step)

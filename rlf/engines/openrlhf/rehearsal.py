@@ -12,8 +12,8 @@ from pathlib import Path
 
 from rlf.core.errors import RunError
 from rlf.engines.engine import Change, Rehearsed, load_inputs
-from rlf.engines.openrlhf.rehearse.env import CpuPlace
-from rlf.engines.openrlhf.rehearse.model import rehearsal_model, size_changes
+from rlf.engines.openrlhf.rehearsal_model import rehearsal_model, size_changes
+from rlf.engines.openrlhf.rehearsal_place import CpuPlace
 from rlf.engines.openrlhf.run import OpenRlhfRun
 from rlf.engines.saved_model import load_saved
 from rlf.plan import compile as compile_plan

@@ -19,12 +19,19 @@ from rlf.chat.encoding import load_tokenizer
 from rlf.chat.format import ChatFormat, HistoryPolicy
 from rlf.core.errors import RlfError, RunError
 from rlf.engines.engine import Inputs, Start
-from rlf.engines.openrlhf.compile.emit import ENTRY, write_job
-from rlf.engines.openrlhf.follow.ingest import Ingest
-from rlf.engines.openrlhf.follow.loading import Loading
-from rlf.engines.openrlhf.follow.log import LogReader, find_error
-from rlf.engines.openrlhf.follow.receive import receiving
-from rlf.engines.openrlhf.job.folder import (
+from rlf.engines.openrlhf.checks import check_place, check_secrets
+from rlf.engines.openrlhf.cluster import (
+    COLLECT,
+    DONE,
+    GOES_ON,
+    START_CHECKED,
+    Cluster,
+    read_answer,
+    submission_id,
+)
+from rlf.engines.openrlhf.emit import ENTRY, write_job
+from rlf.engines.openrlhf.ingest import Ingest
+from rlf.engines.openrlhf.job import (
     Attempt,
     Job,
     Place,
@@ -38,13 +45,11 @@ from rlf.engines.openrlhf.job.folder import (
     write_attempt,
     write_place,
 )
-from rlf.engines.openrlhf.launch import checked
-from rlf.engines.openrlhf.launch.cluster import DONE, GOES_ON, Cluster, check_place, check_secrets, submission_id
-from rlf.engines.openrlhf.launch.nodes import COMMAND, read_answer
-from rlf.engines.openrlhf.launch.process import LOOPBACK_ONLY, local_ray, logged
-from rlf.engines.openrlhf.layout import Layout
-from rlf.engines.openrlhf.settings import INGEST_TOKEN, openrlhf_settings
-from rlf.engines.openrlhf.spool.pool import Encode, SpoolPool
+from rlf.engines.openrlhf.log import Loading, LogReader, find_error
+from rlf.engines.openrlhf.process import LOOPBACK_ONLY, local_ray, logged
+from rlf.engines.openrlhf.settings import INGEST_TOKEN, Layout, openrlhf_settings
+from rlf.engines.openrlhf.spool_pool import Encode, SpoolPool
+from rlf.engines.openrlhf.transfer import receiving
 from rlf.plan import Plan
 from rlf.training.harness import Harness, build_harness
 from rlf.types.events import CheckpointSaved, EventSink, Notice
@@ -277,7 +282,7 @@ class OpenRlhfRun:
         assert self._cluster is not None, "a cluster without an address"
         name = submission_id(self.job, number)
         if not self._goes_on:
-            await self._cluster.submit(name, self.job, [*checked.COMMAND, *ENTRY, *options], job_env)
+            await self._cluster.submit(name, self.job, [*START_CHECKED, *ENTRY, *options], job_env)
         done = "continues" if self._goes_on else "is submitted"
         self._emit(Notice("info", f"job {name} {done} on {self._cluster.address}", {"job": name}))
         log = self.job.log(number)
@@ -291,7 +296,7 @@ class OpenRlhfRun:
         log = self.job.folder / "logs" / f"{name}.log"
         job_env = json.loads(self.job.env.read_text())
         check_secrets(job_env["secrets"])
-        await self._cluster.submit(name, self.job, COMMAND, job_env)
+        await self._cluster.submit(name, self.job, COLLECT, job_env)
         async with self._cluster.followed(name, log) as process:
             await process.wait()
         return read_answer(LogReader(log).read())

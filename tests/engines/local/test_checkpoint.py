@@ -15,8 +15,8 @@ from rlf.engines.local.checkpoint import (
     read_rewards,
     save_checkpoint,
 )
-from rlf.engines.local.manifest import find_damage
 from rlf.engines.local.model import load_model
+from rlf.engines.saved_model import find_damage
 from rlf.spec.models import KlSpec, LoraSpec
 from tests.engines.local.test_update import batch_of, new_updater, weights
 

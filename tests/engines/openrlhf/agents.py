@@ -9,12 +9,12 @@ from pathlib import Path
 
 from rlf.chat.encoding import load_tokenizer
 from rlf.engines.engine import load_inputs
-from rlf.engines.openrlhf.actor.agent import Agent
-from rlf.engines.openrlhf.actor.groups import Tally
-from rlf.engines.openrlhf.compile.emit import write_job
-from rlf.engines.openrlhf.job.dataset import Purpose, Row, write_row
-from rlf.engines.openrlhf.job.folder import Job, new_attempt, write_attempt
-from rlf.engines.openrlhf.spool.records import SpoolReader
+from rlf.engines.openrlhf.agent import Agent
+from rlf.engines.openrlhf.dataset import Purpose, Row, write_row
+from rlf.engines.openrlhf.emit import write_job
+from rlf.engines.openrlhf.job import Job, new_attempt, write_attempt
+from rlf.engines.openrlhf.shared import Tally
+from rlf.engines.openrlhf.spool import SpoolReader
 from rlf.plan import compile as compile_plan
 from rlf.types import Message, Task
 

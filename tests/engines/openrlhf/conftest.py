@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rlf.engines.openrlhf.job.folder import Job
-from rlf.engines.openrlhf.launch import cluster as preflight
+from rlf.engines.openrlhf import checks as preflight
+from rlf.engines.openrlhf.job import Job
 from rlf.spec import load_spec
 
 SPECS = Path(__file__).parents[3] / "specs"

@@ -16,8 +16,8 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
-from rlf.engines.openrlhf.actor.policy import SCALE, WORKER, AdapterMerge, let_vllm_merge, merge
-from rlf.engines.openrlhf.rehearse.env import SHIM, rehearsal_environment
+from rlf.engines.openrlhf.policy import SCALE, WORKER, AdapterMerge, let_vllm_merge, merge
+from rlf.engines.openrlhf.rehearsal_place import SHIM, rehearsal_environment
 from rlf.engines.saved_model import load_saved
 from rlf.processes import supervise
 from rlf.spec.model_files import model_location

@@ -12,10 +12,10 @@ import pytest
 
 from rlf.chat.encoding import load_tokenizer
 from rlf.core import RunError
-from rlf.engines.openrlhf.actor.groups import Group, Tally, filler, round_reward
-from rlf.engines.openrlhf.actor.policy import EnginePolicy, SamplerError
-from rlf.engines.openrlhf.job.dataset import Purpose
-from rlf.engines.openrlhf.spool.pool import Record
+from rlf.engines.openrlhf.dataset import Purpose
+from rlf.engines.openrlhf.policy import EnginePolicy, SamplerError
+from rlf.engines.openrlhf.shared import Group, Tally, filler, round_reward
+from rlf.engines.openrlhf.spool_pool import Record
 from rlf.spec.models import FilterSpec
 from rlf.training import outages
 from rlf.training.counting import is_kept

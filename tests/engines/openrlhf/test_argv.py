@@ -14,11 +14,10 @@ from rlf.algo import ESTIMATORS
 from rlf.algo.loss_config import LrSchedule, PolicyLossKind, lr_factor
 from rlf.core import SpecError
 from rlf.engines.openrlhf import OpenRlhf
-from rlf.engines.openrlhf.checks.faults import find_openrlhf_faults
-from rlf.engines.openrlhf.compile.argv import ELSEWHERE, OPTIONS, argv, words
-from rlf.engines.openrlhf.compile.options import TAKES
-from rlf.engines.openrlhf.layout import Layout
-from rlf.engines.openrlhf.settings import ESTIMATOR_NAMES, LOSS_NAMES
+from rlf.engines.openrlhf.argv import ELSEWHERE, OPTIONS, argv, words
+from rlf.engines.openrlhf.faults import find_openrlhf_faults
+from rlf.engines.openrlhf.flags import TAKES
+from rlf.engines.openrlhf.settings import ESTIMATOR_NAMES, LOSS_NAMES, Layout
 from rlf.plan import compile as compile_plan
 from rlf.spec.facts import leaves
 from rlf.spec.models import RunSpec

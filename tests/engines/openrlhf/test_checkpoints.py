@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rlf.engines.openrlhf.job.folder import (
+from rlf.engines.openrlhf.job import (
     Job,
     best_checkpoint,
     checkpoint_hash,

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from rlf.core import RlfError, RunError
-from rlf.engines.openrlhf.job.folder import Place
-from rlf.engines.openrlhf.launch.cluster import Cluster
+from rlf.engines.openrlhf.cluster import Cluster
+from rlf.engines.openrlhf.job import Place
 from rlf.lineage import Reader
 from rlf.runs.place import open_lineage
 from rlf.runs.start import resume

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rlf.engines.openrlhf.checks.cluster import find_cluster_warnings
+from rlf.engines.openrlhf.checks import find_cluster_warnings
 from rlf.plan.estimate import planned_engine
 from rlf.spec import load_spec
 

@@ -14,8 +14,8 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from rlf.cli.arguments import split_arguments
-from rlf.engines.openrlhf.compile.reference import FILE, page
-from rlf.engines.openrlhf.launch.cluster import PINS
+from rlf.engines.openrlhf.checks import PINS
+from rlf.engines.openrlhf.flags import FILE, page
 from rlf.runs.planning import report_plan
 from rlf.runs.plans import check_spec
 

@@ -12,10 +12,10 @@ from datetime import date
 import pytest
 
 from rlf.core import RlfError
-from rlf.engines.openrlhf.compile.argv import argv
-from rlf.engines.openrlhf.compile.emit import launch_script, write_job
-from rlf.engines.openrlhf.job.dataset import Purpose, Row, evaluation_rows, read_label, training_rows, write_row
-from rlf.engines.openrlhf.job.folder import Job
+from rlf.engines.openrlhf.argv import argv
+from rlf.engines.openrlhf.dataset import Purpose, Row, evaluation_rows, read_label, training_rows, write_row
+from rlf.engines.openrlhf.emit import launch_script, write_job
+from rlf.engines.openrlhf.job import Job
 from rlf.plan import compile as compile_plan
 from rlf.plan import plan_from_json
 from rlf.spec.models import EvalSpec
@@ -121,7 +121,7 @@ def test_the_agent_is_an_executor_of_openrlhf_that_names_rlfs(load, tmp_path):
     tree = ast.parse(job.agent.read_text())
     (executor,) = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     assert (executor.name, ast.unparse(executor.bases[0])) == ("AgentExecutor", "AgentExecutorBase")
-    assert "from rlf.engines.openrlhf.actor.agent import Agent" in job.agent.read_text()
+    assert "from rlf.engines.openrlhf.agent import Agent" in job.agent.read_text()
 
 
 def test_with_adapters_the_agents_module_has_vllm_merge_them(load, tmp_path):

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from rlf.core import RlfError, RunError
-from rlf.engines.openrlhf.job.folder import Place
+from rlf.engines.openrlhf.job import Place
 from rlf.lineage import Reader, TrajectoryFilter
 from rlf.processes.supervise import descendants
 from rlf.runs.place import open_lineage

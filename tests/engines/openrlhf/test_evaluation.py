@@ -8,7 +8,7 @@ import json
 import pytest
 
 from rlf.chat.encoding import load_tokenizer
-from rlf.engines.openrlhf.actor.shared_tools import Ahead
+from rlf.engines.openrlhf.shared import Ahead
 
 from .agents import RIGHT, new_job, opened, records
 from .fakes import FakeEngine, Params

@@ -10,9 +10,9 @@ import pytest
 
 from rlf.chat.encoding import encode_template, load_processor
 from rlf.engines.engine import load_inputs
-from rlf.engines.openrlhf.compile.emit import write_job
-from rlf.engines.openrlhf.job.dataset import found_images, keep_images
-from rlf.engines.openrlhf.job.folder import Job, new_attempt, write_attempt
+from rlf.engines.openrlhf.dataset import found_images, keep_images
+from rlf.engines.openrlhf.emit import write_job
+from rlf.engines.openrlhf.job import Job, new_attempt, write_attempt
 from rlf.plan import compile as compile_plan
 from rlf.spec import load_spec
 

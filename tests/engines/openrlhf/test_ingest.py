@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlf.core.redact import Redactor
-from rlf.engines.openrlhf.follow.ingest import Ingest
-from rlf.engines.openrlhf.follow.log import EvaluationLine, StepLine, find_error, parse_line
-from rlf.engines.openrlhf.job.dataset import Purpose, Row, write_row
-from rlf.engines.openrlhf.job.folder import Job, new_attempt
+from rlf.engines.openrlhf.dataset import Purpose, Row, write_row
+from rlf.engines.openrlhf.ingest import Ingest
+from rlf.engines.openrlhf.job import Job, new_attempt
+from rlf.engines.openrlhf.log import EvaluationLine, StepLine, find_error, parse_line
 from rlf.engines.openrlhf.settings import IngestSpec
-from rlf.engines.openrlhf.spool.pool import Record, to_frame
+from rlf.engines.openrlhf.spool_pool import Record, to_frame
 from rlf.plan import compile as compile_plan
 from rlf.spec import load_spec
 from rlf.types import (

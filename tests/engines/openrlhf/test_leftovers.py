@@ -5,11 +5,11 @@ import subprocess
 import sys
 import tempfile
 
-from rlf.engines.openrlhf.launch.process import _owned, remove_leftovers
+from rlf.engines.openrlhf.process import _owned, remove_leftovers
 
 KILLED = """
 import os, pathlib, signal, sys
-from rlf.engines.openrlhf.launch.process import _owned
+from rlf.engines.openrlhf.process import _owned
 with _owned(pathlib.Path(sys.argv[1])):
     os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlf.engines.openrlhf.follow.loading import Loading
+from rlf.engines.openrlhf.log import Loading
 
 
 def test_each_model_is_named_once_with_the_time_and_a_silence_is_broken_with_the_last_line():

@@ -6,9 +6,8 @@ import ast
 
 import pytest
 
-from rlf.engines.openrlhf.compile.disk import estimate_disk
-from rlf.engines.openrlhf.compile.memory import estimate_gpus, estimate_machine
-from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
+from rlf.engines.openrlhf.estimates import estimate_disk, estimate_gpus, estimate_machine
+from rlf.engines.openrlhf.rehearsal_place import rehearsal_environment
 from rlf.plan.estimate import ModelShape
 
 SHAPE = ModelShape(

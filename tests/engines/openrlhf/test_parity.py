@@ -14,10 +14,10 @@ from transformers import AttentionInterface, AutoModelForCausalLM
 from rlf.engines.local.attention import ATTENTION, ragged_attention
 from rlf.engines.local.model import split
 from rlf.engines.local.update import Updater
-from rlf.engines.openrlhf.compile.argv import argv
-from rlf.engines.openrlhf.compile.options import parse_options
+from rlf.engines.openrlhf.argv import argv
+from rlf.engines.openrlhf.flags import parse_options
 from rlf.engines.openrlhf.settings import ESTIMATOR_NAMES
-from rlf.engines.openrlhf.spool.pool import Record
+from rlf.engines.openrlhf.spool_pool import Record
 from rlf.spec import load_spec
 from rlf.training.batch import make_batch
 

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rlf.engines.openrlhf.compile import options as parser
-from rlf.engines.openrlhf.compile.argv import OPTIONS, argv
-from rlf.engines.openrlhf.compile.options import TAKES, check_options, find_flag_faults, parse_options
-from rlf.engines.openrlhf.compile.refused import EFFECTS, REFUSED
-from rlf.engines.openrlhf.layout import VERSION
+from rlf.engines.openrlhf import flags as parser
+from rlf.engines.openrlhf.argv import OPTIONS, argv
+from rlf.engines.openrlhf.flags import EFFECTS, REFUSED, TAKES, check_options, find_flag_faults, parse_options
+from rlf.engines.openrlhf.settings import VERSION
 from rlf.plan import compile as compile_plan
 from rlf.spec import load_spec
 

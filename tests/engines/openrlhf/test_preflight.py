@@ -7,10 +7,10 @@ import sys
 import pytest
 
 from rlf.core import RlfError, RunError, SpecError
-from rlf.engines.openrlhf import layout as versions
-from rlf.engines.openrlhf.compile import options as parser
-from rlf.engines.openrlhf.launch.cluster import find_version_complaints
-from rlf.engines.openrlhf.rehearse.env import RehearsalEnvironment
+from rlf.engines.openrlhf import flags as parser
+from rlf.engines.openrlhf import settings as versions
+from rlf.engines.openrlhf.checks import find_version_complaints
+from rlf.engines.openrlhf.rehearsal_place import RehearsalEnvironment
 from rlf.plan import compile as compile_plan
 
 from ...vision import make_tiny_llava

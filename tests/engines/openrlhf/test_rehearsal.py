@@ -22,8 +22,8 @@ from rlf.builtin.encyclopedia import search
 from rlf.builtin.names import builtin_path
 from rlf.chat.encoding import load_tokenizer
 from rlf.core import RlfError
-from rlf.engines.openrlhf.rehearse.env import rehearsal_environment
-from rlf.engines.openrlhf.spool.records import SpoolReader
+from rlf.engines.openrlhf.rehearsal_place import rehearsal_environment
+from rlf.engines.openrlhf.spool import SpoolReader
 from rlf.types import Notice
 
 from ...vision import make_tiny_qwen_vl

@@ -14,11 +14,11 @@ from rlf.chat.encoding import load_tokenizer
 from rlf.chat.format import FORMATS
 from rlf.core import RlfError
 from rlf.core.errors import RunError
-from rlf.engines.openrlhf.compile.argv import argv
-from rlf.engines.openrlhf.compile.options import parse_options
+from rlf.engines.openrlhf.argv import argv
+from rlf.engines.openrlhf.flags import parse_options
 from rlf.engines.openrlhf.rehearsal import _changed, _Events
-from rlf.engines.openrlhf.rehearse.env import TORCHVISION, RehearsalEnvironment
-from rlf.engines.openrlhf.rehearse.model import OpeningCalls, place_changes, rehearsal_model, size_changes
+from rlf.engines.openrlhf.rehearsal_model import OpeningCalls, place_changes, rehearsal_model, size_changes
+from rlf.engines.openrlhf.rehearsal_place import TORCHVISION, RehearsalEnvironment
 from rlf.plan import compile as compile_plan
 from rlf.spec import load_spec
 from rlf.types import ScoreState, ToolCall
@@ -212,7 +212,7 @@ def test_without_torchvision_there_is_an_environment_for_text(for_text):
 
 
 def test_a_model_that_sees_is_not_rehearsed_without_torchvision(for_text, monkeypatch, tmp_path):
-    monkeypatch.setattr("rlf.engines.openrlhf.rehearse.env.rehearsal_environment", lambda: for_text[0])
+    monkeypatch.setattr("rlf.engines.openrlhf.rehearsal_place.rehearsal_environment", lambda: for_text[0])
     path = f"model.path={make_tiny_qwen_vl(tmp_path / 'model')}"
     with pytest.raises(RlfError, match=rf"model' sees, and .* has no {TORCHVISION}.*rlf rehearse --setup"):
         rehearsals.rehearse([SPECS / "search_openrlhf.yaml"], [path], vllm=False, tell=print)

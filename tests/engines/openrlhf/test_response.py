@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rlf.engines.openrlhf.actor.groups import round_reward
+from rlf.engines.openrlhf.shared import round_reward
 
 from ...algo.openrlhf_reference import openrlhf
 from .agents import CALL, RIGHT, WRONG, new_job, play

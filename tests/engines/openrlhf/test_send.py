@@ -13,11 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlf.engines.openrlhf.follow.receive import append_at, receiving
-from rlf.engines.openrlhf.job.folder import Job, new_attempt
+from rlf.engines.openrlhf.job import Job, new_attempt
 from rlf.engines.openrlhf.settings import IngestSpec
-from rlf.engines.openrlhf.spool.records import SpoolReader, SpoolWriter
-from rlf.engines.openrlhf.spool.send import CHUNK_BYTES, NotTaken, Sender, send_files, send_from, session
+from rlf.engines.openrlhf.spool import SpoolReader, SpoolWriter
+from rlf.engines.openrlhf.transfer import (
+    CHUNK_BYTES,
+    NotTaken,
+    Sender,
+    append_at,
+    receiving,
+    send_files,
+    send_from,
+    session,
+)
 from tests.certificates import make_certificate
 
 from .test_spool import record
@@ -111,7 +119,7 @@ def test_records_that_come_one_by_one_are_each_taken(job, ingest, monkeypatch):
             yield http
         await asyncio.sleep(0.2)
 
-    monkeypatch.setattr("rlf.engines.openrlhf.spool.send.session", slow_to_close)
+    monkeypatch.setattr("rlf.engines.openrlhf.transfer.session", slow_to_close)
 
     async def run():
         async with receiving(ingest, job), asyncio.timeout(20):
@@ -144,7 +152,7 @@ def test_a_driver_that_is_away_holds_nobody_up_and_gets_everything_when_it_is_ba
 
 
 def test_nodes_remove_files_that_are_taken_and_another_follows(job, ingest, monkeypatch):
-    monkeypatch.setattr("rlf.engines.openrlhf.spool.records._FULL_BYTES", 1)
+    monkeypatch.setattr("rlf.engines.openrlhf.spool._FULL_BYTES", 1)
     attempt = new_attempt(job, 1, first_step=1)
 
     async def run():
@@ -212,7 +220,7 @@ def test_a_full_disk_of_the_driver_is_reported_to_the_nodes(job, ingest, monkeyp
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("rlf.engines.openrlhf.follow.receive.append_at", full)
+    monkeypatch.setattr("rlf.engines.openrlhf.transfer.append_at", full)
 
     async def run():
         async with receiving(ingest, job), session() as http:

@@ -6,8 +6,8 @@ import asyncio
 from contextlib import AsyncExitStack
 from types import SimpleNamespace
 
-from rlf.engines.openrlhf.actor.shared_tools import RemoteTools, SharedTools
-from rlf.engines.openrlhf.checks.faults import find_openrlhf_faults
+from rlf.engines.openrlhf.faults import find_openrlhf_faults
+from rlf.engines.openrlhf.shared import RemoteTools, SharedTools
 from rlf.plan import compile as compile_plan
 from rlf.plan import plan_to_json
 from rlf.tools import Executor

@@ -14,8 +14,8 @@ import pytest
 
 from rlf.core import SpecError
 from rlf.data import load_tasks
-from rlf.engines.openrlhf.job.dataset import Purpose, Row, read_label, write_row
-from rlf.engines.openrlhf.layout import Layout
+from rlf.engines.openrlhf.dataset import Purpose, Row, read_label, write_row
+from rlf.engines.openrlhf.settings import Layout
 from rlf.runs.plans import check_spec
 from rlf.spec import load_spec
 

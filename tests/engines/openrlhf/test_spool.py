@@ -25,10 +25,10 @@ from hypothesis import strategies as st
 
 from rlf.core import RunError
 from rlf.core.redact import Redactor
-from rlf.engines.openrlhf.job.dataset import Purpose
-from rlf.engines.openrlhf.spool import pool as frames
-from rlf.engines.openrlhf.spool.pool import Record, SpoolPool, cut, pack, read_answer, read_frames, read_span, to_frame
-from rlf.engines.openrlhf.spool.records import SpoolReader, SpoolWriter
+from rlf.engines.openrlhf import spool_pool as frames
+from rlf.engines.openrlhf.dataset import Purpose
+from rlf.engines.openrlhf.spool import SpoolReader, SpoolWriter
+from rlf.engines.openrlhf.spool_pool import Record, SpoolPool, cut, pack, read_answer, read_frames, read_span, to_frame
 from rlf.lineage.rows import encode_whole
 from rlf.types import (
     Attempt,
@@ -216,7 +216,7 @@ import asyncio, itertools, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from tests.engines.openrlhf.test_spool import record
-from rlf.engines.openrlhf.spool.records import SpoolWriter
+from rlf.engines.openrlhf.spool import SpoolWriter
 async def main():
     writer = SpoolWriter(Path(sys.argv[1]))
     for sample in itertools.count():
@@ -276,7 +276,7 @@ def test_records_are_the_same_from_other_processes_with_what_the_lineage_stores_
     encode = partial(encode_whole, redactor=Redactor({}))
     here = SpoolReader(tmp_path, SpoolPool(encode)).read()
     pool = SpoolPool(encode, num_processes=1)
-    with closing(pool), patch("rlf.engines.openrlhf.spool.pool._HERE_BYTES", 0):
+    with closing(pool), patch("rlf.engines.openrlhf.spool_pool._HERE_BYTES", 0):
         there = SpoolReader(tmp_path, pool).read()
         damaged = tmp_path / "damaged"
         damaged.mkdir()
@@ -318,7 +318,7 @@ def test_spans_are_whole_frames_and_all_of_them(tmp_path):
     frames = [to_frame(record(sample), Redactor({})) for sample in range(9)]
     path = tmp_path / "a.spool"
     path.write_bytes(b"".join(frames) + frames[0][:-1])
-    with patch("rlf.engines.openrlhf.spool.pool._SPAN_BYTES", len(frames[0]) + 1):
+    with patch("rlf.engines.openrlhf.spool_pool._SPAN_BYTES", len(frames[0]) + 1):
         spans = cut(path, 0, path.stat().st_size)
     assert [line.sample for span in spans for line in read_span(span, None)] == list(range(9))
     assert 1 < len(spans) < 9
@@ -326,8 +326,8 @@ def test_spans_are_whole_frames_and_all_of_them(tmp_path):
 
 def test_records_that_come_one_after_the_other_share_a_sync_and_the_first_waits_for_none(tmp_path, monkeypatch):
     syncs = []
-    monkeypatch.setattr("rlf.engines.openrlhf.spool.records.os.fsync", syncs.append)
-    monkeypatch.setattr("rlf.engines.openrlhf.spool.records._PAUSE_S", 0.2)
+    monkeypatch.setattr("rlf.engines.openrlhf.spool.os.fsync", syncs.append)
+    monkeypatch.setattr("rlf.engines.openrlhf.spool._PAUSE_S", 0.2)
 
     async def run():
         writer = SpoolWriter(tmp_path)
@@ -344,7 +344,7 @@ def test_records_that_come_one_after_the_other_share_a_sync_and_the_first_waits_
 
 
 def test_a_file_goes_once_another_follows_it_and_its_steps_are_recorded(tmp_path, monkeypatch):
-    monkeypatch.setattr("rlf.engines.openrlhf.spool.records._FULL_BYTES", 1)
+    monkeypatch.setattr("rlf.engines.openrlhf.spool._FULL_BYTES", 1)
 
     async def run():
         writer, reader = SpoolWriter(tmp_path), SpoolReader(tmp_path)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rlf.engines.openrlhf.rehearse.env import STANDIN
+from rlf.engines.openrlhf.rehearsal_place import STANDIN
 
 from ...vision import LLAVA_IMAGE, make_tiny_llava
 

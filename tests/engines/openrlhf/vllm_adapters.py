@@ -13,7 +13,7 @@ from torch.multiprocessing.reductions import reduce_tensor
 from transformers import AutoModelForCausalLM
 from vllm import LLM
 
-from rlf.engines.openrlhf.actor.policy import SCALE, WORKER
+from rlf.engines.openrlhf.policy import SCALE, WORKER
 
 RANK, ALPHA = 8, 12
 JOINED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}

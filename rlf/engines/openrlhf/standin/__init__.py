@@ -1,0 +1,1 @@
+"""A folder for PYTHONPATH, for jobs that need not try vLLM itself: a `vllm` on transformers. Not for import."""

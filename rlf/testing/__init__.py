@@ -1,1 +1,0 @@
-"""Parts for tests of rlf and of what users build on it."""

@@ -1,1 +1,0 @@
-"""Where vLLM keeps its communicators."""
