@@ -8,7 +8,6 @@ other. What the server counted is in `TextPlayer.usage`.
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,12 +15,11 @@ from typing import Any, Protocol
 
 from rlf.core.files import read_image_file
 from rlf.core.meter import Meter
-from rlf.core.text import clean_value
 from rlf.endpoints import Completion, EndpointFailure, NoAnswer, RequestedCall, SamplingSpec, image_part, text_part
 from rlf.endpoints.pool import Caller, EndpointPool
 from rlf.rollout.loop import with_observation
 from rlf.rollout.rollout import NOT_RUN, Limits, Rollout, infrastructure_error, run_calls
-from rlf.tools.agent_text import TextCalls
+from rlf.tools.agent_text import TextCalls, read_call
 from rlf.types import (
     CallRecord,
     FailureClass,
@@ -30,7 +28,6 @@ from rlf.types import (
     Outcome,
     ParseFailure,
     StopReason,
-    ToolCall,
     ToolInvoker,
     ToolResult,
     Trajectory,
@@ -179,7 +176,9 @@ class TextPlay:
             return self._fail(failure, time.perf_counter() - started)
         if watch is not None:
             watch.grow(completion.text, is_over=True)
-        completion, failures = await self._read(completion)
+        failures: tuple[ParseFailure, ...] = ()
+        if self._tools:
+            completion, failures = await self._player.text_calls.read_turn(completion)
         turn = Turn(0, 0, 0, _show_completion(completion), failures=failures, sample_s=time.perf_counter() - started)
         self.turns.append(turn)
         if failures and not completion.calls:
@@ -193,7 +192,9 @@ class TextPlay:
                 return StopReason.ANSWERED
             return await self._answer_in_world(self.world, self._stop_when_full(completion))
         if self._is_last_turn and self.world is None:
-            self.turns[-1] = replace(turn, calls=tuple(CallRecord(_call(call), NOT_RUN) for call in completion.calls))
+            self.turns[-1] = replace(
+                turn, calls=tuple(CallRecord(read_call(call)[0], NOT_RUN) for call in completion.calls)
+            )
             return StopReason.MAX_TURNS
         stop = await self._act_on(completion, turn)
         if self.world is None or stop is StopReason.INFRA_FAILURE:
@@ -224,14 +225,6 @@ class TextPlay:
         used = completion.usage.prompt_tokens + completion.usage.completion_tokens
         return StopReason.LENGTH if used >= self._limits.max_total_tokens else None
 
-    async def _read(self, completion: Completion) -> tuple[Completion, tuple[ParseFailure, ...]]:
-        """A completion with the calls that it writes as text, and those that could not be read."""
-        if not self._tools or not self._player.text_calls.looks_like_calls(completion):
-            return completion, ()
-        found = await asyncio.to_thread(self._player.text_calls.read, completion)
-        calls = tuple(RequestedCall("", call.name, json.dumps(dict(call.arguments))) for call in found.calls)
-        return replace(completion, calls=calls), found.failures
-
     def _correct(self, completion: Completion, failures: Sequence[ParseFailure]) -> StopReason | None:
         """Answers a turn that cannot be read with what was wrong, as often as the limits let."""
         self._num_failed_turns += 1
@@ -259,7 +252,7 @@ class TextPlay:
     async def _act_on(self, completion: Completion, turn: Turn) -> StopReason | None:
         started = time.perf_counter()
         calls = [replace(call, id=call.id or f"call_{len(self.turns)}_{n}") for n, call in enumerate(completion.calls)]
-        records = [CallRecord(_call(call), NOT_RUN) for call in calls]
+        records = [CallRecord(read_call(call)[0], NOT_RUN) for call in calls]
         try:
             await run_calls(records, range(len(calls)), lambda place: self._run(calls[place]), self.world)
         finally:
@@ -280,22 +273,23 @@ class TextPlay:
     async def _run(self, call: RequestedCall) -> ToolResult:
         """The result of one call, or why it was not run."""
         self._num_calls += 1
-        refused = self._refuse(call)
+        made, is_readable = read_call(call)
+        refused = self._refuse(made.name, is_readable=is_readable)
         if refused is None:
-            return await self._player.tools.invoke(_call(call), trajectory_id=self._rollout.id)
+            return await self._player.tools.invoke(made, trajectory_id=self._rollout.id)
         if self._player.watch is not None:
             self._player.watch.correct(f"{call.name}({call.arguments})", refused.text)
         return refused
 
-    def _refuse(self, call: RequestedCall) -> ToolResult | None:
+    def _refuse(self, name: str, *, is_readable: bool) -> ToolResult | None:
         """Why a call is not run; None for one that is."""
         limit = self._limits.max_tool_calls
         if limit is not None and self._num_calls > limit:
             return ToolResult(Outcome.LIMIT_REACHED, "No tool calls are left. Answer with what you know.")
-        if _arguments(call) is None:
-            return ToolResult(Outcome.INVALID_ARGUMENTS, f"the arguments of {call.name} are no JSON object")
-        if not self._rollout.task.may_use(call.name):
-            return ToolResult(Outcome.UNKNOWN_TOOL, f"no tool {call.name!r:.80}")
+        if not is_readable:
+            return ToolResult(Outcome.INVALID_ARGUMENTS, f"the arguments of {name} are no JSON object")
+        if not self._rollout.task.may_use(name):
+            return ToolResult(Outcome.UNKNOWN_TOOL, f"no tool {name!r:.80}")
         return None
 
 
@@ -321,16 +315,3 @@ def _show_completion(completion: Completion) -> str:
     return (
         f"<think>\n{completion.reasoning}\n</think>\n\n{completion.text}" if completion.reasoning else completion.text
     )
-
-
-def _arguments(call: RequestedCall) -> Mapping[str, Any] | None:
-    """The arguments of a call; None where they are no JSON object."""
-    try:
-        found = clean_value(json.loads(call.arguments or "{}"))
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def _call(call: RequestedCall) -> ToolCall:
-    return ToolCall(call.name, _arguments(call) or {})

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import string
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
@@ -17,16 +16,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from rlf.core.meter import Meter
-from rlf.core.text import clean_value
 from rlf.endpoints import Completion, EndpointFailure, NoAnswer, RequestedCall, SamplingSpec, image_part, text_part
 from rlf.endpoints.pool import Caller, EndpointPool
-from rlf.tools.agent_text import TextCalls
+from rlf.tools.agent_text import TextCalls, read_call
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.execution.executor import Executor
 from rlf.tools.kind import CallContext, CallOrigin, ToolRuntime
 from rlf.tools.remote import Prompt, shown_answer, tool_failure
 from rlf.tools.results import ToolFailure, inner_deadline_s
-from rlf.types import InnerCall, InnerTurn, Outcome, ParseFailure, ToolCall, ToolOutput, ToolResult
+from rlf.types import InnerCall, InnerTurn, Outcome, ParseFailure, ToolOutput, ToolResult
 
 _ALPHABET: Final = string.digits + string.ascii_lowercase
 
@@ -100,7 +98,7 @@ class _Run:
                 if not reply.calls and not reply.failures:
                     return shown_answer(reply.completion)
                 messages += [
-                    reply.message(),
+                    reply.completion.message(),
                     *await self._answer_calls(reply, done),
                     *({"role": "user", "content": f"error: {failure.message}"} for failure in reply.failures),
                 ]
@@ -108,7 +106,7 @@ class _Run:
                 self._record_turn(reply, done)
         raise ToolFailure(Outcome.TOOL_ERROR, f"the agent had no answer after {max_turns} turns")
 
-    async def _ask_model(self, messages: Sequence[Mapping[str, Any]], *, is_last: bool) -> _Message:
+    async def _ask_model(self, messages: Sequence[Mapping[str, Any]], *, is_last: bool) -> _Reply:
         """The model's next turn."""
         context, meter = self._context, Meter(self._context.meter)
         self._num_turns += 1
@@ -123,22 +121,13 @@ class _Run:
         )
         if completion.is_truncated:
             meter.add({NoAnswer.TRUNCATED.value: 1})
-        calls, failures = await self._parse_calls(completion)
+        completion, failures = await self._agent.text_calls.read_turn(completion, self._pause_limit)
+        if failures:
+            context.meter.add({"unreadable_calls": len(failures)})
+        # Names of their own: some servers give none, and others the same ones in every turn.
         first = (self._num_turns, context.call_id)
-        named = [replace(call, id=_short_id(*first, place)) for place, call in enumerate(calls)]
-        return _Message(completion, named, failures, meter.usage)
-
-    async def _parse_calls(self, completion: Completion) -> tuple[Sequence[RequestedCall], Sequence[ParseFailure]]:
-        """The calls of a turn, in whatever form, and those that could not be read."""
-        text_calls = self._agent.text_calls
-        if not text_calls.looks_like_calls(completion):
-            return completion.calls, ()
-        with self._pause_limit():  # the formats are loaded at their first use
-            found = await asyncio.to_thread(text_calls.read, completion)
-        if found.failures:
-            self._context.meter.add({"unreadable_calls": len(found.failures)})
-        texts = [RequestedCall("", call.name, json.dumps(dict(call.arguments))) for call in found.calls]
-        return texts, found.failures
+        named = tuple(replace(call, id=_short_id(*first, place)) for place, call in enumerate(completion.calls))
+        return _Reply(replace(completion, calls=named), failures, meter.usage)
 
     @contextmanager
     def _pause_limit(self) -> Iterator[None]:
@@ -152,7 +141,7 @@ class _Run:
         finally:
             self._limit.reschedule(None if when is None else when + loop.time() - began)
 
-    async def _answer_calls(self, reply: _Message, done: list[InnerCall]) -> list[dict[str, Any]]:
+    async def _answer_calls(self, reply: _Reply, done: list[InnerCall]) -> list[dict[str, Any]]:
         """One message per call. Those within the limit run side by side; one that broke breaks the whole."""
         max_calls = self._agent.max_calls
         room = max_calls - self._num_calls
@@ -175,8 +164,8 @@ class _Run:
 
     async def _run_call(self, call: RequestedCall, done: list[InnerCall]) -> ToolResult:
         """The result of a call, which is put among those that are over, also where it is cut off."""
-        made = ToolCall(call.name, _read_call_arguments(call) or {})
-        if _read_call_arguments(call) is None:
+        made, is_readable = read_call(call)
+        if not is_readable:
             text = f"error: the arguments of {call.name} are no JSON object"
             result = ToolResult(Outcome.INVALID_ARGUMENTS, text)
         else:
@@ -191,7 +180,7 @@ class _Run:
         done.append(InnerCall(call.id, made, result))
         return result
 
-    def _record_turn(self, reply: _Message, done: Sequence[InnerCall]) -> None:
+    def _record_turn(self, reply: _Reply, done: Sequence[InnerCall]) -> None:
         place = {call.id: at for at, call in enumerate(reply.calls)}
         turn = InnerTurn(
             reply.completion.text,
@@ -206,17 +195,17 @@ class _Run:
 
 
 @dataclass(frozen=True, slots=True)
-class _Message:
+class _Reply:
     """One turn of the model, its calls under names of their own."""
 
     completion: Completion
-    calls: Sequence[RequestedCall]
     failures: Sequence[ParseFailure]
     usage: Mapping[str, float]
 
-    def message(self) -> dict[str, Any]:
-        """The turn as the next request repeats it; calls that were written as text are calls there."""
-        return replace(self.completion, calls=tuple(self.calls)).message()
+    @property
+    def calls(self) -> Sequence[RequestedCall]:
+        """Those that it makes, in whatever form it writes them."""
+        return self.completion.calls
 
 
 def _shown_images(calls: Sequence[RequestedCall], results: Sequence[ToolResult]) -> list[dict[str, Any]]:
@@ -227,14 +216,6 @@ def _shown_images(calls: Sequence[RequestedCall], results: Sequence[ToolResult])
             parts.append(text_part(f"Images in the result of {call.name}:"))
             parts += map(image_part, result.images)
     return [{"role": "user", "content": parts}] if parts else []
-
-
-def _read_call_arguments(call: RequestedCall) -> dict[str, Any] | None:
-    try:
-        arguments = clean_value(json.loads(call.arguments or "{}"))
-    except (ValueError, RecursionError):
-        return None
-    return arguments if isinstance(arguments, dict) else None
 
 
 def _short_id(turn: int, call_id: str, place: int) -> str:

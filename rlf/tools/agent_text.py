@@ -1,4 +1,4 @@
-"""Calls that an agent's model writes as text, for servers that read none: the chat formats read them.
+"""A turn of a model behind a server as a message: its calls, in whatever form it writes them.
 
 A server without a tool parser hands `<tool_call>{...}</tool_call>` on as the message's text. Which family wrote it is
 not known, so every format tries; the one that reads calls of known tools without a fault is right.
@@ -6,12 +6,16 @@ not known, so every format tries; the one that reads calls of known tools withou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rlf.core.errors import RlfError
-from rlf.endpoints import Completion
+from rlf.core.text import clean_value
+from rlf.endpoints import Completion, RequestedCall
 from rlf.types import FailureClass, ParseFailure, ToolCall, ToolDescription
 
 if TYPE_CHECKING:
@@ -24,23 +28,49 @@ AUTO: Final = "auto"
 NONE: Final = "none"
 
 
-class TextTurn(NamedTuple):
+class _TextTurn(NamedTuple):
     """The calls and failures in a text that looks like a call."""
 
     calls: tuple[ToolCall, ...]
     failures: tuple[ParseFailure, ...]
 
 
+def read_call(call: RequestedCall) -> tuple[ToolCall, bool]:
+    """A call as the tools take it, and whether its arguments are a JSON object; without them where they are none."""
+    try:
+        # Half a surrogate pair is legal JSON and no text: no file, no socket and no database would take it.
+        arguments: Any = clean_value(json.loads(call.arguments or "{}"))
+    except (ValueError, RecursionError):
+        arguments = None
+    is_object = isinstance(arguments, dict)
+    return ToolCall(call.name, arguments if is_object else {}), is_object
+
+
 class TextCalls:
-    """Reads the turns of one agent."""
+    """Reads the turns of one model."""
 
     def __init__(self, form: str, tools: Sequence[ToolDescription]) -> None:
-        """Takes a format's name, or `auto`, and the agent's tools."""
+        """Takes a format's name, or `auto`, and the model's tools."""
         self._form, self._tools = form, tuple(tools)
         self._names = {tool.name for tool in tools}
         self._formats: list[ChatFormat] | None = None
 
-    def looks_like_calls(self, completion: Completion) -> bool:
+    async def read_turn(
+        self, completion: Completion, waiting: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> tuple[Completion, tuple[ParseFailure, ...]]:
+        """A turn with the calls that it writes as text among its calls, and why others could not be read.
+
+        Args:
+            waiting: a block whose time is nobody's: the formats load at their first use.
+        """
+        if not self._looks_like_calls(completion):
+            return completion, ()
+        with waiting():
+            found = await asyncio.to_thread(self._read, completion)
+        calls = tuple(RequestedCall("", call.name, json.dumps(dict(call.arguments))) for call in found.calls)
+        return replace(completion, calls=calls), found.failures
+
+    def _looks_like_calls(self, completion: Completion) -> bool:
         """Whether the text may hold a call."""
         if self._form == NONE or completion.calls:
             return False
@@ -48,17 +78,17 @@ class TextCalls:
 
         return self._form != AUTO or find_any_call(completion.text, self._tools) is not None
 
-    def read(self, completion: Completion) -> TextTurn:
+    def _read(self, completion: Completion) -> _TextTurn:
         """The calls, or why there are none; neither for a text that is an answer. Loads transformers at first."""
         parsed = [format_.parse(completion.text, truncated=completion.is_truncated) for format_ in self._load_formats()]
         best = max(parsed, key=self._rank_parse)
         if self._form != AUTO:
-            return TextTurn(best.calls, () if best.calls or best.answer is not None else best.failures)
+            return _TextTurn(best.calls, () if best.calls or best.answer is not None else best.failures)
         if self._num_known(best):
-            return TextTurn(best.calls, ())
+            return _TextTurn(best.calls, ())
         if any(found.answer is not None for found in parsed) and not self._names_a_tool(completion.text):
-            return TextTurn((), ())
-        return TextTurn((), best.failures)
+            return _TextTurn((), ())
+        return _TextTurn((), best.failures)
 
     def _rank_parse(self, parsed: Parsed) -> tuple[int, int, int]:
         """Known calls count most; then few failures, of the more informative classes."""

@@ -14,8 +14,8 @@ from aiohttp import web
 
 from rlf.apps.offer.search import search_app
 from rlf.apps.offer.tools import mcp_server
+from rlf.apps.serve import ServeSettings
 from rlf.apps.serve.app import Server
-from rlf.apps.serve.settings import ServeSettings
 from rlf.apps.web.app import create_app
 from rlf.apps.web.settings import WebSettings
 from rlf.builtin.names import builtin_path

@@ -10,8 +10,8 @@ from typing import Any
 
 import aiohttp
 
+from rlf.apps.serve import ServeSettings
 from rlf.apps.serve.app import serving
-from rlf.apps.serve.settings import ServeSettings
 from rlf.builtin.names import builtin_path
 from rlf.engines.engine import HostSettings
 from rlf.engines.local.host import load_host

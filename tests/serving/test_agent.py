@@ -10,10 +10,10 @@ import aiohttp
 import pytest
 
 from benchmarks.serving import body_of, play_over_http
+from rlf.apps.serve import ServeSettings
 from rlf.apps.serve.agent import Agent
 from rlf.apps.serve.app import serving
 from rlf.apps.serve.serve import used_as_trained
-from rlf.apps.serve.settings import ServeSettings
 from rlf.builtin.names import builtin_path
 from rlf.core import RlfError
 from rlf.data import load_tasks

@@ -7,22 +7,23 @@ import hmac
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 from pydantic import Field
 
+from rlf.apps.serve import ServeSettings
 from rlf.apps.serve.agent import Agent
-from rlf.apps.serve.dialects import DIALECTS, JUDGES
-from rlf.apps.serve.dialects.anthropic import CountRequest
-from rlf.apps.serve.dialects.dialect import Dialect
+from rlf.apps.serve.anthropic import CountRequest, Messages
+from rlf.apps.serve.dialect import Dialect
 from rlf.apps.serve.dialogue import Dialogue
 from rlf.apps.serve.generation import Answers, Gate, Metrics
 from rlf.apps.serve.model import ServedModel
+from rlf.apps.serve.openai import Chat, Completions
 from rlf.apps.serve.requests import Refusal, Tool, read_json, read_request, token_text
-from rlf.apps.serve.settings import ServeSettings
+from rlf.apps.serve.responses import Responses
 from rlf.core.kinds import StrictModel
 from rlf.core.servers import guard_visitors, server_context
 from rlf.types.policy import Host
@@ -31,6 +32,16 @@ if TYPE_CHECKING:
     import socket
 
     from transformers import PreTrainedTokenizerBase
+
+_DIALECTS: Mapping[str, type[Dialect]] = {
+    "/v1/chat/completions": Chat,
+    "/v1/completions": Completions,
+    "/v1/responses": Responses,
+    "/v1/messages": Messages,
+}
+"""The paths that answer, by what their clients speak."""
+_JUDGES = (Chat, Completions)
+"""Those that judges speak: all that a strict server has."""
 
 logger = logging.getLogger(__name__)
 _OPEN = frozenset({"/health"})
@@ -93,8 +104,8 @@ class Server:
         app.router.add_get("/v1/models/{name:.+}", self._show_model)
         app.router.add_post("/tokenize", self._answer_tokenize)
         app.router.add_post("/detokenize", self._answer_detokenize)
-        for path, dialect in DIALECTS.items():
-            if self._settings.strict and dialect not in JUDGES:
+        for path, dialect in _DIALECTS.items():
+            if self._settings.strict and dialect not in _JUDGES:
                 continue
             app.router.add_post(path, self._make_handler(dialect))
         if not self._settings.strict:
@@ -240,7 +251,7 @@ _WORDS = {
 
 
 def _error_response(request: web.Request, refused: Refusal) -> web.Response:
-    dialect = DIALECTS.get(request.path.removesuffix("/count_tokens"))
+    dialect = _DIALECTS.get(request.path.removesuffix("/count_tokens"))
     headers = {"Retry-After": str(refused.retry_s)} if refused.retry_s is not None else None
     return web.json_response((dialect or Dialect).error(refused), status=refused.status, headers=headers)
 
@@ -253,9 +264,6 @@ def _encode_events(items: Iterable[Any]) -> bytes:
         event = f"event: {name}\n" if name else ""
         parts.append(f"{event}data: {data if isinstance(data, str) else json.dumps(data, separators=(',', ':'))}\n\n")
     return "".join(parts).encode()
-
-
-# A server on its port.
 
 
 @asynccontextmanager

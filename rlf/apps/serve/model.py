@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import TypeVar
 
+from rlf.apps.serve import ServeSettings
 from rlf.apps.serve.agent import Agent
 from rlf.apps.serve.dialogue import Dialogue, Messages, Opening, Sampled, Tools, choose_opening
 from rlf.apps.serve.generation import Delta, Gate, Prepared
 from rlf.apps.serve.requests import ChatRequest, CompletionRequest, NamedTool, Refusal, SampledRequest
-from rlf.apps.serve.settings import ServeSettings
 from rlf.apps.serve.turns import TurnReader, calls_of
 from rlf.chat import ChatFormat
 from rlf.chat.marks import Parsed

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlf.apps.serve.settings import ServeSettings
+from rlf.apps.serve import ServeSettings
 from rlf.apps.serve.workers import Worker, as_trained, has_vllm, run_workers, vllm_server
 from rlf.chat import FORMATS, detect_format
 from rlf.chat.encoding import load_tokenizer

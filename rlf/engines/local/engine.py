@@ -1,4 +1,9 @@
-"""The local engine: torch and transformers in one process, a policy host with a trainer around it."""
+"""The local engine: torch and transformers in one process, a policy host with a trainer around it.
+
+The trainer collects, updates, evaluates and writes checkpoints, step by step. Events go out in order on the event
+loop's thread; all model work happens on the host's. A step is over when its StepFinished is out: a stop in between
+loses the collection under way and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -47,11 +52,6 @@ from rlf.training.harness import build_harness
 from rlf.training.outages import OutageError, Outages
 from rlf.types.events import CheckpointSaved, EventSink, Notice, StepFinished
 from rlf.types.score import Scored
-
-# Trains the policy that a host plays with: collect, update, evaluate, checkpoint, step by step.
-#
-# Events go out in order on the event loop's thread; all model work happens on the host's. A step is over when its
-# StepFinished is out: a stop in between loses the collection under way and nothing else.
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from rlf.apps.serve.dialects.dialect import Block, BlockDialect, Event, Json, Kind, Stage
+from rlf.apps.serve.dialect import Block, BlockDialect, Event, Json, Kind, Stage
 from rlf.apps.serve.dialogue import UNREAD, Conversation
 from rlf.apps.serve.generation import Delta
 from rlf.apps.serve.requests import ChatRequest, Refusal, read_request

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from rlf.apps.serve.dialects.dialect import Dialect, Event, Json
+from rlf.apps.serve.dialect import Dialect, Event, Json
 from rlf.apps.serve.generation import Delta, Prepared
 from rlf.apps.serve.model import ServedModel
 from rlf.apps.serve.requests import ChatRequest, CompletionRequest, show_logprobs
