@@ -39,7 +39,6 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Parts": {
         "tools": "List, test, benchmark, import and serve tools.",
         "rewards": "List, test, score and attack rewards.",
-        "judge": "Serve the models that judge.",
         "env": "Build, test and play environments.",
         "format": "Show prompts and how turns are parsed.",
     },
@@ -90,7 +89,6 @@ _HOMES: dict[str, str] = {
     "rewards show": "apps.rewards.command:show_reward",
     "rewards test": "apps.rewards.command:test_rewards",
     "rewards score": "apps.rewards.command:score_rewards",
-    "judge serve": "apps.judges.command:serve_judge",
     "env list": "apps.worlds.command:list_worlds",
     "env show": "cli.env:show_env",
     "env test": "apps.worlds.command:test_world",
@@ -109,7 +107,6 @@ GROUPS: dict[str, str] = {
     "runs": "List runs and look into them.",
     "tools": "List tools and try them out.",
     "rewards": "List reward terms and try them out.",
-    "judge": "Serve the models that judge.",
     "env": "Build, test and show worlds.",
     "format": "Show prompts, and how rlf parses turns.",
 }

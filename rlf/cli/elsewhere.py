@@ -24,7 +24,10 @@ COMMANDS = {
     "help": "--help",
 }
 """Words that other programs have for what another command does here."""
-MOVED: dict[tuple[str, ...], str] = {("chat", word): f"format {word}" for word in ("show", "parse", "certify")}
+MOVED: dict[tuple[str, ...], str] = {
+    **{("chat", word): f"format {word}" for word in ("show", "parse", "certify")},
+    ("judge", "serve"): "serve",
+}
 """Present names of commands of earlier versions."""
 WrongUsage: type[Exception] = typer.BadParameter.__mro__[1]
 """The error of a command line that no command takes; typer has no name of its own for it."""

@@ -52,7 +52,6 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "apps.imports.worlds": ("ImportedWorld",),
     "apps.init.projects": ("Project",),
     "apps.judges.calibration": ("Calibration",),
-    "apps.judges.servers": ("JudgeEndpoints",),
     "apps.keep.salvage": ("Salvage",),
     "apps.keep.verification": ("Verification",),
     "apps.rehearse.rehearsals": ("Rehearsal", "Stage"),
@@ -140,7 +139,6 @@ _OUTPUTS: dict[str, str] = {
     "rewards score": "Rescoring",
     "rewards attack": "Attack | list[Attack]",
     "rewards calibrate": "Calibration",
-    "judge serve": "JudgeEndpoints",
     "serve": "ServedEndpoint",
 }
 """The type of a command's result."""

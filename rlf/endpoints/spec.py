@@ -188,7 +188,7 @@ class Prices(StrictModel):
 
 
 class EndpointSpec(StrictModel):
-    """A model behind an OpenAI-compatible server: vLLM, SGLang, llama.cpp, `rlf judge serve`, a hosted one."""
+    """A model behind an OpenAI-compatible server: vLLM, SGLang, llama.cpp, `rlf serve`, a hosted one."""
 
     url: str
     """What stands before `/chat/completions`, for instance `http://localhost:8000/v1`."""

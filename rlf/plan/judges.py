@@ -77,5 +77,5 @@ def _judges_work_in_several_processes(loaded: LoadedSpec) -> Iterator[Fault]:
             yield loaded.fault(("rewards", position, "compare"), message + fix)
         if term.serve is not None and not term.endpoints:
             message = f"{why}, each of which would start the judge. "
-            fix = "Run `rlf judge serve SPEC` beside the job and name its `endpoints`."
+            fix = "Run `vllm serve MODEL` or `rlf serve MODEL` beside the job and name it in `endpoints`."
             yield loaded.fault(("rewards", position, "serve"), message + fix)

@@ -1,4 +1,7 @@
-"""Judges behind vLLM's own server: where vLLM can be imported here, or in the environment of `rlf rehearse --vllm`."""
+"""Judges behind vLLM's own server, as `rlf serve --vllm` starts it.
+
+Run where vLLM can be imported here, or in the environment of `rlf rehearse --vllm`.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,13 @@ import asyncio
 import importlib.util
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +24,8 @@ from transformers import AutoTokenizer
 
 from rlf.builtin.names import builtin_path
 from rlf.engines.openrlhf.rehearsal_place import rehearsal_environment
-from rlf.lineage import Reader
 from rlf.processes.supervise import descendants
 from rlf.rewards import Term, TrajectoryFacts
-from rlf.runs.place import open_lineage
 from rlf.types import Score, ScoreState
 from tests.serving.served import serving_model
 
@@ -45,63 +47,34 @@ ON_A_CPU = {**_ENVIRONMENT.variables(), "PYTHONPATH": str(ROOT)}
 COMPACT = json.dumps({"backend": "xgrammar", "disable_any_whitespace": True})
 """Of a model this small: left to itself, it writes newlines between the keys until its tokens are used up."""
 ARGS = ("--max-model-len", "1024", "--enforce-eager", "--dtype", "float32", "--structured-outputs-config", COMPACT)
-SERVE = {"model": "./judge", "args": ARGS, "start_s": 300}
 EXPECTED = {"read": "expected", "range": [0, 99], "coverage": 0.01, "sampling": {"temperature": 0, "max_tokens": 12}}
-RUN = {
-    "name": "judged",
-    "model": {"path": "builtin:tiny"},
-    "data": {"train": {"path": "builtin:encyclopedia/train", "prompt": "question", "answer": "answer"}},
-    "tools": [],
-    "rewards": [{"kind": "judge", "name": "good", "serve": SERVE, **EXPECTED}],
-    "rollout": {"num_generations": 2, "max_turns": 1, "max_total_tokens": 128},
-    "train": {"algorithm": "grpo", "steps": 1, "prompts_per_step": 2},
-}
 ANSWERS = ("Rain counts the tiles.", "It is in Lyon.", "Yeast eats sugar and breathes out gas.")
 
 
 class Served:
-    """A judge by `rlf judge serve SPEC`, and a run that serves its own, both started at once: vLLM takes its time."""
+    """A judge by `rlf serve --vllm`."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self.folder = folder
         shutil.copytree(CHECKPOINT, folder / "judge")
-        (folder / "run.yaml").write_text(json.dumps(RUN))
-        self.server, self.run = (
-            self._started(stack, *arguments)
-            for arguments in (("judge", "serve", "run.yaml", "--port", "0", "--json"), ("run", "run.yaml", "--json"))
-        )
-        assert self.server.stdout is not None
-        line = self.server.stdout.readline()
-        assert line, self.server.communicate(timeout=600)[1]
-        (self.endpoint,) = json.loads(line)["data"]["endpoints"]
-
-    def _started(self, stack: ExitStack, *arguments: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [PYTHON, "-m", "rlf", *arguments],
-            cwd=self.folder,
+        self.server = subprocess.Popen(
+            [PYTHON, "-m", "rlf", "serve", "./judge", "--vllm", shlex.join(ARGS), "--port", "0", "--json"],
+            cwd=folder,
             env={**os.environ, **ON_A_CPU},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        stack.callback(process.communicate)
-        stack.callback(process.terminate)
-        return process
+        stack.callback(self.server.communicate)
+        stack.callback(self.server.terminate)
+        assert self.server.stdout is not None
+        line = self.server.stdout.readline()
+        assert line, self.server.communicate(timeout=600)[1]
+        self.endpoint = json.loads(line)["data"]
 
     def scores(self, **keys: Any) -> list[Score]:
         """What a judge with these keys says of the answers."""
         term = Term.model_validate({"kind": "judge", "name": "good", "endpoints": [self.endpoint], **keys})
         return scores_of(term)
-
-
-def serving_from(folder: Path) -> set[int]:
-    """Processes of vLLM with the judge that lies there."""
-    found = set[int]()
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if str(folder / "judge").encode() in (process / "cmdline").read_bytes():
-                found.add(int(process.name))
-    return found
 
 
 def scores_of(term: Term) -> list[Score]:
@@ -150,20 +123,6 @@ def test_the_expected_value_over_logprobs_is_that_of_the_same_model_by_transform
     assert [score.value for score in scores] == pytest.approx(
         [score.value for score in asyncio.run(by_transformers())], abs=1e-3
     )
-
-
-def test_a_run_starts_its_judge_and_ends_it(served: Served) -> None:
-    out, errors = served.run.communicate(timeout=600)
-    assert served.run.returncode == 0, errors
-    metrics = next(e["data"]["metrics"] for e in map(json.loads, out.splitlines()) if e.get("event") == "step")
-    assert metrics["rewards/good/tokens"] > 0
-    with open_lineage(served.folder / "runs") as store:
-        reader = Reader(store)
-        run_id = reader.get_run("latest").record.id
-        kept = [reader.trajectory(run_id, k=k, step=1).scored.scores[0] for k in range(4)]
-    assert any(score.value is not None and "of the probability on scores" in score.reason for score in kept)
-    assert metrics["rewards/good/tokens"] == sum(score.usage.num_tokens for score in kept if score.usage is not None)
-    assert serving_from(served.folder) <= descendants(served.server.pid)
 
 
 def test_ctrl_c_ends_the_server_and_leaves_nothing(served: Served) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import logging
+import os
 import sqlite3
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from time import perf_counter
 from typing import IO, TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
+from rlf.builtin.names import BUILTIN
 from rlf.core import RlfError, RunError
 from rlf.core.files import use_wal
 from rlf.core.identity import derive_seed
@@ -301,47 +303,44 @@ def _read_usage(meter: Meter, num_replies: int) -> ScoreUsage:
     )
 
 
-# A judge that is served while its term is open: `rlf judge serve` as a process, which ends with it.
+# A judge that is served while its term is open: `rlf serve` as a process, which ends with it.
 
-_END_S = 15.0
+_PATIENT = ("--strict", "--max-concurrency", "32", "--max-queue", "1000000", "--request-s", "86400")
+"""Of a server that answers judges alone: who asks has limits of its own."""
 _MAX_LOG_CHARS = 1_000
 
 
 @asynccontextmanager
 async def served(serve: Serve) -> AsyncIterator[Mapping[str, Sequence[EndpointSpec]]]:
-    """The endpoints of a judge by its model: servers that live as long as the context.
+    """The endpoint of a judge by its model: a server that lives as long as the context.
 
     Raises:
-        RunError: the servers do not start.
+        RunError: the server does not start.
     """
     started = perf_counter()
-    logger.info("judge server of %s begins: %d processes", serve.model, serve.num)
+    logger.info("judge server of %s begins", serve.model)
+    # It listens on this machine alone, for this process: the key of a user's own `rlf serve` is none of its own.
+    environment = {name: value for name, value in os.environ.items() if name != "RLF_API_KEY"}
+    if serve.model.startswith(BUILTIN):
+        environment["OMP_NUM_THREADS"] = "1"  # of a model this small, threads only wait for each other
     with tempfile.TemporaryFile() as log:
+        command = [sys.executable, "-m", "rlf", "serve", serve.model, "--port", "0", "--json", *_PATIENT]
         try:
-            async with supervised(command_of(serve), stdout=asyncio.subprocess.PIPE, stderr=log) as process:
-                urls = await _read_urls(process, serve, log)
-                ready_s = perf_counter() - started
-                logger.info("judge server of %s is ready after %.1f s: %s", serve.model, ready_s, ", ".join(urls))
-                yield {serve.model: [EndpointSpec(url=url, model=serve.model) for url in urls]}
+            async with supervised(command, stdout=asyncio.subprocess.PIPE, stderr=log, env=environment) as process:
+                url = await _read_url(process, serve, log)
+                logger.info("judge server of %s is ready after %.1f s: %s", serve.model, perf_counter() - started, url)
+                yield {serve.model: [EndpointSpec(url=url, model=serve.model)]}
         finally:
             logger.info("judge server of %s done: %.1f s", serve.model, perf_counter() - started)
 
 
-def command_of(serve: Serve) -> list[str]:
-    """The command that serves a model on free ports."""
-    gpus = ["--gpus", ",".join(map(str, serve.gpus))] if serve.gpus else []
-    options = ["--num", str(serve.num), *gpus, "--port", "0", "--start-s", f"{serve.start_s:g}", "--json"]
-    return [sys.executable, "-m", "rlf", "judge", "serve", serve.model, *options, "--", *serve.args]
-
-
-async def _read_urls(process: asyncio.subprocess.Process, serve: Serve, log: IO[bytes]) -> list[str]:
-    """The addresses that the first line of output holds, once all servers are well."""
+async def _read_url(process: asyncio.subprocess.Process, serve: Serve, log: IO[bytes]) -> str:
+    """The address that the first line of output holds, once the server answers."""
     assert process.stdout is not None, "stdout is a pipe"
     try:
-        async with asyncio.timeout(serve.start_s + _END_S):
+        async with asyncio.timeout(serve.start_s):
             line = await process.stdout.readline()
-        reply = json.loads(line)
-        return [server["url"] for server in reply["data"]["endpoints"]]
+        return str(json.loads(line)["data"]["url"])
     except (TimeoutError, ValueError, KeyError, TypeError) as fault:
         log.seek(0)
         last_output = log.read().decode("utf-8", "replace").strip()[-_MAX_LOG_CHARS:] or "it printed nothing"

@@ -99,16 +99,10 @@ class Cache(StrictModel, allow_inf_nan=False):
 
 
 class Serve(StrictModel, allow_inf_nan=False):
-    """A model that rlf serves on this machine: by vLLM where it is installed, else by transformers."""
+    """A model that rlf serves on this machine, as `rlf serve` does; one that takes GPUs has `endpoints`."""
 
     model: Annotated[str, Field(min_length=1), AfterValidator(_folder_beside_the_file)]
     """A folder (`./name`), a Hugging Face id or a `builtin:` name."""
-    num: int = Field(default=1, ge=1, le=64)
-    """Servers, each with the whole model."""
-    gpus: tuple[Annotated[int, Field(ge=0)], ...] = ()
-    """GPUs that they share out evenly, by number; without any: those that are visible."""
-    args: tuple[str, ...] = ()
-    """Further arguments of `vllm serve`, e.g. `--max-model-len`, `8192`."""
     start_s: float = Field(default=900.0, gt=0)
     """Time to load the model."""
 

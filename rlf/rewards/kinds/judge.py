@@ -48,8 +48,7 @@ class JudgeTerm(Term):
     endpoints: tuple[EndpointSpec, ...] = ()
     """Servers of the judges; of those with the same `model` the least busy one is asked."""
     serve: Serve | None = None
-    """The judge that rlf starts while the term is open, where there are no `endpoints`; `rlf judge serve` starts it
-    for longer."""
+    """The judge that rlf starts while the term is open, where there are no `endpoints`."""
     compare: Compare = Compare.POINTWISE
     against: Against = Against.GOLD
     """With `compare: pairwise`."""
