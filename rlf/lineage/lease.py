@@ -27,8 +27,6 @@ BEAT_S = 15.0
 """Time between two heartbeats."""
 LEASE_S = 120.0
 """Age of the last heartbeat from which a run counts as left by a process that cannot be seen from here."""
-OLD_LEASE_S = 86_400.0
-"""The same for runs of versions that gave no heartbeat: age of their last step."""
 _JUMP_S = 1.0
 """Difference between the wall clock and the monotonic one from which the wall clock was set, or the machine slept."""
 
@@ -55,11 +53,14 @@ class Lease:
             BlockingIOError: another process holds the lock.
         """
         self.run_id = run_id
+        # Random and not the pid: a resume in the same process, or a pid that is used again, is another owner.
         self.owner = secrets.token_hex(8)
         self.is_over = False
         """Whether the run's end is recorded, so that nobody needs the lock any more."""
         self._path = _lock_path(folder, run_id)
         self._file = None if self._path is None else lock_file(self._path, takes_over=takes_over)
+        # Their difference moves only when the wall clock is set or the machine sleeps: Linux's monotonic clock stands
+        # still meanwhile.
         self._clocks_s = time.time() - time.monotonic()
 
     def columns(self) -> dict[str, Any]:
@@ -70,6 +71,8 @@ class Lease:
 
     def check(self, connection: Connection) -> None:
         """Raises LeaseLost where this process may not write the run any more."""
+        # On the caller's connection: who takes the run over writes the owner in a transaction of its own, which comes
+        # before this one or waits for it. Asked on another connection, the owner could change before the write.
         columns = tables.runs.c
         row = connection.execute(
             select(columns.owner, columns.pid, columns.node).where(columns.id == self.run_id)
@@ -97,6 +100,7 @@ class Lease:
         if abs(jump_s) < _JUMP_S:
             return
         columns = tables.runs.c
+        # Only while it runs: a run that is being imported or removed has its idle time from where it ran.
         is_this = (columns.id == self.run_id, columns.status == RunStatus.RUNNING)
         counted = func.coalesce(columns.idle_s, 0.0) + jump_s
         connection.execute(update(tables.runs).where(*is_this).values(idle_s=counted))
@@ -107,6 +111,8 @@ class Lease:
         if self._file is None:
             return
         assert self._path is not None, "a lock without a file"
+        # Removed while it is still locked, so that nobody takes the lock of a name that is about to go; and only where
+        # the name leads to this file, for who took the run over has made another one there.
         if self.is_over and is_at(self._file, self._path):
             remove_lock(self._path)
         os.close(self._file)
@@ -123,17 +129,16 @@ def has_owner(row: Row[Any], folder: Path | None) -> bool:
     if row.status not in (RunStatus.RUNNING, *HIDDEN):
         return False
     process = Process(row.pid, row.node, row.boot, row.pid_ticks)
-    path = None if row.owner is None else _lock_path(folder, row.id)
+    path = _lock_path(folder, row.id)
     held = None if path is None else is_held(path)
     if held:
         return True
+    # A free lock proves nothing of another machine: file systems that two machines share often lock for each alone.
     if held is False and process.kernel == current_process().kernel:
         return False
     if is_visible(process):
         return not is_gone(process)
-    if row.owner is None and process.node == current_process().node and process.kernel != current_process().kernel:
-        return False  # by the rule of the version that wrote it: the machine was restarted
-    return time.time() - _last_sign(row) < (OLD_LEASE_S if row.owner is None else LEASE_S)
+    return time.time() - _last_sign(row) < LEASE_S
 
 
 def describe_owner(row: Row[Any]) -> str:

@@ -90,6 +90,7 @@ class Recorder:
 
     def __call__(self, event: RunEvent) -> None:
         """Queues one event; returns before it is written, unless too many wait."""
+        # Done ones are awaited too, which costs nothing and raises what went wrong as early as can be.
         while self._pending and (self._pending[0].done() or len(self._pending) >= _MAX_PENDING):
             self._await_oldest()
         self._raise_failure()
@@ -97,6 +98,8 @@ class Recorder:
 
     def note_spending(self) -> None:
         """Queues the cost since the last write, so that it is recorded even if the process is killed."""
+        # Only where nothing waits: an event that is written anyway takes the cost along, and a note that is queued
+        # behind it would hold up the next step for nothing.
         is_idle = self._failure is None and (not self._pending or self._pending[-1].done())
         if is_idle and self._unrecorded() != self._kept:
             self._pending.append(self._writer.submit(self._write_event, None, time.time()))
@@ -114,7 +117,7 @@ class Recorder:
 
     def fail(self, error: BaseException) -> None:
         """Stops all writing: every later call raises the error."""
-        self._failure = self._failure or error
+        self._failure = self._failure or error  # the first one is the reason; later ones follow from it
 
     def __enter__(self) -> Self:
         return self
@@ -131,6 +134,7 @@ class Recorder:
 
     def _shut_down(self) -> None:
         """Ends the writer; after a failure the reason is recorded as the run's end, where that can still be done."""
+        # The lease may be lost: then the row is another process's, and not even the reason is written.
         self._writer.shutdown()
         if self._failure is None or isinstance(self._failure, LeaseLost):
             return
@@ -156,6 +160,8 @@ class Recorder:
         if self._failure is not None:
             return
         try:
+            # One transaction for an event with its cost and the check of the owner: no reader sees a step without its
+            # trajectories, no cost is counted twice after a kill, and who lost the run writes none of it.
             with self._store.write() as connection:
                 self._store.leases[self._run_id].check(connection)
                 self._store.leases[self._run_id].count_jump(connection)
@@ -165,9 +171,11 @@ class Recorder:
         except BaseException as error:
             self.fail(error)
             raise
+        # Behind the commit: the lock's file must stay as a sign of an end that was not recorded.
         self._store.leases[self._run_id].is_over = isinstance(event, RunFinished)
 
     def _keep_spending(self, connection: Connection) -> None:
+        # Once, in the first transaction: what this process has spent in all is added to that, never to its own notes.
         if self._before is None:
             self._before = unrecorded_before(connection, self._run_id)
         usage = dict(self._unrecorded())
@@ -248,6 +256,7 @@ class _Transaction:
         encoded: Sequence[object],
     ) -> None:
         place = {"run_id": self._run_id, "phase": phase, "step": step}
+        # Replaced and not added to: after a kill an engine may report a step that is recorded already.
         for replaced in (tables.trajectories, tables.collections, tables.tool_totals):
             self._connection.execute(delete(replaced).filter_by(**place))
         if not trajectories:
@@ -278,6 +287,7 @@ class _Transaction:
             for k, (one, advantage) in enumerate(zip(encoded, advantages, strict=True), first)
         )
         self._insert_rows(tables.trajectories, (*place, "k", "advantage", *HEAD), heads)
+        # Asked back by place: inserting many rows returns no numbers in their order on every database.
         refs = self._numbers(place, first)
         self._insert_rows(
             tables.payloads, (_REF, "data"), ((ref, one.payload) for ref, one in zip(refs, encoded, strict=True))
@@ -289,6 +299,7 @@ class _Transaction:
         ):
             rows = ((ref, *row) for ref, part in zip(refs, parts, strict=True) for row in part)
             self._insert_rows(table, (_REF, *names), rows)
+        # Last, when every row has named its contents: those that rows share are compressed and written once.
         write_blobs(self._connection, blobs.data_by_hash)
 
     def _encode_all(

@@ -44,6 +44,7 @@ def start_run(store: Store, record: RunRecord, patch: str | None = None, texts: 
     row |= {name: redactor.optional(row[name]) for name in ("name", "command", "home", "cwd")}
     row |= {"folder": redactor.text(store.relative(record.folder)), "patch_sha256": patch_sha256}
     row |= {"status": RunStatus.RUNNING, "last_step": 0, "idle_s": 0.0}
+    # The lock comes first: a row that says running, whose lock is free, is shown as interrupted by any other process.
     lease = Lease(record.id, store.lease_folder)
     with store.holding(lease), store.write() as connection:
         write_blobs(connection, blobs.data_by_hash)
@@ -71,6 +72,8 @@ def accept_changes(store: Store, run_id: str, changes: Sequence[Change], texts: 
             key = {"run_id": run_id, "step": change.step, "role": change.role, "path": redactor.text(change.path)}
             row = asdict(change) | key
             row["text_sha256"] = None if text is None else blobs.keep(redactor.text(text).encode())
+            # A resume that ended before its next checkpoint is repeated from the same step. What the run was made from
+            # is what the first of them found; a change that was taken back since then is none.
             earlier = connection.execute(select(table.c.old_sha256).filter_by(**key)).scalar()
             row["old_sha256"] = change.old_sha256 if earlier is None else earlier
             connection.execute(delete(table).filter_by(**key))
@@ -92,10 +95,13 @@ def begin_resume(store: Store, run_id: str, from_step: int, *, take_over: bool =
     """
     with store.write() as connection:
         row = _read_row(connection, run_id)
+        # Asked again, under the write lock: `refuse_running` looked before the model was loaded, minutes ago.
         if not take_over and run_id not in store.leases:
             _refuse_owned(store, row)
+        # A lock that this very store holds would refuse its own successor.
         store.let_go(run_id)
         lease = _take_lease(store, row, take_over=take_over)
+        # Later rows go, and the run becomes this process's, in one transaction: killed here, the run is as it was.
         with store.holding(lease):
             _delete_after(connection, run_id, from_step)
             connection.execute(insert(tables.events), _event_of_end(row, take_over=take_over))
@@ -140,6 +146,7 @@ def _take_lease(store: Store, row: Row[Any], *, take_over: bool) -> Lease:
 
 
 def _delete_after(connection: Connection, run_id: str, step: int) -> None:
+    # Costs stay: the money for steps that are repeated was spent. So do events, which are what happened.
     again = (tables.steps, tables.evaluations, tables.checkpoints, tables.exports, tables.changes)
     for table in (*again, tables.collections, tables.tool_totals):
         connection.execute(delete(table).where(table.c.run_id == run_id, table.c.step > step))
@@ -202,6 +209,7 @@ class Heartbeat:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ended.set()
+        # With a limit: the thread may wait for the database's lock, and at worst it writes one more heartbeat.
         self._thread.join(_JOIN_S)
 
     def _beat_until_ended(self) -> None:

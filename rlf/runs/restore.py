@@ -28,6 +28,8 @@ from rlf.spec.reader import forget_env_files, take_env_file
 from rlf.tools.execution.cache import AnsweredCall, Replay, Tape, arguments_text, read_tape
 from rlf.types import Outcome, ToolResult
 
+# `/folder/file.py:name`. The name holds no slash and no further colon, and a dot matches no end of line, so that a text
+# that merely begins with a path is no callable; the path may hold colons, as folders may.
 _CALLABLE = re.compile(r"(?P<file>/.+\.py)(?P<name>:[^:/]+)")
 _COMPUTED = ("source", "tokenizer", "template")
 """Roles whose path is a name: their hash is not that of one file."""
@@ -58,6 +60,8 @@ class Places:
         moved = [file for item in record.files for file in [cwd / item.path] if found._is_beside(item.role, file)]
         if not moved:
             return found
+        # The smallest folder that held both the runs folder and what moved with it: all below it is looked for at its
+        # new place alone, so that a copy never reads the project that it was copied from.
         project = Path(os.path.commonpath([str(found.home), *map(os.path.normpath, moved)]))
         found = replace(found, project=project)
         return found if record.cwd is None else replace(found, cwd=found.find(cwd))
@@ -81,6 +85,7 @@ class Places:
         """Whether a recorded file was moved or copied with the runs folder."""
         if self.home is None or self.base is None or self.home == self.base or role in _COMPUTED:
             return False
+        # All absolute paths share the root, which makes no two of them parts of one project.
         if os.path.commonpath([self.home, file]) == file.anchor:  # nothing but the root in common
             return False
         moved = self._moved_path(file)  # the file itself where it is as far from the old lineage as from the new one
@@ -139,6 +144,8 @@ def restore_plan(record: RunRecord, places: Places, values: Mapping[str, Any] | 
     """
     refuse_evaluation(record)
     take_environment(record, places)
+    # Modules that were edited since they were imported, by a page or a notebook, are imported again: their hash is
+    # compared with what the run recorded, and the code that runs must be the one that was compared.
     forget_edited()
     values = record.plan if values is None else values
     return plan_from_json(json.dumps({**values, "spec": places.values(values["spec"])}))
@@ -153,6 +160,7 @@ def take_environment(record: RunRecord, places: Places) -> None:
     if str(places.cwd) not in sys.path:
         sys.path.insert(0, str(places.cwd))
     faults: list[Fault] = []
+    # Of another run of this process: its variables must not fill in for one that this run's files lack.
     forget_env_files()
     for file in record.files:
         found = places.file(file.role, file.path) if file.role == "spec" else None
@@ -179,6 +187,7 @@ def drop_checkpoints(store: Store, run_id: str, folder: Path, *, from_step: int)
     root = recorded_engine(record).checkpoints_in(folder)
     saved = [item for item in reader.checkpoints(run_id) if item.step >= from_step]
     places = [path_inside(root, Path(item.path).absolute()) for item in saved]
+    # Rows first: killed in between, folders are left that nothing names, and no row names a folder that is gone.
     forget_checkpoints(store, run_id, [item.step for item in saved])
     for place in places:
         shutil.rmtree(place, ignore_errors=True)
@@ -208,6 +217,8 @@ def find_damage(record: RunRecord, saved: Checkpoint) -> str | None:
 
 def _checkpoint_path(record: RunRecord, saved: Checkpoint) -> Path:
     """Where a checkpoint is. Raises RlfError where its path leads out of the folder that the run saves in."""
+    # Both from the database, which may be a stranger's: neither the run's folder nor the checkpoint's path may lead to
+    # a file outside, for what is there is loaded, copied and at last removed.
     folder = Path(record.folder)
     if folder.name != check_run_id(record.id):
         raise RlfError(f"the folder {folder} does not have the run's id as its name: nothing was read there")
@@ -225,6 +236,8 @@ def choose_start(reader: Reader, record: RunRecord, wanted: int | None = None) -
     kept = kept_checkpoints(reader, record.id)
     if wanted is not None:
         return _start_at(record, kept, wanted)
+    # The newest may be damaged by the very crash that the run is resumed from. Two in a row are a failing disk or a
+    # wrong folder, and going back further than one checkpoint is for a person to decide.
     skipped: list[str] = []
     for saved in reversed(kept):
         damage = find_damage(record, saved)
@@ -311,6 +324,7 @@ def _recorded_calls(reader: Reader, run_id: str) -> Iterator[tuple[AnsweredCall,
             fix = f"Replay a file that `rlf run --record` wrote (RUNS/{run_id}/{RECORDING})."
             raise RlfError(f"run {run_id}: trajectory {summary.trajectory_id} is kept without its calls. {fix}")
         for record in stored.scored.trajectory.calls:
+            # Those that a limit refused never reached a tool, and in the replay the same limit refuses them again.
             if record.result.outcome is not Outcome.LIMIT_REACHED:
                 text = arguments_text(record.call.arguments)
                 yield AnsweredCall(summary.trajectory_id, record.call.name, text), record.result

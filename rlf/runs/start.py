@@ -155,6 +155,7 @@ def start(
         hide_secrets(store, [plan])
         signals = SignalWatch(plan.spec, run_id, runs_folder, store.redactor.text)
         sink = RunSink(plan.spec, signals, open_budget(plan, is_played=played is not None))
+        # Loaded before the run is registered: what does not load leaves no run behind.
         engine = _open_engine(placed, folder, sink, store, folder / RECORDING if record else None, played)
         sink.opening = [*placed.notices, certificate_notice(plan.spec, engine.chat, runs_folder)]
         sink.opening += page_notices(plan.spec, runs_folder)
@@ -214,6 +215,9 @@ def resume(
         InputsChanged: inputs changed, and that was not accepted.
         RlfError: there is no such run, it still runs, it is finished, or its checkpoints are damaged.
     """
+    # The order is what a crash at any line relies on: all that may refuse comes first and writes nothing; then the
+    # engine's files go back, which can be repeated; then the lineage goes back and becomes this process's, in one
+    # transaction; and only then is anything recorded that assumes it.
     with open_lineage(runs_folder) as store:
         reader = Reader(store)
         stored = reader.get_run(name)
@@ -224,12 +228,15 @@ def resume(
             refuse_running(store, record.id)
         places = Places.of(record, store)
         plan = _with_its_secrets(restore_plan(record, places))
+        # Before anything is said of the run: messages of damage and changes quote its files.
         hide_secrets(store, [plan])
         start_at = choose_start(reader, record, from_step)
+        # A job of OpenRLHF continues from its own newest state, which is not behind the last step that is recorded.
         at_step = stored.last_step if engine_of(plan.spec).HAS_NEWER_STATE else start_at.step
         changes = find_changes(reader, record, plan, places, at_step=at_step)
         refuse_changes(record.id, changes, start_at.step, accepts=accept_changes)
         folder = run_folder(runs_folder, record.id)
+        # Read before `begin_resume` deletes the steps that are repeated: whether the run has ever had a signal.
         had_signal = signal_so_far(reader, record.id)
         signals = SignalWatch(plan.spec, record.id, runs_folder, store.redactor.text, had_signal=had_signal)
         costs, played = _costs_usd(reader.costs(record.id)), kept_replay(folder, runs_folder)
@@ -237,8 +244,12 @@ def resume(
         sink = RunSink(plan.spec, signals, budget)
         recording = folder / RECORDING
         engine = _open_engine(Placed(plan), folder, sink, store, recording if recording.is_file() else None, played)
+        # The engine first: killed behind it, the lineage still names later steps, and the next resume does the same
+        # again. The other way round, the engine's files would be ahead of a lineage that has forgotten their steps.
         engine.go_back(start_at, stored.last_step)
+        # By the engine's own step: one that has newer state than its checkpoints continues from that.
         begin_resume(store, record.id, engine.step, take_over=take_over)
+        # Behind it, for a change belongs to the step that the run continues from, and later ones were just deleted.
         accept(store, record, changes, places, step=engine.step)
         info = replace(_run_info(plan, record.id, folder, engine), resumed=True, costs_usd=costs)
         text = f"resumed after step {engine.step}: {shlex.join(command)}"
@@ -326,6 +337,7 @@ def drive(store: Store, plan: Plan, engine: EngineRun, sink: RunSink, info: RunI
             status, error = RunStatus.INTERRUPTED, str(stop).replace("RUN", info.run_id, 1)
             spent = error
         except HealthStop as stop:
+            # To the recorder alone, and flushed: the checkpoints go only once the lineage says why the run ended.
             verdict = _report_verdict(store, sink, info)
             recorder(RunFinished(RunStatus.FAILED, stop.alarms[0].step, str(stop)))
             recorder.flush()

@@ -11,7 +11,7 @@ from sqlalchemy import update
 from rlf.core import RlfError
 from rlf.lineage import Reader, Recorder, begin_resume, open_store, start_run, tables
 from rlf.lineage import run as heartbeat_module
-from rlf.lineage.lease import LEASE_S, OLD_LEASE_S, LeaseLost
+from rlf.lineage.lease import LEASE_S, LeaseLost
 from rlf.lineage.marks import remove_run
 from rlf.lineage.run import Heartbeat
 from rlf.types import RunFinished, RunStatus
@@ -77,19 +77,6 @@ def test_a_living_run_seen_from_another_pid_namespace_is_running_and_left_alone(
 def test_on_another_machine_the_heartbeat_decides(left, age_s, expected):
     rewrite(left, **ELSEWHERE, heartbeat=time.time() - age_s)
     assert status(left) == expected
-
-
-@pytest.mark.parametrize(("age_s", "expected"), [(OLD_LEASE_S / 2, "running"), (OLD_LEASE_S * 2, "interrupted")])
-def test_a_run_of_an_older_version_on_another_machine_is_left_after_a_day_without_a_step(left, age_s, expected):
-    rewrite(left, **ELSEWHERE, owner=None, heartbeat=time.time() - age_s)
-    assert status(left) == expected
-
-
-def test_a_run_of_an_older_version_on_this_machine_goes_by_its_pid(left):
-    rewrite(left, owner=None, heartbeat=None)
-    assert status(left) is RunStatus.RUNNING  # its process is this one
-    rewrite(left, pid_ticks=1)
-    assert status(left) is RunStatus.INTERRUPTED
 
 
 def test_where_nothing_can_be_locked_the_heartbeat_decides(path, monkeypatch):
