@@ -184,13 +184,18 @@ class Timers:
 _timers_by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Timers] = WeakKeyDictionary()
 
 
-def within(limit_s: float) -> TimeLimit:
-    """`with within(limit_s):` is `async with asyncio.timeout(limit_s):` without the time that the process is paused."""
+def loop_timers() -> Timers:
+    """Those of the running loop."""
     loop = asyncio.get_running_loop()
     timers = _timers_by_loop.get(loop)
     if timers is None:
         timers = _timers_by_loop[loop] = Timers()
-    return timers.within(limit_s)
+    return timers
+
+
+def within(limit_s: float) -> TimeLimit:
+    """`with within(limit_s):` is `async with asyncio.timeout(limit_s):` without the time that the process is paused."""
+    return loop_timers().within(limit_s)
 
 
 class TimeLimit:

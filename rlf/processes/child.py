@@ -118,6 +118,27 @@ def describe_exit(code: int | None) -> str:
     return "no exit code" if code is None else f"exit code {code}" if code >= 0 else signal.Signals(-code).name
 
 
+def run_to_end(command: Sequence[str], limit_s: float) -> subprocess.CompletedProcess[str]:
+    """Runs a command that only has to print something, and ends it with what it started.
+
+    `subprocess.run` would end the command alone: servers and runtimes that code of others starts live on after it.
+
+    Raises:
+        OSError: it cannot be started.
+        subprocess.TimeoutExpired: it has not ended in time.
+    """
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=limit_s)
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
 SUPERVISED_END_S = 30.0
 """Time in which a supervisor has ended all that it runs: after 5 s it kills, and waits for nothing but the kernel."""
 

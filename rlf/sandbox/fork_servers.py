@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
+from rlf.core.clocks import within
 from rlf.core.errors import RlfError
 from rlf.processes.child import Keeper
 from rlf.sandbox.guest import landlock
@@ -176,7 +177,7 @@ async def _send_settings(
         link_packages(launch.packages, scratch)
     ready = b""
     try:
-        async with asyncio.timeout(_START_TIMEOUT_S):
+        with within(_START_TIMEOUT_S):
             control.send(json.dumps(launch.settings(scratch)).encode())
             ready = await asyncio.get_running_loop().sock_recv(control, _MAX_PACKET)
     except (TimeoutError, OSError):

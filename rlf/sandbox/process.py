@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
+from rlf.core.clocks import Deadline, loop_timers
 from rlf.processes.channel import Channel
 from rlf.sandbox.guest.wire import BadFrame, Bounds, Frame
 from rlf.sandbox.launch import PythonAnswer, Question, TableAnswer
@@ -183,7 +184,10 @@ class SandboxedProcess:
             timed_out = True
             self._end_now()
 
-        timer = self._loop.call_later(limits.wall_s, time_up)
+        # Its time stands still while rlf is paused: on waking, an answer that came long ago and a timer of the loop's
+        # would be found in the same moment, and the code would be charged with a pause that it had no part in.
+        deadline = Deadline(limits.wall_s)
+        loop_timers().start(deadline, time_up)
         try:
             answer = await self._channel.ask(question.head, question.blobs, question.bounds)
             # A call counts at its end alone: a process that answers and then lives on keeps its time running.
@@ -195,7 +199,7 @@ class SandboxedProcess:
             self._kill()
             raise
         finally:
-            timer.cancel()
+            loop_timers().stop(deadline)
         return self._take_answer(question, answer, perf_counter() - started, timed_out=timed_out)
 
     def last_words(self) -> Answer:

@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from rlf.core.clocks import Deadline, clock, loop_timers
 from rlf.core.meter import Meter
 from rlf.endpoints import Completion, EndpointFailure, NoAnswer, RequestedCall, SamplingSpec, image_part, text_part
 from rlf.endpoints.pool import Caller, EndpointPool
@@ -64,10 +65,10 @@ class AgentRuntime(ToolRuntime):
     async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
         """Runs one loop."""
         limit_s = inner_deadline_s(context)
+        limit = Deadline(limit_s)
         try:
-            async with asyncio.timeout(limit_s) as limit:
-                run = _Run(self, context, limit)
-                return ToolOutput(await run.play(self._prompt.messages(arguments)))
+            with loop_timers().within(limit):
+                return ToolOutput(await _Run(self, context, limit).play(self._prompt.messages(arguments)))
         except TimeoutError as fault:
             raise ToolFailure(Outcome.TIMEOUT, f"the agent gave no answer within {limit_s:.3g} s") from fault
         except EndpointFailure as failure:
@@ -81,7 +82,7 @@ class AgentRuntime(ToolRuntime):
 class _Run:
     """One loop: its calls, and how much of its time and its limits is left."""
 
-    def __init__(self, agent: AgentRuntime, context: CallContext, limit: asyncio.Timeout) -> None:
+    def __init__(self, agent: AgentRuntime, context: CallContext, limit: Deadline) -> None:
         self._agent = agent
         self._context = context
         self._limit = limit
@@ -111,7 +112,7 @@ class _Run:
         context, meter = self._context, Meter(self._context.meter)
         self._num_turns += 1
         meter.add({"turns": 1})
-        left_s = (self._limit.when() or 0.0) - asyncio.get_running_loop().time()
+        left_s = self._limit.at - clock.now()
         completion = await self._agent.pool.chat(
             messages,
             Caller(left_s, meter, self._pause_limit),
@@ -131,15 +132,9 @@ class _Run:
 
     @contextmanager
     def _pause_limit(self) -> Iterator[None]:
-        """A block whose time is not the agent's."""
-        loop, when = asyncio.get_running_loop(), self._limit.when()
-        began = loop.time()
-        self._limit.reschedule(None)
-        try:
-            with self._context.deadline.waiting():
-                yield
-        finally:
-            self._limit.reschedule(None if when is None else when + loop.time() - began)
+        """A block whose time is not the agent's: neither its own limit nor its call's goes on."""
+        with self._limit.waiting(), self._context.deadline.waiting():
+            yield
 
     async def _answer_calls(self, reply: _Reply, done: list[InnerCall]) -> list[dict[str, Any]]:
         """One message per call. Those within the limit run side by side; one that broke breaks the whole."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rlf.processes.child import Child, Keeper, describe_exit, supervised
+from rlf.processes.child import Child, Keeper, describe_exit, run_to_end, supervised
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to see what is left")
 
@@ -165,6 +165,59 @@ def test_a_supervised_command_ends_with_the_daemons_that_it_started(is_cancelled
     assert not Path(f"/proc/{daemon}").exists()
 
 
+@linux
+def test_a_command_that_is_late_ends_with_what_it_started(tmp_path: Path):
+    note = tmp_path / "pid"
+    hangs = f"import os, time\nif os.fork() == 0: open({str(note)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)"
+    with pytest.raises(subprocess.TimeoutExpired):
+        run_to_end([sys.executable, "-c", hangs], 2.0)
+    started = int(note.read_text())
+    for _ in range(200):  # killed, and reaped by whoever took it in
+        state = Path(f"/proc/{started}/stat")
+        if not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z":
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail("it runs on")
+
+
+def test_a_command_that_prints_something_has_its_words_and_its_code():
+    done = run_to_end([sys.executable, "-c", "import sys; print('a'); print('b', file=sys.stderr); sys.exit(3)"], 60.0)
+    assert (done.stdout, done.stderr, done.returncode) == ("a\n", "b\n", 3)
+
+
+SANDBOXED = """
+import asyncio
+from rlf.sandbox import LevelChoice, Request, Sandbox, SandboxLimits, SandboxSpec
+
+async def main():
+    limits = SandboxLimits(wall_s=3)
+    async with Sandbox(SandboxSpec(level=LevelChoice.PROCESS, allow_unsafe=True, limits=limits)) as sandbox:
+        await sandbox.run(Request("1"))
+        call = asyncio.ensure_future(sandbox.run(Request("import time; time.sleep(1); print('done')")))
+        await asyncio.sleep(0.2)
+        print("called", flush=True)
+        execution = await call
+        print(execution.outcome, execution.stdout.strip())
+
+asyncio.run(main())
+"""
+
+
+@linux
+def test_sandboxed_code_is_not_timed_out_for_the_time_that_rlf_itself_was_stopped():
+    with subprocess.Popen([sys.executable, "-c", SANDBOXED], stdout=subprocess.PIPE, text=True) as rlf:
+        try:
+            assert rlf.stdout.readline() == "called\n"
+            os.kill(rlf.pid, signal.SIGSTOP)
+            time.sleep(4.5)
+            os.kill(rlf.pid, signal.SIGCONT)
+            answer, _ = rlf.communicate(timeout=60)
+        finally:
+            rlf.kill()
+    assert answer == "ok done\n"
+
+
 WORLD = '''
 class World:
     """A world."""
@@ -183,7 +236,7 @@ from rlf.processes import fork_server
 from rlf.types import ToolCall
 import worldly
 
-fork_server._ORDER_S = 1.5
+fork_server._ORDER_S = 3.0
 
 async def main():
     async with ClassProcesses("worldly:World", worldly.World, {}) as place:
@@ -208,7 +261,7 @@ def test_worlds_are_not_ended_for_the_time_that_rlf_itself_was_stopped(tmp_path:
         try:
             server = int(rlf.stdout.readline())
             os.kill(rlf.pid, signal.SIGSTOP)
-            time.sleep(2.5)
+            time.sleep(4.5)
             os.kill(rlf.pid, signal.SIGCONT)
             time.sleep(0.3)  # a deadline that counts the pause is over now
             os.kill(server, signal.SIGCONT)

@@ -23,6 +23,7 @@ from rlf.environments.instances import make_class_world
 from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.processes import ClassProcesses
 from rlf.environments.workers import verifiers_tasks
+from rlf.processes.child import run_to_end
 from rlf.types import ToolDescription
 
 _LOOK_S = 120.0
@@ -87,7 +88,7 @@ class VerifiersEnv(EnvSpec):
         command = self._describe_command
         about_to_run(f"start {command[0]} with the taskset {self._taskset}")
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_LOOK_S)
+            done = run_to_end(command, _LOOK_S)
             found = json.loads(done.stdout)
         except (OSError, subprocess.SubprocessError) as fault:
             return [f"python: {command[0]} cannot be run: {fault}"]
