@@ -5,6 +5,6 @@ No tool is run here and no model is loaded: text and tokens in, text and tokens 
 
 from rlf.chat.encoding import encode_data, encode_template
 from rlf.chat.format import FORMATS, ChatFormat, detect_format
-from rlf.chat.marks import Parsed
+from rlf.chat.marks import ParsedTurn
 
-__all__ = ["FORMATS", "ChatFormat", "Parsed", "detect_format", "encode_data", "encode_template"]
+__all__ = ["FORMATS", "ChatFormat", "ParsedTurn", "detect_format", "encode_data", "encode_template"]

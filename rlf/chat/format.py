@@ -16,7 +16,7 @@ from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from rlf.chat.encoding import TurnEnds, Vision, decode, encode_template, turn_ends
-from rlf.chat.marks import BARE_OBJECT, FOREIGN, Lookalikes, Marks, Parsed, bare_calls
+from rlf.chat.marks import BARE_OBJECT, FOREIGN, Lookalikes, Marks, ParsedTurn, bare_calls
 from rlf.chat.scan import END_THINK, THINK, Scan, opens_thinking
 from rlf.chat.template import CallId, TemplateRenderer, end_of_turn
 from rlf.core import Registry, RlfError
@@ -172,7 +172,7 @@ class ChatFormat(ABC):
         """Tokens fed after a sampled turn, to the end of the next generation prompt.
 
         Args:
-            results: at least one; tool results and corrective texts in the order of `Parsed.observed`. All are data.
+            results: at least one; tool results and corrective texts, as `ParsedTurn.observed` orders them. All are data.
             closed: whether the turn ended with one of `stop_token_ids`; if not, the end of the turn is fed first.
             turn: the text that was parsed, for formats whose results repeat the names or ids of the calls.
             images: the images of each result, where `shows_results` is true; empty when there are none at all.
@@ -204,7 +204,7 @@ class ChatFormat(ABC):
         names = [item.name if isinstance(item, ToolCall) else "unknown" for item in observed]
         return [CallId(name) for name in names + ["unknown"] * (len(results) - len(names))]
 
-    def parse(self, text: str, *, truncated: bool) -> Parsed:
+    def parse(self, text: str, *, truncated: bool) -> ParsedTurn:
         """Reads a sampled turn. Never raises.
 
         Args:
@@ -217,7 +217,7 @@ class ChatFormat(ABC):
     def _make_scan(self, text: str, truncated: bool) -> Scan:
         """What reads a turn in one pass."""
 
-    def _run_scan(self, scan: Scan) -> Parsed:
+    def _run_scan(self, scan: Scan) -> ParsedTurn:
         return scan.run(self.begins_thinking, self._other_marks, self.think)
 
     @cached_property

@@ -34,7 +34,7 @@ _WIDTH = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class HistoryTurn:
     """One turn of a played conversation."""
 
     text: str
@@ -51,7 +51,7 @@ class Spoken:
 def differences(
     chat: ChatFormat,
     messages: Sequence[Message],
-    turns: Sequence[Spoken],
+    turns: Sequence[HistoryTurn],
     tools: Sequence[ToolDescription],
     segments: Sequence[str],
 ) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ def differences(
 
 
 def _moves_tools(
-    chat: ChatFormat, messages: Sequence[Message], turns: Sequence[Spoken], segments: Sequence[str]
+    chat: ChatFormat, messages: Sequence[Message], turns: Sequence[HistoryTurn], segments: Sequence[str]
 ) -> bool:
     """Whether a dialogue is rendered as it was seen but for the tools, which move once the user has spoken."""
     if all(turn.reply is None for turn in turns):
@@ -97,7 +97,11 @@ def _moves_tools(
 
 
 def is_shown(
-    chat: ChatFormat, messages: Sequence[Message], turns: Sequence[Spoken], tools: Sequence[ToolDescription], seen: str
+    chat: ChatFormat,
+    messages: Sequence[Message],
+    turns: Sequence[HistoryTurn],
+    tools: Sequence[ToolDescription],
+    seen: str,
 ) -> bool:
     """Whether the template shows a conversation so to a model that is to speak next."""
     return seen in _list_renderings(chat, messages, turns, tools, speaks_next=True)
@@ -157,7 +161,7 @@ def _without_thinking(chat: ChatFormat, text: str) -> str:
 def _list_renderings(
     chat: ChatFormat,
     messages: Sequence[Message],
-    turns: Sequence[Spoken],
+    turns: Sequence[HistoryTurn],
     tools: Sequence[ToolDescription],
     *,
     speaks_next: bool = False,
@@ -184,7 +188,7 @@ def _list_renderings(
         yield text
 
 
-def _number_calls(turns: Sequence[Spoken], as_calls: bool, ids: str) -> Iterator[list[dict[str, Any]]]:
+def _number_calls(turns: Sequence[HistoryTurn], as_calls: bool, ids: str) -> Iterator[list[dict[str, Any]]]:
     for turn in turns:
         found = _ID.findall(turn.text) if ids == "text" else []
         made = "{:09d}" if ids == "digits" else "call{:05d}"

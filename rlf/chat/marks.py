@@ -96,7 +96,7 @@ NOTHING = Lookalikes(())
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed(Jsonable):
+class ParsedTurn(Jsonable):
     """The meaning of one sampled turn."""
 
     items: tuple[ToolCall | ParseFailure, ...] = field(metadata={"json": None})

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlf.chat.calls import CallFault, read_json
 from rlf.chat.format import FORMATS, ChatFormat
-from rlf.chat.marks import Parsed
+from rlf.chat.marks import ParsedTurn
 from rlf.core import RlfError
 from rlf.types import FailureClass, ParseFailure, Repair, RepairKind, ToolCall, ToolDescription
 
@@ -54,7 +54,9 @@ _AFTER_STRING = re.compile(r"\s*[,:}\]]")
 _Fix = tuple[str, frozenset[RepairKind]]
 
 
-def repaired(chat: ChatFormat, text: str, parsed: Parsed, *, truncated: bool) -> tuple[Parsed, tuple[Repair, ...]]:
+def repaired(
+    chat: ChatFormat, text: str, parsed: ParsedTurn, *, truncated: bool
+) -> tuple[ParsedTurn, tuple[Repair, ...]]:
     """A turn with its safe repairs made, and what they were.
 
     Args:
@@ -79,7 +81,7 @@ def _is_repairable(item: ToolCall | ParseFailure) -> bool:
 
 
 def _repair_failure(
-    chat: ChatFormat, text: str, parsed: Parsed, index: int, truncated: bool
+    chat: ChatFormat, text: str, parsed: ParsedTurn, index: int, truncated: bool
 ) -> tuple[ToolCall, int, frozenset[RepairKind]] | None:
     """The repaired call, if the repair leaves the rest of the turn unchanged, with the number of items it replaces."""
     for fixed, num_items, kinds in _list_candidates(chat, text, parsed, index):
@@ -95,7 +97,7 @@ def _repair_failure(
 
 
 def _list_candidates(
-    chat: ChatFormat, text: str, parsed: Parsed, index: int
+    chat: ChatFormat, text: str, parsed: ParsedTurn, index: int
 ) -> Iterator[tuple[str, int, frozenset[RepairKind]]]:
     """Texts of the turn with one failure repaired, and the number of items that the failure covers."""
     failure = parsed.items[index]

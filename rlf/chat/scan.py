@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rlf.chat.calls import CallFault
-from rlf.chat.marks import MENTION, NOTHING, Lookalikes, Parsed
+from rlf.chat.marks import MENTION, NOTHING, Lookalikes, ParsedTurn
 from rlf.types import FailureClass, ParseFailure, ToolCall
 
 # Where a call that cannot be read ends, judged by its brackets and quotes, so that no tag in its strings ends it.
@@ -189,7 +189,7 @@ class Scan(ABC):
         begins_thinking: bool,
         lookalikes: Lookalikes = NOTHING,
         think: tuple[str, str] = (THINK, END_THINK),
-    ) -> Parsed:
+    ) -> ParsedTurn:
         """Reads the turn.
 
         Args:
@@ -329,7 +329,7 @@ class Scan(ABC):
         self.quotes = Quotes()
         return position
 
-    def finish(self) -> Parsed:
+    def finish(self) -> ParsedTurn:
         """Calls and failures in the order of the text, and the answer when nothing but a rehearsal was found."""
         if self.marks_answers:
             self._check_answers()
@@ -346,7 +346,7 @@ class Scan(ABC):
             self.fail(FailureClass.EMPTY, 0, len(self.text), structural=True)
         # Failures that `finish` adds come last, whatever their place.
         self.found.sort(key=lambda placed: placed[0])
-        return Parsed(tuple([item for _, item in self.found]), answer, "\n".join(filter(None, self.thoughts)))
+        return ParsedTurn(tuple([item for _, item in self.found]), answer, "\n".join(filter(None, self.thoughts)))
 
     def _check_answers(self) -> None:
         """A marked answer stands alone; what looks like a call is none in it either."""

@@ -98,7 +98,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SpecChange:
     """One value of a spec that a place replaces."""
 
     key: str
@@ -112,10 +112,10 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearsed:
+class RehearsalReport:
     """A rehearsal's results beside its stages."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[SpecChange, ...]
     """What was replaced, of the spec and for the machine."""
     not_covered: tuple[str, ...]
     """What no rehearsal shows."""
@@ -125,7 +125,7 @@ class Rehearsed:
 class Fit:
     """The changes that a spec needs at a place."""
 
-    changes: tuple[Change, ...] = ()
+    changes: tuple[SpecChange, ...] = ()
     """What the spec has to change for it."""
     notices: tuple[Notice, ...] = ()
     """What is reported of it when the run starts."""
@@ -215,7 +215,7 @@ class Engine(PlannedEngine):
         """
         raise NotImplementedError(f"engine {self.kind} lacks {Feature.REHEARSAL}")
 
-    def rehearse(self, loaded: LoadedSpec, reach: Callable[[str, str], None], *, vllm: bool) -> Rehearsed:
+    def rehearse(self, loaded: LoadedSpec, reach: Callable[[str, str], None], *, vllm: bool) -> RehearsalReport:
         """Runs a checked spec there for two small steps.
 
         Args:

@@ -16,7 +16,7 @@ from itertools import pairwise
 from rlf.chat.encoding import markup_ids
 from rlf.chat.examples import NUM_SAMPLED_VARIANTS, example_call
 from rlf.chat.format import ChatFormat, ChatPolicy, HistoryPolicy
-from rlf.chat.history import DROPS_THINKING, Spoken, differences, is_shown
+from rlf.chat.history import DROPS_THINKING, HistoryTurn, differences, is_shown
 from rlf.chat.scan import END_THINK
 from rlf.core import CheckError
 from rlf.rollout.loop import Setting, play
@@ -419,14 +419,14 @@ def _compare(
         )
 
 
-def _spoken_turns(chat: ChatFormat, played: _Played) -> list[Spoken]:
+def _spoken_turns(chat: ChatFormat, played: _Played) -> list[HistoryTurn]:
     """The conversation, as a template gets it."""
     turns = []
     stops = tuple(chat.decode([token]) for token in chat.stop_token_ids)
     for turn, written in zip(played.trajectory.turns, played.script, strict=True):
         text = next((turn.text[: -len(stop)] for stop in stops if turn.text.endswith(stop)), turn.text)
         results = tuple(record.result.text for record in turn.calls)
-        turns.append(Spoken(text, written.thinking, written.answer or "", written.calls, results, written.reply))
+        turns.append(HistoryTurn(text, written.thinking, written.answer or "", written.calls, results, written.reply))
     return turns
 
 

@@ -147,7 +147,7 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class DiagnosisSetting:
     """The values of a spec that a diagnosis reads."""
 
     tools: tuple[str, ...]
@@ -178,7 +178,12 @@ class Diagnosis:
 
 
 def diagnose(
-    scored: Sequence[Scored], signal: Signal, setting: Setting, *, num_before: int = 0, had_signal: bool = False
+    scored: Sequence[Scored],
+    signal: Signal,
+    setting: DiagnosisSetting,
+    *,
+    num_before: int = 0,
+    had_signal: bool = False,
 ) -> Diagnosis:
     """The diagnosis of trajectories whose signal is not `some`.
 
@@ -194,7 +199,7 @@ def diagnose(
     return Diagnosis(signal, figures, causes, k, _example(scored[k]))
 
 
-def find_causes(scored: Sequence[Scored], signal: Signal, setting: Setting) -> Iterator[Cause]:
+def find_causes(scored: Sequence[Scored], signal: Signal, setting: DiagnosisSetting) -> Iterator[Cause]:
     """The likely causes, the ones that explain others first."""
     found = [cause for check in _CHECKS if (cause := check(scored, setting)) is not None]
     kinds = {cause.kind for cause in found}
@@ -206,7 +211,7 @@ def find_causes(scored: Sequence[Scored], signal: Signal, setting: Setting) -> I
     yield from found
 
 
-def _count_words(scored: Sequence[Scored], setting: Setting) -> str:
+def _count_words(scored: Sequence[Scored], setting: DiagnosisSetting) -> str:
     """`0 of 128 trajectories succeeded, no tool was called`, and what else stands out."""
     trajectories = [item.trajectory for item in scored]
     successes = _successes(scored)
@@ -238,7 +243,7 @@ def _success_words(successes: Sequence[float]) -> str:
     return f"mean success of {len(successes)} trajectories {100 * sum(successes) / len(successes):.1f} %"
 
 
-def _signal_words(scored: Sequence[Scored], signal: Signal, setting: Setting) -> str:
+def _signal_words(scored: Sequence[Scored], signal: Signal, setting: DiagnosisSetting) -> str:
     match signal:
         case Signal.NOT_SCORED:
             return "no trajectory has a reward"
@@ -285,7 +290,7 @@ def quote(text: str) -> str:
     return f'"{line}"' if len(line) <= _EXCERPT_CHARS else f'"{line[:_EXCERPT_CHARS]}…"'
 
 
-Check = Callable[[Sequence[Scored], Setting], Cause | None]
+Check = Callable[[Sequence[Scored], DiagnosisSetting], Cause | None]
 
 
 def _showing(scored: Sequence[Scored], shows: Callable[[Scored], bool]) -> list[int]:
@@ -294,7 +299,7 @@ def _showing(scored: Sequence[Scored], shows: Callable[[Scored], bool]) -> list[
     return found if len(found) >= _MANY * len(scored) else []
 
 
-def _not_scored(scored: Sequence[Scored], setting: Setting) -> Cause | None:
+def _not_scored(scored: Sequence[Scored], setting: DiagnosisSetting) -> Cause | None:
     found = _showing(scored, lambda item: item.reward is None)
     if not found:
         return None
@@ -305,7 +310,7 @@ def _not_scored(scored: Sequence[Scored], setting: Setting) -> Cause | None:
     return Cause(CauseKind.NOT_SCORED, seen, "Fix what failed there, a service or a reward term.", found[0])
 
 
-def _never_parsed(scored: Sequence[Scored], setting: Setting) -> Cause | None:
+def _never_parsed(scored: Sequence[Scored], setting: DiagnosisSetting) -> Cause | None:
     found = [k for k, item in enumerate(scored) if _unread(item.trajectory)]
     if len(found) < max(2, _FEW * len(scored)) or any(item.trajectory.calls for item in scored):
         return None
@@ -321,7 +326,7 @@ def _unread(trajectory: Trajectory) -> list[FailureClass]:
     return [failure.kind for failure in trajectory.failures if failure.kind is not FailureClass.TRUNCATED]
 
 
-def _never_called(scored: Sequence[Scored], setting: Setting) -> Cause | None:
+def _never_called(scored: Sequence[Scored], setting: DiagnosisSetting) -> Cause | None:
     if not setting.tools or any(item.trajectory.calls for item in scored):
         return None
     if _never_parsed(scored, setting) or _hides_calls(scored, setting):
@@ -334,14 +339,14 @@ def _never_called(scored: Sequence[Scored], setting: Setting) -> Cause | None:
     return Cause(CauseKind.NEVER_CALLED, seen, advice, 0)
 
 
-def _hides_calls(scored: Sequence[Scored], setting: Setting) -> bool:
+def _hides_calls(scored: Sequence[Scored], setting: DiagnosisSetting) -> bool:
     """Whether the token budget may be why no tool is called: most turns are cut, or many and some begin a call."""
     cut = [item.trajectory for item in scored if _is_cut(item.trajectory)]
     begun = any(name in turn.text for trajectory in cut for turn in trajectory.turns for name in setting.tools)
     return len(cut) >= len(scored) * (_MANY if begun else _MOST)
 
 
-def _tools_fail(scored: Sequence[Scored], setting: Setting) -> Cause | None:
+def _tools_fail(scored: Sequence[Scored], setting: DiagnosisSetting) -> Cause | None:
     records = [(k, record) for k, item in enumerate(scored) for record in item.trajectory.calls]
     if not records or any(record.result.outcome is Outcome.OK for _, record in records):
         return None
@@ -363,7 +368,7 @@ def _is_cut(trajectory: Trajectory) -> bool:
     return trajectory.stop is StopReason.LENGTH or is_cut
 
 
-def _find_truncation(scored: Sequence[Scored], setting: Setting) -> Cause | None:
+def _find_truncation(scored: Sequence[Scored], setting: DiagnosisSetting) -> Cause | None:
     found = _showing(scored, lambda item: _is_cut(item.trajectory))
     if not found:
         return None
@@ -373,7 +378,7 @@ def _find_truncation(scored: Sequence[Scored], setting: Setting) -> Cause | None
     return Cause(CauseKind.TRUNCATED, seen, advice, found[0])
 
 
-def _out_of_turns(scored: Sequence[Scored], setting: Setting) -> Cause | None:
+def _out_of_turns(scored: Sequence[Scored], setting: DiagnosisSetting) -> Cause | None:
     found = _showing(scored, lambda item: item.trajectory.stop is StopReason.MAX_TURNS)
     if not found:
         return None
@@ -381,7 +386,7 @@ def _out_of_turns(scored: Sequence[Scored], setting: Setting) -> Cause | None:
     return Cause(CauseKind.OUT_OF_TURNS, seen, "Write more for `rollout.max_turns`.", found[0])
 
 
-def _same_rollouts(scored: Sequence[Scored], setting: Setting) -> Cause | None:
+def _same_rollouts(scored: Sequence[Scored], setting: DiagnosisSetting) -> Cause | None:
     groups: dict[str, list[tuple[str, ...]]] = {}
     for item in scored:
         groups.setdefault(item.trajectory.task.id, []).append(tuple(turn.text for turn in item.trajectory.turns))
@@ -392,7 +397,7 @@ def _same_rollouts(scored: Sequence[Scored], setting: Setting) -> Cause | None:
     return Cause(CauseKind.SAME_ROLLOUTS, seen, "Sample with `rollout.temperature: 1.0`.", 0)
 
 
-def _gold_cause(scored: Sequence[Scored], setting: Setting) -> Cause | None:
+def _gold_cause(scored: Sequence[Scored], setting: DiagnosisSetting) -> Cause | None:
     found = find_gold_cause([item.trajectory for item in scored], setting.gold_key, setting.gold_column)
     if found is None:
         return None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from rlf.chat.format import ChatFormat, ChatPolicy, FailurePolicy, RepairPolicy
 from rlf.chat.history import without_thinking
-from rlf.chat.marks import Parsed
+from rlf.chat.marks import ParsedTurn
 from rlf.chat.repair import repaired
 from rlf.rollout.rollout import NOT_RUN, Limits, Prefix, Rollout, TokenRecord, infrastructure_error, run_calls
 from rlf.types.policy import Finish, Policy, Sample, SampleRequest, Sampling
@@ -226,20 +226,20 @@ class _Play:
         )
         return await self._act_on(parsed, turn, sample)
 
-    def _read(self, text: str, *, truncated: bool) -> tuple[Parsed, tuple[Repair, ...]]:
+    def _read(self, text: str, *, truncated: bool) -> tuple[ParsedTurn, tuple[Repair, ...]]:
         parsed = self.chat.parse(text, truncated=truncated)
         if self.setting.handling.repair is RepairPolicy.NONE or not parsed.failures:
             return parsed, ()
         return repaired(self.chat, text, parsed, truncated=truncated)
 
-    def _failures_with(self, parsed: Parsed, policy: FailurePolicy) -> list[ParseFailure]:
+    def _failures_with(self, parsed: ParsedTurn, policy: FailurePolicy) -> list[ParseFailure]:
         """The turn's failures that a policy follows; what stands beside an answer is met with nothing."""
         if not parsed.failures:
             return []
         failures = [item for item in parsed.observed if isinstance(item, ParseFailure)]
         return [failure for failure in failures if self.setting.handling.reply(failure) is policy]
 
-    async def _act_on(self, parsed: Parsed, turn: Turn, sample: Sample) -> StopReason | None:
+    async def _act_on(self, parsed: ParsedTurn, turn: Turn, sample: Sample) -> StopReason | None:
         """Answers, or invokes the calls and feeds back what they return."""
         stop = self._stop_before_tools(parsed, sample)
         self.turns.append(turn)
@@ -268,7 +268,9 @@ class _Play:
             self.turns[-1] = replace(turn, observation_end=len(self.record))
         return stop
 
-    async def _step_world(self, parsed: Parsed, stop: StopReason | None) -> tuple[StopReason | None, WorldStep | None]:
+    async def _step_world(
+        self, parsed: ParsedTurn, stop: StopReason | None
+    ) -> tuple[StopReason | None, WorldStep | None]:
         """What the turn did to the world, which may answer an answer; whether the trajectory then ends."""
         assert self.world is not None, "a step without a world"
         try:
@@ -288,7 +290,7 @@ class _Play:
         words = self.chat.user_turn(reply, closed=self._is_closed(sample), turn=text)
         return self._feed(words)
 
-    def _stop_before_tools(self, parsed: Parsed, sample: Sample) -> StopReason | None:
+    def _stop_before_tools(self, parsed: ParsedTurn, sample: Sample) -> StopReason | None:
         """Why the trajectory ends with this turn as it stands; None when its calls are to be run."""
         if parsed.answer is not None:
             self.answer = parsed.answer
@@ -371,7 +373,7 @@ class _Play:
         return None if self.error is None else StopReason.INFRA_FAILURE
 
     async def _observe(
-        self, parsed: Parsed, records: Sequence[CallRecord], sample: Sample, text: str
+        self, parsed: ParsedTurn, records: Sequence[CallRecord], sample: Sample, text: str
     ) -> StopReason | None:
         """Feeds results and corrections back, in the order of the turn's text."""
         results = iter(record.result.text for record in records)

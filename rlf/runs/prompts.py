@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlf.chat import FORMATS, ChatFormat, Parsed, detect_format
+from rlf.chat import FORMATS, ChatFormat, ParsedTurn, detect_format
 from rlf.chat.repair import stand_in
 from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
@@ -21,7 +21,7 @@ from rlf.types import Message, ToolDescription
 if TYPE_CHECKING:
     from rlf.rollout.certificate import Certificate
     from rlf.spec.models import RunSpec
-__all__ = ["Parsed", "Prompt", "parse_turn", "render_prompt"]
+__all__ = ["ParsedTurn", "Prompt", "parse_turn", "render_prompt"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def _of_model(model: str, name: str, tools: Sequence[ToolDescription]) -> tuple[
     return FORMATS.get(chosen)(tokenizer, tools), chosen
 
 
-def parse_turn(text: str, name: str, *, truncated: bool = False, thinking_tag: str = "") -> Parsed:
+def parse_turn(text: str, name: str, *, truncated: bool = False, thinking_tag: str = "") -> ParsedTurn:
     """Parses one sampled turn by a format's parser."""
     chat = stand_in(_check_name(name))
     if thinking_tag:

@@ -33,7 +33,7 @@ from rlf.rollout.diagnosis import (
     SOLVED,
     CauseKind,
     Diagnosis,
-    Setting,
+    DiagnosisSetting,
     Signal,
     diagnose,
     evaluation_signal,
@@ -81,9 +81,11 @@ class SignalWatch:
         self._by_group = spec.train.algorithm.needs_group
         self._stops = spec.health.on_no_signal is OnNoSignal.STOP
         tools = tuple(tool.name for tool in spec.tools if not tool.hidden)
-        self._training = Setting(tools, self._by_group, "data.train.answer", spec.data.train.answer)
+        self._training = DiagnosisSetting(tools, self._by_group, "data.train.answer", spec.data.train.answer)
         held_out = spec.data.eval
-        self._held_out = Setting(tools, False, "data.eval.answer", None if held_out is None else held_out.answer)
+        self._held_out = DiagnosisSetting(
+            tools, False, "data.eval.answer", None if held_out is None else held_out.answer
+        )
         self._show, self._redact = f"rlf runs show {run_id}", redact
         self._options = "" if runs_folder == Path("runs") else f" --runs {shlex.quote(str(runs_folder))}"
         self._had_signal = had_signal
@@ -133,7 +135,7 @@ class SignalWatch:
         return Alarm("on_no_signal", text, Action.STOP, event.step, self._since, 0.0, shown)
 
     def _make_notice(
-        self, signal: Signal, scored: Sequence[Scored], setting: Setting, place: str, phase: str, step: int
+        self, signal: Signal, scored: Sequence[Scored], setting: DiagnosisSetting, place: str, phase: str, step: int
     ) -> Notice | None:
         if signal is Signal.SOME:
             return None

@@ -20,7 +20,7 @@ from rlf.types import FailureClass, ParseFailure, ToolCall, ToolDescription
 
 if TYPE_CHECKING:
     from rlf.chat.format import ChatFormat
-    from rlf.chat.marks import Parsed
+    from rlf.chat.marks import ParsedTurn
 
 _VAGUE: Final = (FailureClass.WRONG_TAG, FailureClass.BAD_CALL, FailureClass.EMPTY)
 """Failures that a format reports for another's call."""
@@ -90,12 +90,12 @@ class TextCalls:
             return _TextTurn((), ())
         return _TextTurn((), best.failures)
 
-    def _rank_parse(self, parsed: Parsed) -> tuple[int, int, int]:
+    def _rank_parse(self, parsed: ParsedTurn) -> tuple[int, int, int]:
         """Known calls count most; then few failures, of the more informative classes."""
         vague = sum(failure.kind in _VAGUE for failure in parsed.failures)
         return self._num_known(parsed), -vague, -len(parsed.failures)
 
-    def _num_known(self, parsed: Parsed) -> int:
+    def _num_known(self, parsed: ParsedTurn) -> int:
         return sum(call.name in self._names for call in parsed.calls)
 
     def _names_a_tool(self, text: str) -> bool:

@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rlf.apps.chat.session import Session, save
-from rlf.apps.chat.speakers import Called, Corrected, Returned, SpokenText, visible_part
+from rlf.apps.chat.speakers import CallEnd, CallStart, Correction, TextPiece, visible_part
 from rlf.apps.serve.generation import _Choice as Choice
 from rlf.cli.main import app
 from rlf.core import RlfError
@@ -76,9 +76,9 @@ def test_words_calls_and_results_are_shown_as_they_come():
     with talking("builtin:tiny", greedy=True) as (session, _, shown):
         trajectory = session.run(session.conversation.say(QUESTION))
     kinds = [type(item) for item in shown]
-    assert kinds.index(Called) < kinds.index(Returned) < len(kinds) - 1 - kinds[::-1].index(SpokenText)
-    assert "".join(item.text for item in shown if isinstance(item, SpokenText)) == trajectory.answer
-    assert "Sovtol" in next(item.record.result.text for item in shown if isinstance(item, Returned))
+    assert kinds.index(CallStart) < kinds.index(CallEnd) < len(kinds) - 1 - kinds[::-1].index(TextPiece)
+    assert "".join(item.text for item in shown if isinstance(item, TextPiece)) == trajectory.answer
+    assert "Sovtol" in next(item.record.result.text for item in shown if isinstance(item, CallEnd))
 
 
 def test_a_next_message_extends_the_tokens_as_they_were_sampled():
@@ -152,7 +152,7 @@ def test_a_model_behind_a_server_keeps_the_conversation(tmp_path):
     roles = [message["role"] for message in bodies[-1]["messages"]]
     assert roles == ["user", "assistant", "tool", "assistant", "user", "assistant", "tool"]
     assert len(trajectory.turns) == 4 and not trajectory.tokens
-    assert sum(isinstance(item, Called) for item in shown) == 2
+    assert sum(isinstance(item, CallStart) for item in shown) == 2
     assert (
         CliRunner().invoke(app, ["trace", run_id, "0", "--phase", "chat", "--runs", str(tmp_path / "runs")]).exit_code
         == 0
@@ -178,9 +178,9 @@ def test_what_a_model_behind_a_server_says_is_shown_as_it_comes(monkeypatch):
     with serving_a_model() as url, talking(None, endpoint=endpoint_of(url, "tiny"), greedy=True) as (session, _, shown):
         session.conversation.system = "Say"
         trajectory = session.run(session.conversation.say("On which river does Sovtol lie?"))
-    pieces = [item.text for item in shown if isinstance(item, SpokenText)]
+    pieces = [item.text for item in shown if isinstance(item, TextPiece)]
     assert trajectory.answer and "".join(pieces).strip().endswith(trajectory.answer) and len(pieces) > 1
-    assert sum(isinstance(item, Called) for item in shown) == sum(len(turn.calls) for turn in trajectory.turns)
+    assert sum(isinstance(item, CallStart) for item in shown) == sum(len(turn.calls) for turn in trajectory.turns)
 
 
 def test_an_answer_that_was_cut_off_hides_nothing_of_the_next_one(monkeypatch):
@@ -217,7 +217,7 @@ def test_what_is_no_call_that_can_be_run_is_shown_with_its_correction():
 
     with a_server(unreadable) as (url, _), talking(None, endpoint=endpoint_of(url, "big")) as (session, _, shown):
         session.run(session.conversation.say(QUESTION))
-    corrected = [item for item in shown if isinstance(item, Corrected)]
+    corrected = [item for item in shown if isinstance(item, Correction)]
     assert (corrected[0].written, corrected[0].correction) == (
         "search({query)",
         "the arguments of search are no JSON object",
@@ -239,7 +239,7 @@ def test_images_go_by_their_paths_to_models_that_see(tmp_path):
 
     with a_server(seeing) as (url, _), talking(None, endpoint=endpoint_of(url, "big")) as (session, _, shown):
         trajectory = session.run(session.conversation.say("What is it?", [str(tmp_path / "pixel.png")]))
-    assert trajectory.answer == "['image_url', 'text']" and isinstance(shown[-1], SpokenText)
+    assert trajectory.answer == "['image_url', 'text']" and isinstance(shown[-1], TextPiece)
     with talking("builtin:tiny") as (session, _, _shown), pytest.raises(RlfError, match="takes text only"):
         session.run(session.conversation.say("What is it?", [str(tmp_path / "pixel.png")]))
 

@@ -16,8 +16,8 @@ from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from rlf.apps.evaluate import prepare as module
-from rlf.apps.evaluate.play import Played, Progress, Spool
-from rlf.apps.evaluate.prepare import Asked
+from rlf.apps.evaluate.play import EvaluationProgress, Spool, SpoolEntry
+from rlf.apps.evaluate.prepare import EvaluationOptions
 from rlf.apps.evaluate.run import evaluate
 from rlf.cli.main import app
 from rlf.core import RlfError, SpecError
@@ -42,7 +42,9 @@ FEW = ("eval.limit=4", "eval.greedy=false")
 def tried(runs, *names, asked=None, endpoint=None, shown=None):
     """The ids of finished evaluations."""
     keep = (lambda item: None) if shown is None else shown.append
-    done = evaluate(names, asked or Asked(), endpoint=endpoint, runs_folder=runs, command=["rlf", "eval"], show=keep)
+    done = evaluate(
+        names, asked or EvaluationOptions(), endpoint=endpoint, runs_folder=runs, command=["rlf", "eval"], show=keep
+    )
     assert done.status is RunStatus.FINISHED
     return done
 
@@ -83,7 +85,7 @@ def test_a_runs_last_evaluation_is_repeated_token_for_token(trained):
 
 def test_samples_give_unbiased_chances_by_k(trained):
     runs, run_id = trained
-    done = tried(runs, run_id, asked=Asked(overrides=FEW, num_samples=4))
+    done = tried(runs, run_id, asked=EvaluationOptions(overrides=FEW, num_samples=4))
     scored = trajectories(runs, done.run_ids[0])
     assert len(scored) == 16
     solved = {}
@@ -105,12 +107,12 @@ def test_more_samples_than_memory_holds_are_refused():
 
 def test_a_greedy_evaluation_has_no_samples(trained):
     runs, run_id = trained
-    done = tried(runs, run_id, asked=Asked(overrides=("eval.limit=2",), greedy=True))
+    done = tried(runs, run_id, asked=EvaluationOptions(overrides=("eval.limit=2",), greedy=True))
     assert list(metrics(runs, done.run_ids[0])) == ["greedy"]
     with pytest.raises(RlfError, match="--greedy and -k"):
-        Asked(greedy=True, num_samples=2)
+        EvaluationOptions(greedy=True, num_samples=2)
     with pytest.raises(RlfError, match="--temperature: got 0"):
-        Asked(temperature=0.0)
+        EvaluationOptions(temperature=0.0)
 
 
 def evaluate_and_be_killed(runs, run_id, asked, at):
@@ -120,7 +122,7 @@ def evaluate_and_be_killed(runs, run_id, asked, at):
 
     def show(item):
         nonlocal num_done
-        num_done += isinstance(item, Progress) and item.num_done > 0
+        num_done += isinstance(item, EvaluationProgress) and item.num_done > 0
         if num_done == at:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -134,7 +136,7 @@ def test_a_killed_evaluation_continues_where_it_was(trained, schedule, at, kept,
     with open_reader(runs) as reader:
         before = {run.record.id for run in reader.list_runs()}
     monkeypatch.setattr(module, "BATCH", 4)
-    asked = Asked(overrides=("eval.limit=12", f"rollout.schedule={schedule}", "eval.greedy=true"))
+    asked = EvaluationOptions(overrides=("eval.limit=12", f"rollout.schedule={schedule}", "eval.greedy=true"))
     with Process(evaluate_and_be_killed, runs, trained[1], asked, at) as killed:
         _, errors = killed.communicate(120)
         assert killed.returncode == -signal.SIGKILL, errors
@@ -144,7 +146,7 @@ def test_a_killed_evaluation_continues_where_it_was(trained, schedule, at, kept,
     done = tried(runs, trained[1], asked=asked, shown=shown)
     assert done.run_ids == (stopped,)
     mode = "greedy" if at > 12 else "sampled"
-    assert next(item.num_done for item in shown if isinstance(item, Progress) and item.mode == mode) == kept
+    assert next(item.num_done for item in shown if isinstance(item, EvaluationProgress) and item.mode == mode) == kept
     whole = tried(runs, trained[1], asked=asked)
     assert whole.run_ids != done.run_ids
     assert metrics(runs, stopped) == metrics(runs, whole.run_ids[0])
@@ -156,7 +158,7 @@ def test_a_killed_evaluation_continues_where_it_was(trained, schedule, at, kept,
 
 def test_several_targets_are_held_side_by_side_question_by_question(trained):
     runs, run_id = trained
-    done = tried(runs, f"{run_id}@1", run_id, "builtin:tiny", asked=Asked(files=(SEARCH,), overrides=FEW))
+    done = tried(runs, f"{run_id}@1", run_id, "builtin:tiny", asked=EvaluationOptions(files=(SEARCH,), overrides=FEW))
     with open_reader(runs) as reader:
         found = compare_runs(reader, done.run_ids)
         report = read_evaluations(reader, done.run_ids)
@@ -180,7 +182,7 @@ def test_nothing_is_written_for_a_target_without_questions(tmp_path):
     with pytest.raises(RlfError, match="it has no tools, questions or rewards"):
         tried(tmp_path / "runs", "builtin:tiny")
     with pytest.raises(SpecError, match=r"eval\.limit"):
-        tried(tmp_path / "runs", "builtin:tiny", asked=Asked(files=(SEARCH,), limit=0))
+        tried(tmp_path / "runs", "builtin:tiny", asked=EvaluationOptions(files=(SEARCH,), limit=0))
     assert not (tmp_path / "runs").exists()
 
 
@@ -194,14 +196,14 @@ def test_questions_without_answers_are_scored_by_the_rewards_that_need_none(trai
     runs, run_id = trained
     file = rows_without_answers(tmp_path)
     with pytest.raises(RlfError, match=r"has no column 'answer', but every reward term compares"):
-        tried(runs, run_id, asked=Asked(data=str(file)))
+        tried(runs, run_id, asked=EvaluationOptions(data=str(file)))
     spec = tmp_path / "spec.yaml"
     spec.write_text(
         f"extends: {SEARCH}\nrewards:\n  - {{use: {ROOT / 'reward_specs/exact_match.yaml'}, weight: 1.0}}\n"
         "  - {kind: rule, name: well_formed, rule: tool_format, weight: 0.1}\n"
     )
     shown = []
-    done = tried(runs, run_id, asked=Asked(files=(spec,), data=str(file)), shown=shown)
+    done = tried(runs, run_id, asked=EvaluationOptions(files=(spec,), data=str(file)), shown=shown)
     notice = next(item for item in shown if isinstance(item, Notice) and "terms" in item.data)
     assert notice.data["terms"] == ["exact_match"]
     with open_reader(runs) as reader:
@@ -213,7 +215,7 @@ def test_an_evaluation_is_no_run_that_was_trained(trained):
     from rlf.runs.forks import fork, reproduce
 
     runs, run_id = trained
-    (found,) = tried(runs, run_id, asked=Asked(overrides=FEW)).run_ids
+    (found,) = tried(runs, run_id, asked=EvaluationOptions(overrides=FEW)).run_ids
     for use in (
         lambda: reproduce(found, live=False, runs_folder=runs, view=None, command=[]),
         lambda: fork(found, [], [], runs_folder=runs, view=None, command=[]),
@@ -226,9 +228,9 @@ def test_the_model_of_an_evaluation_is_that_of_its_run(trained, tmp_path):
     from rlf.runs.exports import export_model
 
     runs, run_id = trained
-    (found,) = tried(runs, run_id, asked=Asked(overrides=FEW)).run_ids
+    (found,) = tried(runs, run_id, asked=EvaluationOptions(overrides=FEW)).run_ids
     assert export_model(found, tmp_path / "out", runs_folder=runs).run_id == run_id
-    (alone,) = tried(runs, "builtin:tiny", asked=Asked(files=(SEARCH,), overrides=FEW)).run_ids
+    (alone,) = tried(runs, "builtin:tiny", asked=EvaluationOptions(files=(SEARCH,), overrides=FEW)).run_ids
     with pytest.raises(RlfError, match="an evaluation whose target is not a run and has no model"):
         export_model(alone, tmp_path / "other", runs_folder=runs)
 
@@ -285,7 +287,7 @@ def test_a_model_behind_a_server_is_tried_with_the_tools_and_stands_in_the_same_
     runs, run_id = trained
     with a_server(searching) as (url, bodies):
         endpoint = endpoint_of(url, "big")
-        done = tried(runs, run_id, asked=Asked(files=(SEARCH,), overrides=FEW), endpoint=endpoint)
+        done = tried(runs, run_id, asked=EvaluationOptions(files=(SEARCH,), overrides=FEW), endpoint=endpoint)
     assert {tool["function"]["name"] for tool in bodies[0]["tools"]} == {"search", "calculator"}
     assert bodies[0]["model"] == "big" and bodies[0]["temperature"] == 1.0
     assert bodies[-1]["messages"][-1]["role"] == "tool"
@@ -306,7 +308,7 @@ def test_what_breaks_is_apart_from_zeros(trained):
     def broken(messages):
         return (500, {"error": {"message": "down"}}) if "river" in messages[0]["content"] else searching(messages)
 
-    asked = Asked(files=(SEARCH,), overrides=("eval.limit=6", "eval.greedy=false"))
+    asked = EvaluationOptions(files=(SEARCH,), overrides=("eval.limit=6", "eval.greedy=false"))
     with a_server(broken) as (url, _):
         endpoint = endpoint_of(url, "big").model_copy(update={"timeout_s": 0.4})
         done = tried(runs, asked=asked, endpoint=endpoint)
@@ -321,7 +323,7 @@ def test_an_evaluation_of_which_nothing_could_be_scored_fails_and_is_continued(t
     with a_server(lambda _: (400, {"error": {"message": "down"}})) as (url, _):
         command = ["eval", str(SEARCH), "--endpoint", url, "--model", "big", "--limit", "2", "--runs", str(runs)]
         result = CliRunner().invoke(app, [*command, "eval.greedy=false"])
-        asked = Asked(files=(SEARCH,), limit=2, overrides=("eval.greedy=false",))
+        asked = EvaluationOptions(files=(SEARCH,), limit=2, overrides=("eval.greedy=false",))
         big = endpoint_of(url, "big")
         again = evaluate([], asked, endpoint=big, runs_folder=runs, command=["rlf", "eval"], show=lambda item: None)
     assert result.exit_code == 1
@@ -354,7 +356,7 @@ def test_an_evaluation_most_of_which_a_judge_broke_fails_with_its_words_and_is_c
         text[: text.index("rewards:")] + f"rewards: {json.dumps(rewards)}\n" + text[text.index("rollout:") :]
     )
     again = {"runs_folder": runs, "command": ["rlf", "eval"], "show": lambda item: None}
-    asked = Asked(files=(spec,), limit=6, overrides=("eval.greedy=false", f"rollout.schedule={schedule}"))
+    asked = EvaluationOptions(files=(spec,), limit=6, overrides=("eval.greedy=false", f"rollout.schedule={schedule}"))
     stopped = evaluate(["builtin:tiny"], asked, **again)
     assert stopped.status is RunStatus.FAILED
     assert re.match(r"4 of 6 .* reward term 'good' broke 4 of them\. .*the judge is down", stopped.reason)
@@ -372,7 +374,7 @@ def test_an_endpoint_that_refuses_is_named_before_anything_is_written(trained):
     with open_reader(runs) as reader:
         before = [run.record.id for run in reader.list_runs()]
     with pytest.raises(RlfError, match=r"127\.0\.0\.1"):
-        tried(runs, asked=Asked(files=(SEARCH,), overrides=FEW), endpoint=endpoint)
+        tried(runs, asked=EvaluationOptions(files=(SEARCH,), overrides=FEW), endpoint=endpoint)
     with open_reader(runs) as reader:
         assert [run.record.id for run in reader.list_runs()] == before
 
@@ -381,7 +383,7 @@ def test_inspects_log_has_every_trajectory_with_its_scores(trained):
     from rlf.apps.evaluate.inspect_log import log_values
 
     runs, run_id = trained
-    done = tried(runs, run_id, asked=Asked(overrides=FEW, num_samples=2))
+    done = tried(runs, run_id, asked=EvaluationOptions(overrides=FEW, num_samples=2))
     with open_reader(runs) as reader:
         values = log_values(reader, done.run_ids[0], reader.evaluations(done.run_ids[0])[0])
     assert len(values["samples"]) == 8 and {sample["epoch"] for sample in values["samples"]} == {1, 2}
@@ -395,7 +397,7 @@ def test_inspect_reads_back_the_log(trained):
     from rlf.apps.evaluate.inspect_log import write_log
 
     runs, run_id = trained
-    done = tried(runs, run_id, asked=Asked(overrides=FEW, num_samples=2))
+    done = tried(runs, run_id, asked=EvaluationOptions(overrides=FEW, num_samples=2))
     found = log.read_eval_log(str(write_log(done.run_ids[0], runs)))
     scored = trajectories(runs, done.run_ids[0])
     assert (found.status, found.eval.model, len(found.samples)) == ("success", f"rlf/{run_id}@2", 8)
@@ -419,7 +421,7 @@ def test_logs_are_refused_before_anything_is_tried_where_inspect_is_not_installe
 
 def test_ctrl_c_keeps_what_is_over_and_the_same_call_continues(trained):
     runs, run_id = trained
-    asked = Asked(overrides=("eval.limit=6", "eval.greedy=false", "rollout.schedule=clock", "seed=3"))
+    asked = EvaluationOptions(overrides=("eval.limit=6", "eval.greedy=false", "rollout.schedule=clock", "seed=3"))
 
     def interrupt(item):
         if getattr(item, "num_done", 0) == 2:
@@ -449,5 +451,5 @@ def test_the_command_prints_one_table_or_lines_of_json(trained, tmp_path):
 def test_what_was_played_is_read_again_whatever_ends_of_lines_a_text_has(tmp_path):
     played = replace(synthetic.trajectory(0, succeeds=True), answer="one\u2028two\x85three")
     spool, rollout = Spool(tmp_path / "played.jsonl", Redactor({})), Rollout(played.id, played.task, 0, 0)
-    spool.add([Played(Scored(played, (), 1.0, 1.0), {})])
+    spool.add([SpoolEntry(Scored(played, (), 1.0, 1.0), {})])
     assert spool.read([rollout])[played.id].scored.trajectory.answer == played.answer

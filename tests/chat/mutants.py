@@ -20,7 +20,7 @@ from typing import Any
 
 from rlf.chat.examples import NUM_VARIANTS, example_call
 from rlf.chat.format import ChatFormat
-from rlf.chat.marks import Parsed
+from rlf.chat.marks import ParsedTurn
 from rlf.chat.repair import repaired
 from rlf.core import RlfError, derive_seed
 from rlf.types import ToolCall, ToolDescription
@@ -254,7 +254,7 @@ class Outcome(StrEnum):
 WRONG = (Outcome.SILENT_LOSS, Outcome.FALSE_EXECUTION, Outcome.CRASH)
 _MAX_FINDINGS = 20
 
-Reader = Callable[[str, bool], Parsed]
+Reader = Callable[[str, bool], ParsedTurn]
 """Reads a turn: its text, and whether it was cut."""
 Accepts = Callable[[ToolCall], bool]
 """Whether the tool's schema allows a call."""

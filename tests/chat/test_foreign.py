@@ -6,7 +6,7 @@ import pytest
 
 from rlf.chat import FORMATS
 from rlf.chat.format import other_call_marks
-from rlf.chat.marks import FOREIGN, Parsed
+from rlf.chat.marks import FOREIGN, ParsedTurn
 from rlf.chat.repair import stand_in
 from rlf.types import ToolCall, ToolDescription
 
@@ -77,13 +77,13 @@ def test_a_syntax_knows_its_own_calls(syntax):
 
 def test_a_parser_that_takes_foreign_calls_for_answers_is_found_out():
     chat = stand_in("hermes", [SEARCH])
-    deaf = read_foreign(chat, "hermes", SEARCH, accepts=accepts, reader=lambda text, cut: Parsed((), text, ""))
+    deaf = read_foreign(chat, "hermes", SEARCH, accepts=accepts, reader=lambda text, cut: ParsedTurn((), text, ""))
     hasty = read_foreign(
         chat,
         "hermes",
         SEARCH,
         accepts=accepts,
-        reader=lambda *_: Parsed((ToolCall("search", {"query": "x"}),), None, ""),
+        reader=lambda *_: ParsedTurn((ToolCall("search", {"query": "x"}),), None, ""),
     )
     assert all(not tally.is_clean and tally.example for tally in (*deaf, *hasty))
     assert {next(iter(_wrong(tally))) for tally in deaf} == {Outcome.SILENT_LOSS}

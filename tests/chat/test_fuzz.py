@@ -88,20 +88,20 @@ def test_without_time_single_operators_are_still_tried():
 
 
 def _lossy(chat):
-    from rlf.chat import Parsed
+    from rlf.chat import ParsedTurn
 
     def read(text, cut):
         parsed = chat.parse(text, truncated=cut)
-        return parsed if parsed.calls else Parsed((), text, "")
+        return parsed if parsed.calls else ParsedTurn((), text, "")
 
     return read
 
 
 def _hasty(chat):
-    from rlf.chat import Parsed
+    from rlf.chat import ParsedTurn
 
     call = ToolCall("search", {"query": "a"})
-    return lambda text, cut: Parsed((call,), None, "")
+    return lambda text, cut: ParsedTurn((call,), None, "")
 
 
 def _fragile(chat):

@@ -8,7 +8,15 @@ from dataclasses import replace
 import pytest
 
 from rlf.rollout.collect import dead_share, rollout_metrics
-from rlf.rollout.diagnosis import CauseKind, Setting, Signal, diagnose, evaluation_signal, find_causes, step_signal
+from rlf.rollout.diagnosis import (
+    CauseKind,
+    DiagnosisSetting,
+    Signal,
+    diagnose,
+    evaluation_signal,
+    find_causes,
+    step_signal,
+)
 from rlf.types import (
     CallRecord,
     FailureClass,
@@ -25,7 +33,7 @@ from rlf.types import (
     Turn,
 )
 
-SETTING = Setting(("search",), by_group=True, gold_column="answer")
+SETTING = DiagnosisSetting(("search",), by_group=True, gold_column="answer")
 ROW = {"question": "Where is Bitbal?", "answer": "Fenpus", "kind": "two_hop"}
 FAILURE = ParseFailure(FailureClass.WRONG_TAG, "no tag", "[search()]", 0, structural=False)
 
@@ -55,7 +63,7 @@ def items(**values: object) -> list[Scored]:
     return [item(number, **values) for number in range(8)]  # type: ignore[arg-type]
 
 
-def kinds(scored: Sequence[Scored], setting: Setting = SETTING) -> list[CauseKind]:
+def kinds(scored: Sequence[Scored], setting: DiagnosisSetting = SETTING) -> list[CauseKind]:
     return [cause.kind for cause in find_causes(scored, Signal.NO_DIFFERENCE, setting)]
 
 

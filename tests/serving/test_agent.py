@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.serving import body_of, play_over_http
 from rlf.apps.serve import ServeSettings
-from rlf.apps.serve.agent import Agent
+from rlf.apps.serve.agent import ServedAgent
 from rlf.apps.serve.app import serving
 from rlf.apps.serve.serve import used_as_trained
 from rlf.builtin.names import builtin_path
@@ -52,7 +52,7 @@ def test_greedy_answers_over_http_are_those_in_process_token_by_token() -> None:
                 settings = ServeSettings(name="builtin:tiny")
                 async with (
                     serving(host, tokenizer, settings, plain) as url,
-                    serving(host, tokenizer, settings, looped, agent=Agent(harness)) as agent_url,
+                    serving(host, tokenizer, settings, looped, agent=ServedAgent(harness)) as agent_url,
                     aiohttp.ClientSession() as session,
                 ):
                     for task, one in zip(tasks, played, strict=True):

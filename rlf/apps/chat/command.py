@@ -87,18 +87,18 @@ class _Screen:
 
     def show(self, shown: Shown) -> None:
         """Prints more words, a call, or its result."""
-        from rlf.apps.chat.speakers import Called, Corrected, Returned, SpokenText
+        from rlf.apps.chat.speakers import CallEnd, CallStart, Correction, TextPiece
 
         match shown:
-            case SpokenText():
+            case TextPiece():
                 self._write_text(shown.text)
-            case Called():
+            case CallStart():
                 arguments = ", ".join(f"{key}={value!r}" for key, value in shown.call.arguments.items())
                 self.line(f"  → {shown.call.name}({arguments})", "cyan")
-            case Returned():
+            case CallEnd():
                 result = shown.record.result
                 self._print_result("←", result.text, "dim" if result.outcome == "ok" else "red")
-            case Corrected():
+            case Correction():
                 self._print_result("→", shown.written, "cyan")
                 self._print_result("←", shown.correction, "red")
 

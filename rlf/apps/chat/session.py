@@ -14,12 +14,12 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from rlf.apps.chat.speakers import (
+    ConversationState,
     Show,
     ShownHost,
     ShownTools,
     ShownTurn,
     Speaker,
-    Spoken,
     TextSpeaker,
     TokenSpeaker,
     message_with,
@@ -43,7 +43,7 @@ class _Exchange:
     """A message of the user and its answer."""
 
     message: Message
-    after: Spoken
+    after: ConversationState
 
 
 @dataclass(slots=True)

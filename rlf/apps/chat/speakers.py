@@ -20,40 +20,40 @@ from rlf.types.policy import Finish, Host, Sample, SampleRequest
 
 
 @dataclass(frozen=True, slots=True)
-class SpokenText:
+class TextPiece:
     """More of what the model says, without the calls."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class CallStart:
     """A tool is called."""
 
     call: ToolCall
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
+class CallEnd:
     """A call is over."""
 
     record: CallRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Corrected:
+class Correction:
     """The model wrote something that cannot run as a call, and gets a correction."""
 
     written: str
     correction: str
 
 
-Shown = SpokenText | Called | Returned | Corrected
+Shown = TextPiece | CallStart | CallEnd | Correction
 Show = Callable[[Shown], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class ConversationState:
     """A conversation up to the end of the model's words."""
 
     trajectory: Trajectory
@@ -64,7 +64,9 @@ class Spoken:
 class Speaker(Protocol):
     """A model that answers."""
 
-    async def answer(self, before: Spoken | None, task: Task, seed: int, *, again: bool) -> Spoken:
+    async def answer(
+        self, before: ConversationState | None, task: Task, seed: int, *, again: bool
+    ) -> ConversationState:
         """Lets the model answer.
 
         Args:
@@ -89,9 +91,9 @@ class ShownTools:
 
     async def invoke(self, call: ToolCall, *, trajectory_id: str) -> ToolResult:
         """Runs and shows one call."""
-        self.show(Called(call))
+        self.show(CallStart(call))
         result = await self.tools.invoke(call, trajectory_id=self._trajectory_id)
-        self.show(Returned(CallRecord(call, result)))
+        self.show(CallEnd(CallRecord(call, result)))
         return result
 
     async def end_trajectory(self, trajectory_id: str) -> None:
@@ -158,12 +160,12 @@ class ShownTurn:
         """Shows what is new of a turn."""
         text = visible_part(text, self.find_call(text), is_over=is_over)
         if len(text) > self._num_shown:
-            self.show(SpokenText(text[self._num_shown :]))
+            self.show(TextPiece(text[self._num_shown :]))
             self._num_shown = len(text)
 
     def correct(self, written: str, correction: str) -> None:
         """Shows a text that cannot run as a call."""
-        self.show(Corrected(written, correction))
+        self.show(Correction(written, correction))
 
 
 _HELD = 16
@@ -188,7 +190,9 @@ class TokenSpeaker:
     setting: Setting
     """Its limits are of one answer, but for the tokens, which are of the whole conversation."""
 
-    async def answer(self, before: Spoken | None, task: Task, seed: int, *, again: bool) -> Spoken:
+    async def answer(
+        self, before: ConversationState | None, task: Task, seed: int, *, again: bool
+    ) -> ConversationState:
         """Lets the model answer."""
         if any(message.images for message in task.messages):
             raise RlfError(
@@ -201,10 +205,10 @@ class TokenSpeaker:
         rollout = Rollout(f"chat/{seed}", earlier.task, 0, seed, prefix)
         return await self._play_rollout(rollout, self._answer_limits(earlier))
 
-    async def _play_rollout(self, rollout: Rollout, limits: Limits) -> Spoken:
+    async def _play_rollout(self, rollout: Rollout, limits: Limits) -> ConversationState:
         setting = replace(self.setting, limits=limits)
         setting.open([rollout.id])
-        return Spoken(await setting.play(rollout))
+        return ConversationState(await setting.play(rollout))
 
     def _add_user_message(self, trajectory: Trajectory, text: str) -> Trajectory:
         """A trajectory after whose last turn the user speaks."""
@@ -249,14 +253,16 @@ class TextSpeaker:
 
     player: TextPlayer
 
-    async def answer(self, before: Spoken | None, task: Task, seed: int, *, again: bool) -> Spoken:
+    async def answer(
+        self, before: ConversationState | None, task: Task, seed: int, *, again: bool
+    ) -> ConversationState:
         """Lets the model answer."""
         earlier = () if before is None else before.messages
         turns = () if before is None else before.trajectory.turns
         playing = TextPlay(self.player, Rollout(f"chat/{seed}", task, 0, seed), earlier, turns)
         trajectory = playing.trajectory(await playing.run())
         first = task if before is None else before.trajectory.task
-        return Spoken(replace(trajectory, task=first), playing.messages)
+        return ConversationState(replace(trajectory, task=first), playing.messages)
 
 
 def message_with(text: str, images: Sequence[str]) -> Message:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rlf.apps.evaluate.branches import Branches
-    from rlf.apps.evaluate.play import Progress
-    from rlf.apps.evaluate.run import Begun, Evaluated, Shown
+    from rlf.apps.evaluate.play import EvaluationProgress
+    from rlf.apps.evaluate.run import EvaluationResults, EvaluationStart, Shown
     from rlf.reports.evaluations import EvaluationReport
 
 _SHOWN_EVERY_S = 0.1
@@ -79,14 +79,16 @@ def evaluate(
     continues an evaluation that was stopped.
     """
     from rlf.apps.evaluate.inspect_log import check_log, write_log
-    from rlf.apps.evaluate.prepare import Asked
+    from rlf.apps.evaluate.prepare import EvaluationOptions
     from rlf.apps.evaluate.run import evaluate as run_evaluations
     from rlf.runs.targets import endpoint_of
 
     names, files, overrides = _split_arguments(arguments or [])
     served = endpoint_of(endpoint, model, api_key_env)
     check_log(log)
-    asked = Asked(tuple(files), tuple(overrides), data, num_samples, temperature, greedy, limit, max_concurrency)
+    asked = EvaluationOptions(
+        tuple(files), tuple(overrides), data, num_samples, temperature, greedy, limit, max_concurrency
+    )
     view = _View(as_json=as_json)
     try:
         command = ["rlf", *sys.argv[1:]]
@@ -112,7 +114,7 @@ def _split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[Path], l
     return names, files, overrides
 
 
-def _make_report(done: Evaluated, runs_folder: Path, html: Path | None) -> EvaluationReport:
+def _make_report(done: EvaluationResults, runs_folder: Path, html: Path | None) -> EvaluationReport:
     from rlf.reports.evaluations import read_evaluations
     from rlf.runs.place import open_reader
 
@@ -143,7 +145,7 @@ def _render_page(run_ids: Sequence[str], runs_folder: Path) -> str:
 
 
 def _print_end(
-    console: Console, report: EvaluationReport, done: Evaluated, runs_folder: Path, logs: Sequence[Path]
+    console: Console, report: EvaluationReport, done: EvaluationResults, runs_folder: Path, logs: Sequence[Path]
 ) -> None:
     from rich.text import Text
 
@@ -179,9 +181,9 @@ class _View:
 
     def show(self, shown: Shown) -> None:
         """Takes what happens."""
-        from rlf.apps.evaluate.play import Progress
+        from rlf.apps.evaluate.play import EvaluationProgress
 
-        if isinstance(shown, Progress):
+        if isinstance(shown, EvaluationProgress):
             now_s, every_s = time.monotonic(), _SHOWN_EVERY_S * (1 if self._moves else 100)
             if shown.num_done and now_s - self._last_s < every_s:
                 return
@@ -196,21 +198,21 @@ class _View:
             self._width = 0
 
     def _print_words(self, shown: Shown) -> None:
-        from rlf.apps.evaluate.play import Progress
-        from rlf.apps.evaluate.run import Begun
+        from rlf.apps.evaluate.play import EvaluationProgress
+        from rlf.apps.evaluate.run import EvaluationStart
         from rlf.cli.live import event_line
         from rlf.types import RunFinished
 
         self.erase_line()
         match shown:
-            case Begun():
+            case EvaluationStart():
                 print_note(_begun_line(shown))
-            case Progress() if self._moves:
+            case EvaluationProgress() if self._moves:
                 line = progress_line(shown)
                 sys.stderr.write(line)
                 sys.stderr.flush()
                 self._width = len(line)
-            case Progress():
+            case EvaluationProgress():
                 print_note(progress_line(shown))
             case RunFinished():
                 return
@@ -219,22 +221,22 @@ class _View:
 
 
 def _print_json(shown: Shown) -> None:
-    from rlf.apps.evaluate.play import Progress
-    from rlf.apps.evaluate.run import Begun
+    from rlf.apps.evaluate.play import EvaluationProgress
+    from rlf.apps.evaluate.run import EvaluationStart
     from rlf.cli.envelope import print_run_event
 
-    if isinstance(shown, Begun | Progress):
-        print_event("eval", "started" if isinstance(shown, Begun) else "progress", shown)
+    if isinstance(shown, EvaluationStart | EvaluationProgress):
+        print_event("eval", "started" if isinstance(shown, EvaluationStart) else "progress", shown)
     else:
         print_run_event("eval", shown)
 
 
-def _begun_line(begun: Begun) -> str:
+def _begun_line(begun: EvaluationStart) -> str:
     how = "continues" if begun.resumed else "begins"
     return f"evaluation {begun.run_id} {how}: {begun.target} by {begun.name}, {begun.num_questions} questions"
 
 
-def progress_line(progress: Progress) -> str:
+def progress_line(progress: EvaluationProgress) -> str:
     """`sampled: 120/512  success 61.0 %  1 failed  2 min left`."""
     from rlf.reports.sheets import duration, percent
 

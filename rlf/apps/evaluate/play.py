@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from rlf.apps.evaluate.prepare import Prepared
+from rlf.apps.evaluate.prepare import PlannedEvaluation
 from rlf.core.meter import COST
 from rlf.core.redact import Redactor
 from rlf.engines.engine import HostSettings
@@ -43,7 +43,7 @@ _TASK = {"trajectory": {"task"}}
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class SpoolEntry:
     """A trajectory that was played."""
 
     scored: Scored
@@ -58,7 +58,7 @@ class Spool:
     path: Path
     redactor: Redactor
 
-    def add(self, played: Sequence[Played]) -> None:
+    def add(self, played: Sequence[SpoolEntry]) -> None:
         """Appends trajectories; together, so that a kill leaves all of them or finds them unfinished."""
         lines = [
             self.redactor.json({"scored": written.write(item.scored, without=_TASK), "usage": dict(item.usage)}) + "\n"
@@ -68,17 +68,17 @@ class Spool:
         with self.path.open("a", encoding="utf-8") as file:
             file.write("".join([*lines, json.dumps({"end": len(lines)}), "\n"]))
 
-    def read(self, rollouts: Sequence[Rollout]) -> dict[str, Played]:
+    def read(self, rollouts: Sequence[Rollout]) -> dict[str, SpoolEntry]:
         """Which of these rollouts were played, by their ids."""
         by_id = {rollout.id: rollout for rollout in rollouts}
-        found: dict[str, Played] = {}
+        found: dict[str, SpoolEntry] = {}
         for values in self._read_groups():
             rollout = by_id.get(values["scored"]["trajectory"]["id"])
             if rollout is not None:
                 values["scored"]["trajectory"]["task"] = {"id": rollout.task.id, "messages": []}
                 scored = written.read(Scored, values["scored"])
                 scored = replace(scored, trajectory=replace(scored.trajectory, task=rollout.task))
-                found[rollout.id] = Played(scored, values["usage"])
+                found[rollout.id] = SpoolEntry(scored, values["usage"])
         return found
 
     def remove(self) -> None:
@@ -107,7 +107,7 @@ class Spool:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class EvaluationProgress:
     """How far an evaluation is."""
 
     target: str
@@ -141,12 +141,14 @@ class _Tally:
         if scored.reward is not None and scored.success is not None:
             self.successes.append(scored.success)
 
-    def progress(self) -> Progress:
+    def progress(self) -> EvaluationProgress:
         played = self.num_done - self.num_before
         passed_s = time.perf_counter() - self.started
         left_s = passed_s / played * (self.num_planned - self.num_done) if played else None
         success = fmean(self.successes) if self.successes else None
-        return Progress(self.target, self.mode, self.num_done, self.num_planned, success, self.num_failed, left_s)
+        return EvaluationProgress(
+            self.target, self.mode, self.num_done, self.num_planned, success, self.num_failed, left_s
+        )
 
 
 PlayerOf = Callable[[Sampling], "Player"]
@@ -157,7 +159,7 @@ Loaded = tuple["Host", "PreTrainedTokenizerBase"]
 """A model of this machine, with its tokenizer."""
 
 
-def load(prepared: Prepared) -> Loaded | None:
+def load(prepared: PlannedEvaluation) -> Loaded | None:
     """The model that plays; None where it is behind a server. Raises RlfError where it does not load."""
     spec, target = prepared.plan.spec, prepared.target
     if target.endpoint is not None:
@@ -174,14 +176,14 @@ def load(prepared: Prepared) -> Loaded | None:
 
 
 async def play(
-    prepared: Prepared,
+    prepared: PlannedEvaluation,
     loaded: Loaded | None,
     *,
     over: Sequence[str],
     spool: Spool,
     traffic: Traffic,
     emit: EventSink,
-    show: Callable[[Progress], None],
+    show: Callable[[EvaluationProgress], None],
 ) -> None:
     """Plays every unfinished mode and emits each result.
 
@@ -211,16 +213,16 @@ async def play(
 class _Playing:
     """One mode under way."""
 
-    prepared: Prepared
+    prepared: PlannedEvaluation
     harness: Harness
     player: Player
     mode: Mode
     spool: Spool
     usage: dict[str, dict[str, float]]
     emit: EventSink
-    show: Callable[[Progress], None]
+    show: Callable[[EvaluationProgress], None]
 
-    async def run(self, planned: Sequence[Rollout], found: Mapping[str, Played]) -> EvaluationFinished:
+    async def run(self, planned: Sequence[Rollout], found: Mapping[str, SpoolEntry]) -> EvaluationFinished:
         """The mode's result. Rollouts that were played before keep their results. Raises OutageError."""
         tally = _Tally(self.prepared.target.name, self.mode.name, len(planned), num_before=len(found))
         for item in found.values():
@@ -254,7 +256,7 @@ class _Playing:
 
     async def _play_batch(self, batch: Sequence[Rollout], tally: _Tally, spent_usd: float) -> list[Scored]:
         whole = self.prepared.is_logical  # only all of a batch together would be what they are again
-        kept: list[Played] = []
+        kept: list[SpoolEntry] = []
 
         def take(scored: Scored) -> None:
             tally.add(scored)
@@ -262,7 +264,7 @@ class _Playing:
             cause = find_cause(scored)
             if cause is not None and cause.may_pass:  # it is played again where the evaluation continues
                 return
-            kept.append(Played(scored, self.usage.get(scored.trajectory.id, {})))
+            kept.append(SpoolEntry(scored, self.usage.get(scored.trajectory.id, {})))
             if not whole:
                 self.spool.add(kept[-1:])
 
@@ -306,7 +308,11 @@ class _Playing:
 
 @asynccontextmanager
 async def _open_players(
-    prepared: Prepared, loaded: Loaded | None, traffic: Traffic, emit: EventSink, usage: dict[str, dict[str, float]]
+    prepared: PlannedEvaluation,
+    loaded: Loaded | None,
+    traffic: Traffic,
+    emit: EventSink,
+    usage: dict[str, dict[str, float]],
 ) -> AsyncIterator[tuple[Harness, PlayerOf]]:
     """The harness, entered, and what plays: the model of this machine, or the one behind a server."""
     spec, target = prepared.plan.spec, prepared.target

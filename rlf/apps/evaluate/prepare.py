@@ -32,7 +32,7 @@ BATCH = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class EvaluationOptions:
     """The options of one evaluation; None leaves a value to the spec."""
 
     files: Sequence[Path] = ()
@@ -69,11 +69,11 @@ class Asked:
     @property
     def is_plain(self) -> bool:
         """Whether only the target is given, so that a recorded evaluation is repeated."""
-        return self == Asked()
+        return self == EvaluationOptions()
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PlannedEvaluation:
     """An evaluation that can be played."""
 
     target: Target
@@ -98,8 +98,8 @@ class Prepared:
 
 @contextmanager
 def prepare(
-    name: str | None, asked: Asked, *, runs_folder: Path, endpoint: EndpointSpec | None = None
-) -> Iterator[Prepared]:
+    name: str | None, asked: EvaluationOptions, *, runs_folder: Path, endpoint: EndpointSpec | None = None
+) -> Iterator[PlannedEvaluation]:
     """Prepares one target and its questions.
 
     Raises:
@@ -126,7 +126,7 @@ def prepare(
             settings = _settings_of(target, asked)
         if asked.limit is None and target.checked.num_eval_rows > len(target.checked.inputs.evaluation):
             notices = [*notices, _limit_notice(target.checked)]
-        yield Prepared(
+        yield PlannedEvaluation(
             target,
             settings,
             _lasting_plan(target, like),
@@ -225,7 +225,7 @@ def _resolve_path(path: str) -> str:
     return str(Path(path).absolute()) if Path(path).is_file() else path
 
 
-def _settings_of(target: Target, asked: Asked) -> EvaluationSettings:
+def _settings_of(target: Target, asked: EvaluationOptions) -> EvaluationSettings:
     modes = (GREEDY,) if asked.greedy else (SAMPLED, GREEDY) if target.spec.eval.greedy else (SAMPLED,)
     logical = target.spec.rollout.schedule is Schedule.LOGICAL and target.endpoint is None
     batch = BATCH if logical and not asked.is_plain else None

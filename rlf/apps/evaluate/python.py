@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rlf.apps.evaluate import run as running
-from rlf.apps.evaluate.prepare import Asked
+from rlf.apps.evaluate.prepare import EvaluationOptions
 from rlf.apps.evaluate.run import Shown
 from rlf.core import process as stops
 from rlf.python.runs import DEFAULT_RUNS, Run
@@ -43,7 +43,7 @@ def evaluate(
         endpoint, model, api_key_env: a further target behind an OpenAI-compatible server, and its key's variable.
         data: questions in place of the spec's.
         num_samples: of each question.
-        on_event: takes what happens, in order: `Begun`, `Progress` and the events of a run.
+        on_event: takes what happens, in order: `EvaluationStart`, `EvaluationProgress` and the events of a run.
 
     Raises:
         RlfError, SpecError: a target is no model, or the spec is wrong.
@@ -53,7 +53,9 @@ def evaluate(
     names = [target.id if isinstance(target, Run) else target for target in several]
     served = endpoint_of(endpoint, model, api_key_env)
     changes = tuple(to_texts(overrides))
-    asked = Asked(tuple(to_paths(spec)), changes, data, num_samples, temperature, greedy, limit, max_concurrency)
+    asked = EvaluationOptions(
+        tuple(to_paths(spec)), changes, data, num_samples, temperature, greedy, limit, max_concurrency
+    )
     with as_command(), stops.heeded():
         done = running.evaluate(
             names,

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from rlf.apps.evaluate.play import Loaded, Progress, Spool, load, play
-from rlf.apps.evaluate.prepare import Asked, Prepared, prepare
+from rlf.apps.evaluate.play import EvaluationProgress, Loaded, Spool, load, play
+from rlf.apps.evaluate.prepare import EvaluationOptions, PlannedEvaluation, prepare
 from rlf.core import process as stops
 from rlf.core.errors import RlfError
 from rlf.core.files import run_folder
@@ -38,7 +38,7 @@ _SPOOL = "played.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class EvaluationStart:
     """An evaluation that begins, or continues."""
 
     run_id: str
@@ -50,13 +50,13 @@ class Begun:
     plan_hash: str
 
 
-Shown = Begun | Progress | RunEvent
+Shown = EvaluationStart | EvaluationProgress | RunEvent
 Show = Callable[[Shown], None]
 """Takes what happens, in order."""
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluated:
+class EvaluationResults:
     """Evaluations that were made, one per target."""
 
     run_ids: tuple[str, ...]
@@ -70,13 +70,13 @@ class Evaluated:
 
 def evaluate(
     names: Sequence[str],
-    asked: Asked,
+    asked: EvaluationOptions,
     *,
     endpoint: EndpointSpec | None = None,
     runs_folder: Path,
     command: Sequence[str],
     show: Show,
-) -> Evaluated:
+) -> EvaluationResults:
     """Tries targets on the same questions, one after the other. All are checked before the first is tried.
 
     An evaluation of the same that was stopped is continued.
@@ -109,11 +109,11 @@ def evaluate(
             if ends[-1].status is RunStatus.INTERRUPTED:
                 break
     worst = next((end for end in reversed(ends) if end.status is not RunStatus.FINISHED), ends[-1])
-    return Evaluated(tuple(run_ids), worst.status, originals, worst.error)
+    return EvaluationResults(tuple(run_ids), worst.status, originals, worst.error)
 
 
 def _evaluate_one(
-    store: Store, prepared: Prepared, runs_folder: Path, command: Sequence[str], show: Show
+    store: Store, prepared: PlannedEvaluation, runs_folder: Path, command: Sequence[str], show: Show
 ) -> tuple[str, RunFinished]:
     """The id of an evaluation, and how it ended. Its model is gone from memory then."""
     loaded = load(prepared)  # before anything is written: it may fail
@@ -122,7 +122,7 @@ def _evaluate_one(
 
 
 def _register_evaluation(
-    store: Store, prepared: Prepared, runs_folder: Path, command: Sequence[str], show: Show
+    store: Store, prepared: PlannedEvaluation, runs_folder: Path, command: Sequence[str], show: Show
 ) -> tuple[str, list[str]]:
     """The evaluation in the lineage, new or continued, with the modes of it that are over."""
     stopped = _find_stopped(store, prepared)
@@ -136,11 +136,11 @@ def _register_evaluation(
         begin_resume(store, run_id, prepared.settings.step)
     spec = prepared.plan.spec
     num = len(prepared.tasks)
-    show(Begun(run_id, prepared.target.name, spec.name, num, stopped is not None, prepared.identity))
+    show(EvaluationStart(run_id, prepared.target.name, spec.name, num, stopped is not None, prepared.identity))
     return run_id, over
 
 
-def _find_stopped(store: Store, prepared: Prepared) -> str | None:
+def _find_stopped(store: Store, prepared: PlannedEvaluation) -> str | None:
     """The newest evaluation of the same that was stopped before its end, and that no process plays."""
     reader = Reader(store)
     for run in reader.list_runs():
@@ -166,7 +166,9 @@ def _noting_outage() -> Iterator[list[str]]:
         reasons.append(str(stop))
 
 
-def _make_record(prepared: Prepared, run_id: str, runs_folder: Path, store: Store, command: Sequence[str]) -> RunRecord:
+def _make_record(
+    prepared: PlannedEvaluation, run_id: str, runs_folder: Path, store: Store, command: Sequence[str]
+) -> RunRecord:
     plan, target, cwd = prepared.plan, prepared.target, Path.cwd()
     files = [file for file in recorded_files(plan, cwd) if file.role != "model"]
     if target.sha256 is not None:
@@ -186,7 +188,7 @@ def _make_record(prepared: Prepared, run_id: str, runs_folder: Path, store: Stor
     )
 
 
-def _device_name(prepared: Prepared) -> str:
+def _device_name(prepared: PlannedEvaluation) -> str:
     if prepared.target.endpoint is not None:
         return "endpoint"
     import torch
@@ -197,7 +199,7 @@ def _device_name(prepared: Prepared) -> str:
 def _drive_evaluation(
     store: Store,
     run_id: str,
-    prepared: Prepared,
+    prepared: PlannedEvaluation,
     loaded: Loaded | None,
     over: Sequence[str],
     runs_folder: Path,

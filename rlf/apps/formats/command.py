@@ -19,7 +19,7 @@ from rlf.core.errors import RlfError
 from rlf.reports.sheets import visible
 
 if TYPE_CHECKING:
-    from rlf.runs.prompts import Parsed, ShownPrompt
+    from rlf.runs.prompts import ParsedTurn, ShownPrompt
 
 
 def show(arguments: SpecArguments, no_import: NoImport = False, as_json: AsJson = False) -> None:
@@ -77,7 +77,7 @@ def _read_turn(file: str) -> str:
         raise RlfError(f"{file}: cannot be read as text: {error}. Name a file, or `-` for standard input.") from error
 
 
-def _list_verdicts(parsed: Parsed) -> Iterator[tuple[str | Text, str]]:
+def _list_verdicts(parsed: ParsedTurn) -> Iterator[tuple[str | Text, str]]:
     if parsed.thinking:
         yield "thinking", visible(parsed.thinking)
     for call in parsed.calls:

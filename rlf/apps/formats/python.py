@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlf.chat.marks import Parsed
+from rlf.chat.marks import ParsedTurn
 from rlf.core.errors import RlfError
 from rlf.core.json_values import json_value
 from rlf.data.tasks import read_message
@@ -43,7 +43,7 @@ def render(
         return render_prompt(plain, format, [tool.for_model() for tool in tools], model)
 
 
-def parse(text: str, format: str, *, truncated: bool = False, thinking_tag: str = "") -> Parsed:  # noqa: A002
+def parse(text: str, format: str, *, truncated: bool = False, thinking_tag: str = "") -> ParsedTurn:  # noqa: A002
     """Parses one sampled turn by a format's parser: calls, typed failures, thinking, or the answer.
 
     Args:

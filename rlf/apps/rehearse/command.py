@@ -16,7 +16,7 @@ from rlf.cli.run import watch
 from rlf.core.errors import RlfError
 
 if TYPE_CHECKING:
-    from rlf.apps.rehearse.rehearsals import Rehearsal, Stage
+    from rlf.apps.rehearse.rehearsals import Rehearsal, RehearsalStage
 
 
 def rehearse(
@@ -53,7 +53,7 @@ def rehearse(
     if full:
         watch("rehearse", partial(rehearsals.run_in_full, files, overrides, vllm=vllm), runs_folder, as_json=as_json)
 
-    def tell(stage: Stage) -> None:
+    def tell(stage: RehearsalStage) -> None:
         if as_json:
             print_event("rehearse", "stage", stage)
         else:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlf.core.errors import RlfError
-from rlf.engines.engine import Change, Engine, engine_of
+from rlf.engines.engine import Engine, SpecChange, engine_of
 from rlf.runs.place import check_runs_folder
 from rlf.runs.plans import Checked, check_spec
 from rlf.runs.sink import RunOutcome, View
@@ -17,7 +17,7 @@ from rlf.spec.models import ENGINES, Feature, engines_with
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class RehearsalStage:
     """One thing that has worked."""
 
     name: str
@@ -30,8 +30,8 @@ class Stage:
 class Rehearsal:
     """A rehearsal that went through."""
 
-    stages: tuple[Stage, ...]
-    changes: tuple[Change, ...]
+    stages: tuple[RehearsalStage, ...]
+    changes: tuple[SpecChange, ...]
     """What was replaced, of the spec and for the machine."""
     not_covered: tuple[str, ...]
 
@@ -55,7 +55,7 @@ def setup(*, vllm: bool, tell: Callable[[str], None]) -> RehearsalPlace:
 
 
 def rehearse(
-    files: Sequence[Path], overrides: Sequence[str], *, vllm: bool, tell: Callable[[Stage], None]
+    files: Sequence[Path], overrides: Sequence[str], *, vllm: bool, tell: Callable[[RehearsalStage], None]
 ) -> Rehearsal:
     """Runs the job of a spec on this machine with a small model, and reports what has worked as it does.
 
@@ -66,12 +66,12 @@ def rehearse(
         SpecError, RlfError: the spec is wrong, or the place of rehearsals is not made yet.
         RunError: the job failed; the folder that its message names is kept.
     """
-    stages, since = list[Stage](), time.monotonic()
+    stages, since = list[RehearsalStage](), time.monotonic()
 
     def reach(name: str, words: str) -> None:
         nonlocal since
         before, since = since, time.monotonic()
-        stages.append(Stage(name, words, since - before))
+        stages.append(RehearsalStage(name, words, since - before))
         tell(stages[-1])
 
     loaded = _check_rehearsable(files, overrides).loaded

@@ -34,7 +34,7 @@ _OWN = ("tools", "tool_choice", "parallel_tool_calls", "logprobs", "stop", "stop
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class AgentAnswer:
     """An answer with the way to it."""
 
     text: str
@@ -47,7 +47,7 @@ class Played:
     """`stop`, `turns`, `calls`, and `action_mask` of the tokens: which of them were sampled."""
 
 
-class Agent:
+class ServedAgent:
     """Plays conversations with the tools of a spec, which are open already."""
 
     def __init__(self, harness: Harness, system: str | None = None) -> None:
@@ -87,7 +87,7 @@ class Agent:
 
     async def play(
         self, host: Host, task: Task, asked: ChatRequest, max_tokens: int, index: int, seed: int, report: Report
-    ) -> Played:
+    ) -> AgentAnswer:
         """Plays to the answer.
 
         Args:
@@ -148,11 +148,11 @@ def _show_call(record: CallRecord) -> Json:
     }
 
 
-def _make_played(trajectory: Trajectory) -> Played:
+def _make_played(trajectory: Trajectory) -> AgentAnswer:
     start = trajectory.turns[0].start if trajectory.turns else len(trajectory.tokens)
     mask = list(map(bool, trajectory.action_mask[start:]))
     calls = [{"turn": at, **_show_call(r)} for at, turn in enumerate(trajectory.turns, 1) for r in turn.calls]
     report = {"stop": trajectory.stop.value, "turns": len(trajectory.turns), "calls": calls, "action_mask": mask}
     finish = "length" if trajectory.stop in _LENGTHS else "stop"
     logprobs = trajectory.rollout_logprobs[start:]
-    return Played(trajectory.answer or "", finish, trajectory.tokens[start:], logprobs, sum(mask), report)
+    return AgentAnswer(trajectory.answer or "", finish, trajectory.tokens[start:], logprobs, sum(mask), report)

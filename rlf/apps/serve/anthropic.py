@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from rlf.apps.serve.dialect import Block, BlockDialect, Event, Json, Kind, Stage
-from rlf.apps.serve.dialogue import UNREAD, Conversation
+from rlf.apps.serve.dialect import AnswerBlock, BlockDialect, Event, Json, Kind, Stage
+from rlf.apps.serve.dialogue import UNREAD, StoredConversation
 from rlf.apps.serve.generation import Delta
 from rlf.apps.serve.requests import ChatRequest, Refusal, read_request
 from rlf.core.kinds import StrictModel
@@ -117,7 +117,7 @@ class Messages(BlockDialect):
         """A thread has the system's words and the tools that it began with."""
         return None if self.asked.thread is None else {"system": self.asked.system, "tools": self.asked.tools}
 
-    def as_chat(self, previous: Conversation | None) -> ChatRequest:
+    def as_chat(self, previous: StoredConversation | None) -> ChatRequest:
         """The request in the words of chat completions. Raises Refusal."""
         if previous is None:
             return self.asked.as_chat()
@@ -192,7 +192,7 @@ def _make_event(kind: str, **values: Any) -> Event:
     return kind, {"type": kind, **values}
 
 
-def _opened_block(block: Block) -> Json:
+def _opened_block(block: AnswerBlock) -> Json:
     """A block when it opens."""
     if block.call is not None:
         return {"type": "tool_use", "id": block.call.id, "name": block.call.name, "input": {}}
@@ -203,7 +203,7 @@ def _opened_block(block: Block) -> Json:
     )
 
 
-def _finished_block(block: Block) -> Json:
+def _finished_block(block: AnswerBlock) -> Json:
     """The fields that a whole block has in place of that."""
     if block.call is None:
         return {block.kind.value if block.kind is Kind.TEXT else "thinking": block.text}

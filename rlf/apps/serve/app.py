@@ -15,7 +15,7 @@ from aiohttp import web
 from pydantic import Field
 
 from rlf.apps.serve import ServeSettings
-from rlf.apps.serve.agent import Agent
+from rlf.apps.serve.agent import ServedAgent
 from rlf.apps.serve.anthropic import CountRequest, Messages
 from rlf.apps.serve.dialect import Dialect
 from rlf.apps.serve.dialogue import Dialogue
@@ -82,7 +82,7 @@ class Server:
         settings: ServeSettings,
         chat_format: str = "auto",
         thinking_tag: str | None = None,
-        agent: Agent | None = None,
+        agent: ServedAgent | None = None,
     ) -> None:
         self._settings = settings
         self._pace = settings.flush_s, settings.keep_alive_s
@@ -274,7 +274,7 @@ async def serving(
     listener: socket.socket,
     chat_format: str = "auto",
     thinking_tag: str | None = None,
-    agent: Agent | None = None,
+    agent: ServedAgent | None = None,
 ) -> AsyncIterator[str]:
     """Answers what comes to a socket for as long as the context is open; gives the base URL of the endpoint."""
     server = Server(host, tokenizer, settings, chat_format, thinking_tag, agent)

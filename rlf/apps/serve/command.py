@@ -69,7 +69,8 @@ def serve(
     """Serve a model behind the OpenAI protocol until Ctrl-C, with the chat format it was trained with."""
     import asyncio
 
-    from rlf.apps.serve.serve import ServeSettings, serve_by_vllm, serve_model, used_alone, used_as_trained
+    from rlf.apps.serve import ServeSettings
+    from rlf.apps.serve.serve import serve_by_vllm, serve_model, used_alone, used_as_trained
     from rlf.core.servers import certificate_of
 
     if vllm is not None and certificate is not None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, Self
 
-from rlf.apps.serve.dialogue import Conversation
-from rlf.apps.serve.generation import Delta, Prepared
+from rlf.apps.serve.dialogue import StoredConversation
+from rlf.apps.serve.generation import AnswerRequest, Delta
 from rlf.apps.serve.model import ServedModel
 from rlf.apps.serve.requests import ChatRequest, Note, Refusal, read_request
 from rlf.apps.serve.turns import calls_of
@@ -27,7 +27,7 @@ class Dialect(ABC):
 
     request: ClassVar[type[StrictModel]]
     asked: Any
-    prepared: list[Prepared]
+    prepared: list[AnswerRequest]
 
     def __init__(self, asked: Any) -> None:
         self.asked = asked
@@ -50,7 +50,7 @@ class Dialect(ABC):
         return 1
 
     @abstractmethod
-    async def prepare(self, model: ServedModel) -> list[Prepared]:
+    async def prepare(self, model: ServedModel) -> list[AnswerRequest]:
         """Prepares the answers to be sampled. Raises Refusal."""
 
     @abstractmethod
@@ -100,7 +100,7 @@ class Stage(StrEnum):
 
 
 @dataclass(slots=True)
-class Block:
+class AnswerBlock:
     """One of them."""
 
     index: int
@@ -124,7 +124,7 @@ class BlockDialect(Dialect):
     prefix: ClassVar[str]
     """Begins the id of the answer."""
 
-    async def prepare(self, model: ServedModel) -> list[Prepared]:
+    async def prepare(self, model: ServedModel) -> list[AnswerRequest]:
         """Prepares the answer to be sampled. Raises Refusal."""
         previous = None if self.previous is None else model.dialogue.conversations.get(self.previous)
         if self.previous is not None and previous is None:
@@ -145,7 +145,7 @@ class BlockDialect(Dialect):
         """Keys that hold for requests that continue from this answer; None: it is not kept."""
 
     @abstractmethod
-    def as_chat(self, previous: Conversation | None) -> ChatRequest:
+    def as_chat(self, previous: StoredConversation | None) -> ChatRequest:
         """The request in the words of chat completions. Raises Refusal for what has none."""
 
     @abstractmethod
@@ -165,7 +165,7 @@ class BlockDialect(Dialect):
             answer["tool_calls"] = calls_of(calls)
         messages = (*(each for each in self._chat.messages if each.get("role") != "system"), answer)
         size = len(repr(messages)) + len(repr(settings))
-        self._conversations.put(self.id, Conversation(messages, settings), size)
+        self._conversations.put(self.id, StoredConversation(messages, settings), size)
 
     def whole(self, deltas: Sequence[Delta]) -> Json:
         """The answer."""
@@ -178,7 +178,7 @@ class BlockDialect(Dialect):
     def show(self) -> Json:
         """The answer as far as it was sampled."""
 
-    def feed(self, deltas: Sequence[Delta]) -> Iterator[tuple[Stage, Block, str]]:
+    def feed(self, deltas: Sequence[Delta]) -> Iterator[tuple[Stage, AnswerBlock, str]]:
         """The changes of the blocks, each with its new text."""
         self.count(deltas)
         self.last = deltas[-1]
@@ -189,10 +189,10 @@ class Blocks:
     """The blocks of one answer as it grows; text that a model writes after it thought again opens a new one."""
 
     def __init__(self) -> None:
-        self.all: list[Block] = []
+        self.all: list[AnswerBlock] = []
         self._is_open = False
 
-    def feed(self, deltas: Sequence[Delta]) -> Iterator[tuple[Stage, Block, str]]:
+    def feed(self, deltas: Sequence[Delta]) -> Iterator[tuple[Stage, AnswerBlock, str]]:
         """The changes of the blocks, each with its new text."""
         for delta in deltas:
             for kind, text in ((Kind.REASONING, delta.reasoning), (Kind.TEXT, delta.text)):
@@ -205,19 +205,19 @@ class Blocks:
             if delta.finish is not None:
                 yield from self._close_block()
 
-    def _open_block(self, kind: Kind, call: RequestedCall | None = None) -> Iterator[tuple[Stage, Block, str]]:
+    def _open_block(self, kind: Kind, call: RequestedCall | None = None) -> Iterator[tuple[Stage, AnswerBlock, str]]:
         if self._is_open and call is None and self.all[-1].kind is kind:
             return
         yield from self._close_block()
-        self.all.append(Block(len(self.all), kind, call=call))
+        self.all.append(AnswerBlock(len(self.all), kind, call=call))
         self._is_open = True
         yield Stage.OPENED, self.all[-1], ""
 
-    def _grow_block(self, text: str) -> tuple[Stage, Block, str]:
+    def _grow_block(self, text: str) -> tuple[Stage, AnswerBlock, str]:
         self.all[-1].text += text
         return Stage.GROWN, self.all[-1], text
 
-    def _close_block(self) -> Iterator[tuple[Stage, Block, str]]:
+    def _close_block(self) -> Iterator[tuple[Stage, AnswerBlock, str]]:
         if self._is_open:
             self._is_open = False
             yield Stage.CLOSED, self.all[-1], ""

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class SampledTurn:
     """A conversation up to the end of a turn that was sampled, by the words of that conversation."""
 
     tokens: tuple[int, ...]
@@ -48,7 +48,7 @@ class Sampled:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class StoredConversation:
     """A conversation that a client continues by the id of its last answer."""
 
     messages: tuple[Mapping[str, Any], ...]
@@ -115,8 +115,8 @@ class Dialogue:
             RlfError: a named format cannot be used with the tokenizer.
         """
         self.tokenizer = tokenizer
-        self.memory: Memory[Sampled] = Memory(_MAX_TOKENS)
-        self.conversations: Memory[Conversation] = Memory(_MAX_CHARS)
+        self.memory: Memory[SampledTurn] = Memory(_MAX_TOKENS)
+        self.conversations: Memory[StoredConversation] = Memory(_MAX_CHARS)
         try:
             self._bound = lru_cache(maxsize=64)(partial(_open_format, chat_format, tokenizer, thinking_tag))
             self._has_format = bool(self._bound("[]"))
@@ -151,7 +151,7 @@ class Dialogue:
         """The text of tokens, without special ones."""
         return decode(self.tokenizer, [token for token in tokens if token not in self._special])
 
-    def remember(self, messages: Messages, tools: Tools, answer: Mapping[str, Any], sampled: Sampled) -> None:
+    def remember(self, messages: Messages, tools: Tools, answer: Mapping[str, Any], sampled: SampledTurn) -> None:
         """Keeps the tokens of a turn, for the conversation that continues from it."""
         checked = [checked_message(message, at) for at, message in enumerate([*messages, answer])]
         self.memory.put(_history_key(checked, tools), sampled, len(sampled.tokens))

@@ -10,10 +10,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mappi
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rlf.apps.serve.agent import Json, Played, Report
+from rlf.apps.serve.agent import AgentAnswer, Json, Report
 from rlf.apps.serve.requests import Refusal
 from rlf.apps.serve.turns import TurnReader
-from rlf.chat.marks import Parsed
+from rlf.chat.marks import ParsedTurn
 from rlf.core.errors import RlfError
 from rlf.endpoints import RequestedCall
 from rlf.types.policy import Finish, Host, Sample, Sampling
@@ -101,7 +101,7 @@ def _show_family(name: str, kind: str, words: str, values: Mapping[str, float]) 
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class AnswerRequest:
     """One answer to be sampled."""
 
     index: int
@@ -112,9 +112,9 @@ class Prepared:
     seed: int
     reader: TurnReader
     decode: Callable[[Sequence[int]], str]
-    done: Callable[[Sample, Delta, Parsed | None], None] | None = None
+    done: Callable[[Sample, Delta, ParsedTurn | None], None] | None = None
     """Takes the whole answer."""
-    play: Callable[[Report], Awaitable[Played]] | None = None
+    play: Callable[[Report], Awaitable[AgentAnswer]] | None = None
     """Plays to the answer with tools, in place of one turn."""
 
 
@@ -183,7 +183,7 @@ class Gate:
 class Answers:
     """The answers to one request, sampled side by side."""
 
-    def __init__(self, gate: Gate, prepared: Sequence[Prepared], *, live: bool) -> None:
+    def __init__(self, gate: Gate, prepared: Sequence[AnswerRequest], *, live: bool) -> None:
         """Takes what is to be sampled.
 
         Args:
@@ -299,7 +299,7 @@ def _end_waiting(waiting: asyncio.Future[None]) -> None:
 class _Choice:
     """One of them."""
 
-    def __init__(self, asked: Prepared) -> None:
+    def __init__(self, asked: AnswerRequest) -> None:
         self.asked = asked
         self.progress: Sample | None = None
         """The tokens so far, while more are sampled."""
@@ -307,7 +307,7 @@ class _Choice:
         """The whole, when it is over."""
         self.reports: list[Json] = []
         """Actions of an agent that were not taken yet."""
-        self.played: Played | None = None
+        self.played: AgentAnswer | None = None
         """The agent's answer."""
         self.is_over = False
         """Whether all of it was taken."""
@@ -343,7 +343,7 @@ class _Choice:
         self.num_taken = end
         return Delta(self.asked.index, piece.text, piece.reasoning, (), tokens, logprobs, [dict(t) for t in tops])
 
-    def _finish_play(self, played: Played) -> Delta:
+    def _finish_play(self, played: AgentAnswer) -> Delta:
         self.is_over = True
         return Delta(
             self.asked.index,

@@ -9,13 +9,13 @@ from functools import cached_property, partial
 from typing import TypeVar
 
 from rlf.apps.serve import ServeSettings
-from rlf.apps.serve.agent import Agent
-from rlf.apps.serve.dialogue import Dialogue, Messages, Opening, Sampled, Tools, choose_opening
-from rlf.apps.serve.generation import Delta, Gate, Prepared
+from rlf.apps.serve.agent import ServedAgent
+from rlf.apps.serve.dialogue import Dialogue, Messages, Opening, SampledTurn, Tools, choose_opening
+from rlf.apps.serve.generation import AnswerRequest, Delta, Gate
 from rlf.apps.serve.requests import ChatRequest, CompletionRequest, NamedTool, Refusal, SampledRequest
 from rlf.apps.serve.turns import TurnReader, calls_of
 from rlf.chat import ChatFormat
-from rlf.chat.marks import Parsed
+from rlf.chat.marks import ParsedTurn
 from rlf.core.identity import derive_seed
 from rlf.types import ToolCall
 from rlf.types.policy import Sample, Sampling
@@ -28,7 +28,9 @@ _LARGE_CHARS = 50_000
 class ServedModel:
     """One model with what reads and writes for it."""
 
-    def __init__(self, gate: Gate, dialogue: Dialogue, settings: ServeSettings, agent: Agent | None = None) -> None:
+    def __init__(
+        self, gate: Gate, dialogue: Dialogue, settings: ServeSettings, agent: ServedAgent | None = None
+    ) -> None:
         self.agent = agent
         """Plays conversations to their answers; None: a request is one turn."""
         self.gate = gate
@@ -47,7 +49,7 @@ class ServedModel:
             words = f"the model {name!r:.100} does not exist; this server has {self.settings.name!r}"
             raise Refusal(404, words, key="model", code="model_not_found")
 
-    async def prepare_chat(self, asked: ChatRequest) -> list[Prepared]:
+    async def prepare_chat(self, asked: ChatRequest) -> list[AnswerRequest]:
         """Prepares the answers to a conversation. Raises Refusal."""
         self.check_name(asked.model)
         if self.agent is not None:
@@ -66,10 +68,10 @@ class ServedModel:
         sampling = self._make_sampling(asked, chat, has_tools=bool(tools))
         decode = self.dialogue.text if chat is None else chat.decode
 
-        def prepare(index: int, seed: int) -> Prepared:
+        def prepare(index: int, seed: int) -> AnswerRequest:
             reader = TurnReader(chat, calls=bool(tools), opening=opening.text, name=opening.name, stops=asked.stops)
 
-            def done(sample: Sample, last: Delta, parsed: Parsed | None) -> None:
+            def done(sample: Sample, last: Delta, parsed: ParsedTurn | None) -> None:
                 is_whole = last.finish != "length" and last.stop is None and not asked.ignore_eos
                 if parsed is None or not is_whole or len(last.calls) != len(parsed.calls):
                     return
@@ -77,22 +79,22 @@ class ServedModel:
                     answer = {"role": "assistant", "content": reader.text, "tool_calls": calls_of(last.calls)}
                     text = opening.text + decode(sample.tokens)
                     observed = [None if isinstance(item, ToolCall) else item.message for item in parsed.observed]
-                    turn = Sampled((*tokens, *sample.tokens), text, tuple(observed))
+                    turn = SampledTurn((*tokens, *sample.tokens), text, tuple(observed))
                     self.dialogue.remember(asked.messages, tools, answer, turn)
 
-            return Prepared(index, tokens, room, sampling, seed, reader, decode, done)
+            return AnswerRequest(index, tokens, room, sampling, seed, reader, decode, done)
 
         return [prepare(index, seed) for index, seed in enumerate(seeds)]
 
-    def _prepare_play(self, asked: ChatRequest, agent: Agent) -> list[Prepared]:
+    def _prepare_play(self, asked: ChatRequest, agent: ServedAgent) -> list[AnswerRequest]:
         task, host, sampling = agent.task(asked), self.gate.host, Sampling()
         tokens = agent.prompt(task)
         room = self._find_room(asked, len(tokens))
 
-        def prepare(index: int, seed: int) -> Prepared:
+        def prepare(index: int, seed: int) -> AnswerRequest:
             reader, decode = TurnReader(None, calls=False), self.dialogue.text
             play = partial(agent.play, host, task, asked, room, index, seed)
-            return Prepared(index, tokens, room, sampling, seed, reader, decode, play=play)
+            return AnswerRequest(index, tokens, room, sampling, seed, reader, decode, play=play)
 
         return [prepare(index, seed) for index, seed in enumerate(self._draw_seeds(asked))]
 
@@ -114,19 +116,19 @@ class ServedModel:
         encode = partial(self.tokenizer.encode, text, add_special_tokens=add_special_tokens)
         return await _off_loop_if_large(len(text), encode)
 
-    async def prepare_completion(self, asked: CompletionRequest) -> list[Prepared]:
+    async def prepare_completion(self, asked: CompletionRequest) -> list[AnswerRequest]:
         """Prepares the answers to texts. Raises Refusal."""
         self.check_name(asked.model)
         prompts = [await self._tokens_of(prompt) for prompt in asked.prompts]
         if not prompts:
             raise Refusal(400, "prompt: expected at least one", key="prompt")
         sampling = self._make_sampling(asked, None, has_tools=False)
-        prepared: list[Prepared] = []
+        prepared: list[AnswerRequest] = []
         for tokens in prompts:
             room = self._find_room(asked, len(tokens))
             for seed in self._draw_seeds(asked):
                 reader = TurnReader(None, calls=False, stops=asked.stops)
-                prepared.append(Prepared(len(prepared), tokens, room, sampling, seed, reader, self.dialogue.text))
+                prepared.append(AnswerRequest(len(prepared), tokens, room, sampling, seed, reader, self.dialogue.text))
         return prepared
 
     async def _tokens_of(self, prompt: str | Sequence[int]) -> list[int]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from rlf.apps.serve.dialect import Dialect, Event, Json
-from rlf.apps.serve.generation import Delta, Prepared
+from rlf.apps.serve.generation import AnswerRequest, Delta
 from rlf.apps.serve.model import ServedModel
 from rlf.apps.serve.requests import ChatRequest, CompletionRequest, show_logprobs
 from rlf.apps.serve.turns import calls_of
@@ -29,7 +29,7 @@ class _OpenAi(Dialect):
         """How many are sampled for it."""
         return int(self.asked.n)
 
-    async def prepare(self, model: ServedModel) -> list[Prepared]:
+    async def prepare(self, model: ServedModel) -> list[AnswerRequest]:
         """Prepares the answers to be sampled. Raises Refusal."""
         self.prepared = await self._prepare_prompts(model)
         self._tokenizer = model.tokenizer
@@ -38,7 +38,7 @@ class _OpenAi(Dialect):
         self._head = {"id": id_, "created": int(time.time()), "model": self.asked.model}
         return self.prepared
 
-    async def _prepare_prompts(self, model: ServedModel) -> list[Prepared]:
+    async def _prepare_prompts(self, model: ServedModel) -> list[AnswerRequest]:
         raise NotImplementedError
 
     def whole(self, deltas: Sequence[Delta]) -> Json:
@@ -103,7 +103,7 @@ class Chat(_OpenAi):
     request = ChatRequest
     asked: ChatRequest
 
-    async def _prepare_prompts(self, model: ServedModel) -> list[Prepared]:
+    async def _prepare_prompts(self, model: ServedModel) -> list[AnswerRequest]:
         return await model.prepare_chat(self.asked)
 
     def begin(self) -> Iterator[Event]:
@@ -158,7 +158,7 @@ class Completions(_OpenAi):
         """How many are sampled for it."""
         return self.asked.n * len(self.asked.prompts)
 
-    async def _prepare_prompts(self, model: ServedModel) -> list[Prepared]:
+    async def _prepare_prompts(self, model: ServedModel) -> list[AnswerRequest]:
         return await model.prepare_completion(self.asked)
 
     def _make_choice(self, delta: Delta) -> Json:

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from rlf.apps.serve.dialect import Block, BlockDialect, Event, Json, Kind, Stage
-from rlf.apps.serve.dialogue import Conversation
+from rlf.apps.serve.dialect import AnswerBlock, BlockDialect, Event, Json, Kind, Stage
+from rlf.apps.serve.dialogue import StoredConversation
 from rlf.apps.serve.generation import Delta
 from rlf.apps.serve.requests import ChatRequest, Refusal, read_request
 from rlf.core.kinds import StrictModel
@@ -120,7 +120,7 @@ class Responses(BlockDialect):
         """None of its keys holds for a later request."""
         return {} if self.asked.store else None
 
-    def as_chat(self, previous: Conversation | None) -> ChatRequest:
+    def as_chat(self, previous: StoredConversation | None) -> ChatRequest:
         """The request in the words of chat completions. Raises Refusal."""
         return self.asked.as_chat(() if previous is None else [dict(message) for message in previous.messages])
 
@@ -153,7 +153,7 @@ class Responses(BlockDialect):
         kind = "response.incomplete" if self._finish == "length" else "response.completed"
         yield self._make_event(kind, response=self.show())
 
-    def _part_events(self, stage: Stage, block: Block, new: str, where: Json) -> Iterator[Event]:
+    def _part_events(self, stage: Stage, block: AnswerBlock, new: str, where: Json) -> Iterator[Event]:
         """Events of the part of an item that grows."""
         if block.kind is Kind.CALL:
             if stage is Stage.GROWN:
@@ -211,11 +211,11 @@ class Responses(BlockDialect):
 _PREFIXES = {Kind.TEXT: "msg", Kind.REASONING: "rs", Kind.CALL: "fc"}
 
 
-def _make_id(block: Block) -> str:
+def _make_id(block: AnswerBlock) -> str:
     return f"{_PREFIXES[block.kind]}_{block.token}"
 
 
-def _show_item(block: Block, *, done: bool) -> Json:
+def _show_item(block: AnswerBlock, *, done: bool) -> Json:
     item: Json = {"id": _make_id(block), "status": "completed" if done else "in_progress"}
     if block.call is not None:
         arguments = block.text if done else ""
@@ -227,7 +227,7 @@ def _show_item(block: Block, *, done: bool) -> Json:
     return {**item, "type": "message", "role": "assistant", "content": content}
 
 
-def _show_part(block: Block, text: str) -> Json:
+def _show_part(block: AnswerBlock, text: str) -> Json:
     if block.kind is Kind.REASONING:
         return {"type": "reasoning_text", "text": text}
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}

@@ -24,7 +24,7 @@ from rlf.spec.models import ChatSpec, RunSpec, default_engine
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rlf.apps.serve.agent import Agent
+    from rlf.apps.serve.agent import ServedAgent
     from rlf.types.policy import Host
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class ServedEndpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
+class ModelUse:
     """A model with what it is used by."""
 
     path: str | None
@@ -54,7 +54,7 @@ class Used:
 @contextmanager
 def used_as_trained(
     name: str, files: Sequence[Path], overrides: Sequence[str], runs_folder: Path, *, plays: bool = False
-) -> Iterator[Used]:
+) -> Iterator[ModelUse]:
     """A target as its spec says.
 
     Args:
@@ -66,19 +66,19 @@ def used_as_trained(
     with open_target(name, files, overrides, runs_folder=runs_folder, needs_data=False) as target:
         if plays and target.plan is None:
             raise RlfError(f"--agent: {name} has no spec with tools to serve. Name one, e.g. specs/search.yaml.")
-        yield Used(target.model, target.load_host, target.spec.chat, target.spec if plays else None)
+        yield ModelUse(target.model, target.load_host, target.spec.chat, target.spec if plays else None)
 
 
 @contextmanager
-def used_alone(path: str) -> Iterator[Used]:
+def used_alone(path: str) -> Iterator[ModelUse]:
     """A folder or a Hugging Face id without any spec: a judge."""
     engine = default_engine()
     assert isinstance(engine, Engine), f"{engine} serves no model"
-    yield Used(path, lambda settings: engine.load_host(model_location(path), settings), ChatSpec())
+    yield ModelUse(path, lambda settings: engine.load_host(model_location(path), settings), ChatSpec())
 
 
 async def serve_model(
-    used: Used, settings: ServeSettings, *, num_slots: int, tell: Callable[[ServedEndpoint], None]
+    used: ModelUse, settings: ServeSettings, *, num_slots: int, tell: Callable[[ServedEndpoint], None]
 ) -> None:
     """Serves until SIGINT or SIGTERM.
 
@@ -103,7 +103,7 @@ async def serve_model(
 
 
 async def serve_by_vllm(
-    used: Used,
+    used: ModelUse,
     settings: ServeSettings,
     arguments: Sequence[str],
     *,
@@ -135,7 +135,7 @@ async def serve_by_vllm(
         await run_workers([worker], stopped, lambda: tell(ServedEndpoint(worker.url, settings.name)))
 
 
-def _vllm_parser(used: Used) -> str:
+def _vllm_parser(used: ModelUse) -> str:
     """vLLM's tool parser of the model's chat format; empty where either is not known."""
     assert used.path is not None, "a target that is not an endpoint has a model"
     try:
@@ -146,12 +146,12 @@ def _vllm_parser(used: Used) -> str:
 
 
 @asynccontextmanager
-async def _open_agent(spec: RunSpec | None, tokenizer: PreTrainedTokenizerBase) -> AsyncIterator[Agent | None]:
+async def _open_agent(spec: RunSpec | None, tokenizer: PreTrainedTokenizerBase) -> AsyncIterator[ServedAgent | None]:
     """The agent that plays the tools of a spec, with its tools open."""
     if spec is None:
         yield None
         return
-    from rlf.apps.serve.agent import Agent
+    from rlf.apps.serve.agent import ServedAgent
     from rlf.training.harness import build_harness
 
     harness = build_harness(spec, tokenizer, lambda level, text: logger.warning("%s: %s", level, text))
@@ -159,4 +159,4 @@ async def _open_agent(spec: RunSpec | None, tokenizer: PreTrainedTokenizerBase) 
         raise RlfError("--agent: env: a world begins with a row of the spec's data; serve the model without --agent.")
     system = spec.data.train.system
     async with harness.tools:
-        yield Agent(harness, system if system is not None and "{" not in system else None)
+        yield ServedAgent(harness, system if system is not None and "{" not in system else None)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlf.chat import ChatFormat
-from rlf.chat.marks import Parsed
+from rlf.chat.marks import ParsedTurn
 from rlf.endpoints import RequestedCall
 from rlf.types import FailureClass
 
@@ -95,7 +95,7 @@ class TurnReader:
         parsed = self._chat.parse(text[:place], truncated=False)
         return self._grow_piece(parsed.answer or "", parsed.thinking)
 
-    def finish(self, sampled: str, *, truncated: bool) -> tuple[Piece, Parsed | None]:
+    def finish(self, sampled: str, *, truncated: bool) -> tuple[Piece, ParsedTurn | None]:
         """The rest of what a turn says, and how it was parsed; None where its format is not known."""
         text = self._opening + cut(sampled, self._stops)
         if self._chat is None:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from rlf.chat.calls import CallFault, read_json, write_json
 from rlf.chat.encoding import encode_template
 from rlf.chat.format import ChatFormat
-from rlf.chat.marks import Marks, Parsed
+from rlf.chat.marks import Marks, ParsedTurn
 from rlf.chat.scan import Grammar, Scan, bracket_pattern, messages
 from rlf.chat.template import CallId
 from rlf.core import RlfError
@@ -154,7 +154,7 @@ class _Scan(Scan):
     def said(self) -> str:
         return "".join([self.text[start:end] for start, end in self.finals]).strip()
 
-    def finish(self) -> Parsed:
+    def finish(self) -> ParsedTurn:
         """Text on no channel is a failure; the rest is judged as in every format."""
         *stray, (tail, end) = self.prose
         for span in stray if self.truncated else self.prose:

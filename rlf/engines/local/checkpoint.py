@@ -34,7 +34,7 @@ REWARDS = "rewards.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class TrainingProgress:
     """How far a run has come."""
 
     step: int = 0
@@ -54,7 +54,7 @@ class Progress:
 def save_checkpoint(
     folder: Path,
     updater: Updater,
-    progress: Progress,
+    progress: TrainingProgress,
     rewards: Mapping[str, Any] | None = None,
     sampler: PolicyModel | None = None,
 ) -> tuple[Path, str]:
@@ -83,14 +83,14 @@ def save_checkpoint(
     return target, hash_path(target / MANIFEST)
 
 
-def note_best(progress: Progress, success: float | None) -> Progress:
+def note_best(progress: TrainingProgress, success: float | None) -> TrainingProgress:
     """The progress after an evaluation: a checkpoint of the best one is kept."""
     if not is_best(progress.step, success, progress.best_success):
         return progress
     return replace(progress, best_step=progress.step, best_success=success)
 
 
-def kept_steps(folder: Path, keep: int, progress: Progress) -> tuple[int, ...]:
+def kept_steps(folder: Path, keep: int, progress: TrainingProgress) -> tuple[int, ...]:
     """Steps whose checkpoints stay: the newest `keep`, and the one with the best evaluation.
 
     Those of later steps than the run has made are left over from before it went back.
@@ -128,10 +128,10 @@ def publish_folder(target: Path, write: Callable[[Path], None]) -> None:
         sync_path(target.parent)
 
 
-def read_progress(checkpoint: Path) -> Progress:
+def read_progress(checkpoint: Path) -> TrainingProgress:
     """The counters of a checkpoint."""
     values = json.loads((checkpoint / "progress.json").read_text())
-    return Progress(**values | {"late": tuple(values.get("late", ()))})
+    return TrainingProgress(**values | {"late": tuple(values.get("late", ()))})
 
 
 def read_rewards(checkpoint: Path) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from rlf.core.identity import derive_seed
 from rlf.engines.engine import Opening, Start
 from rlf.engines.local.attention import checkpoint_layers
 from rlf.engines.local.checkpoint import (
-    Progress,
+    TrainingProgress,
     kept_steps,
     load_checkpoint,
     load_sampler_weights,
@@ -84,7 +84,7 @@ class Trainer:
             emit: takes every event, in order.
             flush: returns when every event emitted so far is safe.
         """
-        self.progress = Progress()
+        self.progress = TrainingProgress()
         self._host = host
         self._pipeline = pipeline
         self._sampler = host if pipeline is None else pipeline.host

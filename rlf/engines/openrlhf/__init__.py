@@ -30,7 +30,7 @@ from rlf.spec.models import Feature
 
 if TYPE_CHECKING:
     from rlf.core import Fault
-    from rlf.engines.engine import EngineRun, Opening, Rehearsed
+    from rlf.engines.engine import EngineRun, Opening, RehearsalReport
     from rlf.plan.estimate import ModelShape
     from rlf.spec import LoadedSpec, RunSpec
     from rlf.types.task import Task
@@ -142,7 +142,7 @@ class OpenRlhf(OpenRlhfSettings):
 
         return CpuPlace.ready(spec, vllm=vllm).fit(spec)
 
-    def rehearse(self, loaded: LoadedSpec, reach: Callable[[str, str], None], *, vllm: bool) -> Rehearsed:
+    def rehearse(self, loaded: LoadedSpec, reach: Callable[[str, str], None], *, vllm: bool) -> RehearsalReport:
         """Two steps of the job on this CPU, with a small model."""
         from rlf.engines.openrlhf.rehearsal import rehearse
         from rlf.engines.openrlhf.rehearsal_place import CpuPlace

@@ -25,19 +25,19 @@ from rlf.chat.encoding import Vision
 from rlf.core.errors import RunError
 from rlf.core.redact import Redactor
 from rlf.core.text import describe
-from rlf.engines.openrlhf.dataset import Purpose, Row, read_label
+from rlf.engines.openrlhf.dataset import JobRow, Purpose, read_label
 from rlf.engines.openrlhf.job import Job, read_attempt
 from rlf.engines.openrlhf.policy import (
     EnginePolicy,
+    LeftOutTokens,
     SamplesTokens,
-    StandIn,
     evaluation_response,
     stand_in_response,
     training_response,
 )
 from rlf.engines.openrlhf.rehearsal_model import OpeningCalls
 from rlf.engines.openrlhf.settings import Layout, Mode, openrlhf_settings
-from rlf.engines.openrlhf.shared import Ahead, Group, StepCount, Tally, find_shared_tools
+from rlf.engines.openrlhf.shared import EvaluationAhead, Group, StepCount, Tally, find_shared_tools
 from rlf.engines.openrlhf.spool import SpoolWriter
 from rlf.engines.openrlhf.spool_pool import Record
 from rlf.engines.openrlhf.transfer import Sender
@@ -134,7 +134,7 @@ class Agent:
             engine, sampling_params, seeded=settings.deterministic, record_logprobs=settings.record_logprobs
         )
 
-    def _ahead_of(self, parts: _Parts, engine: SamplesTokens, sampling_params: Any) -> Ahead:
+    def _ahead_of(self, parts: _Parts, engine: SamplesTokens, sampling_params: Any) -> EvaluationAhead:
         """The player of evaluations. Ahead only where one actor has all rows, and weights stay until it is over."""
 
         async def play_row(label: str) -> Scored:
@@ -144,14 +144,14 @@ class Agent:
         if parts.ahead is None:
             alone = openrlhf_settings(self._spec).mode is Mode.SYNC and Layout.of(self._spec).num_engines == 1
             lines = self._evaluation.read_text().splitlines() if alone and self._evaluation.is_file() else []
-            parts.ahead = Ahead([json.loads(line)["label"] for line in lines], play_row)
+            parts.ahead = EvaluationAhead([json.loads(line)["label"] for line in lines], play_row)
         return parts.ahead
 
     async def close(self) -> None:
         """Closes tools, rewards and spool. OpenRLHF kills its actors instead: whatever is open must bear that."""
         await self._stack.aclose()
 
-    async def _play_of_group(self, parts: _Parts, policy: EnginePolicy, row: Row) -> tuple[Scored, Group]:
+    async def _play_of_group(self, parts: _Parts, policy: EnginePolicy, row: JobRow) -> tuple[Scored, Group]:
         """Plays one sample of a row; one that does not count waits for the rest of its group, whose mean it gets."""
         group = self._groups.setdefault(row.index, Group(self._spec.rollout.num_generations))
         sample, scored = group.join(), None
@@ -166,7 +166,7 @@ class Agent:
         return scored, group
 
     async def _play_until_it_counts(
-        self, parts: _Parts, policy: EnginePolicy, row: Row, sample: int, step: int | None
+        self, parts: _Parts, policy: EnginePolicy, row: JobRow, sample: int, step: int | None
     ) -> Scored:
         """Plays one trajectory, again where something outside the policy broke it and is up again.
 
@@ -202,7 +202,7 @@ class Agent:
         return await parts.steps.leave_out(f"evaluation {await parts.steps.step()}", num_rows, broken, down)
 
     async def _play(
-        self, parts: _Parts, policy: EnginePolicy, row: Row, sample: int, *, step: int | None, num_tries: int
+        self, parts: _Parts, policy: EnginePolicy, row: JobRow, sample: int, *, step: int | None, num_tries: int
     ) -> Scored:
         """Plays and scores one trajectory."""
         rollout = self._rollout(row, sample, step, num_tries)
@@ -216,22 +216,22 @@ class Agent:
             raise
         except Exception as fault:  # noqa: BLE001 - no trajectory may end the others of its group
             scored = self._broken(parts, rollout, fault)
-        parts.stand_in = parts.stand_in or StandIn.of(scored.trajectory)
+        parts.stand_in = parts.stand_in or LeftOutTokens.of(scored.trajectory)
         return scored
 
-    async def _stand_in(self, parts: _Parts, policy: EnginePolicy, scored: Scored) -> StandIn:
+    async def _stand_in(self, parts: _Parts, policy: EnginePolicy, scored: Scored) -> LeftOutTokens:
         """The tokens for a trajectory that is left out: its own, or others where it sampled none."""
-        stand_in = StandIn.of(scored.trajectory) or parts.stand_in
+        stand_in = LeftOutTokens.of(scored.trajectory) or parts.stand_in
         if stand_in is None:
             context, sampling = parts.harness.chat.stop_token_ids[:1], parts.harness.training
             request = SampleRequest(
                 scored.trajectory.id, context, max_tokens=1, sampling=sampling, seed=self._spec.seed
             )
             sample = await policy.sample(request)
-            stand_in = StandIn([*context, *sample.tokens[:1]], [0.0, *sample.logprobs[:1]], 1)
+            stand_in = LeftOutTokens([*context, *sample.tokens[:1]], [0.0, *sample.logprobs[:1]], 1)
         return stand_in
 
-    def _sampler(self, policy: EnginePolicy, parts: _Parts, row: Row, sample: int) -> Policy:
+    def _sampler(self, policy: EnginePolicy, parts: _Parts, row: JobRow, sample: int) -> Policy:
         """vLLM, and in a rehearsal a written call before it."""
         if not self._attempt.opening_calls or row.purpose is not Purpose.TRAIN:
             return policy
@@ -241,7 +241,7 @@ class Agent:
         number = row.index * self._spec.rollout.num_generations + sample
         return OpeningCalls(policy, parts.harness.chat, tools, number)
 
-    def _rollout(self, row: Row, sample: int, step: int | None, num_tries: int) -> Rollout:
+    def _rollout(self, row: JobRow, sample: int, step: int | None, num_tries: int) -> Rollout:
         """The trajectory to make."""
         if row.purpose is Purpose.TRAIN:
             return training_rollout(row.task, row.index, sample, self._spec.seed, num_tries)
@@ -307,7 +307,7 @@ class Agent:
         ]
         parts.first_evaluation = asyncio.ensure_future(self._evaluate(parts, policy, rows))
 
-    async def _evaluate(self, parts: _Parts, policy: EnginePolicy, rows: Sequence[Row]) -> None:
+    async def _evaluate(self, parts: _Parts, policy: EnginePolicy, rows: Sequence[JobRow]) -> None:
         await asyncio.gather(*(self._play_until_it_counts(parts, policy, row, row.index, step=0) for row in rows))
 
 
@@ -326,9 +326,9 @@ class _Parts:
     spool: SpoolWriter
     steps: StepCount
     outages: Outages
-    stand_in: StandIn | None = None
+    stand_in: LeftOutTokens | None = None
     """Tokens of the first trajectory in which something was sampled, for those in which nothing was."""
-    ahead: Ahead | None = None
+    ahead: EvaluationAhead | None = None
     """Plays OpenRLHF's evaluations; None before the first."""
     first_evaluation: asyncio.Future[None] | None = None
     """Under way in this actor, or done; None when another one has it."""

@@ -88,7 +88,7 @@ class Purpose(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class JobRow:
     """One prompt of OpenRLHF."""
 
     purpose: Purpose
@@ -102,25 +102,25 @@ class Row:
         return f"{self.purpose}/{self.index}/{self.task.id}"
 
 
-def training_rows(tasks: Sequence[Task], spec: RunSpec) -> Iterator[Row]:
+def training_rows(tasks: Sequence[Task], spec: RunSpec) -> Iterator[JobRow]:
     """The rows that a run draws, steps x prompts_per_step, pass by pass in the order of the local engine.
 
     OpenRLHF shuffles them all once more, so that only the first pass of a run of several is a pass.
     """
     num_rows = spec.train.steps * spec.train.prompts_per_step
-    return (Row(Purpose.TRAIN, index, task) for index, task in draw_tasks(tasks, spec.seed, 0, num_rows))
+    return (JobRow(Purpose.TRAIN, index, task) for index, task in draw_tasks(tasks, spec.seed, 0, num_rows))
 
 
-def evaluation_rows(tasks: Sequence[Task], evaluation: EvalSpec) -> Iterator[Row]:
+def evaluation_rows(tasks: Sequence[Task], evaluation: EvalSpec) -> Iterator[JobRow]:
     """The rows of one evaluation: each task for every sample, then each greedily if that is wanted."""
     for task in tasks:
         for sample in range(evaluation.num_samples):
-            yield Row(Purpose.SAMPLED, sample, task)
+            yield JobRow(Purpose.SAMPLED, sample, task)
     if evaluation.greedy:
-        yield from (Row(Purpose.GREEDY, 0, task) for task in tasks)
+        yield from (JobRow(Purpose.GREEDY, 0, task) for task in tasks)
 
 
-def write_row(row: Row) -> str:
+def write_row(row: JobRow) -> str:
     """The row as one line of JSONL, without the line's end.
 
     Raises:
@@ -152,7 +152,7 @@ def write_row(row: Row) -> str:
 
 
 @lru_cache(maxsize=256)
-def read_label(label: str, folder: Path) -> Row:
+def read_label(label: str, folder: Path) -> JobRow:
     """The row whose `label` this is; read once for the samples of a group.
 
     Args:
@@ -173,14 +173,14 @@ def read_label(label: str, folder: Path) -> Row:
         columns=columns,
         tools=None if tools is None else tuple(tools),
     )
-    return Row(Purpose(values["purpose"]), values["index"], task)
+    return JobRow(Purpose(values["purpose"]), values["index"], task)
 
 
 def find_row_fault(tasks: Sequence[Task]) -> str | None:
     """Why rows cannot be sent to the agent, from a few rows spread over the dataset; None if they can."""
     for task in tasks[:: max(1, len(tasks) // MAX_TRIED)]:
         try:
-            write_row(Row(Purpose.TRAIN, 0, task))
+            write_row(JobRow(Purpose.TRAIN, 0, task))
         except RlfError as error:
             return str(error)
     return None

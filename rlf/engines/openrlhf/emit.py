@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rlf.engines.openrlhf.argv import argv
-from rlf.engines.openrlhf.dataset import Row, evaluation_rows, keep_images, training_rows, write_row
+from rlf.engines.openrlhf.dataset import JobRow, evaluation_rows, keep_images, training_rows, write_row
 from rlf.engines.openrlhf.job import Job
 from rlf.engines.openrlhf.settings import INGEST_TOKEN, openrlhf_settings
 from rlf.plan import Plan, plan_to_json
@@ -113,7 +113,7 @@ def _by_option(options: Sequence[str]) -> Iterator[list[str]]:
         yield list(options[start:end])
 
 
-def _write_rows(path: Path, rows: Iterable[Row]) -> None:
+def _write_rows(path: Path, rows: Iterable[JobRow]) -> None:
     with path.open("w", encoding="utf-8") as stream:
         stream.writelines(f"{write_row(row)}\n" for row in rows)
 

@@ -216,7 +216,7 @@ _NAMED = re.compile(r"argument --(\S+):")
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class ParserAnswer:
     """Result of OpenRLHF's parser."""
 
     error: str
@@ -240,7 +240,7 @@ def installed_version() -> str:
     return importlib.metadata.version("openrlhf")
 
 
-def parse_options(options: Sequence[str], python: Path | None = None) -> Parsed:
+def parse_options(options: Sequence[str], python: Path | None = None) -> ParserAnswer:
     """OpenRLHF's own reading of options, where abbreviated ones are errors.
 
     Args:
@@ -255,7 +255,7 @@ def parse_options(options: Sequence[str], python: Path | None = None) -> Parsed:
     key = ["openrlhf", version, stamp, asked]
     values = _run_parser(asked, python) if stamp is None else remember(key, lambda: _run_parser(asked, python))
     takes = {flag.removeprefix("--"): words.removesuffix(" 1") for flag, words in values["options"].items()}
-    return Parsed(values["error"], tuple(values["said"]), values["arguments"] or {}, takes)
+    return ParserAnswer(values["error"], tuple(values["said"]), values["arguments"] or {}, takes)
 
 
 def _run_parser(options: list[str], python: Path | None) -> dict[str, Any]:
@@ -313,7 +313,7 @@ def check_options(loaded: LoadedSpec, python: Path | None = None) -> tuple[list[
     return list(_parser_faults(loaded, engine, parsed)), [*warnings, *stated]
 
 
-def _parser_faults(loaded: LoadedSpec, engine: OpenRlhfSettings, parsed: Parsed) -> Iterator[Fault]:
+def _parser_faults(loaded: LoadedSpec, engine: OpenRlhfSettings, parsed: ParserAnswer) -> Iterator[Fault]:
     unknown = [(flag, path) for flag, path, _ in _extra(engine.extra_flags) if flag not in parsed.takes]
     for flag, path in unknown:
         yield _unknown_option_fault(loaded, path, flag, parsed.takes)

@@ -212,7 +212,7 @@ def let_vllm_merge(scale: float) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class StandIn:
+class LeftOutTokens:
     """Tokens with one sampled token, which OpenRLHF gets for a trajectory that is left out."""
 
     tokens: Sequence[int]
@@ -224,7 +224,7 @@ class StandIn:
     """The images that `tokens` hold places of."""
 
     @classmethod
-    def of(cls, trajectory: Trajectory) -> StandIn | None:
+    def of(cls, trajectory: Trajectory) -> LeftOutTokens | None:
         """The trajectory itself with only its first sampled token in the loss; None when nothing was sampled."""
         if not trajectory.num_sampled:
             return None
@@ -241,7 +241,7 @@ def training_response(scored: Scored, reward: RewardFunction, params: Any, visio
 
 
 def stand_in_response(
-    scored: Scored, stand_in: StandIn, group: Group, reward: RewardFunction, params: Any, vision: Vision | None
+    scored: Scored, stand_in: LeftOutTokens, group: Group, reward: RewardFunction, params: Any, vision: Vision | None
 ) -> dict[str, Any]:
     """The response for a trajectory that is left out, once its group is over."""
     return _response(scored, group.filler, reward, params) | {

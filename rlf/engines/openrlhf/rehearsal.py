@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rlf.core.errors import RunError
-from rlf.engines.engine import Change, Rehearsed, load_inputs
+from rlf.engines.engine import RehearsalReport, SpecChange, load_inputs
 from rlf.engines.openrlhf.rehearsal_model import rehearsal_model, size_changes
 from rlf.engines.openrlhf.rehearsal_place import CpuPlace
 from rlf.engines.openrlhf.run import OpenRlhfRun
@@ -41,7 +41,7 @@ _MAX_ERROR_CHARS = 120
 Reach = Callable[[str, str], None]
 
 
-def rehearse(loaded: LoadedSpec, reach: Reach, cpu: CpuPlace) -> Rehearsed:
+def rehearse(loaded: LoadedSpec, reach: Reach, cpu: CpuPlace) -> RehearsalReport:
     """Runs the job of a checked spec with a small model, and reports what has worked as it does.
 
     Raises:
@@ -53,7 +53,7 @@ def rehearse(loaded: LoadedSpec, reach: Reach, cpu: CpuPlace) -> Rehearsed:
     path = model_location(spec.model.path)
     model, words = rehearsal_model(path, folder / "random-model", seed=spec.seed)
     if model != path:
-        changes.append(Change("model.path", model, "a rehearsal does not test the weights"))
+        changes.append(SpecChange("model.path", model, "a rehearsal does not test the weights"))
     plan = compile_plan(change_spec(loaded, [change.override for change in changes]))
     reach("spec", f"{plan.spec.name}: OpenRLHF's parser takes its options")
     reach("model", words)
@@ -68,7 +68,7 @@ def rehearse(loaded: LoadedSpec, reach: Reach, cpu: CpuPlace) -> Rehearsed:
         reach("world", _world_words(events.worlds))
     reach("model saved", _changed(path=Path(model), saved=folder / "job" / "model"))
     shutil.rmtree(folder)
-    return Rehearsed(tuple(changes), _NOT_COVERED if cpu.vllm else (*_NOT_COVERED, _SAMPLER))
+    return RehearsalReport(tuple(changes), _NOT_COVERED if cpu.vllm else (*_NOT_COVERED, _SAMPLER))
 
 
 class _Events:

@@ -263,7 +263,7 @@ def find_shared_tools(spec: RunSpec, plan_text: str, secrets: Collection[str]) -
     return RemoteTools(ray.remote(SharedTools).options(**options).remote(plan_text, sorted(secrets)))
 
 
-class Ahead:
+class EvaluationAhead:
     """Plays all rows of an evaluation at once and returns each on request."""
 
     def __init__(self, labels: Sequence[str], play: Callable[[str], Awaitable[Scored]]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from rlf.chat.encoding import load_tokenizer
 from rlf.engines.engine import load_inputs
 from rlf.engines.openrlhf.agent import Agent
-from rlf.engines.openrlhf.dataset import Purpose, Row, write_row
+from rlf.engines.openrlhf.dataset import JobRow, Purpose, write_row
 from rlf.engines.openrlhf.emit import write_job
 from rlf.engines.openrlhf.job import Job, new_attempt, write_attempt
 from rlf.engines.openrlhf.shared import Tally
@@ -41,7 +41,7 @@ def new_job(load, folder: Path, *overrides: str, evaluate_first: bool = False) -
 def label(number: int, purpose: Purpose = Purpose.TRAIN) -> str:
     """The label of a question whose answer is Fentes."""
     task = Task(f"q{number}", (Message("user", "Where was Rinten born?"),), answer="Fentes")
-    return json.loads(write_row(Row(purpose, number, task)))["label"]
+    return json.loads(write_row(JobRow(purpose, number, task)))["label"]
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ import pytest
 
 from rlf.core import RlfError
 from rlf.engines.openrlhf.argv import argv
-from rlf.engines.openrlhf.dataset import Purpose, Row, evaluation_rows, read_label, training_rows, write_row
+from rlf.engines.openrlhf.dataset import JobRow, Purpose, evaluation_rows, read_label, training_rows, write_row
 from rlf.engines.openrlhf.emit import launch_script, write_job
 from rlf.engines.openrlhf.job import Job
 from rlf.plan import compile as compile_plan
@@ -167,7 +167,7 @@ def test_the_script_stops_without_its_secrets(load, tmp_path):
 def test_a_row_holds_its_prompt_once(column):
     messages = (Message("system", "Search."), Message("user", "Who?"))
     columns = {"first": 1, "prompt": column, "last": None}
-    row = Row(Purpose.TRAIN, 0, Task("q", messages, answer="Ann", columns=columns))
+    row = JobRow(Purpose.TRAIN, 0, Task("q", messages, answer="Ann", columns=columns))
     label = json.loads(write_row(row))["label"]
     assert label.count("Who?") == 1
     assert read_label(label, JOB.folder) == row

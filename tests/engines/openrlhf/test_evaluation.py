@@ -8,7 +8,7 @@ import json
 import pytest
 
 from rlf.chat.encoding import load_tokenizer
-from rlf.engines.openrlhf.shared import Ahead
+from rlf.engines.openrlhf.shared import EvaluationAhead
 
 from .agents import RIGHT, new_job, opened, records
 from .fakes import FakeEngine, Params
@@ -22,7 +22,7 @@ def test_each_row_is_played_once_an_evaluation_and_all_of_them_from_the_first_th
         return label.upper()
 
     async def run():
-        ahead = Ahead(["a", "b", "c"], play)
+        ahead = EvaluationAhead(["a", "b", "c"], play)
         assert await ahead.take("b") == "B"
         assert sorted(played) == ["a", "b", "c"]
         assert [await ahead.take(label) for label in ("a", "c")] == ["A", "C"]

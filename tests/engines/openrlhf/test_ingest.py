@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlf.core.redact import Redactor
-from rlf.engines.openrlhf.dataset import Purpose, Row, write_row
+from rlf.engines.openrlhf.dataset import JobRow, Purpose, write_row
 from rlf.engines.openrlhf.ingest import Ingest
 from rlf.engines.openrlhf.job import Job, new_attempt
 from rlf.engines.openrlhf.log import EvaluationLine, StepLine, find_error, parse_line
@@ -76,7 +76,7 @@ def spec():
 def new_job(folder):
     job = Job(folder, folder)
     job.evaluation.parent.mkdir(parents=True)
-    rows = [Row(Purpose.SAMPLED, 0, Task(f"h{row}", ())) for row in range(QUESTIONS)]
+    rows = [JobRow(Purpose.SAMPLED, 0, Task(f"h{row}", ())) for row in range(QUESTIONS)]
     job.evaluation.write_text("".join(f"{write_row(row)}\n" for row in rows))
     (job.spool / "attempt-1").mkdir(parents=True)
     job.log(1).parent.mkdir(parents=True)

@@ -14,7 +14,7 @@ import pytest
 
 from rlf.core import SpecError
 from rlf.data import load_tasks
-from rlf.engines.openrlhf.dataset import Purpose, Row, read_label, write_row
+from rlf.engines.openrlhf.dataset import JobRow, Purpose, read_label, write_row
 from rlf.engines.openrlhf.settings import Layout
 from rlf.runs.plans import check_spec
 from rlf.spec import load_spec
@@ -85,7 +85,7 @@ def test_dates_and_decimals_travel_to_the_agents_as_text(value, written, project
     save_asked(value, project)
     checked = check_spec([project / "specs/search_r1_qwen25_3b.yaml"], [])
     (task, *_) = checked.inputs.train
-    sent = read_label(json.loads(write_row(Row(Purpose.TRAIN, 0, task)))["label"], project)
+    sent = read_label(json.loads(write_row(JobRow(Purpose.TRAIN, 0, task)))["label"], project)
     assert sent.task.columns["asked"] == written
 
 
