@@ -172,7 +172,7 @@ class ChatFormat(ABC):
         """Tokens fed after a sampled turn, to the end of the next generation prompt.
 
         Args:
-            results: at least one; tool results and corrective texts, as `ParsedTurn.observed` orders them. All are data.
+            results: at least one; results and corrective texts, as `ParsedTurn.observed` orders them. All are data.
             closed: whether the turn ended with one of `stop_token_ids`; if not, the end of the turn is fed first.
             turn: the text that was parsed, for formats whose results repeat the names or ids of the calls.
             images: the images of each result, where `shows_results` is true; empty when there are none at all.
