@@ -43,7 +43,7 @@ class SchemaFiles:
 _HOMES: dict[str, tuple[str, ...]] = {
     "apps.attack.attack": ("Attack",),
     "apps.build.build": ("Built", "Estimate", "ShownWorld"),
-    "apps.doctor.findings": ("Examination", "SandboxAttacks"),
+    "apps.doctor.findings": ("Examination",),
     "apps.evaluate.branches": ("Branches",),
     "apps.evaluate.play": ("EvaluationProgress",),
     "apps.evaluate.run": ("EvaluationStart",),
@@ -100,7 +100,6 @@ _OUTPUTS: dict[str, str] = {
     "web": "Bundle",
     "schema": "SchemaFiles | Json",
     "doctor": "Examination",
-    "doctor.attack": "SandboxAttacks",
     "env build": "Estimate | Built",
     "env list": "list[WorldKind]",
     "env show": "ShownWorld | DescribedWorld",

@@ -6,15 +6,15 @@ import os
 
 import pytest
 
-from rlf.apps.doctor.attacks import ATTACKS
 from rlf.sandbox import Level, Outcome
 
+from .attacks import ATTACKS
 from .machine import need, run_as
 
 BATTERY = """
 import asyncio, json, sys
 from rlf.sandbox import Level
-from rlf.apps.doctor.attacks import run_battery
+from tests.sandbox.attacks import run_battery
 
 async def main():
     async for result in run_battery(Level(sys.argv[1])):

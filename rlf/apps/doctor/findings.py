@@ -17,15 +17,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
-from rlf.apps.doctor.attacks import AttackResult, run_battery
 from rlf.core.errors import RlfError
 from rlf.core.process import machine_memory_bytes, usable_cores
 from rlf.reports.sheets import counted
-from rlf.sandbox import probe
 from rlf.sandbox.spec import LevelReport
 from rlf.spec.models import default_engine
-
-__all__ = ["AttackResult", "SandboxAttacks", "run_attacks"]
 
 _GIB = 2**30
 _NO_THREAD = "can't start new thread"
@@ -253,32 +249,3 @@ CHECKS: tuple[Callable[[Path], Iterator[Finding]], ...] = (
     _check_sandbox,
 )
 """In the order that they are reported."""
-
-# The sandbox's attacks, run on this machine at each level that it offers.
-
-
-@dataclass(frozen=True, slots=True)
-class SandboxAttacks:
-    """Results of all attacks."""
-
-    attacks: tuple[AttackResult, ...]
-    JSON_PROPERTIES: ClassVar = ("ok",)
-
-    @property
-    def ok(self) -> bool:
-        """Whether attacks ran, and all were contained."""
-        return bool(self.attacks) and all(attack.contained for attack in self.attacks)
-
-
-def run_attacks(on_result: Callable[[AttackResult], None]) -> SandboxAttacks:
-    """Runs every attack at every available level that claims to stop it; reports each result as it comes."""
-    return SandboxAttacks(tuple(asyncio.run(_run_levels(on_result))))
-
-
-async def _run_levels(on_result: Callable[[AttackResult], None]) -> list[AttackResult]:
-    results = []
-    for level in [report.level for report in await probe() if report.available]:
-        async for result in run_battery(level):
-            on_result(result)
-            results.append(result)
-    return results

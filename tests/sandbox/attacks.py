@@ -1,7 +1,7 @@
-"""Attacks of hostile code, and the levels that say they stop them. `rlf doctor --attack` and the tests run this table.
+"""Attacks of hostile code, and the levels that say they stop them.
 
 The code of an attack evaluates to the text of what it achieved; `''` when nothing. What an attack does without saying
-so is seen from outside (`rlf.apps.doctor.attacks`). Codes find KEY_FILE, a file of the host's user with a secret in it,
+so is seen from outside. Codes find KEY_FILE, a file of the host's user with a secret in it,
 FOLDER, its folder, PORT, where the host listens, and BYSTANDER, a process of that user with the secret in its
 environment.
 """
@@ -21,7 +21,6 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter, thread_time
-from typing import ClassVar
 
 from rlf.sandbox.guest import processes
 from rlf.sandbox.sandbox import Sandbox
@@ -346,12 +345,6 @@ class AttackResult:
     wall_s: float
     escaped: tuple[str, ...]
     """What it achieved, or what was wrong afterwards; empty when it was contained."""
-    JSON_PROPERTIES: ClassVar = ("contained",)
-
-    @property
-    def contained(self) -> bool:
-        """Whether it achieved nothing and left nothing."""
-        return not self.escaped
 
 
 async def run_battery(level: Level, attacks: Sequence[Attack] = ATTACKS) -> AsyncIterator[AttackResult]:
