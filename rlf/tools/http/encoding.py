@@ -1,4 +1,7 @@
-"""How lists and objects stand in a query or a form: the ways of OpenAPI 3 (3.1.1, "Style Examples"). Pure."""
+"""How calls are written as requests: together, as a form, and lists and objects in it. Pure.
+
+Lists and objects stand in a query or a form in the ways of OpenAPI 3 (3.1.1, "Style Examples").
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,21 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 from uuid import uuid4
+
+from pydantic import Field
+
+from rlf.core.kinds import StrictModel
+
+
+class BatchSpec(StrictModel):
+    """How calls of many trajectories share one request. Its templates see `calls`, the arguments of each call."""
+
+    max_size: int = Field(default=64, ge=1)
+    """Calls in one request."""
+    max_wait_ms: float = Field(default=5.0, ge=0, allow_inf_nan=False)
+    """How long the first call of a request waits for others, in milliseconds."""
+    answers: str = Field(min_length=1)
+    """Path, as `response`, to the list that holds one answer per call in the order of `calls`."""
 
 
 class BodyFormat(StrEnum):

@@ -19,8 +19,7 @@ from rlf.core.kinds import Headers, check_host, wrong_value
 from rlf.core.redact import SECRET_HEADER, is_secret_header, is_secret_name, secret_parameters
 from rlf.endpoints.spec import Redirects
 from rlf.endpoints.template import FilledValue, Template, TemplateFault, TemplateText
-from rlf.tools.http.batcher import BatchSpec
-from rlf.tools.http.encoding import BodyFormat, Encoding
+from rlf.tools.http.encoding import BatchSpec, BodyFormat, Encoding
 from rlf.tools.kind import Limits, ToolKind, ToolRuntime
 from rlf.tools.remote import unknown_names
 from rlf.types import Outcome
