@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from rlf.core import SpecError
+from rlf.core.clocks import clock
 from rlf.tools import Executor, ToolDeclaration
 from rlf.types import Outcome, ToolCall, ToolResult
 from rlf.types.written import read, write
@@ -123,6 +124,27 @@ def test_the_last_turn_may_not_call_and_a_model_that_does_fails() -> None:
     result = played([calls('{"query": "a"}')], bodies, target={"max_turns": 3})
     assert (result.outcome, result.text) == (Outcome.TOOL_ERROR, "error: the agent had no answer after 3 turns")
     assert [body.get("tool_choice") for body in bodies] == [None, None, "none"]
+
+
+def test_time_for_which_rlf_was_stopped_is_not_the_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped_s, limit_s = 3600.0, 2.0
+
+    async def slow(request: web.Request) -> web.Response:
+        if request.method == "POST":
+            monkeypatch.setattr(clock, "_lost_s", clock._lost_s + stopped_s)  # as where a pause is noticed
+            await asyncio.sleep(1.5 * limit_s)
+        choice = {"message": {"content": "done"}, "finish_reason": "stop"}
+        return web.json_response({"choices": [choice]})
+
+    async def main() -> ToolResult:
+        async with (
+            serving(_=slow) as url,
+            Executor([validated(declared(url, limits={"timeout_s": limit_s}))]) as executor,
+        ):
+            return await executor.invoke(ToolCall("agent", {"task": "it"}), trajectory_id="t")
+
+    result = asyncio.run(main())
+    assert (result.outcome, result.text) == (Outcome.OK, "done")
 
 
 def test_the_loop_ends_before_the_deadline_of_the_call() -> None:
