@@ -246,10 +246,6 @@ def _docstring_of(documented: Any) -> str:
     return inspect.cleandoc(documented.__doc__ or "")
 
 
-if __name__ == "__main__":
-    write_reference(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER)
-
-
 # Estimators, losses and their settings as other libraries and papers name them: the table of the documentation.
 
 
@@ -381,3 +377,7 @@ ROWS = (
     ),
 )  # fmt: skip
 """In the order of a spec: estimators, losses, means, corrections, masks, reference."""
+
+
+if __name__ == "__main__":
+    write_reference(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER)
