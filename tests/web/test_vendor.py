@@ -48,7 +48,7 @@ def test_what_a_wheel_holds_is_every_file_that_the_package_has(monkeypatch):
     from setuptools import Distribution
     from setuptools.config.pyprojecttoml import apply_configuration
 
-    root = Path(rlf.apps.web.__file__).parents[2]
+    root = Path(rlf.apps.web.__file__).parents[3]
     monkeypatch.chdir(root)
     wheel = Distribution({"script_name": "setup.py"})
     apply_configuration(wheel, "pyproject.toml")
