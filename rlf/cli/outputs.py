@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from rlf.cli.commands import is_present
+from rlf.cli.commands import HOMES, is_present
 from rlf.core.plain_json import VERSION, json_fields, json_properties
 from rlf.spec import schema
 from rlf.spec.facts import attribute_docs, first_paragraph
@@ -179,15 +179,21 @@ def _load_types() -> dict[str, Any]:
 
 
 _TYPES = _load_types()
+
+
+def _type_of(text: str) -> Any:
+    """The type that a text names, without the arms of apps that are not here."""
+    arms = [arm for arm in text.split(" | ") if set(re.findall(r"[A-Z]\w+", arm)) <= _TYPES.keys()]
+    return eval(" | ".join(arms), _TYPES)
+
+
 OUTPUTS: dict[str, Any] = {
-    command: eval(text, _TYPES)
-    for command, text in _OUTPUTS.items()
-    if set(re.findall(r"[A-Z]\w+", text)) <= _TYPES.keys()
+    command: _type_of(text) for command, text in _OUTPUTS.items() if command.partition(".")[0] in HOMES
 }
 EVENTS: dict[str, dict[str, Any]] = {
     command: {event: _TYPES[name] for event, name in events.items()}
     for command, events in _EVENTS.items()
-    if command in OUTPUTS
+    if command in HOMES
 }
 
 Schema = dict[str, Any]

@@ -1,0 +1,100 @@
+"""Apps can be deleted: without any one of them, everything else is there and `rlf --help` lacks only its commands."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rlf
+from rlf.cli.commands import HOMES
+
+_PACKAGE = Path(rlf.__file__).parent
+APPS = sorted(path.parent.name for path in _PACKAGE.glob("apps/*/__init__.py"))
+_LOOK = """
+import importlib, json, os, pkgutil, sys
+from pathlib import Path
+import aiohttp, fastapi, jinja2, mcp_types, omegaconf, rich.table, sqlalchemy.orm, typer  # once for all forks
+
+def look():
+    import rlf, rlf.cli.main
+    from rlf.cli.commands import COMMANDS, HOMES
+    from rlf.cli.outputs import OUTPUTS
+    for name in COMMANDS:
+        rlf.cli.main._load_command(name)
+    for module in pkgutil.walk_packages(rlf.__path__, "rlf."):
+        if module.name.startswith(("rlf.apps.", "rlf.cli.", "rlf.python.")):
+            importlib.import_module(module.name)
+    return [rlf.__file__, sorted(HOMES), sorted(OUTPUTS), list(COMMANDS)]
+
+for app in sys.argv[1:]:
+    home = Path("rlf/apps", app)
+    away = home.rename(app)
+    if os.fork() == 0:
+        Path(app + ".json").write_text(json.dumps(look()))
+        os._exit(0)
+    os.wait()
+    away.rename(home)
+"""
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a copy of the package."""
+    folder = tmp_path_factory.mktemp("copy")
+    shutil.copytree(_PACKAGE, folder / "rlf", ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def looks(copy: Path) -> str:
+    """Looks at the copy without each app in turn, which leaves a file each; the errors of those that failed."""
+    return _run(copy, "-c", _LOOK, *APPS).stderr
+
+
+def _run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    variables = {"PYTHONPATH": str(folder), "PATH": "/usr/bin:/bin"}
+    return subprocess.run([sys.executable, "-P", *words], capture_output=True, text=True, env=variables, cwd=folder)
+
+
+def _own(app: str) -> set[str]:
+    return {name for name, home in HOMES.items() if home.startswith(f"apps.{app}.")}
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_without_an_app_everything_else_loads_and_the_help_lacks_its_commands(app: str, copy: Path, looks: str) -> None:
+    file = copy / f"{app}.json"
+    assert file.exists(), looks
+    place, homes, outputs, shown = json.loads(file.read_text())
+    assert Path(place) == copy / "rlf" / "__init__.py"
+    assert set(homes) == set(HOMES) - _own(app)
+    assert not _own(app) & set(outputs)
+    assert set(shown) == {name.split()[0] for name in homes}
+
+
+def test_a_spec_is_checked_and_trained_without_any_app(copy: Path, looks: str, tmp_path: Path) -> None:
+    spec, runs = str(Path(__file__).parents[1] / "specs" / "search.yaml"), str(tmp_path / "runs")
+    away = (copy / "rlf" / "apps").rename(copy / "apps")
+    try:
+        checked = _run(copy, "-m", "rlf", "check", spec)
+        trained = _run(copy, "-m", "rlf", "run", spec, "train.steps=1", "eval.limit=2", "--runs", runs)
+    finally:
+        away.rename(copy / "rlf" / "apps")
+    assert "ok: search" in checked.stdout, checked.stderr
+    assert trained.returncode == 0, trained.stderr
+
+
+def test_the_core_imports_no_app() -> None:
+    found = [
+        f"{path.relative_to(_PACKAGE)}:{node.lineno}"
+        for path in _PACKAGE.rglob("*.py")
+        if "apps" not in path.relative_to(_PACKAGE).parts and path != _PACKAGE / "__init__.py"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rlf.apps")
+    ]
+    assert not found
