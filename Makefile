@@ -44,11 +44,12 @@ mutation: .venv/installed-dev  ## How many small faults in the heart of rlf its 
 	$(call install,mutmut==3.8.1 coverage)
 	$(BIN)/python benchmarks/mutation.py
 
-lint: .venv/installed-dev  ## Style, types, and the direction of imports.
+lint: .venv/installed-dev  ## Style, types, the direction of imports, and the size of both rings.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python .ci/size
 
 # Data first: what is shipped as questions is what the models are measured on. Two models at a time, a core each.
 EMBEDDED_DATA := encyclopedia shop programs rooms bisect compose
