@@ -63,6 +63,8 @@ async def play(
     try:
         return await playing.run(cut_off)
     finally:
+        # The policy first: its slot goes to a waiting trajectory, while tools may take seconds to give back what they
+        # hold. The world last, and whatever the tools raise: its episode would stay taken from the pool for good.
         setting.policy.release(rollout.id)
         try:
             await setting.tools.end_trajectory(rollout.id)
@@ -108,6 +110,7 @@ class _Play:
                 stop = await self._turn()
             stop = await self._score(stop)
         except asyncio.CancelledError:
+            # Turns of a prefix are another trajectory's: without a turn of its own there is nothing to keep.
             if cut_off is not None and len(self.turns) > self.num_prefix_turns:
                 cut_off(self._trajectory(StopReason.CANCELLED))
             raise
@@ -117,6 +120,8 @@ class _Play:
         """Resets the world, and puts down the prompt or the prefix."""
         await _make_ready(self.setting.chat, self.rollout.task.images)
         messages, stop = self.rollout.task.messages, None
+        # A world that fails ends the trajectory only after its tokens are there: what is recorded has a prompt, also
+        # where nothing was sampled.
         try:
             observation = None if self.world is None else await self.world.reset()
             messages = with_observation(messages, observation)
@@ -132,6 +137,8 @@ class _Play:
         """Lets the world score its final state; why the trajectory ended."""
         if self.world is None or stop is StopReason.INFRA_FAILURE:
             return stop
+        # Nothing more is sampled: a score may take as long as a judge does, and the policy's slot is not held for it.
+        # `play` releases once more, which does nothing.
         self.setting.policy.release(self.rollout.id)
         try:
             await self.world.score()
@@ -148,14 +155,19 @@ class _Play:
         """Counts what a prefix used, and makes its calls again. A result that differs leaves no state to resume."""
         for turn in prefix.turns:
             records = [CallRecord(record.call, NOT_RUN) for record in turn.calls]
+            # Tokens of the prefix are taken as they are, but tools and worlds are fresh: only the same calls in the
+            # same order bring them to the state in which the next turn was sampled.
             replays = prefix.replays_calls or self.world is not None
             if replays:
                 await self._invoke(records)
             else:
+                # As `_invoke` counts: calls over the limit used none of it.
                 self.num_calls += sum(record.result.outcome is not Outcome.LIMIT_REACHED for record in turn.calls)
             self.num_sampled += turn.end - turn.start
             self.num_failed_turns += bool(turn.failures and not turn.calls)
             self.images += [image for shown in self._images(turn.calls) for image in shown]
+            # A result that came out otherwise is no failure of the policy: the turns that follow would answer what it
+            # never saw, so the trajectory is left out and not scored.
             for before, now in zip(turn.calls, records, strict=True) if replays else ():
                 if (before.result.outcome, before.result.text) != (now.result.outcome, now.result.text):
                     self.error = _difference(before, now)
@@ -170,6 +182,8 @@ class _Play:
         if self.world is None or turn.world is None:
             return None
         if turn.world.reply is not None:
+            # A format reads a turn by what stands before it (thinking that a prompt opened), so the text alone is not
+            # enough to find the answer that the world was given.
             parsed = self.chat.after(self.record.tokens[: turn.start]).parse(turn.text, truncated=False)
             try:
                 await self.world.reply(parsed.answer or "")
@@ -208,6 +222,7 @@ class _Play:
             return StopReason.LENGTH
         started = time.perf_counter()
         start = len(self.record)
+        # The segment and not all tokens: a fork leaves out text that the turn under way does not follow.
         self.chat = self.setting.chat.after(self.record.segment)
         sample = await self._sample_turn(budget, fresh=fresh)
         self.record.act(sample.tokens, sample.logprobs)
@@ -245,8 +260,12 @@ class _Play:
         self.turns.append(turn)
         records = [CallRecord(call, NOT_RUN) for call in parsed.calls]
         started = time.perf_counter()
+        # Calls of a last turn change nothing that the policy sees. They run where they count all the same: a world is
+        # scored by its state after them, and the one turn of a single-turn rollout by their results.
         counts = self.world is not None or self.rollout.is_single_turn
         is_run = stop is None or (stop is StopReason.MAX_TURNS and counts)
+        # The turn is put down before its calls run and again after them, so that a trajectory that is cancelled in
+        # between has its results, those of cancelled calls included: `run_calls` writes each into `records` at once.
         try:
             if is_run:
                 await self._invoke(records)
@@ -258,6 +277,7 @@ class _Play:
         if self.world is not None and stop is not StopReason.INFRA_FAILURE:
             stop, step = await self._step_world(parsed, stop)
             turn = replace(turn, world=step)
+            # A reply takes the place of an observation: an answer has no results to feed back.
             if stop is None and step is not None and step.reply is not None:
                 stop = self._hear(step.reply, sample, turn.text)
                 self.turns[-1] = replace(turn, observation_end=len(self.record))
@@ -295,6 +315,7 @@ class _Play:
         if parsed.answer is not None:
             self.answer = parsed.answer
             return StopReason.ANSWERED
+        # A failure beside a call that runs is corrected with its result, and uses up no try.
         if parsed.failures and not parsed.calls:
             self.num_failed_turns += 1
         if sample.finish is Finish.LENGTH:
@@ -312,6 +333,7 @@ class _Play:
             return False
         tokens = self.record.tokens
         sampled = [(tokens[turn.start : turn.end], tokens[turn.end : turn.observation_end]) for turn in self.turns]
+        # From the first prompt on, not from the last segment: what an earlier fork left out is left out again.
         context = without_thinking(self.setting.chat, tokens[: self.turns[0].start], sampled)
         if context == self.record.segment:
             return False
@@ -324,6 +346,7 @@ class _Play:
         while self._is_inside(sample) and len(sample.tokens) < max_tokens:
             context = [*self.record.segment, *sample.tokens]
             more = await self._sample(context, max_tokens - len(sample.tokens))
+            # The end of the last piece is that of the turn: the strings before it ended nothing.
             sample = Sample(sample.tokens + more.tokens, sample.logprobs + more.logprobs, more.finish)
         return sample
 
@@ -384,6 +407,7 @@ class _Play:
         images = [next(of_each) if isinstance(item, ToolCall) else [] for item in parsed.observed] if of_calls else []
         await _make_ready(self.chat, shown)
         observation = self.chat.observation(texts, closed=self._is_closed(sample), turn=text, images=images)
+        # Images count only with the tokens that hold their places: an observation that found no room shows none.
         if stop := self._feed(observation):
             return stop
         self.images += shown
@@ -394,6 +418,7 @@ class _Play:
 
     def _feed(self, observation: Sequence[int]) -> StopReason | None:
         """Puts an observation down where it leaves room for another turn."""
+        # `>=`: an observation that fills the context to its last token leaves none to sample.
         if self.record.segment_size + len(observation) >= self.limits.max_total_tokens:
             return StopReason.LENGTH
         self.record.observe(observation)

@@ -156,12 +156,15 @@ Invoke = Callable[[int], Awaitable[ToolResult]]
 
 async def run_calls(records: list[CallRecord], places: Sequence[int], invoke: Invoke, world: Episode | None) -> None:
     """Runs the calls at `places` side by side, the world's own in their order; each result goes into its record."""
-    if len(places) == 1:
+    if len(places) == 1:  # the most frequent case, without a task of its own
         return await _run_into(records, places, invoke)
+    # The world's own calls are one line: each meets the state that the one before it left, in the order of the turn.
     own = [] if world is None else [place for place in places if world.owns(records[place].call.name)]
     lines = [own, *([place] for place in places if place not in own)]
     running = [_run_into(records, line, invoke) for line in lines if line]
-    for fault in await asyncio.gather(*running, return_exceptions=True):  # which waits for all that are cancelled
+    # Not a TaskGroup: it cancels the others when one call raises, and a call that was sent may have done its work. With
+    # `return_exceptions` all are waited for, also those that a cancellation reaches, so that each leaves its result.
+    for fault in await asyncio.gather(*running, return_exceptions=True):
         if fault is not None:
             raise fault
     return None
@@ -174,6 +177,8 @@ async def _run_into(records: list[CallRecord], places: Sequence[int], invoke: In
         try:
             records[place] = CallRecord(call, await invoke(place))
         except asyncio.CancelledError as cancelled:
+            # A call that was cancelled under way has a result all the same (what it cost, how long it ran), and only
+            # the exception comes back from it: the tool puts its result into the exception's arguments.
             waited = replace(_WAITED, queue_s=time.perf_counter() - started)
             records[place] = CallRecord(call, ToolResult.carried_by(cancelled) or waited)
             raise

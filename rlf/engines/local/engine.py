@@ -111,6 +111,8 @@ class Trainer:
         self.progress = read_progress(checkpoint)
         self._reward_state = read_rewards(checkpoint)
         self._reward.restore(self._reward_state)
+        # A pipeline's next rollouts were sampled with the weights that the sampler had then, a step behind the policy.
+        # They are played again, so those weights come back too; without them the policy's own stand in.
         if self._pipeline is not None:
             copy_weights(self._host.model, self._sampler.model)
             self._num_behind = int(load_sampler_weights(checkpoint, self._sampler.model))
@@ -122,6 +124,8 @@ class Trainer:
         try:
             await self._run_steps()
         finally:
+            # What was collected for a step that will not be made is dropped: a resume collects it again, from the
+            # cursor of the last whole step.
             if self._ahead is not None:
                 self._ahead.cancel()
                 await asyncio.gather(self._ahead, return_exceptions=True)
@@ -133,6 +137,7 @@ class Trainer:
         while self.progress.step < last:
             await self._step()
             await self._evaluate_if_due()
+            # After the evaluation: the best step is known by then, and its checkpoint is the one to keep.
             step = self.progress.step
             if step in (last, self.progress.best_step) or step % self._checkpoint.every == 0:
                 self.save()
@@ -146,6 +151,8 @@ class Trainer:
 
     async def _begin_next(self, step: int, collection: Collection) -> None:
         """Begins what of the next step needs no update: in a pipeline its rollouts, else the reset of its worlds."""
+        # The collection of this step is whole, and that of the next one has not begun: what terms count across steps
+        # (running means, curricula) is now what a resume after this step must find.
         self._reward_state, self._ahead = self._reward.state(), None
         if step == self._settings.steps:
             return
@@ -153,6 +160,8 @@ class Trainer:
             if step not in self._due_steps:  # an evaluation needs all the worlds that there may be
                 await self._collector.prepare(collection.cursor)
             return
+        # At steps, the sampler changes its weights here alone, between two collections: what a rollout was sampled with
+        # follows from its step and not from how long an update took.
         if self._pipeline.at_steps:
             await self._pipeline.renew(step - 1)
         self._ahead = asyncio.ensure_future(self._collect(step + 1, collection.cursor, collection.late))
@@ -171,6 +180,7 @@ class Trainer:
             result, cancelled = await update, True
         finished = time.perf_counter()
         times |= {"time/step_s": finished - started, "time/update_s": finished - generated}
+        # By the clock, as soon as there are new ones: rollouts under way go on with them.
         if self._pipeline is not None and not self._pipeline.at_steps:
             await self._pipeline.renew(step)
         self._finish_step(step, collection, used, result, times)
@@ -186,6 +196,8 @@ class Trainer:
         metrics |= collection.greedy_metrics()
         advantages = dict(zip((item.trajectory.id for item in used), result.advantages, strict=True))
         scored = [*collection.collected, *(collection.greedy or ())]
+        # The event before the progress: a stop between the two repeats the step, and the lineage takes it in place of
+        # this one; the other way around it would be missing.
         self._emit(StepFinished(step, metrics, scored, [advantages.get(item.trajectory.id) for item in scored]))
         self.progress = replace(self.progress, step=step, cursor=collection.cursor, late=collection.late)
 
@@ -218,6 +230,7 @@ class Trainer:
         """Writes a checkpoint of what is complete; older ones go as the settings say."""
         logger.info("checkpoint of step %d begins", self.progress.step)
         self._flush()  # fails where another process owns the run, and with it the folder
+        # A collection that is ahead has moved the terms' counts already, and a resume makes it again.
         state = self._reward.state() if self._ahead is None else self._reward_state
         behind = self._sampler.model if self._pipeline is not None and self._pipeline.at_steps else None
         started = time.perf_counter()
@@ -225,6 +238,7 @@ class Trainer:
             path, digest = save_checkpoint(self._folder, self._updater, self.progress, state, behind)
         kept = kept_steps(self._folder, self._checkpoint.keep, self.progress)
         self._emit(CheckpointSaved(self.progress.step, str(path), digest, kept, time.perf_counter() - started))
+        # Older ones go only when the lineage names the new one: it never points at a folder that is gone.
         self._flush()
         prune_checkpoints(self._folder, kept)
 

@@ -111,15 +111,19 @@ class Updater:
         """Takes every optimiser step that one collection of trajectories gives."""
         train, whole = self.train, batch
         batch = whole.by_stretch()
+        # Advantages come before truncation: the reward of a truncated trajectory belongs to its group's baseline, and
+        # only its tokens are left out of the loss.
         fixed = self._fixed(batch)
         output = self._advantages(whole, fixed.joined(whole))
         advantages = mean_advantages(output.advantages_BT, whole.loss_mask_BT)
         if train.mask_truncated:
             whole = whole.without_truncated()
             batch = whole.by_stretch()
+        # The share of high entropy is of the tokens in the loss, so it comes after truncation.
         if train.loss.top_entropy < 1:
             entropy_BT = self._whole(batch, partial(_entropies, self.model, self.temperature))
             fixed.high_entropy_BT = high_entropy(entropy_BT, batch.loss_mask_BT, train.loss.top_entropy)
+        # An estimator sees whole trajectories, the model their segments: back to the rows that the model reads.
         if whole.stretches is not None:
             parts = [whole.stretches.split(part) for part in (output.advantages_BT, output.returns_BT)]
             output = replace(output, advantages_BT=parts[0], returns_BT=parts[1])
@@ -131,6 +135,7 @@ class Updater:
                 num_updates += 1
         metrics = {name: value / num_updates for name, value in sums.items()}
         metrics["policy/learning_rate"] = self.optimizer.param_groups[0]["lr"]
+        # Last, so that every part of this update was penalised by one reference.
         if train.kl.sync_every is not None and step % train.kl.sync_every == 0:
             self._sync_reference(train.kl.sync_mix)
         return UpdateResult(metrics, advantages)
@@ -144,7 +149,7 @@ class Updater:
             reference.lerp_(policy.to(reference.dtype), mix)
 
     def _mini_batches(self, num_rows: int, step: int, epoch: int) -> Iterator[torch.Tensor]:
-        if self.train.mini_batches == 1:
+        if self.train.mini_batches == 1:  # in order: no number is drawn where none is needed
             yield torch.arange(num_rows)
             return
         generator = torch.Generator().manual_seed(derive_seed(self.seed, "mini-batches", step, epoch))
@@ -154,6 +159,7 @@ class Updater:
     def _fixed(self, batch: Batch) -> _Fixed:
         """Old and reference log-probabilities and values, where something reads them."""
         train, fixed = self.train, _Fixed()
+        # With one optimiser step the old policy is the current one, whose log-probabilities the loss computes anyway.
         penalised = self.reference is not None and train.kl.place is KlPlace.REWARD
         if penalised or train.epochs * train.mini_batches > 1:
             fixed.old_logprobs_BT = self._whole(batch, partial(_logprobs, self.model, self.temperature))
@@ -167,9 +173,11 @@ class Updater:
         """What `compute` gives for the loss mask's tokens of every row, without gradients: [B, T]."""
         out_BT = torch.zeros_like(batch.rollout_logprobs_BT)
 
+        # Threads write into rows of their own, so that nothing is to be put together in an order.
         def fill(rows: torch.Tensor) -> None:
             part = self._part(batch, rows)
             with torch.no_grad():
+                # `no_grad` holds for one thread, so it stands here and not around the map.
                 out_BT[rows, : part.width] = part.shift.to_tokens(compute(part))
 
         for _ in self._map(fill, self._parts(batch, torch.arange(len(out_BT)))):
@@ -187,6 +195,7 @@ class Updater:
         return _Part.of(batch, rows, share_prefixes=self._share_prefixes)
 
     def _map(self, function: Callable[[torch.Tensor], T], parts: Iterable[torch.Tensor]) -> Iterable[T]:
+        # Both give results in the order of the parts, whichever thread is first: sums of floats keep their order.
         return map(function, parts) if self._workers is None else self._workers.map(function, parts)
 
     def _advantages(self, batch: Batch, fixed: _Fixed) -> AdvantageOutput:
@@ -204,7 +213,10 @@ class Updater:
         """Gradients over the micro-batches of one mini-batch, then one step of each optimiser."""
         train = self.train
         mask_BT = batch.loss_mask_BT[rows]
+        # Denominators are of the whole mini-batch, so that how it is cut into micro-batches changes no weight of a
+        # token.
         denominator = loss_denominator(mask_BT, train.loss.aggregation, train.loss.length)
+        # At least 1: a mini-batch whose rows are all masked has a loss of 0, not of 0 / 0.
         num_sequences = float(mask_BT.any(dim=1).sum().clamp(min=1))
         mini = _MiniBatch(batch, fixed, output, denominator, float(mask_BT.sum().clamp(min=1)), num_sequences)
         for gradients, metrics in self._map(partial(self._gradients, mini), self._parts(batch, rows)):
@@ -240,16 +252,21 @@ class Updater:
         if self.critic is not None:
             value = self._value_loss(self.critic, mini, part, rows)
             metrics["loss/value"] = float(value.detach())
+            # One graph for both: policy and critic share no weight, so neither sees the other's gradient.
             loss = loss + value
         if self._workers is None:
             loss.backward()  # type: ignore[no-untyped-call]  # torch leaves backward untyped
             return (), metrics
+        # `backward` would add into `.grad` from several threads at once, in the order in which they end. `grad` gives
+        # each part its own, which are added in the order of the parts. Unused are weights that a part's loss does not
+        # reach.
         return torch.autograd.grad(loss, self._parameters(), allow_unused=True), metrics
 
     def _policy_loss(self, mini: _MiniBatch, part: _Part, rows: torch.Tensor) -> tuple[torch.Tensor, dict[str, float]]:
         train, fixed, width = self.train, mini.fixed, part.width
         logprobs_N, entropy_N = part.logprobs(self.model, self.temperature)
         logprobs_BT = part.shift.to_tokens(logprobs_N)
+        # Detached, the ratio of the first step is 1 and its gradient that of the log-probability.
         old_BT = logprobs_BT.detach() if fixed.old_logprobs_BT is None else fixed.old_logprobs_BT[rows, :width]
         result = policy_loss(
             logprobs_BT,
@@ -366,13 +383,17 @@ class _Part:
         width = int(lengths_B.max())
         tokens_BT, mask_BT = batch.tokens_BT[rows, :width], batch.loss_mask_BT[rows, :width]
         moved = shift(tokens_BT, mask_BT)
-        if not share_prefixes:
+        if not share_prefixes:  # the prediction of each token is read where it stands, padding and all
             return cls(tokens_BT, mask_BT, moved, None, moved.source_N, moved.targets_N, None)
         tree = merge_prefixes(tokens_BT, lengths_B)
+        # From a token's place in the padded rows to its node of the tree. Several tokens may have one node, whose
+        # logits are computed once: M nodes that are read, N tokens that read them, and for each token the number of its
+        # node, which is how many nodes before it are read.
         index_BT = tree.index_RT.flatten()
         slot_N = index_BT[moved.slot_N]
         is_read = torch.zeros_like(tree.tokens_N, dtype=torch.bool).index_fill(0, slot_N, True)
         slot_M, index_N = is_read.nonzero()[:, 0], (is_read.cumsum(0) - 1)[slot_N]
+        # A node is predicted by the hidden state of its parent: the token before it, in whichever row that stands.
         return cls(tokens_BT, mask_BT, moved, tree, tree.parent_N[slot_M], tree.tokens_N[slot_M], index_N)
 
     @property
