@@ -24,6 +24,8 @@ def bracket_pattern(marks: str) -> re.Pattern[str]:
 
     Strings are atomic, so that scanning stays linear; a quote that never closes is the last alternative.
     """
+    # `*+` gives nothing back: without it a string that never closes would be tried at each of its characters again. A
+    # lone quote, the last alternative, then ends the balance in `balanced_end`.
     return re.compile(rf""""(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|{marks}|[{{}}\[\]"']""", re.DOTALL)
 
 
@@ -36,9 +38,10 @@ def balanced_end(text: str, start: int, brackets: re.Pattern[str], closing: re.P
             depth += 1
         elif token in ("}", "]"):
             depth -= 1
+            # Below 0 it closes what stands before the call: whose bracket this is cannot be known.
             if depth <= 0:
                 return match.end() if depth == 0 and closing.match(text, match.end()) else None
-        elif len(token) == 1 or token[0] == "<":
+        elif len(token) == 1 or token[0] == "<":  # a quote without its other, or a mark outside every string
             return None
     return None
 
@@ -48,6 +51,9 @@ def balanced_end(text: str, start: int, brackets: re.Pattern[str], closing: re.P
 # A call in one of these is shown, not made.
 
 _TAGS = "thinking|thoughts?|reasoning|reflection|scratchpad|inner_monologue"
+# In this order: a fence that opens and closes on its line is none that stays open (first alternative, without a group);
+# backticks open one only up to the end of their line, since `a ``` b` is prose; tildes only where a line begins. The
+# look-behind keeps four backticks from being read as one and three.
 _MARK = re.compile(
     r"(?<!`)`{3,}+[^`\n]+`{3,}+|(?P<fence>(?<!`)`{3,}+|^[ \t>]*~{3,})(?P<info>[^`\n]*)$"
     rf"|(?P<open><!--|<(?:{_TAGS})>)|(?P<close>-->|</(?:{_TAGS})>)",
@@ -336,6 +342,7 @@ class Scan(ABC):
         self._find_lookalikes()
         answer = None
         rehearsed_only = all(isinstance(i, ParseFailure) and i.kind is FailureClass.IN_THINKING for _, i in self.found)
+        # Thinking that rehearsed a call does not spoil the answer after it: nothing was run, and nothing was lost.
         tail, end = self.prose[-1]
         # At the token limit the text after the last mark is no answer: more of it would have come.
         if self.truncated and (rehearsed_only or self.text[tail:end].strip()):

@@ -121,6 +121,7 @@ class Messages(BlockDialect):
         """The request in the words of chat completions. Raises Refusal."""
         if previous is None:
             return self.asked.as_chat()
+        # Only what the request does not set itself: a thread may be continued with other tools.
         kept = {key: value for key, value in previous.settings.items() if key not in self.asked.model_fields_set}
         self.asked = self.asked.model_copy(update=kept)
         return self.asked.as_chat([dict(message) for message in previous.messages])
@@ -227,6 +228,7 @@ def _to_openai_messages(message: Mapping[str, Any], where: str) -> Iterator[Json
     thoughts = [block.get("thinking") for block in blocks if block.get("type") == "thinking"]
     thought = "".join(text for text in thoughts if isinstance(text, str))
     rest = [block for block in blocks if block.get("type") not in ("tool_result", "tool_use", "thinking")]
+    # Results first: a template wants them right after the calls, and the user's words in the same message follow.
     for block in results:
         text = _read_text(block.get("content") or "", f"{where}.content")
         yield {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": text}
@@ -235,7 +237,7 @@ def _to_openai_messages(message: Mapping[str, Any], where: str) -> Iterator[Json
         asked = [{"id": c.get("id"), "function": {"name": c.get("name"), "arguments": c.get("input")}} for c in calls]
         reasoning = {"reasoning_content": thought} if thought else {}
         yield {"role": role, "content": text, **reasoning, **({"tool_calls": asked} if asked else {})}
-    elif text or not results:
+    elif text or not results:  # a message of results alone says nothing of its own
         yield {"role": role, "content": text}
 
 

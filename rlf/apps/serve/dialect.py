@@ -152,6 +152,10 @@ class BlockDialect(Dialect):
     def refuse_unknown(self, previous: str) -> Refusal:
         """The refusal of a request whose earlier answer is not known, or not any more."""
 
+    # Two bases and no third: a protocol differs from the others in how a request is read and how what is new is
+    # written, and the two that write blocks share what follows from that. A dialect holds one request's state, since
+    # the events of its stream are numbered and named by what was sent before.
+
     def keep(self) -> None:
         """Keeps the conversation with its answer, where requests may continue from it."""
         settings = self.settings
@@ -163,7 +167,9 @@ class BlockDialect(Dialect):
         calls = [RequestedCall(b.call.id, b.call.name, b.text) for b in self.blocks.all if b.call is not None]
         if calls:
             answer["tool_calls"] = calls_of(calls)
+        # Without the system message: the request that continues brings its own, or has that of `settings`.
         messages = (*(each for each in self._chat.messages if each.get("role") != "system"), answer)
+        # Characters as a measure of memory: what is kept is bounded, and the oldest go first.
         size = len(repr(messages)) + len(repr(settings))
         self._conversations.put(self.id, StoredConversation(messages, settings), size)
 
@@ -206,6 +212,7 @@ class Blocks:
                 yield from self._close_block()
 
     def _open_block(self, kind: Kind, call: RequestedCall | None = None) -> Iterator[tuple[Stage, AnswerBlock, str]]:
+        # A call always opens a block of its own: two calls in a row are two, however alike.
         if self._is_open and call is None and self.all[-1].kind is kind:
             return
         yield from self._close_block()

@@ -33,6 +33,8 @@ class _OpenAi(Dialect):
         """Prepares the answers to be sampled. Raises Refusal."""
         self.prepared = await self._prepare_prompts(model)
         self._tokenizer = model.tokenizer
+        # A judge's verdict is read from the model's own distribution, at temperature 1; others see the one sampled
+        # from.
         self._temperature = None if model.settings.strict else self.asked.temperature
         id_ = f"{self.prefix}-{secrets.token_hex(12)}"
         self._head = {"id": id_, "created": int(time.time()), "model": self.asked.model}
@@ -66,6 +68,7 @@ class _OpenAi(Dialect):
         yield "[DONE]"
 
     def _show_usage(self) -> Json:
+        # Each prompt stands in `prepared` once for each of its answers, and is counted once.
         num_prompt = sum(len(each.tokens) for each in self.prepared) // self.asked.n
         return {
             "prompt_tokens": num_prompt,
@@ -138,6 +141,8 @@ class Chat(_OpenAi):
             yield {"index": delta.index, "delta": message, "finish_reason": None, "logprobs": logprobs, **extra}
         for at, call in enumerate(calls_of(delta.calls)):
             arguments = call["function"]["arguments"]
+            # The name first, then the arguments: clients take a call to begin with its id and name, and add up the
+            # rest.
             call["function"]["arguments"] = ""
             for part in ({"index": at, **call}, {"index": at, "function": {"arguments": arguments}}):
                 yield {"index": delta.index, "delta": {"tool_calls": [part]}, "finish_reason": None, "logprobs": None}

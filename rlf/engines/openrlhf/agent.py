@@ -118,7 +118,11 @@ class Agent:
             scored = await self._ahead_of(parts, engine, sampling_params).take(label)
             return head | evaluation_response(scored, parts.harness.reward, sampling_params)
         scored, group = await self._play_of_group(parts, policy, row)
+        # OpenRLHF cannot leave a trajectory out: it gets tokens with one action, and as reward the mean of the group,
+        # which moves nothing where advantages are measured from that mean.
         stand_in = None if counts(scored) else await self._stand_in(parts, policy, scored)
+        # Nothing of the first batch is returned before the first evaluation is over, so no update can come between.
+        # Shielded: one trajectory that is cancelled must not end an evaluation that all of them wait for.
         if parts.first_evaluation is not None:
             await asyncio.shield(parts.first_evaluation)
         if policy.vision is not None:
@@ -142,6 +146,8 @@ class Agent:
             return await self._play_until_it_counts(parts, policy, row, row.index, step=None)
 
         if parts.ahead is None:
+            # With several actors none knows which rows the others get, and beside an asynchronous trainer weights may
+            # change in the middle: both would make a row's result depend on who asked first.
             alone = openrlhf_settings(self._spec).mode is Mode.SYNC and Layout.of(self._spec).num_engines == 1
             lines = self._evaluation.read_text().splitlines() if alone and self._evaluation.is_file() else []
             parts.ahead = EvaluationAhead([json.loads(line)["label"] for line in lines], play_row)
@@ -153,11 +159,14 @@ class Agent:
 
     async def _play_of_group(self, parts: _Parts, policy: EnginePolicy, row: JobRow) -> tuple[Scored, Group]:
         """Plays one sample of a row; one that does not count waits for the rest of its group, whose mean it gets."""
+        # No await before `join`: the samples of a row start in one tick of the loop, and their order there is what
+        # numbers them, as OpenRLHF gives them none.
         group = self._groups.setdefault(row.index, Group(self._spec.rollout.num_generations))
         sample, scored = group.join(), None
         try:
             scored = await self._play_until_it_counts(parts, policy, row, sample, await group.step(parts.steps))
         finally:
+            # Also where it fails: a group that never becomes whole would hold back the count of steps for all actors.
             if group.leave(scored):
                 del self._groups[row.index]
                 await parts.steps.add(group)
@@ -182,9 +191,10 @@ class Agent:
                 again = not self._attempt.opening_calls and await parts.outages.may_play_again(
                     scored, tries, partial(self._may_leave_out, parts, row.purpose, step)
                 )
-            except RunError:
+            except RunError:  # the job ends: what it ends for is on disk before
                 await parts.spool.append(record)
                 raise
+            # On disk before the trajectory is returned: what a step was made from is known wherever the job stops.
             if row.purpose is Purpose.TRAIN or not again:
                 await parts.spool.append(replace(record, again=again))
         return scored
@@ -211,6 +221,7 @@ class Agent:
         scored_at = await parts.steps.step() - 1 if step is None else step
         try:
             scored = await parts.harness.reward.score(await play(rollout, setting), step=scored_at)
+            # In a row, and not in all: a sampler that is gone breaks every trajectory, an odd row only its own.
             self._num_broken_in_a_row = 0
         except RunError:
             raise
@@ -222,7 +233,7 @@ class Agent:
     async def _stand_in(self, parts: _Parts, policy: EnginePolicy, scored: Scored) -> LeftOutTokens:
         """The tokens for a trajectory that is left out: its own, or others where it sampled none."""
         stand_in = LeftOutTokens.of(scored.trajectory) or parts.stand_in
-        if stand_in is None:
+        if stand_in is None:  # nothing was sampled here yet: one real token, since a made-up one has no probability
             context, sampling = parts.harness.chat.stop_token_ids[:1], parts.harness.training
             request = SampleRequest(
                 scored.trajectory.id, context, max_tokens=1, sampling=sampling, seed=self._spec.seed
@@ -259,6 +270,7 @@ class Agent:
 
     async def _open(self, tokenizer: PreTrainedTokenizerBase, policy: EnginePolicy) -> _Parts:
         """The parts that all trajectories of this actor share, built by the first of them."""
+        # The lock is held while parts are built: trajectories start side by side, and tools are opened once.
         async with self._opening:
             if self._parts is None:
                 self._parts = await self._build(tokenizer)
@@ -273,6 +285,7 @@ class Agent:
             certificate = Job(self._folder, self._folder).certificate
             sender = partial(Sender, ingest=ingest, attempt=self._attempt, certificate=certificate)
         spool = SpoolWriter(Path(self._attempt.spool), self._secrets, sender)
+        # First on the stack, so that it closes last: tools that close still report to it.
         self._stack.push_async_callback(spool.close)
 
         def notify(level: str, text: str) -> None:

@@ -89,7 +89,12 @@ def _reported_rewards(records: Sequence[Record]) -> list[float]:
 
 
 class Ingest:
-    """Follows one attempt of a job."""
+    """Follows one attempt of a job.
+
+    Three clocks meet here and are never compared. What OpenRLHF prints has its own order and no time. A record has the
+    time of the agent that wrote it, which orders records of one actor and is only compared with others' where whole
+    steps lie between. When something is read is this machine's business, and decides nothing but when it is reported.
+    """
 
     def __init__(
         self,
@@ -152,11 +157,13 @@ class Ingest:
         lines = self._log.read()  # first: on a shared disk, what a line speaks of is in the spool by then
         self._lines += filter(None, map(parse_line, lines))
         for item in self._spool.read():
-            if isinstance(item, Notice):
+            if isinstance(item, Notice):  # of the step under way: a resume that has it does not report it again
                 self._emit_event(item, self.step + 1)
             else:
                 self._sort(item)
         self._tell_first_evaluation()
+        # Lines in their order, each only when its trajectories are there: an evaluation takes the oldest of its rows,
+        # so one that was taken too early would take those of the next.
         while self._lines and (last or not self._comes_late or self._has_come(self._lines[0])):
             match self._lines.popleft():
                 case StepLine() as over:
@@ -173,6 +180,7 @@ class Ingest:
             flush: returns when every event emitted so far is safe.
         """
         with self._polling:
+            # In this order: a file goes only when the lineage has written what was read from it.
             if done := self._spool.list_done(self.step):
                 flush()
                 self._spool.drop(done)
@@ -199,6 +207,8 @@ class Ingest:
         """Whether all trajectories are there that OpenRLHF had when it printed a line."""
         if isinstance(line, EvaluationLine):
             return len(self._evaluating) >= len(self._order)
+        # By groups and not by the steps in records: with a filter OpenRLHF draws again, and a step has as many whole
+        # groups that are trained on as it has rows, whatever else was played for it.
         num_steps = line.step - max(self._attempt.first_step - 1, self._after)
         return self._num_kept >= num_steps * self._spec.train.prompts_per_step
 
@@ -214,7 +224,7 @@ class Ingest:
             self._training[record.step].append(record)
             if not record.again and record.step > self._after:  # older ones may have been removed
                 self._count(record)
-        elif record.step is None:
+        elif record.step is None:  # the agents do not know after which step OpenRLHF asked
             self._evaluating.append(record)
         else:
             self._first_evaluation.append(record)
@@ -224,6 +234,8 @@ class Ingest:
             self._emit(event)
 
     def _tell_step(self, line: StepLine) -> None:
+        # By row and sample, not as they came: the order of trajectories in the lineage does not depend on who was
+        # first.
         records = sorted(self._training.pop(line.step, []), key=lambda record: (record.row, record.sample))
         scored = [record.scored for record in records]
         self.step = line.step
@@ -259,6 +271,7 @@ class Ingest:
 
     def _next_evaluation(self) -> list[Record]:
         """The trajectories of the oldest evaluation that is not reported yet: they follow each other, one row each."""
+        # The agents' clocks may differ by seconds; between two evaluations lies at least one step, which takes longer.
         self._evaluating.sort(key=lambda record: record.time)
         size = len(self._order)
         records, self._evaluating = self._evaluating[:size], self._evaluating[size:]
