@@ -12,14 +12,14 @@ import logging
 import os
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, TypeAlias, TypeVar
 
 from rlf.core import RlfError
-from rlf.core.clocks import waiting_for
+from rlf.core.clocks import Deadline, clock, waiting_for
 from rlf.core.meter import Meter
 from rlf.core.redact import Redactor
 from rlf.endpoints.attribution import KEY_REFUSED
@@ -85,25 +85,21 @@ class Caller:
 
 
 class _Deadline:
-    """When a caller's time is up; later by as long as it waits its turn."""
+    """When a caller's time is up; later by as long as it waits its turn, or rlf is stopped."""
 
-    __slots__ = ("at", "caller")
+    __slots__ = ("_own", "caller")
 
     def __init__(self, caller: Caller) -> None:
-        self.caller, self.at = caller, monotonic() + caller.deadline_s
+        self.caller, self._own = caller, Deadline(caller.deadline_s)
 
     @property
     def left_s(self) -> float:
-        return self.at - monotonic()
+        return self._own.at - clock.now()
 
-    @asynccontextmanager
-    async def standing_still(self) -> AsyncIterator[None]:
-        started = monotonic()
-        with self.caller.waiting():
-            try:
-                yield
-            finally:
-                self.at += monotonic() - started
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        with self._own.waiting(), self.caller.waiting():
+            yield
 
 
 class EndpointPool:
@@ -187,7 +183,7 @@ class EndpointPool:
         last: EndpointFailure | None = None
         num_left = _MAX_ATTEMPTS + len(self._endpoints) - 1
         while num_left:
-            endpoint = await self._wait_for_rested(deadline.at)
+            endpoint = await self._wait_for_rested(deadline)
             if endpoint is None:
                 break
             try:
@@ -207,12 +203,12 @@ class EndpointPool:
         no_time = EndpointFailure(Outcome.TIMEOUT, "no time was left for a request to the endpoint")
         raise last or best.last_failure or no_time
 
-    async def _wait_for_rested(self, deadline: float) -> _Endpoint | None:
+    async def _wait_for_rested(self, deadline: _Deadline) -> _Endpoint | None:
         """The best endpoint, once it is rested; None when none is before the deadline."""
         while True:
             best = min(self._endpoints, key=lambda endpoint: (endpoint.rest_s, endpoint.pause_s, endpoint.load))
             pause_s = best.rest_s
-            if monotonic() + pause_s >= deadline:
+            if pause_s >= deadline.left_s:
                 return None
             if not pause_s:
                 return best
@@ -277,7 +273,7 @@ class _Endpoint:
         """One request, from its turn in the queue to its answer. Raises _Resting where it may not be asked by then."""
         async with self._wait_for_room(deadline):
             started = monotonic()
-            limit_s = min(self.spec.timeout_s, deadline.at - started)
+            limit_s = min(self.spec.timeout_s, deadline.left_s)
             try:
                 value = await self._send_request(path, body, read, limit_s, deadline.caller)
             except EndpointFailure as failure:
@@ -350,7 +346,7 @@ class _Endpoint:
         try:
             async with AsyncExitStack() as stack:
                 if self._permits.locked() or self.pause_s:
-                    async with deadline.standing_still():
+                    with deadline.standing_still():
                         await stack.enter_async_context(self._permits)
                         if self.rest_s:
                             raise _Resting

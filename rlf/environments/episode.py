@@ -10,11 +10,10 @@ import asyncio
 import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from time import perf_counter
 from typing import Any, TypeVar
 
 from rlf.core.callables import show_own_line
-from rlf.core.clocks import Deadline, Timers
+from rlf.core.clocks import Deadline, Timers, clock
 from rlf.core.text import clean, describe
 from rlf.environments.kind import EnvSpec, MakeWorld, Step, World, describe_difference, hash_state, plain_state
 from rlf.tools.execution.detached import Detached
@@ -224,7 +223,8 @@ class WorldEpisode:
             work.close()  # or Python warns of a coroutine that nobody awaited
             words = f"episode_s of {self._spec.limits.episode_s:g} s is used up" if left_s <= 0 else "failed before"
             raise self._make_failure(phase, words)
-        started = perf_counter()
+        # By the clock that stands still while rlf is stopped: a night asleep is no time that the world took.
+        started = clock.now()
         try:
             # The rest of the episode bounds each phase: many steps that are each in time must not add up to hours.
             return await self._run_bounded(work, min(limit_s, left_s))
@@ -241,7 +241,7 @@ class WorldEpisode:
         except BaseException as fault:  # SystemExit on a task would stop the loop itself
             raise self._make_failure(phase, describe(fault), show_own_line(fault)) from fault
         finally:
-            self._world_s += perf_counter() - started
+            self._world_s += clock.now() - started
 
     async def _run_bounded(self, work: Coroutine[Any, Any, T], limit_s: float) -> T:
         """The work's result. Raises TimeoutError when time is up, whatever the work does."""

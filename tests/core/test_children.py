@@ -219,12 +219,20 @@ def test_sandboxed_code_is_not_timed_out_for_the_time_that_rlf_itself_was_stoppe
 
 
 WORLD = '''
+import time
+
+
 class World:
     """A world."""
 
     def say(self) -> str:
         """Says a word."""
         return "word"
+
+    def think(self) -> str:
+        """Takes a while."""
+        time.sleep(1)
+        return "thought"
 
     def score(self):
         return 1.0
@@ -269,3 +277,39 @@ def test_worlds_are_not_ended_for_the_time_that_rlf_itself_was_stopped(tmp_path:
         finally:
             rlf.kill()
     assert answer == "word True\n"
+
+
+EPISODE = """
+import asyncio
+from rlf.environments import EnvSpec, WorldPool
+from rlf.types import Task, ToolCall
+
+async def main():
+    env = {"kind": "python", "callable": "worldly:World", "isolation": "process", "limits": {"episode_s": 6}}
+    async with WorldPool(EnvSpec.model_validate(env), seed=0) as worlds:
+        episode = worlds.open("t", Task("t", ()))
+        await episode.reset()
+        thinking = asyncio.ensure_future(episode.call(ToolCall("think", {})))
+        await asyncio.sleep(0.2)
+        print("called", flush=True)
+        print((await thinking).text, (await episode.call(ToolCall("say", {}))).text)
+        await episode.close()
+
+asyncio.run(main())
+"""
+
+
+@linux
+def test_a_world_has_its_episode_s_also_where_rlf_was_stopped_meanwhile(tmp_path: Path):
+    (tmp_path / "worldly.py").write_text(WORLD)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(tmp_path), *filter(None, sys.path)))}
+    with subprocess.Popen([sys.executable, "-c", EPISODE], stdout=subprocess.PIPE, text=True, env=environment) as rlf:
+        try:
+            assert rlf.stdout.readline() == "called\n"
+            os.kill(rlf.pid, signal.SIGSTOP)
+            time.sleep(7.5)
+            os.kill(rlf.pid, signal.SIGCONT)
+            answer, _ = rlf.communicate(timeout=60)
+        finally:
+            rlf.kill()
+    assert answer == "thought word\n"

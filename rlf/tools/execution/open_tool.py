@@ -179,11 +179,11 @@ class OpenTool:
             return refusal(Outcome.CIRCUIT_OPEN, f"{self.declaration.name} is out of order: {reason}")
         if self.runtime.names_calls:
             course.call_id = self._call_id(course.origin)
-        started = perf_counter()
+        started, limit_at = perf_counter(), clock.now() + self._timeout_s
         try:
             ending = await self._run_attempt(arguments, self._timeout_s, course)
             if ending.outcome is not Outcome.OK:
-                ending = await self._retry(ending, arguments, started, course)
+                ending = await self._retry(ending, arguments, limit_at, course)
         except asyncio.CancelledError:
             if self._breaker is not None:  # or the one call that was let through to try would block all others
                 self._breaker.forget()
@@ -236,18 +236,18 @@ class OpenTool:
             course.outside_s += deadline.waited_s
         return ending
 
-    async def _retry(self, ending: Ending, arguments: Mapping[str, Any], started: float, course: Course) -> Ending:
+    async def _retry(self, ending: Ending, arguments: Mapping[str, Any], limit_at: float, course: Course) -> Ending:
         """How the last of further attempts ended, after pauses, for which the call's time suffices."""
         while ending.outcome in _RETRIED and (num_attempts := len(course.attempts)) <= self._num_retries:
             pause_s = backoff_s(num_attempts, derive_seed(self._around.seed, course.origin.trajectory_id))
             pause_s = max(pause_s, ending.retry_after_s)
             # Time outside, of getting ready and of queues, is given back: the limit is on the tool's work and pauses.
-            end = started + self._timeout_s + course.outside_s
-            if perf_counter() + pause_s >= end:
+            end = limit_at + course.outside_s
+            if clock.now() + pause_s >= end:
                 break
             await asyncio.sleep(pause_s)
             await self._gate.again()
-            ending = await self._run_attempt(arguments, end - perf_counter(), course)
+            ending = await self._run_attempt(arguments, end - clock.now(), course)
         if ending.outcome is Outcome.TOOL_ERROR and self.runtime.answers_once:
             lost = next((attempt for attempt in course.attempts if attempt.outcome in _LOST), None)
             if lost is not None:  # the verdict may be on what that attempt has done
