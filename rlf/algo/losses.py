@@ -51,6 +51,8 @@ def correction_weights(
         filter_fraction = masked_mean(outside, loss_mask_BT.any(dim=1, keepdim=True))
     else:
         filter_fraction = masked_mean(outside, loss_mask_BT)
+    # A clipped weight is the statistic itself, so that a sequence-level one weighs all its tokens alike; a mask only
+    # chooses, and what it keeps is weighed by the plain token ratio, or by the product where that is what it judges.
     if correction.mode is CorrectionMode.CLIP:
         return statistic.clamp(min=low, max=high), filter_fraction
     if correction.level is CorrectionLevel.SEQ_PRODUCT:
@@ -72,10 +74,13 @@ def _correction_statistic(
     seq = correction.level is CorrectionLevel.SEQ
     if correction.level is CorrectionLevel.SEQ_PRODUCT:
         log_ratio_BT = zero_outside(old_logprobs_BT - rollout_logprobs_BT, loss_mask_BT)
+        # A product over hundreds of tokens leaves float32 (exp(89) is inf, and inf * 0 in the loss is NaN): e^20 is far
+        # beyond any threshold, so the clamp changes no verdict.
         return log_ratio_BT.sum(dim=1, keepdim=True).clamp(min=-20.0, max=20.0).exp()
     if correction.gating is CorrectionGating.RATIO:
         log_ratio_BT = old_logprobs_BT - rollout_logprobs_BT
         return (masked_mean(log_ratio_BT, loss_mask_BT, dim=1).unsqueeze(1) if seq else log_ratio_BT).exp()
+    # Both logarithms of the binary KL are finite only inside (0, 1), and float32 rounds a likely token to exactly 1.
     p_BT = rollout_logprobs_BT.exp().clamp(1e-6, 1 - 1e-6)
     q_BT = old_logprobs_BT.exp().clamp(1e-6, 1 - 1e-6)
     if correction.gating is CorrectionGating.BINARY_KL:
@@ -124,6 +129,7 @@ def near_sequences(
 
     DeepSeek-V3.2 (arXiv:2512.02556). Mirrors TRL's `get_off_policy_mask`.
     """
+    # A mask is a choice and not a quantity: without the detach its comparison would still build a graph for nothing.
     drift_B = masked_mean(behaviour_BT - logprobs_BT.detach(), loss_mask_BT, dim=1)
     return (advantages_BT >= 0) | (drift_B <= threshold).unsqueeze(1)
 
@@ -139,6 +145,7 @@ def high_entropy(entropy_BT: Tensor, loss_mask_BT: Tensor, share: float) -> Tens
     Wang et al. 2025 (arXiv:2506.01939). Mirrors TRL's `get_high_entropy_mask`, on the whole batch.
     """
     mask_BT = loss_mask_BT.bool()
+    # Not `torch.quantile`, which refuses more than 2^24 numbers; the interpolation between two of them is its own.
     sorted_N = entropy_BT[mask_BT].sort().values
     if len(sorted_N) == 0:
         return mask_BT
@@ -172,6 +179,7 @@ def loss_denominator(loss_mask_BT: Tensor, aggregation: Aggregation, length: int
     """The divisor of the whole mini-batch: D of `aggregate_loss`, at least 1."""
     if aggregation is Aggregation.TOKEN_MEAN:
         return float(loss_mask_BT.sum().clamp(min=1))
+    # Sequences that a mask empties (truncated, broken) are not counted: they would lower every other one's weight.
     num_sequences = float(loss_mask_BT.any(dim=1).sum().clamp(min=1))
     if aggregation is Aggregation.CONSTANT_LENGTH:
         assert length is not None, "constant_length without a length"
@@ -202,6 +210,7 @@ def aggregate_loss(
             None: D of these rows.
         length: of constant_length.
     """
+    # A micro-batch that divided by its own D would weigh its tokens by how the batch happened to be cut.
     if denominator is None:
         denominator = loss_denominator(loss_mask_BT, aggregation, length)
     sums_B = zero_outside(values_BT, loss_mask_BT).sum(dim=1)
@@ -242,21 +251,27 @@ def policy_loss(
         high_entropy_BT: bool, the tokens of highest entropy, where `top_entropy` is below 1.
         denominator: see `aggregate_loss`.
     """
+    # Everything is filled with 0 before the first operation: outside the mask stand prompts and padding, whose ratio
+    # may overflow, and the gradient of an inf that is masked out afterwards is NaN.
     mask_BT = loss_mask_BT.bool()
     logprobs_BT = zero_outside(logprobs_BT, mask_BT)
     old_BT = zero_outside(old_logprobs_BT, mask_BT).detach()
     advantages_BT = zero_outside(advantages_BT, mask_BT).detach()
     rollout_BT = None if rollout_logprobs_BT is None else zero_outside(rollout_logprobs_BT, mask_BT).detach()
 
+    # What is detached is data. On the first update the old log-probabilities may be the very numbers of `logprobs`, and
+    # a graph that was left in them would cancel the policy gradient.
     ratio_BT = _token_ratio(logprobs_BT, old_BT, rollout_BT, mask_BT, config)
     loss_BT, clipped_BT = _surrogate_loss(ratio_BT, logprobs_BT, advantages_BT, config)
     filter_fraction = masked_fraction = None
     if config.correction.level is not CorrectionLevel.OFF and not config.sampler_is_old:
         assert rollout_BT is not None, "an off-policy correction needs rollout_logprobs_BT"
+        # Outside of the ratio: the clip range is about the update, the weight about the sampler.
         weights_BT, filter_fraction = correction_weights(old_BT, rollout_BT, mask_BT, config.correction)
         loss_BT = weights_BT * loss_BT
     keep_BT = kept_tokens(logprobs_BT, old_BT, rollout_BT, advantages_BT, mask_BT, high_entropy_BT, config)
     if keep_BT is not None:
+        # The mean's divisor stays: a batch of which little is kept makes a small step, and not a loud one.
         loss_BT = zero_outside(loss_BT, keep_BT)
         masked_fraction = masked_mean((~keep_BT).to(old_BT.dtype), mask_BT)
     return PolicyLossOutput(
@@ -279,6 +294,7 @@ def _token_ratio(
     gspo: exp(mean_t(logprob - old)); with a correction of level token or seq, the sampler stands in for old.
     """
     if config.kind is not PolicyLossKind.GSPO:
+        # exp(89) is inf in float32, and a ratio of e^20 is beyond any clip range.
         return (logprobs_BT - old_BT).clamp(min=-20.0, max=20.0).exp()
     if config.sampler_is_old:
         assert rollout_BT is not None, "an off-policy correction needs rollout_logprobs_BT"
@@ -294,6 +310,7 @@ def _surrogate_loss(
         case PolicyLossKind.PPO | PolicyLossKind.GSPO:
             return _clip_terms(ratio_BT, advantages_BT, config)
         case PolicyLossKind.CISPO:
+            # CISPO bounds the weight and keeps the gradient: it flows through the log-probability, also where clipped.
             plain_BT = ratio_BT.detach()
             weight_BT = plain_BT.clamp(1 - config.clip_low, 1 + config.clip_high)
             return -weight_BT * advantages_BT * logprobs_BT, weight_BT != plain_BT
@@ -312,6 +329,7 @@ def _clip_terms(ratio_BT: Tensor, advantages_BT: Tensor, config: PolicyLossConfi
     objective_BT = torch.min(plain_BT, clipped_BT)
     if config.dual_clip is not None:
         bounded_BT = torch.max(objective_BT, config.dual_clip * advantages_BT)
+        # For A < 0 the minimum is unbounded as the ratio grows; the dual clip bounds that side alone.
         objective_BT = torch.where(advantages_BT < 0, bounded_BT, objective_BT)
     return -objective_BT, (clipped_BT < plain_BT).detach()
 
@@ -344,5 +362,6 @@ def value_loss(
     error_BT = (values_BT - returns_BT).square()
     if clip is not None:
         clipped_BT = old_BT + (values_BT - old_BT).clamp(-clip, clip)
+        # The maximum takes the gradient away only where the value has moved towards the return by more than the clip.
         error_BT = torch.max(error_BT, (clipped_BT - returns_BT).square())
     return 0.5 * aggregate_loss(error_BT, mask_BT, Aggregation.TOKEN_MEAN, denominator)

@@ -36,6 +36,8 @@ def token_rewards(shaped_B: Tensor, batch: AdvantageInput) -> Tensor:
     if batch.reward_clip is not None:
         shaped_B = shaped_B.clamp(*batch.reward_clip)
     actions_BT = batch.action_mask_BT.bool()
+    # `argmax` of a row without an action is 0, its last place: the product with `any` below leaves 0 there. `byte`,
+    # since torch has no argmax of booleans.
     last_B = actions_BT.shape[1] - 1 - actions_BT.flip(1).byte().argmax(1)
     rewards_BT = shaped_B.new_zeros(actions_BT.shape)
     rewards_BT.scatter_(1, last_B.unsqueeze(1), (shaped_B * actions_BT.any(1)).unsqueeze(1))
@@ -46,6 +48,7 @@ def token_rewards(shaped_B: Tensor, batch: AdvantageInput) -> Tensor:
 
 def discounted_sum(values_BT: Tensor, factor: float) -> Tensor:
     """`y_t = x_t + factor * y_{t+1}`, counted over all T positions, observations included, as OpenRLHF does."""
+    # One pass of the device in place of T small ones; the usual factor.
     if factor == 1.0:
         return values_BT.flip(1).cumsum(1).flip(1)
     sums_BT = values_BT.new_zeros(values_BT.shape)
@@ -69,6 +72,7 @@ def whiten(advantages_BT: Tensor, action_mask_BT: Tensor, *, std_norm: bool) -> 
     if not std_norm:
         return centred_BT
     variance = centred_BT.square().sum() / num_actions
+    # Without the floor a batch of equal rewards, whose deviation is rounding alone, would become advantages of size 1.
     return centred_BT * variance.clamp(min=1e-8).rsqrt()
 
 

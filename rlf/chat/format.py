@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -20,8 +18,7 @@ from rlf.chat.marks import BARE_OBJECT, FOREIGN, Lookalikes, Marks, ParsedTurn, 
 from rlf.chat.scan import END_THINK, THINK, Scan, opens_thinking
 from rlf.chat.template import CallId, TemplateRenderer, end_of_turn
 from rlf.core import Registry, RlfError
-from rlf.core.files import remember
-from rlf.types import FailureClass, Message, ParseFailure, RepairKind, ToolCall, ToolDescription
+from rlf.types import FailureClass, Message, RepairKind, ToolCall, ToolDescription
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -125,7 +122,7 @@ class ChatFormat(ABC):
     @classmethod
     def fits(cls, chat_template: str) -> bool:
         """Whether the format can be used with a template."""
-        return cls.by_name or FORMATS.name_of(cls) in matching_formats(chat_template)
+        return cls.by_name or cls.matches(chat_template) is not None
 
     def after(self, context: Sequence[int]) -> Self:
         """The format as it reads the turn that follows a context: some templates open thinking only after questions."""
@@ -300,23 +297,10 @@ def other_call_marks(text: str, own: type[ChatFormat]) -> bool:
     return any(marks.pattern.search(rest) for marks in every_call_marks())
 
 
-def matching_formats(template: str) -> dict[str, str]:
-    """The formats that a chat template is of, each with the reason.
-
-    Every format has to be loaded to find them: of a template that was seen before, the answer is remembered.
-    """
-    names = FORMATS.names()
-
-    def find() -> dict[str, str]:
-        return {name: reason for name in names if (reason := FORMATS.get(name).matches(template)) is not None}
-
-    # notes hold as long as rlf's own files do, and say nothing of an installed package's
-    return remember(["formats", template], find) if names == FORMATS.own_names() else find()
-
-
 def detect_format(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
     """The one format that the model's chat template is of, and why. Raises RlfError when none or several are."""
-    names, found = FORMATS.names(), matching_formats(template_of(tokenizer))
+    template, names = template_of(tokenizer), FORMATS.names()
+    found = {name: reason for name in names if (reason := FORMATS.get(name).matches(template)) is not None}
     if len(found) == 1:
         return next(iter(found.items()))
     got = "matches " + "; ".join(f"{n} ({r})" for n, r in found.items()) if found else "matches no known chat format"
@@ -347,56 +331,3 @@ def template_of(tokenizer: PreTrainedTokenizerBase) -> str:
         ) from error
     assert isinstance(template, str), f"a chat template of type {type(template).__name__}"
     return template
-
-
-# A run's settings for its turns: repair, the reply to each failure class, history, and where sampling stops.
-
-
-class RepairPolicy(StrEnum):
-    """Whether a call that is written a little wrong is run."""
-
-    NONE = "none"
-    """Never: what is trained on is what the model wrote."""
-    SAFE = "safe"
-    """Where the repair cannot change the meaning; every repair is counted and kept with the turn."""
-
-
-class FailurePolicy(StrEnum):
-    """Consequence of a parse failure."""
-
-    FEEDBACK = "feedback"
-    """The model reads what was wrong and the right form, and continues."""
-    PENALISE = "penalise"
-    """As feedback; the failure also counts for the reward rule `unpenalised`."""
-    END = "end"
-    """The trajectory ends with this turn; none of the turn's calls is run."""
-
-
-class HistoryPolicy(StrEnum):
-    """Treatment of a chat template that rewrites earlier turns: it renders other tokens than were seen."""
-
-    KEEP = "keep"
-    """The tokens stay as sampled, earlier thinking included; the certificate names what the template would change."""
-    FORK = "fork"
-    """A turn after which the template drops thinking is followed by a new context without it: the trajectory continues
-    there, and each segment is trained on by itself. A template that rewrites anything else is a fault."""
-    REFUSE = "refuse"
-    """Such a template is a fault."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChatPolicy:
-    """How the rollout loop takes a turn."""
-
-    repair: RepairPolicy = RepairPolicy.NONE
-    failures: Mapping[FailureClass, FailurePolicy] = field(default_factory=dict)
-    """Exceptions to `otherwise`, by class."""
-    otherwise: FailurePolicy = FailurePolicy.FEEDBACK
-    stop_after_call: bool = False
-    """Whether a turn ends with its first call, without waiting for the model to end it."""
-    forks: bool = False
-    """Whether a turn's context leaves out the thinking of earlier turns."""
-
-    def reply(self, failure: ParseFailure) -> FailurePolicy:
-        """The consequence of one failure."""
-        return self.failures.get(failure.kind, self.otherwise)

@@ -23,9 +23,8 @@ from rlf.cli.commands import COMMANDS, GROUPS, HOMES, SECTIONS, load_function, m
 from rlf.core.errors import RlfError, RunError
 from rlf.core.files import refusal
 from rlf.core.process import configure, heed_signals
-from rlf.core.redact import clean
 from rlf.core.search_path import import_from
-from rlf.core.text import find_half
+from rlf.core.text import clean, find_half
 
 
 class _Commands(TyperGroup):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
-import json
 import re
 import sys
 import types
@@ -216,7 +215,7 @@ def schema_text(role: str) -> str:
     """The schema of spec, tool or reward files, or of what commands print: `docs/schema/ROLE.json` has it."""
     if role != OUTPUT:
         return schema.schema_text(role)
-    return json.dumps(output_schema(), indent=1, ensure_ascii=False) + "\n"
+    return schema.dump_schema(output_schema())
 
 
 def write_schemas(folder: Path) -> SchemaFiles:

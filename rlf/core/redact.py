@@ -20,8 +20,6 @@ from html import unescape
 from typing import Any, NamedTuple
 from urllib.parse import unquote_plus
 
-from rlf.core.text import clean
-
 # Text in one form: what Unicode writes in several ways that mean the same is written in one.
 #
 # NFC, full and half width, digits of any script, dashes, quotes, spaces; characters of no width are dropped. What means
@@ -69,6 +67,27 @@ def _fold_character(character: str) -> str:
         return character
     plain = "".join(chr(int(each, 16)) for each in code.split())
     return _MAPPED.get(plain, plain)
+
+
+# Characters that no file, database or model takes. The door that text from outside passes is `rlf.core.text`.
+
+
+def clean(text: str) -> str:
+    """The text without what no file or database takes: halves of surrogate pairs are joined, or become U+FFFD with NUL.
+
+    A subclass of `str`, whose methods may be the code of others, becomes a plain one.
+    """
+    if type(text) is not str:
+        text = str.__str__(text)
+    if "\0" in text:
+        text = text.replace("\0", "\ufffd")
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
 
 
 # Text without its escapes, with the place of each character: of JSON, URLs, HTML and Python, in any mixture and depth.

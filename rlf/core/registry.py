@@ -79,7 +79,7 @@ class Registry(Generic[T]):
 
     def names(self) -> list[str]:
         """All kinds, sorted; imports nothing."""
-        return sorted(set(self.own_names()) | set(_entry_points()[self.package]))
+        return kind_names(self.package, folders=self._folders)
 
     def get(self, name: str) -> type[T]:
         """The class of a kind, imported now. Raises UnknownKind."""
@@ -98,7 +98,7 @@ class Registry(Generic[T]):
         raise LookupError(f"{kind} is no {self.noun}")
 
     def _load_kind(self, name: str) -> type[T]:
-        if name in self.own_names():
+        if name in shipped_names(self.package, folders=self._folders):
             module = importlib.import_module(f"{self.package}.{name}")
             found = [value for value in vars(module).values() if self._is_kind(value, module.__name__)]
             assert len(found) == 1, f"{module.__name__} holds {len(found)} kinds, expected one"
@@ -116,13 +116,15 @@ class Registry(Generic[T]):
             return False
         return issubclass(value, self.base)
 
-    def own_names(self) -> list[str]:
-        """Those of `names` that rlf brings, without what installed packages add."""
-        return _list_names(self.package, folders=self._folders)
+
+def kind_names(package: str, *, folders: bool = False) -> list[str]:
+    """The kinds of a registry's package and those that installed packages add to it, sorted; imports nothing."""
+    return sorted(set(shipped_names(package, folders=folders)) | set(_entry_points()[package]))
 
 
 @cache
-def _list_names(package: str, *, folders: bool) -> list[str]:
+def shipped_names(package: str, *, folders: bool = False) -> list[str]:
+    """Those of `kind_names` that rlf brings."""
     spec = importlib.util.find_spec(package)
     assert spec is not None and spec.submodule_search_locations, f"{package} is no package"
     place = Path(next(iter(spec.submodule_search_locations)))

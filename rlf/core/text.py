@@ -12,6 +12,9 @@ from contextlib import suppress
 from threading import Thread
 from typing import Any
 
+from rlf.core.redact import clean as clean
+from rlf.core.redact import strike_environment
+
 MAX_FAULT_CHARS = 16_384
 """Longest description of an exception. Far longer than what anyone is shown, so that secrets are found before the cut,
 also where each is some thousand characters long and none is left of those before."""
@@ -23,24 +26,6 @@ _MAX_PARTS = 3
 """Notes of an exception, and exceptions of a group, that are repeated."""
 _MAX_DEPTH = 3
 """Groups within groups whose exceptions are named."""
-
-
-def clean(text: str) -> str:
-    """The text without what no file or database takes: halves of surrogate pairs are joined, or become U+FFFD with NUL.
-
-    A subclass of `str`, whose methods may be the code of others, becomes a plain one.
-    """
-    if type(text) is not str:
-        text = str.__str__(text)
-    if "\0" in text:
-        text = text.replace("\0", "\ufffd")
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
 
 
 def join_halves(text: str) -> str:
@@ -77,18 +62,12 @@ def describe(fault: BaseException) -> str:
     strikes them out.
     """
     words = _in_time(fault, lambda: _describe(fault, _MAX_DEPTH))
-    return _strike_secrets(clean(words[:MAX_FAULT_CHARS]))
+    return strike_environment(clean(words[:MAX_FAULT_CHARS]))
 
 
 def text_of(fault: BaseException) -> str:
     """An exception's own text, whatever its code does; its class where it has none."""
-    return _strike_secrets(clean(_in_time(fault, lambda: _own_text(fault)))) or _name(type(fault))
-
-
-def _strike_secrets(text: str) -> str:
-    from rlf.core.redact import strike_environment  # which builds on this module
-
-    return strike_environment(text)
+    return strike_environment(clean(_in_time(fault, lambda: _own_text(fault)))) or _name(type(fault))
 
 
 def _in_time(fault: BaseException, describe_it: Callable[[], str]) -> str:

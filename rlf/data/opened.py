@@ -13,7 +13,7 @@ from typing import Any, TypeVar, overload
 from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.core.files import read_note, remember, stamp_file
 from rlf.core.identity import hash_json
-from rlf.data.names import mixture_files
+from rlf.data.names import MIXTURE_SUFFIX
 from rlf.types import Task
 
 T = TypeVar("T")
@@ -118,3 +118,13 @@ def _is_file(path: Path) -> bool:
         return path.is_file()
     except (OSError, ValueError):
         return False
+
+
+def mixture_files(path: str) -> list[str]:
+    """The paths of the datasets of a mixture; of another dataset, or where it cannot be read, none."""
+    file = Path(path)
+    if not path.endswith(MIXTURE_SUFFIX) or not file.is_file():
+        return []
+    from rlf.data.source import read_mixture
+
+    return [one.path for one in read_mixture(file, path)]

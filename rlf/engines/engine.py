@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-from rlf.chat.format import ChatFormat
 from rlf.core import Fault, RlfError
 from rlf.core.identity import hash_path
 from rlf.plan import Plan
@@ -29,6 +28,7 @@ from rlf.types.task import Task
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from rlf.chat.format import ChatFormat
     from rlf.lineage.records import RunRecord
     from rlf.training.harness import Traffic
 

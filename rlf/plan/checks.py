@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rlf.algo.loss_config import KlKind
 from rlf.builtin.names import BUILTIN
-from rlf.chat import FORMATS
-from rlf.chat.format import FailurePolicy
+from rlf.chat.known import format_names
+from rlf.chat.policy import FailurePolicy
 from rlf.core import Fault, nearest
 from rlf.plan import algorithms, features, judges, verifiers
 from rlf.plan.estimate import planned_engine
@@ -203,7 +203,7 @@ def _evaluation_has_data(loaded: LoadedSpec) -> Iterator[Fault]:
 
 @reads("chat.format")
 def _chat_format_is_known(loaded: LoadedSpec) -> Iterator[Fault]:
-    name, known = loaded.spec.chat.format, ["auto", *FORMATS.names()]
+    name, known = loaded.spec.chat.format, ["auto", *format_names()]
     if name not in known:
         message = f"unknown chat format {name!r}{nearest(name, known)} (known: {', '.join(known)}). Write one of these."
         yield loaded.fault(("chat", "format"), message)
@@ -212,7 +212,11 @@ def _chat_format_is_known(loaded: LoadedSpec) -> Iterator[Fault]:
 @reads("chat.format", "chat.thinking_tag")
 def _thinking_stands_in_tags(loaded: LoadedSpec) -> Iterator[Fault]:
     name = loaded.spec.chat.format
-    if loaded.spec.chat.thinking_tag is not None and name in FORMATS.names() and not FORMATS.get(name).thinks_in_tags:
+    if loaded.spec.chat.thinking_tag is None or name not in format_names():
+        return
+    from rlf.chat.format import FORMATS
+
+    if not FORMATS.get(name).thinks_in_tags:
         message = f"the chat format {name} marks thinking without a tag. Remove this."
         yield loaded.fault(("chat", "thinking_tag"), message)
 

@@ -15,8 +15,9 @@ from itertools import pairwise
 
 from rlf.chat.encoding import markup_ids
 from rlf.chat.examples import NUM_SAMPLED_VARIANTS, example_call
-from rlf.chat.format import ChatFormat, ChatPolicy, HistoryPolicy
+from rlf.chat.format import ChatFormat
 from rlf.chat.history import DROPS_THINKING, HistoryTurn, differences, is_shown
+from rlf.chat.policy import ChatPolicy, HistoryPolicy
 from rlf.chat.scan import END_THINK
 from rlf.core import CheckError
 from rlf.rollout.loop import Setting, play

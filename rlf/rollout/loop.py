@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from rlf.chat.format import ChatFormat, ChatPolicy, FailurePolicy, RepairPolicy
+from rlf.chat.format import ChatFormat
 from rlf.chat.history import without_thinking
 from rlf.chat.marks import ParsedTurn
+from rlf.chat.policy import ChatPolicy, FailurePolicy, RepairPolicy
 from rlf.chat.repair import repaired
 from rlf.rollout.rollout import NOT_RUN, Limits, Prefix, Rollout, TokenRecord, infrastructure_error, run_calls
 from rlf.types.policy import Finish, Policy, Sample, SampleRequest, Sampling

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel
 
-from rlf.chat import FORMATS
-from rlf.chat.format import matching_formats
+from rlf.chat.known import format_names, matching_formats
 from rlf.chat.on_disk import read_chat_template
 from rlf.core import Fault, RlfError, SpecError, nearest
 from rlf.core.callables import NotRun
@@ -170,8 +169,8 @@ def _check_chat(loaded: LoadedSpec) -> list[Fault]:
         template = read_chat_template(folder)
     except ValueError as error:
         return [loaded.fault(("model", "path"), f"{shown_path(folder)}: tokenizer_config.json is not JSON: {error}.")]
-    chosen, known = loaded.spec.chat.format, FORMATS.names()
-    if chosen != "auto" and (chosen not in known or FORMATS.get(chosen).by_name):
+    chosen, known = loaded.spec.chat.format, format_names()
+    if chosen != "auto" and (chosen not in known or _is_by_name(chosen)):
         return []
     if template is None:
         fix = "Use an instruction-tuned model, or put a chat_template.jinja into the folder."
@@ -186,6 +185,13 @@ def _check_chat(loaded: LoadedSpec) -> list[Fault]:
         message = f"got {chosen!r}, but the model's chat template is not of that format. {fix}"
         return [loaded.fault(("chat", "format"), message)]
     return []
+
+
+def _is_by_name(name: str) -> bool:
+    """Whether a format asks nothing of the model's template."""
+    from rlf.chat.format import FORMATS
+
+    return FORMATS.get(name).by_name
 
 
 @reads("model.path", "rollout.max_total_tokens")

@@ -20,6 +20,7 @@ from rlf.spec.nodes import (
     UNREADABLE,
     KeyPath,
     Node,
+    UnresolvedError,
     dotted,
     edit,
     edit_leaves,
@@ -40,10 +41,6 @@ if TYPE_CHECKING:
 
 _KEY = re.compile(r"(?<!\\)\$\{([A-Za-z_][\w.]*)\}")
 """A reference to a key, by its whole path."""
-
-
-class UnresolvedError(ValueError):
-    """Why a text cannot be filled in, and what to write."""
 
 
 def interpolate(root: Node, faults: list[Fault]) -> Node:

@@ -121,22 +121,31 @@ def load_spec(
     Raises:
         SpecError: with every fault of the spec and of the files it names.
     """
+    # A process may check many times (an editor, the page, a sweep): edited code and variables are read again each time.
     forget_env_files()
     forget_edited()
     reading = Reading(texts)
+    # The order is the contract. Layers come first, since every later pass looks at one tree; names of other libraries
+    # are replaced within each layer, so that two names of one value meet before they are merged.
     root = reading.layers(files)
     if root is None:
         raise SpecError(reading.faults)
+    # Overrides name keys of the merged tree, and may bring items that name files: these are spelled out as a file's
+    # are.
     reading.faults += find_disagreements(overrides)
     for text in overrides:
         root = reading.spell_out(apply_override(root, text, reading.faults))
+    # References point anywhere in the tree, overrides included; paths, keys and servers are looked at as filled in.
     root = interpolate(root, reading.faults)
+    # Before servers are asked for their tools, and before pydantic: a model no longer knows which file named a value.
     root = resolve_paths(root, reading.faults)
+    # Looks at what was written, which interpolation keeps beside each value that it fills in.
     reading.faults += literal_keys(root)
     root = expand_servers(root, reading.faults)
+    # Last, so that no pass sees a value that an earlier one would have changed.
     spec = validate_spec(root, reading.faults)
     if spec is None or reading.faults:
-        from rlf.spec.faults import valid_part
+        from rlf.spec.parts import valid_part
 
         faults = _first_at_each_place(reading.faults)
         specs = {OVERRIDE, *(file.path for file in reading.files.values() if file.role == "spec")}

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 from rlf.algo import Estimator
 from rlf.algo.health import HealthConfig
 from rlf.algo.loss_config import KlKind, LrSchedule, PolicyLossConfig
-from rlf.chat.format import FailurePolicy, HistoryPolicy, RepairPolicy
+from rlf.chat.policy import FailurePolicy, HistoryPolicy, RepairPolicy
 from rlf.core import Registry
 from rlf.core.kinds import Kind, StrictModel
 from rlf.environments.kind import EnvSpec

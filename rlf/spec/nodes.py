@@ -124,6 +124,10 @@ def wrap(value: Any, like: Node) -> Node:
     return replace(like, value=value)
 
 
+class UnresolvedError(ValueError):
+    """Why a text with `${...}` cannot be filled in, and what to write."""
+
+
 def walk(node: Node, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Node]]:
     """Every node below and including `node`, with its path from there, parents first."""
     yield path, node

@@ -13,7 +13,8 @@ from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.core import Fault, RlfError, hash_bytes, hash_json, hash_path
 from rlf.core.files import MIN_BYTES, is_folder_name, remember, stamp_file
 from rlf.core.registry import close_names
-from rlf.data.names import DATA_SUFFIXES, TEMPLATE_SUFFIXES, mixture_files
+from rlf.data.names import DATA_SUFFIXES, TEMPLATE_SUFFIXES
+from rlf.data.opened import mixture_files
 from rlf.environments.kind import ENV_KINDS, EnvSpec
 from rlf.spec.code import project_code
 from rlf.spec.kinds import is_agent_tool, is_judge, is_mcp_tool, is_sql_tool

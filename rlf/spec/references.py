@@ -12,8 +12,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import GrammarParseError, OmegaConfBaseException
 
-from rlf.spec.layers import UnresolvedError
-from rlf.spec.nodes import KeyPath
+from rlf.spec.nodes import KeyPath, UnresolvedError
 
 
 class References:

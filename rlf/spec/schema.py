@@ -8,7 +8,6 @@ quoted number is no number.
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from copy import deepcopy
@@ -66,8 +65,17 @@ def schema_of(role: str) -> Schema:
 
 def schema_text(role: str) -> str:
     """The schema as a file holds it."""
-    text = json.dumps(schema_of(role), indent=1, ensure_ascii=False)
-    return re.sub(r'\{\s+("\$ref": "[^"]+")\s+\}', r"{\1}", text) + "\n"
+    return dump_schema(schema_of(role))
+
+
+def dump_schema(schema: Schema) -> str:
+    """A schema as JSON, with a line for each definition: programs read it, and a change is a line of a diff."""
+    whole = {key: value for key, value in schema.items() if key != "$defs"}
+    lines = [f"{json.dumps(key)}: {_dump_json(value)}" for key, value in whole.items()]
+    defs = [f" {json.dumps(name)}: {_dump_json(value)}" for name, value in schema.get("$defs", {}).items()]
+    if defs:
+        lines.append('"$defs": {\n' + ",\n".join(defs) + "\n}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def write_schemas(folder: Path) -> list[Path]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlf.chat.format import ChatFormat, ChatPolicy, FailurePolicy, HistoryPolicy, open_format
+from rlf.chat.format import ChatFormat, open_format
+from rlf.chat.policy import ChatPolicy, FailurePolicy, HistoryPolicy
 from rlf.core import RlfError
 from rlf.core.meter import Meter
 from rlf.core.redact import Redactor

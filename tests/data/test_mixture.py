@@ -8,7 +8,7 @@ import pytest
 
 from rlf.core import SpecError
 from rlf.data import load_tasks
-from rlf.data.names import mixture_files
+from rlf.data.opened import mixture_files
 from rlf.data.source import _deal
 
 

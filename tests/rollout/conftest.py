@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from rlf.chat import FORMATS
-from rlf.chat.format import ChatPolicy
+from rlf.chat.policy import ChatPolicy
 from rlf.chat.repair import read_stand_in
 from rlf.rollout import Limits, Rollout, Setting, play
 from rlf.rollout.scripted import ScriptedPolicy

@@ -8,8 +8,8 @@ from importlib.resources import files
 import pytest
 
 from rlf.chat import FORMATS
-from rlf.chat.format import HistoryPolicy
 from rlf.chat.history import BREAKS_LINES, DROPS_THINKING, REWRITES
+from rlf.chat.policy import HistoryPolicy
 from rlf.chat.repair import stand_in
 from rlf.core import CheckError, RlfError
 from rlf.rollout.certificate import CHECKS, certify

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from rlf.chat.format import ChatPolicy, HistoryPolicy
 from rlf.chat.history import without_thinking
+from rlf.chat.policy import ChatPolicy, HistoryPolicy
 from rlf.core import CheckError
 from rlf.rollout import Limits, Rollout, Setting, play
 from rlf.rollout.certificate import certify

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from rlf.chat import FORMATS
-from rlf.chat.format import ChatPolicy, FailurePolicy, RepairPolicy
+from rlf.chat.policy import ChatPolicy, FailurePolicy, RepairPolicy
 from rlf.chat.repair import stand_in
 from rlf.core import RlfError
 from rlf.rollout import Limits, Rollout, Setting, play, rollout_metrics

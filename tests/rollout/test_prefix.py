@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rlf.chat.format import ChatPolicy
+from rlf.chat.policy import ChatPolicy
 from rlf.rollout import Limits, Prefix, Rollout, Setting, play
 from rlf.rollout.collect import wait_share
 from rlf.rollout.scripted import ScriptedPolicy

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlf.spec.reference import ROWS
+from rlf.spec.libraries import ROWS
 
 CONFIGS = (("trl", "trainer/grpo_config.py"), ("trl", "trainer/base_config.py"), ("transformers", "training_args.py"))
 """The files of TRL's `GRPOConfig` and of what it inherits from; to import them takes seconds."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 from rlf.apps.build.kind import BUILD_KINDS, BuildKind, BuildSettings
 from rlf.spec.reference import model_page
-from rlf.spec.schema import model_schema
+from rlf.spec.schema import dump_schema, model_schema
 
 
 def build_files() -> dict[str, str]:
     """The texts by their path below `docs`."""
-    schema = json.dumps(model_schema(BuildSettings, "rlf build file"), indent=1, ensure_ascii=False) + "\n"
+    schema = dump_schema(model_schema(BuildSettings, "rlf build file"))
     page = model_page("Build files", BuildSettings, BUILD_KINDS, BuildKind, "build: {{kind: {}}}")
     return {"schema/build.json": schema, "reference/build.md": page}
 

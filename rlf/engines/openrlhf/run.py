@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from rlf.chat.encoding import load_tokenizer
-from rlf.chat.format import ChatFormat, HistoryPolicy
+from rlf.chat.format import ChatFormat
+from rlf.chat.policy import HistoryPolicy
 from rlf.core.errors import RlfError, RunError
 from rlf.engines.engine import Inputs, Start
 from rlf.engines.openrlhf.checks import check_place, check_secrets

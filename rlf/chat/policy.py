@@ -1,0 +1,59 @@
+"""A run's settings for its turns: repair, the reply to each failure class, history, and where sampling stops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from rlf.types import FailureClass, ParseFailure
+
+
+class RepairPolicy(StrEnum):
+    """Whether a call that is written a little wrong is run."""
+
+    NONE = "none"
+    """Never: what is trained on is what the model wrote."""
+    SAFE = "safe"
+    """Where the repair cannot change the meaning; every repair is counted and kept with the turn."""
+
+
+class FailurePolicy(StrEnum):
+    """Consequence of a parse failure."""
+
+    FEEDBACK = "feedback"
+    """The model reads what was wrong and the right form, and continues."""
+    PENALISE = "penalise"
+    """As feedback; the failure also counts for the reward rule `unpenalised`."""
+    END = "end"
+    """The trajectory ends with this turn; none of the turn's calls is run."""
+
+
+class HistoryPolicy(StrEnum):
+    """Treatment of a chat template that rewrites earlier turns: it renders other tokens than were seen."""
+
+    KEEP = "keep"
+    """The tokens stay as sampled, earlier thinking included; the certificate names what the template would change."""
+    FORK = "fork"
+    """A turn after which the template drops thinking is followed by a new context without it: the trajectory continues
+    there, and each segment is trained on by itself. A template that rewrites anything else is a fault."""
+    REFUSE = "refuse"
+    """Such a template is a fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPolicy:
+    """How the rollout loop takes a turn."""
+
+    repair: RepairPolicy = RepairPolicy.NONE
+    failures: Mapping[FailureClass, FailurePolicy] = field(default_factory=dict)
+    """Exceptions to `otherwise`, by class."""
+    otherwise: FailurePolicy = FailurePolicy.FEEDBACK
+    stop_after_call: bool = False
+    """Whether a turn ends with its first call, without waiting for the model to end it."""
+    forks: bool = False
+    """Whether a turn's context leaves out the thinking of earlier turns."""
+
+    def reply(self, failure: ParseFailure) -> FailurePolicy:
+        """The consequence of one failure."""
+        return self.failures.get(failure.kind, self.otherwise)
