@@ -63,6 +63,12 @@ TURNS = "turn credit"
 """rooms_turns.yaml and bisect_turns.yaml as they are: what outcomes alone are held against."""
 
 
+def _find_spec(name: str) -> Path:
+    """A spec that ships, or one of the benchmarks' own."""
+    shipped = ROOT / "specs" / f"{name}.yaml"
+    return shipped if shipped.exists() else ROOT / "benchmarks" / "specs" / f"{name}.yaml"
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     """One setting on one task: a sweep over seeds."""
@@ -91,7 +97,7 @@ class Unit:
             "lineage.keep=[none]",
         )
         seeds = "seed=" + ",".join(map(str, range(first_seed, self.num_seeds)))
-        files = [str(ROOT / f"specs/{spec}.yaml"), *fixed, *own, seeds]
+        files = [str(_find_spec(spec)), *fixed, *own, seeds]
         return [sys.executable, "-m", "rlf", "run", *files, "-m", "--runs", str(folder)]
 
 

@@ -19,10 +19,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3ForCausalLM
 
+from benchmarks.embedded.bisect.box import FOUND, HIGHER, NUM_NUMBERS, NUM_PROBES, Box
+from benchmarks.embedded.places import place_of
 from benchmarks.embedded.tiny.layout import call_text, observation_ids, opening_ids, turn_ids
-from rlf.builtin.bisect import Box
-from rlf.builtin.bisect.box import FOUND, HIGHER, NUM_NUMBERS, NUM_PROBES
-from rlf.builtin.names import builtin_path
 
 
 @dataclass
@@ -120,7 +119,7 @@ def answer_probe(tokenizer: PreTrainedTokenizerFast, game: Game, number: int, *,
 def main() -> None:
     """Prints a JSON line for each probe, then the share of boxes that were found."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", type=Path, default=builtin_path("prober"))
+    parser.add_argument("--model", type=Path, default=place_of("prober"))
     parser.add_argument("--weights", type=Path, help="a checkpoint's weights.safetensors, in place of the model's")
     parser.add_argument("--limit", type=int, default=128)
     parser.add_argument("--no-notes", dest="has_notes", action="store_false")
@@ -130,7 +129,7 @@ def main() -> None:
     model = AutoModelForCausalLM.from_pretrained(asked.model, dtype=torch.float32).eval()
     if asked.weights:
         model.load_state_dict(load_file(asked.weights), strict=False)
-    rows = [json.loads(line) for line in builtin_path("bisect/heldout").read_text(encoding="utf-8").splitlines()]
+    rows = [json.loads(line) for line in place_of("bisect/heldout").read_text(encoding="utf-8").splitlines()]
     questions = [row["question"] for row in rows[: asked.limit]]
     games = [Game(text.split()[1], opening_ids(tokenizer, "Tools: probe", text)) for text in questions]
     generator = torch.Generator().manual_seed(0)

@@ -24,7 +24,7 @@ from rlf.spec import load_spec
 from rlf.types import Message, Task
 
 REPOSITORY = Path(__file__).parents[1]
-SPECS = sorted((REPOSITORY / "specs").glob("*.yaml"))
+SPECS = sorted(path for part in ("", "benchmarks") for path in (REPOSITORY / part / "specs").glob("*.yaml"))
 WORLDS = sorted((REPOSITORY / "specs" / "worlds").glob("*.yaml"))
 JOBS = [path for path in SPECS if load_spec([path]).spec.engine.kind == "openrlhf"]
 OWN_WORLDS = [path for path in SPECS if load_spec([path]).spec.env is not None]

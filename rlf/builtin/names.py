@@ -17,10 +17,8 @@ _FILES = {
     "shop": "train heldout train_shuffled heldout_shuffled orders_train orders_heldout orders_mixed_train "
     "orders_mixed_heldout",
     "rooms": "train heldout train_three",
-    "bisect": "train heldout heldout_wide",
-    "compose": "train heldout heldout_composition",
 }
-_MODELS = ("clerk", "games", "guesser", "prober", "reader", "small", "tiny")
+_MODELS = ("clerk", "games", "guesser", "reader", "small", "tiny")
 _PATHS = {
     **{f"{of}/{name}": f"{of}/data/{name}.jsonl" for of, names in _FILES.items() for name in names.split()},
     **{name: f"{name}/checkpoint" for name in _MODELS},

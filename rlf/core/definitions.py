@@ -123,9 +123,10 @@ def defined_names(source: str | bytes) -> dict[str, bool]:
 def _module_file(module: str) -> Path | None:
     """The source of a module, found along the search path without importing the packages around it."""
     path: Iterable[str] | None = search_folders()
-    parts = module.split(".")
-    for depth in range(1, len(parts) + 1):
-        spec = None if path is None else PathFinder.find_spec(".".join(parts[:depth]), list(path))
+    for part in module.split("."):
+        # By its last word alone: the path of a folder without `__init__` looks its parent up in sys.modules, where
+        # nothing that was not imported stands.
+        spec = None if path is None else PathFinder.find_spec(part, list(path))
         if spec is None:
             return None
         path = spec.submodule_search_locations

@@ -184,7 +184,7 @@ def test_the_command_exits_with_3_on_a_hack_and_names_cause_and_term(tmp_path: P
 
 
 def test_a_reward_that_nothing_earns_does_not_pay_what_is_right(tmp_path: Path) -> None:
-    result = run(str(REPOSITORY / "specs" / "bisect.yaml"), "--questions", "1", "--seconds", "0")
+    result = run(str(REPOSITORY / "benchmarks" / "specs" / "bisect.yaml"), "--questions", "1", "--seconds", "0")
     assert result.exit_code == 3 and "verdict: the reward does not pay a right answer" in result.output
     assert "without skill" not in result.output and "which no behaviour here can test" in result.output
 

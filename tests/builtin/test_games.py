@@ -11,22 +11,25 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.embedded.bisect import box as bisect
 from benchmarks.embedded.bisect import demonstrations as box_demonstrations
+from benchmarks.embedded.bisect.box import HIGHER, NUM_NUMBERS, NUM_PROBES, ceiling, hidden_number, prize
 from benchmarks.embedded.bisect.build import build as build_bisect
+from benchmarks.embedded.bisect.credit import halvings
+from benchmarks.embedded.compose import almanac as compose
 from benchmarks.embedded.compose import demonstrations as compose_demonstrations
+from benchmarks.embedded.compose.almanac import ATTRIBUTES
 from benchmarks.embedded.compose.build import HELDOUT_KIND
 from benchmarks.embedded.compose.build import build as build_compose
 from benchmarks.embedded.games.tokenizer import build_tokenizer
+from benchmarks.embedded.places import place_of
 from benchmarks.embedded.prober.build import POLICY as PROBER_POLICY
 from benchmarks.embedded.rooms import demonstrations as room_demonstrations
 from benchmarks.embedded.rooms.build import build as build_rooms
-from rlf.builtin import bisect, compose, rooms
-from rlf.builtin.bisect.box import HIGHER, NUM_NUMBERS, NUM_PROBES, ceiling, hidden_number, prize
-from rlf.builtin.compose.almanac import ATTRIBUTES
+from rlf.builtin import rooms
 from rlf.builtin.encyclopedia import calculator
 from rlf.builtin.encyclopedia.world import Split, split_names
 from rlf.builtin.games.goal import reached
-from rlf.builtin.names import builtin_path
 from rlf.builtin.rooms.vault import CLOSED, COLOURS, chance, plan_vault
 from rlf.types import (
     CallRecord,
@@ -41,15 +44,15 @@ from rlf.types import (
     Turn,
 )
 
-CHECKPOINT = builtin_path("games")
-PROBER = builtin_path("prober")
+CHECKPOINT = place_of("games")
+PROBER = place_of("prober")
 
 BUILDS = {"rooms": build_rooms, "bisect": build_bisect, "compose": build_compose}
 CARD = json.loads((CHECKPOINT / "card.json").read_text())
 
 
 def rows(name: str) -> list[dict[str, str]]:
-    return [json.loads(line) for line in builtin_path(name).read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in place_of(name).read_text(encoding="utf-8").splitlines()]
 
 
 def names_in(text: str) -> list[str]:
@@ -78,7 +81,7 @@ def bisect_box(tool: bisect.Box, box: str) -> tuple[str, int]:
 @pytest.mark.parametrize("game", BUILDS)
 def test_the_questions_are_made_again_bit_for_bit(game: str, tmp_path: Path) -> None:
     BUILDS[game](tmp_path)
-    shipped = builtin_path(f"{game}/train").parent
+    shipped = place_of(f"{game}/train").parent
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in shipped.iterdir())
     for path in tmp_path.iterdir():
         assert path.read_bytes() == (shipped / path.name).read_bytes()
@@ -145,12 +148,12 @@ def test_a_probe_is_worth_more_the_nearer_it_is_to_the_middle_of_what_is_possibl
     hidden, asked = hidden_number(box), rows("bisect/train")[7]
     assert 12 < hidden < 24, hidden
     probes = [{"box": elsewhere, "number": 32}, *({"box": box, "number": number} for number in (0, 24, 24, 12))]
-    earned = bisect.halvings(played(asked, bisect.Box(), *probes))
+    earned = halvings(played(asked, bisect.Box(), *probes))
     # Of 63 numbers 24 leaves 23 at the least, where 32 would leave 31; of 1 to 23 12 leaves 11, which is all one can.
     assert earned == [0.0, 0.0, 24 / 32, 0.0, 1.0]
     found = played(asked, bisect.Box(), *[{"box": box, "number": hidden}] * 2)
-    assert bisect.halvings(found) == [hidden / 32, 0.0]
-    assert bisect.halvings(replace(found, turns=(*found.turns, Turn(0, 0, 0, "")))) == [hidden / 32, 0.0, 1.0]
+    assert halvings(found) == [hidden / 32, 0.0]
+    assert halvings(replace(found, turns=(*found.turns, Turn(0, 0, 0, "")))) == [hidden / 32, 0.0, 1.0]
 
 
 def test_a_lying_box_misleads_bisection() -> None:

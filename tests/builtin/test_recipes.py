@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 
 from benchmarks.embedded.guesser.demonstrations import Wording
+from benchmarks.embedded.places import place_of
 from benchmarks.embedded.recipe import Recipe
 from benchmarks.embedded.tiny.model import hash_weights
-from rlf.builtin.names import builtin_path
 
-MODELS = sorted(path.parent.parent.name for path in builtin_path("tiny").parents[1].glob("*/checkpoint/card.json"))
+FOLDERS = (place_of("tiny").parents[1], place_of("prober").parents[1])
+MODELS = sorted(path.parent.parent.name for folder in FOLDERS for path in folder.glob("*/checkpoint/card.json"))
 
 
 def card_of(name: str) -> dict[str, Any]:
-    return json.loads((builtin_path(name) / "card.json").read_text(encoding="utf-8"))
+    return json.loads((place_of(name) / "card.json").read_text(encoding="utf-8"))
 
 
 def recipe_of(name: str, seed: int = 0) -> Recipe:
@@ -33,7 +34,7 @@ def test_every_model_that_ships_is_looked_at() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_weights_are_those_that_the_card_names(name: str) -> None:
-    assert hash_weights(builtin_path(name)) == card_of(name)["sha256"]
+    assert hash_weights(place_of(name)) == card_of(name)["sha256"]
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -85,3 +85,12 @@ def test_a_name_that_is_not_there_is_a_fault(module, tmp_path):
 def test_a_folder_is_no_module():
     with pytest.raises(RlfError, match=r"cannot import '\.\./tools': expected `package.module`, or a file"):
         load_module("../tools")
+
+
+def test_a_module_below_folders_without_init_is_found_before_any_of_them_is_imported(tmp_path, monkeypatch):
+    (tmp_path / "outermost" / "middle").mkdir(parents=True)
+    (tmp_path / "outermost" / "middle" / "things.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    found = find_definition("outermost.middle.things:plain")
+    assert found is not None and found.complete
+    assert find_definition("outermost.middle.none:plain") is None

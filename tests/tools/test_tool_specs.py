@@ -13,7 +13,7 @@ from rlf.tools.examples import shortfalls
 from rlf.types import Outcome, ToolResult
 
 FOLDER = Path(__file__).parents[2] / "tool_specs"
-FILES = sorted(FOLDER.glob("*.yaml"))
+FILES = sorted([*FOLDER.glob("*.yaml"), *(FOLDER.parent / "benchmarks" / "tool_specs").glob("*.yaml")])
 ALONE = [path for path in FILES if yaml.safe_load(path.read_text())["target"]["kind"] == "python"]
 """Tools that need no server."""
 

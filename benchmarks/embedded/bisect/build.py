@@ -6,10 +6,9 @@ import random
 import sys
 from pathlib import Path
 
+from benchmarks.embedded.bisect.box import NUM_NUMBERS, BoxWide, prize, question
 from benchmarks.embedded.rows import write_questions
-from rlf.builtin.bisect.box import NUM_NUMBERS, BoxWide, prize, question
 from rlf.builtin.encyclopedia.world import Split, split_names
-from rlf.builtin.names import builtin_path
 
 _NUM_TRAIN, _NUM_EVALUATION = 1024, 256
 
@@ -27,4 +26,4 @@ def build(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    build(Path(sys.argv[1]) if len(sys.argv) > 1 else builtin_path("bisect/train").parent)
+    build(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "data")

@@ -8,9 +8,19 @@ from enum import StrEnum
 
 from transformers import PreTrainedTokenizerFast
 
+from benchmarks.embedded.bisect.box import (
+    FOUND,
+    HIGHER,
+    LOWER,
+    NUM_NUMBERS,
+    NUM_PROBES,
+    SPENT,
+    Box,
+    hidden_number,
+    question,
+)
 from benchmarks.embedded.tiny.demonstrations import Demonstration
 from benchmarks.embedded.tiny.layout import call_text, observation_ids, turn_ids
-from rlf.builtin.bisect.box import FOUND, HIGHER, LOWER, NUM_NUMBERS, NUM_PROBES, SPENT, Box, hidden_number, question
 
 PHRASES = (
     "Tools: probe",

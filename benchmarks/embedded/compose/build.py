@@ -7,10 +7,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.embedded.compose.almanac import ATTRIBUTES, fact
 from benchmarks.embedded.rows import write_questions
-from rlf.builtin.compose.almanac import ATTRIBUTES, fact
 from rlf.builtin.encyclopedia.world import Split, split_names
-from rlf.builtin.names import builtin_path
 
 _NUM_TRAIN, _NUM_EVALUATION = 1024, 256
 _KINDS = tuple(f"{keyword} {operation}" for keyword in ATTRIBUTES for operation in ("more", "together"))
@@ -46,4 +45,4 @@ def _draw_questions(
 
 
 if __name__ == "__main__":
-    build(Path(sys.argv[1]) if len(sys.argv) > 1 else builtin_path("compose/train").parent)
+    build(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "data")

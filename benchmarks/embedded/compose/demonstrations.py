@@ -9,9 +9,9 @@ from enum import StrEnum
 
 from transformers import PreTrainedTokenizerFast
 
+from benchmarks.embedded.compose.almanac import ATTRIBUTES, NOTHING_FOUND, Attribute, fact, search
 from benchmarks.embedded.tiny.demonstrations import Demonstration
 from benchmarks.embedded.tiny.layout import message_ids, observation_ids, turn_ids
-from rlf.builtin.compose.almanac import ATTRIBUTES, NOTHING_FOUND, Attribute, fact, search
 from rlf.builtin.encyclopedia.calculator import calculator
 
 _NOTHING = "nothing"

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
+from benchmarks.embedded.bisect.box import Box
+from benchmarks.embedded.compose.almanac import search
 from benchmarks.embedded.tiny.evaluate import Episode, EvaluationQuestion, play_episodes, read_questions
 from benchmarks.embedded.tiny.layout import ToolCallTextError, opening_ids
-from rlf.builtin.bisect import Box
-from rlf.builtin.compose import search
 from rlf.builtin.encyclopedia.calculator import calculator
 from rlf.builtin.rooms import Vault
 from rlf.types import ToolOutput

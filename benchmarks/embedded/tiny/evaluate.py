@@ -15,9 +15,9 @@ from typing import NamedTuple
 import torch
 from transformers import DynamicCache, PreTrainedTokenizerFast, Qwen3ForCausalLM
 
+from benchmarks.embedded.places import place_of
 from benchmarks.embedded.tiny.layout import ToolCallTextError, observation_ids, parse_calls, prompt_ids
 from benchmarks.embedded.tiny.tokenizer import END_OF_TURN
-from rlf.builtin.names import builtin_path
 
 Tool = Callable[[str], str]
 _MAX_TURNS = 4
@@ -35,7 +35,7 @@ class EvaluationQuestion(NamedTuple):
 
 def read_questions(name: str) -> list[EvaluationQuestion]:
     """The shipped questions of a file such as `encyclopedia/validation`."""
-    rows = map(json.loads, builtin_path(name).read_text(encoding="utf-8").splitlines())
+    rows = map(json.loads, place_of(name).read_text(encoding="utf-8").splitlines())
     return [EvaluationQuestion(row["question"], row["answer"], row["kind"]) for row in rows]
 
 

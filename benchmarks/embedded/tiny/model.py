@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from rlf.builtin.names import builtin_path
+from benchmarks.embedded.places import place_of
 
 logger = logging.getLogger(__name__)
 
@@ -106,4 +106,4 @@ def run_build(build: Callable[[Path, int], None], name: str) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    build(Path(sys.argv[1]) if len(sys.argv) > 1 else builtin_path(name), int(sys.argv[2]) if len(sys.argv) > 2 else 0)
+    build(Path(sys.argv[1]) if len(sys.argv) > 1 else place_of(name), int(sys.argv[2]) if len(sys.argv) > 2 else 0)
