@@ -283,7 +283,7 @@ FORMATS = Registry(
 def every_call_marks() -> tuple[Marks, ...]:
     """What shows calls of every format and of every foreign syntax."""
     own = [FORMATS.get(name).call_marks for name in FORMATS.names()]
-    return tuple(dict.fromkeys(filter(None, [*own, *(syntax.marks for syntax in FOREIGN)])))
+    return tuple(dict.fromkeys(filter(None, [*own, *FOREIGN.values()])))
 
 
 def find_any_call(text: str, tools: Sequence[ToolDescription]) -> int | None:
