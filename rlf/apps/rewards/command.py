@@ -20,7 +20,8 @@ from rlf.core.errors import CheckError, RlfError
 from rlf.reports.sheets import count, decimal, dollars, visible
 
 if TYPE_CHECKING:
-    from rlf.apps.rewards.scoring import Rescored, Rescoring, Trial
+    from rlf.apps.rewards.scoring import Rescored, Rescoring
+    from rlf.rewards.examples import Trial
     from rlf.types import Score
 
 RewardFiles = Annotated[

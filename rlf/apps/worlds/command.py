@@ -22,8 +22,9 @@ from rlf.core.text import clean_value
 from rlf.reports.sheets import visible
 
 if TYPE_CHECKING:
-    from rlf.apps.worlds.worlds import Action, DescribedWorld, Happened, Page, Scene, Verdict
+    from rlf.apps.worlds.worlds import DescribedWorld
     from rlf.core.readings import Readings
+    from rlf.environments.playing import Action, Happened, Page, Scene, Verdict
 
 NumTasks = Annotated[int, typer.Option("--tasks", min=1, help="Tasks of the training data to try.")]
 Tolerance = Annotated[
