@@ -67,7 +67,7 @@ def _read_table() -> tuple[tuple[Alias, ...], dict[str, str]]:
 
 
 def _make_alias(source: Source, names: str, entry: str | dict[str, Any]) -> Alias:
-    keys = {"to": entry} if isinstance(entry, str) else entry
+    keys: dict[str, Any] = {"to": entry} if isinstance(entry, str) else entry
     canonical = (keys["to"],) if isinstance(keys["to"], str) else tuple(keys["to"])
     return Alias(
         source,
