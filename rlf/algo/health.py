@@ -54,6 +54,7 @@ class Guard(StrictModel):
     steps: int = Field(3, ge=1)
     """Steps in a row before it is an alarm."""
     action: Action = Action.WARN
+    """What follows when the guard's bound is crossed."""
 
     @model_validator(mode="after")
     def _bounds_something(self) -> Self:

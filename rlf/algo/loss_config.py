@@ -87,8 +87,11 @@ class OffPolicyCorrection(StrictModel):
     """
 
     level: CorrectionLevel = CorrectionLevel.OFF
+    """Whether tokens or whole sequences are weighed; `off` corrects nothing."""
     mode: CorrectionMode = CorrectionMode.MASK
+    """What happens to a token or sequence outside of the thresholds."""
     gating: CorrectionGating = CorrectionGating.RATIO
+    """What the thresholds are compared with."""
     threshold: tuple[float, float] = (0.5, 5.0)
     """Least and greatest statistic that passes, both inclusive. A divergence takes (0, greatest)."""
 
@@ -112,6 +115,7 @@ class PolicyLossConfig(StrictModel):
     """Settings of `rlf.algo.losses.policy_loss`; the defaults are OpenRLHF's."""
 
     kind: PolicyLossKind = PolicyLossKind.PPO
+    """The surrogate that is minimised."""
     clip_low: float = Field(default=0.2, ge=0.0, le=1.0)
     """The importance ratio gains nothing below 1 - clip_low. Left out, cispo takes 1: no lower bound."""
     clip_high: float = Field(default=0.2, ge=0.0)
@@ -127,6 +131,7 @@ class PolicyLossConfig(StrictModel):
     length: int | None = Field(default=None, ge=1)
     """Of constant_length: the tokens that each sequence's sum is divided by. TRL takes its max_completion_length."""
     correction: OffPolicyCorrection = OffPolicyCorrection()
+    """Weights or masks for a sampler that is not quite the trainer."""
     off_policy_mask: float | None = Field(default=None, gt=0.0)
     """Leaves sequences out whose advantage is negative and whose mean log(sampler / policy) is above this: what the
     policy has moved away from already (DeepSeek-V3.2, arXiv:2512.02556). None: none."""

@@ -80,6 +80,7 @@ class SandboxSpec(StrictModel):
     """How calls are contained."""
 
     level: LevelChoice = LevelChoice.AUTO
+    """How calls are contained."""
     url: WebAddress | None = None
     """Address of the HTTP sandbox, for level `remote` alone: `/run_code` is added."""
     allow_unsafe: bool = False
@@ -88,6 +89,7 @@ class SandboxSpec(StrictModel):
     """Installed distributions that code may import beside the standard library, e.g. `numpy`; what they require comes
     with them. They are imported once, before the first call."""
     limits: SandboxLimits = SandboxLimits()
+    """What one call may use of the machine."""
     max_sessions: int = Field(default=128, ge=1)
     """Sessions at once; beyond it the one that was idle longest is ended."""
 

@@ -244,11 +244,13 @@ class RolloutSpec(Section):
     max_tool_concurrency: int | None = Field(None, ge=1)
     """Tool calls that run at once, all tools together; None: as many as the tools' own limits let."""
     schedule: Schedule = Schedule.CLOCK
+    """When sampled rows leave and rejoin the batch around tool calls: what a seed repeats, and what that costs."""
     oversample: float = Field(1.0, ge=1, le=4, allow_inf_nan=False)
     """Groups under way for each that a step needs: its update starts when prompts_per_step of them are whole."""
     deadline_s: float | None = Field(None, gt=0, allow_inf_nan=False)
     """Seconds after which a step's update starts with the groups that are whole by then, at least one. None: never."""
     late: Late = Late.KEEP
+    """Treatment of groups that are not whole when an update starts; after four steps one waits for them."""
     prefix_rows: bool = False
     """Ablation: trains on single turns, as FTRL does (ACL 2026). The policy plays each task once; from one of the
     states that this went through, drawn evenly, the group plays one turn more, and that turn alone is trained on. A
@@ -275,7 +277,9 @@ class KlSpec(Section):
     coef: float = Field(0.0, ge=0)
     """Weight of the distance; 0 turns it off."""
     kind: KlKind = KlKind.K3
+    """Estimate of the distance, token by token."""
     place: KlPlace = KlPlace.LOSS
+    """Where the distance counts."""
     sync_every: int | None = Field(None, ge=1)
     """Steps after which the reference moves towards the policy, as in TR-DPO (arXiv:2404.09656); None: never."""
     sync_mix: float = Field(0.6, gt=0, le=1)
@@ -318,6 +322,7 @@ class TrainSpec(Section):
     learning_rate: float = Field(1e-6, gt=0)
     """Peak rate of the policy's AdamW."""
     lr_schedule: LrSchedule = LrSchedule.CONSTANT
+    """How the rate moves from its peak to its end, after the warmup."""
     warmup_steps: int = Field(0, ge=0)
     """Optimiser updates over which the rate rises to its peak; 0 starts at the peak."""
     min_lr_ratio: float = Field(0.1, ge=0, le=1)
@@ -335,7 +340,9 @@ class TrainSpec(Section):
     micro_batch_tokens: int = Field(8192, ge=1)
     """Tokens, padding included, of one forward and backward pass."""
     loss: PolicyLossConfig = PolicyLossConfig()
+    """The policy's loss: its kind, clips, masks, correction and mean."""
     kl: KlSpec = KlSpec()
+    """Distance to a frozen copy of the starting policy. A coefficient of 0 loads no reference."""
     entropy_coef: float = Field(0.0, ge=0)
     """Weight of the mean entropy of the policy's distributions, in nats, added as a bonus."""
     reward_clip: tuple[float, float] = (-10.0, 10.0)
@@ -346,6 +353,7 @@ class TrainSpec(Section):
     """Leaves trajectories that ran out of tokens out of the loss; their rewards stay in their group's statistics
     (DAPO's overlong filtering, arXiv:2503.14476, section 3.4)."""
     critic: CriticSpec = CriticSpec()
+    """The value model of `gae`; other estimators have none."""
     staleness: int = Field(0, ge=0, le=1)
     """Updates that rollouts may be behind: 1 plays the next step's rollouts beside the update, with a copy of the
     weights. `loss.correction` is then `{level: token, mode: clip, threshold: [0, 2]}` where the spec has none."""
@@ -433,6 +441,7 @@ class RunSpec(Section):
     """The run's name in lists and reports."""
     model: ModelSpec
     chat: ChatSpec = ChatSpec()
+    """How messages and tool calls are written for the model."""
     data: DataSpec
     tools: tuple[ToolDeclaration, ...] = ()
     """Tools that the policy may call: files, or declarations in place."""
@@ -441,16 +450,23 @@ class RunSpec(Section):
     rewards: tuple[Term, ...] = Field(min_length=1)
     """Terms of the reward, summed by weight; the first one is what counts as success."""
     rollout: RolloutSpec = RolloutSpec()
+    """How trajectories are collected: turns, tokens, sampling, and how many at once."""
     train: TrainSpec
     eval: EvalSpec = EvalSpec()
+    """When and how the evaluation set is tried. It always is before the first step and after the last."""
     checkpoint: CheckpointSpec = CheckpointSpec()
+    """When the run's state is saved."""
     health: HealthConfig = HealthConfig()
+    """Guards against collapse, each with its bounds and what follows. null turns one off."""
     limits: LimitsSpec = LimitsSpec()
+    """What the run may spend on models behind tools and judges. No part of the plan's hash."""
     lineage: LineageSpec = LineageSpec()
+    """Where the run is recorded, and how much of it stays. No part of the plan's hash."""
     report_to: tuple[Tracker, ...] = ()
     """Where metrics go beside the lineage, as the run goes: names, or mappings with `kind` and its settings. No part of
     the plan's hash."""
     engine: EngineSpec = Field(default_factory=default_engine)
+    """What trains, and its own keys: `local` in this process, `openrlhf` as a job on a cluster."""
     seed: int = Field(0, ge=0, le=2**63 - 1)
     """Every random number of the run derives from it."""
 

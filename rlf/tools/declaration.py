@@ -122,10 +122,13 @@ class ToolDeclaration(StrictModel):
     target: ToolKind
     """Where calls go."""
     limits: Limits = Limits()
+    """Time, concurrency, rate, retries and size of results of the tool's calls."""
     idempotent: bool = False
     """Whether calling twice does no more than calling once, so that a failed call may be tried again."""
     coerce: Coercion = Coercion.NONE
+    """Whether a string that says exactly what inputSchema asks for is read as that."""
     cache: CacheSpec = CacheSpec()
+    """How long a result answers identical calls."""
     files: tuple[str, ...] = ()
     """Files that the tool's own code reads, e.g. `[../data/passages.jsonl]`, relative to the file that says so. A run
     records them with their hashes: results kept from before an edit are not used, and `rlf resume` reports it."""

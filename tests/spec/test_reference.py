@@ -11,7 +11,7 @@ from rlf.algo import ESTIMATORS
 from rlf.chat import FORMATS
 from rlf.rewards.kinds.rule import RULES
 from rlf.rewards.term import TERM_KINDS
-from rlf.spec.facts import KeyFact, key_facts, submodels
+from rlf.spec.facts import KeyFact, field_doc, is_discriminator, key_facts, submodels
 from rlf.spec.models import ENGINES, RunSpec
 from rlf.spec.reference import pages
 from rlf.spec.schema import FILES
@@ -94,3 +94,13 @@ def test_a_name_of_a_metric_is_found_by_its_family():
     assert find_metric("rewards/exact_match/median") is None
     assert find_metric("success/two_hop").name == "success/<kind>" and find_metric("success/low").name == "success/low"
     assert len({metric.name for metric in METRICS}) == len(METRICS)
+
+
+def test_nine_in_ten_keys_have_a_docstring_right_under_them():
+    keys = [
+        bool(field_doc(model, name))
+        for model in models()
+        for name, info in model.model_fields.items()
+        if name in inspect.get_annotations(model) and not is_discriminator(info)
+    ]
+    assert sum(keys) >= 0.9 * len(keys)

@@ -41,6 +41,7 @@ class Gae(Estimator):
     lam: float = Field(default=1.0, ge=0.0, le=1.0)
     """Bias against variance: 1 is the whole return minus V, 0 one step (OpenRLHF's `lambd`)."""
     observations: Observations = Observations.BOOTSTRAP
+    """What an action before an observation bootstraps from."""
     std_norm: bool = True
     """False: subtract the batch mean but do not divide by the deviation (OpenRLHF's `no_std_norm`)."""
 
