@@ -115,7 +115,15 @@ def _relay_output(printed: IO[bytes], redact: Callable[[str], str]) -> None:
 
 def describe_exit(code: int | None) -> str:
     """How a process ended, in words."""
-    return "no exit code" if code is None else f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+    return "no exit code" if code is None else f"exit code {code}" if code >= 0 else describe_signal(-code)
+
+
+def describe_signal(number: int) -> str:
+    """The name of a signal. Those of real time between the first and the last have none, and code may end by one."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def run_to_end(command: Sequence[str], limit_s: float) -> subprocess.CompletedProcess[str]:

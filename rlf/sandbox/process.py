@@ -13,6 +13,7 @@ from typing import Any
 
 from rlf.core.clocks import Deadline, loop_timers
 from rlf.processes.channel import Channel
+from rlf.processes.child import describe_signal
 from rlf.sandbox.guest.wire import BadFrame, Bounds, Frame
 from rlf.sandbox.launch import PythonAnswer, Question, TableAnswer
 from rlf.sandbox.spec import Execution, Level, Outcome, SandboxLimits, Table, Usage
@@ -356,7 +357,7 @@ def _ended_early(ending: Exit, limits: SandboxLimits, level: Level) -> tuple[Out
     # memory left, or somebody killed it, which says nothing of the code.
     if -code == signal.SIGKILL and level.contains_hostile_code:
         return Outcome.INFRA, "the process was killed from outside of the sandbox"
-    return Outcome.KILLED, f"the process was ended by {signal.Signals(-code).name}"
+    return Outcome.KILLED, f"the process was ended by {describe_signal(-code)}"
 
 
 def _with_value(execution: Execution, found: PythonAnswer, blobs: tuple[bytes, ...]) -> Execution:

@@ -135,6 +135,11 @@ def test_a_child_has_its_streams_and_its_socket_alone_and_its_group_ends_with_it
     asyncio.run(go())
 
 
+@pytest.mark.parametrize("number", signal.valid_signals())
+def test_every_signal_that_may_end_a_process_has_words(number):
+    assert describe_exit(-number).removeprefix("SIG").removeprefix("signal ")
+
+
 DAEMON = """
 import subprocess, sys, time
 daemon = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)

@@ -149,6 +149,13 @@ def test_a_crash_is_reported_by_its_signal(run):
     assert (execution.outcome, execution.error) == (Outcome.KILLED, "the process was ended by SIGSEGV")
 
 
+@each_level
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGRTMIN, signal.SIGRTMIN + 1])
+def test_no_signal_that_code_sends_itself_breaks_the_verdict_or_is_anothers_fault(number, level, run):
+    execution = run(level, f"import os\nos.kill(os.getpid(), {int(number)})")
+    assert execution.outcome in (Outcome.OK, Outcome.ERROR, Outcome.KILLED), execution
+
+
 def test_random_numbers_and_sets_of_texts_are_the_same_in_every_call_and_server(run):
     source = "import random\nrandom.random(), {'a', 'b', 'c', 'd', 'e'}"
     value = run(Level.PROCESS, source).value
