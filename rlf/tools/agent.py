@@ -132,7 +132,7 @@ class _Run:
 
     @contextmanager
     def _pause_limit(self) -> Iterator[None]:
-        """A block whose time is not the agent's: neither its own limit nor its call's goes on."""
+        """A block whose time is not the agent's: its own limit and its call's stand still."""
         with self._limit.waiting(), self._context.deadline.waiting():
             yield
 
