@@ -16,7 +16,7 @@ from rlf.cli.envelope import NoImport, announced, print_envelope, print_result
 from rlf.core.errors import RlfError, SpecError
 
 if TYPE_CHECKING:
-    from rlf.runs.plans import Checked
+    from rlf.runs.plans import CheckedSpec
 
 
 def check(
@@ -58,7 +58,7 @@ def check(
     print_result("check", about, as_json, "\n".join(lines))
 
 
-def _summarize_check(checked: Checked) -> str:
+def _summarize_check(checked: CheckedSpec) -> str:
     plan, spec = checked.plan, checked.plan.spec
     size = f"{_count_noun(spec.train.steps, 'step')} of {plan.num_trajectories_per_step} trajectories"
     try:

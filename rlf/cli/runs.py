@@ -131,7 +131,7 @@ def tail_run(
     """Print a run's last steps, evaluations and notices, a line each, and those to come until it ends."""
     from rlf.cli.live import event_line
     from rlf.runs.place import open_reader
-    from rlf.runs.view import Tailed, follow_events
+    from rlf.runs.view import TailEnd, follow_events
 
     with open_reader(runs_folder) as reader:
         record = reader.get_run(name).record
@@ -142,7 +142,7 @@ def tail_run(
             else:
                 stdout_console().print(event_line(event, total), markup=False, highlight=False, soft_wrap=True)
         run = reader.get_run(record.id)
-    end = Tailed(record.id, run.status, run.last_step)
+    end = TailEnd(record.id, run.status, run.last_step)
     print_result("runs tail", end, as_json, f"{record.id} {run.status} at step {run.last_step}")
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rlf.core import hash_json
 from rlf.lineage.reader import Reader
-from rlf.lineage.records import TRAIN, Change, Run, StoredTrajectory, TrajectoryFilter
+from rlf.lineage.records import TRAIN, AcceptedChange, Run, StoredTrajectory, TrajectoryFilter
 from rlf.types import ToolCall, ToolResult
 
 
@@ -192,7 +192,7 @@ def _walk_products(reader: Reader, run_id: str) -> Iterator[Node]:
         yield Node("export", export.path, export.sha256, (source,))
 
 
-def _change_node(change: Change, before: str) -> Node:
+def _change_node(change: AcceptedChange, before: str) -> Node:
     """An input that was replaced after a step, by its new hash; a package by its new version."""
     name = f"{change.role} {change.path} after step {change.step}"
     return Node("change", name, change.sha256, (before,))

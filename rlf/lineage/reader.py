@@ -24,8 +24,7 @@ from rlf.lineage.records import (
     HIDDEN,
     INTERRUPTED,
     TRAIN,
-    Asked,
-    Change,
+    AcceptedChange,
     Checkpoint,
     Cost,
     Evaluation,
@@ -42,6 +41,7 @@ from rlf.lineage.records import (
     StoredTrajectory,
     ToolCallSummary,
     TrajectoryFilter,
+    TrajectoryLine,
     TrajectoryOrder,
     TrajectorySummary,
 )
@@ -181,11 +181,11 @@ class Reader:
         place = self.store.absolute
         return [value(Checkpoint, row, path=place(row.path)) for row in rows]
 
-    def changes(self, run_id: str) -> list[Change]:
+    def changes(self, run_id: str) -> list[AcceptedChange]:
         """Changes that were accepted when the run was resumed, in order of step."""
         table = tables.changes
         rows = self._fetch_all(_select_of_run(table, run_id).order_by(table.c.step, table.c.role, table.c.path))
-        return [value(Change, row) for row in rows]
+        return [value(AcceptedChange, row) for row in rows]
 
     def texts(self, names: Collection[str]) -> dict[str, str]:
         """Texts of source files by the hash that names each, those that are kept."""
@@ -269,7 +269,7 @@ class Reader:
         order: TrajectoryOrder,
         after: tuple[str, int, int] | None,
         limit: int,
-    ) -> list[Asked]:
+    ) -> list[TrajectoryLine]:
         """Trajectories from behind one on, with their questions; `limit` of the filter is not looked at.
 
         Args:
@@ -318,7 +318,7 @@ class Reader:
         query = select(table.step, func.count().label("number")).where(*paid_conditions(run_id, phase, threshold))
         return {row.step: row.number for row in self._fetch_all(query.group_by(table.step))}
 
-    def paid(self, run_id: str, phase: str, threshold: float, limit: int) -> list[Asked]:
+    def paid(self, run_id: str, phase: str, threshold: float, limit: int) -> list[TrajectoryLine]:
         """Those trajectories, the highest reward first, then the latest."""
         table = tables.trajectories
         query = select(table).where(*paid_conditions(run_id, phase, threshold))

@@ -68,7 +68,7 @@ class FileRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class AcceptedChange:
     """A file or package of a run that was replaced, and accepted, when the run was resumed."""
 
     step: int
@@ -237,7 +237,7 @@ class TrajectoryOrder(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TrajectoryLine:
     """A trajectory with what was asked."""
 
     summary: TrajectorySummary

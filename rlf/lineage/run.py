@@ -20,7 +20,7 @@ from rlf.core.redact import Redactor
 from rlf.lineage import tables
 from rlf.lineage.blobs import Blobs, write_blobs
 from rlf.lineage.lease import BEAT_S, LEASE_S, Lease, LeaseLost, describe_owner, has_owner
-from rlf.lineage.records import INTERRUPTED, Change, FileRecord, RunRecord
+from rlf.lineage.records import INTERRUPTED, AcceptedChange, FileRecord, RunRecord
 from rlf.lineage.store import Store
 from rlf.types import RunStatus
 
@@ -59,7 +59,7 @@ def _file_row(file: FileRecord, run_id: str, texts: Texts, blobs: Blobs, redacto
     return {"run_id": run_id, **asdict(file), "path": redactor.text(file.path), "text_sha256": kept}
 
 
-def accept_changes(store: Store, run_id: str, changes: Sequence[Change], texts: Texts) -> None:
+def accept_changes(store: Store, run_id: str, changes: Sequence[AcceptedChange], texts: Texts) -> None:
     """Records that a run continues with changed inputs. Replaces an earlier change at the same step.
 
     Args:

@@ -74,7 +74,7 @@ def parse_keep(words: Sequence[str]) -> Keep:
 
 
 @dataclass(frozen=True, slots=True)
-class Freed:
+class FreedSpace:
     """Counts of what was removed."""
 
     num_trajectories: int
@@ -122,7 +122,7 @@ def _conditions_of_thinned(connection: Connection, run_id: str, keep: Keep) -> I
         yield columns.success >= 1.0
 
 
-def drop_unnamed_blobs(store: Store) -> Freed:
+def drop_unnamed_blobs(store: Store) -> FreedSpace:
     """Deletes incomplete imports and the contents that no row names any more.
 
     The room goes back to the disk when nothing runs: to copy the file anew would keep a run's writer waiting for long.
@@ -145,7 +145,7 @@ def drop_unnamed_blobs(store: Store) -> Freed:
         is_used = any(has_owner(row, store.lease_folder) for row in connection.execute(select(tables.runs)))
     if not is_used:
         store.compact()
-    return Freed(0, len(unnamed), sum(unnamed.values()), is_compact=not is_used)
+    return FreedSpace(0, len(unnamed), sum(unnamed.values()), is_compact=not is_used)
 
 
 def _measure_unnamed(connection: Connection) -> dict[str, int]:

@@ -18,7 +18,6 @@ from rlf.lineage import tables
 from rlf.lineage.blobs import read_blobs
 from rlf.lineage.lease import has_owner
 from rlf.lineage.records import (
-    Asked,
     FileRecord,
     FoundCall,
     ParentKind,
@@ -28,6 +27,7 @@ from rlf.lineage.records import (
     StoredTrajectory,
     ToolCallSummary,
     TrajectoryFilter,
+    TrajectoryLine,
     TrajectoryOrder,
     TrajectorySummary,
 )
@@ -284,11 +284,11 @@ def _what_there_is(connection: Connection, run_id: str, k: int, step: int | None
     return f"run {run_id}: no {asked}. There are: {'; '.join(there)}. Choose with --phase and --step."
 
 
-def read_asked(connection: Connection, rows: Sequence[AnyRow]) -> list[Asked]:
+def read_asked(connection: Connection, rows: Sequence[AnyRow]) -> list[TrajectoryLine]:
     """Trajectories with their questions, of which each is read once."""
     blobs = read_blobs(connection, {row.task_sha256 for row in rows if row.task_sha256 is not None})
     questions = {name: decode_task(data, "", None).messages[-1].content for name, data in blobs.items()}
-    return [Asked(summary(row), questions.get(row.task_sha256, "")) for row in rows]
+    return [TrajectoryLine(summary(row), questions.get(row.task_sha256, "")) for row in rows]
 
 
 def is_readable(connection: Connection, ref: int) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rlf.core.errors import RlfError
 from rlf.lineage.records import (
     EVALUATION,
-    Change,
+    AcceptedChange,
     Evaluation,
     Run,
     RunRecord,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ArmMember:
     """One run of an arm, with what a comparison needs of it."""
 
     run: Run
@@ -44,7 +44,7 @@ class Member:
     tools: Sequence[ToolCallSummary]
     tries: Mapping[tuple[str, int], Sequence[TrajectorySummary]]
     """Of the evaluations that are compared, by mode and step: each mode's last, and those that arms share."""
-    changes: Sequence[Change] = ()
+    changes: Sequence[AcceptedChange] = ()
     """Inputs that were accepted as changed when the run was resumed."""
 
     def last_step(self, mode: str) -> int | None:
@@ -63,7 +63,7 @@ class Arm:
     letter: str
     label: str
     """The run's name, or what distinguishes the arm from the others of its sweep."""
-    members: tuple[Member, ...] = field(metadata={"json": None})
+    members: tuple[ArmMember, ...] = field(metadata={"json": None})
     JSON_PROPERTIES: ClassVar = ("runs",)
 
     @property
@@ -157,9 +157,9 @@ def _sweep_groups(reader: Reader, sweep: Run) -> list[tuple[str, list[Run]]]:
     return list(groups.items())
 
 
-def _read_member(reader: Reader, run: Run) -> Member:
+def _read_member(reader: Reader, run: Run) -> ArmMember:
     run_id = run.record.id
-    return Member(
+    return ArmMember(
         run=run,
         steps=reader.steps(run_id),
         evaluations=reader.evaluations(run_id),
@@ -179,7 +179,7 @@ _OF_THE_MODEL = {"tokenizer": "tokenizer of ", "template": "chat template of "}
 _NAMED_LISTS = ("tools", "rewards")
 
 
-class Cause(StrEnum):
+class DifferenceCause(StrEnum):
     """Where a difference lies."""
 
     PLAN = "plan"
@@ -199,17 +199,17 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ArmDifference:
     """One thing that is not the same in all arms."""
 
-    cause: Cause
+    cause: DifferenceCause
     what: str
     """Dotted key, file, package or fact."""
     values: tuple[str | None, ...]
     """By arm; None where an arm has no such thing."""
 
 
-def differences(arms: Sequence[Arm]) -> list[Difference]:
+def differences(arms: Sequence[Arm]) -> list[ArmDifference]:
     """Everything that differs between the first runs of the arms. Seeds count where each arm is one run."""
     members = [arm.members[0] for arm in arms]
     with_seed = all(len(arm.members) == 1 for arm in arms)
@@ -219,31 +219,34 @@ def differences(arms: Sequence[Arm]) -> list[Difference]:
     ]
     keys = list(dict.fromkeys(key for found in facts for key in found))
     rows = [(key, tuple(found.get(key) for found in facts)) for key in keys]
-    return [Difference(cause, what, values) for (cause, what), values in rows if len(set(values)) > 1]
+    return [ArmDifference(cause, what, values) for (cause, what), values in rows if len(set(values)) > 1]
 
 
-def _list_facts(record: RunRecord, *, with_seed: bool) -> Iterator[tuple[tuple[Cause, str], str]]:
+def _list_facts(record: RunRecord, *, with_seed: bool) -> Iterator[tuple[tuple[DifferenceCause, str], str]]:
     spec = {key: value for key, value in record.plan.get("spec", {}).items() if key not in _LABELS}
     if not with_seed:
         spec.pop("seed", None)
     for key, value in flatten(spec):
-        yield (Cause.PLAN, key), value
-    causes = {"data": Cause.DATA} | dict.fromkeys(("model", *_OF_THE_MODEL), Cause.MODEL)
+        yield (DifferenceCause.PLAN, key), value
+    causes = {"data": DifferenceCause.DATA} | dict.fromkeys(("model", *_OF_THE_MODEL), DifferenceCause.MODEL)
     for file in record.files:
         if file.role != "spec":  # what its text says is in the plan
             what = f"{_OF_THE_MODEL.get(file.role, '')}{file.path}"
-            yield (causes.get(file.role, Cause.FILE), what), file.sha256[:12]
-    yield (Cause.CODE, "rlf"), record.code_version
+            yield (causes.get(file.role, DifferenceCause.FILE), what), file.sha256[:12]
+    yield (DifferenceCause.CODE, "rlf"), record.code_version
     for name, version in record.packages.items():
         if name != "rlf":
-            yield (Cause.PACKAGE, name), version
+            yield (DifferenceCause.PACKAGE, name), version
     for name in _MACHINE:
-        yield (Cause.MACHINE, name), str(record.host.get(name))
+        yield (DifferenceCause.MACHINE, name), str(record.host.get(name))
 
 
-def _list_changes(changes: Sequence[Change]) -> Iterator[tuple[tuple[Cause, str], str]]:
+def _list_changes(changes: Sequence[AcceptedChange]) -> Iterator[tuple[tuple[DifferenceCause, str], str]]:
     for change in changes:
-        yield (Cause.CHANGE, f"{change.role} {change.path} after step {change.step}"), change.sha256[:12] or "absent"
+        yield (
+            (DifferenceCause.CHANGE, f"{change.role} {change.path} after step {change.step}"),
+            change.sha256[:12] or "absent",
+        )
 
 
 def flatten(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
@@ -278,8 +281,8 @@ def named_by_difference(arms: Sequence[Arm]) -> list[Arm]:
     Files, versions and machines are named only where names and keys leave two arms alike.
     """
     found = differences(arms)
-    settings = [item for item in found if item.cause is Cause.PLAN]
-    others = [item for item in found if item.cause is not Cause.PLAN]
+    settings = [item for item in found if item.cause is DifferenceCause.PLAN]
+    others = [item for item in found if item.cause is not DifferenceCause.PLAN]
     names = [arm.label if len({each.label for each in arms}) > 1 else "" for arm in arms]
     labels = [_join_words([name, *_name_parts(settings, place)]) for place, name in enumerate(names)]
     if len(set(labels)) < len(arms):
@@ -290,7 +293,7 @@ def named_by_difference(arms: Sequence[Arm]) -> list[Arm]:
     ]
 
 
-def _name_parts(found: Sequence[Difference], place: int) -> list[str]:
+def _name_parts(found: Sequence[ArmDifference], place: int) -> list[str]:
     """The first few differences, as one arm has them."""
     keys = [item.what for item in found]
     parts = list(dict.fromkeys(word for item in found if (word := _name_difference(item, place, keys))))
@@ -301,21 +304,21 @@ def _join_words(words: Sequence[str]) -> str:
     return " · ".join(word for word in words if word)
 
 
-def _name_difference(item: Difference, place: int, keys: Sequence[str]) -> str:
+def _name_difference(item: ArmDifference, place: int, keys: Sequence[str]) -> str:
     """A difference as a name of one arm; empty where it is not short."""
     value = item.values[place]
     match item.cause:
-        case Cause.PLAN:
+        case DifferenceCause.PLAN:
             return _name_setting(item, value, keys)
-        case Cause.CODE | Cause.PACKAGE:
+        case DifferenceCause.CODE | DifferenceCause.PACKAGE:
             return f"{item.what} {value or 'absent'}"
-        case Cause.MACHINE:
+        case DifferenceCause.MACHINE:
             return f"{item.what} {(value or 'absent')[:_MAX_VALUE]}"
         case _:
             return f"{item.what.rsplit('/', 1)[-1]} {'absent' if value is None else value[:6]}"
 
 
-def _name_setting(item: Difference, value: str | None, keys: Sequence[str]) -> str:
+def _name_setting(item: ArmDifference, value: str | None, keys: Sequence[str]) -> str:
     head, *rest = item.what.split(".")
     if head in _LISTS and rest and any(other is None for other in item.values):
         return f"{head[:-1]} {rest[0]}" if value is not None else f"no {head[:-1]} {rest[0]}"

@@ -26,7 +26,7 @@ _CHANCES = ("pass@", "pass^")
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class CardEvaluation:
     """An evaluation with what it was of."""
 
     of: str
@@ -43,7 +43,7 @@ class Card:
     report: Report
     step: int
     """Updates that the model has seen."""
-    evaluations: tuple[Tried, ...]
+    evaluations: tuple[CardEvaluation, ...]
     """Of this model and of the one that it was trained from."""
     controls: tuple[tuple[Run, Evaluation], ...]
     """Runs that are tagged `control`, with the last evaluation of each."""
@@ -68,12 +68,12 @@ def read_card(reader: Reader, report: Report, step: int, *, licence: str, usage:
     return Card(report, step, tuple(tried), tuple(_find_controls(reader, run_id)), licence, usage, image)
 
 
-def _describe_evaluation(reader: Reader, run_id: str, of: str, found: Evaluation) -> Tried:
+def _describe_evaluation(reader: Reader, run_id: str, of: str, found: Evaluation) -> CardEvaluation:
     rows = reader.trajectories(run_id, TrajectoryFilter(phase=found.mode, step=found.step))
-    return Tried(of, found, sum(row.reward is None for row in rows))
+    return CardEvaluation(of, found, sum(row.reward is None for row in rows))
 
 
-def _tried_apart(reader: Reader, run_id: str, step: int) -> Iterator[Tried]:
+def _tried_apart(reader: Reader, run_id: str, step: int) -> Iterator[CardEvaluation]:
     """Evaluations of their own of a run's model; of several of the same the newest."""
     known: set[str] = set()
     for run in reader.list_runs():

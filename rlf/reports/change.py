@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rlf.lineage.records import Evaluation, StoredTrajectory, TrajectoryFilter, TrajectorySummary
 from rlf.reports.evaluations import first_samples, success_by_task
-from rlf.reports.paired import Finding, judge, paired_evidence
+from rlf.reports.paired import PairedFinding, judge, paired_evidence
 from rlf.reports.statistics import Interval, mcnemar, wilson_interval
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class EvaluationTries:
     """One evaluation with every try at a question."""
 
     evaluation: Evaluation
@@ -24,13 +24,13 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class EvaluationChange:
     """One mode's first and last evaluation."""
 
     mode: str
     """`sampled` or `greedy`."""
-    before: Trial
-    after: Trial | None
+    before: EvaluationTries
+    after: EvaluationTries | None
     """None when there is one evaluation only."""
 
 
@@ -50,7 +50,7 @@ class Flips:
 class Shift:
     """The change of a mode over the questions scored both times."""
 
-    finding: Finding
+    finding: PairedFinding
     flips: Flips | None
     """None unless every success is 0 or 1."""
     num_questions: int
@@ -65,14 +65,14 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class GainedQuestion:
     """One question as it was tried before and after."""
 
     before: StoredTrajectory
     after: StoredTrajectory
 
 
-def read_changes(reader: Reader, run_id: str) -> tuple[Change, ...]:
+def read_changes(reader: Reader, run_id: str) -> tuple[EvaluationChange, ...]:
     """The change in every mode that a run was evaluated in, sampled first."""
     by_mode: dict[str, list[Evaluation]] = {}
     for evaluation in reader.evaluations(run_id):
@@ -82,15 +82,15 @@ def read_changes(reader: Reader, run_id: str) -> tuple[Change, ...]:
     )
 
 
-def _read_change(reader: Reader, run_id: str, found: Sequence[Evaluation]) -> Change:
-    def trial(evaluation: Evaluation) -> Trial:
+def _read_change(reader: Reader, run_id: str, found: Sequence[Evaluation]) -> EvaluationChange:
+    def trial(evaluation: Evaluation) -> EvaluationTries:
         wanted = TrajectoryFilter(phase=evaluation.mode, step=evaluation.step)
-        return Trial(evaluation, tuple(reader.trajectories(run_id, wanted)))
+        return EvaluationTries(evaluation, tuple(reader.trajectories(run_id, wanted)))
 
-    return Change(found[0].mode, trial(found[0]), trial(found[-1]) if len(found) > 1 else None)
+    return EvaluationChange(found[0].mode, trial(found[0]), trial(found[-1]) if len(found) > 1 else None)
 
 
-def flips(change: Change) -> Flips | None:
+def flips(change: EvaluationChange) -> Flips | None:
     """Gains and losses over the questions scored both times; None unless every success is 0 or 1.
 
     A question's first sample stands for it: further samples of a question are not independent of the first.
@@ -102,7 +102,7 @@ def flips(change: Change) -> Flips | None:
     return Flips(len(outcomes), gained, lost, mcnemar(gained, lost))
 
 
-def shifts(changes: Sequence[Change]) -> list[Shift | None]:
+def shifts(changes: Sequence[EvaluationChange]) -> list[Shift | None]:
     """Judges each mode's change, the modes taken together as one report; None for fewer than two questions.
 
     A question's samples are averaged where it has several.
@@ -117,7 +117,7 @@ def shifts(changes: Sequence[Change]) -> list[Shift | None]:
     ]
 
 
-def gained_pair(changes: Sequence[Change]) -> Pair | None:
+def gained_pair(changes: Sequence[EvaluationChange]) -> Pair | None:
     """A question that failed before and succeeds after: the one with most turns, of the first mode that has any."""
     for change in changes:
         gained = [pair for pair in pairs(change) if pair.before.success == 0.0 and pair.after.success == 1.0]
@@ -126,16 +126,16 @@ def gained_pair(changes: Sequence[Change]) -> Pair | None:
     return None
 
 
-def read_example(reader: Reader, run_id: str, pair: Pair) -> Example:
+def read_example(reader: Reader, run_id: str, pair: Pair) -> GainedQuestion:
     """Both trajectories of a pair, whole."""
     before, after = (
         reader.trajectory(run_id, k=summary.k, step=summary.step, phase=summary.phase)
         for summary in (pair.before, pair.after)
     )
-    return Example(before, after)
+    return GainedQuestion(before, after)
 
 
-def pairs(change: Change) -> list[Pair]:
+def pairs(change: EvaluationChange) -> list[Pair]:
     """The first samples of every question that was scored both times."""
     if change.after is None:
         return []
@@ -143,7 +143,7 @@ def pairs(change: Change) -> list[Pair]:
     return [Pair(before[task], after[task]) for task in before if task in after]
 
 
-def kind_interval(trial: Trial, kind: str) -> Interval | None:
+def kind_interval(trial: EvaluationTries, kind: str) -> Interval | None:
     """95 % interval of a kind's success; None unless each question was tried once and succeeds or fails."""
     tries = [item for item in trial.tries if item.kind == kind]
     values = [item.success for item in tries if item.success is not None]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
 from rlf.lineage.records import StoredTrajectory, TrajectorySummary
-from rlf.reports.arms import Arm, Cause, Difference, differences, named_by_difference
-from rlf.reports.outcomes import Basis, Contrast, Outcome, contrasts, default_threshold, outcome, tries_at
+from rlf.reports.arms import Arm, ArmDifference, DifferenceCause, differences, named_by_difference
+from rlf.reports.outcomes import ArmOutcome, Basis, Contrast, contrasts, default_threshold, outcome, tries_at
 from rlf.reports.pages.render import SidePair, beside, side
 from rlf.reports.paired import Power, power_of
 from rlf.reports.sheets import level, p_value, points, points_range, visible
@@ -33,8 +33,8 @@ class Comparison(Jsonable):
     mode: str | None
     """The mode of evaluation that is compared; None where the arms share none."""
     threshold: float
-    differences: tuple[Difference, ...]
-    outcomes: tuple[Outcome, ...]
+    differences: tuple[ArmDifference, ...]
+    outcomes: tuple[ArmOutcome, ...]
     """By arm."""
     contrasts: tuple[Contrast | None, ...]
     """By arm after the first; None where nothing can be compared."""
@@ -148,9 +148,9 @@ def _describe_evidence(found: Contrast, low: float, high: float) -> str:
     return ", ".join(parts)
 
 
-def _describe_differences(found: Sequence[Difference]) -> str:
+def _describe_differences(found: Sequence[ArmDifference]) -> str:
     """Where two arms differ, in words."""
-    named = {cause: [item.what for item in found if item.cause is cause] for cause in Cause}
+    named = {cause: [item.what for item in found if item.cause is cause] for cause in DifferenceCause}
     parts = [_PHRASES[cause].format(_join_names(what)) for cause, what in named.items() if what]
     if not parts:
         return "nothing that the lineage records differs between them"
@@ -160,14 +160,14 @@ def _describe_differences(found: Sequence[Difference]) -> str:
 
 
 _PHRASES = {
-    Cause.PLAN: "the plan's {}",
-    Cause.FILE: "the content of {}",
-    Cause.DATA: "the data in {}",
-    Cause.MODEL: "the starting model ({})",
-    Cause.CODE: "the version of {}",
-    Cause.CHANGE: "the accepted change of {}",
-    Cause.PACKAGE: "the package versions of {}",
-    Cause.MACHINE: "the machine's {}",
+    DifferenceCause.PLAN: "the plan's {}",
+    DifferenceCause.FILE: "the content of {}",
+    DifferenceCause.DATA: "the data in {}",
+    DifferenceCause.MODEL: "the starting model ({})",
+    DifferenceCause.CODE: "the version of {}",
+    DifferenceCause.CHANGE: "the accepted change of {}",
+    DifferenceCause.PACKAGE: "the package versions of {}",
+    DifferenceCause.MACHINE: "the machine's {}",
 }
 
 
@@ -219,7 +219,7 @@ MATRIX_FLIPS = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class ComparisonExample:
     """One question as the first runs of two arms answered it at their last evaluation."""
 
     task_id: str
@@ -229,7 +229,7 @@ class Example:
     right: StoredTrajectory
 
 
-def read_examples(reader: Reader, found: Comparison, limit: int = MATRIX_FLIPS) -> list[Example]:
+def read_examples(reader: Reader, found: Comparison, limit: int = MATRIX_FLIPS) -> list[ComparisonExample]:
     """The first `limit` flips of each arm against the baseline; those that the arm lost come first."""
     examples = []
     for arm, contrast in zip(found.arms[1:], found.contrasts, strict=True):
@@ -237,7 +237,7 @@ def read_examples(reader: Reader, found: Comparison, limit: int = MATRIX_FLIPS) 
         for flip in flips:
             sides = ((found.arms[0], flip.left), (arm, flip.right))
             left, right = (_read_example_trajectory(reader, one, summary) for one, summary in sides)
-            examples.append(Example(flip.task_id, found.arms[0].letter, left, arm.letter, right))
+            examples.append(ComparisonExample(flip.task_id, found.arms[0].letter, left, arm.letter, right))
     return examples
 
 
@@ -246,7 +246,7 @@ def _read_example_trajectory(reader: Reader, arm: Arm, summary: TrajectorySummar
     return reader.trajectory(run_id, k=summary.k, step=summary.step, phase=summary.phase)
 
 
-def first_of_each(examples: Sequence[Example], number: int) -> Iterator[Example]:
+def first_of_each(examples: Sequence[ComparisonExample], number: int) -> Iterator[ComparisonExample]:
     """The first few of each arm."""
     num_seen: Counter[str] = Counter()
     for example in examples:
@@ -255,7 +255,7 @@ def first_of_each(examples: Sequence[Example], number: int) -> Iterator[Example]
             yield example
 
 
-def pair_of(example: Example, openings: Mapping[str, ReadOpening]) -> SidePair:
+def pair_of(example: ComparisonExample, openings: Mapping[str, ReadOpening]) -> SidePair:
     """Both sides, turn beside turn.
 
     Args:
@@ -306,7 +306,7 @@ class KindRows:
     """By arm: questions by the first turn that differs."""
 
 
-def flip_matrix(found: Comparison, examples: Sequence[Example]) -> list[KindRows]:
+def flip_matrix(found: Comparison, examples: Sequence[ComparisonExample]) -> list[KindRows]:
     """Every question that the arms were asked, by kind; the kinds with most flips first."""
     read = {(example.right_letter, example.task_id): example for example in examples}
     steps = [None if one is None else one.step for one in found.contrasts]
@@ -327,7 +327,7 @@ def _make_flip_row(
     task: str,
     tries: Sequence[dict[str, TrajectorySummary]],
     found: Comparison,
-    read: dict[tuple[str, str], Example],
+    read: dict[tuple[str, str], ComparisonExample],
 ) -> FlipRow:
     items = [side.get(task) for side in tries]
     examples = [read.get((arm.letter, task)) for arm in found.arms]
@@ -356,7 +356,7 @@ def _make_kind(kind: str, rows: Sequence[FlipRow], num_arms: int) -> KindRows:
     )
 
 
-def question_of(example: Example) -> str:
+def question_of(example: ComparisonExample) -> str:
     """The last message of the prompt, in one line."""
     messages = example.left.scored.trajectory.task.messages
     return visible(" ".join(messages[-1].content.split()) if messages else example.task_id)

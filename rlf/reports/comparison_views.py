@@ -19,7 +19,7 @@ from rlf.lineage.records import StoredTrajectory
 from rlf.reports.arms import Arm
 from rlf.reports.comparison import (
     Comparison,
-    Example,
+    ComparisonExample,
     FlipRow,
     KindRows,
     first_of_each,
@@ -29,7 +29,7 @@ from rlf.reports.comparison import (
     title_of,
     turn_words,
 )
-from rlf.reports.outcomes import Reached
+from rlf.reports.outcomes import ReachedStep
 from rlf.reports.overview import sparkline
 from rlf.reports.pages.chart import Course, further_charts, main_charts
 from rlf.reports.pages.render import SidePair, render
@@ -154,7 +154,7 @@ def _show_figure(figure: Estimate | None) -> str:
     return MISSING if figure is None else rate(figure.value, figure.interval)
 
 
-def _show_steps(reached: Reached | None, num_runs: int) -> str:
+def _show_steps(reached: ReachedStep | None, num_runs: int) -> str:
     if reached is None:
         return "never"
     whole = f"{reached.step:.0f}" if reached.step == int(reached.step) else f"{reached.step:.1f}"
@@ -221,7 +221,7 @@ _MAX_CELL = 72
 
 def comparison_view(
     found: Comparison,
-    examples: Sequence[Example] = (),
+    examples: Sequence[ComparisonExample] = (),
     num_shown: int = 0,
     openings: Mapping[str, ReadOpening] | None = None,
 ) -> RenderableType:
@@ -249,7 +249,7 @@ def comparison_view(
     return Group(*parts[:-1])
 
 
-def _show_questions(found: Comparison, examples: Sequence[Example]) -> Iterator[RenderableType]:
+def _show_questions(found: Comparison, examples: Sequence[ComparisonExample]) -> Iterator[RenderableType]:
     """The flips by kind, then by question; nothing where there are none."""
     kinds = [one for one in flip_matrix(found, examples) if any((*one.gained, *one.lost))]
     if not kinds:
@@ -316,7 +316,7 @@ def _show_curves_of(arm: Arm, name: str) -> Iterator[Text]:
             yield text.append(f" {percent(values[-1])}", "bold").append(f"  seed {member.run.record.seed}", "dim")
 
 
-def _show_example(example: Example, openings: Mapping[str, ReadOpening]) -> RenderableType:
+def _show_example(example: ComparisonExample, openings: Mapping[str, ReadOpening]) -> RenderableType:
     sides = ((example.left_letter, example.left), (example.right_letter, example.right))
     pair = Table.grid(padding=(0, 1), expand=True)
     for _ in sides:
@@ -348,7 +348,9 @@ class _Flip:
     pair: SidePair
 
 
-def page(found: Comparison, examples: Sequence[Example], openings: Mapping[str, ReadOpening] | None = None) -> str:
+def page(
+    found: Comparison, examples: Sequence[ComparisonExample], openings: Mapping[str, ReadOpening] | None = None
+) -> str:
     """The page as HTML; it loads nothing, and what models and tools wrote stays text in it."""
     courses = courses_of(found.arms)
     charts = {"charts": main_charts(courses), "more_charts": further_charts(courses)}
@@ -361,7 +363,7 @@ def courses_of(arms: Sequence[Arm]) -> list[Course]:
 
 
 def page_values(
-    found: Comparison, examples: Sequence[Example], openings: Mapping[str, ReadOpening] | None = None
+    found: Comparison, examples: Sequence[ComparisonExample], openings: Mapping[str, ReadOpening] | None = None
 ) -> dict[str, Any]:
     """Values of the template beside the curves.
 
@@ -388,7 +390,7 @@ def page_values(
     }
 
 
-def _make_flip(example: Example, openings: Mapping[str, ReadOpening]) -> _Flip:
+def _make_flip(example: ComparisonExample, openings: Mapping[str, ReadOpening]) -> _Flip:
     return _Flip(
         example.right_letter,
         example.task_id,

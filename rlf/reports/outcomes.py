@@ -13,9 +13,9 @@ from statistics import fmean
 from typing import ClassVar
 
 from rlf.lineage.records import EVALUATION, TrajectorySummary
-from rlf.reports.arms import Arm, Member, shared_step
+from rlf.reports.arms import Arm, ArmMember, shared_step
 from rlf.reports.evaluations import first_samples, success_by_task
-from rlf.reports.paired import Evidence, Finding, judge, paired_evidence, seeds_evidence, unpaired_evidence
+from rlf.reports.paired import Evidence, PairedFinding, judge, paired_evidence, seeds_evidence, unpaired_evidence
 from rlf.reports.statistics import Estimate, Interval, area_under, mean_share, share_interval
 
 _TAIL = 0.1
@@ -23,7 +23,7 @@ _TAIL = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class ReachedStep:
     """The cost until held-out success first was at the threshold or above, mean over the runs that got there."""
 
     num_runs: int
@@ -37,7 +37,7 @@ class Reached:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ArmOutcome:
     """One arm's results on the held-out questions and in training: means over its runs.
 
     Intervals are over the seeds where there are several, over the questions for one run's success, else absent.
@@ -48,7 +48,7 @@ class Outcome:
     best: Estimate | None
     area: Estimate | None
     """Mean height of the learning curve, by trapezoids over the steps."""
-    reached: Reached | None
+    reached: ReachedStep | None
     """None: no run got to the threshold."""
     metrics: dict[str, float]
     """Step metrics, mean over the last tenth of the steps and over the runs."""
@@ -118,7 +118,7 @@ class Contrast:
         return tuple(flip.task_id for flip in self.flips)
 
 
-def outcome(arm: Arm, mode: str, threshold: float) -> Outcome:
+def outcome(arm: Arm, mode: str, threshold: float) -> ArmOutcome:
     """One arm's results in a mode of evaluation."""
     curves = [member.curve(mode) for member in arm.members]
     curves = [curve for curve in curves if curve]
@@ -129,7 +129,7 @@ def outcome(arm: Arm, mode: str, threshold: float) -> Outcome:
     if final is not None and len(finals) == 1:
         last = arm.members[0].last_step(mode)
         final = Estimate(final.value, _over_questions(tries_at(arm.members[0], mode, last)))
-    return Outcome(
+    return ArmOutcome(
         final=final,
         best=mean_share(bests),
         area=mean_share([area for area in areas if area is not None]),
@@ -138,7 +138,7 @@ def outcome(arm: Arm, mode: str, threshold: float) -> Outcome:
     )
 
 
-def tries_at(member: Member, mode: str, step: int | None) -> Sequence[TrajectorySummary]:
+def tries_at(member: ArmMember, mode: str, step: int | None) -> Sequence[TrajectorySummary]:
     """The tries of one evaluation. Args: step: None for the last one."""
     at = member.last_step(mode) if step is None else step
     return () if at is None else member.tries.get((mode, at), ())
@@ -155,15 +155,15 @@ def default_threshold(arms: Sequence[Arm], mode: str) -> float:
     return 0.9 * max(found, default=1.0)
 
 
-def _find_reached(arm: Arm, mode: str, threshold: float) -> Reached | None:
+def _find_reached(arm: Arm, mode: str, threshold: float) -> ReachedStep | None:
     found = [item for item in (_cost_to_reach(member, mode, threshold) for member in arm.members) if item is not None]
     if not found:
         return None
     steps, tokens, calls, walls = zip(*found, strict=True)
-    return Reached(len(found), fmean(steps), fmean(tokens), fmean(calls), fmean(walls))
+    return ReachedStep(len(found), fmean(steps), fmean(tokens), fmean(calls), fmean(walls))
 
 
-def _cost_to_reach(member: Member, mode: str, threshold: float) -> tuple[int, int, int, float] | None:
+def _cost_to_reach(member: ArmMember, mode: str, threshold: float) -> tuple[int, int, int, float] | None:
     step = next((e.step for e in member.curve(mode) if e.metrics["success"] >= threshold), None)
     if step is None:
         return None
@@ -178,7 +178,7 @@ def _tail_metrics(arm: Arm) -> dict[str, float]:
     return {name: fmean(found[name] for found in by_member if name in found) for name in names}
 
 
-def _tail_of(member: Member) -> dict[str, float]:
+def _tail_of(member: ArmMember) -> dict[str, float]:
     last = member.steps[-max(1, round(_TAIL * len(member.steps))) :]
     names = dict.fromkeys(name for step in last for name in step.metrics)
     return {name: fmean(step.metrics[name] for step in last if name in step.metrics) for name in names}
@@ -201,7 +201,7 @@ def contrasts(arms: Sequence[Arm], mode: str, *, at_ends: bool = False) -> tuple
     )
 
 
-def _judge_contrast(found: Contrast, finding: Finding | None, num_compared: int) -> Contrast:
+def _judge_contrast(found: Contrast, finding: PairedFinding | None, num_compared: int) -> Contrast:
     if finding is None:
         return replace(found, num_compared=num_compared)
     return replace(
@@ -276,7 +276,7 @@ def _mean_difference(sides: list[Side], shared: set[str]) -> float:
     return right - left
 
 
-def _find_flips(left: Member, right: Member, mode: str, step: int | None) -> list[Flip]:
+def _find_flips(left: ArmMember, right: ArmMember, mode: str, step: int | None) -> list[Flip]:
     """Questions whose first samples came out differently."""
     sides = [first_samples(tries_at(member, mode, step)) for member in (left, right)]
     shared = [task for task in sides[0] if task in sides[1]]

@@ -223,7 +223,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PairedFinding:
     """One difference of several."""
 
     difference: float
@@ -242,7 +242,7 @@ class Finding:
         return self.p_adjusted <= ALPHA
 
 
-def judge(found: Sequence[Evidence | None]) -> list[Finding | None]:
+def judge(found: Sequence[Evidence | None]) -> list[PairedFinding | None]:
     """Judges several differences of one report together; None where there is no evidence of one."""
     present = [one for one in found if one is not None]
     p_values = [one.p for one in present]
@@ -250,11 +250,11 @@ def judge(found: Sequence[Evidence | None]) -> list[Finding | None]:
     return [None if one is None else next(judged) for one in found]
 
 
-def _make_finding(one: Evidence, p_adjusted: float, level: float) -> Finding:
+def _make_finding(one: Evidence, p_adjusted: float, level: float) -> PairedFinding:
     low, high = one.interval_at(1 - level)
     if p_adjusted > ALPHA:
         low, high = min(low, 0.0), max(high, 0.0)
-    return Finding(one.difference, Interval(low, high), 1 - level, one.p, p_adjusted)
+    return PairedFinding(one.difference, Interval(low, high), 1 - level, one.p, p_adjusted)
 
 
 def paired_evidence(left: Mapping[str, float], right: Mapping[str, float], *, binary: bool) -> Evidence | None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from rlf.lineage.reader import Reader
-    from rlf.lineage.records import Change, Checkpoint, Cost, LoggedEvent, Note, Run, ToolCallSummary
+    from rlf.lineage.records import AcceptedChange, Checkpoint, Cost, LoggedEvent, Note, Run, ToolCallSummary
 
 # The costs of a run for people: by tool and judged term, from the sums that the lineage keeps.
 
@@ -155,7 +155,7 @@ class Report(Jsonable):
     cost_usd: float
     """Their sum."""
     checkpoints: Sequence[Checkpoint]
-    changes: Sequence[Change]
+    changes: Sequence[AcceptedChange]
     """Inputs that were replaced, and accepted, when the run was resumed."""
     events: Sequence[LoggedEvent]
     notes: Sequence[Note]

@@ -14,10 +14,10 @@ from rich.text import Text
 
 from rlf.algo import ESTIMATORS
 from rlf.reports.change import (
-    Change,
-    Example,
+    EvaluationChange,
+    EvaluationTries,
+    GainedQuestion,
     Shift,
-    Trial,
     gained_pair,
     kind_interval,
     read_changes,
@@ -54,8 +54,8 @@ class Summary:
     """Results of a run's evaluations."""
 
     run_id: str
-    changes: tuple[Change, ...]
-    example: Example | None
+    changes: tuple[EvaluationChange, ...]
+    example: GainedQuestion | None
     """A held-out question that failed before and succeeds after; None when there is none."""
 
 
@@ -64,7 +64,7 @@ def read_summary(reader: Reader, run_id: str) -> Summary:
     return summarize(reader, run_id, read_changes(reader, run_id))
 
 
-def summarize(reader: Reader, run_id: str, changes: tuple[Change, ...]) -> Summary:
+def summarize(reader: Reader, run_id: str, changes: tuple[EvaluationChange, ...]) -> Summary:
     """The summary of a run whose changes are read already."""
     pair = gained_pair(changes)
     return Summary(run_id, changes, None if pair is None else read_example(reader, run_id, pair))
@@ -105,7 +105,7 @@ def example_parts(summary: Summary, options: str, opening: ReadOpening) -> Itera
         yield from _show_first_example(summary.example, f"rlf runs show {summary.run_id}{options}", opening)
 
 
-def _make_table(changes: Sequence[Change], found: Sequence[Shift | None]) -> Table:
+def _make_table(changes: Sequence[EvaluationChange], found: Sequence[Shift | None]) -> Table:
     first = "held-out success"
     header = (first, _column_header("before", changes[0].before), _column_header("after", changes[0].after), "change")
     table = plain_table(header, left=(first,), wraps=())
@@ -125,11 +125,11 @@ def _choose_colour(shift: Shift | None) -> str:
     return "green" if shift.finding.difference > 0 else "red"
 
 
-def _column_header(word: str, trial: Trial | None) -> str:
+def _column_header(word: str, trial: EvaluationTries | None) -> str:
     return word if trial is None else f"{word} (step {trial.evaluation.step})"
 
 
-def rate_rows(change: Change) -> Iterator[tuple[str, Estimate, Estimate]]:
+def rate_rows(change: EvaluationChange) -> Iterator[tuple[str, Estimate, Estimate]]:
     """The mode's rows: all questions, each kind, pass@k."""
     before, after = change.before, change.after
     metrics = before.evaluation.metrics
@@ -141,11 +141,11 @@ def rate_rows(change: Change) -> Iterator[tuple[str, Estimate, Estimate]]:
         yield f"  {name}", Estimate(_metrics_of(before).get(name)), Estimate(_metrics_of(after).get(name))
 
 
-def _overall_success(trial: Trial | None) -> Estimate:
+def _overall_success(trial: EvaluationTries | None) -> Estimate:
     return Estimate(_metrics_of(trial).get("success"), interval_of(_metrics_of(trial)))
 
 
-def _of_kind(trial: Trial | None, kind: str) -> Estimate:
+def _of_kind(trial: EvaluationTries | None, kind: str) -> Estimate:
     return (
         Estimate(None)
         if trial is None
@@ -153,7 +153,7 @@ def _of_kind(trial: Trial | None, kind: str) -> Estimate:
     )
 
 
-def _metrics_of(trial: Trial | None) -> Mapping[str, float]:
+def _metrics_of(trial: EvaluationTries | None) -> Mapping[str, float]:
     return {} if trial is None else trial.evaluation.metrics
 
 
@@ -167,7 +167,7 @@ def difference_words(before: float | None, after: float | None) -> str:
     return MISSING if before is None or after is None else points(after - before, signed=True)
 
 
-def shift_lines(changes: Sequence[Change], found: Sequence[Shift | None]) -> Iterator[str]:
+def shift_lines(changes: Sequence[EvaluationChange], found: Sequence[Shift | None]) -> Iterator[str]:
     """A sentence on each mode's change."""
     for change, shift in zip(changes, found, strict=True):
         if shift is not None:
@@ -190,7 +190,7 @@ def _shift_words(shift: Shift, num_modes: int) -> str:
     return f"{words}, {p_value(found.p_adjusted)}{f' by Holm over {num_modes} modes' if num_modes > 1 else ''})"
 
 
-def _show_first_example(example: Example, command: str, opening: ReadOpening) -> Iterator[RenderableType]:
+def _show_first_example(example: GainedQuestion, command: str, opening: ReadOpening) -> Iterator[RenderableType]:
     for title, stored in (("one held-out question, before", example.before), ("the same, after", example.after)):
         place = f"--phase {stored.summary.phase} --step {stored.summary.step} --trajectory {stored.summary.k}"
         yield Text()
@@ -239,7 +239,9 @@ def read_verdict(reader: Reader, run_id: str) -> Verdict:
     )
 
 
-def judge_record(run: Run, steps: Sequence[Step], changes: Sequence[Change], events: Sequence[LoggedEvent]) -> Verdict:
+def judge_record(
+    run: Run, steps: Sequence[Step], changes: Sequence[EvaluationChange], events: Sequence[LoggedEvent]
+) -> Verdict:
     """The verdict on a run from what the lineage has of it."""
     found = judge_run(steps, changes, by_group=compares_groups(run.record.plan.get("spec", {})))
     cause = _likely_cause(events) if found.kind is VerdictKind.NO_SIGNAL else ""
@@ -282,7 +284,7 @@ def compares_groups(spec: dict[str, Any]) -> bool:
     return kind not in ESTIMATORS.names() or ESTIMATORS.get(kind).needs_group
 
 
-def judge_run(steps: Sequence[Step], changes: Sequence[Change], *, by_group: bool) -> Verdict:
+def judge_run(steps: Sequence[Step], changes: Sequence[EvaluationChange], *, by_group: bool) -> Verdict:
     """The verdict: a shown change first, the absence of a signal next; the first mode that shows one decides."""
     found = shifts(changes)
     lines = list(shift_lines(changes, found))

@@ -30,7 +30,7 @@ _HEAT_EDGES = (0.9, 0.5, 0.1, 0.01)
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class TrajectoryMatch:
     """A trajectory that was looked for, with its question."""
 
     summary: TrajectorySummary
@@ -44,7 +44,7 @@ def find(
     text: str | None,
     limit: int,
     after: tuple[str, int, int] | None = None,
-) -> list[Match]:
+) -> list[TrajectoryMatch]:
     """The trajectories that match, whole ones only where a text is looked for in prompts, turns and results.
 
     Args:
@@ -56,7 +56,7 @@ def find(
     if text is not None:
         heads = reader.with_words(run_id, list(heads), text)
     matches = (
-        Match(summary, _read_question(stored))
+        TrajectoryMatch(summary, _read_question(stored))
         for summary, stored in _read_some(reader, run_id, list(heads), limit)
         if text is None or (stored is not None and text.lower() in all_text(stored).lower())
     )
@@ -73,7 +73,7 @@ def _read_some(
         yield from zip(some, reader.wholes(run_id, some), strict=True)
 
 
-def find_flipped(reader: Reader, run_id: str, limit: int) -> list[Match]:
+def find_flipped(reader: Reader, run_id: str, limit: int) -> list[TrajectoryMatch]:
     """Held-out questions whose outcome changed from the first evaluation to the last, as they were tried last."""
     flipped = [
         pair.after
@@ -81,7 +81,7 @@ def find_flipped(reader: Reader, run_id: str, limit: int) -> list[Match]:
         for pair in pairs(change)
         if pair.before.success != pair.after.success
     ]
-    return [Match(summary, _read_question(reader.whole(run_id, summary))) for summary in flipped[:limit]]
+    return [TrajectoryMatch(summary, _read_question(reader.whole(run_id, summary))) for summary in flipped[:limit]]
 
 
 def _read_question(stored: StoredTrajectory | None) -> str:
@@ -94,13 +94,13 @@ def _cut_text(text: str) -> str:
     return text if len(text) <= _MAX_QUESTION else text[: _MAX_QUESTION - 1] + "…"
 
 
-def matches_table(matches: Sequence[Match]) -> Table:
+def matches_table(matches: Sequence[TrajectoryMatch]) -> Table:
     """Renders what was found."""
     header = ("phase", "step", "K", "ended", "turns", "calls", "reward", "advantage", "question")
     return plain_table(header, map(_match_row, matches), left=("phase", "ended", "question"), wraps=header)
 
 
-def _match_row(match: Match) -> tuple[str, ...]:
+def _match_row(match: TrajectoryMatch) -> tuple[str, ...]:
     item = match.summary
     advantage = MISSING if item.advantage is None else f"{item.advantage:+.3f}"
     figures = (str(item.num_turns), str(item.num_calls), decimal(item.reward), advantage)

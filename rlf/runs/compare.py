@@ -21,7 +21,7 @@ from rlf.plan.plan import leaves
 from rlf.reports.arms import Arm, read_arms, shared_step
 from rlf.reports.comparison import (
     Comparison,
-    Example,
+    ComparisonExample,
     KindRows,
     compare,
     flip_matrix,
@@ -154,7 +154,7 @@ def view_question(
     both = [arms[letter] for letter in letters]
     step = shared_step(both, mode or next(iter(both[0].modes), "sampled"))
     stored = [_compared_answer(reader, arm, mode, task_id, step) for arm in both]
-    example = Example(task_id, letters[0], stored[0], letters[1], stored[1])
+    example = ComparisonExample(task_id, letters[0], stored[0], letters[1], stored[1])
     pair = pair_of(example, {letter: openings(arms[letter].runs[0]) for letter in letters})
     return QuestionView(task_id, question_of(example), *letters, pair, pair.first_difference)
 

@@ -177,7 +177,7 @@ _LICENCE = re.compile(r"^license:\s*[\"']?([\w.+-]+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Pushed:
+class Upload:
     """A model that was uploaded, or would be."""
 
     repo: str
@@ -189,7 +189,7 @@ class Pushed:
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class ModelExport:
     """A model that was written."""
 
     run_id: str
@@ -198,11 +198,11 @@ class Exported:
     folder: Path
     vllm: tuple[str, ...] = ()
     """The command that serves it with vLLM, its calls read by vLLM's parser where that has one."""
-    pushed: Pushed | None = None
+    pushed: Upload | None = None
     """The upload that was asked for."""
 
 
-def export_model(name: str, target: Path, *, runs_folder: Path, step: str = "newest") -> Exported:
+def export_model(name: str, target: Path, *, runs_folder: Path, step: str = "newest") -> ModelExport:
     """Writes a model of a run to `target`: the final one, or that of a checkpoint; with its card.
 
     Adapters are merged into the weights of the model that they are for.
@@ -231,7 +231,7 @@ def export_model(name: str, target: Path, *, runs_folder: Path, step: str = "new
             made = Export(str(target.absolute()), "huggingface", source.step, hash_path(temporary), time.time())
             # Before the folder appears: killed here, a row names nothing, and no folder is unknown to `whence`.
             add_export(reader.store, run.record.id, made)
-    return Exported(run.record.id, source.step, target, vllm)
+    return ModelExport(run.record.id, source.step, target, vllm)
 
 
 def vllm_command(folder: Path, run: Run, *, shown_as: Path) -> tuple[str, ...]:
@@ -274,7 +274,7 @@ def find_licence(path: str) -> str:
     return found[1] if found else ""
 
 
-def push_folder(folder: Path, repo: str, *, private: bool = False, dry_run: bool = False) -> Pushed:
+def push_folder(folder: Path, repo: str, *, private: bool = False, dry_run: bool = False) -> Upload:
     """Uploads an exported folder as a model's repository, which is made where there is none.
 
     Args:
@@ -298,7 +298,7 @@ def push_folder(folder: Path, repo: str, *, private: bool = False, dry_run: bool
     files = {str(path.relative_to(folder)): path.stat().st_size for path in sorted(folder.rglob("*")) if path.is_file()}
     url = f"{api.endpoint}/{repo}"
     if dry_run:
-        return Pushed(repo, url, files, dry_run=True)
+        return Upload(repo, url, files, dry_run=True)
     try:
         api.create_repo(repo, private=private, exist_ok=True)
         api.upload_folder(repo_id=repo, folder_path=folder, commit_message=f"Model exported by rlf: {folder.name}")
@@ -307,4 +307,4 @@ def push_folder(folder: Path, repo: str, *, private: bool = False, dry_run: bool
             f"--push {repo}: {first_line(error)} The model is in {folder}: log in with `hf auth login`, or set "
             f"HF_TOKEN, and upload it with `hf upload {repo} {folder}`."
         ) from error
-    return Pushed(repo, url, files, dry_run=False)
+    return Upload(repo, url, files, dry_run=False)

@@ -15,7 +15,7 @@ from rlf.lineage.records import SWEEP, ParentKind, RunRecord
 from rlf.plan import Plan
 from rlf.plan.compiler import hash_plan
 from rlf.runs.place import open_reader
-from rlf.runs.plans import Placed, check_spec
+from rlf.runs.plans import PlacedPlan, check_spec
 from rlf.runs.provenance import as_they_are, check_changed, find_changes
 from rlf.runs.restore import RECORDING, Places, choose_start, kept_checkpoints, restore_plan
 from rlf.runs.sink import RunOutcome, View
@@ -138,7 +138,7 @@ def reproduce(name: str, *, live: bool, runs_folder: Path, view: View, command: 
     recording = run_folder(runs_folder, record.id) / RECORDING
     replay = str(recording) if recording.is_file() else record.id
     return start(
-        Placed(plan, tuple(differing_inputs)),
+        PlacedPlan(plan, tuple(differing_inputs)),
         runs_folder=runs_folder,
         view=view,
         command=command,

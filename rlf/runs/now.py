@@ -132,7 +132,7 @@ class NowWriter:
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class RunStop:
     """A run that was asked to stop."""
 
     run_id: str
@@ -140,7 +140,7 @@ class Stopped:
     signal: str
 
 
-def stop_run(reader: Reader, name: str, *, force: bool) -> Stopped:
+def stop_run(reader: Reader, name: str, *, force: bool) -> RunStop:
     """Asks a run's process to stop after what it is doing, or at once.
 
     Args:
@@ -158,4 +158,4 @@ def stop_run(reader: Reader, name: str, *, force: bool) -> Stopped:
     number = signal.SIGTERM if force else signal.SIGINT
     if not send_signal(process, number):
         raise RlfError(f"run {run_id}: its process {process.pid} has just ended.")
-    return Stopped(run_id, process.pid, number.name)
+    return RunStop(run_id, process.pid, number.name)

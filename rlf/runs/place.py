@@ -29,7 +29,7 @@ __all__ = ["Reader", "blaming_damage", "check_runs_folder", "open_lineage", "ope
 
 
 @dataclass(frozen=True, slots=True)
-class Tagged:
+class RunTags:
     """A run with all of its tags."""
 
     run_id: str
@@ -37,7 +37,7 @@ class Tagged:
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class RunNote:
     """A run with its new note."""
 
     run_id: str
@@ -45,7 +45,7 @@ class Noted:
 
 
 @dataclass(frozen=True, slots=True)
-class Thinned:
+class Thinning:
     """Room that was freed."""
 
     num_trajectories: int
@@ -58,7 +58,7 @@ class Thinned:
     """Whether the file is smaller too: it is not while a run is running."""
 
 
-def tag(reader: Reader, name: str, tags: Sequence[str], *, remove: bool) -> Tagged:
+def tag(reader: Reader, name: str, tags: Sequence[str], *, remove: bool) -> RunTags:
     """Gives a run tags, or takes them off."""
     for word in tags:
         if not word.strip() or not word.isprintable():
@@ -66,17 +66,17 @@ def tag(reader: Reader, name: str, tags: Sequence[str], *, remove: bool) -> Tagg
     run_id = reader.get_run(name).record.id
     change = remove_tags if remove else add_tags
     change(reader.store, run_id, tuple(dict.fromkeys(tags)))
-    return Tagged(run_id, reader.tags().get(run_id, ()))
+    return RunTags(run_id, reader.tags().get(run_id, ()))
 
 
-def note(reader: Reader, name: str, text: str) -> Noted:
+def note(reader: Reader, name: str, text: str) -> RunNote:
     """Adds a note to a run."""
     run_id = reader.get_run(name).record.id
     add_note(reader.store, run_id, text)
-    return Noted(run_id, len(reader.notes(run_id)))
+    return RunNote(run_id, len(reader.notes(run_id)))
 
 
-def free_room(reader: Reader, names: Sequence[str], keep: Sequence[str]) -> Thinned:
+def free_room(reader: Reader, names: Sequence[str], keep: Sequence[str]) -> Thinning:
     """Thins runs by rules, and drops contents that nothing names."""
     if bool(names) != bool(keep):
         raise RlfError(
@@ -87,7 +87,7 @@ def free_room(reader: Reader, names: Sequence[str], keep: Sequence[str]) -> Thin
     ids = [reader.get_run(name).record.id for name in names]
     num_thinned = sum(thin(reader.store, run_id, rules) for run_id in ids)
     freed = drop_unnamed_blobs(reader.store)
-    return Thinned(num_thinned, freed.num_blobs, freed.size_bytes, freed.is_compact)
+    return Thinning(num_thinned, freed.num_blobs, freed.size_bytes, freed.is_compact)
 
 
 logger = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ _OF_A_RUN = re.compile(r"\d{8}-\d{6}-[a-z0-9]{4}")
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
+class Removal:
     """A run that was removed from the lineage."""
 
     run_id: str
@@ -106,13 +106,13 @@ class Removed:
 
 
 @dataclass(frozen=True, slots=True)
-class RemovedRuns:
+class Removals:
     """The runs that were removed."""
 
-    removed: tuple[Removed, ...]
+    removed: tuple[Removal, ...]
 
 
-def remove_with_folders(reader: Reader, runs: Sequence[Run], runs_folder: Path, *, keep_files: bool) -> RemovedRuns:
+def remove_with_folders(reader: Reader, runs: Sequence[Run], runs_folder: Path, *, keep_files: bool) -> Removals:
     """Removes stopped runs from the lineage, and their folders.
 
     Raises:
@@ -122,13 +122,13 @@ def remove_with_folders(reader: Reader, runs: Sequence[Run], runs_folder: Path, 
     for run in runs:
         folder = None if keep_files else run_folder(runs_folder, run.record.id)
         there = folder if folder is not None and folder.is_dir() else None
-        removed.append(Removed(run.record.id, run.record.name, there))
+        removed.append(Removal(run.record.id, run.record.name, there))
     if keep_files:  # no mark: who finishes a marked removal deletes the folder too
         for item in removed:
             remove_run(reader.store, item.run_id)
     else:
         _remove(reader.store, {item.run_id: item.folder for item in removed})
-    return RemovedRuns(tuple(removed))
+    return Removals(tuple(removed))
 
 
 def _remove(store: Store, folder_by_run: dict[str, Path | None]) -> None:

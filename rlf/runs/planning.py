@@ -21,7 +21,7 @@ from rlf.plan.estimate import Part as Part
 from rlf.plan.estimate import Work as Work
 from rlf.plan.plan import Difference, PlannedValue, differences, planned_values
 from rlf.reports.paired import Power, power_of, power_words
-from rlf.runs.plans import Checked, check_spec
+from rlf.runs.plans import CheckedSpec, check_spec
 from rlf.spec import InputFile, RunSpec
 from rlf.spec.model_files import folder_on_disk, read_config, read_shapes
 from rlf.types.events import Notice
@@ -98,7 +98,7 @@ class PlanDifference:
     differences: tuple[Difference, ...]
 
 
-def power_notices(checked: Checked) -> list[Notice]:
+def power_notices(checked: CheckedSpec) -> list[Notice]:
     """The differences that a run's evaluations can show, known before it starts; none without evaluations."""
     work = estimate_work(checked.plan.spec, checked.num_train_rows, checked.num_eval_rows)
     if not work.num_evaluations:

@@ -24,7 +24,7 @@ __all__ = ["members_of", "suggest_sweep"]
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedPlan:
     """A plan that can run at a place."""
 
     plan: Plan
@@ -37,7 +37,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedSpec:
     """A spec without faults."""
 
     loaded: LoadedSpec
@@ -50,7 +50,7 @@ class Checked:
     inputs: Inputs
     """Its data, as the checks read it: of large unchanged files later, when a row is looked at."""
 
-    def fit(self, fit: Fit, notices: Sequence[Notice] = ()) -> Placed:
+    def fit(self, fit: Fit, notices: Sequence[Notice] = ()) -> PlacedPlan:
         """The plan for a place, which changes nothing of what was looked at: data, model and functions.
 
         Args:
@@ -62,19 +62,19 @@ class Checked:
         changes = [change.override for change in fit.changes]
         plan = compile_plan(change_spec(self.loaded, changes)) if changes else self.plan
         unwise = (Notice("warning", str(warning), {"path": warning.path}) for warning in self.warnings)
-        return Placed(plan, (*fit.notices, *notices, *unwise), self.inputs.read(), fit.place)
+        return PlacedPlan(plan, (*fit.notices, *notices, *unwise), self.inputs.read(), fit.place)
 
-    def fit_here(self, notices: Sequence[Notice] = ()) -> Placed:
+    def fit_here(self, notices: Sequence[Notice] = ()) -> PlacedPlan:
         """The plan for this Python; otherwise as `fit`."""
         return self.fit(engine_of(self.plan.spec).fit_here(self.plan.spec), notices)
 
 
 def check_members(
     files: Sequence[Path], overrides: Sequence[str], members: Sequence[Overrides]
-) -> list[tuple[Overrides, Checked]]:
+) -> list[tuple[Overrides, CheckedSpec]]:
     """Every member of a sweep. Raises SpecError with the faults of all, those that every member has once."""
     read: Datasets = {}
-    checked: list[tuple[Overrides, Checked]] = []
+    checked: list[tuple[Overrides, CheckedSpec]] = []
     faulty: list[tuple[Overrides, tuple[Fault, ...]]] = []
     for own in members:
         try:
@@ -109,7 +109,7 @@ def check_spec(
     overrides: Sequence[str],
     read: Datasets | None = None,
     texts: Mapping[Path, str] | None = None,
-) -> Checked:
+) -> CheckedSpec:
     """Checks a spec; returns its plan and warnings. Loads no torch.
 
     Raises SpecError: every fault of the spec, of it as a whole and of what it names, at once.
@@ -136,7 +136,7 @@ def check_spec(
         *find_warnings(Subject(loaded, looked.train, looked.evaluation, looked.sizes)),
     ]
     read_as = Inputs.of(plan.spec, looked.train, looked.evaluation)
-    return Checked(loaded, plan, tuple(sorted(warnings)), len(looked.train), len(looked.evaluation), read_as)
+    return CheckedSpec(loaded, plan, tuple(sorted(warnings)), len(looked.train), len(looked.evaluation), read_as)
 
 
 def _find_more(error: PartlyWrong, read: Datasets | None) -> list[Fault]:

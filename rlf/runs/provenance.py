@@ -24,11 +24,11 @@ from rlf.core.errors import Fault, Place, RlfError, SpecError
 from rlf.core.identity import hash_bytes, hash_json, hash_path, short
 from rlf.environments import EnvSpec
 from rlf.lineage.reader import Reader
-from rlf.lineage.records import Change, FileRecord, RunRecord
+from rlf.lineage.records import AcceptedChange, FileRecord, RunRecord
 from rlf.lineage.run import accept_changes
 from rlf.lineage.store import Store
 from rlf.plan import Plan
-from rlf.runs.plans import Checked, check_spec
+from rlf.runs.plans import CheckedSpec, check_spec
 from rlf.runs.restore import YAML_ROLES, Places, source_texts, take_environment
 from rlf.spec import InputFile
 from rlf.spec.layers import absolute
@@ -317,7 +317,7 @@ def accept(store: Store, record: RunRecord, changes: Sequence[InputChange], plac
     used = [change for change in changes if change.used]
     files = [FileRecord(change.role, change.path, change.new) for change in used]
     now = time.time()
-    rows = [Change(step, item.role, item.path, item.old, item.new, None, now) for item in used]
+    rows = [AcceptedChange(step, item.role, item.path, item.old, item.new, None, now) for item in used]
     if rows:
         accept_changes(store, record.id, rows, source_texts(files, places))
 
@@ -350,7 +350,7 @@ class InputsChanged(RlfError):
         super().__init__("\n".join(parts))
 
 
-def _as_accepted(file: FileRecord, accepted: Mapping[tuple[str, str], Change]) -> FileRecord:
+def _as_accepted(file: FileRecord, accepted: Mapping[tuple[str, str], AcceptedChange]) -> FileRecord:
     change = accepted.get((file.role, file.path))
     return file if change is None else FileRecord(file.role, file.path, change.sha256, change.text_sha256)
 
@@ -382,7 +382,7 @@ def _hash_input(role: str, place: Path) -> str:
 
 
 def _changed_packages(
-    reader: Reader, record: RunRecord, accepted: Mapping[tuple[str, str], Change]
+    reader: Reader, record: RunRecord, accepted: Mapping[tuple[str, str], AcceptedChange]
 ) -> Iterator[InputChange]:
     recorded = {**record.packages, "python": str(record.host.get("python", ""))}
     recorded |= {change.path: change.sha256 for change in accepted.values() if change.role == "package"}
@@ -415,7 +415,7 @@ def _with_lines(change: InputChange, file: FileRecord, reader: Reader, places: P
     return replace(change, lines=tuple(lines)[2:])  # the first two name files
 
 
-def check_changed(record: RunRecord, places: Places, overrides: Sequence[str]) -> Checked:
+def check_changed(record: RunRecord, places: Places, overrides: Sequence[str]) -> CheckedSpec:
     """A run's plan with overrides. It is read again as a spec, so that every check is made.
 
     Raises:

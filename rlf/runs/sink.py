@@ -40,7 +40,7 @@ from rlf.rollout.diagnosis import (
     step_signal,
 )
 from rlf.spec.models import Feature, RunSpec
-from rlf.trackers import Tracked, Tracker
+from rlf.trackers import TrackedRun, Tracker
 from rlf.types.events import (
     CheckpointSaved,
     EvaluationFinished,
@@ -207,7 +207,7 @@ class Tracking:
     """Passes a run's events to trackers. Use it as a context manager, within which the run ends."""
 
     def __init__(
-        self, trackers: Sequence[Tracker], run: Tracked, redactor: Redactor, *, last_s: float = _LAST_S
+        self, trackers: Sequence[Tracker], run: TrackedRun, redactor: Redactor, *, last_s: float = _LAST_S
     ) -> None:
         run = replace(run, spec=json.loads(redactor.json(run.spec)))
         self._redactor = redactor
@@ -267,7 +267,7 @@ class Tracking:
 class _Line:
     """One tracker, its queue and its thread, which is left behind where it hangs."""
 
-    def __init__(self, tracker: Tracker, run: Tracked) -> None:
+    def __init__(self, tracker: Tracker, run: TrackedRun) -> None:
         self.name = tracker.kind
         self.failure: str | None = None
         """Why it takes no more events."""
@@ -294,7 +294,7 @@ class _Line:
         if self._thread.is_alive():
             self._set_failure("it did not finish in time, and it may lack the last events")
 
-    def _send_events(self, tracker: Tracker, run: Tracked) -> None:
+    def _send_events(self, tracker: Tracker, run: TrackedRun) -> None:
         try:
             run.folder.mkdir(parents=True, exist_ok=True)
             writer = tracker.open(run)

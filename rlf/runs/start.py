@@ -40,7 +40,7 @@ from rlf.runs.certificates import certificate_notice
 from rlf.runs.now import NowWriter
 from rlf.runs.place import check_runs_folder, open_lineage
 from rlf.runs.planning import check_room, power_notices
-from rlf.runs.plans import Placed, check_spec
+from rlf.runs.plans import PlacedPlan, check_spec
 from rlf.runs.provenance import (
     accept,
     change_notices,
@@ -78,7 +78,7 @@ from rlf.runs.sink import (
 from rlf.runs.worlds import page_notices
 from rlf.spec.models import Feature
 from rlf.tools.execution.cache import Replay
-from rlf.trackers import Tracked
+from rlf.trackers import TrackedRun
 from rlf.training.harness import Traffic
 from rlf.types.events import (
     CheckpointSaved,
@@ -131,7 +131,7 @@ def run(
 
 
 def start(
-    placed: Placed,
+    placed: PlacedPlan,
     *,
     runs_folder: Path,
     view: View,
@@ -243,7 +243,7 @@ def resume(
         budget = open_budget(plan, sum(costs.values()), max_usd, is_played=played is not None)
         sink = RunSink(plan.spec, signals, budget)
         recording = folder / RECORDING
-        engine = _open_engine(Placed(plan), folder, sink, store, recording if recording.is_file() else None, played)
+        engine = _open_engine(PlacedPlan(plan), folder, sink, store, recording if recording.is_file() else None, played)
         # The engine first: killed behind it, the lineage still names later steps, and the next resume does the same
         # again. The other way round, the engine's files would be ahead of a lineage that has forgotten their steps.
         engine.go_back(start_at, stored.last_step)
@@ -279,7 +279,7 @@ def _with_its_secrets(plan: Plan) -> Plan:
 
 
 def _open_engine(
-    placed: Placed, folder: Path, sink: RunSink, store: Store, record: Path | None, played: Replay | None
+    placed: PlacedPlan, folder: Path, sink: RunSink, store: Store, record: Path | None, played: Replay | None
 ) -> EngineRun:
     plan, engine = placed.plan, engine_of(placed.plan.spec)
     check_room(plan.spec, folder)
@@ -320,7 +320,7 @@ def drive(store: Store, plan: Plan, engine: EngineRun, sink: RunSink, info: RunI
         BaseException: whatever the engine raised, once it is recorded.
     """
     spec, budget, error, spent = plan.spec, sink.budget, None, None
-    tracked = Tracked(info.run_id, info.name, info.folder, info.first_step, json.loads(plan_to_json(plan))["spec"])
+    tracked = TrackedRun(info.run_id, info.name, info.folder, info.first_step, json.loads(plan_to_json(plan))["spec"])
     tracking = Tracking(spec.report_to, tracked, store.redactor)
     with Recorder(store, info.run_id, budget.unrecorded, is_played=budget.is_played) as recorder, tracking:
         sink.recorder, sink.tracking = recorder, tracking

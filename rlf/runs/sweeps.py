@@ -25,7 +25,7 @@ from rlf.lineage.run import Heartbeat, begin_resume, start_run
 from rlf.lineage.store import Store
 from rlf.plan import Plan, plan_to_json
 from rlf.runs.place import check_runs_folder, open_lineage, open_reader
-from rlf.runs.plans import Placed, check_members
+from rlf.runs.plans import PlacedPlan, check_members
 from rlf.runs.provenance import accept, as_they_are, code_patch, find_changes, hide_secrets, made_here, refuse_changes
 from rlf.runs.restore import Places, restore_plan, source_texts
 from rlf.runs.sink import RunOutcome, View
@@ -172,7 +172,7 @@ def resume_sweep(
                     take_over=take_over,
                 )
             return start(
-                Placed(as_they_are(restore_plan(stored.record, places, item["plan"]), places)),
+                PlacedPlan(as_they_are(restore_plan(stored.record, places, item["plan"]), places)),
                 runs_folder=runs_folder,
                 view=watcher.view,
                 command=shlex.split(item["command"]),

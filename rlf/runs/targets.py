@@ -25,7 +25,7 @@ from rlf.lineage.records import Run, RunRecord
 from rlf.plan import Plan
 from rlf.runs.exports import ORIGIN, SavedModel, choose_model, trained_run
 from rlf.runs.place import open_reader
-from rlf.runs.plans import Checked, check_spec
+from rlf.runs.plans import CheckedSpec, check_spec
 from rlf.runs.provenance import check_changed
 from rlf.runs.restore import Places, restore_plan
 from rlf.spec import RunSpec
@@ -63,7 +63,7 @@ class Target:
     sha256: str | None = None
     """Of the model's folder: small files whole, large ones by samples. None for an endpoint, and a model that is not
     on this machine."""
-    checked: Checked | None = None
+    checked: CheckedSpec | None = None
     """The spec with its data as the checks read them; None where it was not checked."""
 
     def load_host(self, settings: HostSettings) -> tuple[Host, PreTrainedTokenizerBase]:
@@ -248,7 +248,7 @@ class _Use:
             return replace(target, spec=plan.spec, plan=plan)
 
 
-def _used_by(target: Target, checked: Checked) -> Target:
+def _used_by(target: Target, checked: CheckedSpec) -> Target:
     return replace(target, spec=checked.plan.spec, plan=checked.plan, checked=checked)
 
 

@@ -18,12 +18,12 @@ from rlf.core.registry import nearest
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import (
     TRAIN,
-    Asked,
     FoundCall,
     Run,
     RunLine,
     StoredTrajectory,
     TrajectoryFilter,
+    TrajectoryLine,
     TrajectoryOrder,
     TrajectorySummary,
 )
@@ -152,7 +152,7 @@ _MAX_WALKED = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class TrajectoryList:
     """Which trajectories a list has."""
 
     wanted: TrajectoryFilter
@@ -169,7 +169,7 @@ class TrajectoryPage:
     """Some of a run's trajectories."""
 
     run: RunLine
-    rows: tuple[Asked, ...]
+    rows: tuple[TrajectoryLine, ...]
     next: str | None
     """Place of the one behind which the next page begins; None on the last one."""
 
@@ -242,7 +242,9 @@ def parse_place(text: str) -> tuple[str, int, int]:
     return phase, int(numbers[0]), int(numbers[1])
 
 
-def page_trajectories(reader: Reader, name: str, listed: Listed, after: str | None, limit: int) -> TrajectoryPage:
+def page_trajectories(
+    reader: Reader, name: str, listed: TrajectoryList, after: str | None, limit: int
+) -> TrajectoryPage:
     """The trajectories of a list, a page at a time."""
     run = _read_run_line(reader, name)
     rows = _read_page(reader, run.id, listed, None if after is None else parse_place(after), limit + 1)
@@ -251,15 +253,15 @@ def page_trajectories(reader: Reader, name: str, listed: Listed, after: str | No
 
 
 def _read_page(
-    reader: Reader, run_id: str, listed: Listed, after: tuple[str, int, int] | None, limit: int
-) -> Sequence[Asked]:
+    reader: Reader, run_id: str, listed: TrajectoryList, after: tuple[str, int, int] | None, limit: int
+) -> Sequence[TrajectoryLine]:
     if not listed.text and not listed.flipped:
         return reader.page(run_id, listed.wanted, listed.order, after, limit)
     if listed.text:
         found = find(reader, run_id, listed.wanted, listed.text, limit, after)
     else:
         found = find_flipped(reader, run_id, limit) if after is None else []
-    return [Asked(match.summary, match.question) for match in found]
+    return [TrajectoryLine(match.summary, match.question) for match in found]
 
 
 def read_trajectory(
@@ -267,7 +269,7 @@ def read_trajectory(
     name: str,
     place: tuple[str, int, int],
     openings: Callable[[str], Openings],
-    listed: Listed | None = None,
+    listed: TrajectoryList | None = None,
 ) -> TrajectoryView:
     """One trajectory.
 
@@ -280,7 +282,9 @@ def read_trajectory(
     stored = reader.trajectory(run.id, k=k, step=step, phase=phase)
     found = stored.summary
     group = reader.trajectories(run.id, TrajectoryFilter(phase=phase, step=step, task_id=found.task_id))
-    before, behind = _find_neighbours(reader, run.id, listed or Listed(TrajectoryFilter(phase=phase, step=step)), place)
+    before, behind = _find_neighbours(
+        reader, run.id, listed or TrajectoryList(TrajectoryFilter(phase=phase, step=step)), place
+    )
     return TrajectoryView(
         run=run,
         stored=stored,
@@ -292,7 +296,7 @@ def read_trajectory(
 
 
 def _find_neighbours(
-    reader: Reader, run_id: str, listed: Listed, place: tuple[str, int, int]
+    reader: Reader, run_id: str, listed: TrajectoryList, place: tuple[str, int, int]
 ) -> tuple[TrajectorySummary | None, TrajectorySummary | None]:
     """Those before and behind a trajectory in a list; None where it is the first, the last or not in it."""
     if not listed.text and not listed.flipped:

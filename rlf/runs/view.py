@@ -182,7 +182,7 @@ _Key = tuple[str, int, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Tailed:
+class TailEnd:
     """A run's state when its events were no longer followed."""
 
     run_id: str

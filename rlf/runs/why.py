@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rlf.core.errors import RlfError
 from rlf.lineage.reader import Reader
-from rlf.lineage.records import TRAIN, Asked, RunLine, StoredTrajectory, TrajectoryFilter
+from rlf.lineage.records import TRAIN, RunLine, StoredTrajectory, TrajectoryFilter, TrajectoryLine
 from rlf.reports.statistics import Interval, wilson_interval
 from rlf.runs.place import open_reader
 from rlf.runs.restore import Places, restore_plan
@@ -198,7 +198,7 @@ class PaidNotRight:
     share: Interval | None
     """95 % Wilson interval of the share of the wrong ones that are paid so."""
     steps: tuple[PaidStep, ...]
-    rows: tuple[Asked, ...]
+    rows: tuple[TrajectoryLine, ...]
     """Those that are paid most, the latest first where it is the same."""
 
 

@@ -19,7 +19,7 @@ from rlf.types.events import EvaluationFinished, RunEvent, StepFinished
 
 
 @dataclass(frozen=True, slots=True)
-class Tracked:
+class TrackedRun:
     """A run as trackers know it."""
 
     run_id: str
@@ -55,7 +55,7 @@ class Tracker(Kind, ABC):
     """The tracker's name."""
 
     @abstractmethod
-    def open(self, run: Tracked) -> TrackerWriter:
+    def open(self, run: TrackedRun) -> TrackerWriter:
         """Begins to report a run, or continues it after a resume."""
 
     def complaint(self) -> str | None:

@@ -14,7 +14,7 @@ from rlf.cli import app
 from rlf.core import RlfError
 from rlf.lineage import FileRecord, Reader
 from rlf.lineage.graph import read_graph
-from rlf.reports.arms import Arm, Cause, differences, read_arms
+from rlf.reports.arms import Arm, DifferenceCause, differences, read_arms
 from rlf.runs.place import open_lineage
 from rlf.runs.provenance import InputsChanged
 from rlf.runs.restore import Places
@@ -108,7 +108,7 @@ def test_a_comparison_names_an_accepted_change(project):
         member = read_arms(Reader(store), [run_id], least=1)[0].members[0]
     before = replace(member, changes=())
     (found,) = differences([Arm("A", "before", (before,)), Arm("B", "after", (member,))])
-    assert (found.cause, found.what) == (Cause.CHANGE, "code search.py after step 1")
+    assert (found.cause, found.what) == (DifferenceCause.CHANGE, "code search.py after step 1")
 
 
 def edited_and_resumed(project: Path) -> str:

@@ -15,7 +15,7 @@ from rlf.runs.place import open_lineage
 from rlf.runs.plans import check_spec
 from rlf.runs.sink import Tracking
 from rlf.runs.start import resume, run
-from rlf.trackers import TRACKERS, Tracked, Tracker
+from rlf.trackers import TRACKERS, TrackedRun, Tracker
 from rlf.types import Notice, RunFinished, RunStatus, StepFinished
 
 from .test_runs import Watch
@@ -65,7 +65,7 @@ class Hanging(Keeper):
 
 
 def tracking(folder, *trackers, environment=None, last_s=5.0):
-    told = Tracked("r", "search", folder, 1, {"key": "hunter2-hunter2"})
+    told = TrackedRun("r", "search", folder, 1, {"key": "hunter2-hunter2"})
     return Tracking(trackers, told, Redactor(environment or {}), last_s=last_s)
 
 

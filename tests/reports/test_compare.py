@@ -17,7 +17,7 @@ import pytest
 from rlf.core.errors import RlfError
 from rlf.lineage import Evaluation, FileRecord, Reader, Recorder, Run, Step, StepTotals, open_store, start_run
 from rlf.lineage.records import SWEEP, ParentKind
-from rlf.reports.arms import Arm, Cause, Member, differences, named_by_difference, read_arms
+from rlf.reports.arms import Arm, ArmMember, DifferenceCause, differences, named_by_difference, read_arms
 from rlf.reports.comparison import compare, flip_matrix, read_examples
 from rlf.reports.comparison_views import HEADER, comparison_view, csv_text, markdown, page, sheets
 from rlf.reports.outcomes import Basis, contrasts, outcome
@@ -69,7 +69,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
         yield Reader(store)
 
 
-def member(successes: dict[str, float | None], *, status: RunStatus = RunStatus.FINISHED, **record: Any) -> Member:
+def member(successes: dict[str, float | None], *, status: RunStatus = RunStatus.FINISHED, **record: Any) -> ArmMember:
     """A run that was evaluated once, after step 4, with one try at each question."""
     tries = [replace(tried(task, success), step=4) for task, success in successes.items()]
     counted = [value for value in successes.values() if value is not None]
@@ -78,10 +78,10 @@ def member(successes: dict[str, float | None], *, status: RunStatus = RunStatus.
     evaluations.append(Evaluation(4, "sampled", {"success": sum(counted) / len(counted)}, 0.0))
     steps = [Step(step, {"time/step_s": 2.0, "reward/mean": float(step)}, 0.0) for step in (1, 2, 3, 4)]
     totals = [StepTotals(step, 8, 100, 50, 10) for step in (1, 2, 3, 4)]
-    return Member(run, steps, evaluations, totals, (), {("sampled", 4): tries})
+    return ArmMember(run, steps, evaluations, totals, (), {("sampled", 4): tries})
 
 
-def arm(letter: str, *members: Member) -> Arm:
+def arm(letter: str, *members: ArmMember) -> Arm:
     return Arm(letter, "synthetic", members)
 
 
@@ -131,7 +131,7 @@ def test_names_that_make_no_arms_are_reported(swept: Reader, names: list[str], w
 def test_only_what_differs_is_reported_and_seeds_of_many_runs_do_not_differ(swept: Reader) -> None:
     arms = read_arms(swept, ["20260102-030400-swee"])
     assert [(item.cause, item.what, item.values) for item in differences(arms)] == [
-        (Cause.PLAN, "train.learning_rate", ("0.0003", "3e-05"))
+        (DifferenceCause.PLAN, "train.learning_rate", ("0.0003", "3e-05"))
     ]
     single = read_arms(swept, ["20260102-030400-fast", "20260102-030401-fast"])
     assert [(item.what, item.values) for item in differences(single)] == [("seed", ("0", "1"))]
@@ -150,12 +150,12 @@ def test_files_packages_code_and_machine_are_causes_and_tools_are_reported_by_na
     }
     found = differences([arm("A", left), arm("B", member(questions(1, 1), **changed))])
     assert [(item.cause, item.what) for item in found] == [
-        (Cause.PLAN, "tools.look.limits.timeout_s"),
-        (Cause.FILE, "tools/look.py"),
-        (Cause.CODE, "rlf"),
-        (Cause.PACKAGE, "torch"),
-        (Cause.MACHINE, "device"),
-        (Cause.PLAN, "tools.more"),
+        (DifferenceCause.PLAN, "tools.look.limits.timeout_s"),
+        (DifferenceCause.FILE, "tools/look.py"),
+        (DifferenceCause.CODE, "rlf"),
+        (DifferenceCause.PACKAGE, "torch"),
+        (DifferenceCause.MACHINE, "device"),
+        (DifferenceCause.PLAN, "tools.more"),
     ]
 
 
@@ -273,7 +273,7 @@ def test_the_verdict_names_what_differs_and_what_has_not_finished() -> None:
     assert verdict.endswith("Run 20260102-030405-abcd of B is interrupted at step 4.")
 
 
-def evaluated(*steps: int, status: RunStatus = RunStatus.FINISHED) -> Member:
+def evaluated(*steps: int, status: RunStatus = RunStatus.FINISHED) -> ArmMember:
     """A run that was evaluated after these steps, and solves all of eight questions once it is trained."""
     tries = {
         ("sampled", step): [replace(tried(task, float(step > 0)), step=step) for task in questions(8, 0)]

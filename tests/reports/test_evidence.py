@@ -13,7 +13,7 @@ from scipy import optimize, stats
 from rlf.reports.paired import (
     ALPHA,
     Evidence,
-    Finding,
+    PairedFinding,
     detectable_difference,
     flips_evidence,
     flips_interval,
@@ -191,7 +191,7 @@ def fixed(p: float) -> Evidence:
     return Evidence(0.1, p, lambda _: Interval(-1.0, 1.0))
 
 
-def assert_agrees(found: Finding | None) -> None:
+def assert_agrees(found: PairedFinding | None) -> None:
     if found is not None and abs(found.p_adjusted - ALPHA) > 1e-9:
         assert found.shown == (not found.interval.low <= 0 <= found.interval.high)
 

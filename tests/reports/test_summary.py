@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rlf.lineage import Evaluation, Reader, TrajectorySummary
-from rlf.reports.change import Change, Trial, flips, gained_pair, kind_interval, read_changes
+from rlf.reports.change import EvaluationChange, EvaluationTries, flips, gained_pair, kind_interval, read_changes
 from rlf.reports.evaluations import interval_of, kinds_of, success_words
 from rlf.reports.overview import read_overviews, render_overviews, shown_columns
 from rlf.reports.report import read_report, report_view
@@ -45,9 +45,9 @@ def tried(task_id: str, success: float | None, *, sample: int = 0, turns: int = 
     )
 
 
-def change(before: list[TrajectorySummary], after: list[TrajectorySummary]) -> Change:
-    trials = [Trial(Evaluation(0, "sampled", {}, 0.0), tuple(tries)) for tries in (before, after)]
-    return Change("sampled", *trials)
+def change(before: list[TrajectorySummary], after: list[TrajectorySummary]) -> EvaluationChange:
+    trials = [EvaluationTries(Evaluation(0, "sampled", {}, 0.0), tuple(tries)) for tries in (before, after)]
+    return EvaluationChange("sampled", *trials)
 
 
 def test_flips_pair_the_same_question() -> None:
@@ -75,7 +75,7 @@ def test_an_unscorable_try_is_left_out_of_the_pairs() -> None:
 
 def test_graded_success_has_no_flips() -> None:
     assert flips(change([tried("a", 0.4)], [tried("a", 1.0)])) is None
-    assert flips(Change("sampled", change([], []).before, None)) is None
+    assert flips(EvaluationChange("sampled", change([], []).before, None)) is None
 
 
 def test_the_example_is_the_gained_question_with_most_turns() -> None:

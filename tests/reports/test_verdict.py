@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rlf.lineage.records import Step
-from rlf.reports.change import Change
+from rlf.reports.change import EvaluationChange
 from rlf.reports.summary import Verdict, VerdictKind, compares_groups, judge_run
 
 from .test_summary import change, tried
@@ -15,12 +15,12 @@ FORM_ONLY = {"reward/mean": 0.1, "reward/std": 0.1, "groups/dead_share": 0.0, "s
 ALIVE = {"reward/mean": 0.5, "reward/std": 0.5, "groups/dead_share": 0.2, "success": 0.5}
 
 
-def changed(num_before: int, num_after: int, num: int = 40) -> list[Change]:
+def changed(num_before: int, num_after: int, num: int = 40) -> list[EvaluationChange]:
     before, after = ([tried(f"t{k}", float(k < right)) for k in range(num)] for right in (num_before, num_after))
     return [change(before, after)]
 
 
-def verdict(changes: list[Change], *metrics: dict[str, float], by_group: bool = True) -> Verdict:
+def verdict(changes: list[EvaluationChange], *metrics: dict[str, float], by_group: bool = True) -> Verdict:
     steps = [Step(number, values, 0.0) for number, values in enumerate(metrics, 1)]
     return judge_run(steps, changes, by_group=by_group)
 

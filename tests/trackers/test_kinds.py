@@ -7,14 +7,14 @@ from importlib.util import find_spec
 
 import pytest
 
-from rlf.trackers import TRACKERS, Tracked, metrics_of
+from rlf.trackers import TRACKERS, TrackedRun, metrics_of
 from rlf.types import EvaluationFinished, Notice, RunFinished, RunStatus, StepFinished
 
 SPEC = {"name": "search", "train": {"steps": 4, "algorithm": {"kind": "grpo"}}}
 
 
 def run_in(folder, first_step=1):
-    return Tracked("20260101-000000-abcd", "search", folder, first_step, SPEC)
+    return TrackedRun("20260101-000000-abcd", "search", folder, first_step, SPEC)
 
 
 def events(first, last):

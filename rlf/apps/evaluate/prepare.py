@@ -17,7 +17,7 @@ from rlf.endpoints import EndpointSpec
 from rlf.lineage.records import BRANCH, CHAT, EVALUATION, Run
 from rlf.plan import Plan
 from rlf.runs.place import open_reader
-from rlf.runs.plans import Checked
+from rlf.runs.plans import CheckedSpec
 from rlf.runs.players import EvaluationSettings
 from rlf.runs.targets import Target, open_target
 from rlf.spec.models import Schedule
@@ -143,7 +143,7 @@ async def _reach_endpoint(endpoint: EndpointSpec) -> None:
     await (await open_pool([endpoint])).close()
 
 
-def _limit_notice(checked: Checked) -> Notice:
+def _limit_notice(checked: CheckedSpec) -> Notice:
     num, limit = checked.num_eval_rows, len(checked.inputs.evaluation)
     return Notice("info", f"the first {limit} of {num} questions are asked (`eval.limit`); --limit {num} asks all", {})
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from rlf.core.errors import RlfError
 from rlf.engines.engine import Engine, SpecChange, engine_of
 from rlf.runs.place import check_runs_folder
-from rlf.runs.plans import Checked, check_spec
+from rlf.runs.plans import CheckedSpec, check_spec
 from rlf.runs.sink import RunOutcome, View
 from rlf.runs.start import start
 from rlf.spec.models import ENGINES, Feature, engines_with
@@ -101,7 +101,7 @@ def run_in_full(
     return start(placed, runs_folder=runs_folder, view=view, command=command)
 
 
-def _check_rehearsable(files: Sequence[Path], overrides: Sequence[str]) -> Checked:
+def _check_rehearsable(files: Sequence[Path], overrides: Sequence[str]) -> CheckedSpec:
     checked = check_spec(files, overrides)
     kind, others = checked.plan.spec.engine.kind, engines_with(Feature.REHEARSAL)
     if kind not in others:

@@ -15,7 +15,7 @@ from rlf.core.errors import RlfError
 from rlf.reports.sheets import counted
 
 if TYPE_CHECKING:
-    from rlf.runs.exports import Exported
+    from rlf.runs.exports import ModelExport
 
 
 def export(
@@ -51,7 +51,7 @@ def export(
     print_result("export", done, as_json, lambda: _show_exported(done))
 
 
-def _show_exported(done: Exported) -> str:
+def _show_exported(done: ModelExport) -> str:
     lines = [f"run {done.run_id} after step {done.step}: {done.folder}"]
     lines += [f"  {shlex.join(done.vllm)}", f"  rlf serve {shlex.quote(str(done.folder))}"]
     if done.pushed is not None:

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from rlf.lineage.records import StoredTrajectory
 from rlf.reports import report as costs
 from rlf.reports import report as judges
-from rlf.reports.change import Change, shifts
+from rlf.reports.change import EvaluationChange, shifts
 from rlf.reports.pages.chart import Course, further_charts, main_charts
 from rlf.reports.report import TOOL_COLUMNS, Report, origin_facts, shown_events, status_words, tool_rows
 from rlf.reports.sheets import Sheet, decimal, rate, visible
@@ -207,7 +207,7 @@ def usage_sheets(report: Report) -> Iterator[Sheet]:
         yield Sheet(title, note, header, tuple(rows), figures=True)
 
 
-def _rate_cells(change: Change) -> Iterator[tuple[str, ...]]:
+def _rate_cells(change: EvaluationChange) -> Iterator[tuple[str, ...]]:
     for name, before, after in rate_rows(change):
         yield (
             visible(name.replace("  ", "\u2003")),

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
-from rlf.trackers.tracker import Tracked, Tracker, TrackerWriter
+from rlf.trackers.tracker import TrackedRun, Tracker, TrackerWriter
 from rlf.types.events import CheckpointSaved, EvaluationFinished, Notice, RunEvent, RunFinished, StepFinished
 
 FILE = "metrics.jsonl"
@@ -20,7 +20,7 @@ class JsonlTracker(Tracker):
 
     kind: Literal["jsonl"] = "jsonl"
 
-    def open(self, run: Tracked) -> TrackerWriter:
+    def open(self, run: TrackedRun) -> TrackerWriter:
         """Opens the file; a resume drops the lines of the steps that it does again."""
         path = run.folder / FILE
         draft = path.with_suffix(".draft")

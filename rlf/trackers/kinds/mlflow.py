@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
-from rlf.trackers.tracker import Tracked, Tracker, TrackerWriter, metrics_of
+from rlf.trackers.tracker import TrackedRun, Tracker, TrackerWriter, metrics_of
 from rlf.types.events import EvaluationFinished, RunEvent, RunFinished, RunStatus, StepFinished
 
 _TAG = "rlf.run_id"
@@ -29,7 +29,7 @@ class MlflowTracker(Tracker):
     experiment: str = "rlf"
     """Experiment of the run; made where there is none."""
 
-    def open(self, run: Tracked) -> TrackerWriter:
+    def open(self, run: TrackedRun) -> TrackerWriter:
         """Begins a run of the experiment; a resume continues the one of the tag."""
         from mlflow.entities import Param
         from mlflow.tracking import MlflowClient

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from rlf.trackers.tracker import Tracked, Tracker, TrackerWriter, metrics_of
+from rlf.trackers.tracker import TrackedRun, Tracker, TrackerWriter, metrics_of
 from rlf.types.events import EvaluationFinished, Notice, RunEvent, StepFinished
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class TensorboardTracker(Tracker):
     install: ClassVar[str] = "tensorboard"
     kind: Literal["tensorboard"] = "tensorboard"
 
-    def open(self, run: Tracked) -> TrackerWriter:
+    def open(self, run: TrackedRun) -> TrackerWriter:
         """Opens an event file; after a resume TensorBoard forgets the steps that are done again."""
         from torch.utils.tensorboard.writer import SummaryWriter
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from rlf.trackers.tracker import Tracked, Tracker, TrackerWriter, metrics_of
+from rlf.trackers.tracker import TrackedRun, Tracker, TrackerWriter, metrics_of
 from rlf.types.events import EvaluationFinished, RunEvent, RunFinished, RunStatus, StepFinished
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class WandbTracker(Tracker):
     mode: Literal["online", "offline"] = "online"
     """`offline` writes into the run's folder, for `wandb sync` later, and needs no key and no network."""
 
-    def open(self, run: Tracked) -> TrackerWriter:
+    def open(self, run: TrackedRun) -> TrackerWriter:
         """Begins the run there, or continues it."""
         import wandb
 

@@ -10,7 +10,7 @@ from fastapi import Body, Response
 
 from rlf.apps.web.jobs import PAGES, Job, checked_words
 from rlf.apps.web.site import Area, Site
-from rlf.runs.now import Stopped, stop_run
+from rlf.runs.now import RunStop, stop_run
 
 Flag = Annotated[bool, Body(embed=True)]
 
@@ -45,7 +45,7 @@ def routes(site: Site) -> Area:
         return site.jobs.stop(job)
 
     @area.act("POST", "/runs/{run}/stop")
-    def stop(run: str, force: Flag = False) -> Stopped:
+    def stop(run: str, force: Flag = False) -> RunStop:
         """Stops a run of this machine so that it can be resumed."""
         with site.reader() as reader:
             return stop_run(reader, run, force=force)

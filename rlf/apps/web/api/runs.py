@@ -12,7 +12,7 @@ from rlf.reports.overview import OverviewPage, page_overviews
 from rlf.reports.sweep import SweepReport
 from rlf.runs import place as marks
 from rlf.runs.compare import Graph, KeyRuns, read_graph, read_key, read_plans
-from rlf.runs.place import Noted, Tagged
+from rlf.runs.place import RunNote, RunTags
 from rlf.runs.view import Curves, RunView, read_curves, read_run
 
 Named = Annotated[str, Query(min_length=1, max_length=500)]
@@ -66,13 +66,13 @@ def routes(site: Site) -> Area:
             return read_graph(reader, reader.get_run(run).record.id, step)
 
     @area.act("POST", "/runs/{run}/tags")
-    def tag_run(run: str, tags: Words, remove: Annotated[bool, Body(embed=True)] = False) -> Tagged:
+    def tag_run(run: str, tags: Words, remove: Annotated[bool, Body(embed=True)] = False) -> RunTags:
         """Gives a run tags, or takes them off."""
         with site.reader() as reader:
             return marks.tag(reader, run, tags, remove=remove)
 
     @area.act("POST", "/runs/{run}/notes")
-    def note_run(run: str, text: Annotated[str, Body(embed=True, min_length=1, max_length=10_000)]) -> Noted:
+    def note_run(run: str, text: Annotated[str, Body(embed=True, min_length=1, max_length=10_000)]) -> RunNote:
         """Adds a note to a run."""
         with site.reader() as reader:
             return marks.note(reader, run, text)

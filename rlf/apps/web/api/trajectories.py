@@ -11,8 +11,8 @@ from rlf.core.errors import RlfError
 from rlf.lineage.records import TrajectoryFilter, TrajectoryOrder
 from rlf.runs.trajectories import (
     Answers,
-    Listed,
     TokenPage,
+    TrajectoryList,
     TrajectoryPage,
     TrajectoryView,
     page_trajectories,
@@ -75,7 +75,7 @@ def routes(site: Site) -> Area:
     ) -> TrajectoryPage:
         """The trajectories of a run that match, a page at a time."""
         with site.reader() as reader:
-            return page_trajectories(reader, run, Listed(wanted, sort, text, flipped), after or None, limit)
+            return page_trajectories(reader, run, TrajectoryList(wanted, sort, text, flipped), after or None, limit)
 
     @area.read(PAGE + "/{phase}/{step}/{k}")
     def show_trajectory(
@@ -91,7 +91,7 @@ def routes(site: Site) -> Area:
     ) -> TrajectoryView:
         """One trajectory turn by turn, with its neighbours in the list of the other parameters."""
         wanted = read_filter(phase, None, "", None if failed is None else not failed, None, tool, "", failure)
-        listed = Listed(wanted, text=text, flipped=flipped)
+        listed = TrajectoryList(wanted, text=text, flipped=flipped)
         is_filtered = failed is not None or bool(tool or failure or text or flipped)
         with site.reader() as reader:
             return read_trajectory(reader, run, (phase, step, k), site.openings, listed if is_filtered else None)

@@ -18,7 +18,15 @@ from rlf.core.errors import RlfError
 from rlf.lineage.records import TRAIN, TrajectoryOrder
 from rlf.runs.place import Reader
 from rlf.runs.players import find_branches
-from rlf.runs.trajectories import Answers, Listed, Token, page_trajectories, read_answers, read_tokens, read_trajectory
+from rlf.runs.trajectories import (
+    Answers,
+    Token,
+    TrajectoryList,
+    page_trajectories,
+    read_answers,
+    read_tokens,
+    read_trajectory,
+)
 from rlf.runs.why import find_paid
 from rlf.types import FailureClass, Outcome
 from rlf.types.trajectory import Trajectory
@@ -55,12 +63,12 @@ class Asked:
         return urlencode({name: value for name, value in named.items() if value and value != TrajectoryOrder.PLACE})
 
     @property
-    def listed(self) -> Listed:
+    def listed(self) -> TrajectoryList:
         """The list."""
         succeeded = {"right": True, "wrong": False}.get(self.result)
         step = int(self.step) if self.step.isdecimal() else None
         wanted = read_filter(self.phase, step, "", succeeded, None, self.tool, self.outcome, self.failure)
-        return Listed(wanted, self.sort, self.text, self.result == "flipped")
+        return TrajectoryList(wanted, self.sort, self.text, self.result == "flipped")
 
 
 Wanted = Annotated[Asked, Depends()]
