@@ -220,6 +220,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("time/total_s", "seconds", "A whole evaluation; of modes played together, of both."),
     Metric("throughput/generate_tokens_per_s", "tokens per second", "Sampled tokens over the time of the rollouts."),
     Metric("throughput/update_tokens_per_s", "tokens per second", "Trained trajectories' tokens over the update's."),
-    Metric("memory/peak_bytes", "bytes", "Largest resident size of the process so far."),
+    Metric(
+        "memory/peak_bytes", "bytes", "Largest resident size of the process so far; on a GPU, of what it held there."
+    ),
 )
 """Every metric of steps and evaluations."""

@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch.nn.functional import scaled_dot_product_attention as sdpa
 from torch.utils.checkpoint import checkpoint
 
-from rlf.engines.local.cache import KVCache, PrefixTree, round_up
+from rlf.engines.local.cache import KVCache, PrefixTree, attend, round_up
 from rlf.training.draw import uniforms
 from rlf.types.policy import Finish, Sample, SampleRequest, Watch
 
@@ -201,12 +200,11 @@ def ragged_attention(
     Returns:
         [B, N, H, D], None.
     """
-    gqa = query.shape[1] != key.shape[1]
     layout = _layout()
     if isinstance(layout, PrefixTree):
-        return layout.attend(query, key, value, scale=scaling, gqa=gqa), None
+        return layout.attend(query, key, value, scale=scaling), None
     if layout is None:
-        out = sdpa(query, key, value, is_causal=query.shape[2] > 1, scale=scaling, enable_gqa=gqa)
+        out = attend(query, key, value, scale=scaling, causal=query.shape[2] > 1)
         return out.transpose(1, 2), None
     layer: Any = module.layer_idx
     keys_SKTD, values_SKTD = layout.cache.write(layer, layout.slots_N, layout.positions_N, key, value)
@@ -215,12 +213,12 @@ def ragged_attention(
     if layout.decode_mask is not None:
         width = layout.decode_mask.shape[-1]
         k, v = (part[:, :, :width][layout.decode_slots] for part in (keys_SKTD, values_SKTD))
-        out = sdpa(query_NHD[:num_decode, :, None], k, v, layout.decode_mask, scale=scaling, enable_gqa=gqa)
+        out = attend(query_NHD[:num_decode, :, None], k, v, layout.decode_mask, scale=scaling)
         parts.append(out[:, :, 0])
     for run in layout.runs:
         slots = slice(run.first_slot, run.first_slot + len(run.index_RL))
         k, v = keys_SKTD[slots, :, : run.mask.shape[-1]], values_SKTD[slots, :, : run.mask.shape[-1]]
-        out = sdpa(query_NHD[run.index_RL].transpose(1, 2), k, v, run.mask, scale=scaling, enable_gqa=gqa)
+        out = attend(query_NHD[run.index_RL].transpose(1, 2), k, v, run.mask, scale=scaling)
         parts.append(out.transpose(1, 2)[run.valid_RL])
     if layout.num_filling:
         parts.append(parts[-1][-1:].expand(layout.num_filling, -1, -1))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import torch
@@ -29,6 +29,39 @@ _MASK_NUMEL = 1 << 22
 """Pairs of the largest attention mask."""
 
 
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, *, scale: float | None, causal: bool = False
+) -> Tensor:
+    """Attention of [B, H, Q, D] over [B, KV, K, D]. Args: mask: as torch's, whose last two dimensions are [Q, K]."""
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1 and _is_on_gpu(query):
+        return _attend_by_key(query, key, value, mask, scale=scale, causal=causal)
+    return sdpa(query, key, value, mask, is_causal=causal, scale=scale, enable_gqa=groups > 1)
+
+
+def _is_on_gpu(tensor: Tensor) -> bool:
+    return tensor.is_cuda
+
+
+def _attend_by_key(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, scale: float | None, causal: bool
+) -> Tensor:
+    """The same with all query heads of a key as that many queries of one head.
+
+    torch's kernels for GPUs take a mask, or several query heads for a key's, not both; what is left would hold the
+    score of every pair. (cuDNN's takes both, and plans each new shape for a tenth of a second: `load_model` shuts it
+    out.)
+    """
+    groups = query.shape[1] // key.shape[1]
+    if mask is None:
+        key, value = (part.repeat_interleave(groups, dim=1) for part in (key, value))
+        return sdpa(query, key, value, is_causal=causal, scale=scale)
+    joined = query.reshape(*key.shape[:2], groups * query.shape[2], query.shape[3])
+    if mask.shape[-2] not in (1, joined.shape[2]):
+        mask = torch.cat([mask] * groups, dim=-2)
+    return sdpa(joined, key, value, mask, scale=scale).reshape(query.shape)
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     """Rows whose attention is computed together: their own prefixes attend to those before them."""
@@ -38,15 +71,30 @@ class Block:
     """The beginning that the first row shares with earlier ones, then the block's own prefixes."""
     mask_QK: Tensor | None
     """bool: what each query sees; None: one row, causal."""
+    summands: dict[int, Tensor] = field(default_factory=dict, compare=False)
+    """The mask as numbers to be added, by query heads of a key. A GPU's kernel wants it so, and else each layer would
+    make one and keep it for its gradient."""
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, *, scale: float | None, gqa: bool) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, *, scale: float | None) -> Tensor:
         """Attention of [1, H, Q, D] over [1, KV, K, D]."""
         if self.mask_QK is not None:
-            return sdpa(query, key, value, self.mask_QK, scale=scale, enable_gqa=gqa)
+            mask = self._summand(query, query.shape[1] // key.shape[1]) if _is_on_gpu(query) else self.mask_QK
+            return attend(query, key, value, mask, scale=scale)
         first = self.num_keys - self.num_queries
         if first:
             query = pad(query, (0, 0, first, 0))
-        return sdpa(query, key, value, is_causal=self.num_keys > 1, scale=scale, enable_gqa=gqa)[:, :, first:]
+        return attend(query, key, value, scale=scale, causal=self.num_keys > 1)[:, :, first:]
+
+    def _summand(self, query: Tensor, groups: int) -> Tensor:
+        assert self.mask_QK is not None, "a block of one row has no mask"
+        if groups not in self.summands:
+            kind = query.device.type
+            dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else query.dtype
+            # The kernel reads rows that begin at multiples of eight numbers; others it copies, for each layer.
+            numbers = query.new_full((self.num_queries, round_up(self.num_keys)), -math.inf, dtype=dtype)
+            numbers[:, : self.num_keys].masked_fill_(self.mask_QK, 0)
+            self.summands[groups] = numbers.repeat(groups, 1)[:, : self.num_keys]
+        return self.summands[groups]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +113,13 @@ class PrefixTree:
     keys_K: Tensor
     """int64: the prefixes that each block sees, block after block."""
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, *, scale: float | None, gqa: bool) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, *, scale: float | None) -> Tensor:
         """Attention of each prefix over those it begins with: [1, H, N, D] and [1, KV, N, D] to [1, N, H, D]."""
         queries = torch.split(query, [block.num_queries for block in self.blocks], dim=2)
         sizes = [block.num_keys for block in self.blocks]
         keys, values = (torch.split(part.index_select(2, self.keys_K), sizes, dim=2) for part in (key, value))
         parts = zip(self.blocks, queries, keys, values, strict=True)
-        out = [block.attend(q, k, v, scale=scale, gqa=gqa).transpose(1, 2) for block, q, k, v in parts]
+        out = [block.attend(q, k, v, scale=scale).transpose(1, 2) for block, q, k, v in parts]
         return torch.cat(out, dim=1)
 
 

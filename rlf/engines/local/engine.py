@@ -191,7 +191,7 @@ class Trainer:
         self, step: int, collection: Collection, used: Sequence[Scored], result: UpdateResult, times: dict[str, float]
     ) -> None:
         own = result.metrics | times | collection.metrics | _staleness(used, step)
-        own["memory/peak_bytes"] = _peak_bytes()
+        own["memory/peak_bytes"] = _peak_bytes(self._host.model.device)
         metrics = step_metrics(collection.collected, used, num_groups=collection.num_groups, own=own)
         metrics |= collection.greedy_metrics()
         advantages = dict(zip((item.trajectory.id for item in used), result.advantages, strict=True))
@@ -249,8 +249,10 @@ def _staleness(used: Sequence[Scored], step: int) -> dict[str, float]:
     return {"policy/staleness/mean": fmean(behind), "policy/staleness/max": float(max(behind))} if behind else {}
 
 
-def _peak_bytes() -> float:
-    """Largest resident size of this process so far."""
+def _peak_bytes(device: torch.device) -> float:
+    """Largest resident size of this process so far; on a GPU, the most that its tensors held there."""
+    if device.type == "cuda":
+        return float(torch.cuda.max_memory_allocated(device))
     unit = 1 if sys.platform == "darwin" else 1024
     return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
 

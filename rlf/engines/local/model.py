@@ -189,6 +189,8 @@ def load_model(
 
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
     AttentionInterface.register(ATTENTION, ragged_attention)
+    # It is a Hopper card's first choice, and plans each shape that it has not seen for 80 ms; a tick has one more key.
+    torch.backends.cuda.enable_cudnn_sdp(False)
     try:
         held = dtype if frozen or lora is not None else torch.float32
         full = AutoModelForCausalLM.from_pretrained(path, dtype=held, attn_implementation=ATTENTION)

@@ -19,8 +19,9 @@ _STEP = re.compile(r"Global step (\d+): (\{.*\})")
 # Two wordings: the first of the synchronous trainer, the second of the asynchronous one (0.11.2).
 _EVALUATION = re.compile(r"(?:Evaluation completed in \S+, global_step|Eval at step) (\d+)(?:, eval_metrics)?:")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-# Ray prefixes lines of actors with `(Name pid=1)`; the exception's class comes after that.
-_ERROR = re.compile(r"^(?:\([^)]*\) )?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit)): ?(.*)$")
+# Ray prefixes lines of actors with `(Name pid=1)`, and vLLM those of its engine with `(EngineCore pid=2)` and its logger's
+# words; the exception's class comes after that.
+_ERROR = re.compile(r"^(?:\([^)]*\) )*(?:ERROR \S+ \S+ \[[^\]]*\] )?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit)): ?(.*)$")
 _DIED = re.compile(r"^(?:\([^)]*\) )?\s*class_name: (\w+)$")
 _SAMPLER = "RolloutRayActor"
 _ENGINE = "EngineDeadError"
@@ -34,7 +35,7 @@ _OURS = (
 _WRAPPERS = ("RayTaskError", "RayActorError", "ActorDiedError", "WorkerCrashedError")
 # What processes print that lost another one: gloo, NCCL, torch's store, vLLM of its engine. It names no cause.
 _LOST = re.compile(
-    r"gloo|nccl|TCPStore|Dist(Backend|Network|Store)Error|EngineDead|Broken ?Pipe|"
+    r"gloo|nccl|TCPStore|Dist(Backend|Network|Store)Error|EngineDead|Engine core initialization failed|Broken ?Pipe|"
     r"connection (was |is )?(closed|reset|refused|lost)|ConnectionReset|socket",
     re.IGNORECASE,
 )

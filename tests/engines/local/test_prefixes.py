@@ -39,8 +39,10 @@ def states_and_gradient(model, hidden_of):
     return states.detach(), torch.cat([p.grad.flatten() for p in model.full.parameters() if p.grad is not None])
 
 
+@pytest.mark.parametrize("on_gpu", [False, True])
 @pytest.mark.parametrize("limits", [{}, {"_CALL_COST": 0, "_COPY_COST": 0}, {"_CALL_COST": 0, "_MASK_NUMEL": 1}])
-def test_states_and_gradients_of_a_tree_equal_those_of_the_rows_one_by_one(exact, monkeypatch, limits):
+def test_states_and_gradients_of_a_tree_equal_those_of_the_rows_one_by_one(exact, monkeypatch, limits, on_gpu):
+    monkeypatch.setattr(prefixes, "_is_on_gpu", lambda _: on_gpu)
     for name, value in limits.items():
         monkeypatch.setattr(prefixes, name, value)
     for seed in range(4):
@@ -69,3 +71,45 @@ def test_micro_batches_hold_every_row_once_within_the_budget_and_break_where_row
     parts = list(split_rows(order, tokens_BT, lengths_B, max_tokens=300))
     assert [part.tolist() for part in parts] == [[3, 2, 1, 0], [7, 6, 5, 4], [11, 10, 9, 8]]
     assert [len(part) for part in split_rows(order, tokens_BT, lengths_B, max_tokens=100)] == [1] * 12
+
+
+@pytest.mark.parametrize("num_keys", [1, 7, 16, 33])
+@pytest.mark.parametrize("num_queries", [1, 5])
+@pytest.mark.parametrize("masked", [False, True])
+def test_on_a_gpu_no_kernel_is_asked_for_a_mask_and_several_query_heads_of_a_key_at_once(
+    monkeypatch, num_keys, num_queries, masked
+):
+    """None of torch's own takes both: without a fused kernel the score of every pair is held."""
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(3, heads, n, 8) for heads, n in ((6, num_queries), (2, num_keys), (2, num_keys)))
+    mask = torch.rand(3, 1, num_queries, num_keys) < 0.5 if masked else None
+    if mask is not None:
+        mask[..., 0] = True
+    wanted = prefixes.attend(query, key, value, mask, scale=0.3, causal=not masked)
+    asked = []
+
+    def kernel(query, key, value, mask=None, **options):
+        asked.append((query.shape[1] == key.shape[1], options.get("enable_gqa", False)))
+        return torch.nn.functional.scaled_dot_product_attention(query, key, value, mask, **options)
+
+    monkeypatch.setattr(prefixes, "sdpa", kernel)
+    monkeypatch.setattr(prefixes, "_is_on_gpu", lambda _: True)
+    found = prefixes.attend(query, key, value, mask, scale=0.3, causal=not masked)
+    assert asked == [(True, False)]
+    torch.testing.assert_close(found, wanted)
+
+
+def test_layers_of_a_block_share_one_mask_whose_rows_begin_where_a_gpus_kernel_reads_them():
+    tokens_RT, lengths_R = rows_that_begin_alike(1)
+    [block] = merge_prefixes(tokens_RT, lengths_R).blocks
+    query, few = (torch.zeros(1, heads, block.num_queries, 8, dtype=torch.bfloat16) for heads in (4, 2))
+    numbers = block._summand(query, 2)
+    assert block._summand(query, 2) is numbers and numbers.dtype is torch.bfloat16 and numbers.stride(0) % 8 == 0
+    assert (
+        torch.equal(numbers == 0, torch.cat([block.mask_QK] * 2))
+        and block._summand(few, 1).shape[0] == len(numbers) / 2
+    )
+
+
+def test_cudnns_attention_which_plans_every_new_shape_is_shut_out(exact):
+    assert not torch.backends.cuda.cudnn_sdp_enabled() and torch.backends.cuda.mem_efficient_sdp_enabled()

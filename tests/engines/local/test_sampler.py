@@ -4,7 +4,7 @@ import random
 import pytest
 import torch
 
-from rlf.engines.local import decode
+from rlf.engines.local import cache, decode
 from rlf.engines.local.attention import ragged_layout
 from rlf.engines.local.host import PolicyHost
 from rlf.engines.local.model import load_model
@@ -70,7 +70,11 @@ def recomputed(model, tokens, temperature=1.0):
 
 @pytest.mark.parametrize("schedule", Schedule)
 @pytest.mark.parametrize("num_slots", [3, 16])
-def test_logprobs_over_cached_ragged_turns_equal_one_plain_forward_pass(model, schedule, num_slots):
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_logprobs_over_cached_ragged_turns_equal_one_plain_forward_pass(
+    model, monkeypatch, schedule, num_slots, on_gpu
+):
+    monkeypatch.setattr(cache, "_is_on_gpu", lambda _: on_gpu)
     for tokens, mask, logprobs in play(new_sampler(model, schedule=schedule, num_slots=num_slots)):
         plain = [0.0, *recomputed(model, tokens)]
         for position, sampled in enumerate(mask):
