@@ -6,7 +6,7 @@
 `rlf doctor`; the local engine in bfloat16 with each kernel of attention, compiled and not; a job of OpenRLHF with vLLM;
 both on random weights of Qwen3's shape at 0.6B and 4B, their memory and step time beside the figures of `rlf plan`; and
 tokens and action masks of one step on the card beside those of the CPU. A part that fails or has no time left is a line
-of the report, and the others run. Exit code 1 where a part failed. Tried with `--cpu` alone.
+of the report, and the others run. Exit code 1 where a part failed. What was seen on a card: docs/tried.md.
 
 OpenRLHF runs with this Python (`pip install 'rlf[openrlhf]'`), with `--cpu` in the environment of rehearsals.
 """
@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 
@@ -44,17 +45,18 @@ WITH_ADAPTERS = ("4B",)
 SIZES = [
     "train.steps=3",
     "train.prompts_per_step=4",
-    "rollout.num_generations=4",
-    "rollout.max_total_tokens=512",
+    "rollout.num_generations=16",
+    "rollout.max_total_tokens=128",
     "train.micro_batch_tokens=2048",
     "checkpoint.every=3",
-    "eval.limit=4",
+    "eval.limit=1",
     "eval.every=3",
 ]
+"""Many short trajectories: they fill the micro-batch, and few ticks sample them."""
 KERNELS = ("flash", "mem_efficient", "math")
 """Of torch's `scaled_dot_product_attention`, which the local engine calls."""
-LEAST_S = 30.0
-"""Time that a part needs at the least: with less left it is not begun."""
+LEAST_S, MOST_S = 30.0, 300.0
+"""Time that a part needs at the least: with less left it is not begun; and at the most."""
 WRAPPED = """
 import json, sys
 import torch
@@ -75,7 +77,9 @@ if compiled:
 from rlf.cli.start import main
 try:
     main()
-finally:
+except SystemExit as end:
+    if end.code not in (None, 0, 3):
+        raise
     print("peak of the card:", torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0, file=sys.stderr)
 """
 """`rlf` with one kernel of attention, its MLPs compiled or not, and the card's peak as its last line."""
@@ -100,16 +104,17 @@ class Report:
         self._deadline = time.monotonic() + minutes * 60
 
     def left_s(self) -> float:
-        """Seconds until the end."""
-        return self._deadline - time.monotonic()
+        """Seconds that a command may take. Raises TimeoutError where it is not worth beginning."""
+        left_s = self._deadline - time.monotonic()
+        if left_s < LEAST_S:
+            raise TimeoutError("not begun: no time left")
+        return min(left_s, MOST_S)
 
     @contextmanager
     def part(self, name: str) -> Iterator[Part]:
         """Runs one part; its error is its result."""
         part, began = Part(name), time.monotonic()
         try:
-            if self.left_s() < LEAST_S:
-                raise TimeoutError("not begun: no time left")
             yield part
         except Exception as error:  # noqa: BLE001 - the other parts run all the same
             lines = str(error).strip().splitlines() or [type(error).__name__]
@@ -158,7 +163,10 @@ def run(command: list[str], left_s: float) -> str:
     """Runs a command; its errors' text. Raises RuntimeError with its last words."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONPATH": path}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=left_s, check=False, env=environment)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=left_s, check=False, env=environment)
+    except subprocess.TimeoutExpired:
+        raise TimeoutError(f"not over after {left_s:.0f} s") from None
     if done.returncode not in (0, 3):
         raise RuntimeError(done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}")
     return done.stderr
@@ -239,7 +247,7 @@ def try_local(report: Report, scratch: Path, size: str, model: Path, kernel: str
 
 
 def try_job(report: Report, scratch: Path, size: str, model: Path) -> None:
-    """Three steps of OpenRLHF's job; on a card with vLLM that shares it, packing and flash attention."""
+    """Three steps of OpenRLHF's job; on a card with vLLM that shares it, and packing where flash attention is there."""
     with report.part(f"OpenRLHF with vLLM, {size}") as part:
         adapters = ["+model.lora={rank: 16}"] if size in WITH_ADAPTERS else []
         overrides = [*SIZES, f"model.path={model}", *adapters]
@@ -249,7 +257,9 @@ def try_job(report: Report, scratch: Path, size: str, model: Path) -> None:
 
             rlf = [str(rehearsal_environment().command)]
         else:
-            overrides += ["engine.colocate=all", "engine.packing=true", "engine.attention=flash_attention_2"]
+            flash = find_spec("flash_attn") is not None
+            overrides += [f"engine.packing={str(flash).lower()}", "engine.colocate=all"]
+            overrides += [f"engine.attention={'flash_attention_2' if flash else 'sdpa'}", "rollout.max_new_tokens=48"]
             overrides += ["engine.gradient_checkpointing=true", "+engine.vllm.gpu_memory=0.4"]
             overrides += ["engine.vllm.enforce_eager=false", "engine.vllm.sync_backend=nccl"]
         runs = scratch / f"job-{size}"
@@ -323,6 +333,7 @@ def main() -> None:
         compare_with_cpu(report, scratch)
         for size, shape in shapes.items():
             with report.part(f"random weights, {size}") as part:
+                report.left_s()
                 model = make_model(scratch / size, shape)
                 part.result = str(sum(file.stat().st_size for file in model.glob("*.safetensors")))
             if part.failed:

@@ -19,9 +19,11 @@ _STEP = re.compile(r"Global step (\d+): (\{.*\})")
 # Two wordings: the first of the synchronous trainer, the second of the asynchronous one (0.11.2).
 _EVALUATION = re.compile(r"(?:Evaluation completed in \S+, global_step|Eval at step) (\d+)(?:, eval_metrics)?:")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-# Ray prefixes lines of actors with `(Name pid=1)`, and vLLM those of its engine with `(EngineCore pid=2)` and its logger's
-# words; the exception's class comes after that.
-_ERROR = re.compile(r"^(?:\([^)]*\) )*(?:ERROR \S+ \S+ \[[^\]]*\] )?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit)): ?(.*)$")
+# Ray prefixes lines of actors with `(Name pid=1)`, vLLM those of its engine with `(EngineCore pid=2)` and words of its
+# logger; the exception's class comes after that.
+_ERROR = re.compile(
+    r"^(?:\([^)]*\) )*(?:ERROR \S+ \S+ \[[^\]]*\] )?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit)): ?(.*)$"
+)
 _DIED = re.compile(r"^(?:\([^)]*\) )?\s*class_name: (\w+)$")
 _SAMPLER = "RolloutRayActor"
 _ENGINE = "EngineDeadError"

@@ -11,6 +11,7 @@ from rlf.algo.advantages.grpo import Grpo
 from rlf.algo.advantages.mt_grpo import MtGrpo
 from rlf.algo.loss_config import OffPolicyCorrection, PolicyLossConfig
 from rlf.engines.local.attention import checkpoint_layers
+from rlf.engines.local.engine import _peak_bytes
 from rlf.engines.local.model import load_model
 from rlf.engines.local.update import Updater, decay_groups
 from rlf.spec.models import KlSpec, LoraSpec, TrainSpec
@@ -333,3 +334,8 @@ def test_the_reference_follows_every_second_step_by_its_share(tmp_path):
     assert torch.equal(weights(reference), start)
     updater.update(batch_of(), 2)
     assert torch.allclose(weights(reference), 0.75 * start + 0.25 * weights(model))
+
+
+def test_memory_is_that_of_the_device_which_trains(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 7)
+    assert _peak_bytes(torch.device("cuda")) == 7 < _peak_bytes(torch.device("cpu"))

@@ -307,6 +307,23 @@ def test_what_processes_print_that_lost_another_one_is_not_taken_for_the_cause()
         assert find_error([words]) is not None, "where nothing else is there, it is said all the same"
 
 
+def test_what_ended_vllms_engine_before_it_was_up_is_named_and_not_that_it_ended():
+    logged = "(RolloutRayActor pid=3260) (EngineCore pid=3678) ERROR 11-27 04:31:57 [core.py:1374] "
+    lines = [
+        "(RolloutRayActor pid=3260) (EngineCore pid=3678) ModuleNotFoundError: No module named 'flashinfer'",
+        f"{logged}EngineCore failed to start.",
+        f"{logged}ModuleNotFoundError: No module named 'flashinfer'",
+        "ray.exceptions.ActorDiedError: The actor died because of an error raised in its creation task,",
+        "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}",
+        "(RolloutRayActor pid=3260) RuntimeError: Engine core initialization failed. See root cause above.",
+    ]
+    for first in (0, 2):
+        assert find_error(lines[first:]) == "ModuleNotFoundError: No module named 'flashinfer'"
+    memory = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    assert find_error([f"{logged}{memory}", *lines[3:]]) == memory
+    assert "initialization failed" in find_error(lines[4:]), "where nothing else is there, it is said all the same"
+
+
 def test_an_engine_of_vllm_that_died_inside_its_actor_is_named():
     lines = ["(RolloutRayActor pid=7) vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue."]
     lines += ["RuntimeError: [gloo/transport/tcp/pair.cc:525] Connection closed by peer [127.0.0.1]:2713"]
