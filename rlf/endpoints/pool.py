@@ -39,9 +39,9 @@ from rlf.endpoints.openai import (
 from rlf.endpoints.spec import (
     EndpointFailure,
     EndpointSpec,
-    Reported,
     SamplingSpec,
     Usage,
+    UsageReport,
     read_usage,
     request_failure,
     unusable,
@@ -299,7 +299,7 @@ class _Endpoint:
         request = HttpRequest("POST", self.spec.url + path, self._headers, data, repeatable=True, watch=watch)
         meter = caller.meter
         meter.add({"requests": 1})
-        reported = Reported()
+        reported = UsageReport()
         try:
             response = await self.client.send(request, deadline_s=limit_s)
             if stream is not None and response.content_type == EVENTS:
@@ -316,7 +316,7 @@ class _Endpoint:
         finally:
             self._count_usage(reported, meter)
 
-    def _count_usage(self, reported: Reported, meter: Meter) -> None:
+    def _count_usage(self, reported: UsageReport, meter: Meter) -> None:
         """Counts what an answer used up, where it says so."""
         if not reported.is_known:
             meter.add({"requests_without_usage": 1})

@@ -76,7 +76,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class UsageReport:
     """The numbers of one answer, before prices."""
 
     prompt_tokens: int = 0
@@ -91,13 +91,13 @@ class Reported:
     """Whether it names any number, or holds images."""
 
 
-def read_usage(answer: Mapping[str, Any]) -> Reported:
+def read_usage(answer: Mapping[str, Any]) -> UsageReport:
     """The usage that an answer reports."""
     items = answer.get("data")
     num_images = len(items) if isinstance(items, list) else 0
     usage = answer.get("usage")
     if not isinstance(usage, dict):
-        return Reported(num_images=num_images, is_known=num_images > 0)
+        return UsageReport(num_images=num_images, is_known=num_images > 0)
     details = usage.get("prompt_tokens_details", usage.get("input_tokens_details"))
     cached = details.get("cached_tokens") if isinstance(details, dict) else usage.get("prompt_cache_hit_tokens")
     reported = [
@@ -111,7 +111,7 @@ def read_usage(answer: Mapping[str, Any]) -> Reported:
     absurd = any(value is not None and number is None for value, number in zip(reported, found, strict=True))
     absurd |= usage.get("cost") is not None and cost is None
     too_many = (cached_tokens or 0) > (prompt or 0)
-    return Reported(
+    return UsageReport(
         prompt_tokens=prompt or 0,
         completion_tokens=completion or 0,
         cached_tokens=0 if too_many else cached_tokens or 0,
@@ -122,13 +122,13 @@ def read_usage(answer: Mapping[str, Any]) -> Reported:
     )
 
 
-def usage_of_error(body: bytes) -> Reported:
+def usage_of_error(body: bytes) -> UsageReport:
     """The usage that the body of an error reports."""
     try:
         answer = json.loads(body)
     except (ValueError, RecursionError):
-        return Reported()
-    return read_usage(answer) if isinstance(answer, dict) else Reported()
+        return UsageReport()
+    return read_usage(answer) if isinstance(answer, dict) else UsageReport()
 
 
 def _read_count(value: Any) -> int | None:
@@ -174,7 +174,7 @@ class Prices(StrictModel):
     image_usd: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """US dollars for an image that was made."""
 
-    def of(self, reported: Reported) -> Usage:
+    def of(self, reported: UsageReport) -> Usage:
         """The usage of an answer, with its cost."""
         cached_usd = self.prompt_usd if self.cached_usd is None else self.cached_usd
         tokens_usd = (

@@ -26,7 +26,7 @@ _LOCK = threading.Lock()
 """Held while a game has Python's shared random numbers for itself."""
 
 
-class Played(NamedTuple):
+class ActionResult(NamedTuple):
     """Result of one action."""
 
     said: str | None
@@ -42,7 +42,7 @@ class Game(ABC):
         """Begins the game; returns the first observation."""
 
     @abstractmethod
-    def step(self, action: str) -> Played:
+    def step(self, action: str) -> ActionResult:
         """Plays one action."""
 
     def gold(self) -> str | None:
@@ -65,13 +65,13 @@ class _GymGame(Game):
         said = self._made.reset(seed=seed) if takes_seed else self._made.reset()
         return _check_observation(said[0] if isinstance(said, tuple) else said)
 
-    def step(self, action: str) -> Played:
+    def step(self, action: str) -> ActionResult:
         result = self._made.step(action)
         if not isinstance(result, tuple) or len(result) not in (3, 4, 5):
             raise TypeError(f"step gave {result!r}; expected (observation, reward, done) or as Gymnasium")
         # Of five: terminated, truncated, info. Of four or three: done, and info or nothing.
         said, reward, *ends = result
-        return Played(_check_observation(said), float(reward), any(ends[:2] if len(result) == 5 else ends[:1]))
+        return ActionResult(_check_observation(said), float(reward), any(ends[:2] if len(result) == 5 else ends[:1]))
 
     def close(self) -> None:
         if hasattr(self._made, "close"):
@@ -92,12 +92,12 @@ class _TextArenaGame(Game):
         self._made.reset(num_players=1, seed=seed)
         return self._new_words()
 
-    def step(self, action: str) -> Played:
+    def step(self, action: str) -> ActionResult:
         done, _ = self._made.step(action=action)
         if not done:
-            return Played(self._new_words(), None, done=False)
+            return ActionResult(self._new_words(), None, done=False)
         rewards, about = self._made.close()  # TextArena gives rewards at the end alone, by player
-        return Played(self._new_words() or about[0].get("reason"), float(rewards[0]), done=True)
+        return ActionResult(self._new_words() or about[0].get("reason"), float(rewards[0]), done=True)
 
     def _new_words(self) -> str | None:
         player, messages = self._game.get_observation()
@@ -117,12 +117,12 @@ class _ReasoningGymGame(Game):
         self._entry = self._dataset[0]
         return str(self._entry["question"])
 
-    def step(self, action: str) -> Played:
+    def step(self, action: str) -> ActionResult:
         find: Callable[[str], str | None] = importlib.import_module("reasoning_gym.utils").extract_answer
         answer = find(action)
         # Its `<answer>` tag where the text has one, else the whole text: what its own verifiers are made for.
         score = self._dataset.score_answer(action.strip() if answer is None else answer, self._entry)
-        return Played(None, float(score), done=True)
+        return ActionResult(None, float(score), done=True)
 
     def gold(self) -> str | None:
         answer = self._entry.get("answer")
@@ -240,14 +240,14 @@ class PlayedGame:
             self._rewards.append(played.reward)
         return Step(played.said, played.reward, played.done)
 
-    def _play_action(self, text: str) -> Played:
+    def _play_action(self, text: str) -> ActionResult:
         try:
             return self._open_game.step(text)
         except Exception as fault:
             # By name: the classes are of packages that this one does not import.
             if self._raises.isdisjoint(known.__name__ for known in type(fault).__mro__):
                 raise
-            return Played(f"invalid action: {describe(fault)}", self._reward, done=True)
+            return ActionResult(f"invalid action: {describe(fault)}", self._reward, done=True)
 
     def score(self) -> dict[str, float]:
         """The sum of the rewards, and the number of actions."""

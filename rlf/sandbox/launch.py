@@ -251,14 +251,14 @@ _FIGURE_BYTES = 16 << 20
 """Figures of a call, which it may make in memory."""
 
 
-class Answered(StrictModel):
+class ProcessAnswer(StrictModel):
     """What every process answers."""
 
     outcome: Outcome
     error: str | None = None
 
 
-class PythonAnswer(Answered):
+class PythonAnswer(ProcessAnswer):
     """The answer of Python: the word of the code that ran, which may say what it likes of itself."""
 
     outcome: Literal[Outcome.OK, Outcome.ERROR, Outcome.MEMORY]
@@ -267,7 +267,7 @@ class PythonAnswer(Answered):
     """Names of the first byte strings; the others are figures."""
 
 
-class TableAnswer(Answered):
+class TableAnswer(ProcessAnswer):
     """The answer of SQL, in a process that runs no foreign code."""
 
     columns: tuple[str, ...] | None = None

@@ -15,7 +15,7 @@ MAX_ERROR_CHARS = 8_000
 _FIRST_NAME = "<code>"
 
 
-class Ended(NamedTuple):
+class CellEnd(NamedTuple):
     """How a cell ended."""
 
     outcome: str
@@ -37,26 +37,26 @@ class Interpreter:
         self.scope: dict[str, Any] = vars(self._module)
         sys.modules[module] = self._module
 
-    def run(self, source: str) -> Ended:
+    def run(self, source: str) -> CellEnd:
         """Runs one cell; whatever it raises is reported, never raised."""
         name = _FIRST_NAME if not self._names else f"<code {len(self._names) + 1}>"
         self._names.append(name)
         linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
         try:
             value = self._execute_source(source, name)
-            return Ended(
+            return CellEnd(
                 "ok", None if value is None else _cut_text(repr(value), self._max_value_chars), None, _take_figures()
             )
         except SystemExit as leave:
             return (
-                Ended("ok")
+                CellEnd("ok")
                 if leave.code is None or leave.code == 0
-                else Ended("error", None, self._format_error(leave))
+                else CellEnd("error", None, self._format_error(leave))
             )
         except MemoryError as fault:
-            return Ended("memory", None, self._format_error(fault))
+            return CellEnd("memory", None, self._format_error(fault))
         except BaseException as fault:  # noqa: BLE001 - foreign code may raise anything
-            return Ended("error", None, self._format_error(fault))
+            return CellEnd("error", None, self._format_error(fault))
 
     def _execute_source(self, source: str, name: str) -> Any:
         tree = ast.parse(source, name)

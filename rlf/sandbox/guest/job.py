@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from . import postgres, program, sqlite
-from .cell import Ended, Interpreter
+from .cell import CellEnd, Interpreter
 from .wire import Bounds, pack, read_frame, write_all, write_head
 
 _REQUEST = Bounds(1 << 30, 1 << 30)
@@ -64,21 +64,21 @@ def _run_cell(
             threading._shutdown()  # type: ignore[attr-defined]  # what a Python program does at its end
         files = _read_files(head["fetch"])
     except MemoryError:
-        ended, files = Ended("memory", None, "MemoryError"), {}
+        ended, files = CellEnd("memory", None, "MemoryError"), {}
     except OSError as fault:
-        ended, files = Ended("error", None, f"{type(fault).__name__}: {fault}"), {}
+        ended, files = CellEnd("error", None, f"{type(fault).__name__}: {fault}"), {}
     _flush_output()
     report = {"outcome": ended.outcome, "value": ended.value, "error": ended.error, "files": list(files)}
     return report, [*files.values(), *ended.images]
 
 
-def _run_source(interpreter: Interpreter, head: dict[str, Any]) -> Ended:
+def _run_source(interpreter: Interpreter, head: dict[str, Any]) -> CellEnd:
     """Runs a cell; a program under test until its test has ended, a test with what its program defines."""
     if head.get("part") == "test":
         try:
             interpreter.scope.update(program.names_of_program())
         except BaseException as fault:  # noqa: BLE001 - what the program says may be anything
-            return Ended("error", None, str(fault) or type(fault).__name__)
+            return CellEnd("error", None, str(fault) or type(fault).__name__)
     ended = interpreter.run(head["source"])
     if head.get("part") == "program":
         program.serve_program(interpreter.scope, ended.error)

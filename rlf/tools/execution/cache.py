@@ -191,7 +191,7 @@ MAX_KEPT_BYTES = 1_000_000
 """Largest result that is kept whole when the model is shown a part; of a larger one only the hash is."""
 
 
-class Shown(NamedTuple):
+class ShownText(NamedTuple):
     """A result within its budget."""
 
     text: str
@@ -212,18 +212,18 @@ class Budget:
         self._count = count_tokens
         self._redact = redact
 
-    def show(self, text: str) -> Shown:
+    def show(self, text: str) -> ShownText:
         """The text as the model reads it, without secrets, cut where it is too long."""
         if len(text) > MAX_KEPT_BYTES:  # the whole of it is kept nowhere, and to read it all would hold up the loop
-            return Shown(self._cut_text(text, self._redact), True, size_bytes(text), _hash_text(text))
+            return ShownText(self._cut_text(text, self._redact), True, size_bytes(text), _hash_text(text))
         text = self._redact(text)
         size = size_bytes(text)
         if len(text) <= self._max_chars and (self._max_tokens is None or size <= self._max_tokens):
-            return Shown(text, False, size)  # no tokenizer has less than a byte to a token
+            return ShownText(text, False, size)  # no tokenizer has less than a byte to a token
         shown = self._cut_text(text, str)
         if shown == text:
-            return Shown(text, False, size)
-        return Shown(shown, True, size, _hash_text(text), text if size <= MAX_KEPT_BYTES else None)
+            return ShownText(text, False, size)
+        return ShownText(shown, True, size, _hash_text(text), text if size <= MAX_KEPT_BYTES else None)
 
     def _cut_text(self, text: str, redact: Callable[[str], str]) -> str:
         """Cuts to the characters, then to ever fewer until the tokens fit or the marker is left."""
