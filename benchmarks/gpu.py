@@ -255,7 +255,10 @@ def try_job(report: Report, scratch: Path, size: str, model: Path) -> None:
         if card_size() is None:
             from rlf.engines.openrlhf.rehearsal_place import rehearsal_environment
 
-            rlf = [str(rehearsal_environment().command)]
+            environment = rehearsal_environment()
+            if not environment.is_ready(vllm=True):
+                raise RuntimeError("there is no environment of rehearsals: `rlf rehearse --setup --vllm` makes it")
+            rlf = [str(environment.command)]
         else:
             flash = find_spec("flash_attn") is not None
             overrides += [f"engine.packing={str(flash).lower()}", "engine.colocate=all"]
