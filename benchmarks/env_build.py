@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rlf.apps.build import BuildSettings
-from rlf.apps.build.folder import Tally
+from rlf.apps.build.folder import BuildTally
 
 DIALS = ("function", "parameters", "types", "toolset")
 NOISE = ("slight", "medium", "heavy", "union")
@@ -39,9 +39,9 @@ def builds(num_tasks: int) -> dict[str, dict[str, Any]]:
     }
 
 
-def made(name: str, keys: dict[str, Any], digest: Any) -> tuple[Tally, float, bool]:
+def made(name: str, keys: dict[str, Any], digest: Any) -> tuple[BuildTally, float, bool]:
     """The sums of a build, its CPU seconds, and whether its gates hold."""
-    settings, tally, started = BuildSettings.model_validate(keys), Tally(), time.process_time()
+    settings, tally, started = BuildSettings.model_validate(keys), BuildTally(), time.process_time()
     with settings.build.open(settings, Path()) as maker:
         parts = [maker.make(part) for part in maker.names]
     cpu_s = time.process_time() - started

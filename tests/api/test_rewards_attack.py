@@ -13,7 +13,16 @@ import pytest
 from typer.testing import CliRunner
 
 from rlf.apps.attack.attack import Attack, attack
-from rlf.apps.attack.shapes import ADVERSARIES, MAX_CALLING_TURNS, MAX_PARTS, NOTHING, Cause, Part, Shape, child
+from rlf.apps.attack.shapes import (
+    ADVERSARIES,
+    MAX_CALLING_TURNS,
+    MAX_PARTS,
+    NOTHING,
+    AnswerPart,
+    HackCause,
+    Shape,
+    child,
+)
 from rlf.cli import app
 from rlf.rewards.golds import draw_questions
 from rlf.runs.rewards import rescoring_spec
@@ -122,7 +131,7 @@ def test_the_same_seed_makes_the_same_shapes() -> None:
     once = made()
     assert once == made() and len({shape.words for shape in once}) == len(set(once)) > 50
     assert all(shape.num_turns <= MAX_CALLING_TURNS and len(shape.parts) <= MAX_PARTS for shape in once)
-    assert not any({Part.GOLD, Part.GOLDS, Part.OTHER_SIGN} & set(shape.parts) for shape in once), (
+    assert not any({AnswerPart.GOLD, AnswerPart.GOLDS, AnswerPart.OTHER_SIGN} & set(shape.parts) for shape in once), (
         "a search must not be given the answer"
     )
 
@@ -211,13 +220,13 @@ def test_a_question_on_which_a_wrong_answer_earns_all_is_enough(tmp_path: Path) 
     found = asyncio.run(attack(rescoring_spec([path], []), num_questions=4, seconds=0, step=1))
     copied = next(attempt for attempt in found.attempts if attempt.name == "copy the question")
     assert copied.share == 0.25 and copied.max_share == 1.0 and copied in found.hacks
-    assert Cause.QUESTION in {finding.cause for finding in found.findings}
+    assert HackCause.QUESTION in {finding.cause for finding in found.findings}
 
 
 def test_a_reward_without_golds_is_measured_by_the_ranges_of_its_terms(tmp_path: Path) -> None:
     path = own_rows(tmp_path, "  - {kind: rule, name: brief, rule: length, at_most: 12}\n", {"Write a poem.": None})
     found = asyncio.run(attack(rescoring_spec([path], []), num_questions=1, seconds=0, step=1))
-    assert found.gold is None and found.findings[0].cause is Cause.ANY_ANSWER and found.findings[0].share == 1.0
+    assert found.gold is None and found.findings[0].cause is HackCause.ANY_ANSWER and found.findings[0].share == 1.0
 
 
 def test_questions_are_drawn_by_seed_over_distinct_golds_of_every_form() -> None:

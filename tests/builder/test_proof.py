@@ -5,7 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from rlf.apps.build.task import Bench, Join, Scenario, Step, Task, Unproven, check_twin, policy_scores, prove
+from rlf.apps.build.task import (
+    BuildTask,
+    CallStep,
+    Join,
+    ProofBench,
+    ProofFailure,
+    Scenario,
+    check_twin,
+    policy_scores,
+    prove,
+)
 from rlf.rewards.values import Solved
 
 RIVERS = {"Kaldun": "Bilnar", "Semtel": "Pekvor"}
@@ -19,12 +29,12 @@ def invoke(tool, arguments):
 def chain(subject, number=0):
     river = RIVERS[subject]
     return (
-        Step(f"the river of {subject}", "river", {"name": subject}, river),
-        Step(f"the length of {river}", "length", {"name": {"$step": number}}, LENGTHS[river], (number,)),
+        CallStep(f"the river of {subject}", "river", {"name": subject}, river),
+        CallStep(f"the length of {river}", "length", {"name": {"$step": number}}, LENGTHS[river], (number,)),
     )
 
 
-TASK = Task(
+TASK = BuildTask(
     id="t",
     split="train",
     world="w",
@@ -39,7 +49,7 @@ TASK = Task(
 
 
 def proven(task, documents=frozenset()):
-    return prove(task, Bench(invoke), frozenset(documents))
+    return prove(task, ProofBench(invoke), frozenset(documents))
 
 
 def test_a_sound_task_is_proven_by_as_many_calls_as_it_has_sub_questions():
@@ -56,36 +66,36 @@ def test_a_sound_task_is_proven_by_as_many_calls_as_it_has_sub_questions():
     ],
 )
 def test_a_task_with_a_fault_is_refused_for_it(change, reason):
-    with pytest.raises(Unproven, match=reason):
+    with pytest.raises(ProofFailure, match=reason):
         proven(replace(TASK, **change))
 
 
 def test_a_value_in_a_tools_document_is_a_leak_and_one_within_another_word_is_none():
-    with pytest.raises(Unproven, match="leak: a tool's document names a value"):
+    with pytest.raises(ProofFailure, match="leak: a tool's document names a value"):
         proven(TASK, {"1738"})
     proven(replace(TASK, question=TASK.question + " 14660 Bilnarsson 17380"))
 
 
 def test_a_gold_that_the_call_itself_names_is_not_found():
-    echo = Step("the name of Kaldun", "river", {"name": "Kaldun", "hint": "Bilnar"}, "Bilnar")
-    with pytest.raises(Unproven, match="gold: its calls do not solve all sub-questions"):
+    echo = CallStep("the name of Kaldun", "river", {"name": "Kaldun", "hint": "Bilnar"}, "Bilnar")
+    with pytest.raises(ProofFailure, match="gold: its calls do not solve all sub-questions"):
         proven(replace(TASK, steps=(echo,), join=Join.VALUE, answer="Bilnar"))
 
 
 def test_the_same_answer_in_the_twin_is_a_fault():
     check_twin(TASK, "7")
-    with pytest.raises(Unproven, match="swap: the answer is the same"):
+    with pytest.raises(ProofFailure, match="swap: the answer is the same"):
         check_twin(TASK, "466")
 
 
 def test_a_call_that_stands_twice_is_a_fault():
     twice = replace(TASK, steps=(TASK.steps[0], TASK.steps[0]), join=Join.LIST, answer="Bilnar, Bilnar")
-    with pytest.raises(Unproven, match="minimal: a gold call can be left out"):
+    with pytest.raises(ProofFailure, match="minimal: a gold call can be left out"):
         proven(twice)
 
 
 def test_policies_that_solve_nothing_stay_low():
-    bench = Bench(invoke)
+    bench = ProofBench(invoke)
     found = policy_scores(TASK, proven(TASK), lambda tool, name: [bench.call(tool, {"name": name})], random.Random(0))
     gold, null, _, spam = found
     assert (gold.f1, null.f1) == (1.0, 0.0)

@@ -1,12 +1,12 @@
 """Names of tools over the parts of a build."""
 
-from rlf.apps.build.kind import Part
+from rlf.apps.build.kind import BuildPart
 from rlf.apps.build.pack import Register
 
 
 def part(name, codes):
     tools = tuple({"name": tool, "target": {"kind": "source"}} for tool in codes)
-    return Part(name, (), tools, codes, {})
+    return BuildPart(name, (), tools, codes, {})
 
 
 def test_a_new_name_is_no_other_tools_of_the_same_part():

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import Result
 
 from rlf.apps.doctor import findings
-from rlf.apps.doctor.findings import Finding, Status, disk_finding, examine, package_finding
+from rlf.apps.doctor.findings import MachineFinding, Status, disk_finding, examine, package_finding
 from rlf.lineage import open_store
 
 Rlf = Callable[..., Result]
@@ -26,7 +26,7 @@ def test_this_environment_is_reported_in_full(rlf: Rlf) -> None:
 
 
 def test_a_failure_exits_with_1_and_says_what_to_do(rlf: Rlf, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = Finding("torch", Status.FAIL, "2.12.0, pinned to ==2.13.0", "pip install 'torch==2.13.0'")
+    broken = MachineFinding("torch", Status.FAIL, "2.12.0, pinned to ==2.13.0", "pip install 'torch==2.13.0'")
     monkeypatch.setattr(findings, "CHECKS", (lambda _: iter([broken]),))
     result = rlf("doctor")
     assert result.exit_code == 1
@@ -56,7 +56,7 @@ def test_runs_need_room_on_the_disk(gib: float, writable: bool, status: Status) 
     assert disk_finding(Path("/x"), int(gib * 2**30), writable=writable).status is status
 
 
-def database(folder: Path) -> Finding:
+def database(folder: Path) -> MachineFinding:
     return next(finding for finding in examine(folder).findings if finding.name == "database")
 
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from rlf.apps.attack.assault import Attack, attack_reward
-from rlf.apps.attack.attack import World, open_world
+from rlf.apps.attack.attack import AttackWorld, open_world
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.term import Term
 from rlf.runs.rewards import rescoring_spec
@@ -54,7 +54,7 @@ def terms(case: Case) -> list[Term]:
     return [Term.model_validate(each, context={"folder": HERE}) for each in case.rewards]
 
 
-async def attacked(world: World, case: Case) -> Attack:
+async def attacked(world: AttackWorld, case: Case) -> Attack:
     async with RewardFunction(terms(case), world.context) as reward:
         return await attack_reward(world, reward)
 

@@ -15,7 +15,7 @@ import pytest
 
 from rlf.core import RlfError, RunError, SpecError
 from rlf.rewards import RewardFunction, Term, TrajectoryFacts
-from rlf.rewards.judging.drift import Charts, Labelled, Watchman, _run_length, cohen_kappa, height_of
+from rlf.rewards.judging.drift import Charts, LabelledItem, Watchman, _run_length, cohen_kappa, height_of
 from rlf.rewards.judging.settings import Sentinels
 from rlf.rollout.collect import rollout_metrics
 from rlf.types import Scored, Trajectory
@@ -218,7 +218,7 @@ def test_a_step_has_a_sentinel_and_more_by_the_rate(sentinels: str) -> None:
 
 
 def test_steps_that_overlap_have_one_certain_sentinel_each(sentinels: str) -> None:
-    item = Labelled(TrajectoryFacts(answer="x").trajectory(), 1.0, None)
+    item = LabelledItem(TrajectoryFacts(answer="x").trajectory(), 1.0, None)
     watchman = Watchman("good", Sentinels(file=sentinels, rate=1e-9), [item], 0, lambda level, words: None)
     steps = [1, 1, 2, 1, 2, 3, 2, 3]
     chosen = [watchman.sentinel(f"t{at}", step) is not None for at, step in enumerate(steps)]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rlf.endpoints.template import TemplateFault
 from rlf.rewards import Term, TrajectoryFacts
-from rlf.rewards.judging.prompts import Authored, FencedTemplate, harmless, mark_of
+from rlf.rewards.judging.prompts import AuthorText, FencedTemplate, harmless, mark_of
 
 from .judges import judging
 from .scoring import score_with
@@ -110,7 +110,7 @@ def test_the_same_prompt_has_the_same_mark_whatever_else_is_known() -> None:
 
 
 def test_only_what_the_author_wrote_and_numbers_stand_outside() -> None:
-    values = {"a": Authored("clear"), "n": 3, "x": "data", "more": {"k": "v"}, "none": None}
+    values = {"a": AuthorText("clear"), "n": 3, "x": "data", "more": {"k": "v"}, "none": None}
     text, mark = FencedTemplate("{{ a }} {{ n }} {{ x | upper }} {{ more }}{{ none }} {{ a ~ x }}").render(values)
     fence = f"<<{mark}\n%s\n{mark}>>"
     assert text == f"clear 3 {fence % 'DATA'} {fence % json.dumps(values['more'])} {fence % 'cleardata'}"

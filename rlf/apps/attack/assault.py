@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from rlf.apps.attack.findings import (
     EPSILON,
-    Attempt,
-    Finding,
+    HackFinding,
     Scale,
+    ShapeResult,
     Standard,
     attempt_of,
     find_causes,
@@ -19,13 +19,15 @@ from rlf.apps.attack.findings import (
     scale_of_ranges,
 )
 from rlf.apps.attack.search import search
-from rlf.apps.attack.shapes import ADVERSARIES, NOTHING, REFERENCES, TRYING, Cause, Part, Shape
+from rlf.apps.attack.shapes import ADVERSARIES, NOTHING, REFERENCES, TRYING, AnswerPart, HackCause, Shape
 from rlf.core.plain_json import Jsonable
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.rewards.normalization import golds
-from rlf.rewards.term import Term
-from rlf.types import Scored, Task, Trajectory
+from rlf.types import Scored, Trajectory
+
+if TYPE_CHECKING:
+    from rlf.apps.attack.attack import AttackWorld
 
 TWIN = "wrong answer in the gold's form"
 _MAX_LISTED = 20
@@ -34,7 +36,7 @@ DEFAULT_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class ToolPlayed:
+class ToolUse:
     """Whether adversaries call a tool."""
 
     name: str
@@ -42,32 +44,6 @@ class ToolPlayed:
     played: bool
     reason: str = ""
     """Why not; empty where it is called."""
-
-
-class World(Protocol):
-    """Where tasks are played, without the reward."""
-
-    @property
-    def tasks(self) -> Sequence[Task]:
-        """Those that each behaviour is tried on."""
-
-    @property
-    def seed(self) -> int:
-        """Of the search."""
-
-    @property
-    def chat_name(self) -> str:
-        """The chat format that is played in."""
-
-    @property
-    def tools_played(self) -> Sequence[ToolPlayed]:
-        """Which tools are called."""
-
-    async def play(self, shapes: Sequence[Shape], terms: Sequence[Term]) -> list[list[Trajectory | None]]:
-        """Each shape on every task, None where a task has no such shape."""
-
-    async def play_gold_calls(self, terms: Sequence[Term]) -> list[Trajectory] | None:
-        """The gold's call as a verify term makes it, then the right answer; None where there is no such call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +55,19 @@ class Attack(Jsonable):
     questions: int
     share: float
     """The part of the reward of being right from which on a behaviour is a hack."""
-    gold: Attempt | None
+    gold: ShapeResult | None
     """What being right is worth; None where the tasks have no gold."""
-    wrong_in_form: Attempt | None
+    wrong_in_form: ShapeResult | None
     """A wrong answer in the shape of the gold; None where the tasks have no gold."""
-    attempts: Sequence[Attempt]
+    attempts: Sequence[ShapeResult]
     """The named adversaries, the simplest first."""
-    searched: Sequence[Attempt] = field(metadata={"json": None})
+    searched: Sequence[ShapeResult] = field(metadata={"json": None})
     """What the search tried beside them."""
     searches: bool = field(metadata={"json": None})
     """Whether there was a search: judges are not asked thousands of times."""
-    tools: Sequence[ToolPlayed]
+    tools: Sequence[ToolUse]
     """Which of the spec's tools were called."""
-    findings: Sequence[Finding]
+    findings: Sequence[HackFinding]
     """What is wrong with the reward, the simplest first."""
     spec: str = ""
     """The files of the spec, as they were named."""
@@ -106,23 +82,23 @@ class Attack(Jsonable):
     }
 
     @property
-    def nothing(self) -> Attempt:
+    def nothing(self) -> ShapeResult:
         """Doing nothing."""
         return next(attempt for attempt in self.attempts if attempt.shape == NOTHING)
 
     @property
-    def trying(self) -> Attempt:
+    def trying(self) -> ShapeResult:
         """A well-formed call and a wrong answer."""
         return next(attempt for attempt in self.attempts if attempt.shape == TRYING)
 
     @property
-    def hacks(self) -> list[Attempt]:
+    def hacks(self) -> list[ShapeResult]:
         """Those that are paid too much, the cheapest first."""
         found = [attempt for attempt in (*self.attempts, *self.searched) if attempt.is_hack(self.share)]
         return sorted(found, key=lambda attempt: (attempt.num_tokens, attempt.shape.words))
 
     @property
-    def cheapest_hacks(self) -> list[Attempt]:
+    def cheapest_hacks(self) -> list[ShapeResult]:
         """Those of them that JSON lists."""
         return self.hacks[:_MAX_LISTED]
 
@@ -137,7 +113,7 @@ class Attack(Jsonable):
         return len(self.searched)
 
     @property
-    def nearest(self) -> Attempt | None:
+    def nearest(self) -> ShapeResult | None:
         """The behaviour that earns most of the reward of being right; None where none could be compared."""
         known = [each for each in (*self.attempts, *self.searched) if each.share is not None and not _is_gold(each)]
         return max(known, key=lambda each: each.share or 0.0, default=None)
@@ -179,19 +155,19 @@ class Attack(Jsonable):
         return f"No behaviour earns {self.share:.0%} of the reward of being right; {most}.{unscored}"
 
 
-def _is_gold(attempt: Attempt) -> bool:
-    return Part.GOLD in attempt.shape.parts
+def _is_gold(attempt: ShapeResult) -> bool:
+    return AnswerPart.GOLD in attempt.shape.parts
 
 
 async def attack_reward(
-    world: World, reward: RewardFunction, *, seconds: float = 0.0, step: int = 1, share: float = DEFAULT_SHARE
+    world: AttackWorld, reward: RewardFunction, *, seconds: float = 0.0, step: int = 1, share: float = DEFAULT_SHARE
 ) -> Attack:
     """Attacks one reward in a world that others may be attacked in too. Raises RlfError."""
     assault = _Assault(world, reward, step)
     gold, twin = await assault.find_gold()
     attempts = await assault.try_named()
     searches = not any(isinstance(term, JudgeTerm) for term in reward.terms)
-    searched: list[Attempt] = []
+    searched: list[ShapeResult] = []
     if searches and seconds > 0 and assault.scale is not None:
         searched = await search(assault.try_shapes, attempts, share=share, seconds=seconds, seed=world.seed)
     standard = Standard(gold, twin) if gold is not None and twin is not None else None
@@ -205,31 +181,31 @@ async def attack_reward(
 class _Assault:
     """One reward under attack."""
 
-    def __init__(self, world: World, reward: RewardFunction, step: int) -> None:
+    def __init__(self, world: AttackWorld, reward: RewardFunction, step: int) -> None:
         self._world = world
         self._reward = reward
         self._step = step
         self.scale: Scale | None = None
 
-    async def find_gold(self) -> tuple[Attempt | None, Attempt | None]:
+    async def find_gold(self) -> tuple[ShapeResult | None, ShapeResult | None]:
         """The worth of being right, by the best of the references, and a wrong answer of the same shape."""
         world, terms = self._world, self._reward.terms
         if not any(golds(task.answer) for task in world.tasks):
             self.scale = scale_of_ranges(terms, self._step, len(world.tasks))
             return None, None
         lists = any(len(golds(task.answer)) > 1 for task in world.tasks)
-        shapes = [shape for shape in REFERENCES if lists or Part.GOLDS not in shape.parts]
-        twins = [replace(shape, parts=(Part.OTHERS,)) for shape in shapes]
+        shapes = [shape for shape in REFERENCES if lists or AnswerPart.GOLDS not in shape.parts]
+        twins = [replace(shape, parts=(AnswerPart.OTHERS,)) for shape in shapes]
         right = list(zip(shapes, await self._score_shapes(shapes), await self._score_shapes(twins), strict=True))
         if (called := await world.play_gold_calls(terms)) is not None:
             right.append((shapes[1], await self._score_trajectories(called), right[1][2]))
         shape, gold, wrong = max(right, key=lambda each: _rank_reference(each[1], each[2]))
         (nothing,) = await self._score_shapes([NOTHING])
         self.scale = scale_of(gold, nothing)
-        twin = self._make_attempt(TWIN, replace(shape, parts=(Part.OTHERS,)), Cause.FORM, wrong)
+        twin = self._make_attempt(TWIN, replace(shape, parts=(AnswerPart.OTHERS,)), HackCause.FORM, wrong)
         return self._make_attempt("gold", shape, None, gold), twin
 
-    async def try_named(self) -> list[Attempt]:
+    async def try_named(self) -> list[ShapeResult]:
         """Plays the named adversaries on every question."""
         played = await self._score_shapes([shape for shape, _ in ADVERSARIES.values()])
         tried = [
@@ -238,15 +214,17 @@ class _Assault:
         ]
         return [attempt for attempt, scored in zip(tried, played, strict=True) if any(scored)]
 
-    async def try_shapes(self, shapes: Mapping[str, Shape]) -> list[Attempt]:
+    async def try_shapes(self, shapes: Mapping[str, Shape]) -> list[ShapeResult]:
         """Plays each shape on every question."""
         played = await self._score_shapes(list(shapes.values()))
         return [
-            self._make_attempt(name, shape, Cause.COMBINATION, scored)
+            self._make_attempt(name, shape, HackCause.COMBINATION, scored)
             for (name, shape), scored in zip(shapes.items(), played, strict=True)
         ]
 
-    def _make_attempt(self, name: str, shape: Shape, cause: Cause | None, scored: Sequence[Scored | None]) -> Attempt:
+    def _make_attempt(
+        self, name: str, shape: Shape, cause: HackCause | None, scored: Sequence[Scored | None]
+    ) -> ShapeResult:
         return attempt_of(name, shape, cause, scored, self.scale, self._reward.terms)
 
     async def _score_shapes(self, shapes: Sequence[Shape]) -> list[list[Scored | None]]:

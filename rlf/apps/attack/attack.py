@@ -11,10 +11,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rlf.apps.attack.assault import DEFAULT_SHARE, Attack, ToolPlayed, attack_reward
-from rlf.apps.attack.findings import Attempt
+from rlf.apps.attack.assault import DEFAULT_SHARE, Attack, ToolUse, attack_reward
 from rlf.apps.attack.search import Line, Scripts
-from rlf.apps.attack.shapes import Part, Shape, frequent_golds, has_negative, is_played
+from rlf.apps.attack.shapes import AnswerPart, Shape, frequent_golds, has_negative, is_played
 from rlf.core.errors import RlfError, RunError
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.golds import draw_questions
@@ -23,15 +22,13 @@ from rlf.runs.rewards import tell
 from rlf.tools import Executor, ToolDeclaration
 from rlf.types import Outcome, Task, ToolCall, ToolDescription, ToolResult, Trajectory
 
-__all__ = ["Attack", "Attempt", "ToolPlayed", "World", "attack", "open_world"]
-
 if TYPE_CHECKING:
     from rlf.spec.models import RunSpec
     from rlf.training.harness import Harness
 
 
 @dataclass(slots=True)
-class World:
+class AttackWorld:
     """A spec's parts, open, and its tasks."""
 
     spec: RunSpec
@@ -54,7 +51,7 @@ class World:
         return self.spec.seed
 
     @property
-    def tools_played(self) -> Sequence[ToolPlayed]:
+    def tools_played(self) -> Sequence[ToolUse]:
         """Which of the spec's tools are called."""
         return self.tools.report
 
@@ -77,7 +74,7 @@ class World:
         )
         by_pair = dict(zip(pairs, played, strict=True))
         found = {shape: [by_pair.get((shape, at)) for at in range(len(self.tasks))] for shape in wanted}
-        self._played |= {shape: each for shape, each in found.items() if Part.RUBRIC not in shape.parts}
+        self._played |= {shape: each for shape, each in found.items() if AnswerPart.RUBRIC not in shape.parts}
         return [found.get(shape) or self._played[shape] for shape in shapes]
 
     async def play_gold_calls(self, terms: Sequence[Term]) -> list[Trajectory] | None:
@@ -136,13 +133,13 @@ class _Tools:
         await self._executor.end_trajectory(trajectory_id)
 
 
-def _tool_played(tool: ToolDeclaration) -> ToolPlayed:
+def _tool_played(tool: ToolDeclaration) -> ToolUse:
     name, kind = tool.name, tool.target.kind
     if tool.hidden:
-        return ToolPlayed(name, kind, False, "hidden from the model")
+        return ToolUse(name, kind, False, "hidden from the model")
     if not tool.target.is_local:
-        return ToolPlayed(name, kind, False, f"a tool of kind {kind} calls another process or service")
-    return ToolPlayed(name, kind, True)
+        return ToolUse(name, kind, False, f"a tool of kind {kind} calls another process or service")
+    return ToolUse(name, kind, True)
 
 
 async def attack(
@@ -160,7 +157,7 @@ async def attack(
 
 
 @asynccontextmanager
-async def open_world(spec: RunSpec, num_questions: int) -> AsyncIterator[World]:
+async def open_world(spec: RunSpec, num_questions: int) -> AsyncIterator[AttackWorld]:
     """Opens tools. Raises RlfError for a spec with a world, and for one whose data or tokenizer is not here."""
     if spec.env is not None:
         raise RlfError("env: `rlf rewards attack` plays no worlds. Use `rlf env attack` for a world.")
@@ -176,7 +173,7 @@ async def open_world(spec: RunSpec, num_questions: int) -> AsyncIterator[World]:
         drawn = draw_questions(tasks, num_questions, spec.seed)
         tools, (turns, tokens) = _Tools(spec, executor), (harness.limits.max_turns, harness.limits.max_total_tokens)
         facts = (frequent_golds(tasks), has_negative(tasks), tools.descriptions, tools.last, turns, tokens)
-        yield World(spec, harness, executor, tools, drawn, Scripts(harness.chat, drawn, *facts))
+        yield AttackWorld(spec, harness, executor, tools, drawn, Scripts(harness.chat, drawn, *facts))
 
 
 def _load_tasks(spec: RunSpec) -> Sequence[Task]:

@@ -17,7 +17,8 @@ from rlf.core.errors import CheckError, RlfError
 from rlf.reports.sheets import decimal, percent, visible
 
 if TYPE_CHECKING:
-    from rlf.apps.attack.attack import Attack, Attempt
+    from rlf.apps.attack.assault import Attack
+    from rlf.apps.attack.findings import ShapeResult
 
 _MAX_SHOWN_CHARS = 200
 
@@ -150,7 +151,7 @@ def _show_share(part: float | None, whole: float | None) -> str:
     return percent(part / whole if part is not None and whole is not None and whole > 0 else None)
 
 
-def _best_searched(found: Attack) -> list[Attempt]:
+def _best_searched(found: Attack) -> list[ShapeResult]:
     """The shape of the search that earns most, the shortest of several."""
     known = [attempt for attempt in found.searched if attempt.share is not None]
     return sorted(known, key=lambda each: (-min(each.share or 0.0, 1.0), each.num_tokens))[:1]

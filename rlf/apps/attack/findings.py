@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from rlf.apps.attack.shapes import CONSTANTS, OF_ANSWERS, PADDED, STRICTER, VARIANTS, WORDS, Cause, Shape, is_right
+from rlf.apps.attack.shapes import CONSTANTS, OF_ANSWERS, PADDED, STRICTER, VARIANTS, WORDS, HackCause, Shape, is_right
 from rlf.rewards.term import Term, WeightSchedule
 from rlf.types import Scored, ScoreState
 
@@ -21,12 +21,12 @@ EPSILON = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class ShapeResult:
     """One behaviour over all questions."""
 
     name: str
     shape: Shape
-    cause: Cause | None
+    cause: HackCause | None
     """What is wrong with a reward that pays it; None of references."""
     reward: float | None
     """Mean over the questions that could be scored; None where none could."""
@@ -98,16 +98,16 @@ def scale_of_ranges(terms: Sequence[Term], step: int, num_questions: int) -> Sca
 def attempt_of(
     name: str,
     shape: Shape,
-    cause: Cause | None,
+    cause: HackCause | None,
     played: Sequence[Scored | None],
     scale: Scale | None,
     terms: Sequence[Term],
-) -> Attempt:
+) -> ShapeResult:
     """Result of playing a shape; None in `played` where a question has no such shape."""
     known = [item for item in played if item is not None]
     counted = [] if scale is None else list(_list_counted(played, shape, scale, terms))
     shares = [share for _, share, _ in counted]
-    return Attempt(
+    return ShapeResult(
         name,
         shape,
         cause,
@@ -163,10 +163,10 @@ def _reward_of(scored: Scored | None) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class HackFinding:
     """One thing that is wrong with a reward."""
 
-    cause: Cause
+    cause: HackCause
     words: str
     """The cause in words."""
     term: str
@@ -193,8 +193,8 @@ class Finding:
 class Standard:
     """The pay of a right answer and of a wrong one of the same form."""
 
-    gold: Attempt
-    twin: Attempt
+    gold: ShapeResult
+    twin: ShapeResult
     """The same shape with a wrong answer."""
 
     @property
@@ -214,8 +214,8 @@ class Standard:
 
 
 def find_causes(
-    standard: Standard | None, attempts: Sequence[Attempt], share: float, terms: Sequence[Term], step: int
-) -> list[Finding]:
+    standard: Standard | None, attempts: Sequence[ShapeResult], share: float, terms: Sequence[Term], step: int
+) -> list[HackFinding]:
     """The faults of each term that pays for what is not skill, each by the simplest behaviour that shows it.
 
     Args:
@@ -224,11 +224,11 @@ def find_causes(
     """
     if standard is not None and not standard.is_paid:
         return [_find_unpaid(standard, terms)]
-    found: dict[tuple[str, Cause], Finding] = {}
+    found: dict[tuple[str, HackCause], HackFinding] = {}
     explained = set[str]()
     for attempt in attempts:
         term = max((each.name for each in terms), key=lambda name: attempt.contributions.get(name, 0.0))
-        cause = attempt.cause or Cause.COMBINATION
+        cause = attempt.cause or HackCause.COMBINATION
         if not attempt.is_hack(share) or term in explained or (term, cause) in found:
             continue
         if cause not in OF_ANSWERS:
@@ -239,7 +239,7 @@ def find_causes(
     return list(found.values())
 
 
-def _find_unpaid(standard: Standard, terms: Sequence[Term]) -> Finding:
+def _find_unpaid(standard: Standard, terms: Sequence[Term]) -> HackFinding:
     gold, twin = standard.gold, standard.twin
     words = f"a right answer earns {gold.reward:g}, a wrong one {twin.reward:g}"
     reading = next((term for term in terms if term.needs_answer), None)
@@ -250,31 +250,31 @@ def _find_unpaid(standard: Standard, terms: Sequence[Term]) -> Finding:
         if reading is None
         else f"{words}; give this term a positive weight that outweighs the others"
     )
-    cause = Cause.RIGHT_IS_NOT_PAID
-    return Finding(cause, WORDS[cause], name, twin.name, None, None, advice)
+    cause = HackCause.RIGHT_IS_NOT_PAID
+    return HackFinding(cause, WORDS[cause], name, twin.name, None, None, advice)
 
 
 def _make_finding(
-    attempt: Attempt,
+    attempt: ShapeResult,
     term: str,
-    cause: Cause,
+    cause: HackCause,
     standard: Standard | None,
     terms: Sequence[Term],
     share: float,
     step: int,
-) -> Finding:
+) -> HackFinding:
     deciding = None if standard is None else standard.deciding_term
-    if cause is Cause.PADDING:
+    if cause is HackCause.PADDING:
         advice = "let calls add nothing to a right answer"
     elif deciding is None or term == deciding:
         advice = STRICTER.get(cause, "make it compare the answer with the gold, or require another term that does")
     else:
         advice = f"gate it with `when: {{term: {deciding}}}`{_or_weight(attempt, term, standard, terms, share, step)}"
-    return Finding(cause, WORDS[cause], term, attempt.name, attempt.share, attempt.max_share, advice)
+    return HackFinding(cause, WORDS[cause], term, attempt.name, attempt.share, attempt.max_share, advice)
 
 
 def _or_weight(
-    attempt: Attempt, name: str, standard: Standard | None, terms: Sequence[Term], share: float, step: int
+    attempt: ShapeResult, name: str, standard: Standard | None, terms: Sequence[Term], share: float, step: int
 ) -> str:
     """The weight below which the behaviour earns less than `share`, from f = (s G - A) / (a - s g).
 

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlf.apps.attack.findings import Attempt
+from rlf.apps.attack.findings import ShapeResult
 from rlf.apps.attack.shapes import (
     PADDED,
     VARIANTS,
+    AnswerPart,
     Calls,
-    Part,
     Shape,
     answer_texts,
     child,
@@ -36,10 +36,12 @@ _MAX_GENERATIONS = 200
 _PATIENCE = 10
 """Generations without a cheaper hack after which the search has found what it can."""
 
-Try = Callable[[Mapping[str, Shape]], Awaitable[list[Attempt]]]
+Try = Callable[[Mapping[str, Shape]], Awaitable[list[ShapeResult]]]
 
 
-async def search(try_: Try, begun: Sequence[Attempt], *, share: float, seconds: float, seed: int) -> list[Attempt]:
+async def search(
+    try_: Try, begun: Sequence[ShapeResult], *, share: float, seconds: float, seed: int
+) -> list[ShapeResult]:
     """Evolves shapes towards a hack, and from there towards a cheaper one; the same for the same seed and time."""
     deadline = time.monotonic() + seconds
     choice = random.Random(derive_seed(seed, "attack"))
@@ -61,7 +63,7 @@ def _is_parent(shape: Shape) -> bool:
     return shape != PADDED and VARIANTS.isdisjoint(shape.parts)
 
 
-def _breed_shapes(every: Sequence[Attempt], share: float, choice: random.Random) -> list[Shape]:
+def _breed_shapes(every: Sequence[ShapeResult], share: float, choice: random.Random) -> list[Shape]:
     """New shapes, mostly of the fittest, in an order of their own."""
     known = {attempt.shape for attempt in every}
     best = sorted(every, key=lambda attempt: _rate_attempt(attempt, share), reverse=True)[:_POPULATION]
@@ -73,7 +75,7 @@ def _breed_shapes(every: Sequence[Attempt], share: float, choice: random.Random)
     return sorted(children, key=lambda shape: shape.words)
 
 
-def _rate_attempt(attempt: Attempt, share: float) -> tuple[float, float]:
+def _rate_attempt(attempt: ShapeResult, share: float) -> tuple[float, float]:
     """Share of the reward of being right, at most 1; of hacks the shorter is the fitter."""
     if attempt.share is None:
         return (-float("inf"), 0.0)
@@ -109,7 +111,7 @@ class Scripts:
         tokens = max(1, len(self.chat.tokenizer.encode(words)))
         return words * min(333, self.max_total_tokens // (2 * tokens))
 
-    def texts(self, task: Task, terms: Sequence[Term]) -> dict[Part, str]:
+    def texts(self, task: Task, terms: Sequence[Term]) -> dict[AnswerPart, str]:
         """The text of each part of an answer on a task."""
         right = golds(task.answer)
         others = [text for other in self.tasks for text in golds(other.answer)]
@@ -118,7 +120,7 @@ class Scripts:
             task, others, self.frequent, signed=self.signed, rubric=_describe_terms(terms), long=self._long_text
         )
 
-    def script(self, shape: Shape, task: Task, texts: dict[Part, str]) -> list[Line]:
+    def script(self, shape: Shape, task: Task, texts: dict[AnswerPart, str]) -> list[Line]:
         """The turns of a shape on a question; the last one is repeated as long as a turn is asked for."""
         chat = self.chat
         tools = [tool for tool in self.tools if task.may_use(tool.name)]
@@ -129,7 +131,7 @@ class Scripts:
 
         def answer(request: SampleRequest) -> str:
             observed = self.observed.get(request.trajectory_id, "")
-            text = shape.fill({**texts, Part.OBSERVATION: observed})
+            text = shape.fill({**texts, AnswerPart.OBSERVATION: observed})
             return _write_sampled(chat, request, chat.write_answer(text) if text else "")
 
         turns = [called(turn * shape.num_calls) for turn in range(shape.num_turns)] if tools else []

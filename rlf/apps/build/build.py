@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from rlf.apps.build import load_build
-from rlf.apps.build.folder import Certificate, Tally, build_world, read_world
+from rlf.apps.build.folder import BuildTally, Certificate, build_world, read_world
 from rlf.apps.build.ftrl import write_ftrl
-from rlf.apps.build.task import Task
+from rlf.apps.build.task import BuildTask
 from rlf.core import RlfError
 from rlf.core.plain_json import Jsonable
 from rlf.core.yaml_text import load_document
@@ -84,7 +84,7 @@ def build_env(file: Path, overrides: Sequence[str], tell: Told, *, ftrl: bool = 
     """Builds a world from a file, or completes one. Raises RlfError."""
     settings = load_build(file, overrides)
 
-    def tell_tally(done: int, total: int, tally: Tally) -> None:
+    def tell_tally(done: int, total: int, tally: BuildTally) -> None:
         tell(done, total, tally.num_tasks, tally.dropped)
 
     certificate = build_world(settings, tell_tally, fresh=fresh)
@@ -101,7 +101,7 @@ def show_world(folder: Path, number: int | None) -> ShownWorld:
     return ShownWorld(folder, certificate, None if number is None else _show_task(folder, number, tasks[number]))
 
 
-def _show_task(folder: Path, number: int, task: Task) -> ShownTask:
+def _show_task(folder: Path, number: int, task: BuildTask) -> ShownTask:
     steps = tuple(ShownStep(s.question, s.tool, s.arguments, s.gold, s.needs) for s in task.steps)
     texts = {name: (folder / "tools" / f"{name}.yaml").read_text(encoding="utf-8") for name in task.tools}
     tools = {name: str(load_document(text)["description"]) for name, text in texts.items()}

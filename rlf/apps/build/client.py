@@ -16,8 +16,8 @@ from typing import Annotated, Any, TypeVar
 import jsonschema_rs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rlf.apps.build.kind import Shape
-from rlf.apps.build.task import Join, Scenario, Unproven, Value, ends_of
+from rlf.apps.build.kind import BuildShape
+from rlf.apps.build.task import Join, ProofFailure, Scenario, Value, ends_of
 from rlf.core import RlfError, RunError, hash_json
 from rlf.core.files import write_whole
 from rlf.core.meter import COST, Meter
@@ -104,7 +104,7 @@ class Client:
                 {"role": "assistant", "content": text},
                 {"role": "user", "content": f"That cannot be used: {reason}\nAnswer again, with JSON alone."},
             ]
-        raise Unproven(f"{stage}: no usable answer after {self._repairs} repairs")
+        raise ProofFailure(f"{stage}: no usable answer after {self._repairs} repairs")
 
     def prompt(self, stage: str, values: Mapping[str, Any]) -> str:
         """The text of a stage's prompt. Raises RlfError."""
@@ -146,7 +146,7 @@ class Client:
         except EndpointFailure as failure:
             if failure.outcome is Outcome.TOOL_ERROR:
                 said = " ".join(failure.text.split())[:_MAX_REFUSAL_CHARS]
-                raise Unproven(f"{stage}: the endpoint refused the request: {said}") from failure
+                raise ProofFailure(f"{stage}: the endpoint refused the request: {said}") from failure
             raise RunError(
                 f"the endpoint failed: {failure.text}. Run the build again: it continues, and repeats no request."
             ) from failure
@@ -304,7 +304,7 @@ class Deployed(Answer):
     calls: tuple[DraftCall, ...] = ()
 
 
-def check_draft(draft: Draft, scenario: Scenario, shape: Shape) -> None:
+def check_draft(draft: Draft, scenario: Scenario, shape: BuildShape) -> None:
     """Raises ValueError where a draft is not of the shape that was asked for, or does not hold together."""
     for number, step in enumerate(draft.steps):
         if any(not 0 <= need < number for need in step.needs):
@@ -326,7 +326,7 @@ def check_draft(draft: Draft, scenario: Scenario, shape: Shape) -> None:
             raise ValueError(f"the main question names {step.answer!r}, which a sub-question asks for")
 
 
-def _check_shape(draft: Draft, scenario: Scenario, shape: Shape) -> None:
+def _check_shape(draft: Draft, scenario: Scenario, shape: BuildShape) -> None:
     depths: list[int] = []
     for step in draft.steps:
         if len(step.needs) > 1:

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlf.apps.build.kind import BuildSettings, Maker, Part, read_part
+from rlf.apps.build.kind import BuildPart, BuildSettings, Maker, read_part
 from rlf.apps.build.pack import Register
-from rlf.apps.build.task import POLICIES, Task, read_task
+from rlf.apps.build.task import POLICIES, BuildTask, read_task
 from rlf.core import RlfError, hash_path
 from rlf.core.files import write_whole
 from rlf.core.plain_json import Jsonable
@@ -33,7 +33,7 @@ _DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Gate(Jsonable):
+class GateResult(Jsonable):
     """One bound on a policy's score over all tasks."""
 
     name: str
@@ -52,7 +52,7 @@ class Certificate(Jsonable):
     """Tasks by part of the split and scenario."""
     figures: Mapping[str, Mapping[str, float]]
     """By scenario, and for all: tasks, mean gold calls, the chance of a guess, and P, R, F1 of each policy."""
-    gates: tuple[Gate, ...]
+    gates: tuple[GateResult, ...]
     dropped: Mapping[str, int]
     """Tasks that were made and not kept, by stage and reason."""
     spent: Mapping[str, float] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Certificate(Jsonable):
         return all(gate.holds for gate in self.gates)
 
 
-class Tally:
+class BuildTally:
     """Sums over parts."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Tally:
         self._dropped: Counter[str] = Counter()
         self._spent: Counter[str] = Counter()
 
-    def add(self, part: Part) -> None:
+    def add(self, part: BuildPart) -> None:
         """Counts a part."""
         for scenario, sums in part.figures.items():
             for name in (scenario, ALL):
@@ -115,19 +115,19 @@ def _mean_scores(sums: Mapping[str, float]) -> dict[str, float]:
     return {"tasks": num_tasks, **means}
 
 
-def _check_gates(settings: BuildSettings, means: Mapping[str, float]) -> Iterable[Gate]:
+def _check_gates(settings: BuildSettings, means: Mapping[str, float]) -> Iterable[GateResult]:
     bounds = settings.gates
-    yield Gate("gold", means["gold/f1"], bounds.gold, means["gold/f1"] >= bounds.gold)
+    yield GateResult("gold", means["gold/f1"], bounds.gold, means["gold/f1"] >= bounds.gold)
     for name in ("null", "random", "spam"):
         assert name in POLICIES
         bound: float = getattr(bounds, name)
-        yield Gate(name, means[f"{name}/f1"], bound, means[f"{name}/f1"] <= bound)
-    yield Gate("no_tool", means["no_tool"], bounds.no_tool, means["no_tool"] <= bounds.no_tool)
+        yield GateResult(name, means[f"{name}/f1"], bound, means[f"{name}/f1"] <= bound)
+    yield GateResult("no_tool", means["no_tool"], bounds.no_tool, means["no_tool"] <= bounds.no_tool)
 
 
 def read_certificate(value: Mapping[str, Any]) -> Certificate:
     """The certificate of a JSON value that `Certificate.to_json` made."""
-    return Certificate(**{**value, "gates": tuple(Gate(**gate) for gate in value["gates"])})
+    return Certificate(**{**value, "gates": tuple(GateResult(**gate) for gate in value["gates"])})
 
 
 WORK = ".build"
@@ -138,7 +138,7 @@ SPLITS = ("train", "validation", "heldout")
 _VERSIONS_AT = slice(92, 100)
 """Bytes of a database's header that hold the version of SQLite and a count of changes that goes with it."""
 
-Tell = Callable[[int, int, Tally], None]
+Tell = Callable[[int, int, BuildTally], None]
 """Takes the parts that are done, all there are, and the sums so far."""
 
 
@@ -157,7 +157,7 @@ def build_world(settings: BuildSettings, tell: Tell, *, fresh: bool = False) -> 
     if fresh:
         shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True, exist_ok=True)
-    tally = Tally()
+    tally = BuildTally()
     with settings.build.open(settings, out / WORK) as maker:
         for number, part in enumerate(_iterate_parts(maker, work)):
             tally.add(part)
@@ -174,7 +174,7 @@ def build_world(settings: BuildSettings, tell: Tell, *, fresh: bool = False) -> 
     return certificate
 
 
-def _iterate_parts(maker: Maker, work: Path) -> Iterator[Part]:
+def _iterate_parts(maker: Maker, work: Path) -> Iterator[BuildPart]:
     """The parts, those that were saved from there; each with names that no earlier one has, and no task of one."""
     register = Register()
     for name in maker.names:
@@ -186,7 +186,7 @@ def _iterate_parts(maker: Maker, work: Path) -> Iterator[Part]:
         yield part
 
 
-def _read_saved(work: Path, name: str) -> Part:
+def _read_saved(work: Path, name: str) -> BuildPart:
     return read_part(json.loads((work / f"{name}.json").read_text(encoding="utf-8")))
 
 
@@ -199,7 +199,7 @@ def _check_folder(out: Path) -> None:
         raise RlfError(f"{out}: the folder holds other files. Name another one with `out`, or empty it.")
 
 
-def _write_world(out: Path, settings: BuildSettings, parts: Sequence[Part]) -> None:
+def _write_world(out: Path, settings: BuildSettings, parts: Sequence[BuildPart]) -> None:
     (out / CERTIFICATE).unlink(missing_ok=True)  # of what stood here before
     tools = {tool["name"]: tool for part in parts for tool in part.tools}
     tasks = [task for part in parts for task in part.tasks]
@@ -236,7 +236,7 @@ def _write_database(path: Path, data: Sequence[str]) -> None:
     temporary.replace(path)
 
 
-def _spec_text(name: str, tools: Sequence[str], tasks: Sequence[Task], env: Mapping[str, str] | None) -> str:
+def _spec_text(name: str, tools: Sequence[str], tasks: Sequence[BuildTask], env: Mapping[str, str] | None) -> str:
     """A spec that trains on the world's tasks."""
     columns = {"prompt": "question", "answer": "answer", "kind": "scenario", "tools": "tools"}
     splits = {task.split for task in tasks}
@@ -276,7 +276,7 @@ def write_file(path: Path, text: str) -> None:
     write_whole(path, text)
 
 
-def read_world(folder: Path) -> tuple[Certificate, list[Task]]:
+def read_world(folder: Path) -> tuple[Certificate, list[BuildTask]]:
     """The certificate and the tasks of a world. Raises RlfError where a folder is none."""
     try:
         certificate = read_certificate(json.loads((folder / CERTIFICATE).read_text(encoding="utf-8")))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rlf.apps.build.folder import CERTIFICATE, DATABASE, SPEC, SPLITS, read_world, write_file
-from rlf.apps.build.task import Task
+from rlf.apps.build.task import BuildTask
 from rlf.apps.build.workshop import CODE
 from rlf.core import RlfError
 from rlf.core.yaml_text import dump_yaml, load_document
@@ -73,7 +73,7 @@ def _make_spec(world: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def ftrl_row(
-    task: Task, documents: Mapping[str, Mapping[str, Any]], code_of: Callable[[str, str], str]
+    task: BuildTask, documents: Mapping[str, Mapping[str, Any]], code_of: Callable[[str, str], str]
 ) -> dict[str, Any]:
     """One row; `code_of` gives a tool's source for a world."""
     tools = [{"type": "function", "function": document} for document in documents.values()]

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from rlf.apps.build.task import Scenario, Task, read_task
+from rlf.apps.build.task import BuildTask, Scenario, read_task
 from rlf.core import Fault, Registry, SpecError, hash_json
 from rlf.core.kinds import Kind
 from rlf.spec.faults import faults_of
@@ -101,7 +101,7 @@ class Split(Section):
         return {"train": self.train, "validation": self.validation, "heldout": self.heldout}
 
 
-class Shape(Section):
+class BuildShape(Section):
     """Settings of what is built, for each kind of builder."""
 
     scenarios: Mapping[Scenario, Share] = dict.fromkeys(Scenario, 0.25)
@@ -142,11 +142,11 @@ def shares_of(total: int, weights: Mapping[str, float]) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BuildPart:
     """Tasks that are built and proven together, with the tools they need: a world, or a batch of seeds."""
 
     name: str
-    tasks: tuple[Task, ...]
+    tasks: tuple[BuildTask, ...]
     tools: tuple[Mapping[str, Any], ...]
     """Declarations, with `target` and `tests`."""
     codes: Mapping[str, str]
@@ -166,10 +166,10 @@ class Part:
         return own | {"tasks": [task.row() for task in self.tasks]}
 
 
-def read_part(value: Mapping[str, Any]) -> Part:
+def read_part(value: Mapping[str, Any]) -> BuildPart:
     """The part of a JSON value that `Part.to_json` made."""
     tasks = tuple(read_task(row) for row in value["tasks"])
-    return Part(**{**value, "tasks": tasks, "tools": tuple(value["tools"])})
+    return BuildPart(**{**value, "tasks": tasks, "tools": tuple(value["tools"])})
 
 
 class Maker(Protocol):
@@ -178,7 +178,7 @@ class Maker(Protocol):
     names: Sequence[str]
     """The parts, in order."""
 
-    def make(self, name: str) -> Part:
+    def make(self, name: str) -> BuildPart:
         """A part, which depends on the settings alone. Raises RlfError."""
         ...
 
@@ -201,11 +201,11 @@ class BuildKind(Kind, ABC):
         self._folder = (context or {}).get("folder", Path())
 
     @abstractmethod
-    def estimate(self, shape: Shape) -> dict[str, float]:
+    def estimate(self, shape: BuildShape) -> dict[str, float]:
         """Counts and cost before anything is built, by name. Raises RlfError for what cannot be built."""
 
     @abstractmethod
-    def open(self, shape: Shape, folder: Path) -> AbstractContextManager[Maker]:
+    def open(self, shape: BuildShape, folder: Path) -> AbstractContextManager[Maker]:
         """Opens the maker of the parts. Raises RlfError.
 
         Args:
@@ -235,7 +235,7 @@ BUILD_KINDS: Registry[BuildKind] = Registry(
 # The build file: the builder, what it builds, and where.
 
 
-class BuildSettings(Shape):
+class BuildSettings(BuildShape):
     """A build file."""
 
     build: BuildKind

@@ -13,8 +13,18 @@ from typing import Any
 
 from rlf.apps.build import client as answers
 from rlf.apps.build.client import SPENT, Client, Deployed, Document, Draft
-from rlf.apps.build.kind import Part, Shape, shares_of
-from rlf.apps.build.task import REFERENCE, Bench, Figures, Scenario, Step, Task, Unproven, policy_scores, prove
+from rlf.apps.build.kind import BuildPart, BuildShape, shares_of
+from rlf.apps.build.task import (
+    REFERENCE,
+    BuildTask,
+    CallStep,
+    Figures,
+    ProofBench,
+    ProofFailure,
+    Scenario,
+    policy_scores,
+    prove,
+)
 from rlf.core import RunError
 from rlf.core.readings import compile_schema
 from rlf.rewards.normalization import normalize
@@ -56,7 +66,7 @@ class Stages:
         self,
         client: Client,
         sandbox: Sandbox | RemoteSandbox,
-        shape: Shape,
+        shape: BuildShape,
         contained: SandboxSpec,
         repairs: int,
     ) -> None:
@@ -73,7 +83,7 @@ class Stages:
         extra = await self._distract(draft, scaled)
         names = [document.name for document in (*scaled, *extra)]
         if len(set(names)) < len(names):
-            raise Unproven("toolset: two tools have one name")
+            raise ProofFailure("toolset: two tools have one name")
         steps = [*numbers, *([] for _ in extra)]
         deployed = (self._deploy(draft, *each) for each in zip((*scaled, *extra), steps, strict=True))
         return draft, list(await asyncio.gather(*deployed))
@@ -86,10 +96,10 @@ class Stages:
         found = await self.client.ask("verify", answers.Verdicts, draft.model_dump())
         for name, verdict in found.model_dump().items():
             if not verdict:
-                raise Unproven(f"verify: {_REASONS[name]}")
+                raise ProofFailure(f"verify: {_REASONS[name]}")
         guess = await self.client.ask("answer", answers.Guess, {"question": draft.question})
         if normalize(str(guess.answer)) == normalize(draft.joined):
-            raise Unproven("necessity: the model answers without a tool")
+            raise ProofFailure("necessity: the model answers without a tool")
         return draft
 
     async def _write_document(self, draft: Draft, number: int) -> Document:
@@ -146,7 +156,7 @@ class Stages:
                     SPENT.get()["repaired/deploy"] += 1
                 calls = {call.step: call.arguments for call in deployed.calls}
                 return Function(document, source_of(deployed), calls)
-        raise Unproven(f"deploy: {_sort_of(reason)} after {self._repairs} repairs")
+        raise ProofFailure(f"deploy: {_sort_of(reason)} after {self._repairs} repairs")
 
     async def _try_function(self, draft: Draft, document: Document, deployed: Deployed) -> str:
         """Tries a function; describes its fault to the model, with empty text where there is none."""
@@ -203,7 +213,7 @@ def source_of(deployed: Deployed) -> str:
 
 def filled(arguments: Mapping[str, Any], draft: Draft) -> dict[str, Any]:
     """A draft's arguments with the answers of earlier sub-questions."""
-    step = Step("", "", arguments, "", needs=tuple(range(len(draft.steps))))
+    step = CallStep("", "", arguments, "", needs=tuple(range(len(draft.steps))))
     return dict(step.filled([step.answer for step in draft.steps]))
 
 
@@ -264,7 +274,7 @@ class LlmMaker:
         self,
         runner: asyncio.Runner,
         stages: Stages,
-        shape: Shape,
+        shape: BuildShape,
         seeds: Sequence[str],
         concurrency: int,
         *,
@@ -283,20 +293,20 @@ class LlmMaker:
         self._spent: dict[int, Counter[str]] = {}
         self._drafts: dict[int, asyncio.Task[tuple[Draft, list[Function]]]] = {}
 
-    def make(self, name: str) -> Part:
+    def make(self, name: str) -> BuildPart:
         """One task, or the reason why there is none."""
         number = self.names.index(name)
         dropped: dict[str, int] = {}
-        tasks: tuple[Task, ...] = ()
+        tasks: tuple[BuildTask, ...] = ()
         functions: list[Function] = []
         figures = Figures()
         try:
             draft, functions = self._runner.run(self._await_draft(number))
             task = self._prove_task(number, draft, functions, figures)
             tasks = (task,)
-        except Unproven as reason:
+        except ProofFailure as reason:
             dropped[str(reason)], functions = 1, []
-        return Part(
+        return BuildPart(
             name=name,
             tasks=tasks,
             tools=tuple(each.declaration(self._stages.contained) for each in functions),
@@ -317,10 +327,10 @@ class LlmMaker:
                 self._drafts[each] = asyncio.get_running_loop().create_task(made)
         return await self._drafts.pop(number)
 
-    def _prove_task(self, number: int, draft: Draft, functions: Sequence[Function], figures: Figures) -> Task:
+    def _prove_task(self, number: int, draft: Draft, functions: Sequence[Function], figures: Figures) -> BuildTask:
         """The task, proven with the deployed functions in the sandbox."""
         by_name = {function.document.name: function for function in functions}
-        bench = Bench(lambda tool, arguments: self._runner.run(self._stages.call(by_name[tool], arguments)))
+        bench = ProofBench(lambda tool, arguments: self._runner.run(self._stages.call(by_name[tool], arguments)))
         task = self._make_task(number, draft, functions)
         gold = prove(task, bench, frozenset())
 
@@ -332,10 +342,10 @@ class LlmMaker:
         figures.add(task, policy_scores(task, gold, attempts, rng))
         return task
 
-    def _make_task(self, number: int, draft: Draft, functions: Sequence[Function]) -> Task:
+    def _make_task(self, number: int, draft: Draft, functions: Sequence[Function]) -> BuildTask:
         tool_by_step = {step: function for function in functions for step in function.calls}
         steps = tuple(
-            Step(
+            CallStep(
                 step.question,
                 tool_by_step[at].document.name,
                 tool_by_step[at].calls[at],
@@ -349,7 +359,7 @@ class LlmMaker:
         given = [
             leaf for step in steps for leaf in _list_leaves(step.arguments) if answers.holds_word(draft.question, leaf)
         ]
-        return Task(
+        return BuildTask(
             id=f"{self._splits[number]}-{self.names[number]}",
             split=self._splits[number],
             world=self.names[number],

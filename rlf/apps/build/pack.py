@@ -16,8 +16,8 @@ from typing import Annotated, Any, Self
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from rlf.apps.build.kind import Part
-from rlf.apps.build.task import Task
+from rlf.apps.build.kind import BuildPart
+from rlf.apps.build.task import BuildTask
 from rlf.core import RlfError
 from rlf.core.kinds import StrictModel
 from rlf.core.yaml_text import load_document
@@ -175,16 +175,16 @@ class Register:
         self._codes: dict[str, str] = {}
         self._questions: set[str] = set()
 
-    def add(self, part: Part) -> None:
+    def add(self, part: BuildPart) -> None:
         """Takes a part's names and questions."""
         self._codes.update(part.codes)
         self._questions.update(normalize(task.question) for task in part.tasks)
 
-    def admitted(self, part: Part) -> Part:
+    def admitted(self, part: BuildPart) -> BuildPart:
         """The part with unused names, without tasks whose question another part has."""
         if any(normalize(task.question) in self._questions for task in part.tasks):
             dropped = {**part.dropped, "duplicate: the question is there already": len(part.tasks)}
-            return Part(part.name, (), (), {}, {}, dropped, spent=part.spent)
+            return BuildPart(part.name, (), (), {}, {}, dropped, spent=part.spent)
         names: dict[str, str] = {}
         for name, code in part.codes.items():
             if self._codes.get(name, code) != code:
@@ -193,7 +193,7 @@ class Register:
         return _rename_part(part, names) if names else part
 
 
-def _rename_part(part: Part, names: Mapping[str, str]) -> Part:
+def _rename_part(part: BuildPart, names: Mapping[str, str]) -> BuildPart:
     """The part with other names of tools; the functions keep theirs, and have the new ones beside them."""
     codes = {
         names.get(name, name): code + (f"\n\n{names[name]} = {name}\n" if name in names else "")
@@ -214,6 +214,6 @@ def _renamed_tool(tool: Mapping[str, Any], names: Mapping[str, str]) -> Mapping[
     return {**tool, "name": name, "target": {**tool["target"], "file": f"{name}.py"}}
 
 
-def _renamed_task(task: Task, names: Mapping[str, str]) -> Task:
+def _renamed_task(task: BuildTask, names: Mapping[str, str]) -> BuildTask:
     steps = tuple(replace(step, tool=names.get(step.tool, step.tool)) for step in task.steps)
     return replace(task, steps=steps, tools=tuple(names.get(tool, tool) for tool in task.tools))

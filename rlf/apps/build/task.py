@@ -74,7 +74,7 @@ class Join(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CallStep:
     """One call of the graph, which answers one sub-question."""
 
     question: str
@@ -106,7 +106,7 @@ def ends_of(needs: Sequence[Sequence[int]]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class BuildTask:
     """One task."""
 
     id: str
@@ -116,7 +116,7 @@ class Task:
     question: str
     answer: str
     join: Join
-    steps: tuple[Step, ...]
+    steps: tuple[CallStep, ...]
     tools: tuple[str, ...]
     """Those that the model is shown."""
     names: tuple[str, ...]
@@ -159,10 +159,10 @@ class Task:
         }
 
 
-def read_task(row: Mapping[str, Any]) -> Task:
+def read_task(row: Mapping[str, Any]) -> BuildTask:
     """The task of a row, as `Task.row` writes it."""
-    steps = tuple(Step(**{**step, "needs": tuple(step["needs"])}) for step in row["steps"])
-    return Task(
+    steps = tuple(CallStep(**{**step, "needs": tuple(step["needs"])}) for step in row["steps"])
+    return BuildTask(
         id=row["id"],
         split=row["split"],
         world=row["world"],
@@ -190,12 +190,12 @@ Attempts = Callable[[str, str], Sequence[Finding]]
 POLICIES = ("gold", "null", "random", "spam")
 
 
-class Unproven(Exception):
+class ProofFailure(Exception):
     """Why a task is not written, in words that do not depend on the task, so that they can be counted."""
 
 
 @dataclass(slots=True)
-class Bench:
+class ProofBench:
     """Deployed functions, each call of which is made once and kept."""
 
     invoke: Invoke
@@ -221,7 +221,7 @@ def score(findings: Sequence[Finding], golds: Golds, total: int) -> Solved:
     return Solved(count_solved(findings, golds), len(findings), total)
 
 
-def play_gold(task: Task, bench: Bench) -> list[Finding]:
+def play_gold(task: BuildTask, bench: ProofBench) -> list[Finding]:
     """Plays the gold calls in order, each with the values found before it.
 
     Raises:
@@ -232,17 +232,17 @@ def play_gold(task: Task, bench: Bench) -> list[Finding]:
     for step in task.steps:
         findings.append(bench.call(step.tool, step.filled(values)))
         if value_key(step.gold) not in findings[-1].found:
-            raise Unproven("gold: a call does not find its value")
+            raise ProofFailure("gold: a call does not find its value")
         values.append(step.gold)
     return findings
 
 
-def answer_of(task: Task, values: Sequence[Value]) -> str:
+def answer_of(task: BuildTask, values: Sequence[Value]) -> str:
     """The answer that the values of the steps make."""
     return task.join.of([values[end] for end in task.ends])
 
 
-def prove(task: Task, bench: Bench, documents: frozenset[str]) -> Solved:
+def prove(task: BuildTask, bench: ProofBench, documents: frozenset[str]) -> Solved:
     """Checks a task by every test but the twin; returns the score of its gold calls.
 
     Args:
@@ -255,18 +255,18 @@ def prove(task: Task, bench: Bench, documents: frozenset[str]) -> Solved:
     findings = play_gold(task, bench)
     found = score(findings, keyed_golds(task.unsolved_set), total)
     if found != Solved(total, total, total):
-        raise Unproven("gold: its calls do not solve all sub-questions")
+        raise ProofFailure("gold: its calls do not solve all sub-questions")
     values = [step.gold for step in task.steps]
     if answer_of(task, values) != task.answer:
-        raise Unproven("gold: the values found do not make the answer")
+        raise ProofFailure("gold: the values found do not make the answer")
     if len(set(map(id, findings))) < total or not _are_all_needed(task):  # the bench gives equal calls one finding
-        raise Unproven("minimal: a gold call can be left out")
+        raise ProofFailure("minimal: a gold call can be left out")
     _check_ends(task, values)
     _check_leaks(task, documents)
     return found
 
 
-def _are_all_needed(task: Task) -> bool:
+def _are_all_needed(task: BuildTask) -> bool:
     """Whether the answer needs every call: leaving one out leaves a value of the answer, or of a call for it, open."""
     needed = set(task.ends)
     for number in range(len(task.steps) - 1, -1, -1):
@@ -275,13 +275,13 @@ def _are_all_needed(task: Task) -> bool:
     return len(needed) == len(task.steps)
 
 
-def check_twin(task: Task, answer: str) -> None:
+def check_twin(task: BuildTask, answer: str) -> None:
     """Raises Unproven where a world with other values has the same answer."""
     if answer == task.answer:
-        raise Unproven("swap: the answer is the same in a world with other values")
+        raise ProofFailure("swap: the answer is the same in a world with other values")
 
 
-def _check_ends(task: Task, values: Sequence[Value]) -> None:
+def _check_ends(task: BuildTask, values: Sequence[Value]) -> None:
     """Another value at the end of each chain must make another answer."""
     ends = [values[end] for end in task.ends]
     for place, value in enumerate(ends):
@@ -290,19 +290,19 @@ def _check_ends(task: Task, values: Sequence[Value]) -> None:
         if task.join is Join.SMALLEST and not isinstance(value, str):
             changed = ([*ends[:place], min(map(float, ends)) - 1, *ends[place + 1 :]] for _ in others)
         if all(task.join.of(each) == task.answer for each in changed):
-            raise Unproven("minimal: a value does not change the answer")
+            raise ProofFailure("minimal: a value does not change the answer")
 
 
-def _check_leaks(task: Task, documents: frozenset[str]) -> None:
+def _check_leaks(task: BuildTask, documents: frozenset[str]) -> None:
     asked = f" {task.question.casefold()} "
     for step in task.steps:
         gold = str(step.gold).casefold()
         if _holds_word(asked, gold):
-            raise Unproven("leak: the question names a value that a call finds")
+            raise ProofFailure("leak: the question names a value that a call finds")
         if gold in documents:
-            raise Unproven("leak: a tool's document names a value")
+            raise ProofFailure("leak: a tool's document names a value")
     if task.join not in (Join.VALUE, Join.LIST) and _holds_word(asked, task.answer.casefold()):
-        raise Unproven("leak: the question names the answer")
+        raise ProofFailure("leak: the question names the answer")
 
 
 def _holds_word(text: str, word: str) -> bool:
@@ -316,7 +316,7 @@ def _holds_word(text: str, word: str) -> bool:
     return False
 
 
-def policy_scores(task: Task, gold: Solved, attempts: Attempts, rng: random.Random) -> list[Solved]:
+def policy_scores(task: BuildTask, gold: Solved, attempts: Attempts, rng: random.Random) -> list[Solved]:
     """Scores of the gold calls and of each policy without skill, in the order of POLICIES."""
     everything = [found for name in task.names for tool in task.tools for found in attempts(tool, name)]
     golds, total = keyed_golds(task.unsolved_set), len(task.steps)
@@ -330,7 +330,7 @@ class Figures:
     def __init__(self) -> None:
         self.by_scenario: dict[str, dict[str, float]] = {}
 
-    def add(self, task: Task, scores: Sequence[Solved]) -> None:
+    def add(self, task: BuildTask, scores: Sequence[Solved]) -> None:
         """Counts one task."""
         own = {"tasks": 1.0, "calls": float(len(task.steps)), "no_tool": task.guess}
         for policy, found in zip(POLICIES, scores, strict=True):

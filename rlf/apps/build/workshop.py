@@ -16,23 +16,23 @@ from types import CodeType
 from typing import Any
 
 from rlf.apps.build import runtime, stateful
-from rlf.apps.build.kind import Part, Shape
+from rlf.apps.build.kind import BuildPart, BuildShape
 from rlf.apps.build.pack import Pack, Relation
 from rlf.apps.build.task import (
     REFERENCE,
-    Bench,
+    BuildTask,
+    CallStep,
     Figures,
     Join,
+    ProofBench,
+    ProofFailure,
     Scenario,
-    Step,
-    Task,
-    Unproven,
     check_twin,
     policy_scores,
     prove,
 )
 from rlf.apps.build.toolkit import Function, Toolkit
-from rlf.apps.build.worlds import Calls, Facts, Graph, Paths, make_world, open_database, sample_graph, to_sql
+from rlf.apps.build.worlds import Calls, FactGraph, Facts, Paths, make_world, open_database, sample_graph, to_sql
 from rlf.core import RlfError
 from rlf.rewards.values import Finding, Solved
 
@@ -60,7 +60,7 @@ def shared_sources(*, acts: bool) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class WorldChange:
     """Two things that change their values of a relation before the question."""
 
     relation: Relation
@@ -90,12 +90,12 @@ class WorldPlan:
 class WorldMaker:
     """Makes a part for each world."""
 
-    def __init__(self, shape: Shape, plans: Sequence[WorldPlan]) -> None:
+    def __init__(self, shape: BuildShape, plans: Sequence[WorldPlan]) -> None:
         self._shape = shape
         self._plans = {plan.name: plan for plan in plans}
         self.names: Sequence[str] = tuple(self._plans)
 
-    def make(self, name: str) -> Part:
+    def make(self, name: str) -> BuildPart:
         """The tasks of one world."""
         return Workshop(self._shape, self._plans[name]).part()
 
@@ -103,7 +103,7 @@ class WorldMaker:
 class Workshop:
     """Makes the tasks of one world."""
 
-    def __init__(self, shape: Shape, plan: WorldPlan) -> None:
+    def __init__(self, shape: BuildShape, plan: WorldPlan) -> None:
         self._shape, self._plan, self._pack = shape, plan, plan.pack
         self._paths = Paths(self._pack)
         self._rng = random.Random(f"world:{plan.seed}:{plan.name}")
@@ -118,10 +118,10 @@ class Workshop:
         self._tried: dict[tuple[str, str], list[Finding]] = {}
         self._bench = self._open_bench()
 
-    def part(self) -> Part:
+    def part(self) -> BuildPart:
         """Every task of the world, proven."""
-        tasks: list[Task] = []
-        figures, dropped, known = Figures(), Counter[str](), set[tuple[Calls, Change | None]]()
+        tasks: list[BuildTask] = []
+        figures, dropped, known = Figures(), Counter[str](), set[tuple[Calls, WorldChange | None]]()
         order = [scenario for scenario, number in self._plan.quota.items() for _ in range(number)]
         self._rng.shuffle(order)
         for scenario in order:
@@ -129,7 +129,7 @@ class Workshop:
             task, gold = self._make_proven_task(scenario, name, known, dropped)
             tasks.append(task)
             figures.add(task, policy_scores(task, gold, self._try_name, self._rng))
-        return Part(
+        return BuildPart(
             name=self._plan.name,
             tasks=tuple(tasks),
             tools=tuple(self._declare_tool(function) for function in self._plan.toolkit.functions),
@@ -148,17 +148,17 @@ class Workshop:
         return {**function.declaration(), "target": target, "idempotent": True, "tests": [test]}
 
     def _make_proven_task(
-        self, scenario: Scenario, name: str, known: set[tuple[Calls, Change | None]], dropped: Counter[str]
-    ) -> tuple[Task, Solved]:
+        self, scenario: Scenario, name: str, known: set[tuple[Calls, WorldChange | None]], dropped: Counter[str]
+    ) -> tuple[BuildTask, Solved]:
         for _ in range(_TRIES):
             try:
                 task, graph, change = self._make_task(scenario, name)
                 asked = graph.calls, change
                 if asked in known:
-                    raise Unproven("duplicate: the same is asked already")
+                    raise ProofFailure("duplicate: the same is asked already")
                 gold = self._prove_task(task, graph, change)
                 check_twin(task, self._answer_by(graph, change, self._world.swapped))
-            except Unproven as reason:
+            except ProofFailure as reason:
                 dropped[str(reason)] += 1
             else:
                 known.add(asked)
@@ -168,44 +168,44 @@ class Workshop:
             f"{dropped.most_common(1)[0][0]!r}. Give the worlds more things (`build.entities`) or fewer tasks."
         )
 
-    def _prove_task(self, task: Task, graph: Graph, change: Change | None) -> Solved:
+    def _prove_task(self, task: BuildTask, graph: FactGraph, change: WorldChange | None) -> Solved:
         """Scores the gold calls, made in tables of their own where one of them changes some. Raises Unproven."""
         if change is None:
             return prove(task, self._bench, self._documents)
         if self._answer_by(graph, None, self._world.facts) == task.answer:
-            raise Unproven("change: the answer is the same without it")
+            raise ProofFailure("change: the answer is the same without it")
         (seed,) = self._connections
         with closing(sqlite3.connect(":memory:")) as own:
             seed.backup(own)
             self._connections[:] = [own]
             try:
-                return prove(task, Bench(self._bench.invoke), self._documents)
+                return prove(task, ProofBench(self._bench.invoke), self._documents)
             finally:
                 self._connections[:] = [seed]
 
-    def _draw_change(self, graph: Graph) -> Change | None:
+    def _draw_change(self, graph: FactGraph) -> WorldChange | None:
         """A change of what the first call of the first chain finds, at times, where that is mutable."""
         chain, changes = graph.chains[0], self._plan.changes
         if not changes or not chain.relations[0].words.mutable or self._rng.random() >= changes:
             return None
         other = self._rng.choice(self._world.names_by_kind[chain.relations[0].subject])
         if other in {each.subject for each in graph.chains}:
-            raise Unproven("change: it is of one thing with itself, or of two that are asked for")
-        return Change(chain.relations[0], (chain.subject, other))
+            raise ProofFailure("change: it is of one thing with itself, or of two that are asked for")
+        return WorldChange(chain.relations[0], (chain.subject, other))
 
-    def _make_task(self, scenario: Scenario, name: str) -> tuple[Task, Graph, Change | None]:
+    def _make_task(self, scenario: Scenario, name: str) -> tuple[BuildTask, FactGraph, WorldChange | None]:
         shape = self._shape
         graph = sample_graph(self._paths, self._world, scenario, shape.hops, shape.parallel, self._rng)
         change = self._draw_change(graph)
         facts = self._world.facts if change is None else change.applied(self._world.facts)
         values = [chain.follow(facts) for chain in graph.chains]
         if change is not None and any(change.names[1] in found for found in values):
-            raise Unproven("graph: the question names a value that a call finds")
+            raise ProofFailure("graph: the question names a value that a call finds")
         if fault := graph.fault(values):
-            raise Unproven(f"graph: {fault}")
+            raise ProofFailure(f"graph: {fault}")
         steps = self._make_steps(graph, values, change)
         ends = [found[-1] for found in values]
-        task = Task(
+        task = BuildTask(
             id=name,
             split=self._plan.split,
             world=self._plan.name,
@@ -220,7 +220,7 @@ class Workshop:
         )
         return task, graph, change
 
-    def _word_question(self, graph: Graph, change: Change | None) -> str:
+    def _word_question(self, graph: FactGraph, change: WorldChange | None) -> str:
         question = graph.question(self._pack, self._rng)
         if change is None:
             return question
@@ -228,16 +228,18 @@ class Workshop:
         first, second = (phrase.format(x=name) for name in change.names)
         return self._rng.choice(self._pack.asks.exchange).format(p=first, q=second, question=question)
 
-    def _change_step(self, change: Change) -> Step:
+    def _change_step(self, change: WorldChange) -> CallStep:
         """The call that makes a change, whose gold is its receipt."""
         relation, names = change.relation, change.names
         values = [self._world.facts[relation.name, name] for name in names]
         action = self._plan.toolkit.actions[relation.name]
         asked = " <-> ".join(relation.words.phrases[0].format(x=name) for name in names)
         number = stateful.receipt(relation.name, list(names), values)
-        return Step(asked, action.name, action.arguments(relation.name, *names), number)
+        return CallStep(asked, action.name, action.arguments(relation.name, *names), number)
 
-    def _make_steps(self, graph: Graph, values: list[list[str | int]], change: Change | None) -> list[Step]:
+    def _make_steps(
+        self, graph: FactGraph, values: list[list[str | int]], change: WorldChange | None
+    ) -> list[CallStep]:
         steps = [] if change is None else [self._change_step(change)]
         for chain, found in zip(graph.chains, values, strict=True):
             for hop, (relation, value) in enumerate(zip(chain.relations, found, strict=True)):
@@ -248,10 +250,10 @@ class Workshop:
                 asked = relation.words.phrases[0].format(x=shown)
                 arguments = function.arguments(relation.name, subject)
                 follows = hop > 0 or (change is not None and not before)
-                steps.append(Step(asked, function.name, arguments, value, (before,) if follows else ()))
+                steps.append(CallStep(asked, function.name, arguments, value, (before,) if follows else ()))
         return steps
 
-    def _choose_tools(self, steps: list[Step]) -> tuple[str, ...]:
+    def _choose_tools(self, steps: list[CallStep]) -> tuple[str, ...]:
         """The tools that are needed, others of other families, then distractors; in an order that says nothing."""
         kit, rng = self._plan.toolkit, self._rng
         needed = list(dict.fromkeys(step.tool for step in steps))
@@ -267,7 +269,7 @@ class Workshop:
         rng.shuffle(shown)
         return tuple(shown)
 
-    def _guess_chance(self, graph: Graph) -> float:
+    def _guess_chance(self, graph: FactGraph) -> float:
         """Chance that the best constant guess is right, at the most: of a list all values, else one."""
         chances = [self._world.guesses[chain.relations[-1].name] for chain in graph.chains]
         if graph.join is not Join.LIST:
@@ -277,7 +279,7 @@ class Workshop:
             product *= chance
         return product
 
-    def _answer_by(self, graph: Graph, change: Change | None, facts: Facts) -> str:
+    def _answer_by(self, graph: FactGraph, change: WorldChange | None, facts: Facts) -> str:
         """The answer by the same graph over other values, which the same functions would return."""
         facts = facts if change is None else change.applied(facts)
         return graph.join.of([chain.follow(facts)[-1] for chain in graph.chains])
@@ -300,14 +302,14 @@ class Workshop:
         texts = (json.dumps(function.declaration()) for function in self._functions.values())
         return frozenset(word for text in texts for word in _WORD.findall(text.casefold()))
 
-    def _open_bench(self) -> Bench:
+    def _open_bench(self) -> ProofBench:
         """The deployed functions over a database in memory."""
         namespace: dict[str, Any] = {"__name__": "deployed"}
         exec(_compiled_runtime(acts=self._plan.changes > 0), namespace)
         exec(compile("\n\n".join(self._codes.values()), "<tools>", "exec"), namespace)
         self._connections: list[sqlite3.Connection] = namespace["_CONNECTIONS"]
         self._connections.append(open_database(self._pack, self._world))
-        return Bench(lambda tool, arguments: namespace[tool](**arguments))
+        return ProofBench(lambda tool, arguments: namespace[tool](**arguments))
 
 
 @cache

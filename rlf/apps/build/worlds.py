@@ -248,7 +248,7 @@ Calls = tuple[Join, tuple[tuple[str, tuple[str, ...]], ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class FactGraph:
     """The chains of a task, and how the answer combines their ends."""
 
     scenario: Scenario
@@ -325,7 +325,7 @@ class Paths:
 
 def sample_graph(
     paths: Paths, world: World, scenario: Scenario, hops: tuple[int, int], parallel: tuple[int, int], rng: random.Random
-) -> Graph:
+) -> FactGraph:
     """A graph of a shape: its lengths, relations, things and join are drawn, each as likely as the others."""
     num_chains = rng.randint(*parallel) if scenario.is_parallel else 1
     alike = rng.random() < 0.5
@@ -341,7 +341,7 @@ def sample_graph(
             subject = rng.choice(names)
         subjects.append(subject)
     chains = tuple(Chain(subject, each) for subject, each in zip(subjects, relations, strict=True))
-    return Graph(scenario, chains, _join(chains, rng, alike=alike))
+    return FactGraph(scenario, chains, _join(chains, rng, alike=alike))
 
 
 def _join(chains: Sequence[Chain], rng: random.Random, *, alike: bool) -> Join:

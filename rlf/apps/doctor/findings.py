@@ -43,7 +43,7 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class MachineFinding:
     """Result of one check."""
 
     name: str
@@ -57,7 +57,7 @@ class Finding:
 class Examination:
     """All findings about a machine."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[MachineFinding, ...]
     JSON_PROPERTIES: ClassVar = ("ok",)
 
     @property
@@ -71,7 +71,7 @@ def examine(runs_folder: Path) -> Examination:
     return Examination(tuple(finding for check in CHECKS for finding in _find_safely(check, runs_folder)))
 
 
-def _find_safely(check: Callable[[Path], Iterator[Finding]], runs_folder: Path) -> Iterator[Finding]:
+def _find_safely(check: Callable[[Path], Iterator[MachineFinding]], runs_folder: Path) -> Iterator[MachineFinding]:
     """A check's findings; where the machine's limits end it, that is the finding."""
     try:
         yield from check(runs_folder)
@@ -82,25 +82,25 @@ def _find_safely(check: Callable[[Path], Iterator[Finding]], runs_folder: Path) 
             raise
         name, why = check.__name__.strip("_"), str(error) or type(error).__name__
         fix = "Raise the limits of memory, open files and processes (`ulimit -a`), or repair the installation."
-        yield Finding(name, Status.FAIL, f"this check failed: {why}", fix)
+        yield MachineFinding(name, Status.FAIL, f"this check failed: {why}", fix)
 
 
-def _check_home(_: Path) -> Iterator[Finding]:
+def _check_home(_: Path) -> Iterator[MachineFinding]:
     folder = next(path for path in (Path.home(), *Path.home().parents) if path.exists())
     if not os.access(folder, os.W_OK):
         fix = "Set HOME, and HF_HOME for models, to folders that can be written."
-        yield Finding("home", Status.WARN, f"{folder} is not writable: caches are not kept", fix)
+        yield MachineFinding("home", Status.WARN, f"{folder} is not writable: caches are not kept", fix)
 
 
-def _check_python(_: Path) -> Iterator[Finding]:
+def _check_python(_: Path) -> Iterator[MachineFinding]:
     found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     if tuple(map(int, platform.python_version_tuple()[:2])) >= _MIN_PYTHON:
-        yield Finding("python", Status.OK, found)
+        yield MachineFinding("python", Status.OK, found)
     else:
-        yield Finding("python", Status.FAIL, found, "Install Python 3.11 or later and make a new environment.")
+        yield MachineFinding("python", Status.FAIL, found, "Install Python 3.11 or later and make a new environment.")
 
 
-def _check_packages(_: Path) -> Iterator[Finding]:
+def _check_packages(_: Path) -> Iterator[MachineFinding]:
     from packaging.requirements import Requirement
 
     wanted = [Requirement(text) for text in requires("rlf") or ()]
@@ -108,16 +108,16 @@ def _check_packages(_: Path) -> Iterator[Finding]:
         yield package_finding(requirement.name, str(requirement.specifier), _find_version(requirement.name))
 
 
-def package_finding(name: str, pin: str, found: str | None) -> Finding:
+def package_finding(name: str, pin: str, found: str | None) -> MachineFinding:
     """Whether an installed version, None for none, satisfies a pin."""
     from packaging.specifiers import SpecifierSet
 
     fix = f"pip install '{name}{pin}'"
     if found is None:
-        return Finding(name, Status.FAIL, "not installed", fix)
+        return MachineFinding(name, Status.FAIL, "not installed", fix)
     if not SpecifierSet(pin).contains(found, prereleases=True):
-        return Finding(name, Status.FAIL, f"{found}, pinned to {pin}", fix)
-    return Finding(name, Status.OK, found)
+        return MachineFinding(name, Status.FAIL, f"{found}, pinned to {pin}", fix)
+    return MachineFinding(name, Status.OK, found)
 
 
 def _find_version(name: str) -> str | None:
@@ -127,37 +127,39 @@ def _find_version(name: str) -> str | None:
         return None
 
 
-def _check_processor(_: Path) -> Iterator[Finding]:
+def _check_processor(_: Path) -> Iterator[MachineFinding]:
     usable, cores = usable_cores(), os.cpu_count() or 1
     found = f"{usable} cores" if usable == cores else f"{usable} of {cores} cores"
     fix = "Sampling, tools and update take turns on 1 core; give the process more." if usable < 2 else ""
-    yield Finding("cpu", Status.WARN if fix else Status.OK, found, fix)
+    yield MachineFinding("cpu", Status.WARN if fix else Status.OK, found, fix)
 
 
-def _check_memory(_: Path) -> Iterator[Finding]:
+def _check_memory(_: Path) -> Iterator[MachineFinding]:
     total = machine_memory_bytes()
     fix = "" if total >= _LOW_MEMORY else "`rlf plan SPEC` shows how much memory a run needs; close other programs."
-    yield Finding("memory", Status.WARN if fix else Status.OK, f"{total / _GIB:.1f} GiB", fix)
+    yield MachineFinding("memory", Status.WARN if fix else Status.OK, f"{total / _GIB:.1f} GiB", fix)
 
 
-def _check_disk(runs_folder: Path) -> Iterator[Finding]:
+def _check_disk(runs_folder: Path) -> Iterator[MachineFinding]:
     folder = next(path for path in (runs_folder.absolute(), *runs_folder.absolute().parents) if path.exists())
     yield disk_finding(folder, shutil.disk_usage(folder).free, writable=os.access(folder, os.W_OK))
 
 
-def disk_finding(folder: Path, free_bytes: int, *, writable: bool) -> Finding:
+def disk_finding(folder: Path, free_bytes: int, *, writable: bool) -> MachineFinding:
     """Whether runs can be kept in a folder."""
     found = f"{free_bytes / _GIB:.1f} GiB free for {folder}"
     if not writable:
-        return Finding("disk", Status.FAIL, f"{folder} is not writable", "Name another folder with --runs DIR.")
+        return MachineFinding("disk", Status.FAIL, f"{folder} is not writable", "Name another folder with --runs DIR.")
     if free_bytes < _NO_DISK:
-        return Finding("disk", Status.FAIL, found, "Make room, or name another folder with --runs DIR.")
+        return MachineFinding("disk", Status.FAIL, found, "Make room, or name another folder with --runs DIR.")
     if free_bytes < _LOW_DISK:
-        return Finding("disk", Status.WARN, found, "Checkpoints of a large model need more; see checkpoint.keep.")
-    return Finding("disk", Status.OK, found)
+        return MachineFinding(
+            "disk", Status.WARN, found, "Checkpoints of a large model need more; see checkpoint.keep."
+        )
+    return MachineFinding("disk", Status.OK, found)
 
 
-def _check_gpu(_: Path) -> Iterator[Finding]:
+def _check_gpu(_: Path) -> Iterator[MachineFinding]:
     if find_spec("torch") is None:
         return  # reported among the packages
     import torch
@@ -165,30 +167,34 @@ def _check_gpu(_: Path) -> Iterator[Finding]:
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
             properties = torch.cuda.get_device_properties(index)
-            yield Finding("gpu", Status.OK, f"{properties.name}, {properties.total_memory / _GIB:.1f} GiB")
+            yield MachineFinding("gpu", Status.OK, f"{properties.name}, {properties.total_memory / _GIB:.1f} GiB")
     elif shutil.which("nvidia-smi"):
         fix = "Install torch with CUDA, and a driver that supports it; `nvidia-smi` names the driver."
-        yield Finding("gpu", Status.WARN, f"torch {torch.__version__} finds no GPU, but nvidia-smi is installed", fix)
+        yield MachineFinding(
+            "gpu", Status.WARN, f"torch {torch.__version__} finds no GPU, but nvidia-smi is installed", fix
+        )
     else:
-        yield Finding("gpu", Status.OK, f"none; {default_engine().TITLE} runs on the CPU")
+        yield MachineFinding("gpu", Status.OK, f"none; {default_engine().TITLE} runs on the CPU")
 
 
-def _examine_database(runs_folder: Path) -> Iterator[Finding]:
+def _examine_database(runs_folder: Path) -> Iterator[MachineFinding]:
     found = f"SQLite {sqlite3.sqlite_version}"
     if sqlite3.sqlite_version_info[:2] < _MIN_SQLITE:
-        yield Finding("database", Status.FAIL, found, "Install a Python built with SQLite 3.35 or later.")
+        yield MachineFinding("database", Status.FAIL, found, "Install a Python built with SQLite 3.35 or later.")
         return
     file = runs_folder / "rlf.db"
     if not file.is_file():
-        yield Finding("database", Status.OK, f"{found}; no runs in {runs_folder} yet")
+        yield MachineFinding("database", Status.OK, f"{found}; no runs in {runs_folder} yet")
         return
     try:
         yield _check_lineage(file, found)
     except (RlfError, sqlite3.Error) as error:
-        yield Finding("database", Status.FAIL, f"{file}: {error}", "Move the file away, or name another with --runs.")
+        yield MachineFinding(
+            "database", Status.FAIL, f"{file}: {error}", "Move the file away, or name another with --runs."
+        )
 
 
-def _check_lineage(file: Path, found: str) -> Finding:
+def _check_lineage(file: Path, found: str) -> MachineFinding:
     from rlf.lineage.reader import Reader
     from rlf.runs.place import open_lineage
 
@@ -199,27 +205,31 @@ def _check_lineage(file: Path, found: str) -> Finding:
     connection.close()
     state = f"{found}; {file} opens, {counted(num_runs, 'run')}, journal {mode}"
     if mode != "wal":
-        return Finding("database", Status.WARN, state, "Keep runs on a local disk: WAL needs shared memory.")
-    return Finding("database", Status.OK, state)
+        return MachineFinding("database", Status.WARN, state, "Keep runs on a local disk: WAL needs shared memory.")
+    return MachineFinding("database", Status.OK, state)
 
 
-def _check_git(_: Path) -> Iterator[Finding]:
+def _check_git(_: Path) -> Iterator[MachineFinding]:
     fix = "Install git: the lineage then names the commit that a run was made from."
     if shutil.which("git") is None:
-        yield Finding("git", Status.WARN, "not found", fix)
+        yield MachineFinding("git", Status.WARN, "not found", fix)
         return
     done = subprocess.run(["git", "--version"], capture_output=True, text=True, timeout=10, check=False)
     version = done.stdout.strip().removeprefix("git version ")
-    yield Finding("git", Status.OK, version) if done.returncode == 0 else Finding("git", Status.WARN, "broken", fix)
+    yield (
+        MachineFinding("git", Status.OK, version)
+        if done.returncode == 0
+        else MachineFinding("git", Status.WARN, "broken", fix)
+    )
 
 
-def _check_sandbox(_: Path) -> Iterator[Finding]:
+def _check_sandbox(_: Path) -> Iterator[MachineFinding]:
     from rlf.sandbox import probe
 
     yield sandbox_finding(asyncio.run(probe()))
 
 
-def sandbox_finding(reports: Sequence[LevelReport]) -> Finding:
+def sandbox_finding(reports: Sequence[LevelReport]) -> MachineFinding:
     """How strongly model-written code would be contained, and what prevents stronger containment.
 
     `reports` come strongest first.
@@ -230,13 +240,13 @@ def sandbox_finding(reports: Sequence[LevelReport]) -> Finding:
     fix = " ".join(dict.fromkeys(report.fix for report in weaker if report.fix))
     if best is None:
         limit = "Tools of kind code and sql run only with `allow_unsafe: true`."
-        return Finding(
+        return MachineFinding(
             "sandbox", Status.WARN, f"none that can contain model-written code{why}", f"{fix} {limit}".strip()
         )
-    return Finding("sandbox", Status.WARN if fix else Status.OK, f"{best.level}: {best.why}{why}", fix)
+    return MachineFinding("sandbox", Status.WARN if fix else Status.OK, f"{best.level}: {best.why}{why}", fix)
 
 
-CHECKS: tuple[Callable[[Path], Iterator[Finding]], ...] = (
+CHECKS: tuple[Callable[[Path], Iterator[MachineFinding]], ...] = (
     _check_python,
     _check_packages,
     _check_processor,

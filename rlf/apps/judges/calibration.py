@@ -13,7 +13,7 @@ from time import perf_counter
 
 from rlf.core.errors import RlfError
 from rlf.reports.statistics import Estimate, Interval, welch_interval, wilson_interval
-from rlf.rewards.judging.drift import Labelled, cohen_kappa, read_labels
+from rlf.rewards.judging.drift import LabelledItem, cohen_kappa, read_labels
 from rlf.rewards.judging.scorer import Comparison, Judgement, JudgeScorer
 from rlf.rewards.judging.settings import Compare
 from rlf.rewards.kinds.judge import JudgeTerm
@@ -139,23 +139,23 @@ def _pearson_correlation(one: Sequence[float], other: Sequence[float]) -> float 
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedItem:
     """One item with both verdicts."""
 
-    item: Labelled
+    item: LabelledItem
     judgement: Judgement
     elapsed_s: float
     orders: tuple[float, float] | None = None
     """Of a pair: value of the answer at first place, straight and swapped."""
 
 
-async def judge_all(scorer: JudgeScorer, term: JudgeTerm, items: Sequence[Labelled]) -> list[Judged]:
+async def judge_all(scorer: JudgeScorer, term: JudgeTerm, items: Sequence[LabelledItem]) -> list[JudgedItem]:
     """Judges as many at once as the endpoints take, so that no deadline passes in a queue; groups stay whole."""
     room = sum(endpoint.max_concurrency for endpoint in term.endpoints) or 16
     permits = asyncio.Semaphore(len(items) if term.compares_groups else room)
     sizes = Counter(item.trajectory.task.id for item in items)
 
-    async def judge(item: Labelled) -> Judged:
+    async def judge(item: LabelledItem) -> JudgedItem:
         async with permits:
             started = perf_counter()
             orders: tuple[float, float] | None = None
@@ -169,7 +169,7 @@ async def judge_all(scorer: JudgeScorer, term: JudgeTerm, items: Sequence[Labell
                 )
             else:
                 result = await scorer.judge_alone(item.trajectory)
-            return Judged(item, result, perf_counter() - started, orders)
+            return JudgedItem(item, result, perf_counter() - started, orders)
 
     return list(await asyncio.gather(*map(judge, items)))
 
@@ -204,7 +204,7 @@ class Calibration:
     elapsed_s: float
 
 
-def compare_with_labels(term: JudgeTerm, judged: Sequence[Judged], threshold: float) -> Calibration:
+def compare_with_labels(term: JudgeTerm, judged: Sequence[JudgedItem], threshold: float) -> Calibration:
     """Compares a judge's verdicts with labels; at least one item has a verdict."""
     scored = [each for each in judged if each.judgement.value is not None]
     values = [each.judgement.value or 0.0 for each in scored]

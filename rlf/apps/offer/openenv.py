@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import WSMsgType, web
 
 from rlf import __version__
-from rlf.apps.offer.session import Acted, Session
+from rlf.apps.offer.session import ActionResult, Session
 from rlf.environments.playing import Bench, Ranges
 from rlf.types import ToolCall, WorldFailure
 
@@ -127,7 +127,7 @@ async def _answer_message(session: Session, message: str) -> dict[str, Any] | No
     return _error("UNKNOWN_TYPE", f"Unknown message type: {asked.get('type')}")
 
 
-async def _step(session: Session, action: Mapping[str, Any]) -> Acted:
+async def _step(session: Session, action: Mapping[str, Any]) -> ActionResult:
     """Raises ValueError for an action that is neither a call nor words."""
     tool, text, arguments = action.get("tool"), action.get("text"), action.get("arguments") or {}
     if isinstance(tool, str) and text is None and isinstance(arguments, dict):
@@ -144,7 +144,7 @@ def _number(data: Mapping[str, Any], name: str) -> int | None:
     return value
 
 
-def _show_observation(acted: Acted) -> dict[str, Any]:
+def _show_observation(acted: ActionResult) -> dict[str, Any]:
     observation = {"text": acted.said or ""} | ({} if acted.scores is None else {"scores": acted.scores})
     return _observation(observation, acted.reward, done=acted.done)
 

@@ -10,7 +10,7 @@ from rlf.environments.playing import Bench, Ranges
 from rlf.types import Phase, Task, ToolCall, ToolDescription, ToolResult, WorldFailure
 
 
-class Acted(NamedTuple):
+class ActionResult(NamedTuple):
     """Result of one action."""
 
     said: str | None
@@ -54,7 +54,7 @@ class Session:
         texts = [message.content for message in self.task.messages] + ([said] if said else [])
         return "\n\n".join(texts)
 
-    async def call(self, call: ToolCall) -> Acted:
+    async def call(self, call: ToolCall) -> ActionResult:
         """Runs a call. Raises WorldFailure where the world failed."""
         episode = self._live()
         result = await self._bench.executor.invoke(call, trajectory_id=self._id)
@@ -63,20 +63,22 @@ class Session:
             raise WorldFailure(kind, Phase.STEP, result.text.removeprefix(f"error: world {kind}: {Phase.STEP}: "))
         return await self._acted(episode, result.text, result, ends=False)
 
-    async def say(self, text: str) -> Acted:
+    async def say(self, text: str) -> ActionResult:
         """A turn without calls, which ends the episode where the world has no answer. Raises WorldFailure."""
         episode = self._live()
         if episode.speaks:
             await episode.reply(text)
         return await self._acted(episode, None, None, ends=True)
 
-    async def _acted(self, episode: WorldEpisode, said: str | None, result: ToolResult | None, *, ends: bool) -> Acted:
+    async def _acted(
+        self, episode: WorldEpisode, said: str | None, result: ToolResult | None, *, ends: bool
+    ) -> ActionResult:
         self.num_steps += 1
         step = episode.take_step()
         done = step.is_over or (ends and step.reply is None)
         scores = await self.scores() if done else None
         reward = step.reward if scores is None else self._ranges.value(scores)
-        return Acted(step.reply if step.reply is not None else said, result, reward, done, scores)
+        return ActionResult(step.reply if step.reply is not None else said, result, reward, done, scores)
 
     async def scores(self) -> dict[str, float]:
         """Scores of the state as it is. Raises WorldFailure."""

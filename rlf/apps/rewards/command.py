@@ -20,7 +20,11 @@ from rlf.core.errors import CheckError, RlfError
 from rlf.reports.sheets import count, decimal, dollars, visible
 
 if TYPE_CHECKING:
+<<<<<<< HEAD
     from rlf.apps.rewards.scoring import Rescored, Rescoring
+=======
+    from rlf.apps.rewards.scoring import RescoredTrajectory, Rescoring
+>>>>>>> e307a6d0 (Classes of attacks, builds, judges and saved rewards are nouns that stand once)
     from rlf.rewards.examples import Trial
     from rlf.types import Score
 
@@ -145,7 +149,7 @@ def _print_rescored(found: Rescoring) -> None:
         print(f"judges took {count(tokens)} tokens, {dollars(cost_usd)}.")
 
 
-def _show_turned(rescored: Sequence[Rescored]) -> str:
+def _show_turned(rescored: Sequence[RescoredTrajectory]) -> str:
     pairs = [(each.before.advantage, each.after.advantage) for each in rescored]
     both = [(before, after) for before, after in pairs if before is not None and after is not None]
     if not both:
@@ -153,7 +157,7 @@ def _show_turned(rescored: Sequence[Rescored]) -> str:
     return f"{sum(one * other < 0 for one, other in both)} of {len(both)} advantages change sign"
 
 
-def _show_totals(rescored: Sequence[Rescored]) -> Table:
+def _show_totals(rescored: Sequence[RescoredTrajectory]) -> Table:
     """The mean share of each term in the reward, before and after."""
     table = plain_table(("term", "before", "after", "moved", "no value"))
     for term in dict.fromkeys(term for each in rescored for term in each.changes):
@@ -168,7 +172,7 @@ def _show_totals(rescored: Sequence[Rescored]) -> Table:
     return table
 
 
-def _split_scores(rescored: Sequence[Rescored]) -> tuple[list[Score], list[Score]]:
+def _split_scores(rescored: Sequence[RescoredTrajectory]) -> tuple[list[Score], list[Score]]:
     before = [score for each in rescored for score in each.before.scores]
     return before, [score for each in rescored for score in each.after.scores]
 
@@ -177,7 +181,7 @@ def _show_mean(values: Sequence[float]) -> str:
     return decimal(fmean(values)) if values else "-"
 
 
-def _show_moved(rescored: Sequence[Rescored]) -> Table:
+def _show_moved(rescored: Sequence[RescoredTrajectory]) -> Table:
     table = plain_table(("trajectory", "reward", "advantage", "most by", "reason"))
     for each in rescored:
         term = max(each.changes, key=lambda name: abs(each.changes[name]))

@@ -51,7 +51,7 @@ async def _open_context(tools: Sequence[ToolDeclaration], seed: int) -> AsyncIte
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedTrajectories:
     """Trajectories that were scored before."""
 
     source: str
@@ -61,19 +61,19 @@ class Saved:
     trajectories: Sequence[Scored]
 
 
-def saved_in_run(name: str, runs_folder: Path, *, phase: str, step: int | None) -> Saved:
+def saved_in_run(name: str, runs_folder: Path, *, phase: str, step: int | None) -> SavedTrajectories:
     """The trajectories of one step of a run, or of an evaluation; of the latest one without `step`.
 
     Raises:
         RlfError: there are none.
     """
     run_id, step, scored = scored_step(name, runs_folder, phase=phase, step=step)
-    return Saved(f"{run_id} {phase} step {step}", step, scored)
+    return SavedTrajectories(f"{run_id} {phase} step {step}", step, scored)
 
 
-def saved_in_file(path: Path) -> Saved:
+def saved_in_file(path: Path) -> SavedTrajectories:
     """The trajectories of a JSONL file. Raises RlfError."""
-    return Saved(str(path), 1, read_saved(path))
+    return SavedTrajectories(str(path), 1, read_saved(path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class ScoredSide:
 
 
 @dataclass(frozen=True, slots=True)
-class Rescored:
+class RescoredTrajectory:
     """One trajectory before and after."""
 
     id: str
@@ -118,10 +118,10 @@ class Rescoring:
     source: str
     no_advantages: str | None
     """Why advantages cannot be recomputed, in words; None where they can."""
-    trajectories: tuple[Rescored, ...]
+    trajectories: tuple[RescoredTrajectory, ...]
 
 
-async def rescore(spec: RunSpec, saved: Saved) -> Rescoring:
+async def rescore(spec: RunSpec, saved: SavedTrajectories) -> Rescoring:
     """Scores saved trajectories with a spec's terms and recomputes advantages by its estimator.
 
     A penalty on the distance to a reference is left out of both, since it needs the models.
@@ -131,7 +131,7 @@ async def rescore(spec: RunSpec, saved: Saved) -> Rescoring:
     missing = find_missing(spec.train.algorithm)
     sides = zip(_make_sides(saved.trajectories, spec.train), _make_sides(after, spec.train), strict=True)
     found = [
-        Rescored(scored.trajectory.id, scored.trajectory.task.id, *both)
+        RescoredTrajectory(scored.trajectory.id, scored.trajectory.task.id, *both)
         for scored, both in zip(after, sides, strict=True)
     ]
     return Rescoring(saved.source, missing and f"no advantages: {missing}", tuple(found))

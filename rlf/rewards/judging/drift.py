@@ -231,7 +231,7 @@ class LabelledLine(TrajectoryFacts):
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
+class LabelledItem:
     """A trajectory and what people say of it."""
 
     trajectory: Trajectory
@@ -240,28 +240,28 @@ class Labelled:
     author: str | None
 
 
-def read_labels(path: str, judging: Judging) -> list[Labelled]:
+def read_labels(path: str, judging: Judging) -> list[LabelledItem]:
     """The items of a file, as a judge takes them. Raises RlfError, or SpecError with every line that is wrong."""
 
-    def read(value: Any, number: int) -> Labelled:
+    def read(value: Any, number: int) -> LabelledItem:
         return _read_label(LabelledLine.model_validate(value), number, judging)
 
     return read_json_lines(path, "labelled trajectories", read, key_depth=1)
 
 
-def _read_label(line: LabelledLine, number: int, judging: Judging) -> Labelled:
+def _read_label(line: LabelledLine, number: int, judging: Judging) -> LabelledItem:
     name = line.id or f"line {number}"
     task = line.question or name if judging.compares_groups else name
     if judging.compare is Compare.PAIRWISE and not judging.compares_groups:
         if line.label not in _WINNERS or line.other is None:
             raise ValueError("expected `other`, and a label of first, second or tie, for a judge that compares pairs")
         line = line.model_copy(update={"gold": line.other})
-        return Labelled(line.trajectory(name, task_id=task), _WINNERS[str(line.label)], line.author)
+        return LabelledItem(line.trajectory(name, task_id=task), _WINNERS[str(line.label)], line.author)
     if isinstance(line.label, str):
         raise ValueError(
             f"the label {line.label!r} is for a judge that compares pairs; expected a number, true or false"
         )
-    return Labelled(line.trajectory(name, task_id=task), _scale_label(line.label, judging.range), line.author)
+    return LabelledItem(line.trajectory(name, task_id=task), _scale_label(line.label, judging.range), line.author)
 
 
 def _scale_label(label: bool | float, bounds: tuple[float, float]) -> float:
@@ -283,7 +283,7 @@ class Watchman:
         self,
         name: str,
         settings: Sentinels,
-        items: Sequence[Labelled],
+        items: Sequence[LabelledItem],
         seed: int,
         notify: Callable[[str, str], None],
     ) -> None:
@@ -302,7 +302,7 @@ class Watchman:
         self.frozen: str | None = None
         """Why the term has no value any more; None while it has."""
 
-    def sentinel(self, trajectory_id: str, step: int) -> Labelled | None:
+    def sentinel(self, trajectory_id: str, step: int) -> LabelledItem | None:
         """The sentinel to try beside a trajectory; None beside most. The first of a step always has one."""
         is_first = self._step is None or step > self._step  # steps may overlap
         if is_first:
@@ -313,7 +313,7 @@ class Watchman:
             return None
         return self._items[derive_seed(self._seed, "item", step, trajectory_id) % len(self._items)]
 
-    def observe(self, value: float, item: Labelled) -> None:
+    def observe(self, value: float, item: LabelledItem) -> None:
         """Counts the judge's verdict on a sentinel, until the term is frozen. Raises RunError where it ends the run."""
         if self.frozen is not None:
             return

@@ -131,7 +131,7 @@ _MARK_CHARS = 12
 _MARK = "fence_mark"
 
 
-class Authored(str):
+class AuthorText(str):
     """A text of the spec's author: printed as it is."""
 
     __slots__ = ()
@@ -193,7 +193,7 @@ def _make_finalizer(tokens: frozenset[str]) -> Any:
 
     @pass_context
     def finalize(context: Any, value: Any) -> Any:
-        if value is None or isinstance(value, Authored | int | float | Undefined):
+        if value is None or isinstance(value, AuthorText | int | float | Undefined):
             return "" if value is None else value
         if callable(value):
             raise TemplateFault("a method is printed, e.g. by `columns.items`. Write `columns['items']`")
@@ -224,7 +224,7 @@ def task_values(task: Task, criteria: Sequence[Criterion]) -> dict[str, Any]:
         "gold": answers[0] if answers else None,
         "golds": answers,
         "columns": dict(task.columns),
-        "criteria": [{"name": Authored(c.name), "text": Authored(c.text), "weight": c.weight} for c in criteria],
+        "criteria": [{"name": AuthorText(c.name), "text": AuthorText(c.text), "weight": c.weight} for c in criteria],
     }
 
 

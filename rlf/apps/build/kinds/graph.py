@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rlf.apps.build.kind import BuildKind, Shape, shares_of
+from rlf.apps.build.kind import BuildKind, BuildShape, shares_of
 from rlf.apps.build.pack import Pack, load_pack
 from rlf.apps.build.task import Scenario
 from rlf.apps.build.toolkit import Toolkit, make_toolkit
@@ -42,7 +42,7 @@ class GraphBuild(BuildKind):
     """Chance that a task whose first relation is mutable begins with a change. Above 0 each trajectory has tables of
     its own, and tools may change them."""
 
-    def estimate(self, shape: Shape) -> dict[str, float]:
+    def estimate(self, shape: BuildShape) -> dict[str, float]:
         """Counts; it costs nothing."""
         plans = self._plan_worlds(shape)
         tools = {function.name for plan in plans for function in plan.toolkit.functions}
@@ -59,7 +59,7 @@ class GraphBuild(BuildKind):
         }
 
     @contextmanager
-    def open(self, shape: Shape, folder: Path) -> Iterator[WorldMaker]:
+    def open(self, shape: BuildShape, folder: Path) -> Iterator[WorldMaker]:
         """A maker with a part for each world."""
         yield WorldMaker(shape, self._plan_worlds(shape))
 
@@ -80,7 +80,7 @@ class GraphBuild(BuildKind):
     def _language_pack(self) -> Pack:
         return load_pack(str(self._folder / self.pack) if self.pack.endswith((".yaml", ".yml")) else self.pack)
 
-    def _plan_worlds(self, shape: Shape) -> list[WorldPlan]:
+    def _plan_worlds(self, shape: BuildShape) -> list[WorldPlan]:
         """The plan of each world; the toolkits' names are dealt here, so that none is given twice."""
         pack = self._language_pack
         self._check_hops(shape, pack)
@@ -129,7 +129,7 @@ class GraphBuild(BuildKind):
             )
         return random.Random(f"names:{self.seed}:{split}").sample(names, needed)
 
-    def _check_hops(self, shape: Shape, pack: Pack) -> None:
+    def _check_hops(self, shape: BuildShape, pack: Pack) -> None:
         longest = Paths(pack).longest(shape.hops[1])
         if longest < shape.hops[1]:
             raise RlfError(f"hops: the pack {self.pack!r} has chains of {longest} relations at most. Write fewer hops.")

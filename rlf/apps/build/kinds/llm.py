@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from rlf.apps.build.client import PROMPTS, Client, prompt_file
-from rlf.apps.build.kind import BuildKind, Shape
+from rlf.apps.build.kind import BuildKind, BuildShape
 from rlf.apps.build.maker import LlmMaker, Stages
 from rlf.core import RlfError, hash_json, hash_path
 from rlf.core.kinds import StrictModel
@@ -58,7 +58,7 @@ class LlmBuild(BuildKind):
     sandbox: SandboxSpec = SandboxSpec(limits=SandboxLimits(wall_s=5.0))
     """Where functions run, here and in runs."""
 
-    def estimate(self, shape: Shape) -> dict[str, float]:
+    def estimate(self, shape: BuildShape) -> dict[str, float]:
         """Requests, tokens and cost without repairs, for answers of 500 tokens."""
         steps = self._mean_steps(shape)
         dials = shape.complexity
@@ -80,7 +80,7 @@ class LlmBuild(BuildKind):
         }
 
     @contextmanager
-    def open(self, shape: Shape, folder: Path) -> Iterator[LlmMaker]:
+    def open(self, shape: BuildShape, folder: Path) -> Iterator[LlmMaker]:
         """A maker with a part for each task; answers are kept in the folder."""
         if len({endpoint.model for endpoint in self.endpoints}) > 1:
             raise RlfError("build.endpoints: the endpoints serve different models. Name endpoints of one model.")
@@ -128,7 +128,7 @@ class LlmBuild(BuildKind):
             structured=self.structured_output,
         )
 
-    def _mean_steps(self, shape: Shape) -> float:
+    def _mean_steps(self, shape: BuildShape) -> float:
         hops, parallel = sum(shape.hops) / 2, sum(shape.parallel) / 2
         steps = {"single": 1.0, "parallel_single": parallel, "multi": hops, "parallel_multi": hops * parallel}
         return sum(share * steps[scenario.value] for scenario, share in shape.scenarios.items())
