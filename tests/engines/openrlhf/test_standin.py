@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rlf.engines.openrlhf.rehearsal_place import STANDIN
+from rlf.engines.openrlhf.rehearsal_place import SHIM, STANDIN
 
 from ...vision import LLAVA_IMAGE, make_tiny_llava
 
@@ -94,3 +94,27 @@ def test_a_bias_keeps_a_token_from_being_sampled(vllm, llava):
     likeliest = asyncio.run(sample(vllm, sampler, [5, 6], temperature=0)).outputs[0].token_ids[0]
     barred = asyncio.run(sample(vllm, sampler, [5, 6], temperature=0, logit_bias={likeliest: -100.0}))
     assert likeliest not in barred.outputs[0].token_ids
+
+
+def test_every_name_that_openrlhf_imports_of_vllm_is_there(vllm):
+    from vllm.distributed.device_communicators.pynccl import PyNcclCommunicator
+    from vllm.distributed.utils import StatelessProcessGroup
+    from vllm.inputs import TokensPrompt
+    from vllm.utils import random_uuid
+
+    assert TokensPrompt(prompt_token_ids=[1]) == {"prompt_token_ids": [1]} and random_uuid() != random_uuid()
+    assert {StatelessProcessGroup.__module__, PyNcclCommunicator.__module__} == {vllm.__name__}
+
+
+def test_flash_attention_can_be_imported_and_not_be_called(monkeypatch):
+    monkeypatch.syspath_prepend(str(SHIM))
+    try:
+        from flash_attn.bert_padding import index_first_axis, pad_input, rearrange, unpad_input
+        from flash_attn.utils.distributed import all_gather
+
+        for name in (index_first_axis, pad_input, rearrange, unpad_input, all_gather):
+            with pytest.raises(NotImplementedError, match="needs a GPU"):
+                name()
+    finally:
+        for name in [name for name in sys.modules if name.split(".")[0] == "flash_attn"]:
+            del sys.modules[name]
