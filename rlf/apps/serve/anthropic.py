@@ -160,6 +160,7 @@ class Messages(BlockDialect):
 
     def end(self) -> Iterator[Event]:
         """Why it ended."""
+        # Kept before the client knows that it is over: its next request may name this answer at once.
         self.keep()
         yield _make_event("message_delta", delta=self._end_of_turn(), usage=self._show_usage())
         yield _make_event("message_stop")
@@ -208,6 +209,8 @@ def _finished_block(block: AnswerBlock) -> Json:
     """The fields that a whole block has in place of that."""
     if block.call is None:
         return {block.kind.value if block.kind is Kind.TEXT else "thinking": block.text}
+    # A call whose arguments are no object is shown all the same, under the key under which `dialogue` puts such
+    # arguments into a prompt: what the client sends back renders as if it had never left.
     try:
         value = json.loads(block.text)
     except (ValueError, RecursionError):

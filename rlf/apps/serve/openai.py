@@ -56,6 +56,7 @@ class _OpenAi(Dialect):
 
     def chunks(self, deltas: Sequence[Delta]) -> Iterator[Event]:
         """Chunks of what is new."""
+        # One choice a chunk, as OpenAI sends them, also where several answers grow at once.
         self.count(deltas)
         for delta in deltas:
             for choice in self._chunk_choices(delta):

@@ -149,6 +149,7 @@ class Responses(BlockDialect):
 
     def end(self) -> Iterator[Event]:
         """The whole answer."""
+        # Kept before the client knows that it is over: its next request may name this answer at once.
         self.keep()
         kind = "response.incomplete" if self._finish == "length" else "response.completed"
         yield self._make_event(kind, response=self.show())
@@ -161,6 +162,7 @@ class Responses(BlockDialect):
             elif stage is Stage.CLOSED:
                 yield self._make_event("response.function_call_arguments.done", **where, arguments=block.text)
             return
+        # An item of text or thinking has one part here: a block that is opened again is another item.
         where, is_text = {**where, "content_index": 0}, block.kind is Kind.TEXT
         name = "response.output_text" if is_text else "response.reasoning_text"
         extra: Json = {"logprobs": []} if is_text else {}
@@ -177,6 +179,7 @@ class Responses(BlockDialect):
         return None if self.last is None else self.last.finish
 
     def _make_event(self, kind: str, **values: Any) -> Event:
+        # Numbered over the whole stream: clients put events in order by it, and count from 0.
         self._number += 1
         return kind, {"type": kind, "sequence_number": self._number - 1, **values}
 
@@ -242,6 +245,8 @@ def _join_items(items: Sequence[Json]) -> Iterator[Json]:
         if kind == "reasoning":
             thought += _thought_in(item)
             continue
+        # What the model said in one turn comes as several items: thinking, words, calls. A prompt has one message for
+        # them, since a template ends the turn after each message.
         role = "assistant" if kind == "function_call" else item.get("role")
         if role != "assistant":
             yield from [turn] if turn else ()
