@@ -20,11 +20,7 @@ from rlf.core.errors import CheckError, RlfError
 from rlf.reports.sheets import count, decimal, dollars, visible
 
 if TYPE_CHECKING:
-<<<<<<< HEAD
-    from rlf.apps.rewards.scoring import Rescored, Rescoring
-=======
     from rlf.apps.rewards.scoring import RescoredTrajectory, Rescoring
->>>>>>> e307a6d0 (Classes of attacks, builds, judges and saved rewards are nouns that stand once)
     from rlf.rewards.examples import Trial
     from rlf.types import Score
 
