@@ -45,7 +45,7 @@ def _refuse_reference(uri: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
+class Admission:
     """What a schema admits in one place."""
 
     kinds: frozenset[str]
@@ -79,19 +79,19 @@ class Readings:
         self.validator = compile_schema(schema)
         self.names = frozenset(expanded(schema).get("properties") or ())
         """The properties that the schema names."""
-        self._admitted: dict[str, Admitted] = {}
+        self._admitted: dict[str, Admission] = {}
 
     def takes(self, name: str, value: Any) -> bool:
         """Whether a property may have a value, whatever the object's other properties are."""
         return not any(_refuses(error, (name,)) for error in self.validator.iter_errors({name: value}))
 
-    def admitted(self, name: str) -> Admitted:
+    def admitted(self, name: str) -> Admission:
         """What a property may be."""
         if name not in self._admitted:
             self._admitted[name] = self._probe(name)
         return self._admitted[name]
 
-    def _probe(self, name: str) -> Admitted:
+    def _probe(self, name: str) -> Admission:
         kinds, choices = set[str](), list[Any]()
         for kind, probes in _PROBES.items():
             found = [_ask_kind(self.validator.iter_errors({name: probe}), (name,), kind) for probe in probes]
@@ -101,7 +101,7 @@ class Readings:
                 choices += [one for one in once if self.takes(name, one)]
             elif any(options is not None for options in found):
                 kinds.add(kind)
-        return Admitted(frozenset(kinds - {"integer"} if "number" in kinds else kinds), tuple(choices))
+        return Admission(frozenset(kinds - {"integer"} if "number" in kinds else kinds), tuple(choices))
 
     def is_text(self, name: str) -> bool:
         """Whether a property is a text and nothing else."""

@@ -11,7 +11,7 @@ from rlf.algo.health import Action
 from rlf.core import SpecError, hash_json
 from rlf.plan.checks import find_faults
 from rlf.plan.plan import Plan
-from rlf.spec import InputFile, Interpolated, LoadedSpec, RunSpec, write_back
+from rlf.spec import InputFile, Interpolation, LoadedSpec, RunSpec, write_back
 from rlf.spec.layers import absolute
 from rlf.spec.models import WITHOUT_EFFECT
 
@@ -43,7 +43,7 @@ def compile(loaded: LoadedSpec) -> Plan:  # noqa: A001  # the word of the trade;
 
 
 def hash_plan(
-    spec: RunSpec, interpolated: Sequence[Interpolated], files: Sequence[InputFile], cwd: Path | None = None
+    spec: RunSpec, interpolated: Sequence[Interpolation], files: Sequence[InputFile], cwd: Path | None = None
 ) -> str:
     """The identity of a plan: equal for two plans that must give the same results, on any machine.
 
@@ -54,7 +54,7 @@ def hash_plan(
 
 
 def canonical(
-    spec: RunSpec, interpolated: Sequence[Interpolated], files: Sequence[InputFile], cwd: Path
+    spec: RunSpec, interpolated: Sequence[Interpolation], files: Sequence[InputFile], cwd: Path
 ) -> dict[str, Any]:
     """The part of a spec that decides its results, as JSON, with hashes of contents in place of local paths."""
     values = spec.model_dump(mode="json", by_alias=True)

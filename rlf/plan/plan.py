@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from rlf.core.kinds import StrictModel
-from rlf.spec import InputFile, Interpolated, LoadedSpec, RunSpec, fill_in, write_back
+from rlf.spec import InputFile, Interpolation, LoadedSpec, RunSpec, fill_in, write_back
 from rlf.spec.nodes import OVERRIDE, KeyPath, Node, dotted, walk
 
 
@@ -28,7 +28,7 @@ class Plan(StrictModel):
     """Every input file, with its hash."""
     origins: Mapping[str, str]
     """Where each value came from: `file:line:column` or `override`, by dotted key; defaults are absent."""
-    interpolated: tuple[Interpolated, ...]
+    interpolated: tuple[Interpolation, ...]
     """Values of tools, rewards and trackers that were filled in: their text is stored in their place,
     they may be secret."""
 
@@ -52,7 +52,7 @@ def plan_to_json(plan: Plan) -> str:
 def plan_from_json(text: str) -> Plan:
     """The plan that `plan_to_json` stored, without its files. Raises RlfError where a variable is not set."""
     values = json.loads(text)
-    fill_in(values["spec"], [Interpolated(tuple(item["path"]), item["text"]) for item in values["interpolated"]])
+    fill_in(values["spec"], [Interpolation(tuple(item["path"]), item["text"]) for item in values["interpolated"]])
     return Plan.model_validate(values)
 
 

@@ -31,7 +31,7 @@ from rlf.spec.nodes import (
 )
 
 
-class Source(StrEnum):
+class Library(StrEnum):
     """Whose name it is."""
 
     TRL = "TRL"
@@ -46,7 +46,7 @@ class Source(StrEnum):
 class Alias:
     """Names of one library for one value."""
 
-    source: Source
+    source: Library
     names: tuple[str, ...]
     """Dotted keys, from the top of a spec."""
     canonical: tuple[str, ...]
@@ -62,11 +62,11 @@ class Alias:
 def _read_table() -> tuple[tuple[Alias, ...], dict[str, str]]:
     """Every accepted name, and the names that look like ours and mean something else, each with what to write."""
     table = load_document((Path(__file__).parent / "aliases.yaml").read_text(encoding="utf-8"))
-    aliases = tuple(_make_alias(source, *entry) for source in Source for entry in table[source].items())
+    aliases = tuple(_make_alias(source, *entry) for source in Library for entry in table[source].items())
     return aliases, {name: words for names, words in table["near"].items() for name in names.split()}
 
 
-def _make_alias(source: Source, names: str, entry: str | dict[str, Any]) -> Alias:
+def _make_alias(source: Library, names: str, entry: str | dict[str, Any]) -> Alias:
     keys: dict[str, Any] = {"to": entry} if isinstance(entry, str) else entry
     canonical = (keys["to"],) if isinstance(keys["to"], str) else tuple(keys["to"])
     return Alias(

@@ -39,7 +39,7 @@ Datasets = dict[tuple[str, tuple[str, ...] | None], Sequence[Task] | SpecError]
 """Tasks that were read, or why not, by a dataset's keys and the tools that its rows may name; None: any."""
 
 
-class LookedAt(NamedTuple):
+class InputReport(NamedTuple):
     """The inputs of a spec, and their faults."""
 
     faults: list[Fault]
@@ -55,7 +55,7 @@ def check_inputs(loaded: LoadedSpec) -> list[Fault]:
     return look(loaded).faults
 
 
-def look(loaded: LoadedSpec, read: Datasets | None = None) -> LookedAt:
+def look(loaded: LoadedSpec, read: Datasets | None = None) -> InputReport:
     """The same with the questions that were read.
 
     Args:
@@ -87,7 +87,7 @@ def look(loaded: LoadedSpec, read: Datasets | None = None) -> LookedAt:
             *_world_columns(loaded, name, tasks),
             *_check_images(loaded, name, tasks),
         ]
-    return LookedAt(sorted(faults), train, evaluation, sizes)
+    return InputReport(sorted(faults), train, evaluation, sizes)
 
 
 def _read_tasks(loaded: LoadedSpec, name: str, read: Datasets, faults: list[Fault]) -> Sequence[Task]:

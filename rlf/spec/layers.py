@@ -76,20 +76,20 @@ def interpolate_path(node: Node, faults: list[Fault]) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Interpolated:
+class Interpolation:
     """A value that was filled in, and from what."""
 
     path: KeyPath
     text: str
 
 
-def write_back(values: dict[str, Any], interpolated: Sequence[Interpolated]) -> None:
+def write_back(values: dict[str, Any], interpolated: Sequence[Interpolation]) -> None:
     """Puts the text in place of each value that was filled in."""
     for item in interpolated:
         _put_value(values, item.path, item.text)
 
 
-def fill_in(values: dict[str, Any], interpolated: Sequence[Interpolated]) -> None:
+def fill_in(values: dict[str, Any], interpolated: Sequence[Interpolation]) -> None:
     """Undoes `write_back` with the environment as it is now. Raises RlfError where it lacks a variable."""
     if not interpolated:
         return

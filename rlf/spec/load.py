@@ -12,7 +12,7 @@ from typing import Any, Concatenate, Generic, ParamSpec
 from rlf.core import Fault, Place, SpecError
 from rlf.core.callables import forget_edited
 from rlf.spec.code import literal_keys
-from rlf.spec.layers import ITEM_LISTS, InputFile, Interpolated, Reading, interpolate
+from rlf.spec.layers import ITEM_LISTS, InputFile, Interpolation, Reading, interpolate
 from rlf.spec.models import OUTSIDE, RunSpec
 from rlf.spec.nodes import OVERRIDE, KeyPath, Node, dotted, find, plain, walk
 from rlf.spec.overrides import apply_override, find_disagreements
@@ -43,13 +43,13 @@ class LoadedSpec:
         return {dotted(path): node.origin for path, node in walk(self.tree) if path}
 
     @property
-    def interpolated(self) -> tuple[Interpolated, ...]:
+    def interpolated(self) -> tuple[Interpolation, ...]:
         """The values that were filled in from `${...}` where credentials and addresses are: tools, env, rewards ...
 
         Everywhere else such a value is a setting like any other, stored and hashed as it is.
         """
         filled = [(path, node.written) for path, node in walk(self.tree) if node.written is not None]
-        return tuple(Interpolated(path, text) for path, text in filled if path[0] in (*ITEM_LISTS, "env", *OUTSIDE))
+        return tuple(Interpolation(path, text) for path, text in filled if path[0] in (*ITEM_LISTS, "env", *OUTSIDE))
 
     def is_sound(self, *keys: KeyPath) -> bool:
         """Whether no key, nor anything around or below it, has a fault; `tools` and `rewards` are whole lists."""

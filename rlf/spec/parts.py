@@ -23,7 +23,7 @@ _MAX_ROUNDS = 5
 """Times that a spec is tried with what was wrong in it left out."""
 
 
-class Part(NamedTuple):
+class SoundPart(NamedTuple):
     """The part of a broken spec that stands by itself."""
 
     spec: RunSpec
@@ -34,7 +34,7 @@ class Part(NamedTuple):
     """Keys of which it does not hold what was meant; `tools` or `rewards` where an item is left out."""
 
 
-def valid_part(root: Node, faulty: Iterable[KeyPath]) -> Part | None:
+def valid_part(root: Node, faulty: Iterable[KeyPath]) -> SoundPart | None:
     """The part of a broken spec that can be looked at further; None where no part is valid.
 
     Args:
@@ -62,7 +62,7 @@ def valid_part(root: Node, faulty: Iterable[KeyPath]) -> Part | None:
                     return None
         else:
             some = spec if kept.get("rewards") else spec.model_copy(update={"rewards": ()})
-            return Part(some, kept, frozenset(broken))
+            return SoundPart(some, kept, frozenset(broken))
     return None
 
 

@@ -16,7 +16,7 @@ from rlf.core import Registry
 from rlf.environments.kind import ENV_KINDS, EnvSpec
 from rlf.rewards.kinds.rule import RULES, Rule
 from rlf.rewards.term import TERM_KINDS, Term
-from rlf.spec.aliases import ALIASES, NEAR_MISSES, Alias, Source
+from rlf.spec.aliases import ALIASES, NEAR_MISSES, Alias, Library
 from rlf.spec.facts import KeyFact, first_paragraph, key_facts, submodels
 from rlf.spec.libraries import ROWS
 from rlf.spec.models import ENGINES, EngineSpec, RunSpec
@@ -40,8 +40,8 @@ _ELSEWHERE: dict[type[BaseModel], str] = {
 
 def _names_page() -> str:
     keys = list(dict.fromkeys(key for alias in ALIASES for key in alias.canonical))
-    lines = [f"| `{key}` | " + " | ".join(_names_of(key, source) for source in Source) + " |" for key in keys]
-    heads = " | ".join(Source)
+    lines = [f"| `{key}` | " + " | ".join(_names_of(key, source) for source in Library) + " |" for key in keys]
+    heads = " | ".join(Library)
     near = [f"| `{name}` | {words[0].upper()}{words[1:]} |" for name, words in NEAR_MISSES.items()]
     return "\n".join(
         [
@@ -51,7 +51,7 @@ def _names_page() -> str:
             "name says beside its value, unless the same file says otherwise.",
             "",
             f"| here | {heads} |",
-            "|---|" + "---|" * len(Source),
+            "|---|" + "---|" * len(Library),
             *lines,
             "",
             "## Names that mean something else",
@@ -63,7 +63,7 @@ def _names_page() -> str:
     )
 
 
-def _names_of(key: str, source: Source) -> str:
+def _names_of(key: str, source: Library) -> str:
     found = [alias for alias in ALIASES if alias.source is source and key in alias.canonical]
     return "<br>".join(f"`{name}`{_show_conversion(alias)}" for alias in found for name in alias.names)
 

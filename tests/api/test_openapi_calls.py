@@ -26,7 +26,7 @@ import yaml
 
 from rlf.apps.imports.found import escaped, variables_of
 from rlf.apps.imports.openapi import read_operations
-from rlf.apps.imports.tools import ImportRequest, Written, read_source, write_tools
+from rlf.apps.imports.tools import ImportFiles, ImportRequest, read_source, write_tools
 from rlf.core.errors import RlfError
 from rlf.core.yaml_text import load_document
 from rlf.runs.tools import load_tools
@@ -133,7 +133,7 @@ class Service:
     """A document, imported."""
 
     tools: dict[str, ToolDeclaration]
-    written: Written
+    written: ImportFiles
     files: Path
 
     def call(self, name: str, arguments: dict[str, Any]) -> ToolResult:
@@ -469,14 +469,14 @@ def test_the_prompt_holds_no_keyword_that_is_for_people(services: dict[str, Serv
     assert (list(new["properties"]), new["required"]) == (["name", "kind", "age"], ["name", "kind"])
 
 
-def openapi(tmp_path: Path, operation: dict[str, Any], path: str = "/a", **more: Any) -> Written:
+def openapi(tmp_path: Path, operation: dict[str, Any], path: str = "/a", **more: Any) -> ImportFiles:
     said = {"openapi": "3.1.0", "info": {"title": "A"}, "servers": [{"url": "http://127.0.0.1:9"}], **more}
     (tmp_path / "a.json").write_text(json.dumps({**said, "paths": {path: {"get": {"operationId": "a", **operation}}}}))
     request = ImportRequest(str(tmp_path / "a.json"), tmp_path / "tools")
     return write_tools(read_source("openapi", request), tmp_path / "tools", source="openapi", force=True)
 
 
-def target_of(written: Written) -> dict[str, Any]:
+def target_of(written: ImportFiles) -> dict[str, Any]:
     return dict(yaml.safe_load(written.files[0].read_text())["target"])
 
 

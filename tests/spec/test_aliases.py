@@ -7,7 +7,7 @@ import pytest
 
 from rlf.core import SpecError
 from rlf.spec import RunSpec, load_spec
-from rlf.spec.aliases import ALIASES, NEAR_MISSES, Source
+from rlf.spec.aliases import ALIASES, NEAR_MISSES, Library
 from rlf.spec.faults import field_at
 from rlf.spec.nodes import Node
 
@@ -43,7 +43,7 @@ def test_the_dotted_names_of_openrlhf_are_flags_of_the_installed_one():
     source = (Path(importlib.util.find_spec("openrlhf").origin).parent / "cli" / "train_ppo_ray.py").read_text()
     sections = ("algo.", "actor.", "critic.", "ckpt.", "rollout.n", "rollout.b")
     for name, alias in NAMES:
-        if alias.source is Source.OPENRLHF and name.startswith(sections):
+        if alias.source is Library.OPENRLHF and name.startswith(sections):
             flags = (f'"--{name}"', '"--{prefix}.' + name.partition(".")[2] + '"')
             assert any(flag in source for flag in flags), name
 

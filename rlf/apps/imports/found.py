@@ -38,7 +38,7 @@ class FromEnvironment(str):
 
 
 @dataclass(slots=True)
-class Imported:
+class ToolImport:
     """The tools that an importer found at a source."""
 
     tools: list[Json] = field(default_factory=list)
@@ -247,14 +247,14 @@ def _make_reference(name: str) -> str:
 _MAX_SHOWN = 80
 
 
-def read_functions(value: Any, target: str) -> Imported:
+def read_functions(value: Any, target: str) -> ToolImport:
     """One function, a list of them, or those of a request with `tools`.
 
     Args:
         target: a module or file with functions of these names, or a url to which `{name}` is posted.
     """
     items = value.get("tools", [value]) if isinstance(value, dict) else value
-    found = Imported()
+    found = ToolImport()
     for item in items if isinstance(items, list) else [items]:
         function = item.get("function", item) if isinstance(item, dict) else {}
         name = function.get("name") if isinstance(function, dict) else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-from rlf.apps.imports.found import FromEnvironment, Imported, refuse_references, tool_name, variable_name
+from rlf.apps.imports.found import FromEnvironment, ToolImport, refuse_references, tool_name, variable_name
 from rlf.apps.imports.openapi_security import Security, as_openapi
 from rlf.apps.imports.openapi_values import (
     Arguments,
@@ -157,7 +157,7 @@ _REPEATABLE = ("get", "put", "delete")
 _WITH_BODY = ("post", "put", "patch", "delete")
 
 
-def read_operations(document: Any, *, base_url: str | None = None, source: str = "") -> Imported:
+def read_operations(document: Any, *, base_url: str | None = None, source: str = "") -> ToolImport:
     """Every operation of a document of OpenAPI 3 or Swagger 2.
 
     Args:
@@ -175,7 +175,7 @@ def read_operations(document: Any, *, base_url: str | None = None, source: str =
             f"got {got!r}; expected an OpenAPI document, which begins with `openapi: 3...` or `swagger: 2.0`. "
             "Check the address."
         )
-    found = Imported()
+    found = ToolImport()
     operations = list(_read_operations(document, found.left_out))
     security = Security(document, [operation.fields for operation in operations])
     title = as_text(as_mapping(document.get("info")).get("title"))

@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from rlf.apps.imports.found import Imported, Json
+from rlf.apps.imports.found import Json, ToolImport
 from rlf.core.callables import load_module
 from rlf.core.definitions import defined_names
 from rlf.core.errors import RlfError, describe_type
@@ -27,7 +27,7 @@ class _NoTool(Exception):
     """Why a name of a module is no tool."""
 
 
-def read_module(source: str, folder: Path) -> Imported:
+def read_module(source: str, folder: Path) -> ToolImport:
     """The public callables that a module or a file defines, with what their signatures and docstrings say.
 
     Args:
@@ -39,7 +39,7 @@ def read_module(source: str, folder: Path) -> Imported:
     names = _public_names(source)
     module = load_module(place)
     where = Path(os.path.relpath(place, folder.absolute())).as_posix() if is_file else place
-    found = Imported()
+    found = ToolImport()
     for name, is_definition in names.items():
         value = getattr(module, name, None)
         if value is None or not (is_definition or _is_made_here(value, module.__name__)) or _is_data(value):

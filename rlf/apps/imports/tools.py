@@ -15,8 +15,8 @@ from pydantic import ValidationError
 
 from rlf.apps.imports.found import (
     FromEnvironment,
-    Imported,
     Secrets,
+    ToolImport,
     escape_all_but_variables,
     escaped,
     map_texts,
@@ -56,7 +56,7 @@ _MAX_BYTES = 20_000_000
 _TIMEOUT_S = 30.0
 
 
-def from_openapi(source: str, base_url: str | None) -> Imported:
+def from_openapi(source: str, base_url: str | None) -> ToolImport:
     """The operations of an OpenAPI 3 or Swagger 2 document: a file or a url, JSON or YAML."""
     try:
         document = load_document(_read_source(source))
@@ -65,7 +65,7 @@ def from_openapi(source: str, base_url: str | None) -> Imported:
     return read_operations(document, base_url=base_url, source=source)
 
 
-def from_openai(source: str, target: str | None) -> Imported:
+def from_openai(source: str, target: str | None) -> ToolImport:
     """OpenAI function JSON: one function, a list of them, or a request with `tools`.
 
     Args:
@@ -129,7 +129,7 @@ class ImportRequest:
     """Of OpenAPI: where the service is."""
 
 
-def read_source(kind: str, request: ImportRequest) -> Imported:
+def read_source(kind: str, request: ImportRequest) -> ToolImport:
     """The tools of a source. Raises RlfError for one that cannot be read, and for options of another kind."""
     for option, owner in (("target", "openai"), ("url", "openapi")):
         if getattr(request, option) is not None and kind != owner:
@@ -137,7 +137,7 @@ def read_source(kind: str, request: ImportRequest) -> Imported:
     return IMPORTERS[kind](request)
 
 
-def from_mcp(source: str, folder: Path) -> Imported:
+def from_mcp(source: str, folder: Path) -> ToolImport:
     """The tools of live servers.
 
     Args:
@@ -152,7 +152,7 @@ def from_mcp(source: str, folder: Path) -> Imported:
     return _from_servers(_make_item({"mcp": {"command": command, "args": arguments}}, Path.cwd()), folder)
 
 
-def from_rl_factory(source: str, folder: Path) -> Imported:
+def from_rl_factory(source: str, folder: Path) -> ToolImport:
     """The tools of the servers in an RL-Factory config, a Python literal: `[{'mcpServers': {NAME: {...}}}]`."""
     path = find_file(source)
     try:
@@ -162,7 +162,7 @@ def from_rl_factory(source: str, folder: Path) -> Imported:
     items = value if isinstance(value, list) else [value]
     if not all(map(names_servers, items)):
         raise RlfError(f"{source}: expected [{{'mcpServers': {{NAME: {{'command': ...}}}}}}].")
-    found = Imported()
+    found = ToolImport()
     for item in items:
         one = _from_servers(_make_item(item, root_of(item, path)), folder, has_variables=False)
         found.tools += one.tools
@@ -185,7 +185,7 @@ def _read_servers(path: Path) -> Node:
     return found[0]
 
 
-def _from_servers(item: Node, folder: Path, *, has_variables: bool = True) -> Imported:
+def _from_servers(item: Node, folder: Path, *, has_variables: bool = True) -> ToolImport:
     """The tools of an item's servers.
 
     Args:
@@ -194,7 +194,7 @@ def _from_servers(item: Node, folder: Path, *, has_variables: bool = True) -> Im
     _check_addresses(item)
     written = with_variables(item) if has_variables else item
     filled = _filled_in(written) if has_variables else item
-    found = Imported()
+    found = ToolImport()
     for name, as_written, one in zip(_list_names(written), _list_servers(written), _list_servers(filled), strict=True):
         value = in_its_folder(plain(one), item.folder)
         server = validate_server(name, value, item.folder)
@@ -247,7 +247,7 @@ def _list_names(item: Node) -> list[str]:
     return [name for name, server in servers.items() if not is_disabled(server)]
 
 
-IMPORTERS: Mapping[str, Callable[[ImportRequest], Imported]] = {
+IMPORTERS: Mapping[str, Callable[[ImportRequest], ToolImport]] = {
     "mcp": lambda request: from_mcp(request.source, request.folder),
     "openapi": lambda request: from_openapi(request.source, request.url),
     "openai": lambda request: from_openai(request.source, request.target),
@@ -264,7 +264,7 @@ _OPTION = re.compile(r"(-{1,2}[\w.-]+)(=|\s+)(\S+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class ImportFiles:
     """The files of an import."""
 
     files: tuple[Path, ...]
@@ -276,7 +276,7 @@ class Written:
     """Choices made for the user."""
 
 
-def write_tools(found: Imported, folder: Path, *, source: str, force: bool = False, prefix: str = "") -> Written:
+def write_tools(found: ToolImport, folder: Path, *, source: str, force: bool = False, prefix: str = "") -> ImportFiles:
     """Writes a file for each declaration.
 
     Raises:
@@ -300,7 +300,7 @@ def write_tools(found: Imported, folder: Path, *, source: str, force: bool = Fal
         )
     for path, tool in zip(paths, kept, strict=True):
         write_whole(path, file_text(tool, folder, source))
-    return Written(tuple(paths), tuple(left_out), tuple(variables_of(kept)), tuple(notes))
+    return ImportFiles(tuple(paths), tuple(left_out), tuple(variables_of(kept)), tuple(notes))
 
 
 def file_text(tool: Json, folder: Path, source: str) -> str:
