@@ -14,7 +14,6 @@ from rich.text import Text
 from rlf.core.identity import short
 from rlf.core.plain_json import Jsonable
 from rlf.lineage.records import Evaluation, Step
-from rlf.reports.change import read_changes
 from rlf.reports.overview import STATUS_STYLES, elapsed_s, sparkline
 from rlf.reports.sheets import (
     count,
@@ -28,7 +27,16 @@ from rlf.reports.sheets import (
     plain_table,
     visible,
 )
-from rlf.reports.summary import Summary, Verdict, change_view, example_parts, judge_record, summarize, verdict_text
+from rlf.reports.summary import (
+    Summary,
+    Verdict,
+    change_view,
+    example_parts,
+    judge_record,
+    read_changes,
+    summarize,
+    verdict_text,
+)
 from rlf.reports.trajectory import ReadOpening, no_opening
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from rlf.lineage.records import FoundCall, StoredTrajectory, TrajectoryFilter, TrajectorySummary
 from rlf.lineage.text_index import all_text
-from rlf.reports.change import pairs, read_changes
 from rlf.reports.sheets import MISSING, decimal, duration, plain_table, visible
+from rlf.reports.summary import pairs, read_changes
 from rlf.types.trajectory import Trajectory
 
 if TYPE_CHECKING:

@@ -7,12 +7,21 @@ from dataclasses import replace
 import pytest
 
 from rlf.lineage import Evaluation, Reader, TrajectorySummary
-from rlf.reports.change import EvaluationChange, EvaluationTries, flips, gained_pair, kind_interval, read_changes
 from rlf.reports.evaluations import interval_of, kinds_of, success_words
 from rlf.reports.overview import read_overviews, render_overviews, shown_columns
 from rlf.reports.report import read_report, report_view
 from rlf.reports.statistics import wilson_interval
-from rlf.reports.summary import Summary, read_summary, summary_view
+from rlf.reports.summary import (
+    EvaluationChange,
+    EvaluationTries,
+    Summary,
+    flips,
+    gained_pair,
+    kind_interval,
+    read_changes,
+    read_summary,
+    summary_view,
+)
 from rlf.types import StopReason
 
 from .rendering import rendered

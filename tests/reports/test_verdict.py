@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rlf.lineage.records import Step
-from rlf.reports.change import EvaluationChange
-from rlf.reports.summary import Verdict, VerdictKind, compares_groups, judge_run
+from rlf.reports.summary import EvaluationChange, Verdict, VerdictKind, compares_groups, judge_run
 
 from .test_summary import change, tried
 

@@ -15,11 +15,10 @@ from markupsafe import Markup
 from rlf.lineage.records import StoredTrajectory
 from rlf.reports import report as costs
 from rlf.reports import report as judges
-from rlf.reports.change import EvaluationChange, shifts
 from rlf.reports.pages.chart import Course, further_charts, main_charts
 from rlf.reports.report import TOOL_COLUMNS, Report, origin_facts, shown_events, status_words, tool_rows
 from rlf.reports.sheets import Sheet, decimal, rate, visible
-from rlf.reports.summary import difference_words, rate_rows, shift_lines
+from rlf.reports.summary import EvaluationChange, difference_words, rate_rows, shift_lines, shifts
 from rlf.reports.trajectory import ReadOpening
 from rlf.types.trajectory import Turn
 
