@@ -120,9 +120,10 @@ def test_a_time_limit_of_a_reward_counts_no_pause(is_paused, monkeypatch):
     assert (asyncio.run(count()) == 20) is is_paused
 
 
-def test_rewards_and_sandboxes_have_no_other_time_limit():
+def test_rewards_worlds_and_processes_have_no_other_time_limit():
     """`asyncio.timeout` counts the time of pauses: a judge's or worker's answer would be late without being slow."""
-    allowed = {"panel.py", "fork_servers.py"}  # the start of a server, which is no answer
-    files = [path for folder in ("rewards", "sandbox") for path in (Path(rlf.__file__).parent / folder).rglob("*.py")]
+    allowed = {"panel.py"}  # the start of a server, which is no answer
+    folders = ("rewards", "sandbox", "processes", "environments")
+    files = [path for folder in folders for path in (Path(rlf.__file__).parent / folder).rglob("*.py")]
     found = {path.name for path in files if "asyncio.timeout(" in path.read_text()}
     assert found == allowed
