@@ -1,4 +1,4 @@
-"""`rlf web`: what it serves, where, and what it refuses. The server itself is tested in tests/web."""
+"""`rlf web`: what it serves, where, and what it refuses. The server itself is tested in tests/apps/web."""
 
 import pytest
 

@@ -17,7 +17,7 @@ from rlf.environments.kinds import ftrl
 from rlf.spec import load_spec
 from rlf.spec.paths import local_inputs
 from rlf.types import Outcome, ToolCall
-from tests.builder.worlds import settings
+from tests.apps.build.worlds import settings
 
 from .conftest import STOP, call
 

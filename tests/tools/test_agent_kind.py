@@ -17,9 +17,9 @@ from rlf.core.clocks import clock
 from rlf.tools import Executor, ToolDeclaration
 from rlf.types import Outcome, ToolCall, ToolResult
 from rlf.types.written import read, write
+from tests.apps.serve.clients.question import QUESTION, TOWN
+from tests.apps.serve.served import serving_model
 from tests.endpoints.servers import Handler, closed_port, serving
-from tests.serving.clients.question import QUESTION, TOWN
-from tests.serving.served import serving_model
 
 FOLDER = Path(__file__).parent
 SCHEMA = {"type": "object", "properties": {"task": {"type": "string"}}, "required": ["task"]}

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from rlf.core import RlfError
 from rlf.tools import Executor, ToolDeclaration
 from rlf.types import Image, Outcome, ToolCall, ToolResult
+from tests.apps.serve.served import serving_model
 from tests.endpoints.servers import Handler, closed_port, serving
-from tests.serving.served import serving_model
 
 SCHEMA = {"type": "object", "properties": {"question": {"type": "string"}}, "required": ["question"]}
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x02\0\0\0\x03\x08\x02\0\0\0"

@@ -1,0 +1,206 @@
+"""Worlds as folders: the same bytes in another process, resumed where they were cut off, and as FTRL's rows."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from rlf.apps.build import folder
+from rlf.apps.build.folder import WORK, build_world, read_world
+from rlf.apps.build.ftrl import write_ftrl
+from rlf.apps.build.kind import load_build
+from rlf.cli.main import app
+from rlf.core import RlfError, SpecError, hash_path
+from rlf.data import load_tasks
+from rlf.rewards.values import Finding, count_solved, keyed_golds, read_golds, text_keys, value_keys
+from rlf.tools.results import to_text
+from tests.apps.build.worlds import rewards_of_gold, settings
+
+FILE = """\
+build: {kind: graph, count: 24, entities: 12, worlds: 3}
+gates: {no_tool: 0.2, null: 0.0}
+complexity: {function: 3, parameters: 2, types: 1}
+out: worlds/small
+"""
+
+
+def silent(done, total, tally):
+    """Tells nobody."""
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    out = tmp_path_factory.mktemp("worlds") / "small"
+    build_world(settings(out, complexity={"function": 3, "parameters": 2, "types": 1}), silent)
+    return out
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.yaml").write_text(FILE, encoding="utf-8")
+    return tmp_path
+
+
+def test_another_process_with_other_hashes_and_another_locale_writes_the_same_bytes(project):
+    program = "import sys; from rlf.cli.main import main; sys.exit(main())"
+    for name, own in {
+        "one": {"PYTHONHASHSEED": "1"},
+        "two": {"PYTHONHASHSEED": "2", "LC_ALL": "C", "TZ": "Asia/Tokyo"},
+    }.items():
+        command = [sys.executable, "-c", program, "env", "build", "small.yaml", f"out={name}/small"]
+        subprocess.run(command, env={**os.environ, **own}, check=True, timeout=120)
+    assert hash_path(project / "one/small/certificate.json") == hash_path(project / "two/small/certificate.json")
+    assert hash_path(project / "one/small/world.db") == hash_path(project / "two/small/world.db")
+
+
+def test_the_certificate_has_the_hash_of_every_file(world):
+    certificate, tasks = read_world(world)
+    assert certificate.holds and len(tasks) == 48
+    assert all(hash_path(world / name) == sha256 for name, sha256 in certificate.files.items())
+    there = {str(path.relative_to(world)) for path in world.rglob("*") if path.is_file()}
+    assert there - {"certificate.json"} - {name for name in there if name.startswith("ftrl")} == set(certificate.files)
+
+
+@pytest.mark.parametrize("place", ["in the third part", "in the database"])
+def test_a_build_that_was_killed_continues_and_writes_the_same_bytes(tmp_path, monkeypatch, place):
+    chosen = settings(tmp_path / "out")
+    if (child := os.fork()) == 0:
+
+        def kill(*arguments):
+            if place == "in the database" or len(list((tmp_path / "out" / WORK).rglob("w*.json"))) == 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return admit(*arguments)
+
+        admit = folder.Register.admitted
+        target = (folder, "_write_database") if place == "in the database" else (folder.Register, "admitted")
+        monkeypatch.setattr(*target, kill)
+        build_world(chosen, silent)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    saved = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / WORK).rglob("w*.json")}
+    assert len(saved) == (5 if place == "in the database" else 2)
+
+    def check(done, total, tally):
+        assert all(path.stat().st_mtime_ns == stamp for path, stamp in saved.items())
+
+    resumed = build_world(chosen, check)
+    assert resumed == build_world(settings(tmp_path / "whole/out"), silent)
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(RlfError, match="holds other files"):
+        build_world(settings(tmp_path), silent)
+
+
+def test_rows_of_ftrl_score_as_the_world_does(world):
+    _, tasks = read_world(world)
+    rows = {}
+    for path in write_ftrl(world):
+        rows |= {row["id"]: row for row in map(json.loads, path.read_text(encoding="utf-8").splitlines())}
+    assert list(rows) == [task.id for task in tasks]
+    for task in tasks[::3]:
+        row = rows[task.id]
+        codes, golds = json.loads(row["codes"]), json.loads(row["unsolved_set"])
+        documents = {tool["function"]["name"]: tool["function"] for tool in json.loads(row["tools"])}
+        assert set(documents) == set(codes) == set(task.tools)
+        findings = []
+        for step in task.steps:
+            arguments = step.filled([each.gold for each in task.steps])
+            space = {}
+            exec(codes[step.tool], space)
+            findings.append(
+                Finding(step.tool, text_keys(to_text(space[step.tool](**arguments))), value_keys(arguments))
+            )
+        assert count_solved(findings, keyed_golds(golds)) == len(task.steps)
+
+
+def test_a_code_of_ftrl_fails_with_words_that_help(world):
+    path = world / "ftrl" / "train.jsonl"
+    list(write_ftrl(world))
+    row = json.loads(path.read_text(encoding="utf-8").splitlines()[0])
+    name, code = next(iter(json.loads(row["codes"]).items()))
+    space = {}
+    exec(code, space)
+    schema = next(t["function"] for t in json.loads(row["tools"]) if t["function"]["name"] == name)["parameters"]
+    values = {key: schema["properties"][key].get("enum", ["Nobody"])[0] for key in schema["required"]}
+    with pytest.raises(LookupError, match=r"no .* has the name 'Nobody'"):
+        space[name](**values)
+
+
+def test_a_build_file_has_its_faults_with_places(project):
+    (project / "small.yaml").write_text("build: {kind: graf}\nhops: [4, 2]\nhop: 3\n", encoding="utf-8")
+    with pytest.raises(SpecError) as raised:
+        load_build(project / "small.yaml")
+    text = str(raised.value)
+    assert "small.yaml:1:15 build.kind: unknown build kind 'graf'; did you mean 'graph'?" in text
+    assert "small.yaml:3:1 hop: unknown key 'hop'" in text
+    assert "out: the key 'out' is missing" in text
+
+
+def test_the_commands_build_show_and_count(project):
+    runner = CliRunner()
+    counted = runner.invoke(app, ["env", "build", "small.yaml", "--dry-run"])
+    assert counted.exit_code == 0 and "tasks/heldout" in counted.output
+    assert not (project / "worlds").exists()
+    built = runner.invoke(app, ["env", "build", "small.yaml", "build.count=12", "--json"])
+    assert built.exit_code == 0, built.output
+    shown = runner.invoke(app, ["env", "show", "worlds/small", "--task", "2"])
+    assert shown.exit_code == 0 and "answer (" in shown.output
+    assert "[0]" in shown.output
+    page = runner.invoke(app, ["env", "show", "worlds/small"])
+    assert "no_tool" in page.output and "dropped" not in page.output.partition("gate")[0]
+
+
+def test_a_gate_that_does_not_hold_is_a_failed_check(project):
+    result = CliRunner().invoke(app, ["env", "build", "small.yaml", "gates.spam=0.01"])
+    assert result.exit_code == 3
+    assert "BROKEN" in result.output
+
+
+def test_the_spec_of_a_world_has_no_faults(world):
+    from rlf.spec import load_spec
+    from rlf.spec.inputs import look
+
+    looked = look(load_spec([world / "spec.yaml"]))
+    assert looked.faults == []
+    assert {task.kind for task in looked.train} == {"single", "parallel_single", "multi", "parallel_multi"}
+    assert all(task.tools for task in looked.train)
+
+
+def test_gold_calls_made_by_the_executor_have_the_whole_reward(world):
+    _, tasks = read_world(world)
+    tasks = [task for task in tasks if task.split == "train"]
+    rewards = asyncio.run(rewards_of_gold(world / "spec.yaml", tasks))
+    assert len(rewards) == len(tasks) and set(rewards.values()) == {(1.0, 1.0)}
+
+
+def test_rows_of_ftrl_are_tasks_whose_golds_are_read(world):
+    paths = list(write_ftrl(world))
+    tasks = load_tasks(str(paths[0]), prompt="messages", answer="answer", tools="tools")
+    _, built = read_world(world)
+    for task, own in zip(tasks, (one for one in built if one.split == "train"), strict=True):
+        assert (task.tools, task.messages[0].content, task.answer) == (own.tools, own.question, own.answer)
+        assert read_golds(task.columns["unsolved_set"]) == own.unsolved_set
+
+
+def test_a_question_with_a_line_separator_is_one_row_and_a_damaged_file_is_named(world, tmp_path):
+    copy = tmp_path / "world"
+    shutil.copytree(world, copy)
+    rows = copy / "train.jsonl"
+    text = rows.read_text(encoding="utf-8")
+    rows.write_text(text.replace('"question": "', '"question": "\u2028'), encoding="utf-8")
+    assert len(read_world(copy)[1]) == len(read_world(world)[1])
+    rows.write_text(text[:-20], encoding="utf-8")
+    with pytest.raises(RlfError, match="damaged"):
+        read_world(copy)
+    rows.unlink()
+    with pytest.raises(RlfError, match=r"it has no train\.jsonl"):
+        read_world(copy)
