@@ -40,7 +40,7 @@ class SchemaFiles:
 
 
 _HOMES: dict[str, tuple[str, ...]] = {
-    "apps.attack.assault": ("Attack",),
+    "apps.attack.attack": ("Attack",),
     "apps.build.build": ("Built", "Estimate", "ShownWorld"),
     "apps.doctor.findings": ("Examination",),
     "apps.evaluate.branches": ("Branches",),

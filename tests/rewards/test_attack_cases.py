@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from rlf.apps.attack.assault import Attack, attack_reward
-from rlf.apps.attack.attack import AttackWorld, open_world
+from rlf.apps.attack.attack import Attack, attack_reward
+from rlf.apps.attack.world import AttackWorld, open_world
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.term import Term
 from rlf.runs.rewards import rescoring_spec

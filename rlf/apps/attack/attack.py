@@ -1,145 +1,152 @@
-"""`rlf rewards attack`, in a world of a spec's tasks, chat format, tools and limits, without its reward.
-
-What adversaries do depends on no reward, so that what was played once is scored by any number of them.
-"""
+"""A reward under attack: adversaries play tasks in a world; their pay is compared with that of right answers."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar
 
-from rlf.apps.attack.assault import DEFAULT_SHARE, Attack, ToolUse, attack_reward
-from rlf.apps.attack.search import Line, Scripts
-from rlf.apps.attack.shapes import AnswerPart, Shape, frequent_golds, has_negative, is_played
-from rlf.core.errors import RlfError, RunError
+from rlf.apps.attack.findings import (
+    EPSILON,
+    HackFinding,
+    Scale,
+    ShapeResult,
+    Standard,
+    attempt_of,
+    find_causes,
+    mean,
+    scale_of,
+    scale_of_ranges,
+)
+from rlf.apps.attack.search import search
+from rlf.apps.attack.shapes import ADVERSARIES, NOTHING, REFERENCES, TRYING, AnswerPart, HackCause, Shape
+from rlf.apps.attack.world import AttackWorld, ToolUse, open_world
+from rlf.core.plain_json import Jsonable
 from rlf.rewards.function import RewardFunction
-from rlf.rewards.golds import draw_questions
-from rlf.rewards.term import RewardContext, Term
-from rlf.runs.rewards import tell
-from rlf.tools import Executor, ToolDeclaration
-from rlf.types import Outcome, Task, ToolCall, ToolDescription, ToolResult, Trajectory
+from rlf.rewards.kinds.judge import JudgeTerm
+from rlf.rewards.normalization import golds
+from rlf.types import Scored, Trajectory
 
 if TYPE_CHECKING:
     from rlf.spec.models import RunSpec
-    from rlf.training.harness import Harness
+
+TWIN = "wrong answer in the gold's form"
+_MAX_LISTED = 20
+DEFAULT_SHARE = 0.5
+"""Part of the reward of being right from which on a behaviour is a hack."""
 
 
-@dataclass(slots=True)
-class AttackWorld:
-    """A spec's parts, open, and its tasks."""
+@dataclass(frozen=True, slots=True)
+class Attack(Jsonable):
+    """Results of attacking a spec's reward."""
 
-    spec: RunSpec
-    harness: Harness
-    executor: Executor
-    tools: _Tools
-    tasks: Sequence[Task]
-    scripts: Scripts
-    _played: dict[Shape, list[Trajectory | None]] = field(default_factory=dict)
-    _num_played: int = 0
+    chat: str
+    """The chat format that was played in."""
+    questions: int
+    share: float
+    """The part of the reward of being right from which on a behaviour is a hack."""
+    gold: ShapeResult | None
+    """What being right is worth; None where the tasks have no gold."""
+    wrong_in_form: ShapeResult | None
+    """A wrong answer in the shape of the gold; None where the tasks have no gold."""
+    attempts: Sequence[ShapeResult]
+    """The named adversaries, the simplest first."""
+    searched: Sequence[ShapeResult] = field(metadata={"json": None})
+    """What the search tried beside them."""
+    searches: bool = field(metadata={"json": None})
+    """Whether there was a search: judges are not asked thousands of times."""
+    tools: Sequence[ToolUse]
+    """Which of the spec's tools were called."""
+    findings: Sequence[HackFinding]
+    """What is wrong with the reward, the simplest first."""
+    spec: str = ""
+    """The files of the spec, as they were named."""
+    JSON_PROPERTIES: ClassVar = {
+        "passed": "is_passed",
+        "verdict": "verdict",
+        "trying": "trying",
+        "num_searched": "num_searched",
+        "num_hacks": "num_hacks",
+        "hacks": "cheapest_hacks",
+        "nothing_beats_trying": "nothing_beats_trying",
+    }
 
     @property
-    def chat_name(self) -> str:
-        """The chat format of the episodes."""
-        return type(self.harness.chat).__module__.rpartition(".")[2]
+    def nothing(self) -> ShapeResult:
+        """Doing nothing."""
+        return next(attempt for attempt in self.attempts if attempt.shape == NOTHING)
 
     @property
-    def seed(self) -> int:
-        """The spec's."""
-        return self.spec.seed
+    def trying(self) -> ShapeResult:
+        """A well-formed call and a wrong answer."""
+        return next(attempt for attempt in self.attempts if attempt.shape == TRYING)
 
     @property
-    def tools_played(self) -> Sequence[ToolUse]:
-        """Which of the spec's tools are called."""
-        return self.tools.report
+    def hacks(self) -> list[ShapeResult]:
+        """Those that are paid too much, the cheapest first."""
+        found = [attempt for attempt in (*self.attempts, *self.searched) if attempt.is_hack(self.share)]
+        return sorted(found, key=lambda attempt: (attempt.num_tokens, attempt.shape.words))
 
     @property
-    def context(self) -> RewardContext:
-        """The context that reward terms are opened with."""
-        return RewardContext(self.executor.for_rewards, self.spec.seed, tell)
+    def cheapest_hacks(self) -> list[ShapeResult]:
+        """Those of them that JSON lists."""
+        return self.hacks[:_MAX_LISTED]
 
-    async def play(self, shapes: Sequence[Shape], terms: Sequence[Term]) -> list[list[Trajectory | None]]:
-        """Each shape on every question, None where a question has no such shape; the same shape is played once.
+    @property
+    def num_hacks(self) -> int:
+        """Behaviours that are paid too much."""
+        return len(self.hacks)
 
-        Args:
-            terms: whose descriptions the adversaries know.
-        """
-        wanted = [shape for shape in dict.fromkeys(shapes) if shape not in self._played]
-        texts = [self.scripts.texts(task, terms) for task in self.tasks]
-        pairs = [(shape, at) for shape in wanted for at in range(len(self.tasks)) if is_played(shape, texts[at])]
-        played = await self._run_scripts(
-            [(self.tasks[at], self.scripts.script(shape, self.tasks[at], texts[at])) for shape, at in pairs]
+    @property
+    def num_searched(self) -> int:
+        """Behaviours that the search tried."""
+        return len(self.searched)
+
+    @property
+    def nearest(self) -> ShapeResult | None:
+        """The behaviour that earns most of the reward of being right; None where none could be compared."""
+        known = [each for each in (*self.attempts, *self.searched) if each.share is not None and not _is_gold(each)]
+        return max(known, key=lambda each: each.share or 0.0, default=None)
+
+    @property
+    def num_unscored(self) -> int:
+        """Trajectories of named adversaries without a reward."""
+        return sum(attempt.num_unscored for attempt in self.attempts)
+
+    @property
+    def nothing_beats_trying(self) -> bool:
+        """Whether a policy that cannot answer yet is taught to stop trying."""
+        nothing, trying = self.nothing.reward, self.trying.reward
+        return nothing is not None and trying is not None and nothing > trying + EPSILON
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether being right could be compared, and nothing else earns as much of it."""
+        return not self.findings and self.nearest is not None
+
+    @property
+    def _why_unknown(self) -> str:
+        """The terms that have no value of a right answer, and why."""
+        missing = [] if self.gold is None else [f"term {term!r}: {why}" for term, why in self.gold.missing.items()]
+        return f"The right answer has no reward: {'; '.join(missing)}." if missing else ""
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in one or more sentences."""
+        if self.findings:
+            return " ".join(finding.sentence for finding in self.findings)
+        nearest = self.nearest
+        if nearest is None or nearest.share is None:
+            return f"No verdict: no behaviour could be compared with a right answer. {self._why_unknown}".strip()
+        most = (
+            f"the nearest is {nearest.name!r} with {nearest.share:.0%}" if nearest.share > EPSILON else "none earns any"
         )
-        by_pair = dict(zip(pairs, played, strict=True))
-        found = {shape: [by_pair.get((shape, at)) for at in range(len(self.tasks))] for shape in wanted}
-        self._played |= {shape: each for shape, each in found.items() if AnswerPart.RUBRIC not in shape.parts}
-        return [found.get(shape) or self._played[shape] for shape in shapes]
-
-    async def play_gold_calls(self, terms: Sequence[Term]) -> list[Trajectory] | None:
-        """The gold's call as a verify term makes it, then the right answer; None where there is no such call."""
-        scripts = [
-            (task, script) for task in self.tasks if (script := self.scripts.gold_script(task, terms)) is not None
-        ]
-        return await self._run_scripts(scripts) if len(scripts) == len(self.tasks) else None
-
-    async def _run_scripts(self, scripts: Sequence[tuple[Task, Sequence[Line]]]) -> list[Trajectory]:
-        """One trajectory for each script. Raises RunError."""
-        from rlf.rollout.loop import Setting, play
-        from rlf.rollout.rollout import Rollout
-        from rlf.rollout.scripted import ScriptedPolicy
-
-        harness, first = self.harness, self._num_played
-        self._num_played += len(scripts)
-        rollouts = [Rollout(f"attack/{first + at}", task, 0, seed=0) for at, (task, _) in enumerate(scripts)]
-        policy = ScriptedPolicy(
-            harness.chat.tokenizer, {each.id: script for each, (_, script) in zip(rollouts, scripts, strict=True)}
-        )
-        setting = Setting(policy, harness.chat, self.tools, harness.limits, harness.training, harness.handling)
-        policy.open([rollout.id for rollout in rollouts])
-        try:
-            async with asyncio.TaskGroup() as group:
-                playing = [group.create_task(play(rollout, setting)) for rollout in rollouts]
-        except ExceptionGroup as failures:
-            known = failures.subgroup((RunError, RlfError))
-            raise (known or failures).exceptions[0] from failures
-        return [task.result() for task in playing]
+        unscored = f" {self.num_unscored} trajectories could not be scored." if self.num_unscored else ""
+        return f"No behaviour earns {self.share:.0%} of the reward of being right; {most}.{unscored}"
 
 
-class _Tools:
-    """The spec's tools as adversaries meet them: those on this machine run, the others return nothing."""
-
-    def __init__(self, spec: RunSpec, executor: Executor) -> None:
-        self._executor = executor
-        self.report = tuple(_tool_played(tool) for tool in spec.tools)
-        self._local = {tool.name for tool in spec.tools if tool.target.is_local}
-        self.descriptions: tuple[ToolDescription, ...] = tuple(
-            tool.description_for_model for tool in spec.tools if not tool.hidden
-        )
-        self.last: dict[str, str] = {}
-        """The last result of each trajectory."""
-
-    async def invoke(self, call: ToolCall, *, trajectory_id: str) -> ToolResult:
-        known = any(tool.name == call.name for tool in self.descriptions)
-        if known and call.name not in self._local:
-            return ToolResult(Outcome.OK, "")
-        result = await self._executor.invoke(call, trajectory_id=trajectory_id)
-        self.last[trajectory_id] = result.text
-        return result
-
-    async def end_trajectory(self, trajectory_id: str) -> None:
-        self.last.pop(trajectory_id, None)
-        await self._executor.end_trajectory(trajectory_id)
-
-
-def _tool_played(tool: ToolDeclaration) -> ToolUse:
-    name, kind = tool.name, tool.target.kind
-    if tool.hidden:
-        return ToolUse(name, kind, False, "hidden from the model")
-    if not tool.target.is_local:
-        return ToolUse(name, kind, False, f"a tool of kind {kind} calls another process or service")
-    return ToolUse(name, kind, True)
+def _is_gold(attempt: ShapeResult) -> bool:
+    return AnswerPart.GOLD in attempt.shape.parts
 
 
 async def attack(
@@ -156,30 +163,87 @@ async def attack(
         return await attack_reward(world, reward, seconds=seconds, step=step, share=share)
 
 
-@asynccontextmanager
-async def open_world(spec: RunSpec, num_questions: int) -> AsyncIterator[AttackWorld]:
-    """Opens tools. Raises RlfError for a spec with a world, and for one whose data or tokenizer is not here."""
-    if spec.env is not None:
-        raise RlfError("env: `rlf rewards attack` plays no worlds. Use `rlf env attack` for a world.")
-    from rlf.chat.encoding import load_tokenizer
-    from rlf.spec.model_files import model_location
-    from rlf.training.harness import build_harness
+async def attack_reward(
+    world: AttackWorld, reward: RewardFunction, *, seconds: float = 0.0, step: int = 1, share: float = DEFAULT_SHARE
+) -> Attack:
+    """Attacks one reward in a world that others may be attacked in too. Raises RlfError."""
+    assault = _Assault(world, reward, step)
+    gold, twin = await assault.find_gold()
+    attempts = await assault.try_named()
+    searches = not any(isinstance(term, JudgeTerm) for term in reward.terms)
+    searched: list[ShapeResult] = []
+    if searches and seconds > 0 and assault.scale is not None:
+        searched = await search(assault.try_shapes, attempts, share=share, seconds=seconds, seed=world.seed)
+    standard = Standard(gold, twin) if gold is not None and twin is not None else None
+    shortest = sorted(searched, key=lambda each: each.num_tokens)
+    suspects = [*attempts, *([twin] if twin is not None else []), *shortest]
+    findings = find_causes(standard, suspects, share, reward.terms, step)
+    tools = world.tools_played
+    return Attack(world.chat_name, len(world.tasks), share, gold, twin, attempts, searched, searches, tools, findings)
 
-    tasks = _load_tasks(spec)
-    tokenizer = load_tokenizer(model_location(spec.model.path))
-    harness = build_harness(spec, tokenizer, tell)
-    local = [tool for tool in spec.tools if tool.target.is_local]
-    async with Executor(local, seed=spec.seed, count_tokens=lambda text: len(tokenizer.encode(text))) as executor:
-        drawn = draw_questions(tasks, num_questions, spec.seed)
-        tools, (turns, tokens) = _Tools(spec, executor), (harness.limits.max_turns, harness.limits.max_total_tokens)
-        facts = (frequent_golds(tasks), has_negative(tasks), tools.descriptions, tools.last, turns, tokens)
-        yield AttackWorld(spec, harness, executor, tools, drawn, Scripts(harness.chat, drawn, *facts))
+
+class _Assault:
+    """One reward under attack."""
+
+    def __init__(self, world: AttackWorld, reward: RewardFunction, step: int) -> None:
+        self._world = world
+        self._reward = reward
+        self._step = step
+        self.scale: Scale | None = None
+
+    async def find_gold(self) -> tuple[ShapeResult | None, ShapeResult | None]:
+        """The worth of being right, by the best of the references, and a wrong answer of the same shape."""
+        world, terms = self._world, self._reward.terms
+        if not any(golds(task.answer) for task in world.tasks):
+            self.scale = scale_of_ranges(terms, self._step, len(world.tasks))
+            return None, None
+        lists = any(len(golds(task.answer)) > 1 for task in world.tasks)
+        shapes = [shape for shape in REFERENCES if lists or AnswerPart.GOLDS not in shape.parts]
+        twins = [replace(shape, parts=(AnswerPart.OTHERS,)) for shape in shapes]
+        right = list(zip(shapes, await self._score_shapes(shapes), await self._score_shapes(twins), strict=True))
+        if (called := await world.play_gold_calls(terms)) is not None:
+            right.append((shapes[1], await self._score_trajectories(called), right[1][2]))
+        shape, gold, wrong = max(right, key=lambda each: _rank_reference(each[1], each[2]))
+        (nothing,) = await self._score_shapes([NOTHING])
+        self.scale = scale_of(gold, nothing)
+        twin = self._make_attempt(TWIN, replace(shape, parts=(AnswerPart.OTHERS,)), HackCause.FORM, wrong)
+        return self._make_attempt("gold", shape, None, gold), twin
+
+    async def try_named(self) -> list[ShapeResult]:
+        """Plays the named adversaries on every question."""
+        played = await self._score_shapes([shape for shape, _ in ADVERSARIES.values()])
+        tried = [
+            self._make_attempt(name, shape, cause, scored)
+            for (name, (shape, cause)), scored in zip(ADVERSARIES.items(), played, strict=True)
+        ]
+        return [attempt for attempt, scored in zip(tried, played, strict=True) if any(scored)]
+
+    async def try_shapes(self, shapes: Mapping[str, Shape]) -> list[ShapeResult]:
+        """Plays each shape on every question."""
+        played = await self._score_shapes(list(shapes.values()))
+        return [
+            self._make_attempt(name, shape, HackCause.COMBINATION, scored)
+            for (name, shape), scored in zip(shapes.items(), played, strict=True)
+        ]
+
+    def _make_attempt(
+        self, name: str, shape: Shape, cause: HackCause | None, scored: Sequence[Scored | None]
+    ) -> ShapeResult:
+        return attempt_of(name, shape, cause, scored, self.scale, self._reward.terms)
+
+    async def _score_shapes(self, shapes: Sequence[Shape]) -> list[list[Scored | None]]:
+        played = await self._world.play(shapes, self._reward.terms)
+        return [await self._score_trajectories(each) for each in played]
+
+    async def _score_trajectories(self, trajectories: Sequence[Trajectory | None]) -> list[Scored | None]:
+        known = [each for each in trajectories if each is not None]
+        scored = iter(await self._reward.score_all(known, step=self._step))
+        return [None if each is None else next(scored) for each in trajectories]
 
 
-def _load_tasks(spec: RunSpec) -> Sequence[Task]:
-    from rlf.data import load_tasks
-
-    tasks = load_tasks(**spec.data.train.model_dump(), declared=tuple(tool.name for tool in spec.tools))
-    if not tasks:
-        raise RlfError("data.train: there is no question to try. Name a dataset with rows.")
-    return tasks
+def _rank_reference(right: Sequence[Scored | None], wrong: Sequence[Scored | None]) -> tuple[bool, float]:
+    """How good a reference is: one in which being right is paid, and of these the one that is paid most."""
+    gold, twin = (mean(None if item is None else item.reward for item in each) for each in (right, wrong))
+    if gold is None:
+        return (False, -float("inf"))
+    return (twin is None or gold > twin + EPSILON, gold)

@@ -17,7 +17,7 @@ from rlf.core.errors import CheckError, RlfError
 from rlf.reports.sheets import decimal, percent, visible
 
 if TYPE_CHECKING:
-    from rlf.apps.attack.assault import Attack
+    from rlf.apps.attack.attack import Attack
     from rlf.apps.attack.findings import ShapeResult
 
 _MAX_SHOWN_CHARS = 200
