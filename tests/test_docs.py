@@ -28,6 +28,13 @@ def test_the_readme_shows_the_shipped_spec_and_tool_as_they_are():
         assert shown.strip().splitlines() == lines, name
 
 
+def test_the_files_to_read_first_are_there_and_about_as_long_as_it_says():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    files = re.findall(r"^\d+\. `(\S+)`: ", text, re.MULTILINE)
+    assert "Fourteen files, about 4,000 lines" in text and len(files) == 14
+    assert 3_600 <= sum(len((ROOT / file).read_text().splitlines()) for file in files) <= 4_400
+
+
 def test_every_command_that_the_readme_names_has_help():
     named = re.findall(r"`rlf ([a-z]+(?: [a-z]+)?)", (ROOT / "README.md").read_text())
     assert named
