@@ -14,7 +14,7 @@ from rlf.reports.arms import Arm, ArmDifference, DifferenceCause, differences, n
 from rlf.reports.outcomes import ArmOutcome, Basis, Contrast, contrasts, default_threshold, outcome, tries_at
 from rlf.reports.pages.render import SidePair, beside, side
 from rlf.reports.paired import Power, power_of
-from rlf.reports.sheets import level, p_value, points, points_range, visible
+from rlf.reports.sheets import level, p_value, percent, points, points_range, visible
 from rlf.reports.trajectory import ReadOpening, no_opening
 from rlf.types.events import RunStatus
 
@@ -113,6 +113,13 @@ def verdict(baseline: Arm, arm: Arm, found: Contrast | None) -> str:
 
 def _describe_finding(baseline: Arm, arm: Arm, found: Contrast) -> str:
     size = points(abs(found.difference))
+    if found.basis is Basis.UNPAIRED:
+        rates = " and ".join(
+            f"{percent(mean)} of the questions of {one.letter}"
+            for mean, one in zip(found.means, (baseline, arm), strict=True)
+        )
+        why = f"no question was scored in every run ({rates} came out right)"
+        return f"{arm.letter} cannot be called better or worse than {baseline.letter}: {why}"
     if found.interval is None:
         words = f"is {'above' if found.difference > 0 else 'below'} {baseline.letter} by {size}"
         both = (
@@ -137,11 +144,10 @@ def _describe_evidence(found: Contrast, low: float, high: float) -> str:
     match found.basis:
         case Basis.SEEDS:
             parts[0] += f" over {found.num_seeds[0]} and {found.num_seeds[1]} seeds"
+            parts += [f"n = {found.num_questions} questions"] if found.num_not_shared else []
         case Basis.QUESTIONS:
             parts.append(f"n = {found.num_questions}")
             parts += [f"{found.num_gained} gained, {found.num_lost} lost"] if found.binary else []
-        case Basis.UNPAIRED:
-            parts.append(f"unpaired, n = {found.num_questions} or more on each side")
     if found.p_adjusted is not None:
         several = f" by Holm over {found.num_compared} arms" if found.num_compared > 1 else ""
         parts.append(p_value(found.p_adjusted) + several)
@@ -178,13 +184,14 @@ def _join_names(names: Sequence[str]) -> str:
 
 def _list_reservations(baseline: Arm, arm: Arm, found: Contrast) -> list[str]:
     sentences = []
-    if found.basis is Basis.UNPAIRED:
-        sentences.append("They were asked different questions.")
-    elif found.basis is Basis.QUESTIONS:
+    if found.basis is Basis.QUESTIONS:
         seeds = "one run on a side" if min(found.num_seeds) == 1 else "seeds that all gave the same result"
         sentences.append(f"With {seeds} this holds for these models only; other seeds may give another result.")
-        if found.num_not_shared:
-            sentences.append(f"{found.num_not_shared} further questions were not asked in all runs and do not count.")
+    if found.num_not_shared and found.basis is not Basis.UNPAIRED:
+        number = found.num_not_shared
+        words = "1 further question was" if number == 1 else f"{number} further questions were"
+        counts = f"some run of {baseline.letter} lacks {found.num_lacking[0]}, of {arm.letter} {found.num_lacking[1]}"
+        sentences.append(f"{words} not scored in all runs and {'does' if number == 1 else 'do'} not count ({counts}).")
     if last := _last_steps(baseline, arm):
         if found.step is None:
             sentences.append(f"They were last evaluated after different numbers of steps: {last}.")

@@ -29,7 +29,7 @@ from rlf.reports.comparison import (
     title_of,
     turn_words,
 )
-from rlf.reports.outcomes import ReachedStep
+from rlf.reports.outcomes import Basis, ReachedStep
 from rlf.reports.overview import sparkline
 from rlf.reports.pages.chart import Course, further_charts, main_charts
 from rlf.reports.pages.render import SidePair, render
@@ -97,7 +97,10 @@ class Sheets:
 def sheets(found: Comparison) -> Sheets:
     """Every table of a comparison that has rows, results apart from what the arms are made of."""
     letters = tuple(arm.letter for arm in found.arms)
-    over = "in brackets: 95 % confidence intervals, over seeds where there are several, else over questions"
+    over = (
+        "of the questions that each run scored; in brackets: 95 % confidence intervals, over seeds where there are "
+        "several, else over questions"
+    )
     figures = [
         (f"held-out success, {found.mode}", over, _result_rows),
         ("training", "means over the last tenth of the steps", _sheet_rows),
@@ -139,6 +142,7 @@ def _result_rows(found: Comparison) -> Iterator[tuple[str, ...]]:
         return
     outcomes = found.outcomes
     yield "at the end", *(_show_figure(item.final) for item in outcomes)
+    yield from _shared_rows(found)
     yield "best", *(_show_figure(item.best) for item in outcomes)
     yield "area under the curve", *(_show_figure(item.area) for item in outcomes)
     level = percent(found.threshold)
@@ -148,6 +152,15 @@ def _result_rows(found: Comparison) -> Iterator[tuple[str, ...]]:
     yield f"tokens to {level}", *(MISSING if item is None else count(item.tokens) for item in reached)
     yield f"tool calls to {level}", *(MISSING if item is None else count(item.tool_calls) for item in reached)
     yield f"time to {level}", *(MISSING if item is None else duration(item.wall_s) for item in reached)
+
+
+def _shared_rows(found: Comparison) -> Iterator[tuple[str, ...]]:
+    """What each verdict compares, where that is not all that the runs scored."""
+    for place, one in enumerate(found.contrasts, 1):
+        if one is not None and one.num_not_shared and one.basis is not Basis.UNPAIRED:
+            cells = [MISSING] * len(found.arms)
+            cells[0], cells[place] = map(percent, one.means)
+            yield f"{found.arms[0].letter} and {found.arms[place].letter} on {one.num_questions} shared", *cells
 
 
 def _show_figure(figure: Estimate | None) -> str:

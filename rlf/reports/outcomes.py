@@ -1,7 +1,8 @@
 """How results differ: one arm at a time, and each arm against the first. Pure functions of what was read.
 
 Two kinds of uncertainty are told apart. With one run on a side, the interval is over the held-out questions: it speaks
-of these trained models. With two or more seeds on both sides it is over the seeds: it speaks of the settings.
+of these trained models. With two or more seeds on both sides it is over the seeds: it speaks of the settings. Both
+are of the questions that every run scored: a mean over whatever a run scored tells which questions an outage spared.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import ClassVar
 from rlf.lineage.records import EVALUATION, TrajectorySummary
 from rlf.reports.arms import Arm, ArmMember, shared_step
 from rlf.reports.evaluations import first_samples, success_by_task
-from rlf.reports.paired import Evidence, PairedFinding, judge, paired_evidence, seeds_evidence, unpaired_evidence
+from rlf.reports.paired import Evidence, PairedFinding, judge, paired_evidence, seeds_evidence
 from rlf.reports.statistics import Estimate, Interval, area_under, mean_share, share_interval
 
 _TAIL = 0.1
@@ -58,11 +59,11 @@ class Basis(StrEnum):
     """The values that an interval of a difference is over."""
 
     SEEDS = "seeds"
-    """Welch's interval over the runs of each arm."""
+    """Welch's interval over the runs of each arm, each its mean over the questions that all of them scored."""
     QUESTIONS = "questions"
-    """Tango's score interval over the questions that both sides were asked, or one of the mean of graded ones."""
+    """Tango's score interval over the questions that every run scored, or one of the mean of graded ones."""
     UNPAIRED = "unpaired"
-    """Newcombe's interval: the sides were asked different questions."""
+    """No question was scored in every run, so there is no interval and nothing is claimed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,23 +87,27 @@ class Contrast:
     step: int | None
     """Updates before both; None: the last of each is compared, whatever came before it."""
     difference: float
-    """Mean success of the arm minus the baseline's."""
+    """Mean success of the arm minus the baseline's, on the same questions unless UNPAIRED."""
+    means: tuple[float, float]
+    """The baseline's and the arm's, of which `difference` is the difference."""
     interval: Interval | None
     """Holds 0 exactly where the difference is not shown; None where there are too few values."""
     confidence: float
     """Of the interval: 0.95 for two arms; for more that of the step at which Holm's procedure tests the arm."""
     basis: Basis
     num_questions: int
-    """Asked on both sides; for UNPAIRED the smaller number."""
+    """Scored in every run; for UNPAIRED those that any run of a side scored, on the side with fewer."""
     num_not_shared: int
-    """Questions that some runs were asked and others not."""
+    """Questions that some runs scored and others did not."""
+    num_lacking: tuple[int, int]
+    """Of these, the ones that some run of the baseline did not score, and some run of the arm."""
     num_seeds: tuple[int, int]
     num_gained: int
     num_lost: int
     binary: bool
     """Whether each side is one run and every success is 0 or 1: then the test is the exact one on the flips."""
     p: float | None
-    """Of the arm alone: the exact McNemar test, Welch's over seeds, Fisher's for other questions."""
+    """Of the arm alone: the exact McNemar test, Welch's over seeds."""
     p_adjusted: float | None
     """Adjusted by Holm for all arms."""
     num_compared: int
@@ -227,20 +232,23 @@ def _match_arms(left: Arm, right: Arm, mode: str, *, at_ends: bool) -> tuple[Con
     sides = [[success_by_task(tries_at(member, mode, step)) for member in arm.members] for arm in (left, right)]
     if not all(found for side in sides for found in side):
         return None
-    asked = [set(found) for side in sides for found in side]
-    shared = set.intersection(*asked)
+    scored = [set(found) for side in sides for found in side]
+    shared, any_scored = set.intersection(*scored), set.union(*scored)
+    means = [_mean_by_question(side, shared) for side in sides]
     single = all(len(side) == 1 for side in sides)
     binary = single and all(value in (0.0, 1.0) for side in sides for value in side[0].values())
-    evidence, basis = _find_paired_evidence(sides, shared, binary=binary)
+    evidence, basis = _find_evidence(sides, shared, binary=binary)
     flips = _find_flips(left.members[0], right.members[0], mode, step)
     contrast = Contrast(
         step=step,
-        difference=_mean_difference(sides, shared) if evidence is None else evidence.difference,
+        difference=fmean(means[1].values()) - fmean(means[0].values()),
+        means=(fmean(means[0].values()), fmean(means[1].values())),
         interval=None,
         confidence=0.95,
         basis=basis,
-        num_questions=min(map(len, asked)) if basis is Basis.UNPAIRED else len(shared),
-        num_not_shared=len(set.union(*asked) - shared),
+        num_questions=min(map(len, means)),
+        num_not_shared=len(any_scored - shared),
+        num_lacking=(_count_lacking(sides[0], any_scored), _count_lacking(sides[1], any_scored)),
         num_seeds=(len(sides[0]), len(sides[1])),
         num_gained=sum(flip.gained for flip in flips),
         num_lost=sum(not flip.gained for flip in flips),
@@ -254,26 +262,25 @@ def _match_arms(left: Arm, right: Arm, mode: str, *, at_ends: bool) -> tuple[Con
     return contrast, evidence
 
 
-def _find_paired_evidence(sides: list[Side], shared: set[str], *, binary: bool) -> tuple[Evidence | None, Basis]:
-    left, right = ([fmean(found.values()) for found in side] for side in sides)
-    over_seeds = seeds_evidence(left, right)
+def _find_evidence(sides: list[Side], shared: set[str], *, binary: bool) -> tuple[Evidence | None, Basis]:
+    if not shared:
+        return None, Basis.UNPAIRED
+    left, right = ([fmean(run[task] for task in sorted(shared)) for run in side] for side in sides)
+    over_seeds = seeds_evidence(left, right) if len(shared) > 1 else None  # one question speaks of itself alone
     if over_seeds is not None:
         return over_seeds, Basis.SEEDS
-    if shared:
-        means = [_mean_by_question(side, shared) for side in sides]
-        return paired_evidence(means[0], means[1], binary=binary), Basis.QUESTIONS
-    one, other = (list(side[0].values()) for side in sides)
-    return unpaired_evidence(one, other), Basis.UNPAIRED
+    means = [_mean_by_question(side, shared) for side in sides]
+    return paired_evidence(means[0], means[1], binary=binary), Basis.QUESTIONS
 
 
 def _mean_by_question(side: Side, shared: set[str]) -> dict[str, float]:
-    """Each shared question's mean success over the runs of a side."""
-    return {task: fmean(run[task] for run in side) for task in shared}
+    """Each shared question's mean success over the runs of a side; where none is shared, of all that a run scored."""
+    tasks = sorted(shared or set[str]().union(*side))
+    return {task: fmean(run[task] for run in side if task in run) for task in tasks}
 
 
-def _mean_difference(sides: list[Side], shared: set[str]) -> float:
-    left, right = (fmean(_mean_by_question(side, shared).values()) for side in sides)
-    return right - left
+def _count_lacking(side: Side, tasks: set[str]) -> int:
+    return sum(any(task not in run for run in side) for task in tasks)
 
 
 def _find_flips(left: ArmMember, right: ArmMember, mode: str, step: int | None) -> list[Flip]:

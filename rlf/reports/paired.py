@@ -18,7 +18,6 @@ from rlf.reports.statistics import (
     holm,
     holm_levels,
     mcnemar,
-    newcombe_interval,
     student_p,
     student_quantile,
     welch_interval,
@@ -294,32 +293,6 @@ def seeds_evidence(left: Sequence[float], right: Sequence[float]) -> Evidence | 
         return (welch_interval(left, right, confidence, cautious=True) or Interval(0.0, 0.0)).within(-1.0, 1.0)
 
     return Evidence(fmean(right) - fmean(left), p, interval_at)
-
-
-def unpaired_evidence(left: Sequence[float], right: Sequence[float]) -> Evidence:
-    """Of sides that were asked different questions: Newcombe's interval and its own test, and Fisher's exact one."""
-    sides = [(math.fsum(side), len(side)) for side in (left, right)]
-    p = _newcombe_p(*sides)
-    if all(value in (0.0, 1.0) for value in (*left, *right)):
-        p = max(p, _fisher_p(*sides))
-    return Evidence(fmean(right) - fmean(left), p, lambda level: newcombe_interval(sides[0], sides[1], level))
-
-
-def _newcombe_p(left: tuple[float, int], right: tuple[float, int]) -> float:
-    """1 minus the confidence at which Newcombe's interval ends at 0."""
-    low, high = 0.0, 1.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        ends = newcombe_interval(left, right, 1 - middle) if middle < 1 else (0.0, 0.0)
-        low, high = (middle, high) if ends[0] <= 0 <= ends[1] else (low, middle)
-    return high
-
-
-def _fisher_p(left: tuple[float, int], right: tuple[float, int]) -> float:
-    from scipy.stats import fisher_exact
-
-    table = [[round(successes), n - round(successes)] for successes, n in (left, right)]
-    return float(fisher_exact(table).pvalue)
 
 
 # The power of a comparison on held-out questions, before its outcome is known: the smallest difference it finds.

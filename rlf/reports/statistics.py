@@ -157,17 +157,6 @@ def _welch_error(left: Sequence[float], right: Sequence[float], *, cautious: boo
     return math.sqrt(a + b), freedom
 
 
-def newcombe_interval(left: tuple[float, int], right: tuple[float, int], confidence: float = 0.95) -> Interval:
-    """The interval of p2 - p1 for two unpaired proportions, each (successes, n), from their Wilson intervals.
-
-    With (l, u) the Wilson intervals: p2 - p1 - sqrt((p2 - l2)² + (u1 - p1)²) to
-    p2 - p1 + sqrt((u2 - p2)² + (p1 - l1)²), Newcombe 1998, method 10.
-    """
-    (l1, u1), (l2, u2) = wilson_interval(*left, confidence), wilson_interval(*right, confidence)
-    p1, p2 = left[0] / left[1], right[0] / right[1]
-    return Interval(p2 - p1 - math.hypot(p2 - l2, u1 - p1), p2 - p1 + math.hypot(u2 - p2, p1 - l1))
-
-
 def area_under(steps: Sequence[float], values: Sequence[float]) -> float | None:
     """Mean height of a curve by trapezoids, over the range of its steps. None for fewer than two points."""
     if len(steps) < 2 or steps[-1] == steps[0]:

@@ -182,12 +182,49 @@ def test_several_seeds_on_both_sides_are_contrasted_run_by_run() -> None:
     assert found.interval == pytest.approx((0.3 - 2.776445 * (0.02 / 3) ** 0.5, 0.3 + 2.776445 * (0.02 / 3) ** 0.5))
 
 
-def test_different_questions_are_contrasted_unpaired() -> None:
+def test_different_questions_are_not_contrasted() -> None:
     left, right = questions(5, 5), {f"other{n}": 1.0 for n in range(10)}
     found = compare([arm("A", member(left)), arm("B", member(right))])
     assert found.contrasts[0] is not None
     assert (found.contrasts[0].basis, found.contrasts[0].flips) == (Basis.UNPAIRED, ())
-    assert "They were asked different questions." in found.verdicts[0]
+    assert found.verdicts[0].startswith("B cannot be called better or worse than A: no question was scored")
+    assert found.contrasts[0].interval is found.contrasts[0].p is None
+
+
+def cut_off(scored: int, *, right: int) -> dict[str, float | None]:
+    """Sixty-four questions of which an outage left the first few; the easy ones come first."""
+    return {f"q{n:03d}": float(n < right) if n < scored else None for n in range(64)}
+
+
+def test_seeds_are_compared_on_the_questions_that_every_run_scored() -> None:
+    # an outage left 24, 25 and 26 of 64 questions, all easy; on those 24 the sides differ by one or two answers
+    healthy = [cut_off(64, right=right) for right in (22, 23, 23)]
+    cut = [cut_off(scored, right=right) for scored, right in ((24, 23), (25, 24), (26, 24))]
+    arms = [arm(name, *map(member, side)) for name, side in (("A", healthy), ("B", cut))]
+    found = contrast(*arms, "sampled")
+    # of 24: 22, 23 and 23 against 23, 24 and 24 right
+    assert found.basis is Basis.SEEDS
+    assert found.difference == pytest.approx((23 + 24 + 24) / 72 - (22 + 23 + 23) / 72)
+    assert (found.num_questions, found.num_not_shared) == (24, 40)
+    said = compare(arms).verdicts[0]
+    assert "better" not in said
+    assert "40 further questions were not scored in all runs and do not count (some run of A lacks 0, of B 40)." in said
+    (row,) = [row for row in sheets(compare(arms)).results[0].rows if row[0] == "A and B on 24 shared"]
+    assert [cell.split()[0] for cell in row[1:]] == ["94.4", "98.6"]
+
+
+@pytest.mark.parametrize("num_runs", [1, 2])
+def test_sides_that_share_no_question_are_called_neither_better_nor_worse(num_runs: int) -> None:
+    easy = [{f"easy{n}": float(n > seed) for n in range(30)} for seed in range(num_runs)]
+    hard = [{f"hard{n}": float(n < seed) for n in range(30)} for seed in range(num_runs)]
+    arms = [arm("A", *map(member, hard)), arm("B", *map(member, easy))]
+    found = compare(arms)
+    assert found.contrasts[0] is not None and found.contrasts[0].basis is Basis.UNPAIRED
+    assert not found.contrasts[0].shown and found.power is None
+    said = found.verdicts[0]
+    assert said.startswith("B cannot be called better or worse than A: no question was scored in every run ")
+    assert f"{'96.7' if num_runs == 1 else '95.0'} % of the questions of B came out right" in said
+    assert " is better " not in said and rendered(comparison_view(found)) and page(found, ())
 
 
 def test_an_unscorable_question_is_left_out_of_the_pairs() -> None:
@@ -247,7 +284,7 @@ def test_seeds_that_all_came_out_alike_are_reported_question_by_question() -> No
 def test_questions_that_only_one_side_was_asked_do_not_count_and_are_reported() -> None:
     said = verdict_of([questions(5, 5)], [dict(list(questions(5, 5).items())[:6])])
     assert said.startswith("B and A agree on each of 6 questions (95 % CI -43.4 to 43.4 points);")
-    assert "4 further questions were not asked in all runs and do not count." in said
+    assert "4 further questions were not scored in all runs and do not count (some run of A lacks 0, of B 4)." in said
 
 
 def test_samples_that_differ_where_the_first_ones_agree_are_no_agreement() -> None:

@@ -27,7 +27,6 @@ from rlf.reports.paired import (
     seeds_evidence,
     sign_flip_p,
     tango_interval,
-    unpaired_evidence,
 )
 from rlf.reports.statistics import Interval, mcnemar
 
@@ -172,18 +171,6 @@ def test_an_interval_over_seeds_excludes_0_exactly_where_welchs_test_claims(
     left: list[float], right: list[float]
 ) -> None:
     assert_agrees(judge([seeds_evidence(left, right), fixed(0.5)])[0])
-
-
-@given(st.integers(1, 40), st.integers(1, 40), st.data())
-def test_an_unpaired_interval_excludes_0_exactly_where_fishers_test_claims(
-    one: int, other: int, data: st.DataObject
-) -> None:
-    left, right = (data.draw(st.integers(0, n)) for n in (one, other))
-    sides = [[1.0] * hits + [0.0] * (n - hits) for hits, n in ((left, one), (right, other))]
-    found = unpaired_evidence(*sides)
-    fisher = stats.fisher_exact([[left, one - left], [right, other - right]]).pvalue
-    assert found.p >= fisher - 1e-12
-    assert_agrees(judge([found])[0])
 
 
 def fixed(p: float) -> Evidence:
