@@ -12,6 +12,7 @@ import pytest
 import yaml
 from transformers import AutoTokenizer
 
+import rlf
 from benchmarks.embedded.programs.build import build as build_programs
 from benchmarks.embedded.shop.build import build as build_shop
 from rlf.builtin.names import builtin_path
@@ -105,7 +106,7 @@ def played(name: str, row: dict[str, str], arguments: dict[str, str], answer: st
 
 def rewarded(*trajectories: Trajectory) -> list[float | None]:
     """What the template's reward gives them."""
-    folder = builtin_path("shop/database").parents[2] / "templates/sql/reward_specs"
+    folder = Path(rlf.__file__).parent / "apps/init/templates/sql/reward_specs"
     term = Term.model_validate(yaml.safe_load((folder / "right.yaml").read_text()))
 
     async def main() -> list[float | None]:

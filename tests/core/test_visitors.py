@@ -77,7 +77,7 @@ def _applications():
     yield "search", search_app(corpus, ThreadPoolExecutor(1), "127.0.0.1"), "/retrieve", {"queries": ["q"]}
     server = Server(SimpleNamespace(num_slots=1), load_tokenizer(str(CHECKPOINT)), ServeSettings(name="judge")).app()
     yield "judge", server, "/v1/chat/completions", {"model": "another", "messages": []}
-    yield "ingest", Receiver(SimpleNamespace(run_id="r"), "word").app("127.0.0.1"), "/r/0/a.jsonl", {}
+    yield "ingest", Receiver(SimpleNamespace(run_id="r"), "word").app("127.0.0.1"), "/r/0/a.spool", {}
 
 
 async def _statuses(app, path, body):
