@@ -59,14 +59,16 @@ def test_the_curve_is_an_image_that_stands_by_itself(exported):
 def test_runs_tagged_control_stand_beside_the_model(trained, tmp_path):
     from rlf.runs.place import tag
 
-    from .test_evaluations import FEW, Asked, tried
+    from .test_evaluations import FEW, EvaluationOptions, tried
 
     runs, run_id = trained
-    own = tried(runs, run_id, asked=Asked(overrides=FEW)).run_ids[0]
+    own = tried(runs, run_id, asked=EvaluationOptions(overrides=FEW)).run_ids[0]
     (tmp_path / "mine.jsonl").write_text('{"question": "Where was Bednox born?", "answer": "Rinkux", "kind": "one"}\n')
     data = str(tmp_path / "mine.jsonl")
-    other = tried(runs, run_id, asked=Asked(overrides=("eval.greedy=false",), data=data)).run_ids[0]
-    control = tried(runs, "builtin:tiny", asked=Asked(files=(ROOT / "specs/search.yaml",), overrides=FEW)).run_ids[0]
+    other = tried(runs, run_id, asked=EvaluationOptions(overrides=("eval.greedy=false",), data=data)).run_ids[0]
+    control = tried(
+        runs, "builtin:tiny", asked=EvaluationOptions(files=(ROOT / "specs/search.yaml",), overrides=FEW)
+    ).run_ids[0]
     with open_reader(runs) as reader:
         tag(reader, control, ["control"], remove=False)
         export_model(run_id, tmp_path / "model", runs_folder=runs)
