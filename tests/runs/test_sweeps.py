@@ -5,7 +5,8 @@ import signal
 import pytest
 
 from rlf.core import RlfError, SpecError
-from rlf.data import load_tasks, opened
+from rlf.data import tasks
+from rlf.data.tasks import load_tasks
 from rlf.lineage import Reader
 from rlf.reports.sweep import read_sweep
 from rlf.runs import provenance
@@ -134,7 +135,7 @@ def test_an_interrupt_stops_the_sweep_and_resume_runs_what_is_left(spec, tmp_pat
 def test_members_with_the_same_data_read_it_once(spec, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     read = []
-    monkeypatch.setattr(opened, "load_tasks", lambda path, **keys: read.append(path) or load_tasks(path, **keys))
+    monkeypatch.setattr(tasks, "load_tasks", lambda path, **keys: read.append(path) or load_tasks(path, **keys))
     checked = check_members(spec[0], [], [("seed=1",), ("seed=2",), ("seed=3",)])
     assert len(checked) == 3
     assert len(read) == len(set(read)) == 2
