@@ -1,13 +1,15 @@
 """The arms of a comparison: each is one plan and its runs, one for each seed.
 
 An arm is named by one run, by several with commas between them, or by a sweep, which stands for an arm for each of its
-settings but the seed.
+settings but the seed. Runs of one arm are taken for independent draws of one setting, so that runs that differ in more
+than their seeds are refused, and equal ones count once.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -64,6 +66,8 @@ class Arm:
     label: str
     """The run's name, or what distinguishes the arm from the others of its sweep."""
     members: tuple[ArmMember, ...] = field(metadata={"json": None})
+    repeats: tuple[str, ...] = ()
+    """Ids of runs that were named with it and do not count: each has the plan and the seed of a member."""
     JSON_PROPERTIES: ClassVar = ("runs",)
 
     @property
@@ -94,10 +98,11 @@ def read_arms(reader: Reader, names: Sequence[str], least: int = 2) -> list[Arm]
     """The arms that names stand for, the first one the baseline.
 
     Raises:
-        RlfError: a run is not there, one is named twice, or there are fewer arms than `least`.
+        RlfError: a run is not there, one is named twice, runs of an arm differ in more than their seeds, or there are
+            fewer arms than `least`.
     """
     groups = [group for name in names for group in _find_groups(reader, name)]
-    ids = [run.record.id for _, runs in groups for run in runs]
+    ids = [run.record.id for group in groups for run in (*group.runs, *group.repeats)]
     repeated = [run_id for run_id in ids if ids.count(run_id) > 1]
     if repeated:
         raise RlfError(f"run {repeated[0]}: is named twice. Name each run once.")
@@ -107,8 +112,13 @@ def read_arms(reader: Reader, names: Sequence[str], least: int = 2) -> list[Arm]
             "between the seeds of one arm: `rlf runs compare A1,A2 B1,B2`."
         )
     arms = [
-        Arm(letter, label, tuple(_read_member(reader, run) for run in runs))
-        for letter, (label, runs) in zip(letters_for(len(groups)), groups, strict=True)
+        Arm(
+            letter,
+            group.label,
+            tuple(_read_member(reader, run) for run in group.runs),
+            tuple(run.record.id for run in group.repeats),
+        )
+        for letter, group in zip(letters_for(len(groups)), groups, strict=True)
     ]
     return [_with_tries(reader, arms[0], arm, arms) for arm in arms]
 
@@ -130,8 +140,17 @@ def _with_tries(reader: Reader, baseline: Arm, arm: Arm, arms: Sequence[Arm]) ->
     return replace(arm, members=tuple(members))
 
 
-def _find_groups(reader: Reader, name: str) -> list[tuple[str, list[Run]]]:
-    """Label and runs of each arm that one word of the command names."""
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """An arm's runs before anything of them is read."""
+
+    label: str
+    runs: Sequence[Run]
+    repeats: Sequence[Run] = ()
+
+
+def _find_groups(reader: Reader, name: str) -> list[_Group]:
+    """The arms that one word of the command names."""
     runs = [reader.get_run(part) for part in name.split(",") if part]
     if len(runs) == 1 and is_sweep(runs[0]):
         return _sweep_groups(reader, runs[0])
@@ -140,10 +159,10 @@ def _find_groups(reader: Reader, name: str) -> list[tuple[str, list[Run]]]:
             raise RlfError(f"run {run.record.id}: a sweep has an arm for each setting. Name it without commas.")
     if not runs:
         raise RlfError(f"got {name!r}; expected a run's id, several with commas, or a sweep.")
-    return [(runs[0].record.name, runs)]
+    return [_join_seeds(reader, runs)]
 
 
-def _sweep_groups(reader: Reader, sweep: Run) -> list[tuple[str, list[Run]]]:
+def _sweep_groups(reader: Reader, sweep: Run) -> list[_Group]:
     members = [line.id for line in reader.run_lines(parent_id=sweep.record.id)]
     run_by_hash = {run.record.plan_hash: run for run in reader.list_runs(members)}
     groups: dict[str, list[Run]] = {}
@@ -154,7 +173,7 @@ def _sweep_groups(reader: Reader, sweep: Run) -> list[tuple[str, list[Run]]]:
             groups.setdefault(" ".join(settings) or sweep.record.name, []).append(run)
     if not groups:
         raise RlfError(f"sweep {sweep.record.id}: none of its members has started. `rlf resume` starts them.")
-    return list(groups.items())
+    return [_Group(label, runs) for label, runs in groups.items()]
 
 
 def _read_member(reader: Reader, run: Run) -> ArmMember:
@@ -168,6 +187,85 @@ def _read_member(reader: Reader, run: Run) -> ArmMember:
         tries={},
         changes=reader.changes(run_id),
     )
+
+
+# Seeds of one setting: what runs of an arm must have in common, and which of them are one and the same.
+
+
+def _join_seeds(reader: Reader, runs: Sequence[Run]) -> _Group:
+    """Runs as the seeds of one arm. Raises RlfError where they differ in more than the seed."""
+    first = runs[0]
+    setting = _read_setting(reader, first.record)
+    kept: dict[tuple[object, ...], Run] = {}
+    repeats = []
+    for run in runs:
+        other = _read_setting(reader, run.record)
+        what = [key for key in dict.fromkeys((*setting, *other)) if setting.get(key) != other.get(key)]
+        if what:
+            parts = [_describe_values(key, setting.get(key), other.get(key)) for key in what[:_NAMED]]
+            more = f" and {len(what) - _NAMED} more" if len(what) > _NAMED else ""
+            raise RlfError(
+                f"run {run.record.id}: is no other seed of run {first.record.id}; they differ in {', '.join(parts)}"
+                f"{more}. Commas join runs that differ in their seeds alone. Write a space between others: "
+                f"`rlf runs compare {first.record.id} {run.record.id}`."
+            )
+        if kept.setdefault(_identify_seed(run.record), run) is not run:
+            repeats.append(run)
+    return _Group(first.record.name, list(kept.values()), repeats)
+
+
+def _read_setting(reader: Reader, record: RunRecord) -> dict[str, str]:
+    """What decides a run's results beside its seed; of an evaluation, with that of the run whose model it tries."""
+    facts = dict(_list_setting(record))
+    if record.engine == EVALUATION and record.parent_id is not None:
+        # the model that is evaluated is what the seed made; its setting is that of the run that trained it
+        facts = {key: value for key, value in facts.items() if key not in ("model.path", _CONTENT + "model")}
+        with suppress(RlfError):  # the run may have been removed
+            facts |= _list_setting(reader.get_run(record.parent_id).record)
+    return facts
+
+
+_CONTENT = "the content of "
+
+
+def _list_setting(record: RunRecord) -> Iterator[tuple[str, str]]:
+    """Keys of the plan, and contents of files. As in a plan's hash, a path counts by what the file holds."""
+    from rlf.spec.models import ENGINES, WITHOUT_EFFECT  # pydantic, which a page of two runs does without
+
+    spec = {key: value for key, value in record.plan.get("spec", {}).items() if key not in ("seed", *WITHOUT_EFFECT)}
+    engine = spec.get("engine")
+    if isinstance(engine, Mapping) and engine.get("kind") in ENGINES.names():
+        without = ENGINES.get(engine["kind"]).WITHOUT_EFFECT
+        spec["engine"] = {key: value for key, value in engine.items() if key not in without}
+    paths = {json.dumps(file.path, ensure_ascii=False) for file in record.files}
+    for key, value in flatten(spec):
+        if not _is_of_tests(key):
+            yield key, "a file" if value in paths else value
+    by_name: dict[str, list[str]] = {}
+    for file in record.files:
+        if file.role != "spec":  # what its text says is in the plan
+            what = f"{_OF_THE_MODEL.get(file.role, '')}{file.path.rsplit('/', 1)[-1]}"
+            by_name.setdefault(_CONTENT + what, []).append(file.sha256)
+    yield from ((what, " ".join(sorted(hashes))) for what, hashes in by_name.items())
+
+
+def _is_of_tests(key: str) -> bool:
+    """Whether a key is of the tests of a tool or a term, which no run reads."""
+    words = key.split(".")
+    return words[0] in _NAMED_LISTS and "tests" in words[2:]
+
+
+def _identify_seed(record: RunRecord) -> tuple[object, ...]:
+    """What two runs of one setting have in common that are one: of evaluations the model, of others the seed."""
+    models = tuple(file.sha256 for file in record.files if file.role == "model")
+    return models if record.engine == EVALUATION and models else (record.seed,)
+
+
+def _describe_values(key: str, left: str | None, right: str | None) -> str:
+    if key.startswith(_CONTENT):
+        return key
+    values = ["absent" if value is None else visible(value[:_MAX_VALUE]) for value in (left, right)]
+    return f"{visible(key)} ({values[0]} against {values[1]})"
 
 
 # Differences between arms by cause, each with every arm's value.

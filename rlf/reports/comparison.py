@@ -108,7 +108,7 @@ def verdict(baseline: Arm, arm: Arm, found: Contrast | None) -> str:
             f"{_describe_finding(baseline, arm, found)}; {_describe_differences(found_differences)}.",
             *_list_reservations(baseline, arm, found),
         ]
-    return " ".join([*sentences, *_note_unfinished(baseline, arm)])
+    return " ".join([*sentences, *_note_repeats(baseline, arm), *_note_unfinished(baseline, arm)])
 
 
 def _describe_finding(baseline: Arm, arm: Arm, found: Contrast) -> str:
@@ -208,6 +208,16 @@ def _last_steps(baseline: Arm, arm: Arm) -> str:
     if last[0] == last[1] or not all(last):
         return ""
     return " against ".join(" and ".join(map(str, sorted(steps))) for steps in last)
+
+
+def _note_repeats(*arms: Arm) -> Iterator[str]:
+    for arm in arms:
+        if len(arm.repeats) == 1:
+            what = f"Run {arm.repeats[0]} has the plan and the seed of another run of {arm.letter} and does"
+            yield f"{what} not count."
+        elif arm.repeats:
+            names = f"{', '.join(arm.repeats[:-1])} and {arm.repeats[-1]}"
+            yield f"Runs {names} have the plan and the seed of another run of {arm.letter} and do not count."
 
 
 def _note_unfinished(*arms: Arm) -> list[str]:

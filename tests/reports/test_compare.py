@@ -16,7 +16,7 @@ import pytest
 
 from rlf.core.errors import RlfError
 from rlf.lineage import Evaluation, FileRecord, Reader, Recorder, Run, Step, StepTotals, open_store, start_run
-from rlf.lineage.records import SWEEP, ParentKind
+from rlf.lineage.records import EVALUATION, SWEEP, ParentKind
 from rlf.reports.arms import Arm, ArmMember, DifferenceCause, differences, named_by_difference, read_arms
 from rlf.reports.comparison import compare, flip_matrix, read_examples
 from rlf.reports.comparison_views import HEADER, comparison_view, csv_text, markdown, page, sheets
@@ -112,6 +112,88 @@ def test_more_arms_than_letters_are_named_and_shown(tmp_path: Path) -> None:
 def test_commas_join_the_seeds_of_an_arm(swept: Reader) -> None:
     arms = read_arms(swept, ["20260102-030400-fast,20260102-030401-fast", "20260102-030400-slow"])
     assert [len(arm.members) for arm in arms] == [2, 1]
+
+
+SPEC = {
+    "name": "one",
+    "train": {"learning_rate": 0.1},
+    "data": {"train": {"path": "/home/one/rows.jsonl"}},
+    "rewards": [{"name": "right", "tests": [], "weight": 1.0}],
+    "limits": {"max_usd": None},
+}
+ROWS = FileRecord("data", "/home/one/rows.jsonl", "a" * 64)
+
+
+def lineage_of(folder: Path, *records: dict[str, Any]) -> Reader:
+    """Runs A0, A1, ... of `SPEC`, each with a seed of its own and with these fields changed."""
+    store = open_store(folder / "rlf.db")
+    for number, changed in enumerate(records):
+        spec = {**SPEC, "seed": changed.get("seed", number), **changed.pop("spec", {})}
+        fields = {"seed": spec["seed"], "plan": {"spec": spec}, "plan_hash": str(number), "files": (ROWS,)}
+        start_run(store, replace(run_record(f"A{number}"), **(fields | changed)))
+    return Reader(store)
+
+
+@pytest.mark.parametrize(
+    ("other", "what"),
+    [
+        ({"spec": {"train": {"learning_rate": 0.2}}}, r"train.learning_rate \(0.1 against 0.2\)"),
+        ({"spec": {"rewards": [{"name": "right", "weight": 0.5}]}}, r"rewards.right.weight \(1.0 against 0.5\)"),
+        ({"spec": {"env": {"kind": "python"}}}, r"env.kind \(absent against \"python\"\)"),
+        ({"files": (replace(ROWS, sha256="b" * 64),)}, r"the content of rows.jsonl"),
+        ({"files": (ROWS, FileRecord("reward", "reward.py", "c" * 64))}, r"the content of reward.py"),
+        ({"files": (ROWS, FileRecord("model", "model", "c" * 64))}, r"the content of model"),
+        ({"seed": 0, "spec": {"train": {"learning_rate": 0.2}}}, "train.learning_rate"),
+    ],
+)
+def test_runs_that_differ_in_more_than_the_seed_are_no_seeds_of_one_arm(
+    tmp_path: Path, other: dict[str, Any], what: str
+) -> None:
+    reader = lineage_of(tmp_path, {}, other, {})
+    with pytest.raises(RlfError, match=f"run A1: is no other seed of run A0; they differ in {what}.*a space between"):
+        read_arms(reader, ["A0,A1", "A2"])
+    assert len(read_arms(reader, ["A0", "A1", "A2"])) == 3
+    reader.store.close()
+
+
+def test_runs_are_seeds_although_names_and_places_differ(tmp_path: Path) -> None:
+    moved = FileRecord("data", "/home/two/rows.jsonl", "a" * 64)
+    spec = {"data": {"train": {"path": "/home/two/rows.jsonl"}}, "name": "two", "limits": {"max_usd": 3}}
+    tests = {"rewards": [{"name": "right", "tests": [{"value": 1}], "weight": 1.0}]}
+    reader = lineage_of(tmp_path, {}, {"spec": spec, "files": (moved,), "host": {"cpus": 4}}, {"spec": tests}, {})
+    assert [arm.runs for arm in read_arms(reader, ["A0,A1,A2", "A3"])] == [("A0", "A1", "A2"), ("A3",)]
+    reader.store.close()
+
+
+def test_equal_runs_of_an_arm_count_once_and_are_named(tmp_path: Path) -> None:
+    reader = lineage_of(tmp_path, {}, {"seed": 0}, {}, {}, {"seed": 0})
+    arms = read_arms(reader, ["A0,A1,A4,A2", "A3"])
+    assert [(arm.runs, arm.repeats) for arm in arms] == [(("A0", "A2"), ("A1", "A4")), (("A3",), ())]
+    words = "Runs A1 and A4 have the plan and the seed of another run of A and do not count."
+    assert (
+        compare(arms)
+        .verdicts[0]
+        .endswith(
+            f"{words} " + "Run A0 of A is running at step 0. Run A2 of A is running "
+            "at step 0. Run A3 of B is running at step 0."
+        )
+    )
+    reader.store.close()
+
+
+def test_evaluations_are_seeds_where_their_models_are_seeds_of_one_setting(tmp_path: Path) -> None:
+    def evaluation(parent: str, model: str) -> dict[str, Any]:
+        files = (ROWS, FileRecord("model", "model", model * 64))
+        return {"seed": 0, "engine": EVALUATION, "parent_id": parent, "parent_kind": "evaluation", "files": files}
+
+    other = {"spec": {"train": {"learning_rate": 0.2}}}
+    made = [evaluation("A0", "d"), evaluation("A1", "e"), evaluation("A2", "f"), evaluation("A1", "e")]
+    reader = lineage_of(tmp_path, {}, {}, other, *made)
+    arms = read_arms(reader, ["A3,A4,A6", "A5"])
+    assert [(arm.runs, arm.repeats) for arm in arms] == [(("A3", "A4"), ("A6",)), (("A5",), ())]
+    with pytest.raises(RlfError, match=r"run A5: is no other seed of run A3; they differ in train\.learning_rate"):
+        read_arms(reader, ["A3,A5", "A4"])
+    reader.store.close()
 
 
 @pytest.mark.parametrize(
