@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rlf.algo.loss_config import PolicyLossKind
 from rlf.core import Fault
+from rlf.rewards.term import Unscorable
 from rlf.spec import LoadedSpec
 from rlf.spec.kinds import is_gae, is_judge, is_pass_at_k
 from rlf.spec.load import reads
@@ -108,3 +109,19 @@ def gae_says_its_way(loaded: LoadedSpec) -> Iterator[Fault]:
             f"value 0, {takes}, where verl skips them, and advantages differ by up to half a deviation. Write "
             "`observations: bootstrap` to keep this way, or skip for verl's.",
         )
+
+
+def dropped_terms_are_compared(loaded: LoadedSpec) -> Iterator[Fault]:
+    """Warns of sums with and without a term that are compared, since nothing is compared within groups."""
+    estimator = loaded.spec.train.algorithm
+    if estimator.needs_group or estimator.needs_greedy:
+        return
+    name = loaded.value(("train", "algorithm", "kind"))
+    for position, term in enumerate(loaded.spec.rewards):
+        if term.peak_weight and term.unscorable is Unscorable.DROP_TERM:
+            yield loaded.fault(
+                ("rewards", position, "unscorable"),
+                f"got drop_term with {name}, which compares rewards across groups; those without the term are lower "
+                "or higher for that alone. Write drop_trajectory, or an algorithm that compares within groups, e.g. "
+                "grpo.",
+            )

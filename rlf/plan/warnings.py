@@ -15,7 +15,7 @@ from rlf.algo.loss_config import LrSchedule, PolicyLossKind
 from rlf.builtin.names import BUILTIN
 from rlf.core import Fault
 from rlf.data import recall
-from rlf.plan.algorithms import gae_says_its_way, single_rollouts_are_mixed
+from rlf.plan.algorithms import dropped_terms_are_compared, gae_says_its_way, single_rollouts_are_mixed
 from rlf.plan.estimate import planned_engine
 from rlf.plan.judges import groups_are_compared, sentinels_are_counted_together
 from rlf.rewards.normalization import Normalization, destroyed, golds
@@ -426,6 +426,7 @@ SPEC_CHECKS: tuple[Callable[[LoadedSpec], Iterator[Fault]], ...] = (
     _engine_does_otherwise,
     find_unread,
     single_rollouts_are_mixed,
+    dropped_terms_are_compared,
     gae_says_its_way,
     groups_are_compared,
     sentinels_are_counted_together,

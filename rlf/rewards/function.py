@@ -5,8 +5,9 @@
     if a required term falls short: R = sum of min(0, weight_i * value_i).
 
 Unscorable is a third thing beside good and bad: such a trajectory is recorded and stays out of group and loss. A term
-is dropped only where another one with a weight has a value: a sum of nothing is no reward, and never 0. The terms of
-one trajectory are asked side by side, each as soon as those it reads have answered; rules at once.
+is dropped only where another one with a weight has a value: a sum of nothing is no reward, and never 0. It is dropped
+for all trajectories that are compared (`settle`). The terms of one trajectory are asked side by side, each as soon as
+those it reads have answered; rules at once.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -126,6 +127,49 @@ class RewardFunction:
         if failed is not None:
             scores = [_without_gain(score, failed) for score in scores]
         return Scored(trajectory, tuple(scores), weighted_sum(scores), success=results[self.terms[0].name].value)
+
+    def settle(self, scored: Sequence[Scored], *, step: int) -> list[Scored]:
+        """The trajectories with equal sums within each group: a term that is dropped for one is dropped for all of it.
+
+        Otherwise those whose term works would be compared with those whose term does not, and a right answer could
+        have less than a wrong one for a failure that is none of its own. Settling again changes nothing. Trajectories
+        without a reward are no part of their group and decide nothing.
+
+        Args:
+            scored: of any groups; those with a reward of one task are one group.
+        """
+        dropped: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        sizes: Counter[str] = Counter()
+        for item in scored:
+            if item.reward is not None:
+                sizes[item.trajectory.task.id] += 1
+                dropped[item.trajectory.task.id].update(score.term for score in item.scores if score.is_dropped)
+        return [
+            self._without_terms(item, dropped[item.trajectory.task.id], sizes[item.trajectory.task.id], step)
+            if dropped[item.trajectory.task.id] and item.reward is not None
+            else item
+            for item in scored
+        ]
+
+    def _without_terms(self, item: Scored, dropped: Mapping[str, int], size: int, step: int) -> Scored:
+        """A trajectory of a group that some terms are left out of, named with how often each has no value."""
+        weight_by_term = {term.name: term.weight_at(step) for term in self.terms}
+        scores = tuple(
+            replace(
+                score,
+                weight=0.0,
+                reason=f"{score.reason}; left out: {dropped[score.term]} of its group's {size} have no value".lstrip(
+                    "; "
+                ),
+            )
+            if score.term in dropped and score.value is not None and score.weight
+            else score
+            for score in item.scores
+        )
+        is_any_left = any(
+            score.value is not None and weight_by_term[score.term] and score.term not in dropped for score in scores
+        )
+        return replace(item, scores=scores, reward=weighted_sum(scores) if is_any_left else None)
 
     async def score_all(self, trajectories: Iterable[Trajectory], *, step: int) -> list[Scored]:
         """Scores many at once, in the order given. Raises RunError, and gives the others up."""

@@ -159,7 +159,8 @@ class Unscorable(StrEnum):
     DROP_TRAJECTORY = "drop_trajectory"
     """The trajectory has no reward: it stays out of its group and of the loss."""
     DROP_TERM = "drop_term"
-    """The others are summed without it. Where none of them with a weight has a value, the trajectory has no reward."""
+    """The others are summed without it, for all trajectories of the group, so that equal sums are compared. Where none
+    of them with a weight has a value, the trajectory has no reward."""
 
 
 class Gate(StrictModel, allow_inf_nan=False):

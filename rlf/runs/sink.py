@@ -29,6 +29,7 @@ from rlf.plan import Plan
 from rlf.plan.warnings import SLOW_S
 from rlf.reports.sheets import visible
 from rlf.reports.summary import Verdict
+from rlf.rewards.missing import MissingWatch
 from rlf.rollout.diagnosis import (
     SOLVED,
     CauseKind,
@@ -86,6 +87,7 @@ class SignalWatch:
         self._held_out = DiagnosisSetting(
             tools, False, "data.eval.answer", None if held_out is None else held_out.answer
         )
+        self._missing = MissingWatch(spec.rewards, redact)
         self._show, self._redact = f"rlf runs show {run_id}", redact
         self._options = "" if runs_folder == Path("runs") else f" --runs {shlex.quote(str(runs_folder))}"
         self._had_signal = had_signal
@@ -108,7 +110,7 @@ class SignalWatch:
 
     def after_step(self, event: StepFinished) -> tuple[list[Notice], Alarm | None]:
         """The notices of a step, and the alarm that ends the run if the spec asks for it."""
-        notices = self._schedule_notices(event)
+        notices = [*self._schedule_notices(event), *self._missing.after_step(event)]
         signal = step_signal(event.metrics, by_group=self._by_group)
         is_solved = signal is Signal.NO_DIFFERENCE and event.metrics.get("success", 0.0) >= SOLVED
         if signal is Signal.SOME or (is_solved and self._had_signal) or not event.trajectories:

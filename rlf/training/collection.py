@@ -264,8 +264,7 @@ class Collector:
             collected = await self._persist(found.collected, rollouts, self.harness.training, step, ())
             stay = {item.trajectory.task.id for item in found.kept}
             kept = [item for item in collected if item.trajectory.task.id in stay]
-            greedy = await self._play_greedily(kept, step, collected)
-            return Collection(collected, kept, greedy, found.cursor, found.late, found.metrics)
+            return await self._finish(Collection(collected, kept, None, found.cursor, found.late, found.metrics), step)
         filtering = self._train.dynamic_filtering
         collected, kept = list[Scored](), list[Scored]()
         for _ in range(filtering.max_rounds if filtering else 1):
@@ -279,7 +278,7 @@ class Collector:
             cursor += wanted
             collected += scored
             kept += keep_groups(scored, filtering)
-        return Collection(collected, kept, await self._play_greedily(kept, step, collected), cursor)
+        return await self._finish(Collection(collected, kept, None, cursor), step)
 
     @property
     def has_stragglers(self) -> bool:
@@ -291,12 +290,19 @@ class Collector:
         if self._stragglers is not None:
             await self._stragglers.close(step)
 
-    async def _play_greedily(self, kept: Sequence[Scored], step: int, before: Sequence[Scored]) -> list[Scored] | None:
-        """One trajectory of each task that is kept; None where the estimator needs none."""
+    async def _finish(self, found: Collection, step: int) -> Collection:
+        """The collection with a greedy trajectory of each task that is kept, where the estimator needs one."""
         if not self._train.algorithm.needs_greedy:
-            return None
-        rollouts = greedy_rollouts(kept, self._seed, self._num_generations)
-        return await self._play(rollouts, self.harness.greedy, step, before)
+            return found
+        rollouts = greedy_rollouts(found.kept, self._seed, self._num_generations)
+        greedy = await self._play(rollouts, self.harness.greedy, step, found.collected)
+        # The greedy one is what its group is compared with: a term that is dropped for either is dropped for both.
+        settled = self.harness.reward.settle([*found.kept, *greedy], step=step)
+        by_id = {item.trajectory.id: item for item in settled}
+        collected, kept, greedy = (
+            [by_id.get(item.trajectory.id, item) for item in items] for items in (found.collected, found.kept, greedy)
+        )
+        return replace(found, collected=collected, kept=kept, greedy=greedy)
 
     async def prepare(self, cursor: int) -> None:
         """Begins to reset the worlds of the next step, from the task at `cursor` on."""
@@ -309,10 +315,9 @@ class Collector:
     ) -> list[Scored]:
         """Plays the group of one task. Played again, its rollouts have ids and seeds of their own."""
         rollouts = self._rollouts(position, 1, num_tries=step if again else 0)
-        setting = self.harness.setting(self._policy, self.harness.training)
-        return await collect(
-            rollouts, setting, self.harness.reward, step=step, cut_off=cut_off, on_scored=self._outages.note_now
-        )
+        setting, reward = self.harness.setting(self._policy, self.harness.training), self.harness.reward
+        scored = await collect(rollouts, setting, reward, step=step, cut_off=cut_off, on_scored=self._outages.note_now)
+        return reward.settle(scored, step=step)
 
     def _rollouts(self, cursor: int, num_tasks: int, num_tries: int = 0) -> list[Rollout]:
         return [
@@ -371,4 +376,4 @@ class Collector:
         found, replaced = await self._outages.play_broken_again(
             scored, play, lambda left: self._emit(Interrupted(step, [*before, *left, *cut]))
         )
-        return [*found, *replaced]
+        return self.harness.reward.settle([*found, *replaced], step=step)  # groups are whole only now

@@ -79,6 +79,11 @@ class Score(Jsonable):
     """What a judge took for it; None where none was asked."""
 
     @property
+    def is_dropped(self) -> bool:
+        """Whether the term has no value, though it was asked for one, and the others are summed without it."""
+        return self.value is None and not self.weight and self.state is not ScoreState.GATED
+
+    @property
     def contribution(self) -> float:
         """The score's part of the reward: weight times value, 0 without a value."""
         return 0.0 if self.value is None else self.weight * self.value

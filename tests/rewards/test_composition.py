@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,67 @@ def test_a_trajectory_of_which_no_term_with_a_weight_has_a_value_has_no_reward(
     scored = score(trajectory("x"), term("exact_match", unscorable="drop_term"), *built)
     assert (scored.reward, scored.outcome_reward) == (None, None)
     assert scored.scores[0].weight == 1.0, "a term that is not dropped keeps its weight, which names what is missing"
+
+
+async def settled_rewards(terms: list[Term], trajectories: list[Any]) -> list[float | None]:
+    async with RewardFunction(terms, CONTEXT) as function:
+        once = function.settle(await function.score_all(trajectories, step=1), step=1)
+        assert function.settle(once, step=1) == once
+        assert all(item.reward is None or item.reward == sum(s.contribution for s in item.scores) for item in once)
+        return [item.reward for item in once]
+
+
+def in_groups(trajectory: Any, *rows: tuple[str, str, str | None]) -> list[Any]:
+    """Trajectories of tasks, each with its answer and gold."""
+    made = [(task, trajectory(answer, gold)) for task, answer, gold in rows]
+    return [replace(each, id=f"t{k}", task=replace(each.task, id=task)) for k, (task, each) in enumerate(made)]
+
+
+DROPS, KEEPS = {"unscorable": "drop_term"}, {"unscorable": "drop_trajectory"}
+
+
+@pytest.mark.parametrize(
+    ("judge", "other", "rows", "rewards"),
+    [
+        # `exact_match` has no value where there is no gold; `length` is 1 for every short answer
+        (DROPS, {}, [("a", "x", "x"), ("a", "x", None), ("a", "y", "x")], [1.0, 1.0, 1.0]),
+        (DROPS, {}, [("a", "x", "x"), ("b", "x", None), ("a", "y", "x")], [2.0, 1.0, 1.0]),
+        (DROPS, {}, [("a", "x", None), ("a", "x", None)], [1.0, 1.0]),
+        (KEEPS, {}, [("a", "x", "x"), ("a", "x", None), ("a", "y", "x")], [2.0, None, 1.0]),
+        # a gated `length` is paid to right answers alone: without the gate's term nothing is left to sum
+        (DROPS, {"when": {"term": "exact_match"}}, [("a", "x", "x"), ("a", "y", "x")], [2.0, 0.0]),
+    ],
+    ids=["one of a group", "one of another group", "the whole group", "the trajectory", "no fault"],
+)
+def test_a_dropped_term_is_left_out_for_its_whole_group(
+    trajectory: Any, judge: dict[str, str], other: dict[str, Any], rows: list[Any], rewards: list[float | None]
+) -> None:
+    terms = [term("exact_match", **judge), term("length", **other)]
+    assert asyncio.run(settled_rewards(terms, in_groups(trajectory, *rows))) == rewards
+
+
+def test_a_group_of_which_no_term_works_for_all_has_no_rewards(trajectory: Any) -> None:
+    async def settle(scored: list[Scored]) -> list[Scored]:
+        async with RewardFunction([term("exact_match", **DROPS), term("length", **DROPS)], CONTEXT) as function:
+            return function.settle(scored, step=1)
+
+    def made(one: Any, first: float | None, second: float | None) -> Scored:
+        values = {"exact_match": first, "length": second}
+        scores = [
+            Score(name, value, float(value is not None), state=ScoreState.FAULT if value is None else ScoreState.SCORED)
+            for name, value in values.items()
+        ]
+        return Scored(one, tuple(scores), 1.0, None)
+
+    rows = in_groups(trajectory, ("a", "x", "x"), ("a", "x", "x"))
+    found = asyncio.run(settle([made(rows[0], 1.0, None), made(rows[1], None, 1.0)]))
+    assert [item.reward for item in found] == [None, None]
+
+
+def test_a_trajectory_without_a_reward_decides_nothing_for_its_group(trajectory: Any) -> None:
+    terms = [term("exact_match", **DROPS), term("contains", **KEEPS)]
+    rows = in_groups(trajectory, ("a", "x", "x"), ("a", "x", None), ("a", "y", "x"))
+    assert asyncio.run(settled_rewards(terms, rows)) == [2.0, None, 0.0]
 
 
 def test_a_dropped_term_beside_one_whose_gain_is_lost_leaves_a_reward(trajectory: Any) -> None:

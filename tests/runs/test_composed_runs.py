@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from rlf.lineage import Reader
+from rlf.rewards import Term
+from rlf.rewards.missing import MissingWatch
 from rlf.runs.place import open_lineage
 from rlf.runs.start import run
-from rlf.types import ScoreState, StepFinished
+from rlf.types import Notice, Score, ScoreState, StepFinished
 
+from ..training.trajectories import scored
 from .test_runs import Watch
 
 TERMS = """\
@@ -46,15 +50,16 @@ rewards:
 rollout: {num_generations: 4, max_turns: 1, max_total_tokens: 128, max_new_tokens: 16}
 train: {algorithm: grpo, steps: 2, prompts_per_step: 1}
 """
-REWARDS = [0.0, 8.0, 36.25, None]
+REWARDS = [0.0, 8.0, 8.25, None]
 """In step 2, where `late` weighs 1/2; sample k has `base` k/4, which counts as k/8 within 0.1 and 0.3.
 
 0: `must` is 0 and should be 1/4, so that nothing is gained;  1: 2 (1/8) + 8 - 1/4, `broken` is nan and dropped;
-2: 2 (1/4) + 1/2 (1/2) + 4 (7) + 8 - 1/2;                      3: `silent` says nothing, so that there is no reward.
+2: 2 (1/4) + 1/2 (1/2) + 8 - 1/2: `broken` is 7 and dropped for the whole group;
+3: `silent` says nothing, so that there is no reward.
 """
-SHARES = {"base": 9.0625, "late": 5.375, "broken": 602.0, "silent": 118.0, "must": -9.0625}
-"""Contributions times the rewards' distances from their mean 14.75, -14.75, -6.75 and 21.5; their squares' sum is
-725.375."""
+SHARES = {"base": 2.0625, "late": 17 / 24, "broken": 0.0, "silent": 130 / 3, "must": -2.0625}
+"""Contributions times the rewards' distances from their mean 65/12, -65/12, 31/12 and 34/12; their squares' sum is
+1057/24."""
 
 
 @pytest.fixture(scope="module")
@@ -69,17 +74,18 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Any:
         reader = Reader(store)
         stored = [reader.trajectory(watch.info.run_id, k=k, step=2) for k in range(4)]
     metrics = [event.metrics for event in watch.events if isinstance(event, StepFinished)][1]
-    return metrics, sorted(stored, key=lambda each: each.summary.sample_index)
+    notices = [event for event in watch.events if isinstance(event, Notice)]
+    return metrics, sorted(stored, key=lambda each: each.summary.sample_index), notices
 
 
 def test_the_recorded_rewards_are_those_worked_by_hand(recorded: Any) -> None:
-    _, stored = recorded
+    _, stored, _ = recorded
     assert [each.scored.reward for each in stored] == REWARDS
     assert all(score.elapsed_s > 0 for each in stored for score in each.scored.scores)
 
 
 def test_each_term_is_recorded_with_value_weight_state_and_reason(recorded: Any) -> None:
-    _, stored = recorded
+    _, stored, _ = recorded
     scores = {(k, score.term): score for k, each in enumerate(stored) for score in each.scored.scores}
     assert [scores[k, "base"].value for k in range(4)] == [0.1, 0.125, 0.25, 0.3]
     assert [scores[k, "base"].weight for k in range(4)] == [0.0, 2.0, 2.0, 2.0]
@@ -89,27 +95,63 @@ def test_each_term_is_recorded_with_value_weight_state_and_reason(recorded: Any)
     assert (scores[2, "late"].value, scores[2, "late"].weight) == (0.5, 0.5)
     nan = scores[1, "broken"]
     assert (nan.value, nan.weight, nan.state, nan.reason) == (None, 0.0, ScoreState.FAULT, "nan is not a finite number")
+    beside = scores[2, "broken"]
+    assert (beside.value, beside.weight) == (7.0, 0.0)
+    assert beside.reason.endswith("left out: 1 of its group's 3 have no value")
     missing = scores[3, "silent"]
     assert (missing.value, missing.weight, missing.state) == (None, 8.0, ScoreState.UNSCORABLE)
     assert missing.reason.endswith("composed_terms.py:silent returned None")
 
 
 def test_advantages_are_of_the_scorable_rewards_alone(recorded: Any) -> None:
-    """(R - 14.75) / 19.0444, with 19.0444^2 = 725.375 / 2."""
-    _, stored = recorded
+    """(R - 65/12) / 4.692636, with 4.692636^2 = 1057 / 48."""
+    _, stored, _ = recorded
     found = [each.summary.advantage for each in stored]
-    assert found[:3] == pytest.approx([-0.774508, -0.354436, 1.128943], abs=1e-5)
+    assert found[:3] == pytest.approx([-1.154291, 0.550508, 0.603783], abs=1e-5)
     assert found[3] is None
 
 
 def test_metrics_of_a_step_are_those_worked_by_hand(recorded: Any) -> None:
-    metrics, _ = recorded
-    assert metrics["reward/mean"] == 14.75 and metrics["unscorable"] == 1
+    metrics, *_ = recorded
+    assert metrics["reward/mean"] == pytest.approx(65 / 12) and metrics["unscorable"] == 1
     assert metrics["rewards/base/mean"] == pytest.approx(0.475 / 3)  # (0.1 + 0.125 + 0.25) / 3
     assert metrics["rewards/base/std"] == pytest.approx(0.0656167, abs=1e-6)
     assert (metrics["rewards/late/mean"], metrics["rewards/late/gated"]) == (0.5, 2.0)
     assert (metrics["rewards/broken/faults"], metrics["rewards/broken/unscorable"]) == (1.0, 1.0)
     assert (metrics["rewards/silent/faults"], metrics["rewards/silent/unscorable"]) == (0.0, 1.0)
     shares = {term: metrics[f"rewards/{term}/share"] for term in SHARES}
-    assert shares == pytest.approx({term: value / 725.375 for term, value in SHARES.items()})
+    assert shares == pytest.approx({term: value * 24 / 1057 for term, value in SHARES.items()})
     assert sum(shares.values()) == pytest.approx(1)
+
+
+def missing(step: int, term: str, num: int, of: int) -> StepFinished:
+    """A step in which a term has no value for some trajectories."""
+    one = scored("a", 1.0)
+    states = [ScoreState.FAULT] * num + [ScoreState.SCORED] * (of - num)
+    scores = [
+        Score(term, None if state is ScoreState.FAULT else 1.0, 1.0, "it raised", state=state) for state in states
+    ]
+    trajectories = [replace(one, scores=(score, Score("late", None, 0.0, state=ScoreState.GATED))) for score in scores]
+    return StepFinished(step, {}, trajectories, [None] * of)
+
+
+@pytest.mark.parametrize(("unscorable", "words"), [("drop_term", "summed without it"), ("drop_trajectory", "left out")])
+def test_a_term_without_a_value_for_more_than_a_twentieth_is_reported_once(unscorable: str, words: str) -> None:
+    declared = {"kind": "rule", "name": "own", "rule": "exact_match", "unscorable": unscorable}
+    watch = MissingWatch([Term.model_validate(declared)], str)
+    assert watch.after_step(missing(1, "own", 2, 40)) == [], "5 % is not more than 5 %"
+    (notice,) = watch.after_step(missing(2, "own", 3, 40))
+    assert notice.text.startswith("step 2: reward term 'own' has no value for 3 of 40 trajectories, e.g. fault: it rai")
+    assert words in notice.text and f"unscorable: {unscorable}" in notice.text
+    assert watch.after_step(missing(3, "own", 40, 40)) == []
+    assert watch.after_step(missing(4, "own", 0, 40)) == []
+    assert len(watch.after_step(missing(5, "own", 40, 40))) == 1
+
+
+def test_a_run_reports_its_terms_without_values(recorded: Any) -> None:
+    *_, notices = recorded
+    words = [notice.text for notice in notices if "has no value for" in notice.text]
+    assert [text.split(" has no value")[0] for text in words] == [
+        "step 1: reward term 'broken'",
+        "step 1: reward term 'silent'",
+    ]

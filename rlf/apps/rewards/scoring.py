@@ -128,6 +128,7 @@ async def rescore(spec: RunSpec, saved: SavedTrajectories) -> Rescoring:
     """
     async with _open_context(spec.tools, spec.seed) as context, RewardFunction(spec.rewards, context) as function:
         after = await function.score_all([item.trajectory for item in saved.trajectories], step=saved.step)
+        after = function.settle(after, step=saved.step)
     missing = find_missing(spec.train.algorithm)
     sides = zip(_make_sides(saved.trajectories, spec.train), _make_sides(after, spec.train), strict=True)
     found = [

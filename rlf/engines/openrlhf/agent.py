@@ -42,6 +42,7 @@ from rlf.engines.openrlhf.spool import SpoolWriter
 from rlf.engines.openrlhf.spool_pool import Record
 from rlf.engines.openrlhf.transfer import Sender
 from rlf.plan import plan_from_json
+from rlf.rewards.term import Unscorable
 from rlf.rollout.loop import play
 from rlf.rollout.rollout import Rollout
 from rlf.spec.reader import mentioned
@@ -143,7 +144,7 @@ class Agent:
 
         async def play_row(label: str) -> Scored:
             row, policy = read_label(label, self._folder), self._policy(engine, sampling_params)
-            return await self._play_until_it_counts(parts, policy, row, row.index, step=None)
+            return await self._evaluate_row(parts, policy, row, step=None)
 
         if parts.ahead is None:
             # With several actors none knows which rows the others get, and beside an asynchronous trainer weights may
@@ -157,29 +158,40 @@ class Agent:
         """Closes tools, rewards and spool. OpenRLHF kills its actors instead: whatever is open must bear that."""
         await self._stack.aclose()
 
+    @property
+    def _waits(self) -> bool:
+        """Whether what a trajectory counts is known only with its group, whose records are then written at its end."""
+        return any(term.unscorable is Unscorable.DROP_TERM for term in self._spec.rewards)
+
     async def _play_of_group(self, parts: _Parts, policy: EnginePolicy, row: JobRow) -> tuple[Scored, Group]:
         """Plays one sample of a row; one that does not count waits for the rest of its group, whose mean it gets."""
+        # On disk before the trajectory is returned: what a step was made from is known wherever the job stops.
         # No await before `join`: the samples of a row start in one tick of the loop, and their order there is what
         # numbers them, as OpenRLHF gives them none.
-        group = self._groups.setdefault(row.index, Group(self._spec.rollout.num_generations))
-        sample, scored = group.join(), None
+        group = self._groups.setdefault(row.index, Group(self._spec.rollout.num_generations, parts.harness.reward))
+        sample, record = group.join(), None
         try:
-            scored = await self._play_until_it_counts(parts, policy, row, sample, await group.step(parts.steps))
+            step = await group.step(parts.steps)
+            record = await self._play_until_it_counts(parts, policy, row, sample, step)
+            if not self._waits:
+                await parts.spool.append(record)
         finally:
             # Also where it fails: a group that never becomes whole would hold back the count of steps for all actors.
-            if group.leave(scored):
+            if group.leave(None if record is None else record.scored):
                 del self._groups[row.index]
                 await parts.steps.add(group)
-        if not counts(scored):
-            await group.over()
-        return scored, group
+        if self._waits or not counts(record.scored):
+            record = replace(record, scored=await group.settled(record.scored.trajectory.id))
+        if self._waits:
+            await parts.spool.append(record)
+        return record.scored, group
 
     async def _play_until_it_counts(
         self, parts: _Parts, policy: EnginePolicy, row: JobRow, sample: int, step: int | None
-    ) -> Scored:
+    ) -> Record:
         """Plays one trajectory, again where something outside the policy broke it and is up again.
 
-        Each try of training is recorded, and the last one of an evaluation.
+        Each try of training that is not the last is written to the spool; the last one is the caller's to write.
         """
         tries, again = Tries(), True
         while again:
@@ -194,10 +206,15 @@ class Agent:
             except RunError:  # the job ends: what it ends for is on disk before
                 await parts.spool.append(record)
                 raise
-            # On disk before the trajectory is returned: what a step was made from is known wherever the job stops.
-            if row.purpose is Purpose.TRAIN or not again:
-                await parts.spool.append(replace(record, again=again))
-        return scored
+            if row.purpose is Purpose.TRAIN and again:
+                await parts.spool.append(replace(record, again=True))
+        return record
+
+    async def _evaluate_row(self, parts: _Parts, policy: EnginePolicy, row: JobRow, step: int | None) -> Scored:
+        """Plays one row of an evaluation and writes its last try to the spool."""
+        record = await self._play_until_it_counts(parts, policy, row, row.index, step)
+        await parts.spool.append(record)
+        return record.scored
 
     async def _may_leave_out(
         self, parts: _Parts, purpose: Purpose, step: int | None, broken: Broken, down: Collection[str]
@@ -321,7 +338,7 @@ class Agent:
         parts.first_evaluation = asyncio.ensure_future(self._evaluate(parts, policy, rows))
 
     async def _evaluate(self, parts: _Parts, policy: EnginePolicy, rows: Sequence[JobRow]) -> None:
-        await asyncio.gather(*(self._play_until_it_counts(parts, policy, row, row.index, step=0) for row in rows))
+        await asyncio.gather(*(self._evaluate_row(parts, policy, row, step=0) for row in rows))
 
 
 def _with_contained_parts(spec: RunSpec) -> RunSpec:

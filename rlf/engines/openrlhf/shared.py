@@ -25,6 +25,7 @@ from typing import Any
 from rlf.chat.encoding import load_tokenizer
 from rlf.core.redact import Redactor
 from rlf.plan import plan_from_json
+from rlf.rewards.function import RewardFunction
 from rlf.spec.model_files import model_location
 from rlf.spec.models import FilterSpec, RunSpec
 from rlf.tools.execution.executor import Executor
@@ -56,11 +57,17 @@ def filler(rewards: Sequence[float]) -> float:
 class Group:
     """The samples of one row."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, reward: RewardFunction | None = None) -> None:
+        """Nobody has joined.
+
+        Args:
+            reward: settles the whole group; None where what it gets is settled.
+        """
         self._size = size
+        self._reward = reward
         self._num_joined = 0
         self._num_left = 0
-        self._rewards: list[float] = []
+        self._scored: list[Scored] = []
         self._over = asyncio.Event()
         self._step: asyncio.Future[int] | None = None
 
@@ -72,10 +79,11 @@ class Group:
     def leave(self, scored: Scored | None) -> bool:
         """Records the outcome of one sample, None for one that broke; returns whether it was the last."""
         self._num_left += 1
-        if scored is not None and counts(scored):
-            assert scored.reward is not None, "a trajectory that counts has a reward"
-            self._rewards.append(round_reward(scored.reward))
+        if scored is not None:
+            self._scored.append(scored)
         if self._num_left == self._size:
+            if self._reward is not None and self._scored and self._step is not None:
+                self._scored = self._reward.settle(self._scored, step=self._step.result())
             self._over.set()
         return self._num_left == self._size
 
@@ -84,9 +92,15 @@ class Group:
         self._step = self._step or asyncio.ensure_future(steps.step())
         return self._step.result() if self._step.done() else await asyncio.shield(self._step)
 
-    async def over(self) -> None:
-        """Returns when every sample has left."""
+    async def settled(self, trajectory_id: str) -> Scored:
+        """A sample that has left, as it counts in the whole group; returns when every sample has left."""
         await self._over.wait()
+        return next(item for item in self._scored if item.trajectory.id == trajectory_id)
+
+    @property
+    def _rewards(self) -> list[float]:
+        rewards = [item.reward for item in self._scored if counts(item)]
+        return [round_reward(reward) for reward in rewards if reward is not None]
 
     @property
     def filler(self) -> float:
@@ -96,7 +110,8 @@ class Group:
     @property
     def scores(self) -> list[float]:
         """The rewards that OpenRLHF gets for the whole group."""
-        return self._rewards + [self.filler] * (self._size - len(self._rewards))
+        rewards = self._rewards
+        return rewards + [filler(rewards)] * (self._size - len(rewards))
 
 
 class Tally:

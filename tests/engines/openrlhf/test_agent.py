@@ -115,6 +115,17 @@ def test_every_response_of_a_group_has_the_same_numeric_extra_logs(load, tmp_pat
     assert all(isinstance(value, float) for response in responses for value in response["extra_logs"].values())
 
 
+def test_a_term_that_is_dropped_for_one_sample_is_dropped_for_its_whole_group(load, tmp_path):
+    beside = '{kind: python, name: beside, callable: "tests.engines.openrlhf.tools:speaks_of_wrong_answers"'
+    right = "{kind: rule, name: right, rule: exact_match}"
+    job = new_job(load, tmp_path, f"rewards=[{right}, {beside}, unscorable: drop_term}}]")
+    responses, _ = play(job, [RIGHT, WRONG, WRONG, RIGHT])
+    assert sorted(response["reward"] for response in responses) == [0.0, 0.0, 1.0, 1.0]
+    assert sorted(record.scored.reward for record in records(job)) == [0.0, 0.0, 1.0, 1.0]
+    whole, _ = play(job, [WRONG], number=1)
+    assert {response["reward"] for response in whole} == {1.0}, "where the whole group has a value, it counts"
+
+
 def test_a_broken_trajectory_is_played_again_and_both_tries_are_recorded(load, tmp_path):
     job = new_job(load, tmp_path)
     responses, _ = play(job, [RIGHT, WRONG, RuntimeError("the sampler hiccups"), RIGHT])

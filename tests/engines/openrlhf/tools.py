@@ -119,3 +119,8 @@ def picture(colour: tuple[int, int, int]) -> Image:
     file = io.BytesIO()
     Pillow.new("RGB", (20, 30), colour).save(file, "PNG")
     return Image(file.getvalue(), "image/png")
+
+
+def speaks_of_wrong_answers(trajectory: Trajectory) -> float | None:
+    """A reward term that has a value for wrong answers alone."""
+    return None if trajectory.answer == "Fentes" else 1.0
