@@ -466,7 +466,7 @@ class RunSpec(Section):
     """Where metrics go beside the lineage, as the run goes: names, or mappings with `kind` and its settings. No part of
     the plan's hash."""
     engine: EngineSpec = Field(default_factory=default_engine)
-    """What trains, and its own keys: `local` in this process, `openrlhf` as a job on a cluster."""
+    """What trains, in this process or as a job on a cluster, and its own keys."""
     seed: int = Field(0, ge=0, le=2**63 - 1)
     """Every random number of the run derives from it."""
 
