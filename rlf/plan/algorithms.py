@@ -84,11 +84,12 @@ def _cispo_bound_is_ours(loaded: LoadedSpec) -> Iterator[Fault]:
 def single_rollouts_are_mixed(loaded: LoadedSpec) -> Iterator[Fault]:
     """Warns of a filter that keeps no group of one with reward 0 or 1."""
     filtering = loaded.spec.train.dynamic_filtering
-    if filtering is not None and loaded.spec.rollout.num_generations == 1:
+    bounds = None if filtering is None else filtering.bounds
+    if bounds is not None and loaded.spec.rollout.num_generations == 1:
         yield loaded.fault(
             ("train", "dynamic_filtering"),
             "rollout.num_generations is 1; a group of one is kept only if its reward lies between "
-            f"{filtering.low:g} and {filtering.high:g}, so that none with reward 0 or 1 is kept. Remove it, or write "
+            f"{bounds[0]:g} and {bounds[1]:g}, so that none with reward 0 or 1 is kept. Remove it, or write "
             "more generations.",
         )
 

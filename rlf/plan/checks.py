@@ -186,12 +186,17 @@ def _bounds_are_ordered(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(("train", "reward_clip"), f"got [{low}, {high}]; expected the lower bound first. Swap them.")
 
 
-@reads("train.dynamic_filtering")
+@reads("train.dynamic_filtering", "rollout.num_generations")
 def _filter_keeps_something(loaded: LoadedSpec) -> Iterator[Fault]:
     kept = loaded.spec.train.dynamic_filtering
-    if kept is not None and kept.low >= kept.high:
+    if kept is None:
+        return
+    if kept.low is not None and kept.high is not None and kept.low >= kept.high:
         message = f"got {kept.low}, which is not below high: {kept.high}; no group could be kept. Write a lower one."
         yield loaded.fault(("train", "dynamic_filtering", "low"), message)
+    if kept.bounds is None and loaded.spec.rollout.num_generations == 1:
+        message = "keeps groups whose rewards differ, and rollout.num_generations is 1. Remove it, or write 2 or more."
+        yield loaded.fault(("train", "dynamic_filtering"), message)
 
 
 @reads("eval", "data.eval")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from enum import StrEnum
@@ -287,14 +288,23 @@ class KlSpec(Section):
 
 
 class FilterSpec(Section):
-    """Dynamic filtering: groups whose mean reward lies outside (low, high) are dropped and replaced."""
+    """Dynamic filtering: groups whose rewards are all equal, or by `low` and `high` too bad or too good, are dropped
+    and replaced."""
 
-    low: float = 0.0
-    """A group is kept when its mean reward is above this ..."""
-    high: float = 1.0
-    """... and below this."""
+    low: float | None = None
+    """With it, or with `high`, a group is kept by its mean reward, which must be above this. Without both, a group is
+    kept where its rewards differ, whatever their range is."""
+    high: float | None = None
+    """The mean reward must be below this; None: it may be any."""
     max_rounds: int = Field(4, ge=1)
     """Collections per step at the most; then the step continues with what was kept."""
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """The open range of the mean reward; None where rewards must differ instead."""
+        if self.low is None and self.high is None:
+            return None
+        return (-math.inf if self.low is None else self.low, math.inf if self.high is None else self.high)
 
 
 class CriticSpec(Section):

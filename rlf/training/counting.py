@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -193,17 +194,25 @@ def broken_trajectory(rollout: Rollout, prompt: Sequence[int], error: str) -> Sc
     return Scored(trajectory, scores=(), reward=None, success=None)
 
 
-# Dynamic filtering: which groups stay in a step. Those that everyone or no one solved teach nothing.
+# Dynamic filtering: which groups stay in a step. Those whose rewards are equal teach nothing.
 
 
 def is_kept(rewards: Sequence[float], filtering: FilterSpec | None) -> bool:
-    """Whether the mean of a group's rewards lies strictly inside the range; one without rewards does not.
+    """Whether a group's rewards differ, or their mean lies strictly inside the bounds; without rewards neither holds.
 
-    DAPO (arXiv:2503.14476), equation 11, the constraint on the number of right answers. Mirrors OpenRLHF
+    DAPO (arXiv:2503.14476), equation 11, which counts right answers and so drops groups that all or none solved: with
+    any two rewards for right and wrong those are the groups whose rewards are equal. With bounds it mirrors OpenRLHF
     `SamplesGenerator._generate_vllm` with `dynamic_filtering_range`: the *mean* decides, so a group that scored 0.5
     throughout is kept although its advantages are 0. A group with a NaN is dropped.
     """
-    return filtering is None or (bool(rewards) and filtering.low < sum(rewards) / len(rewards) < filtering.high)
+    if filtering is None:
+        return True
+    if not rewards or any(map(math.isnan, rewards)):
+        return False
+    if filtering.bounds is None:  # up to what rounding leaves of equal sums
+        return not math.isclose(min(rewards), max(rewards), rel_tol=1e-9, abs_tol=1e-12)
+    low, high = filtering.bounds
+    return low < sum(rewards) / len(rewards) < high
 
 
 def keep_groups(scored: Sequence[Scored], filtering: FilterSpec | None) -> list[Scored]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +27,26 @@ def test_groups_that_all_or_none_solved_are_dropped() -> None:
 
 def test_a_group_whose_trajectories_do_not_count_is_dropped() -> None:
     assert keep_groups([scored("a", None), scored("b", 0.5, sampled=0)], HALF_OPEN) == []
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"), [(1.0, 0.0), (1.0, -1.0), (0.0, -1.0), (64.0, 0.0), (-3.0, -5.0), (0.7, 0.7000001)]
+)
+def test_without_bounds_exactly_the_groups_whose_rewards_differ_are_kept(right: float, wrong: float) -> None:
+    for num_right in range(5):
+        rewards = [right] * num_right + [wrong] * (4 - num_right)
+        assert is_kept(rewards, FilterSpec()) is (0 < num_right < 4), rewards
+
+
+def test_equal_sums_that_rounding_sets_apart_do_not_differ() -> None:
+    assert not is_kept([0.1 + 0.2, 0.3], FilterSpec())
+    assert not is_kept([0.5], FilterSpec()) and not is_kept([], FilterSpec())
+    assert not is_kept([0.5, math.nan], FilterSpec())
+
+
+def test_a_bound_without_the_other_is_open_on_its_side() -> None:
+    assert is_kept([5.0, 5.0], FilterSpec(low=0.1)) and not is_kept([0.0], FilterSpec(low=0.1))
+    assert is_kept([-5.0], FilterSpec(high=0.9)) and not is_kept([1.0], FilterSpec(high=0.9))
 
 
 def test_the_mean_decides_and_not_the_spread() -> None:

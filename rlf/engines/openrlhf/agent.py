@@ -46,7 +46,7 @@ from rlf.rewards.term import Unscorable
 from rlf.rollout.loop import play
 from rlf.rollout.rollout import Rollout
 from rlf.spec.reader import mentioned
-from rlf.training.counting import broken_trajectory, counts, evaluation_rollout, training_rollout
+from rlf.training.counting import broken_trajectory, counts, evaluation_rollout, is_kept, training_rollout
 from rlf.training.harness import Harness, Traffic, build_harness
 from rlf.training.outages import Broken, Outages, Tries
 from rlf.types.events import Notice
@@ -63,6 +63,10 @@ logger = logging.getLogger(__name__)
 
 _MAX_BROKEN_IN_A_ROW = 64
 """Trajectories of one actor that may break outside tools and rewards, one after the other."""
+
+
+FILTER_SCORES = {False: 0.0, True: 0.5}
+"""`scores`, which OpenRLHF reads for its filter alone and keeps within (0, 1): what it gets of a group by `is_kept`."""
 
 
 class Agent:
@@ -129,9 +133,11 @@ class Agent:
         if policy.vision is not None:
             await policy.vision.prepare(scored.trajectory.images if stand_in is None else stand_in.images)
         reward = parts.harness.reward
+        filtering = self._spec.train.dynamic_filtering
+        tail = {} if filtering is None else {"scores": FILTER_SCORES[is_kept(group.scores, filtering)]}
         if stand_in is None:
-            return head | training_response(scored, reward, sampling_params, policy.vision)
-        return head | stand_in_response(scored, stand_in, group, reward, sampling_params, policy.vision)
+            return head | training_response(scored, reward, sampling_params, policy.vision) | tail
+        return head | stand_in_response(scored, stand_in, group, reward, sampling_params, policy.vision) | tail
 
     def _policy(self, engine: SamplesTokens, sampling_params: Any) -> EnginePolicy:
         settings = openrlhf_settings(self._spec)
@@ -180,7 +186,7 @@ class Agent:
             if group.leave(None if record is None else record.scored):
                 del self._groups[row.index]
                 await parts.steps.add(group)
-        if self._waits or not counts(record.scored):
+        if self._waits or not counts(record.scored) or self._spec.train.dynamic_filtering is not None:
             record = replace(record, scored=await group.settled(record.scored.trajectory.id))
         if self._waits:
             await parts.spool.append(record)

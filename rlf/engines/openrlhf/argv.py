@@ -152,11 +152,6 @@ def _packed(value: Callable[[Source], Value], otherwise: Callable[[Source], Valu
     return lambda source: value(source) if source.engine.packing else otherwise(source)
 
 
-def _filtering_range(source: Source) -> Value:
-    kept = source.train.dynamic_filtering
-    return None if kept is None else (kept.low, kept.high)
-
-
 def _aggregation(source: Source) -> str:
     return "token-mean" if source.train.loss.aggregation is Aggregation.TOKEN_MEAN else "seq-mean-token-mean"
 
@@ -320,8 +315,9 @@ _ADVANTAGE = (
     Option("algo.dynamic_filtering_enable", "train.dynamic_filtering", lambda s: s.train.dynamic_filtering is not None),
     Option(
         "algo.dynamic_filtering_range",
-        "train.dynamic_filtering.low train.dynamic_filtering.high",
-        _filtering_range,
+        "train.dynamic_filtering",
+        lambda s: None if s.train.dynamic_filtering is None else (0.0, 1.0),
+        "`0 1`; agents decide by the whole group, and report 0.5 for a kept one's `scores`, else 0",
     ),
 )
 _EVAL = (
@@ -451,6 +447,7 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
         "rollout.top_k rollout.min_p",
         "the agent: rlf's own loop, turn by turn",
     ),
+    Elsewhere("train.dynamic_filtering.low train.dynamic_filtering.high", "the agents, which know the whole group"),
     Elsewhere("rollout.max_tool_concurrency", "the agents: each vLLM engine for itself"),
     Elsewhere("report_to lineage", "rlf, which follows the job's steps"),
     Elsewhere(

@@ -280,7 +280,8 @@ def _batches_divide(loaded: LoadedSpec) -> Iterator[Fault]:
 
 @reads("train.dynamic_filtering", "rollout.num_generations")
 def _filtering_has_groups(loaded: LoadedSpec) -> Iterator[Fault]:
-    if loaded.spec.train.dynamic_filtering is not None and loaded.spec.rollout.num_generations == 1:
+    filtering = loaded.spec.train.dynamic_filtering
+    if filtering is not None and filtering.bounds is not None and loaded.spec.rollout.num_generations == 1:
         message = "got 1 with train.dynamic_filtering; the reward of a group of one is all or nothing. Write 2 or more."
         yield loaded.fault(("rollout", "num_generations"), message)
 

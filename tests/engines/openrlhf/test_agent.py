@@ -126,6 +126,27 @@ def test_a_term_that_is_dropped_for_one_sample_is_dropped_for_its_whole_group(lo
     assert {response["reward"] for response in whole} == {1.0}, "where the whole group has a value, it counts"
 
 
+@pytest.mark.parametrize(
+    ("bounds", "lines", "is_kept"),
+    [
+        ("{}", [RIGHT, WRONG], True),
+        ("{}", [WRONG], False),
+        ("{}", [RIGHT], False),
+        ("{low: -2}", [WRONG], True),
+        ("{low: 0.9}", [RIGHT, WRONG], False),
+    ],
+)
+def test_openrlhfs_filter_gets_the_decision_on_the_whole_group(load, tmp_path, bounds, lines, is_kept):
+    # rewards of 2 x right - 1: 1 and -1, whose mean is within (0, 1) for no more than every other mixed group
+    right = "{kind: rule, name: right, rule: exact_match, weight: 2}"
+    base = "{kind: rule, name: base, rule: expression, formula: '0 * calls - 1', range: [-1, 0]}"
+    job = new_job(load, tmp_path, f"rewards=[{right}, {base}]", f"+train.dynamic_filtering={bounds}")
+    responses, _ = play(job, lines * 2)
+    assert {response["reward"] for response in responses} == {{RIGHT: 1.0, WRONG: -1.0}[line] for line in lines}
+    scores = [response["scores"] for response in responses]
+    assert reference_filter([scores], 0.0, 1.0) == [is_kept]
+
+
 def test_a_broken_trajectory_is_played_again_and_both_tries_are_recorded(load, tmp_path):
     job = new_job(load, tmp_path)
     responses, _ = play(job, [RIGHT, WRONG, RuntimeError("the sampler hiccups"), RIGHT])

@@ -113,8 +113,6 @@ CHANGES: dict[str, tuple[tuple[str, ...], str]] = {
     "train.kl.place": ((KL,), "+train.kl.place=reward"),
     "train.entropy_coef": ((), "+train.entropy_coef=0.01"),
     "train.reward_clip": ((), "+train.reward_clip=[-1, 1]"),
-    "train.dynamic_filtering.low": (("+train.dynamic_filtering={}",), "+train.dynamic_filtering.low=0.1"),
-    "train.dynamic_filtering.high": (("+train.dynamic_filtering={}",), "+train.dynamic_filtering.high=0.9"),
     "train.critic.learning_rate": ((GAE,), "+train.critic.learning_rate=1e-5"),
     "train.critic.value_clip": ((GAE,), "+train.critic.value_clip=0.5"),
     "eval.every": ((), "eval.every=10"),
