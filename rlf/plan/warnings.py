@@ -17,6 +17,7 @@ from rlf.core import Fault
 from rlf.data import recall
 from rlf.plan.algorithms import dropped_terms_are_compared, gae_says_its_way, single_rollouts_are_mixed
 from rlf.plan.estimate import planned_engine
+from rlf.plan.golds import about_unread, find_gold_warnings, unread_golds
 from rlf.plan.judges import groups_are_compared, sentinels_are_counted_together
 from rlf.rewards.normalization import Normalization, destroyed, golds
 from rlf.rewards.term import Stage, Term
@@ -38,13 +39,17 @@ _MAX_SHOWN_CHARS = 40
 
 
 def find_reward_warnings(loaded: LoadedSpec, datasets: Sequence[Sequence[Task]]) -> Iterator[Fault]:
-    """Golds that a normalisation destroys, golds without rows, and schemas that an empty value satisfies."""
+    """Golds that a term misreads, golds without rows, and schemas that an empty value satisfies."""
     num_tasks = sum(map(len, datasets))
     for index, term in enumerate(loaded.spec.rewards):
         place = ("rewards", index)
         normalize = getattr(term, "normalize", None)
         if isinstance(normalize, Normalization) and (lost := _lost_golds(normalize, datasets)):
             yield loaded.fault((*place, "normalize"), _about_golds(normalize, lost, num_tasks))
+        if getattr(term, "rule", None) == "math":
+            unread = [gold for tasks in datasets for gold in recall(unread_golds, tasks)]
+            if unread:
+                yield loaded.fault((*place, "rule"), about_unread(unread, num_tasks))
         if is_json_schema(term) and (empty := term.accepted_without_content):
             message = f"got a schema that {' and '.join(empty)} satisfies and which then earns the full reward; "
             yield loaded.fault(
@@ -263,7 +268,7 @@ def _prompts_leave_room(subject: Subject) -> Iterator[Fault]:
 def _learning_rate_is_usual(loaded: LoadedSpec) -> Iterator[Fault]:
     spec, rate = loaded.spec, loaded.spec.train.learning_rate
     if spec.model.path.startswith(BUILTIN):
-        if spec.train.steps < MIN_STEPS_TO_LEARN:
+        if spec.train.steps < MIN_STEPS_TO_LEARN and rate < 1:
             return
         what, (low, high), usual = "built-in models", BUILTIN_RATES, "3e-4"
     elif spec.model.lora is None:
@@ -271,7 +276,8 @@ def _learning_rate_is_usual(loaded: LoadedSpec) -> Iterator[Fault]:
     else:
         what, (low, high), usual = "adapters", LORA_RATES, "2e-5"
     if not low <= rate <= high:
-        message = f"got {rate:g}; for {what} {low:g} to {high:g} is usual. Write e.g. `learning_rate: {usual}`."
+        sign = " (is the minus of its exponent missing?)" if rate >= 1 else ""
+        message = f"got {rate:g}{sign}; for {what} {low:g} to {high:g} is usual. Write e.g. `learning_rate: {usual}`."
         yield loaded.fault(("train", "learning_rate"), message)
 
 
@@ -302,6 +308,11 @@ def _golds_agree(subject: Subject) -> Iterator[Fault]:
             message = f"{len(differing)} questions appear twice with different answers (e.g. rows {one!r} "
             fix = f"and {other!r}); the right answer to one is wrong for the other. Keep one of each."
             yield subject.loaded.fault(("data", name, "path"), f"{message}{fix}")
+
+
+def _golds_teach(subject: Subject) -> Iterator[Fault]:
+    for name, tasks in (("train", subject.train), ("eval", subject.evaluation)):
+        yield from find_gold_warnings(subject.loaded, name, tasks)
 
 
 def _find_differing(tasks: Sequence[Task]) -> list[tuple[str, str]]:
@@ -437,4 +448,5 @@ DATA_CHECKS: tuple[Callable[[Subject], Iterator[Fault]], ...] = (
     _prompts_leave_room,
     _evaluation_is_apart,
     _golds_agree,
+    _golds_teach,
 )

@@ -13,10 +13,10 @@ import re
 import resource
 import signal
 import sys
-from typing import Any
+from math import floor, log10
+from typing import Any, NamedTuple
 
-from rlf.core.redact import fold
-from rlf.rewards.normalization import SUPERSCRIPTS
+from rlf.rewards.math_text import as_latex, gold_latex, has_no_number, in_ascii, last_boxed, result_of, same_text
 
 _MAX_BYTES = 4 * 2**30
 _FIRST = (
@@ -36,19 +36,14 @@ _IS_FORMULA = re.compile(r"(?=.*[A-Za-z]).*[\w)\]}]\s*(?:[-+*/^=(]).*[\w)\]}!]|[
 """An operator between two operands, one of them a name, or a point, interval or set."""
 _QUANTITY = re.compile(r"[-+]?[\d.]+\s+[A-Za-z]\s?/\s?[A-Za-z](?:\^?\d)?|\(\d{1,3}(?:,\d{3})+\)")
 """A number with a unit, or with commas between groups of digits: 5 m/s, (1,000)."""
-_ROOT = re.compile(r"\u221a\s?(\d+(?:\.\d+)?|[A-Za-z])")
-# Superscript digits are separate characters; math-verify reads only `^`.
-_RAISED = re.compile("(?<=[\\w)])[\u207b\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+")
 
 
 def main() -> None:
     """Answers until stdin ends."""
     resource.setrlimit(resource.RLIMIT_AS, (_MAX_BYTES, _MAX_BYTES))
     logging.disable(logging.CRITICAL)
-    from math_verify import verify
-
     for one, other in _FIRST:
-        verify(_parse_text(one), _parse_text(other), timeout_seconds=None)
+        _is_equal(_Formula(_parse_latex(one), one), _Formula(_parse_text(other)))
     _write_line({"ready": True})
     for line in sys.stdin:
         question = json.loads(line)
@@ -56,18 +51,86 @@ def main() -> None:
 
 
 def _compare_answer(golds: list[str], answer: str, cpu_s: float) -> None:
-    from math_verify import verify
-
-    right = [parsed for gold in golds if (parsed := _parse_text(gold))]
+    right = [read for gold in golds if (read := _read_gold(gold)) is not None]
     if not right:
         _write_line({"unreadable": " or ".join(golds)[:200]})
         return
     _write_line({"read": True})
     signal.setitimer(signal.ITIMER_PROF, cpu_s)  # at its end SIGPROF, which ends a process that does not handle it
-    given = _parse_text(answer)
-    equal = any(verify(each, given, timeout_seconds=None) for each in right)
+    equal = _is_any(right, answer)
     signal.setitimer(signal.ITIMER_PROF, 0)
     _write_line({"equal": equal})
+
+
+class _Formula(NamedTuple):
+    """What the library reads, and the LaTeX that it read; empty where it is a part of a text."""
+
+    parsed: list[Any]
+    latex: str = ""
+
+
+def _read_gold(gold: str) -> _Formula | str | None:
+    """A gold as mathematics, or its text where it is none in whole; None where it is mathematics that nobody reads."""
+    latex = gold_latex(gold)
+    if latex is None:
+        return gold
+    parsed = _parse_latex(latex)
+    return _Formula(parsed, latex) if parsed else None
+
+
+def _is_any(right: list[_Formula | str], answer: str) -> bool:
+    """Whether an answer is one of the golds."""
+    if any(isinstance(gold, str) and same_text(answer, gold) for gold in right):
+        return True
+    formulas = [gold for gold in right if not isinstance(gold, str)]
+    given = _parse_answer(answer) if formulas else _Formula([])
+    return any(_is_equal(gold, given) for gold in formulas)
+
+
+def _is_equal(gold: _Formula, given: _Formula) -> bool:
+    """Equal as the library has it, but for small numbers and for sets.
+
+    By itself it takes all below 5e-7 for 0, and a set for a point.
+    """
+    from math_verify import verify
+
+    if {gold.latex[:1], given.latex[:1]} in ({"\\", "("}, {"\\", "["}) and _is_set(gold) != _is_set(given):
+        return False
+    number, digits = gold.parsed[0], 6
+    if getattr(number, "is_Number", False) and 0 < abs(number) < 1:
+        digits = max(digits, 3 - floor(log10(abs(number))))
+    equal: bool = verify(
+        gold.parsed, given.parsed, float_rounding=digits, allow_set_relation_comp=True, timeout_seconds=None
+    )
+    return equal
+
+
+def _is_set(formula: _Formula) -> bool:
+    return formula.latex.startswith(r"\{")
+
+
+def _parse_answer(answer: str) -> _Formula:
+    """An answer that is mathematics in whole, or whose result is; else the last formula in it."""
+    for text in (answer, result_of(answer)):
+        latex = as_latex(text)
+        if latex is not None and (found := _parse_latex(latex)):
+            return _Formula(found, latex)
+    if has_no_number(result_of(answer)):
+        return _Formula([])
+    boxed = last_boxed(answer)
+    return _Formula(_parse_text(answer if boxed is None else f"\\boxed{{{boxed}}}"))
+
+
+def _parse_latex(latex: str) -> list[Any]:
+    """LaTeX that is one formula, all of it."""
+    from math_verify import LatexExtractionConfig, parse
+    from math_verify.parser import NormalizationConfig
+
+    as_it_is = NormalizationConfig(basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="last")
+    reading = [LatexExtractionConfig(normalization_config=as_it_is)]
+    text = f"\\boxed{{{latex}}}"
+    found: list[Any] = parse(text, reading, fallback_mode="no_fallback", parsing_timeout=None)
+    return found
 
 
 def _parse_text(text: str) -> list[Any]:
@@ -77,7 +140,7 @@ def _parse_text(text: str) -> list[Any]:
     """
     from math_verify import parse
 
-    text = _in_ascii(text)
+    text = in_ascii(text)
     if any(mark in text for mark in ("$", r"\boxed", r"\(", r"\[")):
         forms = [text, f"${text}$"]
     elif "\\" in text:
@@ -110,12 +173,6 @@ def _formula_in(run: str) -> str:
         depth += (character in "([{") - (character in ")]}")
         start = at + 1 if character == "," and depth <= 0 and run[at + 1 :].strip() else start
     return _ARTICLE.sub("", run[start:].strip(" ,!"), count=1)
-
-
-def _in_ascii(text: str) -> str:
-    """The text with signs, digits, powers and roots as they are typed."""
-    text = _RAISED.sub(lambda power: f"^{{{power[0].translate(SUPERSCRIPTS)}}}", text)
-    return _ROOT.sub(r"sqrt(\1)", fold(text))
 
 
 def _to_latex(expression: str) -> str:

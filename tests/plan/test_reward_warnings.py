@@ -7,11 +7,11 @@ from typing import Any
 
 import yaml
 
-from rlf.plan.warnings import find_reward_warnings
+from rlf.plan.warnings import Subject, find_reward_warnings, find_warnings
 from rlf.spec import load_spec
 from rlf.types import Message, Task
 
-SPEC = {
+SPEC: dict[str, Any] = {
     "name": "s",
     "model": {"path": "builtin:tiny"},
     "data": {"train": {"path": "builtin:encyclopedia/train", "prompt": "question", "answer": "answer"}},
@@ -55,6 +55,45 @@ def test_a_schema_that_an_empty_value_satisfies_is_warned_of(tmp_path: Path) -> 
     assert words.startswith("rewards[0].schema: got a schema that {} and null satisfies")
     required = {"type": "object", "required": ["town"]}
     assert warnings(tmp_path, {"rule": "json_schema", "schema": required}) == []
+
+
+def test_golds_that_math_compares_as_text_are_warned_of(tmp_path: Path) -> None:
+    (words,) = warnings(tmp_path, {"rule": "math"}, "2^{10}", "3, 5, 7", "March 5", ["10:30", "1/2"])
+    assert words.startswith("rewards[0].rule: got math; not all of the text is mathematics in 2 golds of 4 tasks: ")
+    assert "'March 5', '10:30'. They are compared as text." in words
+    assert warnings(tmp_path, {"rule": "math"}, "2^{10}", "3!", r"5 \text{ cm}", "x=5", "C", "[0,1)") == []
+
+
+def about_data(tmp_path: Path, rows: list[tuple[str, str]], **train: float) -> list[str]:
+    path = tmp_path / "s.yaml"
+    terms = [{"kind": "rule", "name": "t", "rule": "exact_match"}]
+    path.write_text(yaml.safe_dump({**SPEC, "rewards": terms, "train": {**SPEC["train"], **train}}))
+    tasks = [Task(f"t{at}", (Message("user", question),), gold) for at, (question, gold) in enumerate(rows)]
+    found = find_warnings(Subject(load_spec([path]), tasks))
+    return [f"{fault.path}: {fault.message}" for fault in found if fault.path.startswith(("data", "train"))]
+
+
+def test_golds_that_are_all_equal_are_warned_of(tmp_path: Path) -> None:
+    (words,) = about_data(tmp_path, [(f"Who wrote book {at}?", ("Ann", "ann.")[at % 2]) for at in range(8)])
+    assert words.startswith("data.train.path: all 8 rows have the gold answer 'Ann'")
+    assert about_data(tmp_path, [(f"Who wrote book {at}?", "Ann" if at else "Bo") for at in range(8)]) == []
+
+
+def test_golds_that_stand_in_every_question_are_warned_of_but_for_choices(tmp_path: Path) -> None:
+    towns = ["Rome", "Oslo", "Bern", "Lima", "Kyiv", "Riga", "Bonn", "Nice"]
+    (words,) = about_data(tmp_path, [(f"Which town? It is {town}.", town) for town in towns])
+    assert words.startswith("data.train.path: the gold answer stands in each of the 8 questions (e.g. 'Rome' in row")
+    assert about_data(tmp_path, [(f"Is book {at} good, yes or no?", ("yes", "no")[at % 2]) for at in range(8)]) == []
+    asked = [(f"Which town {at}? It is {town if at else 'far'}.", town) for at, town in enumerate(towns)]
+    assert about_data(tmp_path, asked) == []
+
+
+def test_a_learning_rate_without_the_minus_of_its_exponent_is_warned_of_however_short_the_run(tmp_path: Path) -> None:
+    rows = [(f"What is {at}?", str(at + 50)) for at in range(8)]
+    for rate in (1e4, 3e4, 1.0):
+        (words,) = about_data(tmp_path, rows, learning_rate=rate)
+        assert words.startswith(f"train.learning_rate: got {rate:g} (is the minus of its exponent missing?)")
+    assert about_data(tmp_path, rows, learning_rate=3e-4) == []
 
 
 def test_golds_without_rows_are_warned_of_where_the_data_holds_them(tmp_path: Path) -> None:

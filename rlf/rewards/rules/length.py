@@ -8,6 +8,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from rlf.core.kinds import wrong_value
+from rlf.core.redact import fold
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.term import Sample, Verdict
 from rlf.types import Trajectory
@@ -19,7 +20,7 @@ class Unit(StrEnum):
     WORDS = "words"
     """Runs of characters between white space."""
     CHARACTERS = "characters"
-    """Characters, white space at the ends left out."""
+    """Characters, without white space at the ends and what has no width."""
 
 
 class Length(Rule):
@@ -46,7 +47,7 @@ class Length(Rule):
         return self
 
     def judge(self, trajectory: Trajectory) -> Verdict:
-        answer = (trajectory.answer or "").strip()
+        answer = fold(trajectory.answer or "").strip()
         if not answer:
             return Verdict(0.0, "no answer")
         n = len(answer.split()) if self.unit is Unit.WORDS else len(answer)

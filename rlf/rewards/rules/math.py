@@ -35,7 +35,10 @@ _TOO_MUCH: Mapping[str, Any] = {}
 class Math(Rule):
     """1 if answer and a gold are mathematically equal by the library math-verify, else 0.
 
-    LaTeX and plain expressions: "1/2", "0.5" and "\\frac{1}{2}" are the same. A comparison may take any time on what
+    LaTeX and plain expressions: "1/2", "0.5" and "\\frac{1}{2}" are the same. A gold is read in whole: "3, 5, 7" is
+    three numbers, "2^{10}" is 1024, and units, degrees, currency and percent signs are left out. A gold that is no
+    mathematics in whole ("10:30", "March 5", "4210_5", "\\text{Evelyn}") is compared as text, which `rlf check` warns
+    of; one that is and cannot be read ("2+") is unscorable. A comparison may take any time on what
     a model writes, so it runs in processes of its own that are ended in time. An answer that needs more is compared
     once more with twice the time, since a slow machine uses more for the same work, and is worth 0 only then;
     where the gold cannot be read in time, or the machine is too busy, the trajectory is unscorable.
