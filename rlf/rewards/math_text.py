@@ -130,6 +130,8 @@ def _unify(text: str) -> str:
     text = _REPEATING.sub(_fraction_of, text)
     text = re.sub(r"^(?:minus|negative)\s+(?=\d)", "-", text)
     text = _TIMES_TEN.sub(lambda ten: f"\\times 10^{{{_LARGE[ten[1]] if ten[1] else int(ten[2])}}}", text)
+    text = re.sub(r"(?<=\d)\s?[xX]\s?(?=10\s?\^)", r"\\times ", text)
+    text = re.sub(r"(?<=[)\]])\s?U\s?(?=[(\[])", r"\\cup ", text)
     text = _ORDINAL.sub("", text)
     text = _PERCENT.sub(r"\\%", text)
     text = _UNIT.sub("", _DEGREES.sub("", text))
@@ -143,6 +145,7 @@ def _unify(text: str) -> str:
     text = re.sub(
         r"\^\{0?\.(\d{1,9})\}", lambda digits: f"^{{\\frac{{{int(digits[1])}}}{{{10 ** len(digits[1])}}}}}", text
     )
+    text = re.sub(r"(?<=\d)\s+(?=[A-Za-z](?![A-Za-z]))", "", text)
     text = re.sub(r"_\s?(\d+)", r"_{\1}", text)
     text = re.sub(r"\\frac\s*(\d)\s*(\d)", r"\\frac{\1}{\2}", text)
     text = re.sub(r"(?<![\\A-Za-z])sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}", text)

@@ -115,10 +115,11 @@ def _parse_answer(answer: str) -> _Formula:
         latex = as_latex(text)
         if latex is not None and (found := _parse_latex(latex)):
             return _Formula(found, latex)
-    if has_no_number(result_of(answer)):
+    result, boxed = result_of(answer), last_boxed(answer)
+    if has_no_number(result):
         return _Formula([])
-    boxed = last_boxed(answer)
-    return _Formula(_parse_text(answer if boxed is None else f"\\boxed{{{boxed}}}"))
+    # After "the answer is" the library takes the first number, which in "not 42 but 43" is the wrong one.
+    return _Formula(_parse_text(result if boxed is None else f"\\boxed{{{boxed}}}") or _parse_text(answer))
 
 
 def _parse_latex(latex: str) -> list[Any]:
