@@ -75,6 +75,12 @@ def test_sessions_are_stepped_over_the_websocket(played, url):
     assert [record.result.text for record in other.calls] == ["lower"] and other.world.scores["score"] == 0.0
 
 
+def test_a_reward_that_the_server_never_gave_is_missing(played, url):
+    env = {"kind": "openenv", "url": url, "tool": "guess"}
+    (silent,) = played(env, [f"Done.{STOP}"], task=task())[0]
+    assert list(silent.calls) == [] and silent.world.scores == {}
+
+
 def test_the_tool_has_the_servers_own_schema(played, url):
     env = EnvSpec.model_validate({"kind": "openenv", "url": url})
     assert env.complaints() == []

@@ -165,7 +165,8 @@ class _OpenEnvWorld(World):
         return Step(said if self._spec.speaks else said or "", reward, bool(found.get("done")))
 
     async def score(self) -> Mapping[str, float]:
-        return {"score": sum(self._rewards), "last": self._rewards[-1] if self._rewards else 0.0}
+        # A reward that was never set is missing: as 0 it would beat every negative one.
+        return {"score": sum(self._rewards), "last": self._rewards[-1]} if self._rewards else {}
 
     async def close(self) -> None:
         if not self._socket.closed:

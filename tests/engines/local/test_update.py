@@ -311,6 +311,20 @@ def test_truncated_trajectories_are_in_the_baseline_and_not_in_the_loss(fresh_mo
         assert torch.allclose(got, want, atol=1e-5)
 
 
+def test_a_trajectory_whose_tokens_are_all_gated_is_in_the_baseline_and_not_in_the_loss(fresh_model):
+    # Sampled with probability e^-60 by the sampler's own words: far beyond the threshold, where the others are within.
+    items = [scored(i, 0, float(i == 0)) for i in range(4)]
+    odd = [-60.0 if sampled else 0.0 for sampled in items[0].trajectory.action_mask]
+    gated = replace(items[0], trajectory=replace(items[0].trajectory, rollout_logprobs=odd))
+    correction = OffPolicyCorrection(level="seq", threshold=(0.0, 1e9))
+    for reward in (1.0, 5.0):
+        updater = new_updater(fresh_model, algorithm=DrGrpo(), loss=PolicyLossConfig(correction=correction))
+        result = updater.update(make_batch([replace(gated, reward=reward), *items[1:]]), 1)
+        # The mean is over all four: it estimates what the policy earns, of which the gated one is as good a sample.
+        assert result.advantages == pytest.approx([0.75 * reward] + [-0.25 * reward] * 3)
+        assert result.metrics["policy/filter_fraction"] == pytest.approx(0.25)
+
+
 def test_a_micro_batch_of_nothing_but_truncated_trajectories_adds_nothing(fresh_model):
     items = [scored(i, 0, float(i == 0)) for i in range(4)]
     batch = make_batch(
