@@ -292,20 +292,6 @@ def test_other_terms_read_0_of_a_term_that_says_nothing_of_any_turn(trajectory: 
     assert [each.value for each in score(trajectory("x"), silent, reader).scores] == [0.0, 0.0]
 
 
-def test_a_reward_that_a_world_never_set_is_missing_and_not_the_0_that_beats_a_loss() -> None:
-    steps = Term.model_validate({"name": "steps", "kind": "env", "stage": "turn", "range": [-1, 1]})
-    lost = TrajectoryFacts.model_validate({"turns": [{"reward": -1.0}, {}]}).trajectory()
-    never = replace(lost, turns=tuple(replace(turn, world=None) for turn in lost.turns))
-    assert score(lost, steps).reward == -1.0
-    (said,) = score(never, steps).scores
-    assert (said.value, said.state, said.reason) == (
-        None,
-        ScoreState.UNSCORABLE,
-        "the world gave no reward for any turn",
-    )
-    assert score(never, steps).reward is None
-
-
 def test_a_value_that_is_no_number_is_in_no_success_rate_and_counted(trajectory: Any) -> None:
     own = term("own", callable="functions.py:value", **DROPS)
     rows = [replace(trajectory("x", value=value), id=f"t{k}") for k, value in enumerate([1.0, float("nan"), 0.0])]

@@ -163,6 +163,6 @@ def test_time_that_quick_tools_took_on_a_busy_machine_is_not_the_schedules(call_
     watch = SignalWatch(check_spec([ROOT / "specs" / "search.yaml"], []).plan.spec, "x", Path("runs"), str)
     metrics = {"reward/mean": 0.5, "success": 0.5, "time/generate_s": 2.0, "time/schedule_s": 0.5}
     record = CallRecord(ToolCall("search", {}), ToolResult(Outcome.OK, "", run_s=call_s))
-    played = SimpleNamespace(trajectory=SimpleNamespace(calls=(record, record)))
+    played = SimpleNamespace(trajectory=SimpleNamespace(calls=(record, record)), scores=())
     notices = watch.after_step(StepFinished(1, metrics, (played,), ()))[0]
     assert [notice.text.count("search: 0.2 s a call") for notice in notices] == [1] * is_reported

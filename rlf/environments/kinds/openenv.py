@@ -32,7 +32,7 @@ class OpenEnvEnv(EnvSpec):
 
     Plain HTTP is refused: `POST /step` steps a fresh world each time, so that a policy would train on noise without an
     error. The action is a tool with the server's own schema, or with `text` the whole answer of a turn. Scores are
-    `score`, the sum of the rewards, and `last`, the last reward.
+    `score`, the sum of the rewards, and `last`, the last reward; neither where none came.
     """
 
     kind: Literal["openenv"] = "openenv"

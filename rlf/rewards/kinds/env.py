@@ -58,10 +58,8 @@ class _Reader:
         if trajectory.world is None:
             return Verdict(None, "the trajectory has no world")
         if self._term.score is None:
-            rewards = [None if turn.world is None else turn.world.reward for turn in trajectory.turns]
-            if all(reward is None for reward in rewards):
-                return Verdict(None, "the world gave no reward for any turn")
-            return Verdict(None, turn_values=tuple(rewards))
+            steps = [turn.world for turn in trajectory.turns]
+            return Verdict(None, turn_values=tuple(None if step is None else step.reward for step in steps))
         scores = trajectory.world.scores
         if self._term.score not in scores:
             given = ", ".join(scores) or "none"
