@@ -5,6 +5,7 @@ A function with `@reads` in one of the modules named at the end is a check of ev
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 from rlf.algo.loss_config import KlKind
@@ -133,6 +134,41 @@ def _dropped_terms_leave_others(loaded: LoadedSpec) -> Iterator[Fault]:
 def _terms_hang_together(loaded: LoadedSpec) -> Iterator[Fault]:
     for position, key, message in complaints(loaded.spec.rewards):
         yield loaded.fault(("rewards", position, *key), message)
+
+
+@reads("rewards", "success")
+def _success_is_a_share(loaded: LoadedSpec) -> Iterator[Fault]:
+    success, by_name = loaded.spec.success, {term.name: term for term in loaded.spec.rewards}
+    if success is None:
+        first = loaded.spec.rewards[0]
+        low, high = first.bounds
+        is_declared = not (math.isinf(low) and math.isinf(high))  # a function's values are known once it has run
+        if is_declared and not 0 <= low <= high <= 1:
+            message = (
+                f"success is the value of the first term, and {first.name!r} gives values from {low:g} to {high:g}; "
+                f"expected 0 to 1. Write e.g. `success: {{term: {first.name}, at_least: {min(1.0, high):g}}}` beside "
+                "rewards."
+            )
+            yield loaded.item_fault(("rewards", 0), message)
+        return
+    term = by_name.get(success.term)
+    if term is None:
+        known = list(by_name)
+        message = f"unknown term {success.term!r}{nearest(success.term, known)} (known: {', '.join(known)})"
+        yield loaded.fault(("success", "term"), f"{message}. Name one of these.")
+        return
+    low, high = term.bounds
+    if not success.is_predicate and math.isinf(high - low):
+        message = f"{term.name!r} gives any number, which has no scale to 0 to 1. Write e.g. `at_least: 1` here."
+        yield loaded.fault(("success",), message)
+    for key in ("at_least", "at_most"):
+        bound = getattr(success, key)
+        if bound is not None and not low <= bound <= high:
+            message = f"got {bound:g}; {term.name!r} gives values from {low:g} to {high:g}. Write one of these."
+            yield loaded.fault(("success", key), message)
+    if success.at_least is not None and success.at_most is not None and success.at_least > success.at_most:
+        message = f"got {success.at_least:g}, above at_most: {success.at_most:g}: nothing is a success. Swap them."
+        yield loaded.fault(("success", "at_least"), message)
 
 
 @reads("data.train.answer", "data.eval.answer", "rewards[]")

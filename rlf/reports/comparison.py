@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING
 from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
 from rlf.lineage.records import StoredTrajectory, TrajectorySummary
-from rlf.reports.arms import Arm, ArmDifference, DifferenceCause, differences, named_by_difference
-from rlf.reports.outcomes import ArmOutcome, Basis, Contrast, contrasts, default_threshold, outcome, tries_at
+from rlf.reports.arms import Arm, ArmDifference, DifferenceCause, differences, named_by_difference, shared_step
+from rlf.reports.outcomes import (
+    ArmOutcome,
+    Basis,
+    Contrast,
+    contrasts,
+    default_threshold,
+    find_no_share,
+    outcome,
+    tries_at,
+)
 from rlf.reports.pages.render import SidePair, beside, side
 from rlf.reports.paired import Power, power_of
 from rlf.reports.sheets import level, p_value, percent, points, points_range, visible
@@ -79,7 +88,10 @@ def compare(
         differences=tuple(differences(arms)),
         outcomes=tuple(outcome(arm, chosen or "", level) for arm in arms),
         contrasts=found,
-        verdicts=tuple(verdict(arms[0], arm, one) for arm, one in zip(arms[1:], found, strict=True)),
+        verdicts=tuple(
+            verdict(arms[0], arm, one, _find_no_share(arms[0], arm, chosen, at_ends=at_ends))
+            for arm, one in zip(arms[1:], found, strict=True)
+        ),
         power=_find_power(found),
     )
 
@@ -96,10 +108,23 @@ def title_of(found: Comparison) -> str:
     return " against ".join(f"{arm.letter} {arm.label}" for arm in found.arms)
 
 
-def verdict(baseline: Arm, arm: Arm, found: Contrast | None) -> str:
-    """Describes what the evaluations show of an arm against the baseline, and what they cannot show."""
+def _find_no_share(baseline: Arm, arm: Arm, mode: str | None, *, at_ends: bool) -> str | None:
+    if mode is None:
+        return None
+    return find_no_share((baseline, arm), mode, None if at_ends else shared_step([baseline, arm], mode))
+
+
+def verdict(baseline: Arm, arm: Arm, found: Contrast | None, no_share: str | None = None) -> str:
+    """Describes what the evaluations show of an arm against the baseline, and what they cannot show.
+
+    Args:
+        no_share: the run whose success is outside 0 to 1, in words.
+    """
     found_differences = differences([baseline, arm])
-    if found is None:
+    if found is None and no_share is not None:
+        why = f"success must lie within 0 to 1, and {no_share}. Declare `success:` in the spec and evaluate again"
+        sentences = [f"{arm.letter} cannot be compared with {baseline.letter}: {why}."]
+    elif found is None:
         last = _last_steps(baseline, arm)
         why = "they share no evaluation" + (f" after as many steps ({last}; `--ends` compares these)" if last else "")
         sentences = [f"{arm.letter} cannot be compared with {baseline.letter}: {why}."]

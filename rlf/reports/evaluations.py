@@ -50,11 +50,11 @@ def first_samples(tries: Iterable[TrajectorySummary]) -> dict[str, TrajectorySum
 
 
 def success_by_task(tries: Iterable[TrajectorySummary]) -> dict[str, float]:
-    """Mean success of each question's samples, within 0 to 1 and unscorable ones left out, as in `success`."""
+    """Mean success of each question's samples, unscorable ones left out, as in `success`."""
     values: dict[str, list[float]] = {}
     for item in tries:
         if item.success is not None and _is_scored(item):
-            values.setdefault(item.task_id, []).append(min(1.0, max(0.0, item.success)))
+            values.setdefault(item.task_id, []).append(item.success)
     return {task: fmean(found) for task, found in values.items()}
 
 

@@ -151,7 +151,7 @@ def tries_at(member: ArmMember, mode: str, step: int | None) -> Sequence[Traject
 
 def _over_questions(tries: Sequence[TrajectorySummary]) -> Interval | None:
     values = list(success_by_task(tries).values())
-    return share_interval(values) if values else None
+    return share_interval(values) if values and 0 <= min(values) <= max(values) <= 1 else None
 
 
 def default_threshold(arms: Sequence[Arm], mode: str) -> float:
@@ -220,6 +220,18 @@ def _judge_contrast(found: Contrast, finding: PairedFinding | None, num_compared
     )
 
 
+def find_no_share(arms: Sequence[Arm], mode: str, step: int | None) -> str | None:
+    """The first run whose success is no share of 0 to 1, in words: no interval holds for it, and no clipping heals it.
+
+    `rlf check` refuses such a success where the term's range is known; that of a function without `range` is not.
+    """
+    for member in (member for arm in arms for member in arm.members):
+        values = success_by_task(tries_at(member, mode, step)).values()
+        if values and not 0 <= min(values) <= max(values) <= 1:
+            return f"run {member.run.record.id} has successes from {min(values):g} to {max(values):g}"
+    return None
+
+
 Side = list[dict[str, float]]
 
 
@@ -230,7 +242,7 @@ def _match_arms(left: Arm, right: Arm, mode: str, *, at_ends: bool) -> tuple[Con
     if step is None and trained and not at_ends:
         return None
     sides = [[success_by_task(tries_at(member, mode, step)) for member in arm.members] for arm in (left, right)]
-    if not all(found for side in sides for found in side):
+    if not all(found for side in sides for found in side) or find_no_share((left, right), mode, step) is not None:
         return None
     scored = [set(found) for side in sides for found in side]
     shared, any_scored = set.intersection(*scored), set.union(*scored)

@@ -133,7 +133,13 @@ def shifts(changes: Sequence[EvaluationChange]) -> list[Shift | None]:
     tries = [(change.before.tries, () if change.after is None else change.after.tries) for change in changes]
     sides = [(success_by_task(before), success_by_task(after)) for before, after in tries]
     binary = [all(_is_binary(value) for side in pair for value in side.values()) for pair in sides]
-    findings = judge([paired_evidence(*pair, binary=one) for pair, one in zip(sides, binary, strict=True)])
+    is_share = [all(0 <= value <= 1 for side in pair for value in side.values()) for pair in sides]
+    findings = judge(
+        [
+            paired_evidence(*pair, binary=one) if fits else None
+            for pair, one, fits in zip(sides, binary, is_share, strict=True)
+        ]
+    )
     return [
         None if finding is None else Shift(finding, flips(change), len(before.keys() & after.keys()))
         for change, (before, after), finding in zip(changes, sides, findings, strict=True)

@@ -36,6 +36,7 @@ from rlf.rewards.term import (
     Scoring,
     Stage,
     StatefulScorer,
+    Success,
     Term,
     Unscorable,
     Verdict,
@@ -52,10 +53,17 @@ _MAX_KEPT_CHARS = 4096
 
 
 class RewardFunction:
-    """The declared terms, in order; the first one is what counts as success. To be entered before it scores."""
+    """The declared terms, in order. To be entered before it scores."""
 
-    def __init__(self, terms: Sequence[Term], context: RewardContext) -> None:
-        """Prepares every term. Raises RlfError when one cannot be used."""
+    def __init__(self, terms: Sequence[Term], context: RewardContext, success: Success | None = None) -> None:
+        """Prepares every term.
+
+        Args:
+            success: what counts as success; None: the value of the first term.
+
+        Raises:
+            RlfError: a term cannot be used.
+        """
         assert terms, "a reward without terms"
         repeated = [name for name, count in Counter(term.name for term in terms).items() if count > 1]
         if repeated:
@@ -68,6 +76,7 @@ class RewardFunction:
         self.terms = tuple(terms)
         self._order = in_order(terms)
         self._context = context
+        self._success = success
         self._bounds = {term.name: term.bounds for term in terms}
         self._scorers: dict[str, Scorer] = {}
         self._stack = AsyncExitStack()
@@ -126,7 +135,12 @@ class RewardFunction:
         failed = next((term.name for term in self.terms if _falls_short(term, results[term.name])), None)
         if failed is not None:
             scores = [_without_gain(score, failed) for score in scores]
-        return Scored(trajectory, tuple(scores), weighted_sum(scores), success=results[self.terms[0].name].value)
+        return Scored(trajectory, tuple(scores), weighted_sum(scores), success=self._find_success(results))
+
+    def _find_success(self, results: Mapping[str, _TermResult]) -> float | None:
+        name = self.terms[0].name if self._success is None else self._success.term
+        value = results[name].value
+        return value if value is None or self._success is None else self._success.of(value, self._bounds[name])
 
     def settle(self, scored: Sequence[Scored], *, step: int) -> list[Scored]:
         """The trajectories with equal sums within each group: a term that is dropped for one is dropped for all of it.

@@ -174,6 +174,37 @@ class Gate(StrictModel, allow_inf_nan=False):
     """Its value must not exceed this; None: no bound."""
 
 
+class Success(StrictModel, allow_inf_nan=False):
+    """What counts as success: from 0 to 1, so that shares, intervals and comparisons speak of it.
+
+    With a bound it is 1 where the term's value holds it, else 0. Without one it is the value, scaled from the term's
+    range to 0 to 1: (value - low) / (high - low).
+    """
+
+    term: str
+    """Name of the term whose value decides, before scale and clip."""
+    at_least: float | None = None
+    """The value that is a success, or more; None: no bound."""
+    at_most: float | None = None
+    """The value that is a success, or less; None: no bound."""
+
+    @property
+    def is_predicate(self) -> bool:
+        """Whether it is 0 or 1 alone."""
+        return self.at_least is not None or self.at_most is not None
+
+    def of(self, value: float, bounds: tuple[float, float]) -> float:
+        """The success of a value within the term's bounds."""
+        low, high = bounds
+        if self.is_predicate:
+            least, most = (
+                (low if self.at_least is None else self.at_least),
+                (high if self.at_most is None else self.at_most),
+            )
+            return float(least <= value <= most)
+        return (value - low) / (high - low)
+
+
 def check_order(bounds: tuple[float, float]) -> tuple[float, float]:
     """A range, whose lower bound is first."""
     if not bounds[0] < bounds[1]:

@@ -18,7 +18,7 @@ from rlf.chat.policy import FailurePolicy, HistoryPolicy, RepairPolicy
 from rlf.core import Registry
 from rlf.core.kinds import Kind, StrictModel
 from rlf.environments.kind import EnvSpec
-from rlf.rewards.term import Term
+from rlf.rewards.term import Success, Term
 from rlf.tools.declaration import ToolDeclaration
 from rlf.trackers import Tracker
 from rlf.types import FailureClass, ToolDescription
@@ -458,7 +458,9 @@ class RunSpec(Section):
     env: EnvSpec | None = None
     """The world that every trajectory has one of, with tools and scores of its own. None: there are only tools."""
     rewards: tuple[Term, ...] = Field(min_length=1)
-    """Terms of the reward, summed by weight; the first one is what counts as success."""
+    """Terms of the reward, summed by weight."""
+    success: Success | None = None
+    """What counts as success, from 0 to 1. null: the value of the first term, whose range must lie within 0 to 1."""
     rollout: RolloutSpec = RolloutSpec()
     """How trajectories are collected: turns, tokens, sampling, and how many at once."""
     train: TrainSpec

@@ -147,6 +147,8 @@ def find_cause(scored: Scored) -> Cause | None:
 def _missing_success(scored: Scored) -> Cause | None:
     """The success term where it should have a value and has none: a reward without it says nothing of success."""
     first = scored.scores[0] if scored.scores and scored.success is None else None
+    if first is not None and first.value is not None:  # `success:` names another term
+        first = next((score for score in scored.scores if score.value is None), None)
     if first is None or first.state is ScoreState.GATED:
         return None
     return Cause(term_name(first.term), first.reason, first.state.may_pass)

@@ -237,8 +237,10 @@ def evaluation_metrics(scored: Sequence[Scored], num_samples: int) -> dict[str, 
     metrics = (rollout_metrics(scored) if scored else {}) | {"num_questions": float(len(rates))}
     if not rates:
         return metrics
-    interval = wilson_interval(sum(rates.values()), len(rates))
-    metrics |= {"success": fmean(rates.values()), "success/low": interval.low, "success/high": interval.high}
+    metrics["success"] = fmean(rates.values())
+    if 0 <= min(rates.values()) <= max(rates.values()) <= 1:  # else it is no share, and clipped it would be another one
+        interval = wilson_interval(sum(rates.values()), len(rates))
+        metrics |= {"success/low": interval.low, "success/high": interval.high}
     by_kind: defaultdict[str, list[float]] = defaultdict(list)
     for task_id, rate in rates.items():
         kind = kinds[task_id]
@@ -256,7 +258,7 @@ def _successes_by_task(scored: Sequence[Scored]) -> dict[str, list[float]]:
     successes: defaultdict[str, list[float]] = defaultdict(list)
     for item in scored:
         if item.reward is not None and item.success is not None:
-            successes[item.trajectory.task.id].append(min(1.0, max(0.0, item.success)))
+            successes[item.trajectory.task.id].append(item.success)
     return successes
 
 

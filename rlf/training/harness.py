@@ -133,7 +133,9 @@ def build_harness(
     return Harness(
         chat=chat,
         tools=tools,
-        reward=RewardFunction(spec.rewards, RewardContext(tools.for_rewards, spec.seed, notify, traffic.meter)),
+        reward=RewardFunction(
+            spec.rewards, RewardContext(tools.for_rewards, spec.seed, notify, traffic.meter), spec.success
+        ),
         worlds=worlds,
         limits=limits,
         training=training,

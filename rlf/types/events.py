@@ -125,7 +125,7 @@ def kind_metric(kind: str) -> str:
 
 
 METRICS: tuple[Metric, ...] = (
-    Metric("success", "share", "Mean value of the first reward term."),
+    Metric("success", "share", "Mean success: the value of the first reward term, or what `success:` declares."),
     Metric("success/low", "share", "Lower end of the 95 % interval of an evaluation's success (Wilson's)."),
     Metric("success/high", "share", "Upper end of that interval."),
     Metric("success/<kind>", "share", "Success on the questions of one kind; `success/kind low` of one named `low`."),

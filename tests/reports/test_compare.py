@@ -376,12 +376,15 @@ def test_samples_that_differ_where_the_first_ones_agree_are_no_agreement() -> No
     assert compare([arm("A", left), arm("B", right)]).verdicts[0].startswith("No difference between B and A is shown")
 
 
-def test_graded_success_counts_within_0_and_1_as_in_the_evaluation() -> None:
-    found = contrast(
-        arm("A", member({"a": -1.0, "b": 0.5})), arm("B", member({"c": 2.0, "d": 0.25})), "sampled"
-    )  # 0 and 0.5 against 1 and 0.25
-    assert found is not None and found.basis is Basis.UNPAIRED
-    assert found.difference == pytest.approx((1 + 0.25) / 2 - (0 + 0.5) / 2)
+@pytest.mark.parametrize("right", [{"a": 2.0, "b": 0.25}, {"a": 1.0, "b": -0.5}])
+def test_a_success_outside_0_and_1_is_not_clipped_and_not_compared(right: dict[str, float | None]) -> None:
+    arms = [arm("A", member({"a": 1.0, "b": 0.5})), arm("B", member(right))]
+    assert contrast(arms[0], arms[1], "sampled") is None
+    found = compare(arms)
+    assert found.verdicts[0].startswith(
+        "B cannot be compared with A: success must lie within 0 to 1, and run 20260102-030405-abcd has successes from "
+    )
+    assert rendered(comparison_view(found)) and markdown(found)
 
 
 def test_the_verdict_names_what_differs_and_what_has_not_finished() -> None:

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from rlf.core import RlfError
 from rlf.rewards import RewardFunction, Term
+from rlf.rewards.term import Success
 from rlf.types import Outcome, ScoreState, StopReason
 
 from .scoring import CONTEXT, score, score_with
@@ -43,6 +44,27 @@ def test_the_reward_is_the_weighted_sum_and_success_the_first_term(trajectory: A
     ]
     assert scored.trajectory is one
     assert all(each.elapsed_s > 0 for each in scored.scores)
+
+
+@pytest.mark.parametrize(
+    ("success", "value"),
+    [
+        (Success(term="calls", at_least=3), 1.0),
+        (Success(term="calls", at_least=3.5), 0.0),
+        (Success(term="calls", at_most=2), 0.0),
+        (Success(term="calls", at_least=2, at_most=3), 1.0),
+        (Success(term="calls"), (3 - -1) / (9 - -1)),
+    ],
+)
+def test_success_is_a_declared_predicate_or_a_scaled_term(trajectory: Any, success: Success, value: float) -> None:
+    term = {"kind": "rule", "rule": "expression", "name": "calls", "formula": "calls", "range": [-1, 9], "scale": 2}
+    terms = [rule("exact_match"), Term.model_validate(term)]
+
+    async def work() -> Any:
+        async with RewardFunction(terms, CONTEXT, success) as function:
+            return await function.score(trajectory("Paris", "Paris", outcomes=(Outcome.OK,) * 3), step=1)
+
+    assert asyncio.run(work()).success == pytest.approx(value)
 
 
 @pytest.mark.parametrize("stop", [StopReason.INFRA_FAILURE, StopReason.CANCELLED])

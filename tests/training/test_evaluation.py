@@ -34,6 +34,16 @@ def harness(*terms):
     )
 
 
+def test_a_success_outside_0_and_1_is_reported_as_it_is_and_has_no_interval():
+    tried = [scored(value, answer="x") for value in (-1.0, 1.0, -1.0, -1.0)]
+    asked = [
+        replace(one, trajectory=replace(one.trajectory, task=Task(f"q{number}", (), None)))
+        for number, one in enumerate(tried)
+    ]
+    metrics = evaluation.evaluation_metrics(asked, 1)
+    assert metrics["success"] == -0.5 and interval_of(metrics) is None
+
+
 def test_kinds_that_are_named_as_ends_of_the_interval_do_not_replace_it():
     tried = [scored(float(kind == "low"), answer="x") for kind in ("low", "low", "high", "mid")]
     tasks = [Task(f"q{number}", (), None, kind=kind) for number, kind in enumerate(("low", "low", "high", "mid"))]

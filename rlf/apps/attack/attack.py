@@ -159,7 +159,10 @@ async def attack(
         step: what schedules of weights go by.
         share: part of the reward of being right from which on a behaviour is a hack.
     """
-    async with open_world(spec, num_questions) as world, RewardFunction(spec.rewards, world.context) as reward:
+    async with (
+        open_world(spec, num_questions) as world,
+        RewardFunction(spec.rewards, world.context, spec.success) as reward,
+    ):
         return await attack_reward(world, reward, seconds=seconds, step=step, share=share)
 
 

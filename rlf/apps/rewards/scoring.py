@@ -126,7 +126,10 @@ async def rescore(spec: RunSpec, saved: SavedTrajectories) -> Rescoring:
 
     A penalty on the distance to a reference is left out of both, since it needs the models.
     """
-    async with _open_context(spec.tools, spec.seed) as context, RewardFunction(spec.rewards, context) as function:
+    async with (
+        _open_context(spec.tools, spec.seed) as context,
+        RewardFunction(spec.rewards, context, spec.success) as function,
+    ):
         after = await function.score_all([item.trajectory for item in saved.trajectories], step=saved.step)
         after = function.settle(after, step=saved.step)
     missing = find_missing(spec.train.algorithm)
