@@ -41,12 +41,14 @@ SETTINGS = (
 )
 VARIANT = "rewards[0].variant"
 TURNS = "rewards=[{kind: rule, name: solve, rule: ftrl, variant: f1, match: value, stage: turn}]"
+SUCCESS = "success={term: solve, at_least: 1}"
+"""Of rewards whose range leaves 0 to 1."""
 REWARDS: Mapping[str, tuple[str, ...]] = {
     "solve_f1": (),
-    "f1, the paper's": (f"{VARIANT}=f1",),
-    "precision": (f"{VARIANT}=precision",),
-    "completion": (f"{VARIANT}=completion",),
-    "prefix rows": ("+rollout.prefix_rows=true", TURNS),
+    "f1, the paper's": (f"{VARIANT}=f1", SUCCESS),
+    "precision": (f"{VARIANT}=precision", SUCCESS),
+    "completion": (f"{VARIANT}=completion", SUCCESS),
+    "prefix rows": ("+rollout.prefix_rows=true", TURNS, SUCCESS),
 }
 UNITS = (
     *(("solve_f1", seed, TRAINED) for seed in range(3)),
