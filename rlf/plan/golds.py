@@ -13,7 +13,7 @@ from rlf.spec import LoadedSpec
 from rlf.types import Task
 
 _MIN_TASKS = 8
-"""Of fewer questions nothing can be said."""
+"""Of fewer questions nothing is stated."""
 _MOST_SHOWN = 3
 _MAX_SHOWN_CHARS = 40
 _NUM_SEARCHED = 200
