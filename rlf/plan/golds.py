@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from rlf.core import Fault
 from rlf.data import recall
 from rlf.rewards.golds import gold_key
-from rlf.rewards.math_text import gold_latex
 from rlf.rewards.normalization import golds, has_words, holds, normalize
 from rlf.spec import LoadedSpec
 from rlf.types import Task
@@ -23,15 +22,15 @@ _NUM_OTHERS = 20
 
 def find_gold_warnings(loaded: LoadedSpec, name: str, tasks: Sequence[Task]) -> Iterator[Fault]:
     """Golds that are all equal, and golds that stand in every question."""
-    if len(tasks) < _MIN_TASKS or not all(golds(task.answer) for task in tasks):
+    if len(tasks) < _MIN_TASKS:
         return
-    only = recall(_only_gold, tasks)
+    only, held = recall(_find_patterns, tasks)
     if only is not None:
         message = (
             f"all {len(tasks)} rows have the gold answer {_shorten_text(only)}; a policy that always writes it is "
         )
         yield loaded.fault(("data", name, "path"), f"{message}always right. Name the right column, or other rows.")
-    elif recall(_hold_their_golds, tasks):
+    elif held:
         message = (
             f"the gold answer stands in each of the {len(tasks)} questions (e.g. {_shorten_text(_first(tasks[0]))} "
         )
@@ -48,8 +47,18 @@ def about_unread(found: Sequence[str], num_tasks: int) -> str:
 
 def unread_golds(tasks: Sequence[Task]) -> list[str]:
     """Golds that `rule: math` compares as text."""
+    from rlf.rewards.math_text import gold_latex
+
     texts = dict.fromkeys(gold for task in tasks for gold in golds(task.answer))
     return [gold for gold in texts if gold_latex(gold) is None]
+
+
+def _find_patterns(tasks: Sequence[Task]) -> tuple[str | None, bool]:
+    """The one gold of all rows, and whether each question holds its own; nothing where a row has no gold."""
+    if not all(golds(task.answer) for task in tasks):
+        return None, False
+    only = _only_gold(tasks)
+    return only, only is None and _hold_their_golds(tasks)
 
 
 def _only_gold(tasks: Sequence[Task]) -> str | None:
