@@ -161,7 +161,7 @@ CREATE TABLE runs (
 	idle_s FLOAT, 
 	CONSTRAINT pk_runs PRIMARY KEY (id)
 );
-INSERT INTO "runs" VALUES('old','search','running',1700000000.0,NULL,'local',7,NULL,NULL,'{"train":{"steps":3}}','pppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppp','0.1.0+abc','{"name":"here","cores":2}','{"torch":"2.13.0"}','rlf run specs/search.yaml','/tmp/h/store/old',NULL,2,16203,'host','boot',1596132,NULL,NULL,NULL,NULL,NULL,1700000010.0,NULL);
+INSERT INTO "runs" VALUES('old','search','running',1700000000.0,NULL,'local',7,NULL,NULL,'{"train":{"steps":3}}','pppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppp','0.1.0+abc','{"name":"here","cores":2}','{"torch":"2.13.0"}','rlf run specs/search.yaml','/home/someone/project',NULL,2,16203,'host','boot',1596132,NULL,NULL,NULL,NULL,NULL,1700000010.0,NULL);
 CREATE TABLE scores (
 	trajectory_ref INTEGER NOT NULL, 
 	position INTEGER NOT NULL, 
