@@ -98,7 +98,7 @@ def test_two_at_once_have_a_state_and_scores_of_their_own(subject):
         async with opened(subject) as bench:
             solved, idle = await asyncio.gather(bench.play("a", subject.solve), bench.play("b", []))
             again = await bench.play("c", subject.solve)
-        assert solved.scores[subject.score] == again.scores[subject.score] == 1.0 > idle.scores[subject.score]
+        assert solved.scores[subject.score] == again.scores[subject.score] == 1.0 > idle.scores.get(subject.score, 0.0)
         assert solved.failed is idle.failed is None
         same = ("observation", "scores", "first_state")
         assert [getattr(solved, name) for name in same] == [getattr(again, name) for name in same]

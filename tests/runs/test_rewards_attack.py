@@ -172,7 +172,8 @@ def test_no_shipped_spec_pays_for_what_is_not_skill() -> None:
 
 @pytest.mark.parametrize("name", REWARDS_ALONE)
 def test_no_shipped_reward_file_that_decides_alone_pays_for_what_is_not_skill(tmp_path: Path, name: str) -> None:
-    found = attacked(tmp_path, f"  - {{use: {REPOSITORY}/reward_specs/{name}.yaml}}\n", seconds=0.5)
+    success = "success: {term: rl_factory_search, at_least: 0.9}\n" if name == "rl_factory_search" else ""
+    found = attacked(tmp_path, f"  - {{use: {REPOSITORY}/reward_specs/{name}.yaml}}\n{success}", seconds=0.5)
     assert found.gold is not None and found.gold.reward is not None and found.gold.reward >= 1
     assert [hack.shape.words for hack in found.hacks] == []
 

@@ -436,7 +436,10 @@ OPTIONS: tuple[Option, ...] = (
 """Every option that rlf emits, in order."""
 
 ELSEWHERE: tuple[Elsewhere, ...] = (
-    Elsewhere("chat tools rewards", "the agent: rlf's own chat formats, tools and rewards"),
+    Elsewhere(
+        "chat tools rewards success.term success.at_least success.at_most",
+        "the agent: rlf's own chat formats, tools and rewards",
+    ),
     Elsewhere(
         "env.kind env.files env.keep_state env.limits.reset_s env.limits.step_s env.limits.score_s "
         "env.limits.episode_s env.limits.max_concurrency env.limits.max_output_chars",
