@@ -327,7 +327,7 @@ def turn_ends(tokenizer: PreTrainedTokenizerBase, ends: Sequence[str], name: str
 # Images as a model sees them: the tokens that stand for one, and the tensors that its training takes.
 #
 # An image is one token repeated, `placeholder`, in a number that the model's own processor decides. Invariant: of what
-# is rendered, exactly the images' tokens are `placeholder`; data cannot write it, and sampling is told to leave it out.
+# is rendered, exactly the images' tokens are `placeholder`; data cannot write it, and sampling leaves it out.
 
 MAX_KEPT = 64
 """Images kept ready, some 20 MB each at a megapixel: the rollouts of a group show the same ones, turn after turn."""

@@ -212,7 +212,7 @@ def _to_openai_call(call: ToolCall, id_: str) -> dict[str, Any]:
 
 # A conversation as templates show it that drop earlier thinking: the same tokens without those of the thinking.
 #
-# No token is new. What a template would write in another way cannot be shown so; the certificate tells the two apart.
+# No token is new. What a template would write in another way cannot be shown so; the certificate distinguishes the two.
 
 
 def without_thinking(

@@ -111,7 +111,7 @@ class ClassProcesses:
         """The value of a request's answer. Raises ToolFailure for anything else, and where the process ends instead.
 
         Values are pickles both ways: of any class, and code of the world's may write them. The process is no sandbox,
-        and whoever names a class trusts it with as much; `isolation: sandbox` is for one that is not trusted.
+        and a spec that names a class trusts it with as much; `isolation: sandbox` is for one that is not trusted.
         """
         try:
             frame = await stand_in.home.ask({"bounds": _ANSWER}, (pickle.dumps((name, arguments)),), _ANSWER)

@@ -66,7 +66,7 @@ def compare(
 
     Args:
         mode: `sampled` or `greedy`; None takes the sampled evaluations where all arms have some.
-        threshold: held-out success whose cost is told; None: nine tenths of the best.
+        threshold: held-out success whose cost is shown; None: nine tenths of the best.
         at_ends: whether each run's last evaluation is compared, although it follows more updates than another's.
 
     Raises:

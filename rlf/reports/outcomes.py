@@ -2,7 +2,7 @@
 
 Two kinds of uncertainty are told apart. With one run on a side, the interval is over the held-out questions: it speaks
 of these trained models. With two or more seeds on both sides it is over the seeds: it speaks of the settings. Both
-are of the questions that every run scored: a mean over whatever a run scored tells which questions an outage spared.
+are of the questions that every run scored: a mean over whatever a run scored shows which questions an outage spared.
 """
 
 from __future__ import annotations

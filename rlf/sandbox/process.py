@@ -318,7 +318,7 @@ def judge(answer: Answer, limits: SandboxLimits, level: Level) -> Execution:
 def _outside_outcome(answer: Answer, limits: SandboxLimits, level: Level) -> tuple[Outcome | None, str | None]:
     """The outcome as seen from outside; None when the process answered in time."""
     # The order is by who knows best. A server that failed knows nothing of the process, so that no limit may be blamed;
-    # whoever was killed at its time or for its flood also has an exit by SIGKILL and no answer, which say less.
+    # a process killed at its time or for its flood also has an exit by SIGKILL and no answer, which say less.
     ending = answer.exit
     if ending is not None and ending.failed:
         return Outcome.INFRA, ending.failed

@@ -80,7 +80,7 @@ class Client:
 
         Args:
             values: what the stage's prompt names.
-            draw: tells apart questions that are asked alike.
+            draw: distinguishes questions that are asked alike.
 
         Raises:
             Unproven: no answer was valid after all repairs, or the model refused.

@@ -390,7 +390,7 @@ async def choose_opening(
     while len(left) > 1:
         tokens = {opening[len(chosen)] for opening in left.values() if len(opening) > len(chosen)}
         if not tokens:
-            break  # nothing tells them apart
+            break  # nothing distinguishes them
         token = (
             tokens.pop() if len(tokens) == 1 else await _draw_token(host, [*prompt, *chosen], tokens, temperature, seed)
         )
