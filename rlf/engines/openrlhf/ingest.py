@@ -305,7 +305,10 @@ class Ingest:
         """Reports new ones, each after its step and when it grows no more: not all processes write as fast."""
         for path in whole_checkpoints(self._job):
             if path not in self._checkpoints and step_of(path) <= self.step:
-                sha256 = checkpoint_hash(path)
+                try:
+                    sha256 = checkpoint_hash(path)
+                except FileNotFoundError:  # OpenRLHF makes room: it removes a checkpoint while it is looked at here
+                    continue
                 if last or self._growing.get(path) == sha256:
                     kept = tuple(map(step_of, kept_checkpoints(self._job, self._spec.checkpoint.keep)))
                     self.tell_checkpoint(CheckpointSaved(step_of(path), str(path), sha256, kept))

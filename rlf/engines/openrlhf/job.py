@@ -27,6 +27,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -301,11 +302,16 @@ def mark_best(job: Job, step: int, success: float) -> None:
         for path in there:
             own, is_new = folder / path.name, step_of(path) == step
             if is_new or _read_metric(own) is not None:
-                changed = own.stat()
-                whole_file = own / f".{_METRIC}.tmp"  # OpenRLHF may read it at any moment
-                whole_file.write_text(json.dumps({"metric_value": success if is_new else None}))
-                whole_file.replace(own / _METRIC)
-                os.utime(own, ns=(changed.st_atime_ns, changed.st_mtime_ns))
+                with suppress(FileNotFoundError):  # OpenRLHF may remove it at any moment, as it may read it
+                    _write_metric(own, success if is_new else None)
+
+
+def _write_metric(checkpoint: Path, success: float | None) -> None:
+    changed = checkpoint.stat()
+    whole_file = checkpoint / f".{_METRIC}.tmp"
+    whole_file.write_text(json.dumps({"metric_value": success}))
+    whole_file.replace(checkpoint / _METRIC)
+    os.utime(checkpoint, ns=(changed.st_atime_ns, changed.st_mtime_ns))
 
 
 def _read_metric(checkpoint: Path) -> float | None:

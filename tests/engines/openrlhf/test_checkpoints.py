@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -143,6 +145,19 @@ def test_one_checkpoint_is_marked_as_the_best_and_no_folder_seems_newer_for_it(t
     assert [path.stat().st_mtime for path in whole_checkpoints(job)] == [2, 4, 6, 8]
     drop_surplus(job, 1)
     assert [step_of(path) for path in whole_checkpoints(job)] == [4, 8]
+
+
+def test_a_checkpoint_that_goes_while_it_is_marked_stops_nothing(tmp_path, monkeypatch):
+    job = saved(tmp_path, 2, 4)
+
+    def stat(path, **keys):
+        if path.name == "global_step4" and os.path.isdir(path):  # noqa: PTH112 - is_dir asks stat
+            shutil.rmtree(path)  # what OpenRLHF does at that moment
+        return os.stat(path, **keys)  # noqa: PTH116 - what is replaced here
+
+    monkeypatch.setattr(Path, "stat", stat)
+    mark_best(job, 4, 0.5)
+    assert best_checkpoint(job) is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"metric_value": "best"}', '{"metric_value": null}'])

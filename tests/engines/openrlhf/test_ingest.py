@@ -203,13 +203,15 @@ def test_a_step_that_is_not_in_the_spool_is_reported_as_a_warning(spec, tmp_path
     assert "not in the spool" in events[0].text
 
 
-def test_a_checkpoint_is_reported_once_and_after_its_step(spec, tmp_path):
+def test_a_checkpoint_is_reported_once_after_its_step_and_not_while_it_is_being_removed(spec, tmp_path):
     job = new_job(tmp_path / "job")
     events = []
     ingest = Ingest(spec, job, new_attempt(job, 1, first_step=1), emit=events.append)
     folder = job.checkpoints / "_actor" / "global_step1"
     folder.mkdir(parents=True)
     (folder / "weights.pt").write_text("w")
+    removed = folder / "optim_states.pt"
+    removed.symlink_to("gone")
     ingest.poll()
     assert events == []
     (folder.parent / "latest").write_text("global_step1")
@@ -219,6 +221,12 @@ def test_a_checkpoint_is_reported_once_and_after_its_step(spec, tmp_path):
         path = job.log(1) if kind == "log" else job.spool / "attempt-1" / "node-1.spool"
         with path.open("ab") as file:
             file.write(written)
+    ingest.poll()
+    ingest.poll()
+    assert not [
+        event for event in events if isinstance(event, CheckpointSaved)
+    ]  # its last shard went while it was read
+    removed.unlink()
     ingest.poll()
     ingest.poll()
     (saved,) = [event for event in events if isinstance(event, CheckpointSaved)]
