@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import inf
 from time import perf_counter
 from types import TracebackType
-from typing import Protocol
+from typing import Protocol, Self
 from weakref import WeakKeyDictionary
 
 # Time that this whole process was stopped or its machine asleep: no deadline counts it.
@@ -145,6 +145,8 @@ class Timers:
         clock.start()
         self._loop = asyncio.get_running_loop()
         self._waiting: set[Deadline] = set()
+        self.stop = self._waiting.discard
+        """Takes a deadline back; one that has rung is unaffected."""
         self._handle: asyncio.TimerHandle | None = None
         self._look_at = inf
         """When the loop's timer is due; infinite while there is none."""
@@ -156,13 +158,9 @@ class Timers:
         if deadline.at < self._look_at:
             self._set_look(deadline.at)
 
-    def stop(self, deadline: Deadline) -> None:
-        """Takes it back; one that has rung is unaffected."""
-        self._waiting.discard(deadline)
-
-    def within(self, limit: float | Deadline) -> TimeLimit:
+    def within(self, limit_s: float) -> TimeLimit:
         """`with timers.within(limit_s):` is `async with asyncio.timeout(limit_s):`."""
-        return TimeLimit(self, limit if isinstance(limit, Deadline) else Deadline(limit))
+        return TimeLimit(self, limit_s)
 
     def _set_look(self, at: float) -> None:
         if self._handle is not None:
@@ -198,24 +196,26 @@ def within(limit_s: float) -> TimeLimit:
     return loop_timers().within(limit_s)
 
 
-class TimeLimit:
+class TimeLimit(Deadline):
     """A block that is cancelled when its time is up, and then ends in TimeoutError."""
 
-    __slots__ = ("_deadline", "_is_up", "_num_cancels", "_task", "_timers")
+    __slots__ = ("_is_up", "_num_cancels", "_task", "_timers")
 
-    def __init__(self, timers: Timers, deadline: Deadline) -> None:
+    def __init__(self, timers: Timers, limit_s: float) -> None:
+        super().__init__(limit_s)
+        self._timers, self._is_up = timers, False
+
+    def __enter__(self) -> Self:
         task = asyncio.current_task()
         assert task is not None, "a time limit outside of a task"
-        self._timers, self._deadline = timers, deadline
-        self._task, self._num_cancels, self._is_up = task, task.cancelling(), False
-
-    def __enter__(self) -> None:
-        self._timers.start(self._deadline, self._cancel_block)
+        self._task, self._num_cancels = task, task.cancelling()
+        self._timers.start(self, self._cancel_block)
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._timers.stop(self._deadline)
+        self._timers.stop(self)
         if self._is_up and self._task.uncancel() <= self._num_cancels and kind is asyncio.CancelledError:
             raise TimeoutError from error
 

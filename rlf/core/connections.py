@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 
 if TYPE_CHECKING:
-    from aiohttp.client_proto import ResponseHandler
     from aiohttp.client_reqrep import ConnectionKey
     from aiohttp.connector import Connection
     from aiohttp.tracing import Trace
@@ -24,8 +23,14 @@ class CleanConnector(aiohttp.TCPConnector):
     # aiohttp has no public hook for a connection that is used again; `_get` was checked in 3.14.
     async def _get(self, key: ConnectionKey, traces: list[Trace]) -> Connection | None:
         while (connection := await super()._get(key, traces)) is not None:
-            if connection.protocol is not None and _is_clean(connection.protocol):
-                return connection
+            transport = connection.transport
+            if transport is not None and connection.protocol is not None and not connection.protocol.should_close:
+                # Nothing may have come since the last answer: neither to the parser, which `should_close` says, nor to
+                # the socket, which the loop may not have read yet.
+                unread = select.poll()
+                unread.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+                if not unread.poll(0):
+                    return connection
             connection.close()
         return None
 
@@ -37,14 +42,3 @@ def open_session(connector: CleanConnector, **settings: Any) -> aiohttp.ClientSe
     # Its only switch is this attribute (checked in 3.14; its own test client sets it too).
     session._retry_connection = False
     return session
-
-
-def _is_clean(protocol: ResponseHandler) -> bool:
-    """Whether nothing has come since the last answer: neither to the parser nor to the socket, which the loop may not
-    have read yet."""
-    transport = protocol.transport
-    if protocol.should_close or transport is None:
-        return False
-    waiting = select.poll()
-    waiting.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
-    return not waiting.poll(0)

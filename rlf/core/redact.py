@@ -284,7 +284,7 @@ class Redactor:
     def after(self, first: Callable[[str], str] | None) -> Callable[[str], str]:
         """What strikes these secrets out of what `first` has left."""
         if first is None:
-            return self.text
+            return clean if self._pattern is None else self.text
         return first if self._pattern is None else lambda text: self._redact_text(first(text))
 
     def optional(self, text: str | None) -> str | None:

@@ -23,7 +23,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver
 from yarl import URL
 
-from rlf.core.clocks import Timers
+from rlf.core.clocks import TimeLimit, Timers
 from rlf.core.connections import CleanConnector, open_session
 from rlf.core.text import clean, clean_value
 from rlf.endpoints.attribution import CallFacts, Phase, outcome_of
@@ -267,15 +267,33 @@ class HttpClient:
                 SERVICE_ERROR and TOOL_ERROR by status; SERVICE_ERROR also for a redirect that is not followed;
                 TOOL_ERROR also for an address that is refused, and for any failure of a host that an argument chose.
         """
-        deadline, course = monotonic() + deadline_s, _Course(request, deadline_s, hop=request)
+        ends_at, course = monotonic() + deadline_s, _Course(request, deadline_s, hop=request)
         session, timers = self._open or self._open_session()
+        limit_s = deadline_s  # the same in all calls of a tool, so that `_to_connect` is made once
         try:
-            with timers.within(deadline_s):
+            with TimeLimit(timers, deadline_s):
                 for _ in range(MAX_REDIRECTS + 1):
-                    found = await self._request_once(session, course, deadline - monotonic())
-                    if isinstance(found, HttpResponse):
-                        return found
-                    self._follow_redirect(course, found)
+                    hop = course.hop
+                    response = await session.request(
+                        hop.method,
+                        self._checked(hop.url),
+                        headers={"Accept-Encoding": ACCEPTED, **hop.headers},
+                        data=hop.body,
+                        allow_redirects=False,
+                        timeout=_to_connect(limit_s),
+                    )
+                    try:
+                        if 200 <= response.status < 300:
+                            body = await self._read_body(response, hop.watch)
+                            return HttpResponse(body, response.content_type.lower(), response.charset)
+                        if response.status not in _REDIRECTS or "Location" not in response.headers:
+                            # Also where its body cannot be read: the connection may break, or the time be up, in it.
+                            course.refusal = _read_refusal(response, b"", self._tool_errors)
+                            raise _read_refusal(response, await _read_words(response), self._tool_errors)
+                    finally:
+                        response.release()
+                    self._follow_redirect(course, _Redirect(response.status, response.headers["Location"]))
+                    limit_s = ends_at - monotonic()
             assert course.redirect is not None, "a request without an answer that was not sent on"
             raise self._refuse_redirect(course.redirect, f"more than {MAX_REDIRECTS} redirects")
         except EndpointFailure as failure:
@@ -297,38 +315,18 @@ class HttpClient:
             return EndpointFailure(Outcome.TOOL_ERROR, failure.text, status=failure.status)
         return failure
 
-    async def _request_once(
-        self, session: aiohttp.ClientSession, course: _Course, limit_s: float
-    ) -> HttpResponse | _Redirect:
-        request = course.hop
-        response = await session.request(
-            request.method,
-            self._checked(request.url),
-            headers={"Accept-Encoding": ACCEPTED, **request.headers},
-            data=request.body,
-            allow_redirects=False,
-            timeout=_to_connect(limit_s),
-        )
-        try:
-            if response.status in _REDIRECTS and "Location" in response.headers:
-                return _Redirect(response.status, response.headers["Location"])
-            if 200 <= response.status < 300:
-                body = await self._read_body(response, request.watch)
-                return HttpResponse(body, response.content_type.lower(), response.charset)
-            course.refusal = _read_refusal(response, b"", self._tool_errors)  # also where its body cannot be read
-            raise _read_refusal(response, await _read_words(response), self._tool_errors)
-        finally:
-            response.release()
-
     async def _read_body(self, response: aiohttp.ClientResponse, watch: Callable[[bytes], None] | None) -> bytes:
         """The body, unpacked as it streams in, so that no more than the cap is ever held."""
-        coding = response.headers.get("Content-Encoding", "")
-        if not is_known_coding(coding):
-            facts = CallFacts(Phase.ANSWERED, response.status)
-            raise EndpointFailure(outcome_of(facts), f"the answer is coded as {coding[:80]!r}", status=response.status)
-        chunks, size, unpacker, content = list[bytes](), 0, Unpacker(coding), response.content
+        unpacker, content = None, response.content
+        if coding := response.headers.get("Content-Encoding"):
+            if not is_known_coding(coding):
+                facts, text = CallFacts(Phase.ANSWERED, response.status), f"the answer is coded as {coding[:80]!r}"
+                raise EndpointFailure(outcome_of(facts), text, status=response.status)
+            unpacker = Unpacker(coding)
+        chunks, size = list[bytes](), 0
         while not content.at_eof():
-            for chunk in unpacker.feed(await content.readany()):
+            data = await content.readany()
+            for chunk in (data,) if unpacker is None else unpacker.feed(data):
                 size += len(chunk)
                 if size > self._max_bytes:
                     response.close()
@@ -337,7 +335,8 @@ class HttpClient:
                 chunks.append(chunk)
                 if watch is not None:
                     watch(chunk)
-        unpacker.finish()
+        if unpacker is not None:
+            unpacker.finish()
         return b"".join(chunks)
 
     def _follow_redirect(self, course: _Course, redirect: _Redirect) -> None:

@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from rlf.core.clocks import Deadline, clock, loop_timers
+from rlf.core.clocks import Deadline, clock, within
 from rlf.core.meter import Meter
 from rlf.endpoints import Completion, EndpointFailure, NoAnswer, RequestedCall, SamplingSpec, image_part, text_part
 from rlf.endpoints.pool import Caller, EndpointPool
@@ -65,9 +65,8 @@ class AgentRuntime(ToolRuntime):
     async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
         """Runs one loop."""
         limit_s = inner_deadline_s(context)
-        limit = Deadline(limit_s)
         try:
-            with loop_timers().within(limit):
+            with within(limit_s) as limit:
                 return ToolOutput(await _Run(self, context, limit).play(self._prompt.messages(arguments)))
         except TimeoutError as fault:
             raise ToolFailure(Outcome.TIMEOUT, f"the agent gave no answer within {limit_s:.3g} s") from fault
@@ -167,7 +166,7 @@ class _Run:
             context = self._context
             origin = CallOrigin(context.trajectory_id, context.depth + 1, call.id, context.meter)
             try:
-                result = await self._agent.executor.invoke_inside(made, origin)
+                result = await self._agent.executor.invoke_from(made, origin)
             except asyncio.CancelledError as cut_off:
                 if (so_far := ToolResult.carried_by(cut_off)) is not None:
                     done.append(InnerCall(call.id, made, so_far))

@@ -217,7 +217,7 @@ class Budget:
         if len(text) > MAX_KEPT_BYTES:  # the whole of it is kept nowhere, and to read it all would hold up the loop
             return ShownText(self._cut_text(text, self._redact), True, size_bytes(text), _hash_text(text))
         text = self._redact(text)
-        size = size_bytes(text)
+        size = len(text) if text.isascii() else size_bytes(text)
         if len(text) <= self._max_chars and (self._max_tokens is None or size <= self._max_tokens):
             return ShownText(text, False, size)  # no tokenizer has less than a byte to a token
         shown = self._cut_text(text, str)

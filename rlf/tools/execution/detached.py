@@ -33,15 +33,14 @@ class Detached:
 
     def __init__(self) -> None:
         self._timers = Timers()
-        self._left_at: dict[asyncio.Task[Any], float] = {}
+        self.left_at: dict[asyncio.Task[Any], float] = {}
+        """When each task was left behind that has not ended yet."""
 
     @property
     def num_abandoned(self) -> int:
         """Tasks that still run although they were cancelled more than the grace ago."""
-        if not self._left_at:
-            return 0
         latest = monotonic() - GRACE_S
-        return sum(left_at < latest for left_at in self._left_at.values())
+        return sum(left_at < latest for left_at in self.left_at.values())
 
     async def run(self, coroutine: Coroutine[Any, Any, T], deadline: Deadline, name: str) -> T:
         """The coroutine's result.
@@ -82,11 +81,11 @@ class Detached:
 
     async def close(self) -> None:
         """Ends what can be ended and takes the rest off the loop, which would otherwise wait for it at its end."""
-        for task in self._left_at:
+        for task in self.left_at:
             task.cancel()
-        if self._left_at:
-            await asyncio.wait(list(self._left_at), timeout=_CLOSING_GRACE_S)
-        for task in list(self._left_at):
+        if self.left_at:
+            await asyncio.wait(list(self.left_at), timeout=_CLOSING_GRACE_S)
+        for task in list(self.left_at):
             # `asyncio.run` cancels every registered task and waits for all of them at its end, without limit.
             # `_unregister_task` is Python's own for libraries that make tasks ("Extending" in asyncio's documentation;
             # looked at in 3.11, and in `asyncio.tasks.__all__` there). The task runs on while the loop does: it is only
@@ -96,12 +95,12 @@ class Detached:
             _STUCK.add(task)
 
     def _leave_task(self, task: asyncio.Task[Any]) -> None:
-        self._left_at[task] = monotonic()
+        self.left_at[task] = monotonic()
         task.add_done_callback(self._forget_ended)
         task.cancel()
 
     def _forget_ended(self, task: asyncio.Task[Any]) -> None:
-        del self._left_at[task]
+        del self.left_at[task]
         if not task.cancelled():
             task.exception()  # looked at, or asyncio reports at its collection that nobody did
 

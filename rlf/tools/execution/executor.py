@@ -1,7 +1,7 @@
 """The executor: every call ends in a typed result, at its deadline at the latest, whatever the tool does.
 
-A call passes: look-up, validation, cache, permits, breaker, attempts, budget. Each stage has a module of its own; this
-one puts them in order and counts.
+A call passes: look-up, validation, cache (`Executor.invoke_from`), permits, breaker, attempts, budget (`OpenTool.run`).
+These two are the way of every call, whatever the kind of its tool.
 """
 
 from __future__ import annotations
@@ -179,30 +179,43 @@ class Executor:
         Raises:
             ReplayMiss: the recording that is played back lacks the call.
         """
-        return self._run_call(self._find_tool(call.name), call, CallOrigin(trajectory_id))
+        return self.invoke_from(call, CallOrigin(trajectory_id))
 
-    def invoke_inside(self, call: ToolCall, origin: CallOrigin) -> Coroutine[Any, Any, ToolResult]:
-        """Runs one call of an agent's model, as `invoke` does."""
-        return self._run_call(self._find_tool(call.name), call, origin)
-
-    async def _run_call(self, tool: OpenTool | ToolInvoker | None, call: ToolCall, origin: CallOrigin) -> ToolResult:
-        self._counts["calls"] += 1
+    async def invoke_from(self, call: ToolCall, origin: CallOrigin, *, also_hidden: bool = False) -> ToolResult:
+        """Runs one call as `invoke` does: of an agent's model, or of a reward term, which may call hidden tools too."""
+        counts = self._counts
+        counts["calls"] += 1
         if self._replay is not None:
             result = self._replay.answer(self._identify_call(call, origin.trajectory_id))
-            self._count_result(result)
-            return result
-        course = Course(call.name, origin)
-        begin_wait(course)
-        try:
-            result = await self._answer_call(tool, call, course)
-        except asyncio.CancelledError:
-            self._counts[Outcome.CANCELLED] += 1
-            raise
-        finally:
-            end_wait(course)
-        self._count_result(result)
-        if self._tape is not None:
-            self._tape.add(self._identify_call(call, origin.trajectory_id), result)
+        else:
+            course = Course(call.name, origin)
+            begin_wait(course)
+            try:
+                tool = (self._tools if also_hidden else self._shown).get(call.name)
+                if tool is None:
+                    result = await self._call_elsewhere(call, course, also_hidden=also_hidden)
+                elif (complaint := tool.arguments.complaint(call.arguments)) is not None:
+                    result = await self._call_misfit(tool, call, course, complaint)
+                elif tool.is_cached:
+                    result = await self._call_cached(tool, call.arguments, course)
+                else:
+                    result = await tool.run(call.arguments, course)
+            except asyncio.CancelledError:
+                counts[Outcome.CANCELLED] += 1
+                raise
+            finally:
+                end_wait(course)
+            if self._tape is not None:
+                self._tape.add(self._identify_call(call, origin.trajectory_id), result)
+        counts[result.outcome] += 1
+        if len(result.attempts) > 1:
+            counts["retries"] += len(result.attempts) - 1
+        if result.cached:
+            counts["cached"] += 1
+        if result.truncated:
+            counts["truncated"] += 1
+        if result.coerced:
+            counts["coerced"] += 1
         return result
 
     def _identify_call(self, call: ToolCall, trajectory_id: str) -> AnsweredCall:
@@ -215,48 +228,34 @@ class Executor:
         if self._there and self._elsewhere is not None:
             await self._elsewhere.end_trajectory(trajectory_id)
 
-    def _find_tool(self, name: str, *, also_hidden: bool = False) -> OpenTool | ToolInvoker | None:
-        """What runs the calls of a tool; None where it is not to be called."""
-        if name in self._there:
-            return self._elsewhere if also_hidden or not self._there[name] else None
-        return (self._tools if also_hidden else self._shown).get(name)
-
-    def _answer_call(
-        self, tool: OpenTool | ToolInvoker | None, call: ToolCall, course: Course
-    ) -> Coroutine[Any, Any, ToolResult]:
-        if tool is None:
-            return _answer_with(self._refuse_unknown(call.name))
-        if not isinstance(tool, OpenTool):
-            return self._call_elsewhere(tool, call, course.origin.trajectory_id)
-        complaint = tool.arguments.complaint(call.arguments)
-        if complaint is None:
-            return self._through_cache(tool, call.arguments, course)
-        is_coerced = tool.declaration.coerce is Coercion.SAFE
-        arguments = tool.arguments.coerced(call.arguments) if is_coerced else None
-        if arguments is not None:
-            return _mark_coerced(self._through_cache(tool, arguments, course))
-        text = f"invalid arguments for {call.name}: {complaint}"
-        return _answer_with(refusal(Outcome.INVALID_ARGUMENTS, text))
-
-    async def _call_elsewhere(self, tools: ToolInvoker, call: ToolCall, trajectory_id: str) -> ToolResult:
-        """A call of a tool that is opened elsewhere, with one of this executor's permits over all tools."""
-        gate = self._around.gate
+    async def _call_elsewhere(self, call: ToolCall, course: Course, *, also_hidden: bool) -> ToolResult:
+        """A call of a tool that is opened elsewhere, with one of this executor's permits, or of one that is unknown."""
+        is_hidden = self._there.get(call.name)
+        if self._elsewhere is None or is_hidden is None or (is_hidden and not also_hidden):
+            return self._refuse_unknown(call.name)
+        gate, trajectory_id = self._around.gate, course.origin.trajectory_id
         if gate is None:
-            return await tools.invoke(call, trajectory_id=trajectory_id)
+            return await self._elsewhere.invoke(call, trajectory_id=trajectory_id)
         if not gate.try_enter():
             await gate.enter(trajectory_id)
         try:
-            return await tools.invoke(call, trajectory_id=trajectory_id)
+            return await self._elsewhere.invoke(call, trajectory_id=trajectory_id)
         finally:
             gate.leave()
 
-    def _through_cache(
-        self, tool: OpenTool, arguments: Mapping[str, Any], course: Course
-    ) -> Coroutine[Any, Any, ToolResult]:
+    async def _call_misfit(self, tool: OpenTool, call: ToolCall, course: Course, complaint: str) -> ToolResult:
+        """A call whose arguments do not satisfy inputSchema: with what they are read as, where the tool allows it."""
+        is_coerced = tool.declaration.coerce is Coercion.SAFE
+        arguments = tool.arguments.coerced(call.arguments) if is_coerced else None
+        if arguments is None:
+            return refusal(Outcome.INVALID_ARGUMENTS, f"invalid arguments for {call.name}: {complaint}")
+        return replace(await self._call_cached(tool, arguments, course), coerced=True)
+
+    async def _call_cached(self, tool: OpenTool, arguments: Mapping[str, Any], course: Course) -> ToolResult:
         """The call, or the tool's earlier answer to it where the declaration lets one do."""
         text = canonical(arguments) if tool.is_cached else None
         if text is None:
-            return tool.run(arguments, course)
+            return await tool.run(arguments, course)
         key = CacheKey(tool.declaration.name, tool.source_hash, text)
 
         async def from_disk() -> ToolResult:
@@ -269,34 +268,14 @@ class Executor:
             return result
 
         if tool.declaration.cache.scope is CacheScope.FOREVER:
-            return self._cache.get(key, from_disk)
-        return self._cache.get(key, lambda: tool.run(arguments, course))
+            return await self._cache.get(key, from_disk)
+        return await self._cache.get(key, lambda: tool.run(arguments, course))
 
     def _refuse_unknown(self, name: str) -> ToolResult:
         known = [one.name for one in self.descriptions]
         name = shorten(self._around.redact(clean(name)), MAX_NAME_CHARS)
         text = f"no tool {name!r}{nearest(name, known)} (known: {', '.join(known) or 'none'})"
         return refusal(Outcome.UNKNOWN_TOOL, self._around.redact(text))
-
-    def _count_result(self, result: ToolResult) -> None:
-        counts = self._counts
-        counts[result.outcome] += 1
-        if len(result.attempts) > 1:
-            counts["retries"] += len(result.attempts) - 1
-        if result.cached:
-            counts["cached"] += 1
-        if result.truncated:
-            counts["truncated"] += 1
-        if result.coerced:
-            counts["coerced"] += 1
-
-
-async def _answer_with(result: ToolResult) -> ToolResult:
-    return result
-
-
-async def _mark_coerced(work: Coroutine[Any, Any, ToolResult]) -> ToolResult:
-    return replace(await work, coerced=True)
 
 
 class _EveryTool:
@@ -310,8 +289,7 @@ class _EveryTool:
         return tuple(declaration.description_for_model for declaration in self._executor._declarations)
 
     async def invoke(self, call: ToolCall, *, trajectory_id: str) -> ToolResult:
-        tool = self._executor._find_tool(call.name, also_hidden=True)
-        return await self._executor._run_call(tool, call, CallOrigin(trajectory_id))
+        return await self._executor.invoke_from(call, CallOrigin(trajectory_id), also_hidden=True)
 
     async def end_trajectory(self, trajectory_id: str) -> None:
         await self._executor.end_trajectory(trajectory_id)

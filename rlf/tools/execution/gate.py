@@ -226,16 +226,16 @@ class Breaker:
         self._num_failures = 0
         """Failures in a row, during none of which another call was answered."""
         self._answered_at = float("-inf")
-        self._probe_at: float | None = None
-        """When the next probe may pass; None while closed."""
+        self.probe_at: float | None = None
+        """When the next probe may pass; None while closed, when there is no need to ask `refuses`."""
         self._probing = False
 
     def refuses(self) -> str | None:
         """Why a call may not pass; None lets it pass, and then `note` or `forget` must follow."""
-        if self._probe_at is None:
+        if self.probe_at is None:
             return None
         # One probe at a time: a dead service that takes each call's whole time is asked by one trajectory, not all.
-        wait_s = self._probe_at - self._now()
+        wait_s = self.probe_at - self._now()
         if wait_s > 0 or self._probing:
             return f"{self._num_failures} calls in a row failed; it is tried again every {self._spec.pause_s:g} s"
         self._probing = True
@@ -249,15 +249,15 @@ class Breaker:
         if outcome not in self._failures:
             # Any answer closes it, also one to a call from before it opened: the service lives.
             self._answered_at = self._now()
-            self._num_failures, self._probe_at, self._probing = 0, None, False
+            self._num_failures, self.probe_at, self._probing = 0, None, False
             return False
         if self._answered_at > started:  # that answer has closed the breaker too
             return False
         self._num_failures += 1
-        was_closed = self._probe_at is None  # one report for each opening, not for each probe that fails
+        was_closed = self.probe_at is None  # one report for each opening, not for each probe that fails
         if self._probing or self._num_failures >= self._spec.failures:
-            self._probe_at, self._probing = self._now() + self._spec.pause_s, False
-        return was_closed and self._probe_at is not None
+            self.probe_at, self._probing = self._now() + self._spec.pause_s, False
+        return was_closed and self.probe_at is not None
 
     def forget(self) -> None:
         """A call that passed was cancelled: it says nothing, and the next probe may pass."""

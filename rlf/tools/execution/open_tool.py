@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from rlf.core import derive_seed
-from rlf.core.clocks import Deadline, Timers, clock
+from rlf.core.clocks import TimeLimit, Timers, clock
 from rlf.core.meter import Meter
 from rlf.core.text import MAX_FAULT_CHARS, clean, describe, size_bytes
 from rlf.tools.declaration import CacheScope, ToolDeclaration
@@ -81,8 +81,6 @@ class Course:
 
     def usage(self) -> Mapping[str, float]:
         """The usage of all attempts."""
-        if len(self.attempts) == 1:
-            return self.attempts[0].usage
         total = Meter()
         for attempt in self.attempts:
             total.add(attempt.usage)
@@ -107,6 +105,8 @@ class OpenTool:
         self._breaker = None if limits.breaker is None else Breaker(limits.breaker)
         self._holds_trajectories = type(runtime).end_trajectory is not ToolRuntime.end_trajectory
         self._gets_ready = type(runtime).make_ready is not ToolRuntime.make_ready
+        self._abandons = type(runtime).num_abandoned is not ToolRuntime.num_abandoned
+        """Whether the runtime itself may leave work behind, beside that of `_detached`."""
         self._detached = Detached()
         self._timers = Timers()
         self._task_name = f"{TASK_PREFIX}{declaration.name}"
@@ -122,20 +122,19 @@ class OpenTool:
 
     async def run(self, arguments: Mapping[str, Any], course: Course) -> ToolResult:
         """Runs one call with valid arguments to its end or its deadline, which counts from its permits."""
-        # The tool's own permit first: who waits for it must not hold one of those that all tools share.
-        asked = perf_counter()
-        gate, shared = self._gate, self._around.gate
+        # The tool's own permit first: who waits for it must not hold one of those that all tools share. A call inside
+        # of an agent's takes none of these: it could wait for the very permit that the agent's call holds.
+        asked, gate, shared = perf_counter(), self._gate, None if course.origin.depth else self._around.gate
         if not gate.try_enter():
             await gate.enter(course.origin.trajectory_id)
         try:
-            if shared is None or course.origin.depth:  # a call inside an agent's must not wait for the agent's permit
-                return await self._call_with_permit(arguments, course, asked)
-            if not shared.try_enter():
+            if shared is not None and not shared.try_enter():
                 await shared.enter(course.origin.trajectory_id)
             try:
                 return await self._call_with_permit(arguments, course, asked)
             finally:
-                shared.leave()
+                if shared is not None:
+                    shared.leave()
         finally:
             gate.leave()
 
@@ -170,11 +169,12 @@ class OpenTool:
 
     async def _call_with_permit(self, arguments: Mapping[str, Any], course: Course, asked: float) -> ToolResult:
         # Asked with the permit in hand: while a call waited in the queue the tool may have gone, or come back.
-        num_abandoned = self.num_abandoned
+        breaker, reason = self._breaker, None
+        num_abandoned = self.num_abandoned if self._abandons or self._detached.left_at else 0
         if num_abandoned >= MAX_ABANDONED:  # a bound on what hangs: each holds memory, a thread or a connection
-            reason: str | None = f"{num_abandoned} calls hang in it"
-        else:
-            reason = None if self._breaker is None else self._breaker.refuses()
+            reason = f"{num_abandoned} calls hang in it"
+        elif breaker is not None and breaker.probe_at is not None:
+            reason = breaker.refuses()
         if reason is not None:
             return refusal(Outcome.CIRCUIT_OPEN, f"{self.declaration.name} is out of order: {reason}")
         if self.runtime.names_calls:
@@ -185,12 +185,15 @@ class OpenTool:
             if ending.outcome is not Outcome.OK:
                 ending = await self._retry(ending, arguments, limit_at, course)
         except asyncio.CancelledError:
-            if self._breaker is not None:  # or the one call that was let through to try would block all others
-                self._breaker.forget()
+            if breaker is not None:  # or the one call that was let through to try would block all others
+                breaker.forget()
             # What the call has spent is not lost with its trajectory: who records that reads it off the cancellation.
             raise self._make_result(_CUT_OFF, course, started - asked, started).as_cancellation() from None
         result = self._make_result(ending, course, started - asked, started)
-        self._note_ending(ending, started, result.usage)
+        if usage := result.usage:
+            self._gate.spend(usage.get("prompt_tokens", 0.0) + usage.get("completion_tokens", 0.0))
+        if breaker is not None and breaker.note(ending.outcome, started):
+            self._report_opening(ending)
         return result
 
     def _call_id(self, origin: CallOrigin) -> str:
@@ -200,26 +203,50 @@ class OpenTool:
         number = numbers[caller] = numbers.get(caller, 0) + 1
         return f"{caller}/{self.declaration.name}.{number}"
 
-    def _note_ending(self, ending: Ending, started: float, usage: Mapping[str, float]) -> None:
-        """Lets breaker and rate know how a call ended and what it used up."""
-        if usage:
-            self._gate.spend(usage.get("prompt_tokens", 0.0) + usage.get("completion_tokens", 0.0))
-        if self._breaker is not None and self._breaker.note(ending.outcome, started):
-            words = self._say_error(ending.text)
-            text = f"tool {self.declaration.name}: too many calls failed in a row; calls are refused. The last: {words}"
-            logger.warning("%s", text)
-            if self._around.notify is not None:
-                self._around.notify("warning", text)
+    def _report_opening(self, ending: Ending) -> None:
+        words = self._say_error(ending.text)
+        text = f"tool {self.declaration.name}: too many calls failed in a row; calls are refused. The last: {words}"
+        logger.warning("%s", text)
+        if self._around.notify is not None:
+            self._around.notify("warning", text)
 
     async def _run_attempt(self, arguments: Mapping[str, Any], left_s: float, course: Course) -> Ending:
         """How one attempt ends. It is added to the course, also where it is cancelled."""
         # Each attempt has a meter of its own that adds to the trajectory's, so that one cut off half way has counted.
-        started, deadline, meter = perf_counter(), Deadline(left_s), Meter(course.origin.meter or self._around.meter)
+        runtime, origin = self.runtime, course.origin
+        started, deadline, meter = (
+            perf_counter(),
+            TimeLimit(self._timers, left_s),
+            Meter(origin.meter or self._around.meter),
+        )
         ending, num_pauses = _CUT_OFF, 0
         try:
-            unready = await self._check_ready(deadline, course) if self._gets_ready else None
+            if self._gets_ready:
+                with deadline.waiting():
+                    await runtime.make_ready(origin.trajectory_id)
             num_pauses = clock.num_pauses  # of the call's own time: a pause while it got ready is not its matter
-            ending = unready or await self._run_bounded(arguments, left_s, deadline, meter, course)
+            context = CallContext(
+                origin.trajectory_id,
+                left_s,
+                origin.depth,
+                self._idempotent,
+                self._output is not None,
+                course.call_id,
+                meter,
+                deadline,
+                course.inner,
+            )
+            # The cheapest way that holds: a task of its own (`detached`) is for code that may swallow its cancellation.
+            if runtime.ends_in_time:
+                ending = await self._invoke_guarded(arguments, context)
+            elif runtime.ends_when_cancelled:
+                with deadline:
+                    ending = await self._invoke_guarded(arguments, context)
+            else:
+                work = self._invoke_guarded(arguments, context)
+                ending = await self._detached.run(work, deadline, self._task_name)
+        except ToolFailure as failure:  # it cannot get ready: what a call raises stays in `_invoke_guarded`
+            ending, num_pauses = _end_failed(failure), clock.num_pauses
         except CancelledItself:
             ending = Ending(Outcome.TOOL_ERROR, "the tool cancelled itself")
         except TimeoutError:
@@ -255,40 +282,26 @@ class OpenTool:
                 return Ending(Outcome.UNKNOWN, text + ending.text)
         return ending
 
-    async def _check_ready(self, deadline: Deadline, course: Course) -> Ending | None:
-        """Why the tool cannot take a call; None once it can."""
-        try:
-            with deadline.waiting():
-                await self.runtime.make_ready(course.origin.trajectory_id)
-        except ToolFailure as failure:
-            return _end_failed(failure)
-        return None
-
-    async def _run_bounded(
-        self, arguments: Mapping[str, Any], left_s: float, deadline: Deadline, meter: Meter, course: Course
-    ) -> Ending:
-        """The attempt, which raises TimeoutError at its deadline."""
-        trajectory_id, depth, _, _ = course.origin
-        wants_json = self._output is not None
-        context = CallContext(
-            trajectory_id, left_s, depth, self._idempotent, wants_json, course.call_id, meter, deadline, course.inner
-        )
-        work = self._invoke_guarded(arguments, context)
-        # The cheapest way that holds: a task of its own (`detached`) is for code that may swallow its cancellation.
-        if self.runtime.ends_in_time:
-            return await work
-        if self.runtime.ends_when_cancelled:
-            with self._timers.within(deadline):
-                return await work
-        return await self._detached.run(work, deadline, self._task_name)
-
     async def _invoke_guarded(self, arguments: Mapping[str, Any], context: CallContext) -> Ending:
         """Lets nothing but a cancellation out: SystemExit on a task would stop the loop itself."""
         try:
-            output = await self.runtime.invoke(_own_copy(arguments), context)
+            # The tool's own copy, so that one that changes its arguments changes neither the record nor the next
+            # attempt. Nothing else of JSON can be changed, and most calls have none of these.
+            if not _CHANGEABLE.isdisjoint(map(type, arguments.values())):
+                arguments = copy.deepcopy(arguments)
+            output = await self.runtime.invoke(arguments, context)
             if output.usage:
                 context.meter.add(output.usage)
-            return self._accept_output(output)
+            text = clean(output.text)
+            if output.is_error:
+                return Ending(Outcome.TOOL_ERROR, text, output)
+            complaint = None if self._output is None else self._output.complaint(output)
+            if complaint is not None:
+                return Ending(Outcome.OUTPUT_REJECTED, complaint)
+            if output.images:
+                images, lines = check_images(output.images, self.declaration.limits)
+                text, output = "\n".join([text, *lines] if text else lines), replace(output, images=images)
+            return Ending(Outcome.OK, text, output)
         except asyncio.CancelledError:
             raise
         except ToolFailure as failure:
@@ -296,20 +309,6 @@ class OpenTool:
         except BaseException as fault:  # noqa: BLE001 - a tool may raise anything; the model reads what
             asks_a_service = self.runtime.isolation == "remote"  # by code of rlf's own, which judges no call by failing
             return Ending(Outcome.INFRA if asks_a_service else outcome_of_fault(fault), describe(fault))
-
-    def _accept_output(self, output: ToolOutput) -> Ending:
-        """What the tool gave back, unless it breaks outputSchema or the limits of images."""
-        text = clean(output.text)
-        if output.is_error:
-            return Ending(Outcome.TOOL_ERROR, text, output)
-        complaint = None if self._output is None else self._output.complaint(output)
-        if complaint is not None:
-            return Ending(Outcome.OUTPUT_REJECTED, complaint)
-        if not output.images:
-            return Ending(Outcome.OK, text, output)
-        images, lines = check_images(output.images, self.declaration.limits)
-        output = replace(output, images=images)
-        return Ending(Outcome.OK, "\n".join([text, *lines] if text else lines), output)
 
     def _make_result(self, ending: Ending, course: Course, queue_s: float, started: float) -> ToolResult:
         output = ending.output or _NOTHING
@@ -332,7 +331,7 @@ class OpenTool:
             isolation=output.isolation or self.runtime.isolation,
             images=output.images,
             structured=None if output.structured is None else self._redact_structured(output.structured),
-            usage=course.usage(),
+            usage=course.attempts[0].usage if len(course.attempts) == 1 else course.usage(),
             inner=tuple(map(self._struck_turn, course.inner)) if course.inner else (),
         )
 
@@ -387,12 +386,4 @@ def _make_windows(rate: RateSpec | None) -> list[Window]:
     return windows
 
 
-def _own_copy(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The tool's own, so that one that changes its arguments changes neither the record nor the next attempt."""
-    for value in arguments.values():  # nothing else of JSON can be changed, and most calls have none of these
-        if type(value) in _SHARED:
-            return copy.deepcopy(arguments)
-    return arguments
-
-
-_SHARED = (dict, list)
+_CHANGEABLE = frozenset({dict, list})

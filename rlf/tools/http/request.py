@@ -48,19 +48,26 @@ class RequestMaker:
 
     def make(self, values: Mapping[str, Any], *, repeatable: bool) -> HttpRequest:
         """The request for the arguments of a call, or for `calls`. Raises TemplateFault where they do not fit."""
-        if self._plain_url is not None:
-            return HttpRequest(self.method, self._plain_url, self._json_headers, _encoded_arguments(values), repeatable)
-        rest = values
-        if self._fixed_url is None:
-            rest = {name: value for name, value in values.items() if name not in self._url.names}
-        query = ({} if self._has_body else rest) if self._query is None else self._query.fill(values)
-        url = self._build_url(values, query)
-        if not self._has_body:
-            return HttpRequest(self.method, url, self._headers, None, repeatable)
-        value = rest if self._body is None else self._body.fill(values)
-        if not self._body_required and (value is ABSENT or value == {}):
-            return HttpRequest(self.method, url, self._headers, None, repeatable)
-        headers, body = self._write_body(value)
+        url, headers = self._plain_url, self._json_headers
+        value: Any = values
+        if url is None:
+            if self._fixed_url is None:
+                value = {name: each for name, each in values.items() if name not in self._url.names}
+            query = ({} if self._has_body else value) if self._query is None else self._query.fill(values)
+            url = self._build_url(values, query)
+            if self._body is not None:
+                value = self._body.fill(values)
+            if not self._has_body or (not self._body_required and (value is ABSENT or value == {})):
+                return HttpRequest(self.method, url, self._headers, None, repeatable)
+            if self._body is not None or self._format is not BodyFormat.JSON:
+                headers, body = self._write_body(value)
+                return HttpRequest(self.method, url, headers, body, repeatable)
+        try:  # arguments, which inputSchema has shown to be JSON; numbers that JSON lacks are refused below
+            body = to_json(value)
+        except PydanticSerializationError:  # lone surrogates
+            body = _encode_body(value)
+        if b"NaN" in body or b"Infinity" in body:
+            body = _encode_body(value)
         return HttpRequest(self.method, url, headers, body, repeatable)
 
     def _write_body(self, value: Any) -> tuple[Mapping[str, str], bytes]:
@@ -70,8 +77,6 @@ class RequestMaker:
             return _add_content_type(self._headers, "application/x-www-form-urlencoded"), body
         if self._format is BodyFormat.MULTIPART:
             return self._in_parts(value)
-        if self._body is None:
-            return self._json_headers, _encoded_arguments(value)
         return (self._text_headers if isinstance(value, str) else self._json_headers), _encode_body(value)
 
     def _in_parts(self, value: Mapping[str, Any]) -> tuple[Mapping[str, str], bytes]:
@@ -118,15 +123,6 @@ def _add_content_type(headers: Mapping[str, str], content_type: str) -> Mapping[
     if any(name.lower() == "content-type" for name in headers):
         return headers
     return {"Content-Type": content_type, **headers}
-
-
-def _encoded_arguments(arguments: Mapping[str, Any]) -> bytes:
-    """The bytes of arguments, which inputSchema has shown to be JSON, numbers that JSON lacks set apart."""
-    try:
-        body = to_json(arguments)
-    except PydanticSerializationError:  # lone surrogates
-        return _encode_body(arguments)
-    return _encode_body(arguments) if b"NaN" in body or b"Infinity" in body else body
 
 
 def _encode_body(value: Any) -> bytes:

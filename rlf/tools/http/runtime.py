@@ -90,14 +90,24 @@ class HttpRuntime(ToolRuntime):
         """Runs one call, alone or within a batch."""
         limit_s = inner_deadline_s(context)
         try:
-            if self._batcher is None:
-                request = self._maker.make(arguments, repeatable=context.idempotent)
-                answer = self._read_answer(
-                    await self._client.send(request, deadline_s=limit_s), wants_json=context.wants_json
-                )
-            else:
+            if self._batcher is not None:
                 answer = await self._in_batch((arguments, context.idempotent), limit_s)
-            return self._make_output(answer, arguments)
+            else:
+                request = self._maker.make(arguments, repeatable=context.idempotent)
+                response = await self._client.send(request, deadline_s=limit_s)
+                must_be_json = self._response is not None or (context.wants_json and self._result is None)
+                if must_be_json or response.content_type.endswith("json"):
+                    try:
+                        answer = from_json(response.body)
+                    except ValueError:
+                        answer = self._parse_odd_json(response.body)
+                else:
+                    answer = _read_other(response)
+            if isinstance(answer, Image):
+                return ToolOutput("", images=(answer,))
+            part = answer if self._response is None else part_at(answer, self._response)
+            text = to_text(part) if self._result is None else self._render_result(self._result, part, arguments)
+            return ToolOutput(text, (), part if isinstance(part, _STRUCTURED) else None)
         except EndpointFailure as failure:
             raise tool_failure(failure, self._headers) from failure
         except TemplateFault as fault:
@@ -119,31 +129,17 @@ class HttpRuntime(ToolRuntime):
         batch = self._batch
         assert batch is not None, "a batch for a tool without one"
         request = self._maker.make({"calls": [arguments for arguments, _ in calls]}, repeatable=calls[0][1])
-        answers = part_at(self._parse_json((await self._client.send(request, deadline_s=limit_s)).body), batch.answers)
+        answers = part_at(
+            self._parse_odd_json((await self._client.send(request, deadline_s=limit_s)).body), batch.answers
+        )
         if not isinstance(answers, list) or len(answers) != len(calls):
             got = f"{len(answers)} items" if isinstance(answers, list) else describe_type(answers)
             text = f"the service answered {len(calls)} calls with {got} at {batch.answers!r}"
             raise ToolFailure(self._garbled, text)
         return answers
 
-    def _read_answer(self, response: HttpResponse, *, wants_json: bool) -> Any:
-        """JSON where the answer is or must be that, an image, or text."""
-        must_be_json = self._response is not None or (wants_json and self._result is None)
-        if must_be_json or response.content_type.endswith("json"):
-            return self._parse_json(response.body)
-        if response.content_type.startswith("image/") and not response.content_type.endswith("+xml"):
-            return Image(response.body, response.content_type)
-        try:
-            return _decode(response.body, response.charset or "utf-8")
-        except (ValueError, LookupError) as fault:
-            text = f"the answer is {len(response.body)} bytes of {response.content_type}, which is not text"
-            raise ToolFailure(Outcome.OUTPUT_REJECTED, text) from fault
-
-    def _parse_json(self, body: bytes) -> Any:
-        try:
-            return from_json(body)
-        except ValueError:  # json also reads deeper nesting, lone surrogates and other encodings
-            pass
+    def _parse_odd_json(self, body: bytes) -> Any:
+        """JSON that pydantic does not read: `json` also takes deeper nesting, lone surrogates and other encodings."""
         try:
             return clean_value(json.loads(body))
         except (ValueError, RecursionError) as fault:
@@ -162,20 +158,19 @@ class HttpRuntime(ToolRuntime):
                 raise ToolFailure(Outcome.TOOL_ERROR, text) from fault
             raise ToolFailure(self._garbled, f"the answer does not fill in `result`: {reason}{shown}") from fault
 
-    def _make_output(self, answer: Any, arguments: Mapping[str, Any]) -> ToolOutput:
-        """An answer as the model sees it: an image, or JSON or text by the declared path and template."""
-        if isinstance(answer, Image):
-            return ToolOutput("", images=(answer,))
-        part = answer if self._response is None else part_at(answer, self._response)
-        text = to_text(part) if self._result is None else self._render_result(self._result, part, arguments)
-        return ToolOutput(text, (), part if isinstance(part, _STRUCTURED) else None)
 
-
-def _decode(body: bytes, charset: str) -> str:
-    """Raises ValueError and LookupError."""
-    if codecs.lookup(charset).name in _NO_CHARSETS:
-        raise LookupError(charset)
-    return body.decode(charset)
+def _read_other(response: HttpResponse) -> Image | str:
+    """An answer that is no JSON."""
+    body, charset = response.body, response.charset or "utf-8"
+    if response.content_type.startswith("image/") and not response.content_type.endswith("+xml"):
+        return Image(body, response.content_type)
+    try:
+        if codecs.lookup(charset).name in _NO_CHARSETS:
+            raise LookupError(charset)
+        return body.decode(charset)
+    except (ValueError, LookupError) as fault:
+        text = f"the answer is {len(body)} bytes of {response.content_type}, which is not text"
+        raise ToolFailure(Outcome.OUTPUT_REJECTED, text) from fault
 
 
 In = TypeVar("In")
