@@ -6,7 +6,7 @@ What fills a template in is data, whatever it says: only the declaration's own t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from types import BuiltinMethodType, MethodType
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from pydantic import AfterValidator
 
+from rlf.core import nearest
 from rlf.core.kinds import wrong_value
 
 if TYPE_CHECKING:
@@ -188,6 +189,16 @@ def _check_source(source: str) -> str:
 
 TemplateText = Annotated[str, AfterValidator(_check_source)]
 """A field that is a template."""
+
+
+def unknown_names(key: str, names: Collection[str], known: Collection[str]) -> list[str]:
+    """Complaints about names in the template of a key that nothing fills in."""
+    declared = ", ".join(sorted(known)) or "none"
+    return [
+        f"the template in `{key}` names {name!r}{nearest(name, list(known))} (arguments: {declared}); "
+        "declare it in inputSchema, or correct the name"
+        for name in sorted(set(names) - set(known))
+    ]
 
 
 NOTHING = "\x00"

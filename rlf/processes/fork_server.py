@@ -19,8 +19,7 @@ from typing import Any
 from rlf.core.clocks import within
 from rlf.core.errors import RlfError
 from rlf.core.text import describe
-from rlf.processes.channel import Channel
-from rlf.processes.child import Child, describe_exit
+from rlf.processes.child import Channel, Child, describe_exit
 from rlf.processes.forking import MAX_ORDER_BYTES
 from rlf.sandbox.guest.wire import BadFrame, Bounds, Frame
 

@@ -6,8 +6,7 @@ from rlf.core.registry import lazily
 
 if TYPE_CHECKING:
     from rlf.sandbox.fork_servers import probe
-    from rlf.sandbox.remote import RemoteSandbox
-    from rlf.sandbox.sandbox import Sandbox, open_sandbox
+    from rlf.sandbox.sandbox import RemoteSandbox, Sandbox, open_sandbox
     from rlf.sandbox.spec import (
         Execution,
         Level,
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
-    "remote": ("RemoteSandbox",),
-    "sandbox": ("Sandbox", "open_sandbox"),
+    "sandbox": ("RemoteSandbox", "Sandbox", "open_sandbox"),
     "spec": (
         "Execution",
         "Level",

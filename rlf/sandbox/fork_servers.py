@@ -17,7 +17,7 @@ from typing import IO, Any
 from rlf.core.clocks import within
 from rlf.core.errors import RlfError
 from rlf.processes.child import Keeper
-from rlf.sandbox.guest import landlock
+from rlf.sandbox.guest import confine as landlock
 from rlf.sandbox.launch import (
     INSTALL_BUBBLEWRAP,
     Launch,

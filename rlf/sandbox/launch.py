@@ -16,7 +16,8 @@ from pydantic import FiniteFloat, ValidationError
 from rlf.core.errors import RlfError
 from rlf.core.kinds import StrictModel
 from rlf.core.text import clean
-from rlf.sandbox.guest import landlock, seccomp
+from rlf.sandbox.guest import confine as landlock
+from rlf.sandbox.guest import seccomp
 from rlf.sandbox.guest.confine import WORK
 from rlf.sandbox.guest.wire import BadFrame, Bounds, Frame
 from rlf.sandbox.spec import Level, Outcome, Request, SandboxLimits, SqlRequest

@@ -23,8 +23,8 @@ from rlf.tools.agent_text import TextCalls, read_call
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.execution.executor import Executor
 from rlf.tools.kind import CallContext, CallOrigin, ToolRuntime
-from rlf.tools.remote import Prompt, shown_answer, tool_failure
-from rlf.tools.results import ToolFailure, inner_deadline_s
+from rlf.tools.kinds.model import Prompt, shown_answer
+from rlf.tools.results import ToolFailure, inner_deadline_s, tool_failure
 from rlf.types import InnerCall, InnerTurn, Outcome, ParseFailure, ToolOutput, ToolResult
 
 _ALPHABET: Final = string.digits + string.ascii_lowercase

@@ -8,19 +8,23 @@ import json
 import math
 import socket
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError, URLError
 
 from rlf.core.errors import describe_type
 from rlf.core.files import image_type, read_header
 from rlf.core.json_text import json_text
 from rlf.core.text import MAX_FAULT_CHARS, class_names, clean, describe
-from rlf.endpoints.attribution import outcome_of_status
+from rlf.endpoints.attribution import KEY_REFUSED, outcome_of_status
 from rlf.tools.kind import CallContext, Limits
 from rlf.types import Image, Outcome, ToolOutput
+
+if TYPE_CHECKING:
+    from rlf.endpoints import EndpointFailure
 
 # How a call fails: a typed outcome and words the model can act on, never a traceback.
 
@@ -57,6 +61,19 @@ class ToolFailure(Exception):
         self.outcome = outcome
         self.text = text
         self.retry_after_s = retry_after_s
+
+
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+def tool_failure(failure: EndpointFailure, headers: Mapping[str, str] = _NO_HEADERS) -> ToolFailure:
+    """The same failure as the executor takes it; where the key in `headers` was refused, with where it comes from."""
+    from rlf.endpoints.spec import describe_credentials  # which tools of this machine do without
+
+    is_about_key = failure.outcome is Outcome.SERVICE_ERROR and failure.status in KEY_REFUSED
+    credentials = describe_credentials(headers) if is_about_key else ""
+    text = f"{failure.text} ({credentials})" if credentials else failure.text
+    return ToolFailure(failure.outcome, text, failure.retry_after_s)
 
 
 def words_of(fault: BaseException) -> str:

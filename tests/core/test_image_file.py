@@ -10,7 +10,7 @@ import pytest
 from rlf.core.files import decode_base64, read_image_file
 from rlf.endpoints.openai import read_images
 from rlf.endpoints.spec import Usage
-from rlf.tools.mcp.content import output_of_call
+from rlf.tools.mcp.runtime import output_of_call
 from rlf.tools.results import ToolFailure
 from rlf.types import Image, Outcome
 

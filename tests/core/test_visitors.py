@@ -20,9 +20,8 @@ from rlf.apps.web.app import create_app
 from rlf.apps.web.settings import WebSettings
 from rlf.builtin.names import builtin_path
 from rlf.chat.encoding import load_tokenizer
-from rlf.core.servers import VisitorGuard, own_names, refusal
+from rlf.core.servers import VisitorGuard, listening, own_names, refusal
 from rlf.engines.openrlhf.transfer import Receiver
-from rlf.processes.servers import listening
 from rlf.tools import Executor
 
 CHECKPOINT = builtin_path("tiny")

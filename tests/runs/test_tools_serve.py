@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
+from rlf.core.servers import stopping
 from rlf.data.corpus import MAX_SCORED, open_corpus
-from rlf.processes.servers import stopping
 from rlf.tools import Executor, ToolDeclaration
 from rlf.tools.mcp.listing import listing_of
 from rlf.tools.mcp.server import McpServer

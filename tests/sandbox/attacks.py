@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter, thread_time
 
-from rlf.sandbox.guest import processes
+from rlf.sandbox.guest import server as processes
 from rlf.sandbox.sandbox import Sandbox
 from rlf.sandbox.spec import Execution, Level, LevelChoice, Outcome, Request, SandboxLimits, SandboxSpec, SqlRequest
 

@@ -16,7 +16,8 @@ import pytest
 from rlf.core import RlfError
 from rlf.sandbox import Execution, Level, Outcome, Request, Sandbox, SandboxLimits, SandboxSpec, SqlRequest
 from rlf.sandbox import fork_servers as warm
-from rlf.sandbox.guest import processes, seccomp
+from rlf.sandbox.guest import seccomp
+from rlf.sandbox.guest import server as processes
 from rlf.sandbox.launch import LevelUnavailable, find_packages
 from rlf.sandbox.spec import LevelChoice
 

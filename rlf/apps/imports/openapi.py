@@ -27,7 +27,7 @@ from rlf.apps.imports.openapi_values import (
     read_parameters,
 )
 from rlf.core.errors import RlfError
-from rlf.tools.http.encoding import BodyFormat, Encoding
+from rlf.tools.encoding import BodyFormat, Encoding
 
 __all__ = ["read_operations"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote
 
-from rlf.tools.http.encoding import Encoding
+from rlf.tools.encoding import Encoding
 
 Json = dict[str, Any]
 

@@ -12,9 +12,8 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rlf.core.process import usable_cores
-from rlf.core.servers import guard_visitors
+from rlf.core.servers import guard_visitors, listening, serve_app
 from rlf.data.corpus import Corpus, Passage, open_corpus
-from rlf.processes.servers import listening, serve_app
 
 _MAX_BODY_BYTES = 4_000_000
 

@@ -22,8 +22,7 @@ from mcp_types import (
 )
 
 from rlf import __version__
-from rlf.core.servers import VisitorGuard
-from rlf.processes.servers import listening, stopping, url_of
+from rlf.core.servers import VisitorGuard, listening, stopping, url_of
 from rlf.tools import Executor, ToolDeclaration
 from rlf.tools.mcp.server import OUTCOME, SERVER_NAME, TRAJECTORY, TRAJECTORY_ENDED
 from rlf.types import Outcome, ToolCall, ToolResult

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
+from rlf.core.servers import listening, serve_app
 from rlf.environments.playing import Bench, open_bench
-from rlf.processes.servers import listening, serve_app
 from rlf.runs.worlds import score_ranges, tasks_of, world_of
 
 if TYPE_CHECKING:

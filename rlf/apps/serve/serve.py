@@ -15,8 +15,8 @@ from rlf.apps.serve.workers import Worker, as_trained, has_vllm, run_workers, vl
 from rlf.chat import FORMATS, detect_format
 from rlf.chat.encoding import load_tokenizer
 from rlf.core.errors import RlfError
+from rlf.core.servers import listening, stopping
 from rlf.engines.engine import Engine, HostSettings
-from rlf.processes.servers import listening, stopping
 from rlf.runs.targets import open_target
 from rlf.spec.model_files import model_location
 from rlf.spec.models import ChatSpec, RunSpec, default_engine

@@ -12,7 +12,7 @@ import uvicorn
 from rlf.apps.web.app import create_app
 from rlf.apps.web.settings import WebSettings
 from rlf.apps.web.site import Site
-from rlf.processes.servers import listening, url_of
+from rlf.core.servers import listening, url_of
 
 
 class _Server(uvicorn.Server):

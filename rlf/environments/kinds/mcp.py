@@ -257,8 +257,7 @@ class _McpWorld(World):
     async def _call_tool(self, tool: str, arguments: Mapping[str, Any]) -> ToolOutput:
         from mcp_types import InputRequiredResult
 
-        from rlf.tools.mcp.content import output_of_call
-        from rlf.tools.mcp.runtime import as_it_ended, attributed
+        from rlf.tools.mcp.runtime import as_it_ended, attributed, output_of_call
 
         if await self._connection.session() is not self._session:
             raise ToolFailure(Outcome.UNREACHABLE, "the session ended, and the world's state with it")

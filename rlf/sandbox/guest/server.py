@@ -21,14 +21,62 @@ import socket
 import sys
 import time
 import traceback
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import job, processes
-from .confine import WORK, Confinement, confine, confine_server
-from .kernel import die_with_parent, fork_into_namespaces
+from . import job
+from .confine import WORK, Confinement, confine, confine_server, die_with_parent, fork_into_namespaces
 from .program import DESCRIPTOR
+
+_MAX_ENTRIES = 2_000
+
+
+def tree(root: int) -> list[int]:
+    """A process and all that descend from it."""
+    children = defaultdict(list)
+    for place in Path("/proc").iterdir():
+        if place.name.isdigit():
+            children[_parent_pid(place)].append(int(place.name))
+    found = [root]
+    for pid in found:
+        found.extend(children[pid])
+    return found
+
+
+def _parent_pid(place: Path) -> int:
+    try:
+        return int((place / "stat").read_bytes().rpartition(b")")[2].split()[1])
+    except OSError:
+        return 0  # it has just ended
+
+
+def anonymous_bytes(pid: int) -> int:
+    """Memory of a process that no file backs, shared memory included; 0 when it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_bytes().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith((b"RssAnon:", b"RssShmem:")))
+
+
+def folder_exceeds(folder: str, max_bytes: int) -> bool:
+    """Whether a folder holds more bytes than that, or too many entries to be removed in good time."""
+    total = entries = 0
+    folders = [folder]
+    while folders and total <= max_bytes and entries <= _MAX_ENTRIES:
+        try:
+            with os.scandir(folders.pop()) as found:
+                for entry in found:
+                    entries += 1
+                    total += entry.stat(follow_symlinks=False).st_blocks * 512
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+        except OSError:
+            continue  # removed while it was being read
+    return total > max_bytes or entries > _MAX_ENTRIES
+
 
 _MAX_PACKET = 1 << 16
 # Memory of several processes is summed this often: the kernel limits each process only by itself.
@@ -75,7 +123,7 @@ class Server:
         self._calls: dict[int, _Call] = {}
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
-        self._own_bytes = processes.anonymous_bytes(os.getpid())
+        self._own_bytes = anonymous_bytes(os.getpid())
 
     def serve(self) -> None:
         """Serves until rlf closes its end."""
@@ -200,17 +248,17 @@ class Server:
         for call in (call for call in self._calls.values() if call.started < grown):
             limits = call.limits
             tree = self._process_tree(call)
-            memory = sum(max(processes.anonymous_bytes(pid) - self._own_bytes, 0) for pid in tree)
+            memory = sum(max(anonymous_bytes(pid) - self._own_bytes, 0) for pid in tree)
             if len(tree) > 1 and memory > limits["memory_mb"] << 20:
                 call.why = "memory"
-            elif call.work != WORK and processes.folder_exceeds(call.work, limits["disk_mb"] << 20):
+            elif call.work != WORK and folder_exceeds(call.work, limits["disk_mb"] << 20):
                 call.why = "disk"
             if call.why:
                 self._kill_call(call)
 
     def _process_tree(self, call: _Call) -> list[int]:
         """The processes of a call; only where they are in namespaces can there be several to look for."""
-        return processes.tree(call.pid) if self._level == "namespaces" else [call.pid]
+        return tree(call.pid) if self._level == "namespaces" else [call.pid]
 
     def _kill_call(self, call: _Call) -> None:
         """In namespaces the first process takes all others with it."""

@@ -18,10 +18,9 @@ from rlf.core.identity import hash_json
 from rlf.core.kinds import Headers, check_host, wrong_value
 from rlf.core.redact import SECRET_HEADER, is_secret_header, is_secret_name, secret_parameters
 from rlf.endpoints.spec import Redirects
-from rlf.endpoints.template import FilledValue, Template, TemplateFault, TemplateText
-from rlf.tools.http.encoding import BatchSpec, BodyFormat, Encoding
+from rlf.endpoints.template import FilledValue, Template, TemplateFault, TemplateText, unknown_names
+from rlf.tools.encoding import BatchSpec, BodyFormat, Encoding
 from rlf.tools.kind import Limits, ToolKind, ToolRuntime
-from rlf.tools.remote import unknown_names
 from rlf.types import Outcome
 
 _FIXED_HOST = re.compile(r"https?://[^/?#{}]+(?=[/?#]|$)")
@@ -168,8 +167,7 @@ class HttpTool(ToolKind):
         """Makes a client, and asks whether the service takes the key, where there is one."""
         from rlf.endpoints.guard import Guard, trusted_hosts
         from rlf.endpoints.http import HttpClient
-        from rlf.tools.http.request import RequestMaker
-        from rlf.tools.http.runtime import HttpRuntime
+        from rlf.tools.http import HttpRuntime, RequestMaker
 
         client = HttpClient(
             Guard(trusted_hosts(self.url if self.has_fixed_host else "", self.allow_private)),

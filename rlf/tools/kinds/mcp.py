@@ -16,7 +16,7 @@ from rlf.core.identity import hash_json
 from rlf.core.kinds import wrong_value
 from rlf.tools.kind import Limits, ToolKind, ToolRuntime
 from rlf.tools.mcp.listing import find_faults, forget, list_ahead
-from rlf.tools.mcp.server import Entry, Listing, McpServer
+from rlf.tools.mcp.server import Entry, Listing, McpServer, variables
 from rlf.tools.results import ToolFailure
 
 
@@ -119,8 +119,6 @@ def misfits(tool: str, input_schema: Mapping[str, Any], listing: Listing) -> lis
 
 
 def _resource_complaints(resource: str, input_schema: Mapping[str, Any]) -> list[str]:
-    from rlf.tools.mcp.content import variables
-
     names, required = variables(resource), input_schema.get("required", ())
     return [
         *(

@@ -28,8 +28,16 @@ from rlf.core.text import describe
 from rlf.endpoints.attribution import KEY_REFUSED
 from rlf.endpoints.spec import describe_credentials
 from rlf.tools.kind import Shared
-from rlf.tools.mcp.content import variables
-from rlf.tools.mcp.server import SERVER_NAME, TRAJECTORY_ENDED, Entry, Listing, McpServer, Transport, listed_schema
+from rlf.tools.mcp.server import (
+    SERVER_NAME,
+    TRAJECTORY_ENDED,
+    Entry,
+    Listing,
+    McpServer,
+    Transport,
+    listed_schema,
+    variables,
+)
 from rlf.tools.mcp.stdio import HUNG_S, Pulse, stdio_streams
 from rlf.tools.mcp.transports import Refused, Streams, http_streams, sse_streams
 from rlf.tools.results import ToolFailure, shorten

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from time import monotonic
 from typing import Any, cast
 
+import mcp_types as mcp
 from mcp import ClientSession, MCPError
 from mcp_types import CallToolResult, InputRequiredResult, RequestParamsMeta
 
 from rlf.core.clocks import Timers
+from rlf.core.files import decode_base64, image_type
 from rlf.core.text import describe
 from rlf.endpoints.attribution import CallFacts, Phase, outcome_of
 from rlf.tools.kind import CallContext, ToolRuntime
 from rlf.tools.mcp.connection import Connection, Pool
-from rlf.tools.mcp.content import expand, output_of_call, output_of_resource
-from rlf.tools.mcp.server import OUTCOME, TRAJECTORY, McpServer
+from rlf.tools.mcp.server import OUTCOME, TRAJECTORY, McpServer, expand
 from rlf.tools.results import ToolFailure, inner_deadline_s
 from rlf.tools.validate import OutputCheck
-from rlf.types import Outcome, ToolOutput
+from rlf.types import Image, Outcome, ToolOutput
 
 _PASSED_ON = frozenset(Outcome) - {Outcome.OK, Outcome.TOOL_ERROR, Outcome.CANCELLED}
 
@@ -139,3 +141,65 @@ def _failure_of(error: MCPError, connection: Connection) -> ToolFailure:
     ended = CallFacts(Phase.SENT, is_hung=connection.is_hung)
     why = connection.why_it_ended or "ended"
     return ToolFailure(outcome_of(ended), f"the server {why}, during the call")
+
+
+def output_of_call(result: mcp.CallToolResult) -> ToolOutput:
+    """A tool's output: text parts one under the other, images beside them."""
+    texts, images = _split_content(result.content)
+    structured = result.structured_content
+    if not texts and structured is not None:
+        texts = [json.dumps(structured, ensure_ascii=False)]
+    if not texts and result.is_error:
+        texts = ["the tool failed and does not say why"]
+    return ToolOutput("\n".join(texts), tuple(images), structured, bool(result.is_error))
+
+
+def output_of_resource(result: mcp.ReadResourceResult) -> ToolOutput:
+    """A resource's content."""
+    texts: list[str] = []
+    images: list[Image] = []
+    for contents in result.contents:
+        _add_contents(contents, texts, images)
+    return ToolOutput("\n".join(texts), tuple(images))
+
+
+def _split_content(content: Sequence[mcp.ContentBlock]) -> tuple[list[str], list[Image]]:
+    texts: list[str] = []
+    images: list[Image] = []
+    for block in content:
+        if isinstance(block, mcp.TextContent):
+            texts.append(block.text)
+        elif isinstance(block, mcp.ImageContent):
+            images.append(Image(_decode_base64(block.data), block.mime_type))
+        elif isinstance(block, mcp.EmbeddedResource):
+            _add_contents(block.resource, texts, images)
+        else:
+            texts.extend(_describe_block(block))
+    return texts, images
+
+
+def _add_contents(
+    contents: mcp.TextResourceContents | mcp.BlobResourceContents, texts: list[str], images: list[Image]
+) -> None:
+    if isinstance(contents, mcp.TextResourceContents):
+        texts.append(contents.text)
+        return
+    data, mime_type = _decode_base64(contents.blob), contents.mime_type or "application/octet-stream"
+    if image_type(mime_type).startswith("image/"):
+        images.append(Image(data, mime_type))
+    else:
+        texts.append(f"[{contents.uri}: {mime_type}, {len(data)} bytes]")
+
+
+def _describe_block(block: mcp.AudioContent | mcp.ResourceLink) -> Iterator[str]:
+    if isinstance(block, mcp.ResourceLink):
+        yield f"[{block.title or block.name}: {block.uri}]"
+    else:
+        yield f"[{block.mime_type}: {len(_decode_base64(block.data))} bytes]"
+
+
+def _decode_base64(text: str) -> bytes:
+    try:
+        return decode_base64(text)
+    except ValueError as fault:
+        raise ToolFailure(Outcome.SERVICE_ERROR, f"the result holds invalid base64: {fault}") from fault

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, Self
+from urllib.parse import quote
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from rlf.core.identity import hash_json, hash_path
 from rlf.core.kinds import Headers, StrictModel, wrong_value
 from rlf.core.redact import Redactor
+from rlf.tools.results import ToolFailure
+from rlf.types import Outcome
 
 _OTHER_WORDS = {"streamable-http": "http", "streamable_http": "http", "streamableHttp": "http"}
 
@@ -154,7 +158,38 @@ def too_large(size_bytes: int | None = None) -> str:
     return f"the server answered with {size}; at most {MAX_MESSAGE_BYTES:,} are read"
 
 
-# Tools of an MCP server, and resources to read.
+# RFC 6570: an operator, then names separated by commas.
+_VARIABLE = re.compile(r"\{([+#./;?&]?)([^{}]+)\}")
+_IN_PATH = frozenset({"", "+", "/"})
+"""Operators that make parts of a path."""
+_LEFT_OUT: Any = object()
+
+
+def variables(template: str) -> list[str]:
+    """Names within the braces of a URI template, in their order."""
+    found = [name.split(":")[0].rstrip("*") for _, names in _VARIABLE.findall(template) for name in names.split(",")]
+    return list(dict.fromkeys(found))
+
+
+def expand(template: str, arguments: Mapping[str, Any]) -> str:
+    """The URI with the variables filled in; `{+name}` keeps slashes and the like, others are escaped.
+
+    Raises:
+        ToolFailure: INVALID_ARGUMENTS, where an argument that is given makes an empty part of the path.
+    """
+
+    def fill(match: re.Match[str]) -> str:
+        operator, names = match.groups()
+        keep = "/:?#[]@!$&'()*+,;=" if operator in ("+", "#") else ""
+        given = [arguments.get(name.split(":")[0].rstrip("*"), _LEFT_OUT) for name in names.split(",")]
+        if operator in _IN_PATH and any(value in (None, "", [], {}) for value in given):
+            text = f"the arguments make no address: {{{names}}} of the resource would be empty"
+            raise ToolFailure(Outcome.INVALID_ARGUMENTS, text)
+        values = ["" if value is None or value is _LEFT_OUT else quote(str(value), safe=keep) for value in given]
+        return ("" if operator == "+" else operator) + ",".join(values)
+
+    return _VARIABLE.sub(fill, template)
+
 
 _LISTED: Final = "rlf/inputSchema"
 """Key of a tool's `_meta`: its inputSchema as the server lists it, where the SDK would refuse that."""

@@ -13,9 +13,9 @@ import aiohttp
 from rlf.apps.serve import ServeSettings
 from rlf.apps.serve.app import serving
 from rlf.builtin.names import builtin_path
+from rlf.core.servers import listening
 from rlf.engines.engine import HostSettings
 from rlf.engines.local.host import load_host
-from rlf.processes.servers import listening
 
 from .clients import question
 

@@ -16,10 +16,10 @@ from rlf.apps.serve.app import serving
 from rlf.apps.serve.serve import used_as_trained
 from rlf.builtin.names import builtin_path
 from rlf.core import RlfError
+from rlf.core.servers import listening
 from rlf.data import load_tasks
 from rlf.engines.engine import HostSettings
 from rlf.engines.local.host import load_host
-from rlf.processes.servers import listening
 from rlf.rollout.loop import play
 from rlf.rollout.rollout import Rollout
 from rlf.spec.load import load_spec

@@ -18,7 +18,7 @@ from .test_engine import place, start
 
 TOOL = """
 import sys
-if "rlf.tools.python.worker" in sys.orig_argv:
+if "rlf.tools.python.processes" in sys.orig_argv:
     raise ImportError("no licence in this process")
 def look(query: str) -> str:
     return query
