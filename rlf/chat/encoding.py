@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlf.core import RlfError
 from rlf.core.errors import first_line
-from rlf.core.files import read_image_file, shown_reference
+from rlf.core.images import read_image_file, shown_reference
 
 if TYPE_CHECKING:
     import PIL.Image

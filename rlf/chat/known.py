@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlf.core.files import remember
+from rlf.core.identity import remember
 from rlf.core.registry import kind_names, shipped_names
 
 PACKAGE = "rlf.chat.formats"

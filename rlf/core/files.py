@@ -6,30 +6,23 @@ nobody locks is of a killed write, whose part is deleted by the next command tha
 
 from __future__ import annotations
 
-import base64
 import errno
 import fcntl
 import glob
-import json
 import logging
 import os
 import re
 import secrets
 import shutil
 import sqlite3
-import struct
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
 
 from rlf.core.errors import RlfError, RunError
-from rlf.core.identity import hash_json
-from rlf.core.process import cache_folder
 
 # Paths that come from a database or an archive: checked before anything is read, written or deleted there.
 #
@@ -80,93 +73,6 @@ def run_folder(runs_folder: Path, run_id: str) -> Path:
         RlfError: the id is not the name of a folder, or a link leads out of the runs folder.
     """
     return path_inside(runs_folder, check_run_id(run_id))
-
-
-# Results of reading large files, kept on this machine until the files change.
-#
-# A file is known by its path, size, times of change and inode. One that was written just now is not: it may change
-# again without any of these. Nothing here is needed: where a note is absent, unreadable or another user's, its content
-# is found out again.
-
-T = TypeVar("T")
-
-MIN_BYTES = 1_000_000
-"""What is smaller is read again faster than it is looked up."""
-_SETTLED_S = 2.0
-"""Age from which a change shows in the file's times, whatever their resolution."""
-_MAX_NOTES = 2_000
-
-Stamp = list[str | int]
-"""What a file is known by, as JSON holds it."""
-
-
-def stamp_file(path: Path, min_bytes: int = 0) -> Stamp | None:
-    """What changes when the file does; None for a smaller one, and for one that was written just now."""
-    try:
-        state = path.stat()
-    except (OSError, ValueError):
-        return None
-    if (
-        not path.is_file()
-        or state.st_size < min_bytes
-        or time.time() - max(state.st_mtime, state.st_ctime) < _SETTLED_S
-    ):
-        return None
-    return [str(path.absolute()), state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino]
-
-
-def remember(key: Any, find: Callable[[], T]) -> T:
-    """What `find` returned for a key when it was last asked by this very code, or returns now: a JSON value."""
-    known = read_note(key)
-    if known is not None:
-        return known[0]  # type: ignore[no-any-return]  # what `find` returned
-    found = find()
-    with suppress(OSError):
-        _write_note(key, json.dumps([found]).encode())
-    return found
-
-
-def read_note(key: Any) -> list[Any] | None:
-    """What is remembered under a key, as the one item of a list; None for nothing."""
-    with suppress(OSError, ValueError), _note_path(key).open("rb") as file:
-        if os.fstat(file.fileno()).st_uid != os.geteuid():
-            return None
-        known = json.loads(file.read())
-        return known if isinstance(known, list) and len(known) == 1 else None
-    return None
-
-
-def _write_note(key: Any, data: bytes) -> None:
-    note = _note_path(key)
-    note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # notes hold prompts
-    written = note.with_suffix(f".{secrets.token_hex(6)}")
-    try:
-        written.write_bytes(data)
-        written.replace(note)
-    finally:
-        written.unlink(missing_ok=True)
-    notes = list(note.parent.iterdir())  # also what a killed process had begun to write
-    if len(notes) > _MAX_NOTES:
-        for old in sorted(notes, key=lambda path: path.stat().st_mtime)[: _MAX_NOTES // 2]:
-            old.unlink(missing_ok=True)
-
-
-def _note_path(key: Any) -> Path:
-    """Raises OSError where this user has no folder for notes."""
-    return cache_folder() / "checks" / f"{hash_json([_code_stamp(), key])}.json"
-
-
-@cache
-def _code_stamp() -> str:
-    """Names, sizes and times of rlf's own files: notes of another version are not believed."""
-    root = Path(__file__).parents[1]
-    states = [
-        (str(path), state.st_size, state.st_mtime_ns)
-        for folder, _, files in os.walk(root)
-        for path in (Path(folder, name) for name in files if name.endswith(".py"))
-        for state in (path.stat(),)
-    ]
-    return hash_json(sorted(states))
 
 
 # SQLite files that many processes share.
@@ -243,129 +149,6 @@ def _is_busy(error: Exception) -> bool:
     if not isinstance(error, sqlite3.OperationalError):
         return False
     return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-
-# Image files, and their type by their first bytes. Nothing here decodes one.
-#
-# A reference is a file's path, or a `data:` URI that holds the whole image.
-
-_DATA_URI = "data:"
-
-
-class ImageFile(NamedTuple):
-    """An image as it is stored."""
-
-    data: bytes
-    mime_type: str
-
-
-class Header(NamedTuple):
-    """Type and size of an image by its first bytes."""
-
-    mime_type: str
-    width: int
-    height: int
-
-
-_OTHER_NAMES = {"image/jpg": "image/jpeg", "image/pjpeg": "image/jpeg", "image/x-png": "image/png"}
-_URL_SAFE = str.maketrans("-_", "+/")
-
-
-def image_type(mime_type: str) -> str:
-    """A type as read_header names it: in lower case, without parameters and other names that servers use."""
-    name = mime_type.partition(";")[0].strip().lower()
-    return _OTHER_NAMES.get(name, name)
-
-
-def decode_base64(text: str) -> bytes:
-    """The bytes of base64 in any of its ways: in lines (MIME), with the letters of URLs, without `=` at its end.
-
-    Raises:
-        ValueError: it is none.
-    """
-    compact = "".join(text.split()).translate(_URL_SAFE).rstrip("=")
-    return base64.b64decode(compact + "=" * (-len(compact) % 4), validate=True)
-
-
-def read_header(data: bytes) -> Header | None:
-    """Type and size of a PNG, GIF, JPEG or WebP file; None for anything else and for what is cut short."""
-    try:
-        if data.startswith(b"\x89PNG\r\n\x1a\n") and data[12:16] == b"IHDR":
-            return Header("image/png", *struct.unpack_from(">II", data, 16))
-        if data[:6] in (b"GIF87a", b"GIF89a"):
-            return Header("image/gif", *struct.unpack_from("<HH", data, 6))
-        if data.startswith(b"\xff\xd8\xff"):
-            return _read_jpeg(data)
-        if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
-            return _read_webp(data)
-    except (struct.error, IndexError):
-        return None
-    return None
-
-
-def _read_jpeg(data: bytes) -> Header | None:
-    """Walks the segments to the frame header (ITU T.81, B.2.2)."""
-    at = 2
-    while data[at] == 0xFF:
-        marker = data[at + 1]
-        if marker == 0xFF:  # fill byte
-            at += 1
-            continue
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            height, width = struct.unpack_from(">HH", data, at + 5)
-            return Header("image/jpeg", width, height)
-        at += 2 + max(2, struct.unpack_from(">H", data, at + 2)[0])
-    return None
-
-
-def _read_webp(data: bytes) -> Header | None:
-    """Lossy, lossless and extended form (RFC 9649)."""
-    form = data[12:16]
-    if form == b"VP8 ":
-        width, height = struct.unpack_from("<HH", data, 26)
-        return Header("image/webp", width & 0x3FFF, height & 0x3FFF)
-    if form == b"VP8L":
-        bits = struct.unpack_from("<I", data, 21)[0]
-        return Header("image/webp", (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1)
-    if form == b"VP8X":
-        width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
-        return Header("image/webp", width, height) if len(data) >= 30 else None
-    return None
-
-
-def read_image_file(reference: str) -> ImageFile:
-    """The image behind a file's path or a `data:` URI.
-
-    Raises:
-        RlfError: there is none, or it is of a kind that nothing here reads.
-    """
-    data = _decode_uri(reference) if reference.startswith(_DATA_URI) else _of_file(Path(reference))
-    header = read_header(data)
-    if header is None:
-        raise RlfError(f"{shown_reference(reference)}: no PNG, JPEG, GIF or WebP file. Convert the image to one.")
-    return ImageFile(data, header.mime_type)
-
-
-def shown_reference(reference: str) -> str:
-    """A reference for a person: a path as it is, of a URI its beginning."""
-    return f"{reference[:40]}..." if reference.startswith(_DATA_URI) else reference
-
-
-def _of_file(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise RlfError(f"{path}: the image cannot be read: {error.strerror}. Check its path.") from error
-
-
-def _decode_uri(uri: str) -> bytes:
-    head, _, body = uri.partition(",")
-    try:
-        if not head.endswith(";base64"):
-            raise ValueError("it is not in base64")
-        return decode_base64(body)
-    except ValueError as error:
-        raise RlfError(f"{shown_reference(uri)}: the image cannot be read: {error}. Write it in base64.") from error
 
 
 # What a disk refuses, in words: full, a quota, a limit of file sizes, a failure, no right to write.

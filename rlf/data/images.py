@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlf.core.errors import RlfError
-from rlf.core.files import read_header, read_image_file
+from rlf.core.images import read_header, read_image_file
 from rlf.types.task import IMAGE_MARK, Image, Message
 
 _HEADER_BYTES = 65_536

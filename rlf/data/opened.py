@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from rlf.builtin.names import BUILTIN, builtin_path
-from rlf.core.files import read_note, remember, stamp_file
-from rlf.core.identity import hash_json
+from rlf.core.identity import hash_json, read_note, remember, stamp_file
 from rlf.data.names import MIXTURE_SUFFIX
 from rlf.types import Task
 

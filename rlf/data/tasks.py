@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rlf.core import Fault, Place, SpecError, hash_bytes, hash_json, nearest
-from rlf.core.files import read_image_file
+from rlf.core.images import read_image_file
 from rlf.core.json_values import NoJsonValue, read_json
 from rlf.data.columns import Template, TemplateFault, cell, missing_column
 from rlf.data.files import Row, fail, read_values, shown_name

@@ -24,11 +24,14 @@ from rlf.core.meter import Meter
 from rlf.core.redact import Redactor
 from rlf.endpoints.attribution import KEY_REFUSED
 from rlf.endpoints.guard import Guard, trusted_hosts
-from rlf.endpoints.http import ASKED, EVENTS, HttpClient, HttpRequest, StreamedChat
+from rlf.endpoints.http import HttpClient, HttpRequest
 from rlf.endpoints.openai import (
+    ASKED,
+    EVENTS,
     Completion,
     DrawnImages,
     Images,
+    StreamedChat,
     image_of,
     read_answer,
     read_chat,

@@ -11,7 +11,7 @@ from typing import Any
 
 from rlf.chat.known import are_own
 from rlf.core import Fault, RlfError
-from rlf.core.files import remember, stamp_file
+from rlf.core.identity import remember, stamp_file
 from rlf.data.opened import OpenedTasks, recall
 from rlf.spec.load import LoadedSpec
 from rlf.spec.model_files import folder_on_disk

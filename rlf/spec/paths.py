@@ -11,7 +11,8 @@ from pathlib import Path
 
 from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.core import Fault, RlfError, hash_bytes, hash_json, hash_path
-from rlf.core.files import MIN_BYTES, is_folder_name, remember, stamp_file
+from rlf.core.files import is_folder_name
+from rlf.core.identity import MIN_BYTES, remember, stamp_file
 from rlf.core.registry import close_names
 from rlf.data.names import DATA_SUFFIXES, TEMPLATE_SUFFIXES
 from rlf.data.opened import mixture_files

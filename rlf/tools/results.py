@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError, URLError
 
 from rlf.core.errors import describe_type
-from rlf.core.files import image_type, read_header
+from rlf.core.images import image_type, read_header
 from rlf.core.json_text import json_text
 from rlf.core.text import MAX_FAULT_CHARS, class_names, clean, describe
 from rlf.endpoints.attribution import KEY_REFUSED, outcome_of_status

@@ -20,7 +20,7 @@ class Message:
     content: str
     """With as many `IMAGE_MARK`s as there are images; without images the mark is text like any other."""
     images: tuple[str, ...] = ()
-    """Its images, in order: the path of a file, or a `data:` URI. `rlf.core.files` reads either."""
+    """Its images, in order: the path of a file, or a `data:` URI. `rlf.core.images` reads either."""
 
     @property
     def texts(self) -> tuple[str, ...]:

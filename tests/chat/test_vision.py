@@ -159,6 +159,6 @@ def test_a_picture_that_is_cut_short_is_refused_by_name(chat, folder, tmp_path):
 
 
 def _read(reference):
-    from rlf.core.files import read_image_file
+    from rlf.core.images import read_image_file
 
     return read_image_file(reference)

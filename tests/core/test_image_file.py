@@ -7,7 +7,7 @@ import base64
 import mcp_types as mcp
 import pytest
 
-from rlf.core.files import decode_base64, read_image_file
+from rlf.core.images import decode_base64, read_image_file
 from rlf.endpoints.openai import read_images
 from rlf.endpoints.spec import Usage
 from rlf.tools.mcp.runtime import output_of_call

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from rlf.core import SpecError
-from rlf.core.files import read_image_file
+from rlf.core.images import read_image_file
 from rlf.data import dataset_hash, load_tasks
 
 PNG = base64.b64decode(

@@ -9,7 +9,7 @@ import pytest
 
 import rlf.data.opened
 from rlf.core import SpecError
-from rlf.core.files import remember, stamp_file
+from rlf.core.identity import remember, stamp_file
 from rlf.data import load_tasks, open_tasks, recall
 from rlf.spec.models import DataSource
 
@@ -21,7 +21,7 @@ NUM = 40
 def notes(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(rlf.data.opened, "MIN_BYTES", 1)
-    monkeypatch.setattr(rlf.core.files, "_SETTLED_S", 0.0)
+    monkeypatch.setattr(rlf.core.identity, "_SETTLED_S", 0.0)
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_tasks_in_memory_are_looked_at_each_time(tmp_path):
 
 def test_a_file_that_was_written_just_now_is_not_known_by_its_times(tmp_path, monkeypatch):
     source = write(tmp_path / "rows.jsonl")
-    monkeypatch.setattr(rlf.core.files, "_SETTLED_S", 60.0)
+    monkeypatch.setattr(rlf.core.identity, "_SETTLED_S", 60.0)
     assert stamp_file(tmp_path / "rows.jsonl") is None
     open_tasks(source, ())
     assert not (tmp_path / "cache").exists()
@@ -137,7 +137,7 @@ def test_a_damaged_note_is_found_out_anew(tmp_path):
 
 
 def test_old_notes_are_removed(tmp_path, monkeypatch):
-    monkeypatch.setattr(rlf.core.files, "_MAX_NOTES", 4)
+    monkeypatch.setattr(rlf.core.identity, "_MAX_NOTES", 4)
     for number in range(12):
         remember(number, lambda: 0)
         time.sleep(0.001)
@@ -177,5 +177,5 @@ def test_notes_are_for_nobody_else_and_a_full_disk_leaves_no_half_of_one(tmp_pat
 
 def test_notes_of_other_code_are_not_believed(monkeypatch):
     remember("key", lambda: 0)
-    monkeypatch.setattr(rlf.core.files, "_code_stamp", lambda: "of another version")
+    monkeypatch.setattr(rlf.core.identity, "_code_stamp", lambda: "of another version")
     assert remember("key", lambda: 1) == 1

@@ -6,8 +6,7 @@ import asyncio
 import json
 
 from rlf.endpoints import EndpointFailure
-from rlf.endpoints.http import StreamedChat
-from rlf.endpoints.openai import read_answer, read_chat
+from rlf.endpoints.openai import StreamedChat, read_answer, read_chat
 from rlf.endpoints.spec import Usage
 from rlf.tools import Executor, ToolDeclaration
 from rlf.types import Outcome, ToolCall, ToolResult

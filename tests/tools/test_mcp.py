@@ -26,8 +26,8 @@ from rlf.core import RlfError
 from rlf.tools import Executor, ToolDeclaration
 from rlf.tools.mcp import messages, stdio
 from rlf.tools.mcp.listing import listing_of
+from rlf.tools.mcp.messages import Pulse
 from rlf.tools.mcp.server import McpServer
-from rlf.tools.mcp.stdio import Pulse
 from rlf.types import Outcome, ToolCall, ToolResult
 from tests.warm import MCP, warm_python
 

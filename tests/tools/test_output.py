@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlf.core.files import read_header
+from rlf.core.images import read_header
 from rlf.core.redact import Redactor
 from rlf.tools import Executor, ToolDeclaration
 from rlf.tools.execution.cache import MAX_KEPT_BYTES, Budget

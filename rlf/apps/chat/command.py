@@ -210,7 +210,7 @@ class _Terminal:
         self._screen.line("started over" + (" with this system message" if text else ""), "dim")
 
     def _add_image(self, path: str) -> None:
-        from rlf.core.files import read_image_file
+        from rlf.core.images import read_image_file
 
         names = shlex.split(path)
         if not names:

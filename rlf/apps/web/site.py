@@ -27,8 +27,8 @@ from rlf.apps.web.forks import FreshProcesses
 from rlf.apps.web.jobs import Jobs
 from rlf.apps.web.settings import WebSettings
 from rlf.core.errors import RlfError
-from rlf.core.files import read_image_file
 from rlf.core.identity import short
+from rlf.core.images import read_image_file
 from rlf.core.plain_json import as_json
 from rlf.reports import sheets
 from rlf.runs.place import Reader, blaming_damage, open_lineage

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rlf.core import RlfError
-from rlf.core.files import read_image_file
+from rlf.core.images import read_image_file
 from rlf.engines.openrlhf.job import Job
 from rlf.spec.models import EvalSpec, RunSpec
 from rlf.training.counting import draw_tasks

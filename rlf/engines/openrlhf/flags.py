@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rlf.core import Fault, nearest
-from rlf.core.files import remember, stamp_file
+from rlf.core.identity import remember, stamp_file
 from rlf.engines.openrlhf.argv import ELSEWHERE, OPTIONS, argv
 from rlf.engines.openrlhf.job import Job
 from rlf.engines.openrlhf.settings import (

@@ -18,8 +18,7 @@ from pydantic_core import PydanticCustomError
 
 from rlf.core import RlfError
 from rlf.core.errors import describe_type
-from rlf.core.files import MIN_BYTES, remember, stamp_file
-from rlf.core.identity import hash_bytes, hash_json
+from rlf.core.identity import MIN_BYTES, hash_bytes, hash_json, remember, stamp_file
 from rlf.core.json_values import read_json
 from rlf.data.source import read_rows
 from rlf.environments.instances import UNFIT

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rlf.builtin.names import BUILTIN, builtin_path
-from rlf.core.files import read_image_file
+from rlf.core.images import read_image_file
 from rlf.endpoints.template import Shape, Template, TemplateFault
 from rlf.rewards.judging.settings import Compare, Criterion, Read
 from rlf.rewards.normalization import golds

@@ -28,6 +28,8 @@ from rlf.core.text import describe
 from rlf.endpoints.attribution import KEY_REFUSED
 from rlf.endpoints.spec import describe_credentials
 from rlf.tools.kind import Shared
+from rlf.tools.mcp.messages import HUNG_S, Pulse
+from rlf.tools.mcp.requests import Refused
 from rlf.tools.mcp.server import (
     SERVER_NAME,
     TRAJECTORY_ENDED,
@@ -38,8 +40,8 @@ from rlf.tools.mcp.server import (
     listed_schema,
     variables,
 )
-from rlf.tools.mcp.stdio import HUNG_S, Pulse, stdio_streams
-from rlf.tools.mcp.transports import Refused, Streams, http_streams, sse_streams
+from rlf.tools.mcp.stdio import stdio_streams
+from rlf.tools.mcp.transports import Streams, http_streams, sse_streams
 from rlf.tools.results import ToolFailure, shorten
 from rlf.types import Outcome
 

@@ -15,7 +15,7 @@ from mcp import ClientSession, MCPError
 from mcp_types import CallToolResult, InputRequiredResult, RequestParamsMeta
 
 from rlf.core.clocks import Timers
-from rlf.core.files import decode_base64, image_type
+from rlf.core.images import decode_base64, image_type
 from rlf.core.text import describe
 from rlf.endpoints.attribution import CallFacts, Phase, outcome_of
 from rlf.tools.kind import CallContext, ToolRuntime
