@@ -163,13 +163,18 @@ BODIES = {
 
 
 async def _send_unfinished(port, path, body, extra):
-    """The first line of what is answered to a body that drips and never ends; the connection must then be closed."""
+    """The status of the answer to a body that drips and never ends; the connection must then be closed.
+
+    None where a byte that came after the answer reset the connection, and took the answer along.
+    """
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{extra}Content-Type: application/json\r\n"
     writer.write(head.encode() + BODIES[body])
     drip = asyncio.create_task(_drip(writer, b"1\r\nx\r\n" if body == "chunked" else b"x"))
     try:
-        return (await asyncio.wait_for(reader.read(), 30)).partition(b"\r\n")[0]
+        return int((await asyncio.wait_for(reader.read(), 30)).split()[1])
+    except ConnectionResetError:
+        return None
     finally:
         drip.cancel()
         writer.close()
@@ -191,9 +196,9 @@ def test_a_body_that_never_ends_holds_no_connection_of_any_server(tmp_path, monk
         for name, app, path in apps:
             async with _served(app) as port:
                 extra = f"Origin: http://127.0.0.1:{port}\r\nX-Rlf: 1\r\n" if name == "page" else ""
-                lines = await asyncio.gather(*(_send_unfinished(port, path, body, extra) for body in BODIES))
+                found = await asyncio.gather(*(_send_unfinished(port, path, body, extra) for body in BODIES))
                 allowed = {408, 401} if name == "ingest" else {408}  # which refuses before it reads
-                assert {int(line.split()[1]) for line in lines} <= allowed, (name, lines)
+                assert set(found) - {None} <= allowed, (name, found)
 
     asyncio.run(main())
 

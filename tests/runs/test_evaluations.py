@@ -310,7 +310,7 @@ def test_what_breaks_is_apart_from_zeros(trained):
 
     asked = EvaluationOptions(files=(SEARCH,), overrides=("eval.limit=6", "eval.greedy=false"))
     with a_server(broken) as (url, _):
-        endpoint = endpoint_of(url, "big").model_copy(update={"timeout_s": 0.4})
+        endpoint = endpoint_of(url, "big").model_copy(update={"timeout_s": 4})
         done = tried(runs, asked=asked, endpoint=endpoint)
     with open_reader(runs) as reader:
         row = read_evaluations(reader, done.run_ids).rows[0]

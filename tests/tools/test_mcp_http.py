@@ -303,7 +303,7 @@ def test_calls_that_are_late_are_given_up_and_closed_and_harm_no_other() -> None
         found = await asyncio.gather(*(invoke(executor, "say", f"t{number}", text="fine") for number in range(64)))
         assert {result.outcome for result in found} == {Outcome.OK}
 
-    during(forger, story, limits={"timeout_s": 3, "max_concurrency": 256, "breaker": None})
+    during(forger, story, limits={"timeout_s": 12, "max_concurrency": 256, "breaker": None})
 
 
 def num_open() -> int:
