@@ -1,13 +1,15 @@
-"""Gold answers that make a reward easy or unreadable: warnings about a dataset as a whole, and about `rule: math`."""
+"""Gold answers that make a reward easy or that a rule cannot read: warnings about datasets as a whole."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from rlf.core import Fault
 from rlf.data import recall
-from rlf.rewards.golds import gold_key
-from rlf.rewards.normalization import golds, has_words, holds, normalize
+from rlf.rewards.kinds.rule import Rule
+from rlf.rewards.normalization import Normalization, golds, has_words, holds, normalize
+from rlf.rewards.term import Term
 from rlf.spec import LoadedSpec
 from rlf.types import Task
 
@@ -15,6 +17,7 @@ _MIN_TASKS = 8
 """Of fewer questions nothing is stated."""
 _MOST_SHOWN = 3
 _MAX_SHOWN_CHARS = 40
+_SHARED = frozenset(Term.model_fields)
 _NUM_SEARCHED = 200
 _NUM_OTHERS = 20
 """Golds of other questions that a question is searched for: choices stand in every question with the right one."""
@@ -38,19 +41,29 @@ def find_gold_warnings(loaded: LoadedSpec, name: str, tasks: Sequence[Task]) -> 
         yield loaded.fault(("data", name, "path"), f"{message}{fix}")
 
 
-def about_unread(found: Sequence[str], num_tasks: int) -> str:
-    """The words about golds that `rule: math` compares as text."""
-    shown = ", ".join(map(_shorten_text, found[:_MOST_SHOWN]))
-    message = f"got math; not all of the text is mathematics in {len(found)} golds of {num_tasks} tasks: {shown}. "
-    return f"{message}They are compared as text. Write them as LaTeX, or `rule: exact_match`."
+def find_misread_golds(loaded: LoadedSpec, datasets: Sequence[Sequence[Task]]) -> Iterator[Fault]:
+    """A warning at each rule that cannot read some of the golds as what it compares, with their rows."""
+    num_tasks = sum(map(len, datasets))
+    for index, term in enumerate(loaded.spec.rewards):
+        if not isinstance(term, Rule) or not term.needs_answer:
+            continue
+        options = term.model_dump(mode="json", include={"kind", "name", *(set(type(term).model_fields) - _SHARED)})
+        found = [row for tasks in datasets for row in recall(read_faults, tasks, options)]
+        if found:
+            first = found[:_MOST_SHOWN]
+            shown = "; ".join(f"{_shorten_text(gold)} (row {row!r}) {fault}" for row, gold, fault in first)
+            squad = options.get("normalize") == Normalization.SQUAD
+            advice = "Write `normalize: text`." if squad else term.gold_advice
+            message = f"got {options['rule']}, which misreads {len(found)} gold answers of {num_tasks} tasks: {shown}."
+            yield loaded.fault(("rewards", index, "normalize" if squad else "rule"), f"{message} {advice}")
 
 
-def unread_golds(tasks: Sequence[Task]) -> list[str]:
-    """Golds that `rule: math` compares as text."""
-    from rlf.rewards.math_text import gold_latex
-
-    texts = dict.fromkeys(gold for task in tasks for gold in golds(task.answer))
-    return [gold for gold in texts if gold_latex(gold) is None]
+def read_faults(tasks: Sequence[Task], options: Mapping[str, Any]) -> list[list[str]]:
+    """Row, gold and fault of each gold that a rule cannot read as what it compares."""
+    term = Term.model_validate(options)
+    assert isinstance(term, Rule), f"no rule: {options}"
+    read = ((task.id, gold, answer) for task in tasks for gold, answer in term.read_golds(task.answer))
+    return [[row, gold, answer.fault] for row, gold, answer in read if answer.fault]
 
 
 def _find_patterns(tasks: Sequence[Task]) -> tuple[str | None, bool]:
@@ -62,6 +75,8 @@ def _find_patterns(tasks: Sequence[Task]) -> tuple[str | None, bool]:
 
 
 def _only_gold(tasks: Sequence[Task]) -> str | None:
+    from rlf.rewards.answers import gold_key
+
     keys = {tuple(sorted(map(gold_key, golds(task.answer)))) for task in tasks}
     return _first(tasks[0]) if len(keys) == 1 else None
 
@@ -70,6 +85,8 @@ def _hold_their_golds(tasks: Sequence[Task]) -> bool:
     """Whether every question holds its gold, and most hold no gold of others, as those with choices do."""
     if not all(_is_in_question(_first(task), task) for task in tasks):
         return False
+    from rlf.rewards.answers import gold_key
+
     others = list(dict.fromkeys(_first(task) for task in tasks))[:_NUM_OTHERS]
     offering = sum(
         any(gold_key(other) != gold_key(_first(task)) and _is_in_question(other, task) for other in others)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from rlf.rewards.normalization import last_number
+from rlf.rewards.quantities import last_number
 from rlf.types import ToolResult
 
 # Comparison of the rows of two tables: numbers within a tolerance, everything else as it is.

@@ -7,10 +7,11 @@ A gold is read in whole or as text, never in part, since a part ("2" of 2^{10}) 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from rlf.core.redact import fold
-from rlf.rewards.normalization import SUPERSCRIPTS, normalize
+from rlf.rewards.answers import last_boxed, result_of
+from rlf.rewards.normalization import normalize
+from rlf.rewards.quantities import SUPERSCRIPTS
 
 _MAX_CHARS = 2000
 _NAMES = "sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|sinh|cosh|tanh|log|ln|exp|min|max|gcd|lcm|det"
@@ -86,10 +87,6 @@ _APART = re.compile(r"\d\s+[\d.]")
 _BASE = re.compile(r"\(?(\d+)\)?_\{?(\d+)\}?")
 _RAISED = re.compile("(?<=[\\w)}])[\u207b\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+")
 _ROOT = re.compile(r"\u221a\s?(?:\{?(\d+(?:\.\d+)?|[A-Za-z])\}?|\(([^()]*)\))")
-_RESULT = re.compile(r"\b(?:answer|result|solution|value)s?\s?(?:is|are|:|=)\s?:?|####", re.IGNORECASE)
-
-
-_BETWEEN_BOXES = re.compile(r"[\s$]*,?[\s$]*(?:and|or)?[\s$]*")
 
 
 def in_ascii(text: str) -> str:
@@ -199,41 +196,9 @@ def _without_marks(text: str) -> str:
     return text
 
 
-def last_boxed(text: str) -> str | None:
-    """What stands in the last \\boxed{} whose brackets close; of boxes in a row, with commas between."""
-    boxes = list(_list_boxes(text))
-    if not boxes:
-        return None
-    first = len(boxes) - 1
-    while first > 0 and _BETWEEN_BOXES.fullmatch(text, boxes[first - 1][2], boxes[first][0]):
-        first -= 1
-    return ", ".join(text[inside : end - 1] for _, inside, end in boxes[first:])
-
-
-def _list_boxes(text: str) -> Iterator[tuple[int, int, int]]:
-    """Where the last boxes begin, where what is in them begins, and where they end."""
-    for begun in list(re.finditer(r"\\f?boxed\s?\{", text))[-20:]:
-        depth = 1
-        for at in range(begun.end(), len(text)):
-            depth += (text[at] == "{") - (text[at] == "}")
-            if depth == 0:
-                yield begun.start(), begun.end(), at + 1
-                break
-
-
 def has_no_number(text: str) -> bool:
     """Whether a text ends with digits that are no number by themselves: 10:30, May 5, 4210_5."""
     return _NO_NUMBER.search(_SPACE.sub("", text)) is not None
-
-
-def result_of(answer: str) -> str:
-    """The part of an answer that it gives as its result: the last box, what follows "the answer is", else all of it."""
-    boxed = last_boxed(answer)
-    if boxed is not None:
-        return boxed
-    said = list(_RESULT.finditer(answer))
-    after = answer[said[-1].end() :].strip() if said else ""
-    return after or answer
 
 
 def same_text(answer: str, gold: str) -> bool:

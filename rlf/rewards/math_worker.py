@@ -16,7 +16,8 @@ import sys
 from math import floor, log10
 from typing import Any, NamedTuple
 
-from rlf.rewards.math_text import as_latex, gold_latex, has_no_number, in_ascii, last_boxed, result_of, same_text
+from rlf.rewards.answers import last_boxed, result_of
+from rlf.rewards.math_text import as_latex, gold_latex, has_no_number, in_ascii, same_text
 
 _MAX_BYTES = 4 * 2**30
 _FIRST = (

@@ -79,6 +79,7 @@ READ = [
     ("init", ["init", "mine"]),
     ("schema", ["schema", "--write", "schemas"]),
     ("rewards show", ["rewards", "show", "exact_match"]),
+    ("rewards show", ["rewards", "show", str(SHOP)]),
     ("rewards list", ["rewards", "list", "--kinds"]),
 ]
 

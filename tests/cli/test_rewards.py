@@ -49,6 +49,25 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
+def test_show_prints_what_the_rules_of_a_spec_read_of_its_golds_beside_them(rlf: Rlf, tmp_path: Path) -> None:
+    golds = ["1 km", "March 1, 2024", "01/03/2024", "Paris", "5 or 6"]
+    rows = [json.dumps({"id": f"r{at}", "question": f"{at}?", "answer": gold}) for at, gold in enumerate(golds)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(rows))
+    path = tmp_path / "spec.yaml"
+    text = SPEC.replace(
+        "{path: builtin:encyclopedia/train, prompt: question}", "{path: rows.jsonl, prompt: question, answer: answer}"
+    )
+    path.write_text(text.replace("rule: length, at_most: 2", "rule: numeric"))
+    shown = json.loads(rlf("rewards", "show", path, "--json").stdout)["data"]
+    read = {(each["term"], each["row"]): (each["form"], each["value"], each["fault"]) for each in shown["golds"]}
+    assert read["right", "r0"] == read["short", "r0"] == ("number", "1000 m", "")
+    assert read["right", "r1"] == ("date", "2024-03-01", "")
+    assert read["right", "r2"] == ("text", "01/03/2024", "may be two dates, and is compared as text: write 2024-03-01")
+    assert read["short", "r4"][2] == "is no number, and is unscorable"
+    printed = one_line(rlf("rewards", "show", path).stdout)
+    assert "right r0 1 km number 1000 m" in printed and "golds are 2 text, 1 number, 1 date, 1 text with a" in printed
+
+
 def test_list_shows_weight_and_gate(rlf: Rlf, spec: Path) -> None:
     listed = json.loads(rlf("rewards", "list", spec, "--json").stdout)["data"]
     assert [(term["name"], term["kind"], term["weight"], term["gate"]) for term in listed] == [

@@ -39,15 +39,15 @@ def warnings(tmp_path: Path, term: dict[str, Any], *golds: Any) -> list[str]:
 def test_golds_that_the_normalisation_destroys_are_warned_of_with_what_is_left(tmp_path: Path) -> None:
     squad = {"rule": "exact_match", "normalize": "squad"}
     (words,) = warnings(tmp_path, squad, "-5", ["3.0", "Paris"], "O'Brien", "C++")
-    assert words.startswith(
-        "rewards[0].normalize: got squad, which destroys the meaning of gold answers (3 in 4 tasks)"
-    )
-    assert "'-5' as '5', '3.0' as '30', 'C++' as 'c'. Write `normalize: text`." in words
+    assert words.startswith("rewards[0].normalize: got exact_match, which misreads 3 gold answers of 4 tasks: ")
+    assert "'-5' (row 't0') loses its meaning, as '5'; '3.0' (row 't1') loses its meaning, as '30'" in words
+    assert words.endswith("'C++' (row 't3') loses its meaning, as 'c'. Write `normalize: text`.")
     assert warnings(tmp_path, {"rule": "exact_match"}, "-5", "3.0", "C++", "O'Brien") == []
     (words,) = warnings(tmp_path, {"rule": "search_r1"}, "1/2")
-    assert "'1/2' as '12'" in words
+    assert "'1/2' (row 't0') loses its meaning, as '12'" in words
     (words,) = warnings(tmp_path, {"rule": "contains"}, "5!", "[0, 1)")
-    assert "(2 in 2 tasks): '5!' as '5', '[0, 1)' as '0 1'. Write `rule: math`" in words
+    assert "'5!' (row 't0') loses its meaning, as '5'; '[0, 1)' (row 't1') loses its meaning, as '0 1'." in words
+    assert "Write `rule: math`" in words
 
 
 def test_a_schema_that_an_empty_value_satisfies_is_warned_of(tmp_path: Path) -> None:
@@ -59,9 +59,29 @@ def test_a_schema_that_an_empty_value_satisfies_is_warned_of(tmp_path: Path) -> 
 
 def test_golds_that_math_compares_as_text_are_warned_of(tmp_path: Path) -> None:
     (words,) = warnings(tmp_path, {"rule": "math"}, "2^{10}", "3, 5, 7", "March 5", ["10:30", "1/2"])
-    assert words.startswith("rewards[0].rule: got math; not all of the text is mathematics in 2 golds of 4 tasks: ")
-    assert "'March 5', '10:30'. They are compared as text." in words
+    assert words.startswith(
+        "rewards[0].rule: got math, which misreads 2 gold answers of 4 tasks: 'March 5' (row 't2') "
+    )
+    assert "'10:30' (row 't3') is no mathematics in whole, and is compared as text. Write them as LaTeX" in words
     assert warnings(tmp_path, {"rule": "math"}, "2^{10}", "3!", r"5 \text{ cm}", "x=5", "C", "[0,1)") == []
+
+
+def test_golds_that_a_rule_cannot_read_as_what_it_compares_are_warned_of_with_their_rows(tmp_path: Path) -> None:
+    (words,) = warnings(
+        tmp_path, {"rule": "numeric"}, "12", "12 apples", "Paris", "5 or 6", "Room 3, floor 4", "twelve"
+    )
+    assert words.startswith(
+        "rewards[0].rule: got numeric, which misreads 3 gold answers of 6 tasks: 'Paris' (row 't2') "
+    )
+    assert "'5 or 6' (row 't3') is no number, and is unscorable" in words
+    assert "'Room 3, floor 4' (row 't4') is not one number; read as 4. Write each as one number" in words
+    (words,) = warnings(tmp_path, {"rule": "choice"}, "B", "(C)", 2, "Paris")
+    assert "'2' (row 't2') names none of ABCD, and is unscorable; 'Paris' (row 't3')" in words
+    (words,) = warnings(tmp_path, {"rule": "exact_match"}, "2024-03-01", "01/03/2024", "25/12/2024")
+    assert "1 gold answers of 3 tasks: '01/03/2024' (row 't1') may be two dates, and is compared as text" in words
+    (words,) = warnings(tmp_path, {"rule": "collection"}, ["Ann", "Bob"], [], "a; b")
+    assert "'[]' (row 't1') lists nothing, and is unscorable" in words
+    assert warnings(tmp_path, {"rule": "numeric"}, "$1,234.50", "20 °C", "3/4", "a = 5", "#### 7") == []
 
 
 def about_data(tmp_path: Path, rows: list[tuple[str, str]], **train: float) -> list[str]:

@@ -1,5 +1,7 @@
 """Every rule by a table of cases: `rule_cases.jsonl`, each with the value and where it comes from.
 
+`answers.jsonl` holds what models answer to a gold, right and wrong, by rule.
+
 A source is a formula, a public test suite whose facts the case carries over, or a decision of ours (`by hand`).
 """
 
@@ -7,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections import Counter
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +23,9 @@ from .scoring import score_with
 
 LINES = (Path(__file__).parent / "rule_cases.jsonl").read_text(encoding="utf-8").splitlines()
 CASES: list[dict[str, Any]] = [json.loads(line) for line in LINES]
+ANSWERS = [
+    json.loads(line) for line in (Path(__file__).parent / "answers.jsonl").read_text(encoding="utf-8").splitlines()
+]
 MIN_CASES = 30
 
 
@@ -41,6 +48,37 @@ def test_a_rule_gives_each_case_the_value_of_the_table(name: str) -> None:
             if value != (None if case["value"] is None else pytest.approx(case["value"])):
                 wrong.append(f"{case}: got {value}")
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("rule", ["choice", "collection", "exact_match", "numeric"])
+def test_answers_as_models_write_them_are_read_by_type_and_hedges_and_denials_are_wrong(rule: str) -> None:
+    rows = [row for row in ANSWERS if row["rule"] == rule]
+    assert sum(len(row["right"]) + len(row["wrong"]) for row in rows) >= 60
+    wrong = []
+    for row in rows:
+        term = Term.model_validate({"name": "t", "kind": "rule", "rule": rule, **row.get("options", {})})
+        answers = [(answer, value) for value, way in ((1.0, "right"), (0.0, "wrong")) for answer in row[way]]
+        got = scored(term, [{"facts": {"gold": row["gold"], "answer": answer}} for answer, _ in answers])
+        wrong += [f"{row['gold']!r}: {pair}" for pair, value in zip(answers, got, strict=True) if value != pair[1]]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("rule", "piece"),
+    [
+        *product(
+            ("numeric", "exact_match"), ("1 ", "1,", "1.", "or 5 ", "not ", "the answer is ", "five ", "$1", "5 m/")
+        ),
+        *product(("choice",), ("A ", "not ", "A or ", "the answer is ", "(", "answer to ", "Is it A? ")),
+        *product(("collection",), ("1, ", "and ", "May 1, ", "- a\n")),
+    ],
+)
+def test_reading_an_answer_takes_time_in_proportion_to_it(rule: str, piece: str) -> None:
+    term = Term.model_validate({"name": "t", "kind": "rule", "rule": rule})
+    gold = {"choice": "A", "collection": ["2024-03-01", "5"]}.get(rule, "5")
+    begun = time.process_time()
+    scored(term, [{"facts": {"gold": gold, "answer": text}} for text in (piece * 3000, f"{piece * 3000}x")])
+    assert time.process_time() - begun < 8
 
 
 def test_every_rule_has_thirty_cases_with_a_source_each() -> None:

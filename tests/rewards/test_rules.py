@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlf.core.redact import fold
-from rlf.rewards.normalization import Normalization, last_number, normalize, same
+from rlf.rewards.answers import same
+from rlf.rewards.normalization import Normalization, normalize
+from rlf.rewards.quantities import last_number
 from rlf.rewards.rules.token_f1 import token_f1
 from rlf.types import Outcome
 
@@ -152,7 +154,8 @@ def test_a_number_found_is_finite(text: str) -> None:
         ("4", ["3", "4"], 0, 1),
         ("many", 4, 0, 0),
         (None, 4, 0, 0),
-        ("4", "four", 0, None),
+        ("4", "four", 0, 1),
+        ("4", "many", 0, None),
     ],
 )
 def test_numeric(trajectory: Any, judge: Any, answer: Any, gold: Any, tolerance: float, value: float | None) -> None:

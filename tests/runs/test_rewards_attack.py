@@ -24,7 +24,7 @@ from rlf.apps.attack.shapes import (
     child,
 )
 from rlf.cli import app
-from rlf.rewards.golds import draw_questions
+from rlf.rewards.answers import draw_questions
 from rlf.runs.rewards import rescoring_spec
 from rlf.types import Message, Task
 

@@ -23,7 +23,7 @@ from rlf.chat.examples import example_call
 from rlf.chat.format import ChatFormat
 from rlf.core.errors import RlfError
 from rlf.core.identity import derive_seed
-from rlf.rewards.golds import gold_text
+from rlf.rewards.answers import gold_text
 from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.rewards.kinds.verify import VerifyTerm
 from rlf.rewards.normalization import golds

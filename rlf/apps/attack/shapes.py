@@ -6,6 +6,7 @@ answer is right, except for those that alter it so that it is wrong.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,8 +14,9 @@ from enum import StrEnum
 from random import Random
 
 from rlf.core.redact import fold
-from rlf.rewards.golds import WHOLE_NUMBER, WITH_UNIT, gold_text
-from rlf.rewards.normalization import Normalization, destroyed, golds, last_number, same
+from rlf.rewards.answers import gold_text, result_of, same
+from rlf.rewards.normalization import Normalization, destroyed, golds
+from rlf.rewards.quantities import last_number
 from rlf.rewards.rules.choice import Choice
 from rlf.rewards.rules.collection import Collection
 from rlf.rewards.rules.math import Math
@@ -311,6 +313,10 @@ _NUM_FREQUENT = 8
 _READING = (Choice, Collection, Math, Numeric)
 """Rules that read the answer out of a text."""
 _UNITS = ("kg", "m", "s")
+WHOLE_NUMBER = re.compile(r"[-+]?(?:\d[\d,]*)?\.?\d+")
+"""A text that is one number: -5, 1,000, .5."""
+WITH_UNIT = re.compile(r"([-+]?[\d.,]+)(\s?)([^\W\d_][^\s]{0,11}|%)")
+"""A number and a unit of at most 12 characters; longer words are prose."""
 
 
 def answer_texts(
@@ -402,7 +408,8 @@ def _is_met(scored: Scored, term: Term) -> bool:
 def is_same(answer: str, gold: str, terms: Sequence[Term]) -> bool:
     """Whether two texts are one answer, compared with the normalisations of the terms."""
     ways = {Normalization.TEXT, *(way for term in terms if (way := getattr(term, "normalize", None)))}
-    return any(same(answer, gold, way) for way in ways) or _same_number(answer, gold)
+    texts = (answer, result_of(answer))
+    return any(same(text, gold, way) for text in texts for way in ways) or _same_number(answer, gold)
 
 
 def may_be_same(answer: str, gold: str) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rlf.apps.attack.search import Line, Scripts
 from rlf.apps.attack.shapes import AnswerPart, Shape, frequent_golds, has_negative, is_played
 from rlf.core.errors import RlfError, RunError
-from rlf.rewards.golds import draw_questions
+from rlf.rewards.answers import draw_questions
 from rlf.rewards.term import RewardContext, Term
 from rlf.runs.rewards import tell
 from rlf.tools import Executor, ToolDeclaration

@@ -62,20 +62,27 @@ def list_rewards(
 
 
 def show_reward(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A kind, such as `python`, or a rule, such as `ftrl`.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME|SPEC", help="A kind, such as `python`, a rule, such as `ftrl`, or a spec.")
+    ],
     as_json: AsJson = False,
 ) -> None:
-    """Show what a kind or a rule computes, and its keys."""
-    from rlf.apps.rewards.scoring import describe_kind
+    """Show what a kind or a rule computes, and its keys; of a spec what its rules read of its gold answers."""
+    from rlf.apps.rewards.scoring import describe_golds, describe_kind
 
-    found = describe_kind(name)
-    rows = (
-        (Text(fact.name, "bold"), fact.type.replace("`", ""), fact.default, fact.range, fact.meaning)
-        for fact in found.keys
-    )
-    tables = [plain_table(("key", "type", "default", "range", "meaning"), rows)] if found.keys else []
+    if name.endswith((".yaml", ".yml")):
+        found = describe_golds(Path(name))
+        golds = ((each.term, each.row, visible(each.gold), each.form, each.value, each.fault) for each in found.golds)
+        parts = [plain_table(("term", "row", "gold", "is read as", "value", "fault"), golds)]
+    else:
+        found = describe_kind(name)
+        rows = (
+            (Text(fact.name, "bold"), fact.type.replace("`", ""), fact.default, fact.range, fact.meaning)
+            for fact in found.keys
+        )
+        parts = [plain_table(("key", "type", "default", "range", "meaning"), rows)] if found.keys else []
     end = Text("Keys of every term: `rlf schema reward`, docs/reference/reward.md.")
-    print_result("rewards show", found, as_json, Group(Text(f"{found.text}\n"), *tables, end))
+    print_result("rewards show", found, as_json, Group(Text(f"{found.text}\n"), *parts, end))
 
 
 def test_rewards(files: RewardFiles = None, as_json: AsJson = False) -> None:

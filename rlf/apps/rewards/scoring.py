@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ from rlf.rewards.examples import Trial, try_terms
 from rlf.rewards.facts import read_saved
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.term import RewardContext, Term
-from rlf.runs.rewards import RewardFile, scored_step, tell
+from rlf.runs.rewards import RewardFile, rescoring_spec, scored_step, tell
 from rlf.spec.facts import KeyFact, key_facts
 from rlf.spec.models import RunSpec, TrainSpec
 from rlf.tools import Executor, ToolDeclaration
@@ -25,6 +26,10 @@ from rlf.types import Score, Scored, Trajectory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+
+_MOST_GOLDS = 5
+"""Shown of each form."""
 
 
 async def score(files: Sequence[RewardFile], trajectories: Sequence[Trajectory], *, step: int) -> list[Scored]:
@@ -187,12 +192,29 @@ class RewardKind:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownGold:
+    """A gold answer of a spec's data, and what a rule reads of it."""
+
+    term: str
+    row: str
+    gold: str
+    form: str
+    """`number`, `date`, `items`, `choice`, `mathematics` or `text`."""
+    value: str
+    """Equal for equal golds; of a number with a unit in the first unit of its dimension."""
+    fault: str
+    """Why it is not what the rule compares; empty where it is."""
+
+
+@dataclass(frozen=True, slots=True)
 class ShownReward:
-    """A kind or a rule with its own keys."""
+    """A kind or a rule with its own keys, or a spec with what its rules read of its golds."""
 
     name: str
     text: str
     keys: tuple[KeyFact, ...]
+    golds: tuple[ShownGold, ...] = ()
+    """Of each rule and form the first, with a fault or without."""
 
 
 def describe_terms(files: Sequence[RewardFile]) -> list[RewardTerm]:
@@ -216,6 +238,29 @@ def describe_kind(name: str) -> ShownReward:
     base = Rule if issubclass(model, Rule) else Term
     facts = [fact for fact in key_facts(model) if fact.name not in base.model_fields]
     return ShownReward(name, inspect.cleandoc(model.__doc__ or ""), tuple(facts))
+
+
+def describe_golds(file: Path) -> ShownReward:
+    """What the rules of a spec read of its golds. Raises RlfError."""
+    from rlf.data import load_tasks
+
+    spec = rescoring_spec([file], [])
+    sets = [data for data in (spec.data.train, spec.data.eval) if data is not None]
+    declared = tuple(tool.name for tool in spec.tools)
+    tasks = [task for data in sets for task in load_tasks(**data.model_dump(), declared=declared)]
+    shown, lines = list[ShownGold](), list[str]()
+    for term in spec.rewards:
+        if not (isinstance(term, Rule) and term.needs_answer):
+            continue
+        counts = Counter[tuple[str, bool]]()
+        for task in tasks:
+            for gold, read in term.read_golds(task.answer):
+                counts[read.form, bool(read.fault)] += 1
+                if counts[read.form, bool(read.fault)] <= _MOST_GOLDS:
+                    shown.append(ShownGold(term.name, task.id, gold, read.form, read.value, read.fault))
+        forms = (f"{number} {form}{' with a fault' * fault}" for (form, fault), number in counts.most_common())
+        lines.append(f"{term.name} ({term.rule}): golds are {', '.join(forms)}.")
+    return ShownReward(str(file), "\n".join(lines) or "No rule of the spec reads golds.", (), tuple(shown))
 
 
 def _find_models() -> dict[str, type[Term]]:

@@ -15,7 +15,7 @@ from rlf.core.plain_json import Jsonable
 from rlf.environments import ENV_KINDS
 from rlf.environments.examine import ATTACKS, TRIALS, examine_world
 from rlf.environments.playing import Action, Happened, Page, Played, Scene, Verdict, open_bench
-from rlf.rewards.golds import draw_questions
+from rlf.rewards.answers import draw_questions
 from rlf.runs.worlds import own_keys, page_file, score_ranges, tasks_of, world_of, world_spec
 from rlf.types import Task, ToolCall, ToolDescription
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from rlf.core import Registry
+from rlf.rewards.normalization import Normalization, destroyed, golds, normalize
 from rlf.rewards.term import RewardContext, Sample, Scorer, Scoring, Stage, Term, Verdict
 from rlf.types import Trajectory
+
+if TYPE_CHECKING:
+    from rlf.rewards.answers import Answer
 
 
 class Rule(Term):
@@ -17,6 +22,8 @@ class Rule(Term):
     chosen_by: ClassVar[str] = "rule"
     sample: ClassVar[Sample | None] = None
     """Trajectories with known values, by which conformance is tested; None: the rule has none to show."""
+    gold_advice: ClassVar[str] = "Write `rule: math`, `rule: regex` or `kind: python`."
+    """What to do about golds that `read_gold` finds a fault in."""
 
     kind: Literal["rule"] = "rule"
     rule: str
@@ -29,6 +36,18 @@ class Rule(Term):
     def judge_turns(self, trajectory: Trajectory) -> Verdict:
         """The verdict turn by turn, None for a turn without what it scores; of rules that `judges_turns`."""
         raise NotImplementedError(f"{self.rule} scores whole trajectories only")
+
+    def read_golds(self, answer: Any) -> Iterator[tuple[str, Answer]]:
+        """The right answers of a task, with what the rule reads of each."""
+        return ((gold, self.read_gold(gold)) for gold in golds(answer))
+
+    def read_gold(self, gold: str) -> Answer:
+        """What the rule compares with; `fault` is what `rlf check` warns of."""
+        from rlf.rewards.answers import Answer
+
+        by = getattr(self, "normalize", Normalization.TEXT)
+        left = destroyed(gold, by) if hasattr(self, "normalize") else None
+        return Answer("text", normalize(gold, by), fault="" if left is None else f"loses its meaning, as {left!r}")
 
     def verdict(self, trajectory: Trajectory, scoring: Scoring) -> Verdict:
         """The verdict by the declared stage; never waits."""

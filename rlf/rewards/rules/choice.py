@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from rlf.core.redact import fold
+from rlf.rewards.answers import Answer, marked_part
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.normalization import golds, shown
 from rlf.rewards.term import Sample, Verdict
@@ -18,9 +19,6 @@ from rlf.types import Trajectory
 _MAX_CHARS = 2000
 _MAX_BARE_CHARS = 40
 # Bounded repeats here and below: no answer can make an expression run in quadratic time.
-_TAG = re.compile(r"<answer>(.{0,500}?)</answer>", re.DOTALL | re.IGNORECASE)
-# Braces may nest once, as in \boxed{\text{B}}.
-_BOXED = re.compile(r"\\(?:boxed|fbox)\s{0,3}\{((?:[^{}]|\{[^{}]{0,99}\}){0,99})\}")
 _WRAPPER = re.compile(
     r"\\(?:text|textbf|textit|textrm|texttt|mathrm|mathbf|mathit|mathsf|bf|rm)(?![a-z])|\\[()\[\],;! ]"
 )
@@ -29,15 +27,19 @@ _WRAPPER = re.compile(
 _MARKS = re.compile(r"[*`$_{}]")
 # One letter, perhaps in brackets or quotes. What follows distinguishes it from a word (`A-level`, `B.5`, `I'm`).
 _LETTER = r"[(\[\"']{0,3}([A-Za-z])(?![A-Za-z0-9]|['.\-][A-Za-z]|\.\d)[)\]\"']{0,3}"
-# `B or C`, `B, C`: then several letters are named. `A and B is right` begins a new statement instead.
+# `B or C`, `B, C`, `B. Or maybe C`: then several letters are named. `A and B is right` begins a new statement instead.
 _ALTERNATIVE = re.compile(
-    rf"\s{{0,3}}(?:[,/&]\s{{0,3}}(?:or|and)\b|[,/&]|\b(?:or|and)\b)\s{{0,3}}{_LETTER}(?!\s{{0,3}}(?:is|are|was|were)\b)",
+    rf"[.?!]?\s{{0,3}}(?:[,/&;(]\s{{0,3}}(?:or|and|maybe|perhaps|possibly)\b|[,/&;]|\b(?:or|and)\b)\s{{0,3}}"
+    rf"(?:(?:also|even|maybe|perhaps|possibly|option)\s)?{_LETTER}(?!\s{{0,3}}(?:is|are|was|were)\b)",
     re.IGNORECASE,
 )
 _LETTER_OF_NO = r"[(\"']?[A-Za-z]\b[)\"']?,?"
 """One that is named in order to be denied."""
 # Words between the verb and the letter: `is probably the option (B)`.
-_FILLER = r"(?:(?:the|option|choice|letter|answer|clearly|definitely|probably|likely|either)\s{1,3}){0,3}"
+_FILLER = (
+    r"(?:(?:the|also|option|choice|letter|answer|clearly|definitely|certainly|probably|likely|either|it's|it\sis)"
+    r"\s{1,3}){0,3}"
+)
 # What joins the subject and the letter: a verb, a colon, an arrow or a dash.
 _VERB = (
     r"[\"']?\s{0,3}(?:'s\b|:|=|\u2192|->|[-\u2014]\s"
@@ -45,29 +47,31 @@ _VERB = (
 )
 # `the answer to the second question is B`; the lazy repeat takes as few words as it can.
 _OF = r"(?:\s(?:to|for|of)(?:\s\w{1,20}){1,4}?)?"
-_STATED = re.compile(
-    rf"\b(?:answer|choice|option|letter|correct|ans\.?)s?{_OF}{_VERB}{_FILLER}(?:not\s{_LETTER_OF_NO}\sbut\s)?{_LETTER}",
-    re.IGNORECASE,
-)
-# `答案是 B`, `故选 B`: "the answer is B", "so choose B", as C-Eval and CMMLU answers end.
-_STATED_CHINESE = re.compile(
-    rf"(?:\u7b54\u6848|\u6545\u9009|\u9009\u62e9|\u9009\u9879|\u9009)[\s:\u4e3a\u662f\u5e94\u8be5\u9009\u9879]{{0,6}}{_LETTER}"
-)
-_CALLED_RIGHT = re.compile(rf"(?<![A-Za-z0-9]){_LETTER}\s{{1,3}}is\s(?:the\s)?(?:correct|right|best)\b")
-_PICKED = re.compile(
-    rf"\b(?:choose|pick|select|chose|picked|selected|go with)(?::\s{{0,3}}|\s{{1,3}}){_FILLER}{_LETTER}", re.IGNORECASE
-)
-# `Therefore, B.` counts only where the letter ends the line: `So A is ...` goes on to something else.
-_CONCLUDED = re.compile(
-    rf"\b(?:therefore|thus|hence|so|finally|in conclusion)\b[,:]?\s{{0,3}}(?:it is|it's)?\s{{0,3}}{_FILLER}{_LETTER}"
-    r"\s{0,3}[.!]?\s{0,3}(?=\n|$)",
-    re.IGNORECASE,
-)
+_STATEMENTS = [
+    re.compile(form, re.IGNORECASE)
+    for form in (
+        rf"\b(?:answer|choice|option|letter|correct|right one|response|pick|guess|final|ans\.?)s?{_OF}{_VERB}{_FILLER}"
+        rf"(?:not\s{_LETTER_OF_NO}\sbut\s)?{_LETTER}",
+        # `the answer is B`, `so choose B`, as C-Eval and CMMLU answers end.
+        rf"(?:\u7b54\u6848|\u6545\u9009|\u9009\u62e9|\u9009\u9879|\u9009)"
+        rf"[\s:\u4e3a\u662f\u5e94\u8be5\u9009\u9879]{{0,6}}{_LETTER}",
+        rf"(?<![A-Za-z0-9]){_LETTER}\s{{1,3}}is\s(?:(?:the\s)?(?:correct|right|best)\b|the\sanswer\b)",
+        rf"\b(?:choose|pick|select|chose|picked|selected|vote|opt|(?:go|going|went|stick|sticking) with|say|left with)"
+        rf"(?::\s{{0,3}}|\s{{1,3}})(?:for\s)?{_FILLER}{_LETTER}",
+        rf"\bnot\s{_LETTER_OF_NO}\s(?:but|rather)\s{_LETTER}",
+        # `Therefore, B.` counts only where the letter ends the sentence: `So A is ...` goes on to something else.
+        rf"\b(?:therefore|thus|hence|so|finally|in conclusion|definitely|certainly|probably|wait|no|actually|leaves"
+        rf"|I (?:think|believe|guess)|(?:it|this|that)(?:'s| is)|must be|leaves us with)\b[,:]?\s{{0,3}}"
+        rf"(?:it is|it's)?\s{{0,3}}{_FILLER}{_LETTER}\s{{0,3}}(?=[.!](?:\s|$)|\n|$)",
+    )
+]
 _NAMED = re.compile(rf"\b(?:answer|choice|option)\s{{1,3}}{_LETTER}", re.IGNORECASE)
 _WHOLE = re.compile(rf"\W*{_LETTER}\W*")
 # `B) Paris`, `B, because ...`, `B - Paris`; a dash needs two letters behind it, else it may be a minus.
 _LEADING = re.compile(
-    r"^[ \t]*[(\[]?([A-Za-z])(?:[)\].:]+(?=\s|$)|,?\s(?=(?:because|since)\b)|\s-\s(?=[^\W\d_]{2}))", re.MULTILINE
+    r"^[ \t]*[(\[]?([A-Za-z])(?:[)\].:]+(?=\s|$)|,?\s(?=(?:because|since|not|rather|instead|I think|I believe)\b)"
+    r"|\s-\s(?=[^\W\d_]{2}))",
+    re.MULTILINE,
 )
 _FOLLOWING = (
     "although|and|are|as|at|because|but|by|due|even|for|from|given|here|however|if|in|instead|is|it|not|of|on|or|over"
@@ -76,6 +80,18 @@ _FOLLOWING = (
 """What may follow a letter that is chosen, and no article."""
 _ARTICLE = re.compile(rf"[AI] (?!(?:{_FOLLOWING})\b)[a-z]")
 """A letter that is a word of the sentence: "A river", "I think"."""
+# `not B`, `I don't think the answer is B`, `anything but B`: up to five words in between, none of which turns round.
+_DENIED_BEFORE = re.compile(
+    r"(?:\b(?:not|never|neither|nor|cannot|except|avoid|eliminate|exclude|discard|reject|rule out|other than"
+    r"|rather than|instead of|(?:anything|everything|all) but)|n't)"
+    r"(?:\s(?!but\b|so\b|and\b|thus\b|hence\b)[a-z']{1,15}){0,5}\s{1,3}[(\[\"']{0,3}$",
+    re.IGNORECASE,
+)
+_DENIED_BEHIND = re.compile(
+    r"[)\]\"']{0,3}\s{1,3}(?:isn't|can't|cannot|couldn't|won't|doesn't|does not|(?:is|was|are|seems|looks|would be)\s"
+    r"(?:(?:also|clearly|definitely|obviously)\s)?(?:not|wrong|incorrect|false|out|impossible|eliminated|excluded)\b)",
+    re.IGNORECASE,
+)
 # `Is it B?` chooses nothing: letters before a question mark do not count.
 _QUESTION = re.compile(r"[)\]\"']{0,3}\s{0,3}\?")
 _SENTENCE_END = re.compile(r"[)\]\"']{0,3}\s{0,3}(?:[.!]|\n|$)")
@@ -84,15 +100,18 @@ _SENTENCE_END = re.compile(r"[)\]\"']{0,3}\s{0,3}(?:[.!]|\n|$)")
 class Choice(Rule):
     """1 if the chosen letter is that of a gold, else 0.
 
-    The letter is looked for in this order: the whole answer or its last line ("B", "(b)."), the last
-    <answer>B</answer>, the last \\boxed{B}, the last statement ("the answer is B", "Answer: B", "B is correct", "I
-    choose B", "Therefore, B."), the only option that is named ("option B"), and what the answer begins with ("B)
-    Paris"). Markdown and LaTeX around a letter do not count. A statement of several letters ("A, B, C or D") chooses
-    nothing, and letters are not picked out of sentences.
+    Behind the thinking, the letter is looked for in this order: in the last <answer>B</answer>, else the last
+    \\boxed{B}; then the whole of that or its last line ("B", "(b)."), the last statement ("the answer is B", "Answer:
+    B", "B is correct", "I'm going with B", "Therefore, B."), the only option that is named ("option B"), and what the
+    answer begins with ("B) Paris"). Markdown and LaTeX around a letter do not count. A statement of several letters
+    ("A, B, C or D") chooses nothing, nor does one that denies a letter ("not A", "anything except A", "A is wrong"),
+    and letters are not picked out of sentences.
     """
 
     needs_answer: ClassVar[bool] = True
     sample: ClassVar[Sample] = Sample(gold={"gold": "B", "answer": "The answer is (B)."})
+
+    gold_advice: ClassVar[str] = "Name the column of letters, write `choices`, or `rule: exact_match`."
 
     rule: Literal["choice"] = "choice"
     choices: str = Field(default="ABCD", pattern=r"^[A-Z]{2,26}$")
@@ -109,6 +128,11 @@ class Choice(Rule):
             return Verdict(0.0, f"no letter of {self.choices} is chosen, or more than one")
         return Verdict(float(letter in right), f"{letter} is chosen; right is {' or '.join(sorted(right))}")
 
+    def read_gold(self, gold: str) -> Answer:
+        letter = chosen(gold, self.choices)
+        fault = f"names none of {self.choices}, and is unscorable"
+        return Answer("text", gold, fault=fault) if letter is None else Answer("choice", letter)
+
 
 def chosen(text: str, choices: str) -> str | None:
     """The letter that a text chooses, in upper case; None when it chooses none of `choices`, or several.
@@ -117,9 +141,16 @@ def chosen(text: str, choices: str) -> str | None:
     'B'
     >>> chosen("The answer is A, B, C or D", "ABCD")
     """
-    text = text[-_MAX_CHARS:]
-    for find in _FINDERS:
-        found = find(text, choices)
+    part, is_marked = marked_part(text[-_MAX_CHARS:])
+    bare = _WRAPPER.sub(" ", fold(part))
+    lines = bare.strip()  # Markdown begins lines: its marks go one by one below
+    text = _MARKS.sub("", bare)
+    if is_marked and _ARTICLE.match(text.strip()) is None:
+        found = _read_letters(re.compile(_LETTER).match(text.strip()), text.strip(), choices)
+        if found:
+            return found if len(found) == 1 else None
+    for find in (_in_whole, _in_statement, _in_name, _in_front):
+        found = find(lines if find is _in_whole else text, choices)
         if found:
             return found if len(found) == 1 else None
     return None
@@ -127,67 +158,37 @@ def chosen(text: str, choices: str) -> str | None:
 
 def _in_whole(text: str, choices: str) -> str:
     """The letter that is all of a text or of its last line; several where other lines are such letters too."""
-    lines = [_bare_letter(line, choices) for line in text.strip().split("\n")]
+    lines = [_bare_letter(line, choices) for line in text.split("\n")]
     return "".join(dict.fromkeys(filter(None, lines))) if lines[-1] else _bare_letter(text, choices)
 
 
 def _bare_letter(text: str, choices: str) -> str:
-    bare = _strip_emphasis(text)
+    bare = _MARKS.sub("", text)
     match = _WHOLE.fullmatch(bare) if len(bare) <= _MAX_BARE_CHARS else None
-    return match[1].upper() if match is not None and match[1].upper() in choices else ""
-
-
-def _in_tag(text: str, choices: str) -> str:
-    return _letters_within(_TAG, text, choices)
-
-
-def _in_box(text: str, choices: str) -> str:
-    return _letters_within(_BOXED, text, choices)
-
-
-def _letters_within(pattern: re.Pattern[str], text: str, choices: str) -> str:
-    """The letters that the last marked passage begins with."""
-    last = next(reversed(pattern.findall(text)), None)
-    if last is None:
-        return ""
-    inside = _strip_emphasis(last).strip()
-    match = None if _ARTICLE.match(inside) else re.compile(_LETTER).match(inside)
-    return _read_letters(match, inside, choices) or chosen(inside, choices) or ""
+    return match[1].upper() if match is not None and match[1].upper() in choices and "?" not in bare else ""
 
 
 def _in_statement(text: str, choices: str) -> str:
     """The letters of the last statement."""
-    text = _strip_emphasis(text)
-    patterns = (_STATED, _STATED_CHINESE, _CALLED_RIGHT, _PICKED, _CONCLUDED)
-    matches = [match for pattern in patterns for match in pattern.finditer(text) if _is_meant(match, text)]
+    matches = [match for form in _STATEMENTS for match in form.finditer(text) if _is_meant(match, text)]
     stated = [(match.start(1), letters) for match in matches if (letters := _read_letters(match, text, choices))]
-    return max(stated)[1] if stated else ""
+    last = [letters for _, letters in sorted(stated)]
+    also = [match for match in matches if re.search(r"\balso\b", match[0], re.IGNORECASE)]
+    return "".join(last if also else last[-1:])
 
 
 def _in_name(text: str, choices: str) -> str:
     """Every letter that is named as an option."""
-    text = _strip_emphasis(text)
     named = (_read_letters(match, text, choices) for match in _NAMED.finditer(text) if _is_meant(match, text))
     return "".join(sorted(set("".join(named))))
 
 
 def _in_front(text: str, choices: str) -> str:
     """The letter that a text begins with; several where it lists the options."""
-    text = _strip_emphasis(text)
     if _LEADING.match(text) is None:
         return ""
-    letters = "".join(_read_letters(match, text, choices) for match in _LEADING.finditer(text))
-    return "".join(dict.fromkeys(letters))
-
-
-_FINDERS: tuple[Callable[[str, str], str], ...] = (
-    _in_whole,
-    _in_tag,
-    _in_box,
-    _in_statement,
-    _in_name,
-    _in_front,
-)
+    matches = (match for match in _LEADING.finditer(text) if not _is_denied(match, text))
+    return "".join(dict.fromkeys("".join(_read_letters(match, text, choices) for match in matches)))
 
 
 def _read_letters(match: re.Match[str] | None, text: str, choices: str) -> str:
@@ -205,13 +206,13 @@ def _list_choices(match: re.Match[str] | None, text: str) -> Iterator[str]:
 def _is_meant(match: re.Match[str], text: str) -> bool:
     """Whether a letter is a choice: a small one, which may be a word, must end its sentence, and "A" no article.
 
-    A letter before a question mark is asked for.
+    A letter before a question mark is asked for, and one that is denied is not chosen.
     """
-    if _ARTICLE.match(text, match.start(1)) or _QUESTION.match(text, match.end(1)):
+    if _ARTICLE.match(text, match.start(1)) or _QUESTION.match(text, match.end(1)) or _is_denied(match, text):
         return False
     return match[1].isupper() or match[0][-1] in ")]" or _SENTENCE_END.match(text, match.end(1)) is not None
 
 
-def _strip_emphasis(text: str) -> str:
-    """The text without Markdown and LaTeX around its letters."""
-    return _MARKS.sub("", _WRAPPER.sub(" ", fold(text)))
+def _is_denied(match: re.Match[str], text: str) -> bool:
+    before = text[max(0, match.start(1) - 80) : match.start(1)]
+    return _DENIED_BEFORE.search(before) is not None or _DENIED_BEHIND.match(text, match.end(1)) is not None

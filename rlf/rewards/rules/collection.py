@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Any, ClassVar, Literal
 
 from rlf.core.redact import fold
+from rlf.rewards.answers import Answer, read, result_of
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.normalization import Normalization, normalize, plain
 from rlf.rewards.term import Sample, Verdict
@@ -20,8 +21,8 @@ _WEAK = re.compile(r",|\band\b", re.IGNORECASE)
 _ANY = re.compile(r"[,;\n]|\band\b", re.IGNORECASE)
 _MARKER = re.compile(r"^[ \t]*(?:[-*\u2022]|\(?\d{1,3}[.)])[ \t]+", re.MULTILINE)
 """What the lines of a list begin with."""
-# The gold is compared by its items, so a fence or `\boxed{}` around the whole list is removed first.
-_WRAPPED = re.compile(r"```(?:json)?\s([^`]+)```|\$?\\boxed\{([^{}]+)\}\$?", re.IGNORECASE)
+# The gold is compared by its items, so a fence around the whole list is removed first.
+_FENCE = re.compile(r"```(?:json)?\s([^`]+)```", re.IGNORECASE)
 _AND = re.compile(r"\s*and\b", re.IGNORECASE)
 
 
@@ -50,8 +51,8 @@ class Collection(Rule):
 
     The gold is a list, which is here one answer and not several, or text: a JSON list, or items between semicolons or
     line breaks, or, without these, between commas or "and". An answer is a JSON list or text in which commas,
-    semicolons, line breaks and "and" separate, except within an item of the gold, such as "Simon and Garfunkel".
-    Items are compared like those of `exact_match`.
+    semicolons, line breaks and "and" separate, except within an item of the gold, such as "Simon and Garfunkel", and
+    within dates. Items are compared as `exact_match` does: "2, 1 km" are "1000 m and two". "Ann or Bob" is one item.
     """
 
     needs_answer: ClassVar[bool] = True
@@ -66,7 +67,7 @@ class Collection(Rule):
         gold = gold_items(trajectory.task.answer, self.normalize)
         if not gold:
             return Verdict(None, f"the gold {trajectory.task.answer!r} lists nothing")
-        given = answer_items(trajectory.answer or "", gold, self.normalize)
+        given = answer_items(result_of(trajectory.answer or ""), gold, self.normalize)
         if self.compare is Comparison.SET:
             given, gold = list(dict.fromkeys(given)), list(dict.fromkeys(gold))
         common = _count_common(given, gold, self.compare)
@@ -74,6 +75,13 @@ class Collection(Rule):
         if self.credit is Credit.F1:
             return Verdict(2 * common / (len(given) + len(gold)), reason)
         return Verdict(float(common == len(given) == len(gold)), reason)
+
+    def read_golds(self, answer: Any) -> Iterator[tuple[str, Answer]]:
+        """The one gold, which is a list."""
+        items = gold_items(answer, self.normalize)
+        lost = [f"{gold!r} {found.fault}" for gold, found in super().read_golds(answer) if found.fault]
+        fault = "; ".join(lost) if items else "lists nothing, and is unscorable"
+        yield str(answer), Answer("items", ", ".join(items), fault=fault)
 
 
 def gold_items(value: Any, by: Normalization = Normalization.TEXT) -> list[str]:
@@ -95,7 +103,8 @@ def answer_items(text: str, gold: Sequence[str], by: Normalization = Normalizati
     >>> answer_items("Washington, D.C. and Rome", ["washington dc", "paris"])
     ['washington dc', 'rome']
     """
-    text = _unwrap_text(text)
+    whole = _FENCE.fullmatch(fold(text).strip())
+    text = fold(text) if whole is None else whole[1]
     listed = _json_list(text)
     if listed is not None:
         return gold_items(listed, by)
@@ -103,10 +112,11 @@ def answer_items(text: str, gold: Sequence[str], by: Normalization = Normalizati
     ends = [(match.start(), match.end()) for match in _ANY.finditer(text)]
     starts, stops = [0, *(end for _, end in ends)], [*(start for start, _ in ends), len(text)]
     known, longest = set(gold), max((_num_separators(item) for item in gold), default=0)
+    has_dates = any(read(item).form == "date" for item in gold)
     items, at = list[str](), 0
     while at < len(starts):
         first = _compare_form(text[starts[at] : stops[at]], by)
-        begins = first != "" and any(item != first and item.startswith(first) for item in known)
+        begins = has_dates or (first != "" and any(item != first and item.startswith(first) for item in known))
         reach = range(min(at + longest, len(starts) - 1), at, -1) if begins else ()
         last = next((to for to in reach if _compare_form(text[starts[at] : stops[to]], by) in known), at)
         items.append(_compare_form(text[starts[at] : stops[last]], by) if last > at else first)
@@ -114,14 +124,11 @@ def answer_items(text: str, gold: Sequence[str], by: Normalization = Normalizati
     return [item for item in items if item]
 
 
-def _unwrap_text(text: str) -> str:
-    """The text in one Unicode form, without a code block or a box around all of it."""
-    whole = _WRAPPED.fullmatch(fold(text).strip())
-    return fold(text) if whole is None else whole[1] or whole[2]
-
-
 def _compare_form(item: str, by: Normalization) -> str:
     """An item as it is compared; one that normalises to nothing ("A", "+") as it stands."""
+    found = read(item) if by is Normalization.TEXT else None
+    if found is not None and found.form != "text":
+        return found.value
     return normalize(item, by) or plain(item).strip(".,;:!?")
 
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Literal
 
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.normalization import golds, holds, same
+from rlf.rewards.normalization import golds, holds, same_text
 from rlf.rewards.term import Sample, Verdict
 from rlf.rewards.values import argument_text, finding, finding_of, names, read_golds, value_key
 from rlf.types import CallRecord, Trajectory, Turn
@@ -148,7 +148,7 @@ class Ftrl(Rule):
     def _gives_answer(self, text: str, answer: str) -> bool:
         match self.match:
             case Match.EXACT | Match.VALUE:
-                return same(text, answer)
+                return same_text(text, answer)
             case Match.WORDS:
                 return holds(text, answer)
         plain = answer.lower().replace(",", "").strip()

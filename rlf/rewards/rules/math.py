@@ -16,8 +16,9 @@ from pydantic import Field
 
 from rlf.core import RunError
 from rlf.core.clocks import within
+from rlf.rewards.answers import Answer
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.normalization import golds, shown
+from rlf.rewards.normalization import golds, normalize, shown
 from rlf.rewards.term import RewardContext, Sample, Scorer, Scoring, Verdict
 from rlf.types import Trajectory
 
@@ -47,6 +48,8 @@ class Math(Rule):
     needs_answer: ClassVar[bool] = True
     sample: ClassVar[Sample] = Sample(gold={"gold": "1/2", "answer": r"It is \boxed{\frac{1}{2}}."})
 
+    gold_advice: ClassVar[str] = "Write them as LaTeX, or `rule: exact_match`."
+
     rule: Literal["math"] = "math"
     timeout_s: float = Field(default=5.0, gt=0)
     """Processor time that one comparison has; where ten times as long has gone by without it, the machine is busy."""
@@ -60,6 +63,14 @@ class Math(Rule):
             return Verdict(0.0, "no answer")
         right = any(answer == gold.strip() for gold in golds(trajectory.task.answer))
         return Verdict(1.0, "right") if right else Verdict(None, "to be compared")
+
+    def read_gold(self, gold: str) -> Answer:
+        from rlf.rewards.math_text import gold_latex
+
+        latex = gold_latex(gold)
+        if latex is None:
+            return Answer("text", normalize(gold), fault="is no mathematics in whole, and is compared as text")
+        return Answer("mathematics", latex)
 
     def open(self, context: RewardContext) -> AbstractAsyncContextManager[Scorer]:
         """Processes start with the first comparison that needs one and end here."""

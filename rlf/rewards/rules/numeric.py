@@ -1,13 +1,15 @@
-"""`rule: numeric`: the last number of the answer equals a gold's, within a tolerance."""
+"""`rule: numeric`: the number of the answer equals a gold's, within a tolerance."""
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from rlf.rewards.answers import Answer, number_in, read, result_of
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.normalization import golds, last_number
+from rlf.rewards.normalization import golds
 from rlf.rewards.term import Sample, Verdict
 from rlf.types import Trajectory
 
@@ -15,13 +17,21 @@ from rlf.types import Trajectory
 class Numeric(Rule):
     """1 if |answer - gold| <= tolerance * max(1, |gold|) for one of the golds, else 0.
 
-    The last number of a text counts, with its sign: digits in groups of three (1,000,000; 1 000 000; 1.000.000), a
-    decimal point, or a decimal comma before other than three digits (4,2); fractions (1/2, 1 1/2, \\frac{1}{2}), powers
-    (10^5, 3 x 10^5, 3e5) and Unicode's forms of all these. A percent sign changes nothing.
+    The number of a text is the last one, or where "the answer is", \\boxed{} or <answer> announces it that one. Several
+    that are named side by side ("5 or 6", "5-6", "5, 6"), one that is denied ("not 5") or only bounded ("at least 5")
+    are none; "about 5" is 5. Numbers have digits in groups of three (1,000,000; 1 000 000; 1.000.000), a decimal point,
+    or a decimal comma before other than three digits (4,2); they are fractions (1/2, 1 1/2, \\frac{1}{2}), powers
+    (10^5, 3 x 10^5, 3e5), words (twelve, two million), and Unicode's forms of these. Of a date it is the year.
+
+    Where gold and answer have a unit, both must be of one dimension, and are compared in the gold's: 1 km is 1000 m,
+    and not 1 kg. Without a unit an answer is in the gold's, and the other way round; a percentage is also its share, so
+    that for 75 % both 75 and 0.75 are right.
     """
 
     needs_answer: ClassVar[bool] = True
     sample: ClassVar[Sample] = Sample(gold={"gold": "168", "answer": "It is 168."})
+
+    gold_advice: ClassVar[str] = "Write each as one number, or `rule: exact_match`."
 
     rule: Literal["numeric"] = "numeric"
     tolerance: float = Field(default=1e-6, ge=0, allow_inf_nan=False)
@@ -30,12 +40,21 @@ class Numeric(Rule):
     def judge(self, trajectory: Trajectory) -> Verdict:
         """Compares the numbers; a task whose golds hold none is unscorable."""
         texts = golds(trajectory.task.answer)
-        numbers = [number for text in texts if (number := last_number(text)) is not None]
-        if not numbers:
+        right = [number for text in texts if (number := number_in(text)) is not None]
+        if not right:
             return Verdict(None, f"no number in the gold answer {', '.join(map(repr, texts))}")
-        answer = None if trajectory.answer is None else last_number(trajectory.answer)
-        if answer is None:
-            return Verdict(0.0, "no number in the answer")
-        if any(abs(answer - number) <= self.tolerance * max(1.0, abs(number)) for number in numbers):
-            return Verdict(1.0, "right")
-        return Verdict(0.0, f"got {answer:g}; expected {' or '.join(f'{number:g}' for number in numbers)}")
+        given = number_in(trajectory.answer or "")
+        if given is None:
+            return Verdict(0.0, "no number in the answer, or several")
+        for gold in right:
+            limit = self.tolerance * max(1.0, abs(float(gold.value)))
+            if any(abs(value - gold.value) <= limit for value in gold.readings_of(given)):
+                return Verdict(1.0, "right")
+        return Verdict(0.0, f"got {given}; expected {' or '.join(map(str, right))}")
+
+    def read_gold(self, gold: str) -> Answer:
+        number, whole = number_in(gold), read(result_of(gold))
+        if number is None:
+            return whole._replace(fault="is no number, and is unscorable")
+        others = len(re.findall(r"\d+", result_of(gold))) > 1 and whole.form != "number"
+        return Answer("number", number.in_base(), number, f"is not one number; read as {number}" if others else "")

@@ -6,8 +6,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from rlf.rewards.answers import same
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.normalization import Normalization, golds, same, shown
+from rlf.rewards.normalization import Normalization, golds, shown
 from rlf.rewards.term import Sample, Verdict
 from rlf.rewards.values import shows
 from rlf.types import Trajectory

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import ClassVar, Literal
 
+from rlf.rewards.answers import same
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.normalization import Normalization, golds, has_words, normalize, same
+from rlf.rewards.normalization import Normalization, golds, has_words, normalize
 from rlf.rewards.term import Sample, Verdict
 from rlf.types import Trajectory
 
