@@ -1,11 +1,11 @@
 """Coverage of the intervals and the share of false claims of `rlf runs compare`, by simulation.
 
-    python benchmarks/claims.py [--simulations 2000]
+    python benchmarks/claims.py [--simulations 2000] [--only clusters]
 
-Each setting draws what two or more arms answer on the same questions, and asks `rlf.reports.paired` what the reports
-print: an interval that holds the true difference is covered; a claim where there is no difference is false. `score` is
-the score interval alone, `printed` the one that the reports show, which also holds 0 where the exact test does not
-reject: it covers more at a difference of 0, by what the exact test of few flips leaves of its 5 %.
+Each setting draws what runs answer on the same questions, and asks `rlf.reports` what the reports print: an interval
+that holds the true difference is covered; a claim where there is no difference is false. `score` is the interval
+alone, `printed` the one that the reports show, which also holds 0 where the exact test does not reject: it covers more
+at a difference of 0, by what the exact test of few flips leaves of its 5 %.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import chain
 
 import numpy as np
 from numpy.random import Generator
 
-from rlf.reports.paired import ALPHA, Evidence, flips_evidence, judge, paired_evidence, seeds_evidence
-from rlf.reports.statistics import Interval
+from rlf.reports.outcomes import find_evidence
+from rlf.reports.paired import ALPHA, Evidence, flips_evidence, judge, paired_evidence
+from rlf.reports.statistics import Interval, find_spread, wilson_interval
 
 SIZES = (16, 32, 64, 128, 256, 512)
 RATES = ((0.95, 0.97), (0.97, 0.90), (0.95, 0.95), (0.5, 0.5), (0.5, 0.6), (0.7, 0.8), (0.2, 0.8))
@@ -38,7 +40,7 @@ class Coverage:
 
     setting: str
     num_flips: float
-    """Expected; of seeds and graded outcomes infinite."""
+    """Expected; of seeds and graded outcomes infinite. Those of clusters count by how alike these are."""
     score: float
     printed: float
     false_claims: float | None
@@ -71,10 +73,14 @@ def flips(num: int, gained: float, lost: float, draws: int, random: Generator, n
 def coverage(name: str, num_flips: float, truth: float, found: list[tuple[Evidence, int]]) -> Coverage:
     """Shares of the intervals that hold the truth, each counted as often as it was drawn."""
     total = sum(times for _, times in found)
-    judged = [(one, judge([one])[0], times) for one, times in found]
-    score = sum(times * _holds(one.interval_at(1 - ALPHA), truth) for one, _, times in judged)
-    printed = sum(times * (row is not None and _holds(row.interval, truth)) for _, row, times in judged)
-    claimed = sum(times * (row is not None and row.shown) for _, row, times in judged)
+    scores = [one.interval_at(1 - ALPHA) for one, _ in found]
+    judged = [
+        (judge([replace(one, interval_at=lambda _, interval=interval: interval)])[0], times)
+        for (one, times), interval in zip(found, scores, strict=True)
+    ]
+    score = sum(times * _holds(interval, truth) for (_, times), interval in zip(found, scores, strict=True))
+    printed = sum(times * (row is not None and _holds(row.interval, truth)) for row, times in judged)
+    claimed = sum(times * (row is not None and row.shown) for row, times in judged)
     same = abs(truth) < 1e-12
     return Coverage(name, num_flips, score / total, printed / total, claimed / total if same else None)
 
@@ -133,17 +139,130 @@ def _graded(num: int, random: Generator) -> Iterator[tuple[str, float, Sides]]:
     yield "degrees, 0.05 apart", 0.05, degrees(0.05)
 
 
+CLUSTERS = (5, 8, 16, 64)
+ALIKE = (0.0, 0.2, 0.6)
+"""Correlation of the answers within a cluster."""
+NUM_CLUSTERED = 128
+
+
+def cluster_settings(draws: int, random: Generator) -> Iterator[Coverage]:
+    """Questions of documents, worlds or templates, whose answers are alike; of equal sizes and of unequal ones."""
+    for num_clusters in CLUSTERS:
+        for shape in ("equal", "unequal"):
+            sizes = _sizes(num_clusters, shape)
+            named = np.repeat(np.arange(num_clusters), sizes)
+            clusters = {f"{task:04d}": str(name) for task, name in enumerate(named)}
+            for alike in ALIKE:
+                for left, right in ((0.5, 0.5), (0.9, 0.9), (0.97, 0.97), (0.5, 0.65)):
+                    sides = [_clustered(draws, rate, alike, named, random) for rate in (left, right)]
+                    found = []
+                    for one, other in zip(*sides, strict=True):
+                        pair = paired_evidence(_tasks(one), _tasks(other), binary=True, cluster_by_task=clusters)
+                        assert pair is not None
+                        found.append((pair, 1))
+                    name = f"{num_clusters} {shape} clusters, alike {alike:.1f}, {left:.2f} to {right:.2f}"
+                    flipped = float(np.mean(np.sum(sides[0] != sides[1], axis=1)))
+                    counted = flipped / (1 + (float(np.sum(sizes**2)) / len(named) - 1) * alike)
+                    yield coverage(name, counted, right - left, found)
+
+
+def _sizes(num_clusters: int, shape: str) -> np.ndarray:
+    """Sizes of clusters that together have about as many questions as there are; unequal ones up to ten times."""
+    weights = np.ones(num_clusters) if shape == "equal" else 10 ** (np.arange(num_clusters) / (num_clusters - 1))
+    return np.maximum(1, np.round(weights / weights.sum() * NUM_CLUSTERED)).astype(int)
+
+
+def _clustered(draws: int, rate: float, alike: float, named: np.ndarray, random: Generator) -> np.ndarray:
+    """Answers by draw and question; rates of clusters are of a beta distribution with that correlation within."""
+    size = (draws, named.max() + 1)
+    scale = 0.0 if alike == 0 else (1 - alike) / alike
+    rates = np.full(size, rate) if alike == 0 else random.beta(rate * scale, (1 - rate) * scale, size)
+    return (random.random((draws, len(named))) < rates[:, named]).astype(float)
+
+
+def _tasks(values: np.ndarray) -> dict[str, float]:
+    return {f"{task:04d}": value for task, value in enumerate(values.tolist())}
+
+
+def rate_settings(draws: int, random: Generator) -> Iterator[Coverage]:
+    """The interval of one evaluation's success, over clusters; there is no claim in it."""
+    for num_clusters in CLUSTERS:
+        for shape in ("equal", "unequal"):
+            named = np.repeat(np.arange(num_clusters), _sizes(num_clusters, shape))
+            clusters = {f"{task:04d}": str(name) for task, name in enumerate(named)}
+            for alike in ALIKE:
+                for rate in (0.5, 0.9):
+                    held = 0
+                    for values in _clustered(draws, rate, alike, named, random):
+                        spread = find_spread(_tasks(values), clusters, are_shares=True)
+                        held += _holds(wilson_interval(values.sum(), len(values), spread=spread), rate)
+                    share = held / draws
+                    name = f"success {rate:.1f}, {num_clusters} {shape} clusters, alike {alike:.1f}"
+                    alone = 1 + (float(np.sum(np.bincount(named) ** 2)) / len(named) - 1) * alike
+                    yield Coverage(name, len(named) * min(rate, 1 - rate) / alone, share, share, None)
+
+
+SHAPES = ((2, 2, 64), (2, 5, 64), (3, 3, 16), (3, 3, 200), (5, 5, 128))
+"""Runs of either side, and questions."""
+VARIED = {"neither": (0.0, 0.0), "seeds": (0.25, 0.0), "questions": (0.0, 1.0), "both": (0.25, 0.6)}
+"""Standard deviations, on the scale of a logit: between the seeds of an arm, and of an arm's questions."""
+
+
+class Lost(StrEnum):
+    """Answers of the second arm that an outage took."""
+
+    NONE = "nothing missing"
+    RANDOM = "missing at random"
+    HARD = "missing on hard ones"
+
+
 def seed_settings(draws: int, random: Generator) -> Iterator[Coverage]:
-    """Runs of several seeds, their success normal around the arm's own."""
-    for num_left, num_right in ((2, 2), (3, 3), (5, 5), (2, 5), (8, 8)):
-        for ratio in (1.0, 4.0):
-            found = []
-            for _ in range(draws):
-                left, right = random.normal(0.5, 0.02, num_left), random.normal(0.5, 0.02 * ratio, num_right)
-                one = seeds_evidence(left.tolist(), right.tolist())
-                assert one is not None
-                found.append((one, 1))
-            yield coverage(f"{num_left} and {num_right} seeds, spreads 1 to {ratio:g}", float("inf"), 0.0, found)
+    """Runs of several seeds on the same questions: what varies between either, and what an outage took."""
+    for num_left, num_right, num in SHAPES:
+        for varied, (of_seeds, of_questions) in VARIED.items():
+            for lost in Lost if (num_left, num) in ((3, 200), (2, 64)) else (Lost.NONE,):
+                for base in (0.0, 3.0) if lost is Lost.NONE else (0.0,):
+                    found = []
+                    for _ in range(draws):
+                        hard = random.normal(base, 1.5, num)
+                        sides = [_crossed(hard, runs, of_seeds, of_questions, random) for runs in (num_left, num_right)]
+                        missing = _missing(hard, lost, num_right, random)
+                        left = [_tasks(run) for run in sides[0]]
+                        right = [
+                            {task: value for place, (task, value) in enumerate(_tasks(run).items()) if not gone[place]}
+                            for run, gone in zip(sides[1], missing, strict=True)
+                        ]
+                        one, _ = find_evidence((left, right), {}, binary=False)
+                        found += [] if one is None else [(one, 1)]
+                    rate = "" if base == 0 else ", near 0.95"
+                    name = f"{num_left} and {num_right} seeds, n={num}, {varied} vary{rate}, {lost}"
+                    yield coverage(name, float("inf"), 0.0, found)
+
+
+def _crossed(hard: np.ndarray, runs: int, of_seeds: float, of_questions: float, random: Generator) -> np.ndarray:
+    """Answers by run and question, right with the logistic chance of all that makes one easy."""
+    easy = hard + random.normal(0, of_questions, len(hard)) + random.normal(0, of_seeds, (runs, 1))
+    return (random.random((runs, len(hard))) < 1 / (1 + np.exp(-easy))).astype(float)
+
+
+def _missing(hard: np.ndarray, lost: Lost, runs: int, random: Generator) -> np.ndarray:
+    share = 0.0 if lost is Lost.NONE else 0.3
+    chance = np.where(hard < np.median(hard), 2 * share, 0.0) if lost is Lost.HARD else np.full(len(hard), share)
+    return np.repeat(random.random((1, len(hard))) < chance, runs, axis=0)
+
+
+def looks(draws: int, random: Generator) -> Iterator[tuple[str, float]]:
+    """Share of the runs of no effect that a look at one of their evaluations finds better or worse."""
+    for num in (64, 256):
+        for num_looks in (3, 10):
+            drawn = random.multinomial(num, [0.1, 0.1, 0.8], size=(draws, num_looks))
+            ended = last = 0
+            for run in drawn:
+                found = [flips_evidence(int(gained), int(lost), num) for gained, lost, _ in run]
+                ended += any(one.after_looks(at).p <= ALPHA for at, one in enumerate(found, 1))
+                last += found[-1].p <= ALPHA
+            yield f"{num_looks} looks, n={num}: ended at the best one", ended / draws
+            yield f"{num_looks} looks, n={num}: finished, and running before", last / draws
 
 
 def family_errors(draws: int, random: Generator) -> Iterator[tuple[str, float]]:
@@ -164,30 +283,46 @@ def _claims(num_arms: int, num: int, rate: float, random: Generator) -> bool:
     return any(found is not None and found.shown for found in judge(arms))
 
 
+SETTINGS: dict[str, Callable[[int, Generator], Iterator[Coverage]]] = {
+    "flips": paired_settings,
+    "graded": graded_settings,
+    "clusters": cluster_settings,
+    "rates": rate_settings,
+    "seeds": seed_settings,
+}
+
+
 def main() -> int:
     """Prints every setting, then those out of bounds. Exit code 1 where a claim is false more often than allowed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--simulations", type=int, default=2000)
-    draws = parser.parse_args().simulations
-    random = np.random.default_rng(0)
+    parser.add_argument("--only", choices=(*SETTINGS, "reports"), help="One kind of settings.")
+    asked = parser.parse_args()
+    draws, random = asked.simulations, np.random.default_rng(0)
     found = []
-    for one in chain(paired_settings(draws, random), graded_settings(draws, random), seed_settings(draws, random)):
+    kinds = [make for name, make in SETTINGS.items() if asked.only in (None, name)]
+    for one in chain.from_iterable(make(draws, random) for make in kinds):
         found.append(one)
         claims = "" if one.false_claims is None else f"  false claims {one.false_claims:.4f}"
         flipped = "" if one.num_flips == float("inf") else f"  flips {one.num_flips:6.1f}"
         print(
-            f"{one.setting:48}{flipped}  score {one.score:.4f}  printed {one.printed:.4f}{claims}  {one.verdict()}",
+            f"{one.setting:60}{flipped}  score {one.score:.4f}  printed {one.printed:.4f}{claims}  {one.verdict()}",
             flush=True,
         )
     errors = []
-    for name, share in family_errors(draws, random):
+    families = chain(family_errors(draws, random), looks(draws, random)) if asked.only in (None, "reports") else ()
+    for name, share in families:
         errors.append((name, share))
-        print(f"{name:48}  false reports {share:.4f}", flush=True)
+        print(f"{name:60}  false reports {share:.4f}", flush=True)
     allowed = ALPHA + 2.6 * (ALPHA * (1 - ALPHA) / draws) ** 0.5
     wrong = [share for share in (*(one.false_claims for one in found), *(e for _, e in errors)) if share is not None]
     counted = [one.verdict() for one in found]
-    print({verdict: counted.count(verdict) for verdict in dict.fromkeys(counted)}, "highest error", max(wrong))
-    return int(max(wrong) > allowed)
+    print(
+        {verdict: counted.count(verdict) for verdict in dict.fromkeys(counted)},
+        "highest error",
+        max(wrong, default=0.0),
+    )
+    return int(max(wrong, default=0.0) > allowed)
 
 
 if __name__ == "__main__":

@@ -383,7 +383,8 @@ def evaluation_line(event: EvaluationFinished) -> str:
     parts += [f"{visible(kind)} {percent(rate)}" for kind, rate in sorted(kinds_of(metrics).items())]
     parts += [f"{name} {percent(metrics[name])}" for name in sorted(metrics) if name.startswith("pass@")]
     if "num_questions" in metrics:
-        parts.append(f"{metrics['num_questions']:.0f} questions")
+        clusters = f" in {metrics['num_clusters']:.0f} clusters" if "num_clusters" in metrics else ""
+        parts.append(f"{metrics['num_questions']:.0f} questions{clusters}")
     parts += _show_unscorable(metrics)
     cost_usd = sum(costs_by_name(event.trajectories).values())
     if cost_usd:

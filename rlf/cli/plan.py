@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +17,7 @@ from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, s
 from rlf.cli.envelope import NoImport, announced, print_result
 from rlf.cli.output import facts_table, plain_table, stdout_console
 from rlf.core.errors import RlfError
-from rlf.reports.sheets import counted, duration, visible
+from rlf.reports.sheets import counted, dollars, duration, points, visible
 
 if TYPE_CHECKING:
     from rlf.plan.plan import PlannedValue
@@ -124,12 +125,34 @@ def _show_work(report: PlanReport) -> Iterator[tuple[str, str]]:
     if report.power is not None:
         yield "evaluations", f"{work.num_evaluations}, {work.num_evaluation_trajectories:,} trajectories"
         yield "can show", power_words(report.power)
+        yield "several seeds", _show_seeds(report)
     yield "tokens", f"at most {work.max_tokens:,} (bound: every trajectory at max_total_tokens)"
     if work.max_tool_calls is None:
         yield "tool calls", "no bound: a turn may hold several calls (rollout.max_tool_calls or chat.stop_after_call)"
     else:
         yield "tool calls", f"at most {work.max_tool_calls:,} (bound)"
     yield "time", _show_time(report)
+
+
+def _show_seeds(report: PlanReport) -> str:
+    """`3 seeds x 200 questions a side separate 5.0 points, $4.20`, and what that is assumed from."""
+    from rlf.reports.paired import ASSUMED_SPREAD
+
+    parts = []
+    for one in report.seeds:
+        cost = f", {dollars(one.cost_usd)} of tools and judges for both sides" if one.cost_usd else ""
+        size = f"{one.num_seeds} seeds x {report.work.num_questions:,} questions a side"
+        parts.append(f"{size} separate {points(one.difference)}{cost}")
+    earlier = report.earlier
+    if earlier.seed_spread is None:
+        assumed = f"assumed: seeds differ by {points(ASSUMED_SPREAD)} (standard deviation; no two seeds have finished)"
+    else:
+        number = counted(len(earlier.run_ids), "run")
+        assumed = f"from {number} of this plan: seeds differ by {points(earlier.seed_spread)} (standard deviation)"
+    if earlier.inflation is not None:
+        assumed += f", clusters widen by {math.sqrt(earlier.inflation):.2f}"
+    cost_words = "" if earlier.run_ids else "; what they cost is known once a run of this plan has finished"
+    return f"{'; '.join(parts)}. {assumed[0].upper()}{assumed[1:]}, 5 % of questions are lost{cost_words}."
 
 
 def _show_time(report: PlanReport) -> str:

@@ -272,6 +272,7 @@ def load_tasks(
     template: str | None = None,
     answer: str | None = "answer",
     kind: str | None = None,
+    cluster: str | None = None,
     id: str | None = None,  # noqa: A002  # the key of the spec
     tools: str | None = None,
     images: str | None = None,
@@ -290,6 +291,7 @@ def load_tasks(
         template: Jinja2 text, or a file with it, that makes the question from the row's columns instead.
         answer: column with the gold answer or answers; None when there is none.
         kind: column with the kind of question.
+        cluster: column with what questions have in common.
         id: column that names the task; None takes `id` where there is one.
         tools: column with the names of the tools that the row's trajectories may use; None allows all.
         images: column with the row's images, one for each `<image>` of the prompt; None: prompts are text.
@@ -307,13 +309,31 @@ def load_tasks(
             Place(shown_name(path)), "", "there are no rows; expected at least one. Check the file and its split."
         )
     asked = None if template is not None else prompt
-    named = {"prompt": asked, "answer": answer, "kind": kind, "id": id, "tools": tools, "images": images}
+    named = {
+        "prompt": asked,
+        "answer": answer,
+        "kind": kind,
+        "cluster": cluster,
+        "id": id,
+        "tools": tools,
+        "images": images,
+    }
     _check_bytes(rows, named)
     _check_row_columns(rows, named)
     asking = prompting(path, rows, prompt=prompt, template=template, system=system, examples=examples)
     faults: list[Fault] = []
     maker = _Maker(
-        asking, "template" if template else prompt, Path(path).parent, answer, kind, id, tools, images, declared, faults
+        asking,
+        "template" if template else prompt,
+        Path(path).parent,
+        answer,
+        kind,
+        cluster,
+        id,
+        tools,
+        images,
+        declared,
+        faults,
     )
     tasks = [maker.task(number, row) for number, row in enumerate(rows)]
     faults += _repeated_ids(rows, tasks, id or "id")
@@ -371,6 +391,7 @@ class _Maker:
     """Where images lie that are named relatively."""
     answer: str | None
     kind: str | None
+    cluster: str | None
     id: str | None
     tools: str | None
     images: str | None
@@ -381,16 +402,20 @@ class _Maker:
 
     def task(self, number: int, row: Row) -> Task:
         messages = self._try_column(self.prompt, row, lambda: self.prompting.messages(row.values)) or ()
-        named = self._read_cell(self.kind, row)
         listed = self._read_cell(self.tools, row)
         return Task(
             id=self._read_id(number, row),
             messages=self._with_images(messages, row),
             answer=self._read_gold(row),
-            kind=None if named is None else str(named),
+            kind=self._read_name(self.kind, row),
             columns=row.values if self.images is None else _drop_column(row.values, self.images),
             tools=self._read_tools(listed, row),
+            cluster=self._read_name(self.cluster, row),
         )
+
+    def _read_name(self, column: str | None, row: Row) -> str | None:
+        named = self._read_cell(column, row)
+        return None if named is None else str(named)
 
     def _with_images(self, messages: tuple[Message, ...], row: Row) -> tuple[Message, ...]:
         if self.images is None:

@@ -246,6 +246,17 @@ class Reader:
         query = select(columns.task_id, columns.task_sha256).where(columns.run_id == run_id, columns.phase == phase)
         return {row.task_id.partition("#")[0]: row.task_sha256 or "" for row in self._fetch_all(query.distinct())}
 
+    def clusters(self, run: Run, phase: str) -> dict[str, str]:
+        """What the questions of an evaluation have in common, by question; none where the plan names no column."""
+        source = run.record.plan.get("spec", {}).get("data", {}).get("eval") or {}
+        if source.get("cluster") is None:
+            return {}
+        rows = self.rows(run.record.id, phase)
+        with self.store.read() as connection:
+            blobs = read_blobs(connection, list(set(rows.values())))
+        found = {name: decode_task(data, "", None).cluster for name, data in blobs.items()}
+        return {task: cluster for task, name in rows.items() if (cluster := found.get(name)) is not None}
+
     def question(self, task_sha256: str) -> str:
         """The last message of a task that a row names; empty where its content is not kept."""
         with self.store.read() as connection:

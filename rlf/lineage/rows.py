@@ -103,14 +103,13 @@ class PayloadMeasure:
 
 def encode_task(task: Task, redactor: Redactor) -> bytes:
     """A task as JSON: the same bytes for the same row of a dataset."""
-    return redactor.json(
-        {
-            "messages": [[message.role, message.content, *message.images] for message in task.messages],
-            "answer": task.answer,
-            "columns": task.columns,
-            "tools": task.tools,
-        }
-    ).encode()
+    values = {
+        "messages": [[message.role, message.content, *message.images] for message in task.messages],
+        "answer": task.answer,
+        "columns": task.columns,
+        "tools": task.tools,
+    }
+    return redactor.json(values if task.cluster is None else values | {"cluster": task.cluster}).encode()
 
 
 def decode_task(data: bytes, task_id: str, kind: str | None) -> Task:
@@ -118,7 +117,7 @@ def decode_task(data: bytes, task_id: str, kind: str | None) -> Task:
     known = json.loads(data)
     messages = tuple(Message(role, content, tuple(images)) for role, content, *images in known["messages"])
     tools = None if known["tools"] is None else tuple(known["tools"])
-    return Task(task_id, messages, known["answer"], kind, known["columns"], tools)
+    return Task(task_id, messages, known["answer"], kind, known["columns"], tools, known.get("cluster"))
 
 
 # The turns inside of an agent's call as JSON. Images are contents of their own, which the JSON names.

@@ -71,6 +71,8 @@ def canonical(
         for key, default in keys.items():
             if values[section][key] == default:
                 del values[section][key]
+    if spec.data.eval is not None and spec.data.eval.cluster is None:
+        del values["data"]["eval"]["cluster"]
     if spec.success is None:
         del values["success"]  # plans that declare none keep the hash that they had before it could be
     if spec.env is None:

@@ -48,6 +48,8 @@ class ArmMember:
     """Of the evaluations that are compared, by mode and step: each mode's last, and those that arms share."""
     changes: Sequence[AcceptedChange] = ()
     """Inputs that were accepted as changed when the run was resumed."""
+    clusters: Mapping[str, str] = field(default_factory=dict)
+    """What a held-out question belongs to, of those that belong to anything."""
 
     def last_step(self, mode: str) -> int | None:
         """The updates before the last evaluation of a mode; None without one."""
@@ -136,7 +138,8 @@ def _with_tries(reader: Reader, baseline: Arm, arm: Arm, arms: Sequence[Arm]) ->
             for mode, step in places
             if step is not None
         }
-        members.append(replace(member, tries=tries))
+        clusters = {task: name for mode in modes for task, name in reader.clusters(member.run, mode).items()}
+        members.append(replace(member, tries=tries, clusters=clusters))
     return replace(arm, members=tuple(members))
 
 

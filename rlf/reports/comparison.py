@@ -23,7 +23,7 @@ from rlf.reports.outcomes import (
 )
 from rlf.reports.pages.render import SidePair, beside, side
 from rlf.reports.paired import Power, power_of
-from rlf.reports.sheets import level, p_value, percent, points, points_range, visible
+from rlf.reports.sheets import counted, level, p_value, percent, points, points_range, visible
 from rlf.reports.trajectory import ReadOpening, no_opening
 from rlf.types.events import RunStatus
 
@@ -145,6 +145,9 @@ def _describe_finding(baseline: Arm, arm: Arm, found: Contrast) -> str:
         )
         why = f"no question was scored in every run ({rates} came out right)"
         return f"{arm.letter} cannot be called better or worse than {baseline.letter}: {why}"
+    if found.basis is Basis.RUNNING:
+        so_far = f"{points(found.difference, signed=True)} so far, n = {found.num_questions}"
+        return f"Of {arm.letter} against {baseline.letter} no claim is made yet: a run is running ({so_far})"
     if found.interval is None:
         words = f"is {'above' if found.difference > 0 else 'below'} {baseline.letter} by {size}"
         both = (
@@ -169,13 +172,15 @@ def _describe_evidence(found: Contrast, low: float, high: float) -> str:
     match found.basis:
         case Basis.SEEDS:
             parts[0] += f" over {found.num_seeds[0]} and {found.num_seeds[1]} seeds"
-            parts += [f"n = {found.num_questions} questions"] if found.num_not_shared else []
+            parts.append(f"n = {found.num_questions} questions")
         case Basis.QUESTIONS:
             parts.append(f"n = {found.num_questions}")
             parts += [f"{found.num_gained} gained, {found.num_lost} lost"] if found.binary else []
+    parts += [] if found.num_clusters is None else [f"{found.num_clusters} clusters"]
     if found.p_adjusted is not None:
         several = f" by Holm over {found.num_compared} arms" if found.num_compared > 1 else ""
-        parts.append(p_value(found.p_adjusted) + several)
+        looks = f" at {counted(found.num_looks, 'look')}" if found.num_looks else ""
+        parts.append(p_value(found.p_adjusted) + several + looks)
     return ", ".join(parts)
 
 
@@ -212,6 +217,11 @@ def _list_reservations(baseline: Arm, arm: Arm, found: Contrast) -> list[str]:
     if found.basis is Basis.QUESTIONS:
         seeds = "one run on a side" if min(found.num_seeds) == 1 else "seeds that all gave the same result"
         sentences.append(f"With {seeds} this holds for these models only; other seeds may give another result.")
+    if found.num_looks and found.basis is not Basis.RUNNING:
+        why = "which may have been ended for what it showed: p and interval allow for each of its evaluations"
+        sentences.append(f"Not every run finished its steps, {why}.")
+    if found.num_clusters == 1:
+        sentences.append("All questions are of one cluster, which says nothing of any other.")
     if found.num_not_shared and found.basis is not Basis.UNPAIRED:
         number = found.num_not_shared
         words = "1 further question was" if number == 1 else f"{number} further questions were"

@@ -16,7 +16,7 @@ from rich.text import Text
 from rlf.core.plain_json import Jsonable
 from rlf.lineage.records import EVALUATION, Evaluation, Run, TrajectoryFilter, TrajectorySummary
 from rlf.reports.sheets import count, decimal, dollars, duration, letters_for, plain_table, rate, visible
-from rlf.reports.statistics import Interval, wilson_interval
+from rlf.reports.statistics import Interval, find_spread, wilson_interval
 from rlf.types.events import INTERVAL_ENDS, kind_metric
 from rlf.types.tool import Outcome
 
@@ -86,6 +86,8 @@ class EvaluationRow(Jsonable):
     mode: str
     num_questions: int
     """Those with a value."""
+    num_clusters: int | None
+    """Documents, worlds or templates of these, which the intervals count; None where the data names none."""
     num_samples: int
     """Trajectories in all."""
     num_failed: int
@@ -161,18 +163,18 @@ def read_evaluations(
 
 
 def _iterate_rows(reader: Reader, run_id: str) -> Iterator[EvaluationRow]:
-    record = reader.get_run(run_id).record
+    run = reader.get_run(run_id)
     cost_usd: dict[str, float] = defaultdict(float)
     for cost in reader.costs(run_id):
         for phase, value in cost.cost_usd_by_phase.items():
             cost_usd[phase] += value
     for found in sorted(reader.evaluations(run_id), key=lambda item: (item.mode != "sampled", item.mode)):
         tries = reader.trajectories(run_id, TrajectoryFilter(phase=found.mode, step=found.step))
-        yield _make_evaluation_row(run_id, record.plan["evaluation"]["target"], found, tries, cost_usd[found.mode])
+        yield _make_evaluation_row(run, found, tries, reader.clusters(run, found.mode), cost_usd[found.mode])
 
 
 def _make_evaluation_row(
-    run_id: str, target: str, found: Evaluation, tries: Sequence[TrajectorySummary], cost_usd: float
+    run: Run, found: Evaluation, tries: Sequence[TrajectorySummary], clusters: Mapping[str, str], cost_usd: float
 ) -> EvaluationRow:
     metrics, broken = found.metrics, [item for item in tries if item.reward is None]
     low, high = interval_of(metrics) or (None, None)
@@ -183,10 +185,11 @@ def _make_evaluation_row(
         if name.startswith("rewards/") and name.endswith("/mean")
     }
     return EvaluationRow(
-        run_id=run_id,
-        target=target,
+        run_id=run.record.id,
+        target=run.record.plan["evaluation"]["target"],
         mode=found.mode,
         num_questions=int(metrics.get("num_questions", 0)),
+        num_clusters=int(found.metrics["num_clusters"]) if "num_clusters" in metrics else None,
         num_samples=len(tries),
         num_failed=len(broken),
         causes=dict(Counter((item.error or "a reward term").split("\n")[0][:120] for item in broken)),
@@ -198,7 +201,7 @@ def _make_evaluation_row(
         pass_all=_by_k(metrics, "pass^"),
         reward=metrics.get("reward/mean"),
         terms=means,
-        kinds=tuple(_rate_kinds(tries)),
+        kinds=tuple(_rate_kinds(tries, clusters)),
         solves={name.removeprefix(_SOLVE): value for name, value in metrics.items() if name.startswith(_SOLVE)},
         num_calls=fmean(item.num_calls for item in tries) if tries else 0.0,
         num_turns=fmean(item.num_turns for item in tries) if tries else 0.0,
@@ -227,15 +230,18 @@ def _by_k(metrics: dict[str, float], prefix: str) -> dict[int, float]:
     return {int(name.removeprefix(prefix)): value for name, value in metrics.items() if name.startswith(prefix)}
 
 
-def _rate_kinds(tries: Sequence[TrajectorySummary]) -> Iterator[KindRate]:
+def _rate_kinds(tries: Sequence[TrajectorySummary], clusters: Mapping[str, str]) -> Iterator[KindRate]:
     kind_by_task = {item.task_id: item.kind for item in tries}
-    rates: dict[str, list[float]] = defaultdict(list)
+    rates: dict[str, dict[str, float]] = defaultdict(dict)
     for task, success in success_by_task(tries).items():
         if (kind := kind_by_task[task]) is not None:
-            rates[kind].append(success)
+            rates[kind][task] = success
     for kind, values in sorted(rates.items()):
-        interval = wilson_interval(sum(values), len(values))
-        yield KindRate(kind, len(values), fmean(values), interval.low, interval.high)
+        successes = list(values.values())
+        interval = wilson_interval(
+            sum(successes), len(successes), spread=find_spread(values, clusters, are_shares=True)
+        )
+        yield KindRate(kind, len(successes), fmean(successes), interval.low, interval.high)
 
 
 def _read_repeat(reader: Reader, run_id: str, original: str) -> Repeat:
@@ -301,6 +307,7 @@ def _list_figures(rows: Sequence[EvaluationRow]) -> dict[str, list[str]]:
     columns |= {
         "reward": [decimal(row.reward) for row in rows],
         "questions": [str(row.num_questions) for row in rows],
+        **_list_clusters(rows),
         "failed": [str(row.num_failed) for row in rows],
         "calls": [f"{row.num_calls:.2f}" for row in rows],
         "turns": [f"{row.num_turns:.2f}" for row in rows],
@@ -309,6 +316,11 @@ def _list_figures(rows: Sequence[EvaluationRow]) -> dict[str, list[str]]:
         "time": [duration(row.total_s) for row in rows],
     }
     return columns | ({"cost": [dollars(row.cost_usd) for row in rows]} if any(row.cost_usd for row in rows) else {})
+
+
+def _list_clusters(rows: Sequence[EvaluationRow]) -> dict[str, list[str]]:
+    counts = [row.num_clusters for row in rows]
+    return {"clusters": ["–" if number is None else str(number) for number in counts]} if any(counts) else {}
 
 
 def _list_kinds(rows: Sequence[EvaluationRow]) -> dict[str, list[str]]:

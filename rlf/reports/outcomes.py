@@ -1,13 +1,14 @@
 """How results differ: one arm at a time, and each arm against the first. Pure functions of what was read.
 
 Two kinds of uncertainty are told apart. With one run on a side, the interval is over the held-out questions: it speaks
-of these trained models. With two or more seeds on both sides it is over the seeds: it speaks of the settings. Both
-are of the questions that every run scored: a mean over whatever a run scored shows which questions an outage spared.
+of these trained models. With two or more seeds on both sides it is over seeds and questions: it speaks of the settings.
+Both are of the questions that every run scored: a mean over whatever a run scored shows which questions an outage
+spared. Where questions belong to clusters, both count these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from statistics import fmean
@@ -16,8 +17,9 @@ from typing import ClassVar
 from rlf.lineage.records import EVALUATION, TrajectorySummary
 from rlf.reports.arms import Arm, ArmMember, shared_step
 from rlf.reports.evaluations import first_samples, success_by_task
-from rlf.reports.paired import Evidence, PairedFinding, judge, paired_evidence, seeds_evidence
-from rlf.reports.statistics import Estimate, Interval, area_under, mean_share, share_interval
+from rlf.reports.paired import Evidence, PairedFinding, crossed_evidence, judge, paired_evidence
+from rlf.reports.statistics import Estimate, Interval, area_under, find_spread, mean_share, share_interval
+from rlf.types.events import RunStatus
 
 _TAIL = 0.1
 """Share of a run's steps, the last ones, that a metric's figure is the mean of."""
@@ -59,11 +61,14 @@ class Basis(StrEnum):
     """The values that an interval of a difference is over."""
 
     SEEDS = "seeds"
-    """Welch's interval over the runs of each arm, each its mean over the questions that all of them scored."""
+    """An interval over the runs of each arm and the questions that all of them scored, crossed."""
     QUESTIONS = "questions"
     """Tango's score interval over the questions that every run scored, or one of the mean of graded ones."""
     UNPAIRED = "unpaired"
     """No question was scored in every run, so there is no interval and nothing is claimed."""
+    RUNNING = "running"
+    """A run has not ended: who looks at each evaluation would find a difference of nothing in up to a third of the
+    runs, so there is no interval yet and nothing is claimed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +106,17 @@ class Contrast:
     """Questions that some runs scored and others did not."""
     num_lacking: tuple[int, int]
     """Of these, the ones that some run of the baseline did not score, and some run of the arm."""
+    num_clusters: int | None
+    """Documents, worlds or templates of the questions; None where none are named."""
+    num_looks: int
+    """Evaluations so far of a run that ended before it finished: each may have been why. 0 where all finished."""
     num_seeds: tuple[int, int]
     num_gained: int
     num_lost: int
     binary: bool
     """Whether each side is one run and every success is 0 or 1: then the test is the exact one on the flips."""
     p: float | None
-    """Of the arm alone: the exact McNemar test, Welch's over seeds."""
+    """Of the arm alone: the exact McNemar test, over seeds that of the interval; for the looks of unfinished runs."""
     p_adjusted: float | None
     """Adjusted by Holm for all arms."""
     num_compared: int
@@ -133,7 +142,7 @@ def outcome(arm: Arm, mode: str, threshold: float) -> ArmOutcome:
     final = mean_share(finals)
     if final is not None and len(finals) == 1:
         last = arm.members[0].last_step(mode)
-        final = Estimate(final.value, _over_questions(tries_at(arm.members[0], mode, last)))
+        final = Estimate(final.value, _over_questions(arm.members[0], tries_at(arm.members[0], mode, last)))
     return ArmOutcome(
         final=final,
         best=mean_share(bests),
@@ -149,9 +158,11 @@ def tries_at(member: ArmMember, mode: str, step: int | None) -> Sequence[Traject
     return () if at is None else member.tries.get((mode, at), ())
 
 
-def _over_questions(tries: Sequence[TrajectorySummary]) -> Interval | None:
-    values = list(success_by_task(tries).values())
-    return share_interval(values) if values and 0 <= min(values) <= max(values) <= 1 else None
+def _over_questions(member: ArmMember, tries: Sequence[TrajectorySummary]) -> Interval | None:
+    found = success_by_task(tries)
+    if not found or not 0 <= min(found.values()) <= max(found.values()) <= 1:
+        return None
+    return share_interval(list(found.values()), find_spread(found, member.clusters, are_shares=True))
 
 
 def default_threshold(arms: Sequence[Arm], mode: str) -> float:
@@ -249,7 +260,12 @@ def _match_arms(left: Arm, right: Arm, mode: str, *, at_ends: bool) -> tuple[Con
     means = [_mean_by_question(side, shared) for side in sides]
     single = all(len(side) == 1 for side in sides)
     binary = single and all(value in (0.0, 1.0) for side in sides for value in side[0].values())
-    evidence, basis = _find_evidence(sides, shared, binary=binary)
+    members = [member for arm in (left, right) for member in arm.members]
+    clusters = {task: name for member in members for task, name in member.clusters.items() if task in shared}
+    evidence, basis = find_evidence(sides, clusters, binary=binary)
+    num_looks = max(_count_looks(member, mode, step) for member in members)
+    if any(member.run.status is RunStatus.RUNNING for member in members):
+        evidence, basis = None, Basis.RUNNING
     flips = _find_flips(left.members[0], right.members[0], mode, step)
     contrast = Contrast(
         step=step,
@@ -261,6 +277,8 @@ def _match_arms(left: Arm, right: Arm, mode: str, *, at_ends: bool) -> tuple[Con
         num_questions=min(map(len, means)),
         num_not_shared=len(any_scored - shared),
         num_lacking=(_count_lacking(sides[0], any_scored), _count_lacking(sides[1], any_scored)),
+        num_clusters=len({clusters.get(task, (task,)) for task in shared}) if clusters else None,
+        num_looks=num_looks,
         num_seeds=(len(sides[0]), len(sides[1])),
         num_gained=sum(flip.gained for flip in flips),
         num_lost=sum(not flip.gained for flip in flips),
@@ -271,18 +289,31 @@ def _match_arms(left: Arm, right: Arm, mode: str, *, at_ends: bool) -> tuple[Con
         shown=False,
         flips=tuple(flips),
     )
-    return contrast, evidence
+    return contrast, evidence if evidence is None else evidence.after_looks(num_looks)
 
 
-def _find_evidence(sides: list[Side], shared: set[str], *, binary: bool) -> tuple[Evidence | None, Basis]:
+def _count_looks(member: ArmMember, mode: str, step: int | None) -> int:
+    """The evaluations after which a run that did not finish may have been ended."""
+    if member.run.status is RunStatus.FINISHED:
+        return 0
+    return sum(step is None or found.step <= step for found in member.curve(mode))
+
+
+def find_evidence(sides: Sequence[Side], clusters: Mapping[str, str], *, binary: bool) -> tuple[Evidence | None, Basis]:
+    """What the runs of two sides show, of the questions that all of them scored.
+
+    Args:
+        clusters: What a question belongs to.
+        binary: Whether each side is one run, and each success 0 or 1.
+    """
+    shared = set[str].intersection(*(set(run) for side in sides for run in side))
     if not shared:
         return None, Basis.UNPAIRED
-    left, right = ([fmean(run[task] for task in sorted(shared)) for run in side] for side in sides)
-    over_seeds = seeds_evidence(left, right) if len(shared) > 1 else None  # one question speaks of itself alone
-    if over_seeds is not None:
+    left, right = ([{task: run[task] for task in sorted(shared)} for run in side] for side in sides)
+    if (over_seeds := crossed_evidence(left, right, clusters)) is not None:
         return over_seeds, Basis.SEEDS
     means = [_mean_by_question(side, shared) for side in sides]
-    return paired_evidence(means[0], means[1], binary=binary), Basis.QUESTIONS
+    return paired_evidence(means[0], means[1], binary=binary, cluster_by_task=clusters), Basis.QUESTIONS
 
 
 def _mean_by_question(side: Side, shared: set[str]) -> dict[str, float]:

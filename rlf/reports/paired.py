@@ -10,18 +10,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist, fmean, variance
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from rlf.reports.sheets import points
 from rlf.reports.statistics import (
     Interval,
+    Spread,
+    find_spread,
     holm,
     holm_levels,
     mcnemar,
     student_p,
     student_quantile,
-    welch_interval,
-    welch_p,
+    welch_error,
 )
 
 if TYPE_CHECKING:
@@ -52,12 +54,16 @@ def tango_interval(num_gained: int, num_lost: int, num_pairs: int, confidence: f
     return _find_limits(num_gained, num_lost, num_pairs, NormalDist().inv_cdf((1 + confidence) / 2))
 
 
-def flips_interval(num_gained: int, num_lost: int, num_pairs: int, confidence: float = 0.95) -> Interval:
+def flips_interval(
+    num_gained: int, num_lost: int, num_pairs: int, confidence: float = 0.95, spread: Spread | None = None
+) -> Interval:
     """Tango's interval with the variance times n / (n - 1), as Miettinen and Nurminen 1985 have it for two samples.
 
     Plain Tango covers down to 93.8 % where few of 64 pairs change, this one 94.1 %. Where the exact test rejects 0 and
-    only the factor would let it in, the interval is the plain one.
+    only the factor would let it in, the interval is the plain one. Of pairs in clusters their spread takes its place.
     """
+    if spread is not None:
+        return _find_limits(num_gained, num_lost, num_pairs, spread.quantile(confidence))
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     found = _find_limits(num_gained, num_lost, num_pairs, z * math.sqrt(num_pairs / max(1, num_pairs - 1)))
     rejected = mcnemar(num_gained, num_lost) <= 1 - confidence + _ROUNDING
@@ -93,7 +99,7 @@ def _score_statistic(gained: int, lost: int, n: int, difference: float) -> float
     return distance / math.sqrt(spread)
 
 
-def graded_interval(differences: Sequence[float], confidence: float = 0.95) -> Interval:
+def graded_interval(differences: Sequence[float], confidence: float = 0.95, spread: Spread | None = None) -> Interval:
     """The interval of a mean of paired differences within -1 to 1, for outcomes that are not only 0 and 1.
 
     Bonett and Price 2012 add one pair that was gained and one that was lost to the counts; here one difference of +s
@@ -101,8 +107,8 @@ def graded_interval(differences: Sequence[float], confidence: float = 0.95) -> I
     interval is taken of all. For outcomes of 0 and 1 that is theirs with t in place of z.
     """
     mean, error = _adjust_mean(differences)
-    half = student_quantile(confidence, len(differences) + 1) * error
-    return Interval(mean - half, mean + half).within(-1.0, 1.0)
+    quantile = student_quantile(confidence, len(differences) + 1) if spread is None else spread.quantile(confidence)
+    return Interval(mean - quantile * error, mean + quantile * error).within(-1.0, 1.0)
 
 
 def _adjust_mean(differences: Sequence[float]) -> tuple[float, float]:
@@ -112,14 +118,15 @@ def _adjust_mean(differences: Sequence[float]) -> tuple[float, float]:
     return fmean(values), math.sqrt(variance(values) / len(values))
 
 
-def graded_p(differences: Sequence[float]) -> float:
+def graded_p(differences: Sequence[float], spread: Spread | None = None) -> float:
     """The two-sided p-value that a mean of paired differences is 0: the larger one of two tests.
 
     One is Fisher's randomisation test, which flips the signs of the differences: exact where neither side is better.
     The other is the test that belongs to `graded_interval`, so that both agree about 0.
     """
     mean, error = _adjust_mean(differences)
-    return max(sign_flip_p(differences), student_p(mean / error, len(differences) + 1))
+    of_mean = student_p(mean / error, len(differences) + 1) if spread is None else spread.p(mean / error)
+    return max(sign_flip_p(differences), of_mean)
 
 
 def sign_flip_p(differences: Sequence[float]) -> float:
@@ -220,6 +227,19 @@ class Evidence:
     interval_at: Callable[[float], Interval]
     """The interval by confidence; where p is at most 1 - confidence it excludes 0."""
 
+    def after_looks(self, num_looks: int) -> Evidence:
+        """The same of runs that may have been ended for what one of their evaluations showed.
+
+        Look k is tested at alpha / (k (k + 1)), which sums to alpha over any number of looks, so that it does not count
+        which of them was the last. Nothing changes for 0.
+        """
+        factor = num_looks * (num_looks + 1) or 1
+        return Evidence(
+            self.difference,
+            min(1.0, factor * self.p),
+            lambda confidence: self.interval_at(1 - (1 - confidence) / factor),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class PairedFinding:
@@ -256,43 +276,103 @@ def _make_finding(one: Evidence, p_adjusted: float, level: float) -> PairedFindi
     return PairedFinding(one.difference, Interval(low, high), 1 - level, one.p, p_adjusted)
 
 
-def paired_evidence(left: Mapping[str, float], right: Mapping[str, float], *, binary: bool) -> Evidence | None:
+def paired_evidence(
+    left: Mapping[str, float],
+    right: Mapping[str, float],
+    *,
+    binary: bool,
+    cluster_by_task: Mapping[str, str] = MappingProxyType({}),
+) -> Evidence | None:
     """Of the questions that both sides answered, right minus left. None for fewer than two.
 
     Args:
         left: Success by question, from 0 to 1.
         binary: Whether each success is one outcome, 0 or 1: then the flips are counted, Tango's interval and the exact
             McNemar test taken of them. Else the mean of the differences is looked at, by `graded_interval`.
+        cluster_by_task: What a question belongs to, of those that belong to anything.
     """
-    shared = sorted(left.keys() & right.keys())
-    if len(shared) < 2:
+    change = {task: right[task] - left[task] for task in sorted(left.keys() & right.keys())}
+    if len(change) < 2:
         return None
-    differences = [right[task] - left[task] for task in shared]
-    if not binary:
-        return Evidence(fmean(differences), graded_p(differences), lambda level: graded_interval(differences, level))
-    gained, lost = differences.count(1.0), differences.count(-1.0)
-    return flips_evidence(gained, lost, len(shared))
+    differences, spread = list(change.values()), find_spread(change, cluster_by_task)
+    if binary:
+        return flips_evidence(differences.count(1.0), differences.count(-1.0), len(change), spread)
+    p = graded_p(differences, spread)
+    return Evidence(fmean(differences), p, lambda level: graded_interval(differences, level, spread))
 
 
-def flips_evidence(gained: int, lost: int, num_pairs: int) -> Evidence:
-    """Of counted flips: Tango's interval and the exact McNemar test."""
+def flips_evidence(gained: int, lost: int, num_pairs: int, spread: Spread | None = None) -> Evidence:
+    """Of counted flips: Tango's interval and the exact McNemar test; in clusters also the score's own."""
+    p = mcnemar(gained, lost)
+    if spread is not None and gained + lost:
+        p = max(p, spread.p((gained - lost) / math.sqrt(gained + lost)))
     return Evidence(
-        (gained - lost) / num_pairs,
-        mcnemar(gained, lost),
-        lambda level: flips_interval(gained, lost, num_pairs, level),
+        (gained - lost) / num_pairs, p, lambda level: flips_interval(gained, lost, num_pairs, level, spread)
     )
 
 
-def seeds_evidence(left: Sequence[float], right: Sequence[float]) -> Evidence | None:
-    """Of the runs of two sides, by Welch. None where a side is one run or nothing varies."""
-    p = welch_p(left, right, cautious=True)
-    if p is None:
+Runs = Sequence[Mapping[str, float]]
+"""The runs of a side: of each the success by question, the same questions in all runs of both sides."""
+
+
+def crossed_evidence(left: Runs, right: Runs, cluster_by_task: Mapping[str, str]) -> Evidence | None:
+    """Of sides of several runs: what other seeds and other questions would have given, in one interval.
+
+    Each run answers every question, so that seeds and questions are crossed. The variance of a difference of means is
+    that between the runs of a side, `a`, and that between the questions' differences, `b` (in clusters by these), less
+    what both hold of single answers, `c`, Cameron, Gelbach and Miller 2011. The interval is the difference ±
+    sqrt(t(runs)² max(0, a - w c) + t(questions)² b), after Graybill and Wang 1980, with Welch's degrees of freedom for
+    the runs: one degree for both parts would trust two or three runs too far. So would w = 1 where `a` is small by
+    chance: w = max(1/2, 1 - 1 / degrees) holds 95 % whatever varies (`benchmarks/claims.py`).
+
+    Returns:
+        None where a side is one run, nothing varies between the runs of a side, or there is one question.
+    """
+    import numpy as np
+
+    tasks = sorted(left[0])
+    sides = [np.array([[run[task] for task in tasks] for run in runs]) for runs in (left, right)]
+    means = [side.mean(1) for side in sides]
+    between_runs = welch_error(means[0].tolist(), means[1].tolist(), cautious=True)
+    if between_runs is None or len(tasks) < 2:
         return None
+    change = sides[1].mean(0) - sides[0].mean(0)
+    spread = find_spread(dict(zip(tasks, change.tolist(), strict=True)), cluster_by_task)
+    spread = spread or Spread(1.0, len(tasks) - 1)
+    of_questions = float(change.var(ddof=1)) / len(tasks) * spread.inflation
+    error, freedom = between_runs
+    of_answers = max(0.5, 1 - 1 / freedom) * sum(_variance_of_answers(side) for side in sides)
+    of_runs = max(0.0, error**2 - of_answers)
+    difference = float(change.mean())
 
-    def interval_at(confidence: float) -> Interval:
-        return (welch_interval(left, right, confidence, cautious=True) or Interval(0.0, 0.0)).within(-1.0, 1.0)
+    def half(confidence: float) -> float:
+        of_seeds = student_quantile(confidence, freedom)
+        return math.sqrt(of_seeds**2 * of_runs + student_quantile(confidence, spread.freedom) ** 2 * of_questions)
 
-    return Evidence(fmean(right) - fmean(left), p, interval_at)
+    return Evidence(
+        difference,
+        _find_p(abs(difference), half),
+        lambda level: Interval(difference - half(level), difference + half(level)).within(-1.0, 1.0),
+    )
+
+
+def _variance_of_answers(side: NDArray[np.float64]) -> float:
+    """What single answers add to the variance of a side's mean: the interaction of runs and questions."""
+    num_runs, num_questions = side.shape
+    rest = side - side.mean(1, keepdims=True) - side.mean(0) + side.mean()
+    return float((rest**2).sum() / ((num_runs - 1) * (num_questions - 1) * num_runs * num_questions))
+
+
+def _find_p(size: float, half: Callable[[float], float]) -> float:
+    """The p-value whose interval ends at 0: 1 - confidence where half the interval is the difference."""
+    low, high = 0.0, 1.0
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        if half(1 - middle) > size:
+            low = middle
+        else:
+            high = middle
+    return high
 
 
 # The power of a comparison on held-out questions, before its outcome is known: the smallest difference it finds.
@@ -332,3 +412,28 @@ def power_words(power: Power) -> str:
     if power.few_losses is None:
         return f"{words}, and none if 5 % are lost."
     return f"{words}, and of {points(power.few_losses)} if 5 % are lost."
+
+
+ASSUMED_SPREAD = 0.02
+"""Standard deviation of held-out success between seeds of one plan, where none were recorded."""
+
+
+def separable_difference(num_seeds: int, num_questions: int, seed_spread: float, inflation: float = 1.0) -> float:
+    """The smallest difference that two sides of several seeds show with a chance of 80 %, by `crossed_evidence`.
+
+    Both sides vary by their seeds; and where the better one gains a share D + 5 % of the questions and loses 5 %, by
+    these: a = 2 s² / k, b = inflation (D + 10 % - D²) / (n k), D = sqrt(t² a + z² b) + z(80 %) sqrt(a + b).
+
+    Args:
+        seed_spread: s, the standard deviation of success between the seeds of a side.
+        inflation: Of questions in clusters.
+    """
+    normal, freedom = NormalDist(), 2 * (num_seeds - 1)
+    of_seeds, of_questions = student_quantile(1 - ALPHA, freedom), normal.inv_cdf(1 - ALPHA / 2)
+    a, low, high = 2 * seed_spread**2 / num_seeds, 0.0, 1.0
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        b = inflation * (middle + 2 * _SHARE_LOST - middle**2) / (num_questions * num_seeds)
+        shown = math.sqrt(of_seeds**2 * a + of_questions**2 * b) + normal.inv_cdf(_CHANCE) * math.sqrt(a + b)
+        low, high = (middle, high) if shown > middle else (low, middle)
+    return high

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean, variance
 from typing import NamedTuple
 
+_ROUNDING = 1e-12
+_LEAST_INFLATION = 0.15
+"""Few clusters may have equal sums by chance: the interval of their mean is not empty then."""
 _FEW_VALUES = 5
 """Values of a side below which `cautious` may matter."""
 
@@ -31,18 +34,94 @@ class Estimate:
     interval: Interval | None = None
 
 
-def wilson_interval(successes: float, n: int, confidence: float = 0.95) -> Interval:
+class Spread(NamedTuple):
+    """How a mean of values in clusters varies, beside one of as many independent values."""
+
+    inflation: float
+    """Factor of its variance, the design effect."""
+    freedom: float
+    """Degrees of freedom of that estimate."""
+
+    def quantile(self, confidence: float) -> float:
+        """What takes the place of the normal quantile in an interval for independent values."""
+        return student_quantile(confidence, self.freedom) * math.sqrt(self.inflation)
+
+    def p(self, z: float) -> float:
+        """The two-sided p-value of what for independent values is a normal statistic.
+
+        No claim rests on clusters that vary less than independent values do.
+        """
+        return student_p(z / math.sqrt(max(1.0, self.inflation)), self.freedom)
+
+
+def find_spread(
+    values: Mapping[str, float], cluster_by_task: Mapping[str, str], *, are_shares: bool = False
+) -> Spread | None:
+    """The spread of a mean over questions that belong to clusters, such as documents.
+
+    With h = n_c / n the share of a cluster and r_c the sum of its deviations from the mean, the variance is CR2's,
+    sum r_c² / (1 - h_c) / n², Bell and McCaffrey 2002. Degrees of freedom are Satterthwaite's where values of a cluster
+    are independent; where they are alike, clusters of unequal sizes have fewer, and as far as clusters make up the
+    variance both are brought together by their geometric mean. That holds its level from five clusters on, also where
+    one of them holds half of the values (`benchmarks/claims.py`), which either alone, or one fewer than clusters, does
+    not.
+
+    Values that are all equal show nothing of their clusters: each of these counts as one value, as does a single one.
+
+    Args:
+        are_shares: Whether values are successes from 0 to 1: near either end, clusters of nothing but the common one
+            show little of how alike values are, and few others draw the inflation to the most that there can be.
+
+    Returns:
+        None where every question is a cluster of its own, as those are that are not named.
+    """
+    named = [cluster_by_task.get(task, ("", task)) for task in values]
+    place_by_name = {name: place for place, name in enumerate(dict.fromkeys(named))}
+    n, num_clusters = len(named), len(place_by_name)
+    if num_clusters == n:
+        return None
+    if num_clusters == 1:
+        return Spread(n, 1.0)
+
+    import numpy as np
+
+    places = np.array([place_by_name[name] for name in named])
+    share = np.bincount(places) / n
+    weight = share / np.sqrt(1 - share)
+    of_alone = np.diag(weight**2 / share) - np.outer(weight, weight)
+    of_alike = np.outer(weight, weight) * (np.eye(num_clusters) - share[:, None] - share + np.sum(share**2))
+    alone, alike = (float(np.trace(each) ** 2 / np.sum(each**2)) for each in (of_alone, of_alike))
+    deviations = np.array(list(values.values())) - fmean(values.values())
+    plain = float(deviations @ deviations) / (n * (n - 1))
+    if plain <= _ROUNDING:
+        return Spread(n / num_clusters, math.sqrt(alone * alike))
+    sums = np.bincount(places, weights=deviations)
+    inflation = max(_LEAST_INFLATION, float(np.sum(sums**2 / (1 - share))) / n**2 / plain)
+    most = n * float(np.sum(share**2))
+    if are_shares:
+        common = round(fmean(values.values()))
+        num_others = len({name for name, value in zip(named, values.values(), strict=True) if value != common})
+        inflation += max(0.0, most - inflation) * (1 / (1 + num_others) - 1 / (1 + num_clusters))
+    correlation = min(1.0, max(0.0, (inflation - 1) / (most - 1)))
+    of_clusters = 1 - (1 - correlation) / max(1.0, inflation)
+    return Spread(inflation, float(alone ** (1 - of_clusters / 2) * alike ** (of_clusters / 2)))
+
+
+def wilson_interval(successes: float, n: int, confidence: float = 0.95, spread: Spread | None = None) -> Interval:
     """The score interval of a proportion: it holds its confidence near 0 and 1, where the normal one does not.
 
     With p = successes / n and z the normal quantile at (1 + confidence) / 2:
     (p + z²/2n ± z sqrt(p (1 - p) / n + z²/4n²)) / (1 + z²/n), Wilson 1927.
+
+    Args:
+        spread: of outcomes in clusters: its quantile takes the place of z.
 
     Raises:
         ValueError: n is not positive, or successes lies outside 0..n.
     """
     if n <= 0 or not 0 <= successes <= n:
         raise ValueError(f"got {successes} successes of {n}; expected n > 0 and 0 <= successes <= n")
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    z = NormalDist().inv_cdf((1 + confidence) / 2) if spread is None else spread.quantile(confidence)
     rate = successes / n
     scale = 1 + z * z / n
     centre = (rate + z * z / (2 * n)) / scale
@@ -86,20 +165,24 @@ def mcnemar(num_gained: int, num_lost: int) -> float:
     return min(1.0, 2 * tail / (1 << changed))
 
 
-def share_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | None:
-    """The interval of a mean of values from 0 to 1, each of another question: Wilson's where all are 0 or 1.
+def share_interval(values: Sequence[float], spread: Spread | None = None) -> Interval | None:
+    """The 95 % interval of a mean of values from 0 to 1, each of another question: Wilson's where all are 0 or 1.
 
     Else Student's, of the values with their smallest and their largest added once more (0 and 1 where all are equal),
     so that it does not vanish where few differ. None for a single graded value.
+
+    Args:
+        spread: of questions in clusters.
     """
     if all(value in (0.0, 1.0) for value in values):
-        return wilson_interval(math.fsum(values), len(values), confidence)
+        return wilson_interval(math.fsum(values), len(values), spread=spread)
     if len(values) < 2:
         return None
     low, high = min(values), max(values)
-    found = mean_interval([*values, *((low, high) if high > low else (0.0, 1.0))], confidence)
-    assert found is not None, "values that differ have an interval"
-    return found.within(0.0, 1.0)
+    widened = [*values, *((low, high) if high > low else (0.0, 1.0))]
+    quantile = student_quantile(0.95, len(values) + 1) if spread is None else spread.quantile(0.95)
+    half = quantile * math.sqrt(variance(widened) / len(widened))
+    return Interval(fmean(widened) - half, fmean(widened) + half).within(0.0, 1.0)
 
 
 def mean_share(values: Sequence[float]) -> Estimate | None:
@@ -116,34 +199,25 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval
     return Interval(fmean(values) - half, fmean(values) + half)
 
 
-def welch_interval(
-    left: Sequence[float], right: Sequence[float], confidence: float = 0.95, *, cautious: bool = False
-) -> Interval | None:
-    """Welch's interval of mean(right) - mean(left) for unequal variances, Welch 1947. None where nothing varies.
+def welch_interval(left: Sequence[float], right: Sequence[float]) -> Interval | None:
+    """Welch's 95 % interval of mean(right) - mean(left) for unequal variances. None where nothing varies."""
+    found = welch_error(left, right)
+    if found is None:
+        return None
+    error, freedom = found
+    half, difference = student_quantile(0.95, freedom) * error, fmean(right) - fmean(left)
+    return Interval(difference - half, difference + half)
 
-    (m2 - m1) ± t(df) sqrt(a + b) with a = s1²/n1, b = s2²/n2 and df = (a + b)² / (a²/(n1 - 1) + b²/(n2 - 1)).
+
+def welch_error(left: Sequence[float], right: Sequence[float], *, cautious: bool = False) -> tuple[float, float] | None:
+    """Standard error of a difference of two means, and its degrees of freedom. None where nothing varies.
+
+    sqrt(a + b) with a = s1²/n1 and b = s2²/n2, and (a + b)² / (a²/(n1 - 1) + b²/(n2 - 1)), Welch 1947.
 
     Args:
         cautious: Takes df = min(n1, n2) - 1, Hsu 1938, which never claims too often, where the sides differ in number
             and one has fewer than five values: there Welch's df finds a difference of nothing in up to 10 % of cases.
     """
-    found = _welch_error(left, right, cautious=cautious)
-    if found is None:
-        return None
-    error, freedom = found
-    half = student_quantile(confidence, freedom) * error
-    difference = fmean(right) - fmean(left)
-    return Interval(difference - half, difference + half)
-
-
-def welch_p(left: Sequence[float], right: Sequence[float], *, cautious: bool = False) -> float | None:
-    """The two-sided p-value of Welch's test that two means are equal. None where nothing varies."""
-    found = _welch_error(left, right, cautious=cautious)
-    return None if found is None else student_p((fmean(right) - fmean(left)) / found[0], found[1])
-
-
-def _welch_error(left: Sequence[float], right: Sequence[float], *, cautious: bool) -> tuple[float, float] | None:
-    """Standard error of the difference and its degrees of freedom."""
     if len(left) < 2 or len(right) < 2:
         return None
     a, b = variance(left) / len(left), variance(right) / len(right)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,10 @@ from rich.text import Text
 from rlf.algo import ESTIMATORS
 from rlf.lineage.records import Evaluation, StoredTrajectory, TrajectoryFilter, TrajectorySummary
 from rlf.reports.evaluations import first_samples, interval_of, kinds_of, success_by_task
-from rlf.reports.paired import PairedFinding, judge, paired_evidence
+from rlf.reports.paired import Evidence, PairedFinding, judge, paired_evidence
 from rlf.reports.sheets import (
     MISSING,
+    counted,
     level,
     p_value,
     percent,
@@ -27,9 +28,10 @@ from rlf.reports.sheets import (
     points_range,
     visible,
 )
-from rlf.reports.statistics import Estimate, Interval, mcnemar, wilson_interval
+from rlf.reports.statistics import Estimate, Interval, find_spread, mcnemar, wilson_interval
 from rlf.reports.trajectory import ReadOpening, legend, no_opening, trajectory_view
 from rlf.rollout.diagnosis import Signal, step_signal
+from rlf.types.events import RunStatus
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -44,6 +46,8 @@ class EvaluationTries:
 
     evaluation: Evaluation
     tries: tuple[TrajectorySummary, ...]
+    clusters: Mapping[str, str] = field(default_factory=dict, metadata={"json": None})
+    """What a question belongs to, of those that belong to anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,9 @@ class EvaluationChange:
     before: EvaluationTries
     after: EvaluationTries | None
     """None when there is one evaluation only."""
+    num_looks: int | None = field(default=0, metadata={"json": None})
+    """Evaluations after the first of a run that ended before it finished: each may have been why. 0 of a finished run;
+    None of a running one, of which nothing is claimed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +80,14 @@ class Flips:
 class Shift:
     """The change of a mode over the questions scored both times."""
 
-    finding: PairedFinding
+    difference: float
+    finding: PairedFinding | None
+    """None while the run is running."""
     flips: Flips | None
     """None unless every success is 0 or 1."""
     num_questions: int
+    num_clusters: int | None
+    """None where the data names none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,22 +106,31 @@ class GainedQuestion:
     after: StoredTrajectory
 
 
-def read_changes(reader: Reader, run_id: str) -> tuple[EvaluationChange, ...]:
-    """The change in every mode that a run was evaluated in, sampled first."""
+def read_changes(reader: Reader, run_id: str, *, finished: bool = False) -> tuple[EvaluationChange, ...]:
+    """The change in every mode that a run was evaluated in, sampled first.
+
+    Args:
+        finished: whether the run has made its last step although that is not recorded yet.
+    """
+    run = reader.get_run(run_id)
+    status = RunStatus.FINISHED if finished else run.status
     by_mode: dict[str, list[Evaluation]] = {}
     for evaluation in reader.evaluations(run_id):
         by_mode.setdefault(evaluation.mode, []).append(evaluation)
     return tuple(
-        _read_change(reader, run_id, by_mode[mode]) for mode in sorted(by_mode, key=lambda mode: mode != "sampled")
+        _read_change(reader, run, status, by_mode[mode]) for mode in sorted(by_mode, key=lambda mode: mode != "sampled")
     )
 
 
-def _read_change(reader: Reader, run_id: str, found: Sequence[Evaluation]) -> EvaluationChange:
+def _read_change(reader: Reader, run: Run, status: RunStatus, found: Sequence[Evaluation]) -> EvaluationChange:
+    clusters = reader.clusters(run, found[0].mode)
+
     def trial(evaluation: Evaluation) -> EvaluationTries:
         wanted = TrajectoryFilter(phase=evaluation.mode, step=evaluation.step)
-        return EvaluationTries(evaluation, tuple(reader.trajectories(run_id, wanted)))
+        return EvaluationTries(evaluation, tuple(reader.trajectories(run.record.id, wanted)), clusters)
 
-    return EvaluationChange(found[0].mode, trial(found[0]), trial(found[-1]) if len(found) > 1 else None)
+    looks = {RunStatus.RUNNING: None, RunStatus.FINISHED: 0}.get(status, len(found) - 1)
+    return EvaluationChange(found[0].mode, trial(found[0]), trial(found[-1]) if len(found) > 1 else None, looks)
 
 
 def flips(change: EvaluationChange) -> Flips | None:
@@ -130,20 +150,33 @@ def shifts(changes: Sequence[EvaluationChange]) -> list[Shift | None]:
 
     A question's samples are averaged where it has several.
     """
-    tries = [(change.before.tries, () if change.after is None else change.after.tries) for change in changes]
-    sides = [(success_by_task(before), success_by_task(after)) for before, after in tries]
-    binary = [all(_is_binary(value) for side in pair for value in side.values()) for pair in sides]
-    is_share = [all(0 <= value <= 1 for side in pair for value in side.values()) for pair in sides]
+    found = [_find_evidence(change) for change in changes]
     findings = judge(
         [
-            paired_evidence(*pair, binary=one) if fits else None
-            for pair, one, fits in zip(sides, binary, is_share, strict=True)
+            None if one is None or change.num_looks is None else one.after_looks(change.num_looks)
+            for one, change in zip(found, changes, strict=True)
         ]
     )
     return [
-        None if finding is None else Shift(finding, flips(change), len(before.keys() & after.keys()))
-        for change, (before, after), finding in zip(changes, sides, findings, strict=True)
+        None if one is None else _make_shift(change, one.difference, finding)
+        for change, one, finding in zip(changes, found, findings, strict=True)
     ]
+
+
+def _find_evidence(change: EvaluationChange) -> Evidence | None:
+    before, after = (() if trial is None else trial.tries for trial in (change.before, change.after))
+    sides = success_by_task(before), success_by_task(after)
+    values = [value for side in sides for value in side.values()]
+    if not all(0 <= value <= 1 for value in values):
+        return None
+    return paired_evidence(*sides, binary=all(map(_is_binary, values)), cluster_by_task=change.before.clusters)
+
+
+def _make_shift(change: EvaluationChange, difference: float, finding: PairedFinding | None) -> Shift:
+    shared = {pair.before.task_id for pair in pairs(change)}
+    clusters = change.before.clusters
+    num_clusters = len({clusters.get(task, (task,)) for task in shared}) if clusters else None
+    return Shift(difference, finding, flips(change), len(shared), num_clusters)
 
 
 def gained_pair(changes: Sequence[EvaluationChange]) -> Pair | None:
@@ -175,11 +208,13 @@ def pairs(change: EvaluationChange) -> list[Pair]:
 def kind_interval(trial: EvaluationTries, kind: str) -> Interval | None:
     """95 % interval of a kind's success; None unless each question was tried once and succeeds or fails."""
     tries = [item for item in trial.tries if item.kind == kind]
-    values = [item.success for item in tries if item.success is not None]
+    values = {item.task_id: item.success for item in tries if item.success is not None}
     once = len({item.task_id for item in tries}) == len(tries)
-    if not values or not once or not all(_is_binary(value) for value in values):
+    if not values or not once or not all(map(_is_binary, values.values())):
         return None
-    return wilson_interval(sum(values), len(values))
+    return wilson_interval(
+        sum(values.values()), len(values), spread=find_spread(values, trial.clusters, are_shares=True)
+    )
 
 
 def _is_binary(value: float | None) -> bool:
@@ -260,9 +295,9 @@ def _make_table(changes: Sequence[EvaluationChange], found: Sequence[Shift | Non
 
 def _choose_colour(shift: Shift | None) -> str:
     """Colour is a claim too: there is none where no change is shown."""
-    if shift is None or not shift.finding.shown:
+    if shift is None or shift.finding is None or not shift.finding.shown:
         return "none"
-    return "green" if shift.finding.difference > 0 else "red"
+    return "green" if shift.difference > 0 else "red"
 
 
 def _column_header(word: str, trial: EvaluationTries | None) -> str:
@@ -311,11 +346,14 @@ def shift_lines(changes: Sequence[EvaluationChange], found: Sequence[Shift | Non
     """A sentence on each mode's change."""
     for change, shift in zip(changes, found, strict=True):
         if shift is not None:
-            yield f"{change.mode}: {_shift_words(shift, len(changes))}"
+            yield f"{change.mode}: {_shift_words(shift, len(changes), change.num_looks or 0)}"
 
 
-def _shift_words(shift: Shift, num_modes: int) -> str:
+def _shift_words(shift: Shift, num_modes: int, num_looks: int) -> str:
     found, flipped = shift.finding, shift.flips
+    if found is None:
+        so_far = f"{points(shift.difference, signed=True)} so far, n = {shift.num_questions}"
+        return f"no claim yet, the run is running ({so_far})"
     low, high = found.interval
     if not found.shown:
         words = f"no change is shown ({points(found.difference, signed=True)}, "
@@ -325,9 +363,13 @@ def _shift_words(shift: Shift, num_modes: int) -> str:
         words = f"success fell by {points(-found.difference)} ("
         low, high = -high, -low
     words += f"{level(found.confidence)} CI {points_range(low, high)}, n = {shift.num_questions}"
+    if shift.num_clusters is not None:
+        words += f", {counted(shift.num_clusters, 'cluster')}"
     if flipped is not None:
         words += f", {flipped.num_gained} gained, {flipped.num_lost} lost"
-    return f"{words}, {p_value(found.p_adjusted)}{f' by Holm over {num_modes} modes' if num_modes > 1 else ''})"
+    several = f" by Holm over {num_modes} modes" if num_modes > 1 else ""
+    looks = f" at {counted(num_looks, 'look')} of a run that did not finish" if num_looks else ""
+    return f"{words}, {p_value(found.p_adjusted)}{several}{looks})"
 
 
 def _show_first_example(example: GainedQuestion, command: str, opening: ReadOpening) -> Iterator[RenderableType]:
@@ -352,6 +394,9 @@ class VerdictKind(StrEnum):
     """No change of held-out success is shown."""
     WORSE = "worse"
     """Held-out success fell by more than chance explains."""
+    RUNNING = "running"
+    """It has not ended, and who looks at each evaluation would find a change of nothing in up to a third of the runs:
+    no claim is made yet."""
     NO_SIGNAL = "no signal"
     """No step's rewards held anything to learn success from."""
     NOT_MEASURED = "not measured"
@@ -373,10 +418,9 @@ class Verdict:
 
 
 def read_verdict(reader: Reader, run_id: str) -> Verdict:
-    """The verdict on a run as far as the lineage has it."""
-    return judge_record(
-        reader.get_run(run_id), reader.steps(run_id), read_changes(reader, run_id), reader.events(run_id)
-    )
+    """The verdict on a run that has made its last step."""
+    changes = read_changes(reader, run_id, finished=True)
+    return judge_record(reader.get_run(run_id), reader.steps(run_id), changes, reader.events(run_id))
 
 
 def judge_record(
@@ -407,6 +451,7 @@ _STYLES = {
     VerdictKind.LEARNED: "green",
     VerdictKind.NO_CHANGE: "default",
     VerdictKind.WORSE: "red",
+    VerdictKind.RUNNING: "default",
     VerdictKind.NO_SIGNAL: "yellow",
     VerdictKind.NOT_MEASURED: "default",
 }
@@ -430,8 +475,8 @@ def judge_run(steps: Sequence[Step], changes: Sequence[EvaluationChange], *, by_
     lines = list(shift_lines(changes, found))
     present = [shift for shift in found if shift is not None]
     for shift, line in zip(present, lines, strict=True):
-        if shift.finding.shown:
-            return Verdict(VerdictKind.LEARNED if shift.finding.difference > 0 else VerdictKind.WORSE, line)
+        if shift.finding is not None and shift.finding.shown:
+            return Verdict(VerdictKind.LEARNED if shift.difference > 0 else VerdictKind.WORSE, line)
     without = Counter(step_signal(step.metrics, by_group=by_group) for step in steps)
     num_some = without.pop(Signal.SOME, 0)
     if steps and not num_some:
@@ -439,7 +484,8 @@ def judge_run(steps: Sequence[Step], changes: Sequence[EvaluationChange], *, by_
     if not lines:
         return Verdict(VerdictKind.NOT_MEASURED, "no two evaluations to compare")
     rest = f"; {len(steps) - num_some} of {len(steps)} steps had no signal" if without else ""
-    return Verdict(VerdictKind.NO_CHANGE, f"{lines[0]}{rest}")
+    running = any(shift.finding is None for shift in present)
+    return Verdict(VerdictKind.RUNNING if running else VerdictKind.NO_CHANGE, f"{lines[0]}{rest}")
 
 
 def _no_signal_words(without: Counter[Signal], num_steps: int) -> str:

@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
-from typing import ClassVar
+from statistics import fmean, median, stdev
+from typing import Any, ClassVar
 
 from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
@@ -20,15 +20,19 @@ from rlf.plan.estimate import GpuMemory as GpuMemory
 from rlf.plan.estimate import Part as Part
 from rlf.plan.estimate import Work as Work
 from rlf.plan.plan import Difference, PlannedValue, differences, planned_values
-from rlf.reports.paired import Power, power_of, power_words
+from rlf.reports.paired import ASSUMED_SPREAD, Power, power_of, power_words, separable_difference
 from rlf.runs.plans import CheckedSpec, check_spec
 from rlf.spec import InputFile, RunSpec
 from rlf.spec.model_files import folder_on_disk, read_config, read_shapes
-from rlf.types.events import Notice
+from rlf.spec.models import WITHOUT_EFFECT
+from rlf.types.events import Notice, RunStatus
 
 # GB is 10^9 and GiB 2^30 bytes; without a unit a number would be ambiguous and is refused later.
 _SIZE = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?)\s*(?P<unit>GiB|GB|MiB|MB)?", re.IGNORECASE)
 _UNITS = {"gib": 2**30, "gb": 10**9, "mib": 2**20, "mb": 10**6}
+
+
+_NUMBERS_OF_SEEDS = (3, 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,32 @@ class StepTime:
     num_steps: int
     run_ids: tuple[str, ...]
     devices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SeedsPlan:
+    """What runs of several seeds on two sides can show, and what they take."""
+
+    num_seeds: int
+    """Of either side."""
+    difference: float
+    """The smallest that is shown with 80 % power."""
+    cost_usd: float | None
+    """Of all runs together; None where no run of the plan has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What runs of the same plan show, whatever their seeds."""
+
+    run_ids: tuple[str, ...]
+    """Those that finished."""
+    seed_spread: float | None
+    """Standard deviation of held-out success between them; None for fewer than two seeds."""
+    inflation: float | None
+    """Of the variance of success by clusters of questions; None without any."""
+    cost_usd: float | None
+    """Mean; None where none finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +109,31 @@ class PlanReport(Jsonable):
     fit: PlanningFit | None
     step_time: StepTime | None
     """None where no run of the same plan has made a step."""
-    JSON_PROPERTIES: ClassVar = ("power",)
+    earlier: Earlier
+    JSON_PROPERTIES: ClassVar = ("power", "seeds")
 
     @property
     def power(self) -> Power | None:
         """The differences that its evaluations can show; None where it has none."""
         return power_of(self.work.num_questions) if self.work.num_evaluations else None
+
+    @property
+    def seeds(self) -> tuple[SeedsPlan, ...]:
+        """The same of several seeds on both sides, with what they cost; none without evaluations."""
+        spread, cost = self.earlier.seed_spread, self.earlier.cost_usd
+        return tuple(
+            SeedsPlan(
+                number,
+                separable_difference(
+                    number,
+                    self.work.num_questions,
+                    ASSUMED_SPREAD if spread is None else spread,
+                    self.earlier.inflation or 1.0,
+                ),
+                None if cost is None else 2 * number * cost,
+            )
+            for number in (_NUMBERS_OF_SEEDS if self.work.num_evaluations else ())
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +204,7 @@ def report_plan(
         memory_unknown=unknown,
         fit=_find_fit(taken, gpu, gpu_bytes),
         step_time=_step_time(plan, runs_folder),
+        earlier=_read_earlier(plan, runs_folder),
     )
 
 
@@ -246,3 +296,40 @@ def _step_time(plan: Plan, runs_folder: Path) -> StepTime | None:
         return None
     devices = dict.fromkeys(str(run.record.host.get("device", "?")) for run in runs if steps[run.record.id])
     return StepTime(median(times), len(times), tuple(id_ for id_ in steps if steps[id_]), tuple(devices))
+
+
+def _read_earlier(plan: Plan, runs_folder: Path) -> Earlier:
+    """What runs of this plan in a folder show; their seeds may be others."""
+    if not (runs_folder / "rlf.db").is_file():
+        return Earlier((), None, None, None)
+
+    from rlf.lineage.records import TrajectoryFilter
+    from rlf.reports.evaluations import success_by_task
+    from rlf.reports.statistics import find_spread
+    from rlf.runs.place import open_reader  # loads the database's library
+
+    own = _without_seed(plan.model_dump(mode="json", by_alias=True)["spec"])
+    success, inflations, costs = dict[int, float](), list[float](), dict[str, float]()
+    with open_reader(runs_folder) as reader:
+        for run in reader.list_runs([line.id for line in reader.run_lines(name=plan.spec.name)]):
+            run_id = run.record.id
+            if run.status is not RunStatus.FINISHED or _without_seed(run.record.plan.get("spec", {})) != own:
+                continue
+            costs[run_id] = sum(cost.cost_usd for cost in reader.costs(run_id))
+            last = reader.latest_evaluations([run_id]).get(run_id)
+            if last is None or "success" not in last.metrics:
+                continue
+            success.setdefault(run.record.seed, last.metrics["success"])
+            tries = reader.trajectories(run_id, TrajectoryFilter(phase=last.mode, step=last.step))
+            spread = find_spread(success_by_task(tries), reader.clusters(run, last.mode), are_shares=True)
+            inflations += [] if spread is None else [spread.inflation]
+    return Earlier(
+        tuple(costs),
+        stdev(success.values()) if len(success) > 1 else None,
+        median(inflations) if inflations else None,
+        fmean(costs.values()) if costs else None,
+    )
+
+
+def _without_seed(spec: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in spec.items() if key not in ("seed", *WITHOUT_EFFECT)}

@@ -182,12 +182,21 @@ class DataSource(Section):
     """Number of rows taken from the start; None takes all."""
 
 
+class EvalSource(DataSource):
+    """The evaluation set."""
+
+    cluster: str | None = None
+    """Column with what questions have in common beside their kind, such as their document, world or template. Answers
+    within one are alike, so that intervals and claims count these rather than the questions. None: each question is one
+    of its own."""
+
+
 class DataSpec(Section):
     """The training set and the evaluation set."""
 
     train: DataSource
     """The tasks that rollouts are collected on, shuffled again for each pass."""
-    eval: DataSource | None = None
+    eval: EvalSource | None = None
     """None: no evaluation."""
 
 

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from rlf.algo.estimator import AdvantageInput, Estimator
-from rlf.reports.statistics import pass_at_k, wilson_interval
+from rlf.reports.statistics import find_spread, pass_at_k, wilson_interval
 from rlf.rollout.collect import Halt, Player, collect, dead_share, rollout_metrics, wait_share
 from rlf.rollout.loop import Setting
 from rlf.rollout.rollout import Rollout
@@ -223,12 +223,15 @@ def _notice_of_broken(broken: Sequence[Scored], num_played: int, mode: str, step
 def evaluation_metrics(scored: Sequence[Scored], num_samples: int) -> dict[str, float]:
     """Success with its 95 % interval, by kind, pass@k, and what `rollout_metrics` says.
 
-    The interval is Wilson's over questions; with several samples per question each counts by its share of successes.
+    The interval is Wilson's over questions, or their clusters; with several samples per question each counts by its
+    share of successes.
     """
     rates: dict[str, float] = {}
     kinds: dict[str, str | None] = {}
     solved: dict[str, int] = {}
     by_task = _successes_by_task(scored)
+    tasks = [item.trajectory.task for item in scored]
+    clusters = {task.id: task.cluster for task in tasks if task.cluster is not None and task.id in by_task}
     for item in scored:
         kinds[item.trajectory.task.id] = item.trajectory.task.kind
     for task_id, successes in by_task.items():
@@ -239,8 +242,12 @@ def evaluation_metrics(scored: Sequence[Scored], num_samples: int) -> dict[str, 
         return metrics
     metrics["success"] = fmean(rates.values())
     if 0 <= min(rates.values()) <= max(rates.values()) <= 1:  # else it is no share, and clipped it would be another one
-        interval = wilson_interval(sum(rates.values()), len(rates))
+        interval = wilson_interval(
+            sum(rates.values()), len(rates), spread=find_spread(rates, clusters, are_shares=True)
+        )
         metrics |= {"success/low": interval.low, "success/high": interval.high}
+    if clusters:
+        metrics["num_clusters"] = float(len({clusters.get(task_id, (task_id,)) for task_id in rates}))
     by_kind: defaultdict[str, list[float]] = defaultdict(list)
     for task_id, rate in rates.items():
         kind = kinds[task_id]

@@ -126,11 +126,16 @@ def kind_metric(kind: str) -> str:
 
 METRICS: tuple[Metric, ...] = (
     Metric("success", "share", "Mean success: the value of the first reward term, or what `success:` declares."),
-    Metric("success/low", "share", "Lower end of the 95 % interval of an evaluation's success (Wilson's)."),
+    Metric(
+        "success/low",
+        "share",
+        "Lower end of the 95 % interval of an evaluation's success (Wilson's; over clusters with `data.eval.cluster`).",
+    ),
     Metric("success/high", "share", "Upper end of that interval."),
     Metric("success/<kind>", "share", "Success on the questions of one kind; `success/kind low` of one named `low`."),
     Metric("pass@<k>", "share", "Questions solved by at least one of k sampled rollouts, without bias."),
     Metric("num_questions", "questions", "Questions of an evaluation that could be scored."),
+    Metric("num_clusters", "clusters", "What these belong to by `data.eval.cluster`, which the intervals count."),
     Metric("reward/mean", "", "Mean reward of the scorable trajectories."),
     Metric("reward/std", "", "Its standard deviation."),
     Metric(

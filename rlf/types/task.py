@@ -43,6 +43,8 @@ class Task:
     """Every column of the row, for reward terms."""
     tools: tuple[str, ...] | None = None
     """Names of the tools that its trajectories see and may call; None: every declared one."""
+    cluster: str | None = None
+    """What it has in common with other questions, such as a document; None: nothing is known of that."""
 
     @property
     def question(self) -> str:

@@ -84,6 +84,9 @@ def test_a_hugging_face_dataset_that_cannot_be_had_is_reported(monkeypatch):
 @pytest.mark.parametrize(("split", "size"), [("train", 4608), ("validation", 512), ("heldout", 512)])
 def test_the_builtin_questions_are_there(split, size):
     tasks = load_tasks(f"builtin:encyclopedia/{split}", prompt="question", kind="kind")
+    assert {task.cluster for task in tasks} == {None}
+    named = load_tasks(f"builtin:encyclopedia/{split}", prompt="question", cluster="kind")
+    assert [task.cluster for task in named] == [task.kind for task in tasks]
     assert len(tasks) == size and tasks[0].id == f"{split}-0000" and all(task.kind for task in tasks)
 
 

@@ -22,7 +22,8 @@ from rlf.reports.comparison import compare, flip_matrix, read_examples
 from rlf.reports.comparison_views import HEADER, comparison_view, csv_text, markdown, page, sheets
 from rlf.reports.outcomes import Basis, contrasts, outcome
 from rlf.reports.pages.chart import Course, main_charts
-from rlf.types import RunStatus
+from rlf.reports.report import read_report
+from rlf.types import EvaluationFinished, RunStatus
 
 from .rendering import rendered
 from .synthetic import events, run_record
@@ -253,15 +254,15 @@ def test_one_run_a_side_is_contrasted_question_by_question() -> None:
     assert found.interval is not None and found.interval.low < 0.45 < found.interval.high
 
 
-def test_several_seeds_on_both_sides_are_contrasted_run_by_run() -> None:
+def test_several_seeds_on_both_sides_are_contrasted_over_runs_and_questions() -> None:
     left = arm("A", *(member(questions(right, 10 - right)) for right in (4, 5, 6)))
-    right = arm("B", *(member(questions(right, 10 - right)) for right in (7, 8, 9)))
+    right = arm("B", *(member(questions(right, 10 - right)) for right in (8, 9, 10)))
     found = contrast(left, right, "sampled")
     assert found is not None
-    # means 0.5 and 0.8, both variances 0.01: standard error sqrt(0.02 / 3), 4 degrees of freedom, t = 2.776445
-    assert found.basis is Basis.SEEDS
-    assert found.p == pytest.approx(0.021312, abs=1e-6)  # t = 0.3 / sqrt(0.02 / 3) = 3.674235, two-sided, 4 degrees
-    assert found.interval == pytest.approx((0.3 - 2.776445 * (0.02 / 3) ** 0.5, 0.3 + 2.776445 * (0.02 / 3) ** 0.5))
+    assert found.basis is Basis.SEEDS and found.difference == pytest.approx(0.4)
+    # over the runs alone: means 0.5 and 0.9, both variances 0.01, t = 0.4 / sqrt(0.02 / 3) with 4 degrees: p = 0.008049
+    assert 0.008049 < found.p < 0.05 and found.shown
+    assert 0 < found.interval.low < 0.4 - 2.776445 * (0.02 / 3) ** 0.5
 
 
 def test_different_questions_are_not_contrasted() -> None:
@@ -428,6 +429,83 @@ def test_runs_are_compared_after_as_many_steps_of_training(
     contrast = found.contrasts[0]
     assert contrast is None or (contrast.difference, contrast.step) == (0.0, max({*left} & {*right}))
     assert rendered(comparison_view(found)) and page(found, ()) and markdown(found)
+
+
+def test_nothing_is_claimed_of_a_run_that_is_running() -> None:
+    running = member(questions(40, 0), status=RunStatus.RUNNING)
+    found = compare([arm("A", member(questions(0, 40))), arm("B", running)])
+    assert found.contrasts[0] is not None and found.contrasts[0].basis is Basis.RUNNING
+    assert (found.contrasts[0].interval, found.contrasts[0].p, found.contrasts[0].shown) == (None, None, False)
+    said = "Of B against A no claim is made yet: a run is running (+100.0 points so far, n = 40)"
+    assert found.verdicts[0].startswith(said)
+    assert rendered(comparison_view(found)) and page(found, ()) and markdown(found)
+
+
+def test_a_run_that_ended_early_is_claimed_to_differ_by_what_holds_at_each_of_its_looks() -> None:
+    sides = [questions(0, 40), questions(9, 31)]  # 9 gained of 40, none lost: p = 2 / 2^9 = 0.0039
+    whole, ended = (
+        compare([arm("A", member(sides[0])), arm("B", member(sides[1], status=status))])
+        for status in (RunStatus.FINISHED, RunStatus.FAILED)
+    )
+    contrasts = [found.contrasts[0] for found in (whole, ended)]
+    assert contrasts[0] is not None and contrasts[1] is not None
+    assert contrasts[0].p == pytest.approx(2**-8) and (contrasts[0].num_looks, contrasts[1].num_looks) == (0, 2)
+    assert contrasts[1].p == pytest.approx(2 * 3 * 2**-8)  # at the second look, k (k + 1) times
+    assert contrasts[1].interval is not None and contrasts[0].interval is not None
+    assert contrasts[1].interval.low < contrasts[0].interval.low
+    assert (
+        "p = 0.023 at 2 looks" in ended.verdicts[0]
+        and "which may have been ended for what it showed" in ended.verdicts[0]
+    )
+
+
+def test_questions_of_few_documents_count_as_these() -> None:
+    # eight documents of ten questions: all of one are gained, or none
+    left, right = questions(0, 80), questions(60, 20)
+    clusters = {task: f"doc{place // 10}" for place, task in enumerate(left)}
+    alone, together = (
+        compare([arm("A", member(left)), arm("B", replace(member(right), clusters=named))]) for named in ({}, clusters)
+    )
+    contrasts = [found.contrasts[0] for found in (alone, together)]
+    assert contrasts[0] is not None and contrasts[1] is not None
+    assert contrasts[0].shown and contrasts[0].num_clusters is None
+    assert not contrasts[1].shown and contrasts[1].num_clusters == 8
+    assert ", 8 clusters, p = " in together.verdicts[0]
+    final = together.outcomes[1].final
+    assert final is not None and final.interval is not None and alone.outcomes[1].final is not None
+    assert alone.outcomes[1].final.interval is not None and final.interval.low < alone.outcomes[1].final.interval.low
+
+
+def test_a_column_of_clusters_is_recorded_with_the_questions_and_read_by_a_comparison(tmp_path: Path) -> None:
+    with open_store(tmp_path / "rlf.db") as store:
+        for name, column in (
+            ("20260102-030405-aaaa", "document"),
+            ("20260102-030405-bbbb", "document"),
+            ("20260102-030405-cccc", None),
+        ):
+            spec = {"name": "synthetic", "seed": 0, "data": {"eval": {"path": "q.jsonl", "cluster": column}}}
+            start_run(store, replace(run_record(name), plan={"spec": spec}, plan_hash=name))
+            with Recorder(store, name) as recorder:
+                for event in events(num_steps=4):
+                    recorder(in_documents(event) if column else event)
+        reader = Reader(store)
+        arms = read_arms(reader, ["20260102-030405-aaaa", "20260102-030405-bbbb"])
+        assert {*arms[0].members[0].clusters.values()} == {f"doc{number}" for number in range(5)}
+        found = compare(arms).contrasts[0]
+        assert found is not None and found.num_clusters == 5 and found.num_questions == 30
+        assert read_report(reader, "20260102-030405-aaaa").verdict.reason.count("5 clusters") == 1
+        assert reader.clusters(reader.get_run("20260102-030405-cccc"), "sampled") == {}
+
+
+def in_documents(event: Any) -> Any:
+    """The event, its questions in five documents."""
+    if not isinstance(event, EvaluationFinished):
+        return event
+    tried = [
+        replace(one, trajectory=replace(one.trajectory, task=replace(one.trajectory.task, cluster=f"doc{place % 5}")))
+        for place, one in enumerate(event.trajectories)
+    ]
+    return replace(event, trajectories=tried)
 
 
 def test_last_evaluations_after_other_steps_are_compared_when_asked_for() -> None:

@@ -14,6 +14,7 @@ from rlf.reports.paired import (
     ALPHA,
     Evidence,
     PairedFinding,
+    crossed_evidence,
     detectable_difference,
     flips_evidence,
     flips_interval,
@@ -24,11 +25,10 @@ from rlf.reports.paired import (
     paired_evidence,
     power_of,
     power_words,
-    seeds_evidence,
     sign_flip_p,
     tango_interval,
 )
-from rlf.reports.statistics import Interval, mcnemar
+from rlf.reports.statistics import Interval, find_spread, mcnemar
 
 COUNTS = st.integers(2, 200).flatmap(
     lambda n: st.tuples(st.integers(0, n), st.just(n)).flatmap(
@@ -170,7 +170,7 @@ def test_a_graded_interval_excludes_0_exactly_where_its_test_claims(values: list
 def test_an_interval_over_seeds_excludes_0_exactly_where_welchs_test_claims(
     left: list[float], right: list[float]
 ) -> None:
-    assert_agrees(judge([seeds_evidence(left, right), fixed(0.5)])[0])
+    assert_agrees(judge([crossed_evidence(seeds(left), seeds(right), {}), fixed(0.5)])[0])
 
 
 def fixed(p: float) -> Evidence:
@@ -239,11 +239,117 @@ def test_few_seeds_of_equal_arms_are_claimed_to_differ_in_at_most_5_of_100_cases
     wrong = 0
     for _ in range(1000):
         left, right = random.normal(0.5, 0.02, num_left), random.normal(0.5, 0.02 * spread, num_right)
-        found = seeds_evidence(left.tolist(), right.tolist())
+        found = crossed_evidence(seeds(left.tolist()), seeds(right.tolist()), {})
         wrong += found is not None and found.p <= ALPHA
     assert (
         wrong / 1000 <= 0.06
     )  # three standard errors above what 0.043 would give; Welch's own df gives 0.09 for 2 and 8
+
+
+def seeds(values: list[float]) -> list[dict[str, float]]:
+    """Runs that differ in all questions alike, so that nothing but the runs varies."""
+    return [{"a": value, "b": value} for value in values]
+
+
+def test_where_only_runs_vary_the_crossed_interval_is_welchs() -> None:
+    left, right = [0.41, 0.44, 0.52], [0.51, 0.54, 0.59]
+    found = crossed_evidence(seeds(left), seeds(right), {})
+    theirs = stats.ttest_ind(right, left, equal_var=False)
+    assert found is not None
+    assert found.p == pytest.approx(theirs.pvalue)
+    assert found.interval_at(0.9) == pytest.approx(tuple(theirs.confidence_interval(0.9)))
+    assert crossed_evidence(seeds(left)[:1], seeds(right), {}) is None
+    assert crossed_evidence(seeds([0.4, 0.4]), seeds([0.5, 0.5]), {}) is None
+
+
+def test_runs_and_questions_both_widen_the_crossed_interval() -> None:
+    # two runs a side, two questions: run means .4, .6 and .5, .7; changes of the questions 0.3 and -0.1, no interaction
+    left = [{"a": 0.3, "b": 0.5}, {"a": 0.5, "b": 0.7}]
+    right = [{"a": 0.6, "b": 0.4}, {"a": 0.8, "b": 0.6}]
+    found = crossed_evidence(left, right, {})
+    assert found is not None and found.difference == pytest.approx(0.1)
+    # a = .02 / 2 + .02 / 2 with 2 degrees, b = (.3 + .1)² / 2 / 2 with 1 degree, c = 0
+    half = (stats.t.ppf(0.75, 2) ** 2 * 0.02 + stats.t.ppf(0.75, 1) ** 2 * 0.04) ** 0.5
+    assert found.interval_at(0.5) == pytest.approx((0.1 - half, 0.1 + half))
+    low, high = found.interval_at(1 - found.p)
+    assert min(abs(low), abs(high)) < 1e-9
+
+
+def test_what_single_answers_add_is_not_counted_twice() -> None:
+    # no seed and no question differs in itself: answers alone vary, and both views hold their whole variance
+    random = np.random.default_rng(3)
+    sides = [[dict(enumerate(run)) for run in (random.random((40, 60)) < 0.5).astype(float).tolist()] for _ in "AB"]
+    found = crossed_evidence(*[[{str(task): v for task, v in run.items()} for run in side] for side in sides], {})
+    assert found is not None
+    low, high = found.interval_at(0.95)
+    assert (high - low) / 2 == pytest.approx(1.96 * (0.25 * 2 / (40 * 60)) ** 0.5, rel=0.25)
+
+
+def clustered(sums: list[list[float]]) -> tuple[dict[str, float], dict[str, str]]:
+    """Values by question, and the cluster of each."""
+    named = [
+        (f"{place}-{at}", value, str(place)) for place, values in enumerate(sums) for at, value in enumerate(values)
+    ]
+    return {task: value for task, value, _ in named}, {task: name for task, _, name in named}
+
+
+def test_the_spread_of_equal_clusters_is_that_of_their_means() -> None:
+    values, clusters = clustered([[1, 1, 0], [0, 0, 0], [1, 1, 1], [0, 1, 0]])
+    found = find_spread(values, clusters)
+    assert found is not None and found.freedom == pytest.approx(3)
+    means, plain = [2 / 3, 0, 1, 1 / 3], list(values.values())
+    # variance of the mean of four means, beside that of twelve independent values
+    assert found.inflation == pytest.approx((np.var(means, ddof=1) / 4) / (np.var(plain, ddof=1) / 12))
+    assert found.quantile(0.95) == pytest.approx(stats.t.ppf(0.975, 3) * found.inflation**0.5)
+
+
+def test_the_spread_of_unequal_clusters_is_cr2s_and_its_freedom_less_than_one_fewer() -> None:
+    values, clusters = clustered([[1, 0, 1, 1, 1, 0], [0, 0], [1], [0, 1, 1]])
+    found = find_spread(values, clusters)
+    assert found is not None and 1 < found.freedom < 3
+    # CR2 by its definition, with the matrices of a regression on a constant
+    y, n = np.array(list(values.values())), len(values)
+    residuals, hat = y - y.mean(), np.full((n, n), 1 / n)
+    total = 0.0
+    for name in dict.fromkeys(clusters.values()):
+        at = [place for place, task in enumerate(values) if clusters[task] == name]
+        eigenvalues, vectors = np.linalg.eigh(np.eye(len(at)) - hat[np.ix_(at, at)])
+        total += float((vectors @ np.diag(eigenvalues**-0.5) @ vectors.T @ residuals[at]).sum()) ** 2
+    assert found.inflation >= total / n**2 / (y.var(ddof=1) / n) - 1e-12
+
+
+def test_without_clusters_nothing_widens_and_one_cluster_says_nothing() -> None:
+    values, _ = clustered([[1, 0], [1, 1]])
+    assert find_spread(values, {}) is None
+    alone = paired_evidence(dict.fromkeys(values, 0.0), dict.fromkeys(values, 1.0), binary=True)
+    together = dict.fromkeys(values, "one")
+    one = paired_evidence(dict.fromkeys(values, 0.0), dict.fromkeys(values, 1.0), binary=True, cluster_by_task=together)
+    assert alone is not None and one is not None and one.p > alone.p and one.p > 0.4
+    low, high = one.interval_at(0.95)
+    assert low < 0.05 and high == 1.0
+
+
+def test_every_question_of_a_cluster_that_agrees_counts_as_one() -> None:
+    # eight documents of sixteen questions, all gained in seven of them: as seven gains of eight, not 112 of 128
+    values, clusters = clustered([[1.0] * 16] * 7 + [[0.0] * 16])
+    found = paired_evidence(dict.fromkeys(values, 0.0), values, binary=True, cluster_by_task=clusters)
+    assert found is not None
+    # means of clusters 1, ..., 1, 0: variance of their mean (7 / 8² + (7 / 8)²) / 7 / 8, of 128 values 7 / 8² / 127
+    inflation = (7 / 64 + 49 / 64) / 56 / (7 / 64 / 127)
+    assert found.p == pytest.approx(2 * stats.t.sf((112 / inflation) ** 0.5, 7))
+    assert found.p > mcnemar(7, 0) > mcnemar(112, 0)
+
+
+def test_ten_looks_find_nothing_where_there_is_nothing() -> None:
+    random = np.random.default_rng(0)
+    wrong = 0
+    for _ in range(500):
+        looked = [flips_evidence(int(g), int(b), 64) for g, b, _ in random.multinomial(64, [0.1, 0.1, 0.8], size=10)]
+        wrong += any(one.after_looks(at).p <= ALPHA for at, one in enumerate(looked, 1))
+    assert wrong / 500 <= ALPHA
+    # looks 1, 2, 3, ... are tested at alpha / 2, alpha / 6, alpha / 12, ..., which is alpha in all
+    assert flips_evidence(9, 0, 64).after_looks(3).p == pytest.approx(12 * mcnemar(9, 0))
+    assert flips_evidence(9, 0, 64).after_looks(0).p == mcnemar(9, 0)
 
 
 def test_four_gains_and_no_loss_are_no_claim() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rlf.lineage.records import Step
@@ -50,6 +52,17 @@ def test_a_verdict_has_the_sentence_of_the_comparison() -> None:
 
 def test_steps_without_signal_are_counted_where_nothing_is_shown() -> None:
     assert verdict(changed(10, 11), ALIVE, DEAD, DEAD).reason.endswith("; 2 of 3 steps had no signal")
+
+
+def test_nothing_is_claimed_of_a_run_that_is_running_and_less_of_one_that_ended_early() -> None:
+    (found,) = changed(10, 30)
+    running = verdict([replace(found, num_looks=None)], ALIVE)
+    assert running.kind is VerdictKind.RUNNING
+    assert running.reason == "sampled: no claim yet, the run is running (+50.0 points so far, n = 40)"
+    (found,) = changed(10, 17)  # 7 gained, none lost: p = 0.0156
+    assert verdict([found], ALIVE).kind is VerdictKind.LEARNED
+    ended = verdict([replace(found, num_looks=3)], ALIVE)
+    assert ended.kind is VerdictKind.NO_CHANGE and "p = 0.19 at 3 looks of a run that did not finish" in ended.reason
 
 
 def test_one_evaluation_measures_no_change() -> None:

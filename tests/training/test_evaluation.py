@@ -55,6 +55,26 @@ def test_kinds_that_are_named_as_ends_of_the_interval_do_not_replace_it():
     assert kinds_of(metrics) == {"low": 1.0, "high": 0.0, "mid": 0.0}
 
 
+def test_the_interval_of_an_evaluation_counts_clusters_where_the_data_names_them():
+    tried = [scored(float(number < 8), answer="x") for number in range(16)]
+    # four documents of four questions each, two of them solved in whole
+    tasks = [Task(f"q{number:02d}", (), None, cluster=f"doc{number // 4}") for number in range(16)]
+    asked = [
+        replace(one, trajectory=replace(one.trajectory, task=task)) for one, task in zip(tried, tasks, strict=True)
+    ]
+    metrics = evaluation.evaluation_metrics(asked, 1)
+    low, high = interval_of(metrics)
+    assert metrics["num_clusters"] == 4 and high - low > wilson_interval(2, 4).high - wilson_interval(2, 4).low
+    alone = evaluation.evaluation_metrics(
+        [
+            replace(one, trajectory=replace(one.trajectory, task=replace(one.trajectory.task, cluster=None)))
+            for one in asked
+        ],
+        1,
+    )
+    assert interval_of(alone) == wilson_interval(8, 16) and "num_clusters" not in alone
+
+
 @pytest.mark.parametrize("num_broken", [0, 2])
 def test_an_evaluation_in_which_a_tool_was_down_names_it_and_the_number(monkeypatch, num_broken):
     broken = [scored(None, turns=[{"text": "t", "calls": [CALL]}], stop="infra_failure") for _ in range(num_broken)]

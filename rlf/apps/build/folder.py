@@ -242,11 +242,15 @@ def _spec_text(name: str, tools: Sequence[str], tasks: Sequence[BuildTask], env:
     splits = {task.split for task in tasks}
     train = next(split for split in SPLITS if split in splits)
     evaluation = next((split for split in ("validation", "heldout") if split in splits), train)
+    is_clustered = len({task.world for task in tasks if task.split == evaluation}) > 1
     most = max(len(task.steps) for task in tasks)
     spec = {
         "name": name,
         "model": {"path": "builtin:reader"},
-        "data": {"train": {"path": f"{train}.jsonl", **columns}, "eval": {"path": f"{evaluation}.jsonl", **columns}},
+        "data": {
+            "train": {"path": f"{train}.jsonl", **columns},
+            "eval": {"path": f"{evaluation}.jsonl", **columns, **({"cluster": "world"} if is_clustered else {})},
+        },
         "tools": [f"tools/{tool}.yaml" for tool in tools],
         **({} if env is None else {"env": {**env, "files": [DATABASE, CERTIFICATE]}}),
         "rewards": [

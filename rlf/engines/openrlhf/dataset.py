@@ -136,6 +136,7 @@ def write_row(row: JobRow) -> str:
         "kind": task.kind,
         "columns": dict(task.columns),
         "tools": task.tools,
+        "cluster": task.cluster,
     }
     if said := _columns_of_prompt(task):
         label["columns"] |= dict.fromkeys(said)
@@ -172,6 +173,7 @@ def read_label(label: str, folder: Path) -> JobRow:
         kind=values["kind"],
         columns=columns,
         tools=None if tools is None else tuple(tools),
+        cluster=values["cluster"],
     )
     return JobRow(Purpose(values["purpose"]), values["index"], task)
 
