@@ -339,13 +339,13 @@ def memory_mb() -> float:
 
 
 def test_lines_are_cut_where_they_end_and_empty_ones_left_out() -> None:
-    lines = stdio.Lines(5)
+    lines = messages.Cutter(messages.LINE_END, 5)
     assert [*lines.feed(b"a\n\nbc\r\n"), *lines.feed(b"de"), *lines.feed(b""), *lines.feed(b"f\n12345\n123456\nx")] == [
         b"a",
         b"bc\r",
         b"def",
         b"12345",
-        stdio.Oversized(b"123456", b"123456", 6),
+        messages.MessageEdges(b"123456", b"123456", 6),
     ]
 
 

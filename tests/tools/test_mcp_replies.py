@@ -10,7 +10,7 @@ from time import monotonic
 import pytest
 
 from rlf.tools.execution.executor import Executor
-from rlf.tools.mcp.messages import Waiting
+from rlf.tools.mcp.messages import OpenRequests
 from rlf.types import Outcome, ToolResult
 from tests.tools.test_mcp import declare, during, invoke, timed
 
@@ -134,7 +134,7 @@ def test_an_answer_that_the_arguments_are_wrong_is_the_models_to_read(tmp_path: 
 
 
 def test_requests_of_a_server_that_asks_without_end_are_passed_on_a_hundred_a_second() -> None:
-    waiting = Waiting(lambda: None)
+    waiting = OpenRequests(lambda: None)
     started = monotonic()
     passed = sum(
         len(waiting.read(b'{"jsonrpc":"2.0","id":%d,"method":"ping"}' % number) or []) for number in range(2_000)

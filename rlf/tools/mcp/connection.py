@@ -28,8 +28,8 @@ from rlf.core.text import describe
 from rlf.endpoints.attribution import KEY_REFUSED
 from rlf.endpoints.spec import describe_credentials
 from rlf.tools.kind import Shared
-from rlf.tools.mcp.messages import HUNG_S, Pulse
-from rlf.tools.mcp.requests import Refused
+from rlf.tools.mcp.messages import HUNG_S, Pulse, Streams
+from rlf.tools.mcp.requests import Refusal
 from rlf.tools.mcp.server import (
     SERVER_NAME,
     TRAJECTORY_ENDED,
@@ -41,7 +41,7 @@ from rlf.tools.mcp.server import (
     variables,
 )
 from rlf.tools.mcp.stdio import stdio_streams
-from rlf.tools.mcp.transports import Streams, http_streams, sse_streams
+from rlf.tools.mcp.transports import http_streams, sse_streams
 from rlf.tools.results import ToolFailure, shorten
 from rlf.types import Outcome
 
@@ -373,7 +373,7 @@ def _in_words(fault: BaseException, server: McpServer) -> str:
     """Why there is no session: the one exception within the groups that the SDK's tasks raise."""
     while isinstance(fault, BaseExceptionGroup):
         fault = fault.exceptions[0]
-    if isinstance(fault, MCPError | Refused | RlfError):  # in the words of the server, or of the transport
+    if isinstance(fault, MCPError | Refusal | RlfError):  # in the words of the server, or of the transport
         return str(fault)
     if isinstance(fault, ValidationError):
         first = fault.errors(include_url=False, include_context=False, include_input=False)[0]

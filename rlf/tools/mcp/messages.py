@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from time import monotonic
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
-from anyio.streams.memory import MemoryObjectSendStream
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.message import SessionMessage
 from mcp_types import (
@@ -44,6 +46,7 @@ HEARD: Final = "notifications/tools/list_changed"
 _TO_NOTIFICATIONS: Final = frozenset({METHOD_NOT_FOUND, INVALID_REQUEST, INVALID_PARAMS})
 """Codes of errors without an id by which servers, against the protocol, answer a notification."""
 _EDGE_BYTES: Final = 200
+"""Kept of each end of a message over the bound: enough to find the id of the request that it answers."""
 _MAX_ASKED: Final = 100
 """Requests of a server that are passed on in a second: the SDK takes so long for each that a flood of others would hold
 up answers."""
@@ -57,12 +60,16 @@ _ENVELOPE: Final = b'"jsonrpc"'
 _UNREADABLE: Final = "the server's answer cannot be read: it is no valid JSON-RPC"
 
 
-class Oversized(NamedTuple):
+class MessageEdges(NamedTuple):
     """A message over the bound, as far as it is kept."""
 
     head: bytes
     tail: bytes
     size_bytes: int
+
+
+Inbound: TypeAlias = MemoryObjectSendStream[SessionMessage | Exception]
+Outbound: TypeAlias = MemoryObjectReceiveStream[SessionMessage]
 
 
 class Outbox:
@@ -89,7 +96,23 @@ class Outbox:
         self._stream.close()
 
 
-class Waiting:
+Streams: TypeAlias = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], Outbox]
+
+
+@contextmanager
+def open_streams(max_inbound: float = math.inf) -> Iterator[tuple[Inbound, Outbound, Streams]]:
+    """Where a transport puts what comes and takes what goes, and the other ends, which the session has."""
+    inbound, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](max_inbound)
+    # Without a bound, so that nothing waits for a server that does not read, the end of a call least of all.
+    write_stream, outbound = anyio.create_memory_object_stream[SessionMessage](math.inf)
+    try:
+        yield inbound, outbound, (read_stream, Outbox(write_stream))
+    finally:
+        for stream in (inbound, read_stream, write_stream, outbound):
+            stream.close()
+
+
+class OpenRequests:
     """The requests that wait for their answer in one stream of messages."""
 
     def __init__(self, on_answer: Callable[[], None]) -> None:
@@ -122,13 +145,13 @@ class Waiting:
             if message.method == "notifications/cancelled":
                 self._ids.pop((message.params or {}).get("requestId", ""), None)
 
-    def read(self, raw: bytes | Oversized, facts: CallFacts = ANSWER) -> list[SessionMessage] | None:
+    def read(self, raw: bytes | MessageEdges, facts: CallFacts = ANSWER) -> list[SessionMessage] | None:
         """The messages that are passed on to the session; None where the bytes are no message.
 
         Args:
             facts: what is known of the answer that they came in.
         """
-        if isinstance(raw, Oversized):
+        if isinstance(raw, MessageEdges):
             return self._fail_oversized(raw, facts)
         if _METHOD.search(raw, 0, _EDGE_BYTES) and b'"id"' not in raw and HEARD.encode() not in raw:
             return []  # nobody parses what a flood has thousands of
@@ -190,7 +213,7 @@ class Waiting:
     def _was_asked(self, number: Id) -> bool:
         return number in self._ids or (isinstance(number, int) and 0 <= number <= self._last_id)
 
-    def _fail_oversized(self, line: Oversized, facts: CallFacts) -> list[SessionMessage] | None:
+    def _fail_oversized(self, line: MessageEdges, facts: CallFacts) -> list[SessionMessage] | None:
         ids = _ids_in(line.tail.rpartition(b"}")[0][-40:]) or _ids_in(line.head[:80])
         if not ids and _METHOD.search(line.head[:80]):
             return []
@@ -306,66 +329,70 @@ def _parse_json(raw: bytes) -> Any:
         return clean_value(value)
 
 
-# Server-sent events, from bytes in pieces of any size.
-
-# An event ends with an empty line, and all three kinds of line breaks are allowed.
-_END: Final = re.compile(rb"\r\n\r\n|\n\r\n|\r\n\n|\n\n|\r\r")
+LINE_END: Final = re.compile(rb"\n")
+EVENT_END: Final = re.compile(rb"\r\n\r\n|\n\r\n|\r\n\n|\n\n|\r\r")
+"""Of a server-sent event: an empty line, where all three kinds of line breaks are allowed."""
 _LONGEST_END: Final = 4
 _BREAK: Final = re.compile(rb"\r\n|\n|\r")
+
+
+class Cutter:
+    """Cuts a stream of bytes at its ends, in linear time and holding no more than the bound, however small the pieces
+    are that it comes in."""
+
+    def __init__(self, end: re.Pattern[bytes], max_bytes: int = MAX_MESSAGE_BYTES) -> None:
+        self._end, self._max_bytes = end, max_bytes
+        self._rest = bytearray()
+        """Of the part that has no end yet; only its last bytes once it is over the bound."""
+        self._head, self._num_dropped = b"", 0
+        """Of a part over the bound: its first bytes, and how many are held no more."""
+
+    def feed(self, chunk: bytes) -> Iterator[bytes | MessageEdges]:
+        """The parts that a chunk completes, without empty ones."""
+        look_from, start = max(0, len(self._rest) - _LONGEST_END + 1), 0  # an end may lie in two pieces
+        self._rest += chunk
+        for end in self._end.finditer(self._rest, look_from):
+            if end.start() > start or self._num_dropped:
+                yield self._take_part(bytes(self._rest[start : end.start()]))
+            start = end.end()
+        del self._rest[:start]
+        if self._num_dropped + len(self._rest) > self._max_bytes:
+            self._head = self._head or bytes(self._rest[:_EDGE_BYTES])
+            self._num_dropped += max(0, len(self._rest) - _EDGE_BYTES)
+            del self._rest[:-_EDGE_BYTES]
+
+    def _take_part(self, part: bytes) -> bytes | MessageEdges:
+        size, head = self._num_dropped + len(part), self._head or part[:_EDGE_BYTES]
+        self._head, self._num_dropped = b"", 0
+        return part if size <= self._max_bytes else MessageEdges(head, part[-_EDGE_BYTES:], size)
 
 
 class Event(NamedTuple):
     """One event."""
 
     name: str
-    data: bytes | Oversized
+    data: bytes | MessageEdges
     id: str | None
     """By which the stream is continued after it, also where the event itself is of no use."""
     retry_s: float | None
     """Pause before the next attempt to continue the stream."""
 
 
-class EventReader:
-    """Cuts a stream into events, holding no more than the bound of one message."""
-
-    def __init__(self) -> None:
-        self._rest = bytearray()
-        """Of the event that has no end yet; only its last bytes once it is over the bound."""
-        self._head = b""
-        self._size_bytes = 0
-        """Of what was dropped of it."""
-
-    def feed(self, chunk: bytes) -> Iterator[Event]:
-        """The events that a chunk completes."""
-        look_from = max(0, len(self._rest) - _LONGEST_END + 1)  # a break may be cut
-        self._rest += chunk
-        start = 0
-        for end in _END.finditer(self._rest, look_from):
-            block = bytes(self._rest[start : end.start()])
-            start = end.end()
-            yield self._read_event(block)
-        del self._rest[:start]
-        if len(self._rest) > MAX_MESSAGE_BYTES or (self._head and len(self._rest) > _EDGE_BYTES):
-            self._head = self._head or bytes(self._rest[:_EDGE_BYTES])
-            self._size_bytes += len(self._rest) - _EDGE_BYTES
-            del self._rest[:-_EDGE_BYTES]
-
-    def _read_event(self, block: bytes) -> Event:
-        if self._head:
-            oversized = Oversized(self._head, block[-_EDGE_BYTES:], self._size_bytes + len(block))
-            self._head, self._size_bytes = b"", 0
-            return Event("message", oversized, None, None)
-        name, data, number, retry_s = "message", list[bytes](), None, None
-        for line in _BREAK.split(block):
-            field, _, value = line.partition(b":")
-            value = value.removeprefix(b" ")
-            match field.removeprefix(b"\xef\xbb\xbf"):
-                case b"event":
-                    name = value.decode("utf-8", "replace")
-                case b"data":
-                    data.append(value)
-                case b"id" if b"\0" not in value:
-                    number = value.decode("utf-8", "replace")
-                case b"retry" if value.isdigit():
-                    retry_s = float(value) / 1000  # infinity for more digits than `int` takes
-        return Event(name, b"\n".join(data), number, retry_s)
+def read_event(block: bytes | MessageEdges) -> Event:
+    """The event that stands before an `EVENT_END`."""
+    if isinstance(block, MessageEdges):
+        return Event("message", block, None, None)
+    name, data, number, retry_s = "message", list[bytes](), None, None
+    for line in _BREAK.split(block):
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        match field.removeprefix(b"\xef\xbb\xbf"):
+            case b"event":
+                name = value.decode("utf-8", "replace")
+            case b"data":
+                data.append(value)
+            case b"id" if b"\0" not in value:
+                number = value.decode("utf-8", "replace")
+            case b"retry" if value.isdigit():
+                retry_s = float(value) / 1000  # infinity for more digits than `int` takes
+    return Event(name, b"\n".join(data), number, retry_s)

@@ -10,14 +10,13 @@ from typing import Any, Final
 
 import anyio
 import httpx2
-from anyio.streams.memory import MemoryObjectSendStream
 from httpcore2 import AsyncHTTP11Connection
 from mcp.shared.message import SessionMessage
 from pydantic_core import from_json
 
 from rlf.endpoints.attribution import CallFacts, Phase
 from rlf.endpoints.spec import retry_after_s
-from rlf.tools.mcp.messages import ANSWER, Event, EventReader, Oversized
+from rlf.tools.mcp.messages import ANSWER, EVENT_END, Cutter, Event, Inbound, MessageEdges, read_event
 from rlf.tools.mcp.server import McpServer
 
 EVENTS: Final = "text/event-stream"
@@ -40,7 +39,7 @@ _UNSENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout
                   httpx2.LocalProtocolError, httpx2.ProxyError)  # fmt: skip
 
 
-class Refused(Exception):
+class Refusal(Exception):
     """A request without a usable answer."""
 
     def __init__(self, text: str, facts: CallFacts) -> None:
@@ -65,7 +64,7 @@ async def open_answer(
     """An answer of the 2xx range, its body still to come; the connection is closed with the block, unless it was read.
 
     Raises:
-        Refused: there is none, or it broke off within the block.
+        Refusal: there is none, or it broke off within the block.
     """
     async with contextlib.AsyncExitStack() as stack:
         try:
@@ -75,14 +74,14 @@ async def open_answer(
                 raise await _refuse(response)
             if response.headers.get("content-encoding", "identity").strip().lower() not in ("identity", ""):
                 text = "the server compresses its answer although it was asked not to"
-                raise Refused(text, replace(ANSWER, status=status))
+                raise Refusal(text, replace(ANSWER, status=status))
             yield response
         except _UNSENT as fault:
-            raise Refused(f"no connection: {_in_words(fault)}", CallFacts(Phase.NOT_SENT)) from fault
+            raise Refusal(f"no connection: {_in_words(fault)}", CallFacts(Phase.NOT_SENT)) from fault
         except httpx2.InvalidURL as fault:
-            raise Refused("the address is no URL", CallFacts(Phase.NOT_SENT)) from fault
+            raise Refusal("the address is no URL", CallFacts(Phase.NOT_SENT)) from fault
         except (httpx2.HTTPError, httpx2.StreamError, OSError) as fault:
-            raise Refused(f"the connection broke: {_in_words(fault)}", CallFacts(Phase.SENT)) from fault
+            raise Refusal(f"the connection broke: {_in_words(fault)}", CallFacts(Phase.SENT)) from fault
 
 
 async def _follow(
@@ -103,7 +102,7 @@ async def _follow(
         if there is None:
             return response
         url = there
-    raise Refused(f"more than {_MAX_REDIRECTS} redirects", replace(ANSWER, status=response.status_code))
+    raise Refusal(f"more than {_MAX_REDIRECTS} redirects", replace(ANSWER, status=response.status_code))
 
 
 async def _close_unclean(response: httpx2.Response) -> None:
@@ -128,19 +127,19 @@ def _target(here: httpx2.URL, response: httpx2.Response) -> httpx2.URL | None:
     return there if is_same else None
 
 
-async def _refuse(response: httpx2.Response) -> Refused:
+async def _refuse(response: httpx2.Response) -> Refusal:
     """What an answer with a status of no success says, the code of a JSON-RPC error in it among that."""
     status = response.status_code
     facts = replace(ANSWER, status=status, pause_s=retry_after_s(response.headers.get("retry-after")))
     text = f"HTTP {status} {response.reason_phrase}".rstrip()
     if 300 <= status < 400:
-        return Refused(f"{text}: a redirect that is not followed", facts)
-    body: bytes | Oversized = b""
+        return Refusal(f"{text}: a redirect that is not followed", facts)
+    body: bytes | MessageEdges = b""
     with contextlib.suppress(httpx2.HTTPError, httpx2.StreamError, OSError):  # a TimeoutError is an OSError
         async with asyncio.timeout(_REFUSAL_S):
             body = await body_of(response, _MAX_ERROR_BYTES)
-    if isinstance(body, Oversized):
-        return Refused(text, facts)
+    if isinstance(body, MessageEdges):
+        return Refusal(text, facts)
     try:
         error = from_json(body)["error"]
         code, words = error["code"], error["message"]
@@ -148,37 +147,37 @@ async def _refuse(response: httpx2.Response) -> Refused:
         code, words = None, body.decode("utf-8", "replace").strip()
     words = str(words)[:_MAX_WORDS]
     code = code if type(code) is int else None
-    return Refused(f"{text}: {words}" if words else text, replace(facts, code=code))
+    return Refusal(f"{text}: {words}" if words else text, replace(facts, code=code))
 
 
-async def body_of(response: httpx2.Response, max_bytes: int) -> bytes | Oversized:
+async def body_of(response: httpx2.Response, max_bytes: int) -> bytes | MessageEdges:
     """The body, or its edges where it is over the bound, of which no more is read than shows that."""
     found = bytearray()
     async for chunk in response.aiter_raw():
         found += chunk
         if len(found) > max_bytes:
-            return Oversized(bytes(found[:_EDGE_BYTES]), b"", len(found))
+            return MessageEdges(bytes(found[:_EDGE_BYTES]), b"", len(found))
     return bytes(found)
 
 
 async def events_of(response: httpx2.Response) -> AsyncIterator[Event]:
-    """The events of an answer's stream. Raises Refused where it breaks off, or is no stream of events."""
+    """The events of an answer's stream. Raises Refusal where it breaks off, or is no stream of events."""
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != EVENTS:
-        raise Refused(f"no stream of events, but {kind!r:.60}", replace(ANSWER, status=response.status_code))
-    reader, number = EventReader(), 0
+        raise Refusal(f"no stream of events, but {kind!r:.60}", replace(ANSWER, status=response.status_code))
+    cutter, number = Cutter(EVENT_END), 0
     try:
         async for chunk in response.aiter_raw():
-            for event in reader.feed(chunk):
+            for block in cutter.feed(chunk):
                 number += 1
                 if number % _EVENTS_A_TURN == 0:
                     await asyncio.sleep(0)
-                yield event
+                yield read_event(block)
     except (httpx2.HTTPError, httpx2.StreamError, OSError) as fault:
-        raise Refused(f"the connection broke: {_in_words(fault)}", CallFacts(Phase.SENT)) from fault
+        raise Refusal(f"the connection broke: {_in_words(fault)}", CallFacts(Phase.SENT)) from fault
 
 
-async def pass_on(inbound: MemoryObjectSendStream[SessionMessage | Exception], messages: list[SessionMessage]) -> None:
+async def pass_on(inbound: Inbound, messages: list[SessionMessage]) -> None:
     """Gives messages to the session, unless it has ended."""
     with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
         for message in messages:

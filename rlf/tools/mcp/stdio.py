@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import fcntl
 import logging
-import math
 import os
 import shutil
 import signal
@@ -19,26 +18,23 @@ import struct
 import sys
 import termios
 from asyncio.subprocess import PIPE, Process, SubprocessStreamProtocol
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Final
 
 import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client.stdio import get_default_environment
-from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCResponse
 
 from rlf.core.redact import Redactor
-from rlf.tools.mcp.messages import Outbox, Oversized, Pulse, Waiting
-from rlf.tools.mcp.server import MAX_MESSAGE_BYTES, McpServer
+from rlf.tools.mcp.messages import LINE_END, Cutter, Inbound, OpenRequests, Outbound, Pulse, Streams, open_streams
+from rlf.tools.mcp.server import McpServer
 
 logger = logging.getLogger(__name__)
 
 _CHUNK_BYTES: Final = 1 << 17
 _TAIL_BYTES: Final = 2_000
-_EDGE_BYTES: Final = 200
-"""Kept of each end of a line over the bound: enough to find the id of the request that it answers."""
+_SHOWN_BYTES: Final = 200
 _BUFFERED_MESSAGES: Final = 64
 _LINES_A_TURN: Final = 50
 """Lines that are read before everything else on the event loop has its turn."""
@@ -46,9 +42,6 @@ _MAX_UNSENT: Final = 1_000
 """Messages for a server that reads none; beyond it, what it asks itself is not answered."""
 _GRACE_S: Final = 0.5
 """Time to end after stdin closed, and again after SIGTERM."""
-
-Inbound = MemoryObjectSendStream[SessionMessage | Exception]
-Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], Outbox]
 
 
 class Tail:
@@ -151,33 +144,29 @@ async def stdio_streams(server: McpServer, on_end: Callable[[str], None], pulse:
     with anyio.CancelScope(shield=True):  # cut off in the middle, asyncio would end the process but not its children
         child = await _Child.start(server)
     pulse.is_unread = child.has_unread
-    inbound, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](_BUFFERED_MESSAGES)
-    # Without a bound, so that nothing waits for a server that does not read, the end of a call least of all.
-    write_stream, outbound = anyio.create_memory_object_stream[SessionMessage](math.inf)
-    waiting = Waiting(pulse.hear)
-    errors = asyncio.create_task(_drain_stderr(child))
-    tasks = [
-        errors,
-        asyncio.create_task(_pump_stdin(child, outbound, waiting)),
-        asyncio.create_task(child.end_output()),
-    ]
-    tasks.append(asyncio.create_task(_pump_stdout(child, inbound, errors, waiting, on_end, server.redactor)))
-    try:
-        yield read_stream, Outbox(write_stream)
-    finally:
+    with open_streams(_BUFFERED_MESSAGES) as (inbound, outbound, streams):
+        waiting = OpenRequests(pulse.hear)
+        errors = asyncio.create_task(_drain_stderr(child))
+        tasks = [
+            errors,
+            asyncio.create_task(_pump_stdin(child, outbound, waiting)),
+            asyncio.create_task(child.end_output()),
+            asyncio.create_task(_pump_stdout(child, inbound, errors, waiting, on_end, server.redactor)),
+        ]
         try:
-            with anyio.CancelScope(shield=True):
-                await _stop_process(child)
+            yield streams
         finally:
             try:
                 with anyio.CancelScope(shield=True):
-                    await _kill_group(child)  # also when the wait itself is cancelled
+                    await _stop_process(child)
             finally:
-                for task in tasks:
-                    task.cancel()
-                for stream in (inbound, read_stream, write_stream, outbound):
-                    stream.close()
-                _close_transport(child)
+                try:
+                    with anyio.CancelScope(shield=True):
+                        await _kill_group(child)  # also when the wait itself is cancelled
+                finally:
+                    for task in tasks:
+                        task.cancel()
+                    _close_transport(child)
 
 
 def _find_program(command: str) -> str:
@@ -193,13 +182,13 @@ async def _pump_stdout(
     child: _Child,
     inbound: Inbound,
     errors: asyncio.Task[None],
-    waiting: Waiting,
+    waiting: OpenRequests,
     on_end: Callable[[str], None],
     redactor: Redactor,
 ) -> None:
     """Passes on messages until stdout ends; once nobody listens, keeps reading so that the server can end."""
     assert child.process.stdout is not None, "started without a pipe"
-    lines, num_skipped = Lines(MAX_MESSAGE_BYTES), 0
+    lines, num_skipped = Cutter(LINE_END), 0
     while chunk := await child.process.stdout.read(_CHUNK_BYTES):
         for number, line in enumerate(lines.feed(chunk), 1):
             if number % _LINES_A_TURN == 0:  # a chunk holds 60,000 of `{}`, a second's work in which no deadline fires
@@ -209,7 +198,7 @@ async def _pump_stdout(
                 num_skipped += 1
                 level = logging.WARNING if num_skipped == 1 else logging.DEBUG
                 if logger.isEnabledFor(level):
-                    start = (line if isinstance(line, bytes) else line.head)[:_EDGE_BYTES].decode(errors="replace")
+                    start = (line if isinstance(line, bytes) else line.head)[:_SHOWN_BYTES].decode(errors="replace")
                     logger.log(level, "MCP server: not a message: %.80r", redactor.text(start))
                 continue
             with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
@@ -222,7 +211,7 @@ async def _pump_stdout(
     inbound.close()
 
 
-async def _pump_stdin(child: _Child, outbound: MemoryObjectReceiveStream[SessionMessage], waiting: Waiting) -> None:
+async def _pump_stdin(child: _Child, outbound: Outbound, waiting: OpenRequests) -> None:
     stdin = child.process.stdin
     assert stdin is not None, "started without a pipe"
     with contextlib.suppress(OSError):  # the server is gone: its stdout ends too, which is reported
@@ -271,35 +260,3 @@ def _close_transport(child: _Child) -> None:
     """asyncio holds the pipes until a grandchild that inherited them ends, unless its transport is closed."""
     with contextlib.suppress(PermissionError):
         child.transport.close()
-
-
-class Lines:
-    """Cuts a stream of bytes into lines in linear time, holding no more than the bound however small the pieces are."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._rest = bytearray()
-        """Of the line that has no end yet; only its last bytes once it is over the bound."""
-        self._size_bytes = 0
-        self._head = b""
-
-    def feed(self, chunk: bytes) -> Iterator[bytes | Oversized]:
-        """The lines that a chunk completes, without empty ones."""
-        *complete, rest = chunk.split(b"\n")
-        for piece in complete:
-            if piece or self._size_bytes:
-                self._add_piece(piece)
-                yield self._take_line()
-        self._add_piece(rest)
-
-    def _add_piece(self, piece: bytes) -> None:
-        self._size_bytes += len(piece)
-        self._rest += piece
-        if self._size_bytes > self._max_bytes:
-            self._head = self._head or bytes(self._rest[:_EDGE_BYTES])
-            del self._rest[:-_EDGE_BYTES]
-
-    def _take_line(self) -> bytes | Oversized:
-        line, size_bytes, head = bytes(self._rest), self._size_bytes, self._head
-        self._rest, self._size_bytes, self._head = bytearray(), 0, b""
-        return line if size_bytes <= self._max_bytes else Oversized(head, line, size_bytes)

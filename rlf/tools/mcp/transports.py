@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from functools import partial
@@ -17,7 +16,6 @@ from typing import Any, Final
 
 import anyio
 import httpx2
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp_types import (
     METHOD_NOT_FOUND,
@@ -31,11 +29,20 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from rlf.core.text import describe
 from rlf.endpoints.attribution import CallFacts, Phase
-from rlf.tools.mcp.messages import ANSWER, HEARD, Outbox, Oversized, Pulse, Waiting
-from rlf.tools.mcp.requests import EVENTS, MAX_REPLIES, Refused, body_of, events_of, make_client, open_answer, pass_on
+from rlf.tools.mcp.messages import (
+    ANSWER,
+    HEARD,
+    Inbound,
+    MessageEdges,
+    OpenRequests,
+    Outbound,
+    Pulse,
+    Streams,
+    open_streams,
+)
+from rlf.tools.mcp.requests import EVENTS, MAX_REPLIES, Refusal, body_of, events_of, make_client, open_answer, pass_on
 from rlf.tools.mcp.server import MAX_MESSAGE_BYTES, McpServer
 
-Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], Outbox]
 _SESSION: Final = "mcp-session-id"
 _VERSION: Final = "mcp-protocol-version"
 _ACCEPT: Final = {"Accept": f"application/json, {EVENTS}", "Content-Type": "application/json"}
@@ -68,19 +75,16 @@ async def http_streams(
         on_end: called with the reason when the server has forgotten the session and `renews` is false.
         renews: whether a session that the server has forgotten is opened again, without what the server kept in it.
     """
-    inbound, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](math.inf)
-    write_stream, outbound = anyio.create_memory_object_stream[SessionMessage](math.inf)
     async with make_client(server) as client:
-        talk = _Talk(client, server, inbound, pulse, on_refusal, on_end if not renews else None)
-        pump = asyncio.create_task(talk.pump(outbound))
-        try:
-            yield read_stream, Outbox(write_stream)
-        finally:
-            pump.cancel()
-            with anyio.CancelScope(shield=True):
-                await talk.close()
-            for stream in (inbound, read_stream, write_stream, outbound):
-                stream.close()
+        with open_streams() as (inbound, outbound, streams):
+            talk = _Talk(client, server, inbound, pulse, on_refusal, on_end if not renews else None)
+            pump = asyncio.create_task(talk.pump(outbound))
+            try:
+                yield streams
+            finally:
+                pump.cancel()
+                with anyio.CancelScope(shield=True):
+                    await talk.close()
 
 
 class _Talk:
@@ -90,7 +94,7 @@ class _Talk:
         self,
         client: httpx2.AsyncClient,
         server: McpServer,
-        inbound: MemoryObjectSendStream[SessionMessage | Exception],
+        inbound: Inbound,
         pulse: Pulse,
         on_refusal: Callable[[int], None],
         on_end: Callable[[str], None] | None,
@@ -112,7 +116,7 @@ class _Talk:
         self._others = set[asyncio.Task[None]]()
         self._listener: asyncio.Task[None] | None = None
 
-    async def pump(self, outbound: MemoryObjectReceiveStream[SessionMessage]) -> None:
+    async def pump(self, outbound: Outbound) -> None:
         """Sends what the session has to say, without waiting for answers."""
         async for item in outbound:
             message, metadata = item.message, item.metadata
@@ -137,7 +141,7 @@ class _Talk:
         if tasks:
             await asyncio.wait(tasks, timeout=_SOON_S)
         if self._session_id is not None:
-            with contextlib.suppress(TimeoutError, Refused):
+            with contextlib.suppress(TimeoutError, Refusal):
                 async with (
                     asyncio.timeout(_SOON_S),
                     open_answer(self._client, "DELETE", self._url, self._headers({})),
@@ -170,17 +174,17 @@ class _Talk:
 
     async def _ask(self, message: JSONRPCRequest, headers: dict[str, str]) -> None:
         """Sends a request and passes on its answer, or what stands in for it."""
-        waiting = Waiting(self._pulse.hear)
+        waiting = OpenRequests(self._pulse.hear)
         waiting.note_sent(message)
         try:
             num_opened = self._num_opened
             try:
                 await self._exchange(message, headers, waiting)
-            except Refused as refused:
+            except Refusal as refused:
                 if not self._may_be_forgotten(message, refused) or not await self._renew(num_opened):
                     raise
                 await self._exchange(message, headers, waiting)
-        except Refused as refused:
+        except Refusal as refused:
             await self._pass(waiting.fail(refused.text, refused.facts))
         except Exception as fault:  # noqa: BLE001 - else nobody would answer the call, which its lateness is charged to
             await self._pass(waiting.fail(f"the exchange broke: {describe(fault)}", CallFacts(Phase.SENT)))
@@ -188,8 +192,8 @@ class _Talk:
             await asyncio.sleep(0)  # the call has its failure before the session ends
             self._on_end(_FORGOT)
 
-    async def _exchange(self, message: JSONRPCRequest, headers: dict[str, str], waiting: Waiting) -> None:
-        """Raises Refused."""
+    async def _exchange(self, message: JSONRPCRequest, headers: dict[str, str], waiting: OpenRequests) -> None:
+        """Raises Refusal."""
         body = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
         try:
             sent = {**_ACCEPT, **headers} if _is_opening(message) else self._headers(headers)
@@ -197,21 +201,21 @@ class _Talk:
                 if _is_opening(message):
                     self._session_id, self._opening = response.headers.get(_SESSION), message
                 await self._read_answer(response, waiting)
-        except Refused as refused:
+        except Refusal as refused:
             status = refused.facts.status
             if status is not None and status >= 400:
                 self._on_refusal(status)
             raise
         if waiting:
-            raise Refused("the server's answer holds no answer to the request", ANSWER)
+            raise Refusal("the server's answer holds no answer to the request", ANSWER)
 
-    def _may_be_forgotten(self, message: JSONRPCRequest, refused: Refused) -> bool:
+    def _may_be_forgotten(self, message: JSONRPCRequest, refused: Refusal) -> bool:
         """Whether a refusal may mean the session: with 404 as the protocol has it, or with 400 as some servers do."""
         status, code = refused.facts.status, refused.facts.code
         is_about_sessions = (status == 404 and code != METHOD_NOT_FOUND) or (status == 400 and code in _FORGOTTEN)
         return is_about_sessions and self._session_id is not None and not _is_opening(message)
 
-    async def _read_answer(self, response: httpx2.Response, waiting: Waiting) -> None:
+    async def _read_answer(self, response: httpx2.Response, waiting: OpenRequests) -> None:
         facts = replace(ANSWER, status=response.status_code)
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == EVENTS:
@@ -219,20 +223,20 @@ class _Talk:
             return
         if kind != "application/json" or response.status_code == 202:
             what = f"content type {kind!r:.60}" if kind else "no content"
-            raise Refused(f"the server answered with HTTP {response.status_code} and {what}", facts)
+            raise Refusal(f"the server answered with HTTP {response.status_code} and {what}", facts)
         body = await body_of(response, MAX_MESSAGE_BYTES)
         messages = waiting.read(body, facts)
-        if messages is None or (isinstance(body, Oversized) and not messages):
-            facts = replace(facts, is_oversized=isinstance(body, Oversized))
-            raise Refused("the server's answer cannot be read: it is no valid JSON-RPC", facts)
+        if messages is None or (isinstance(body, MessageEdges) and not messages):
+            facts = replace(facts, is_oversized=isinstance(body, MessageEdges))
+            raise Refusal("the server's answer cannot be read: it is no valid JSON-RPC", facts)
         await self._pass(messages)
 
-    async def _read_events(self, response: httpx2.Response, waiting: Waiting, facts: CallFacts) -> None:
+    async def _read_events(self, response: httpx2.Response, waiting: OpenRequests, facts: CallFacts) -> None:
         """Passes on what comes until the request is answered; a stream that breaks off is continued."""
         last, pause_s, num_failed = None, _RESUME_S, 0
         async with contextlib.AsyncExitStack() as stack:
             while True:
-                with contextlib.suppress(Refused):
+                with contextlib.suppress(Refusal):
                     async for event in events_of(response):
                         last, pause_s = event.id or last, event.retry_s if event.retry_s is not None else pause_s
                         num_failed = 0
@@ -242,11 +246,11 @@ class _Talk:
                             return
                 while True:
                     if not last or num_failed >= _NUM_RESUMES or pause_s > _MAX_RESUME_PAUSE_S:
-                        raise Refused("the server's stream ended without the answer", CallFacts(Phase.SENT))
+                        raise Refusal("the server's stream ended without the answer", CallFacts(Phase.SENT))
                     await asyncio.sleep(max(pause_s, _LEAST_PAUSE_S))
                     num_failed += 1
                     headers = self._headers({"Accept": EVENTS, "Last-Event-ID": last})
-                    with contextlib.suppress(Refused):
+                    with contextlib.suppress(Refusal):
                         answer = open_answer(self._client, "GET", self._url, headers)
                         response = await stack.enter_async_context(answer)
                         break
@@ -257,7 +261,7 @@ class _Talk:
         Returns: False where the server knows the session, so that its refusal is about something else.
 
         Raises:
-            Refused: nothing was carried out, and there is no session for it.
+            Refusal: nothing was carried out, and there is no session for it.
         """
         if self._num_opened != num_opened:
             return True
@@ -269,11 +273,11 @@ class _Talk:
     async def _is_known(self) -> bool:
         """Whether the server knows the session, by a ping."""
         ping = JSONRPCRequest(jsonrpc="2.0", id=_PING, method="ping")
-        waiting = Waiting(self._pulse.hear)
+        waiting = OpenRequests(self._pulse.hear)
         waiting.note_sent(ping)
         try:
             await self._exchange(ping, {}, waiting)  # nobody waits for what it passes on
-        except Refused as refused:
+        except Refusal as refused:
             return not self._may_be_forgotten(ping, refused)
         return True
 
@@ -283,21 +287,21 @@ class _Talk:
             return False
         if self._on_end is not None:
             self._is_lost = True
-            raise Refused(f"the server {_FORGOT}, as after a restart", CallFacts(Phase.NOT_SENT))
+            raise Refusal(f"the server {_FORGOT}, as after a restart", CallFacts(Phase.NOT_SENT))
         assert self._opening is not None, "a session that was never opened"
         forgotten = self._session_id  # which calls are still sent with: they are refused, and wait for this one's end
-        waiting = Waiting(self._pulse.hear)
+        waiting = OpenRequests(self._pulse.hear)
         waiting.note_sent(self._opening)
         try:
             async with asyncio.timeout(self._start_timeout_s):
                 await self._exchange(self._opening, {}, waiting)
             if waiting.last_error is not None:
-                raise Refused(waiting.last_error, ANSWER)
-        except (Refused, TimeoutError) as fault:
+                raise Refusal(waiting.last_error, ANSWER)
+        except (Refusal, TimeoutError) as fault:
             self._session_id = forgotten
             text = f"the server {_FORGOT} and opens no other: {fault or 'no answer in time'}"
-            pause_s = fault.facts.pause_s if isinstance(fault, Refused) else None
-            raise Refused(text, CallFacts(Phase.NOT_SENT, pause_s=pause_s)) from fault
+            pause_s = fault.facts.pause_s if isinstance(fault, Refusal) else None
+            raise Refusal(text, CallFacts(Phase.NOT_SENT, pause_s=pause_s)) from fault
         self._num_opened += 1
         await self._say(JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized"), {})
         self._listen()
@@ -308,7 +312,7 @@ class _Talk:
     async def _say(self, message: JSONRPCMessage, headers: dict[str, str]) -> None:
         """Sends what has no answer."""
         body = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
-        with contextlib.suppress(TimeoutError, Refused):
+        with contextlib.suppress(TimeoutError, Refusal):
             async with asyncio.timeout(_NOTIFY_S):
                 async with open_answer(self._client, "POST", self._url, self._headers(headers), body) as response:
                     await body_of(response, MAX_MESSAGE_BYTES)
@@ -320,7 +324,7 @@ class _Talk:
 
     async def _hear_all(self) -> None:
         """Passes on what the server says of its own accord, as long as it has a stream for that."""
-        last, pause_s, waiting = None, _RESUME_S, Waiting(self._pulse.hear)
+        last, pause_s, waiting = None, _RESUME_S, OpenRequests(self._pulse.hear)
         while True:
             more = {"Accept": EVENTS, **({"Last-Event-ID": last} if last else {})}
             try:
@@ -329,7 +333,7 @@ class _Talk:
                         last, pause_s = event.id or last, event.retry_s if event.retry_s is not None else _RESUME_S
                         if event.data:
                             await self._pass(waiting.read(event.data) or [])
-            except Refused as refused:
+            except Refusal as refused:
                 if refused.facts.phase is Phase.ANSWERED:  # most often 405: there is no such stream
                     return
             await asyncio.sleep(pause_s)
@@ -356,38 +360,32 @@ def _ignore_fault(task: asyncio.Task[bool]) -> None:
 async def sse_streams(
     server: McpServer, pulse: Pulse, *, on_refusal: Callable[[int], None], on_end: Callable[[str], None]
 ) -> AsyncIterator[Streams]:
-    """Reaches the server; `on_end` takes the reason when its stream ends. Raises Refused where it gives none."""
+    """Reaches the server; `on_end` takes the reason when its stream ends. Raises Refusal where it gives none."""
     assert server.url is not None, "a command has no url"
-    inbound, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](math.inf)
-    write_stream, outbound = anyio.create_memory_object_stream[SessionMessage](math.inf)
-    waiting = Waiting(pulse.hear)
+    waiting = OpenRequests(pulse.hear)
+    address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     async with make_client(server) as client:
-        address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        reader = asyncio.create_task(_read_stream(client, server.url, inbound, waiting, address, on_end))
-        sender: asyncio.Task[None] | None = None
-        try:
+        with open_streams() as (inbound, outbound, streams):
+            tasks = [asyncio.create_task(_read_stream(client, server.url, inbound, waiting, address, on_end))]
             try:
-                sender = asyncio.create_task(
-                    _send_all(client, await asyncio.shield(address), outbound, inbound, waiting)
-                )
-            except Refused as refused:
-                if refused.facts.status is not None and refused.facts.status >= 400:
-                    on_refusal(refused.facts.status)
-                raise
-            yield read_stream, Outbox(write_stream)
-        finally:
-            for task in (reader, sender):
-                if task is not None:
+                try:
+                    url = await asyncio.shield(address)
+                except Refusal as refused:
+                    if refused.facts.status is not None and refused.facts.status >= 400:
+                        on_refusal(refused.facts.status)
+                    raise
+                tasks.append(asyncio.create_task(_send_all(client, url, outbound, inbound, waiting)))
+                yield streams
+            finally:
+                for task in tasks:
                     task.cancel()
-            for stream in (inbound, read_stream, write_stream, outbound):
-                stream.close()
 
 
 async def _read_stream(
     client: httpx2.AsyncClient,
     url: str,
-    inbound: MemoryObjectSendStream[SessionMessage | Exception],
-    waiting: Waiting,
+    inbound: Inbound,
+    waiting: OpenRequests,
     address: asyncio.Future[str],
     on_end: Callable[[str], None],
 ) -> None:
@@ -395,39 +393,39 @@ async def _read_stream(
     try:
         async with open_answer(client, "GET", url, {"Accept": EVENTS}) as response:
             async for event in events_of(response):
-                if event.name == "endpoint" and not isinstance(event.data, Oversized) and not address.done():
+                if event.name == "endpoint" and not isinstance(event.data, MessageEdges) and not address.done():
                     address.set_result(_address_in(httpx2.URL(url), event.data))
                 elif event.name == "message" and event.data:
                     await pass_on(inbound, waiting.read(event.data) or [])
-    except Refused as refused:
+    except Refusal as refused:
         why = refused.text
         if not address.done():
             address.set_exception(refused)
             return
     if not address.done():
-        address.set_exception(Refused("its stream names no address for messages", ANSWER))
+        address.set_exception(Refusal("its stream names no address for messages", ANSWER))
         return
     on_end(why)
     inbound.close()
 
 
 def _address_in(url: httpx2.URL, data: bytes) -> str:
-    """Where messages go, which is on the same host: they hold a key. Raises Refused."""
+    """Where messages go, which is on the same host: they hold a key. Raises Refusal."""
     try:
         there = url.join(data.decode())
     except (ValueError, httpx2.InvalidURL) as fault:
-        raise Refused("the server's address for messages is no URL", ANSWER) from fault
+        raise Refusal("the server's address for messages is no URL", ANSWER) from fault
     if (there.scheme, there.host, there.port) != (url.scheme, url.host, url.port):
-        raise Refused(f"the server's address for messages is on another host, {there.host}", ANSWER)
+        raise Refusal(f"the server's address for messages is on another host, {there.host}", ANSWER)
     return str(there)
 
 
 async def _send_all(
     client: httpx2.AsyncClient,
     url: str,
-    outbound: MemoryObjectReceiveStream[SessionMessage],
-    inbound: MemoryObjectSendStream[SessionMessage | Exception],
-    waiting: Waiting,
+    outbound: Outbound,
+    inbound: Inbound,
+    waiting: OpenRequests,
 ) -> None:
     """Posts each message by itself, so that one that hangs holds up no other."""
     async with contextlib.AsyncExitStack() as stack:
@@ -446,13 +444,13 @@ async def _send(
     client: httpx2.AsyncClient,
     url: str,
     message: JSONRPCMessage,
-    inbound: MemoryObjectSendStream[SessionMessage | Exception],
-    waiting: Waiting,
+    inbound: Inbound,
+    waiting: OpenRequests,
 ) -> None:
     body = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
     try:
         async with open_answer(client, "POST", url, {"Content-Type": "application/json"}, body):
             return
-    except Refused as refused:
+    except Refusal as refused:
         if isinstance(message, JSONRPCRequest):
             await pass_on(inbound, waiting.fail(refused.text, refused.facts, [message.id]))
