@@ -13,7 +13,8 @@ import subprocess
 import sys
 import time
 
-from rlf.sandbox import LevelChoice, Outcome, Request, Sandbox, SandboxSpec, probe
+from rlf.sandbox import LevelChoice, Outcome, Request, Sandbox, SandboxSpec
+from rlf.sandbox.fork_servers import probe
 
 SOURCE = "total = sum(n * n for n in range(1000))\nprint(total)\ntotal"
 NUM_CALLS = 400

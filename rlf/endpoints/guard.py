@@ -25,7 +25,7 @@ _NUMERIC = re.compile(rf"{_NUMBER}(\.{_NUMBER}){{0,3}}", re.IGNORECASE)
 """IPv4 in any of the forms that the socket library reads: dotted, decimal, octal, hexadecimal, shortened."""
 
 
-class Blocked(OSError):
+class BlockedAddress(OSError):
     """The request may not access this address."""
 
 
@@ -41,22 +41,22 @@ class Guard:
         return (_host_of(url), url.port or 0) in self.trusted
 
     def check(self, url: URL) -> None:
-        """Raises Blocked for what is no web address, and for a host that is itself a private address in any form."""
+        """Raises BlockedAddress for what is no web address, and for a private address in any form."""
         host = _host_of(url)
         if url.scheme not in ("http", "https") or not host:
-            raise Blocked("the address is not an http or https URL with a host")
+            raise BlockedAddress("the address is not an http or https URL with a host")
         address = None if self.trusts(url) else _parse_address(host)
         if address is not None and not is_public(address):
-            raise Blocked(f"the host {host} is a private address, which this tool may not access")
+            raise BlockedAddress(f"the host {host} is a private address, which this tool may not access")
 
     def allowed(self, host: str, port: int, addresses: Iterable[str]) -> list[str]:
-        """The addresses of a name that may be connected to. Raises Blocked when there are none."""
+        """The addresses of a name that may be connected to. Raises BlockedAddress when there are none."""
         addresses = list(addresses)
         if (host, port) in self.trusted:
             return addresses
         found = [text for text in addresses if is_public(ipaddress.ip_address(text.partition("%")[0]))]
         if addresses and not found:
-            raise Blocked(f"the host {host} lies at a private address, which this tool may not access")
+            raise BlockedAddress(f"the host {host} lies at a private address, which this tool may not access")
         return found
 
 
@@ -97,7 +97,7 @@ class GuardedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """The allowed addresses. Raises Blocked when the name has none, OSError when it is not known."""
+        """The allowed addresses. Raises BlockedAddress when the name has none, OSError when it is not known."""
         results = await self._resolver.resolve(host, port, family)
         allowed = set(self._guard.allowed(_normalize_host(host), port, [result["host"] for result in results]))
         return [result for result in results if result["host"] in allowed]

@@ -25,7 +25,7 @@ from yarl import URL
 from rlf.core.clocks import TimeLimit, Timers
 from rlf.core.connections import CleanConnector, open_session
 from rlf.endpoints.attribution import CallFacts, Phase, outcome_of
-from rlf.endpoints.guard import Blocked, Guard, GuardedResolver
+from rlf.endpoints.guard import BlockedAddress, Guard, GuardedResolver
 from rlf.endpoints.spec import EndpointFailure, Redirects, retry_after_s
 from rlf.types import Outcome
 
@@ -265,7 +265,7 @@ class HttpClient:
             self._guard.check(there)
         except ValueError as fault:
             raise self._refuse_redirect(redirect, "redirected to what is no address") from fault
-        except Blocked as fault:
+        except BlockedAddress as fault:
             raise self._refuse_redirect(redirect, f"redirected to an address that is refused: {fault}") from fault
         leaves = there.host != here.host or (there.port != here.port and not _is_upgrade(here, there))
         if self._redirects is Redirects.NONE or (leaves and self._redirects is Redirects.SAME_HOST):
@@ -361,7 +361,7 @@ def _loses_body(status: int, method: str, here: URL, there: URL) -> bool:
 
 
 def _check_url(guard: Guard, text: str) -> URL:
-    """The address that a text is. Raises Blocked and _BadAddress."""
+    """The address that a text is. Raises BlockedAddress and _BadAddress."""
     try:
         url = URL(text)
         guard.check(url)
@@ -396,7 +396,7 @@ def _make_failure(fault: Exception, course: _Course) -> EndpointFailure:
         return EndpointFailure(Outcome.UNREACHABLE, text)
     cause = fault.os_error if isinstance(fault, aiohttp.ClientConnectorError) else fault
     is_late, is_first = isinstance(fault, TimeoutError), course.redirect is None
-    if isinstance(cause, Blocked):
+    if isinstance(cause, BlockedAddress):
         status = None if course.redirect is None else course.redirect.status
         return EndpointFailure(Outcome.TOOL_ERROR if is_first else Outcome.SERVICE_ERROR, str(cause), status=status)
     if isinstance(fault, _BadAddress | aiohttp.InvalidURL):

@@ -15,8 +15,9 @@ from typing import Any, Protocol
 
 from rlf.core.images import read_image_file
 from rlf.core.meter import Meter
-from rlf.endpoints import Completion, EndpointFailure, NoAnswer, RequestedCall, SamplingSpec, image_part, text_part
+from rlf.endpoints.openai import Completion, NoAnswer, RequestedCall, image_part, text_part
 from rlf.endpoints.pool import Caller, EndpointPool
+from rlf.endpoints.spec import EndpointFailure, SamplingSpec
 from rlf.rollout.loop import with_observation
 from rlf.rollout.rollout import NOT_RUN, Limits, Rollout, infrastructure_error, run_calls
 from rlf.tools.agent_text import TextCalls, read_call

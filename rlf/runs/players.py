@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlf.core.files import run_folder
 from rlf.core.identity import hash_json, new_run_id
-from rlf.endpoints import SamplingSpec
+from rlf.endpoints.spec import SamplingSpec
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.records import EVALUATION, ParentKind, RunRecord

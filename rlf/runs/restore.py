@@ -25,7 +25,7 @@ from rlf.lineage.store import Store
 from rlf.plan import Plan, plan_from_json
 from rlf.runs.place import open_reader
 from rlf.spec.reader import forget_env_files, take_env_file
-from rlf.tools.execution.cache import AnsweredCall, Replay, Tape, arguments_text, read_tape
+from rlf.tools.execution.cache import AnsweredCall, Tape, arguments_text, read_tape
 from rlf.types import Outcome, ToolResult
 
 # `/folder/file.py:name`. The name holds no slash and no further colon, and a dot matches no end of line, so that a text
@@ -290,7 +290,7 @@ def keep_replay(folder: Path, name: str) -> None:
     (folder / _PLAYED).write_text(str(Path(name).absolute()) if Path(name).is_file() else name, encoding="utf-8")
 
 
-def kept_replay(folder: Path, runs_folder: Path) -> Replay | None:
+def kept_replay(folder: Path, runs_folder: Path) -> Tape | None:
     """The recording that `keep_replay` named; None for a run that calls its tools.
 
     Raises:
@@ -300,7 +300,7 @@ def kept_replay(folder: Path, runs_folder: Path) -> Replay | None:
     return find_replay(path.read_text(encoding="utf-8"), runs_folder) if path.is_file() else None
 
 
-def find_replay(name: str, runs_folder: Path) -> Replay:
+def find_replay(name: str, runs_folder: Path) -> Tape:
     """The calls of a recording's file, or of a run as its lineage has them, which lacks those that reward terms made.
 
     Raises:

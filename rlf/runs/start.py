@@ -77,7 +77,7 @@ from rlf.runs.sink import (
 )
 from rlf.runs.worlds import page_notices
 from rlf.spec.models import Feature
-from rlf.tools.execution.cache import Replay
+from rlf.tools.execution.cache import Tape
 from rlf.trackers import TrackedRun
 from rlf.training.harness import Traffic
 from rlf.types.events import (
@@ -279,7 +279,7 @@ def _with_its_secrets(plan: Plan) -> Plan:
 
 
 def _open_engine(
-    placed: PlacedPlan, folder: Path, sink: RunSink, store: Store, record: Path | None, played: Replay | None
+    placed: PlacedPlan, folder: Path, sink: RunSink, store: Store, record: Path | None, played: Tape | None
 ) -> EngineRun:
     plan, engine = placed.plan, engine_of(placed.plan.spec)
     check_room(plan.spec, folder)

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from rlf.builtin.names import BUILTIN
 from rlf.core.errors import RlfError, RunError, SpecError
-from rlf.endpoints import EndpointSpec
+from rlf.endpoints.spec import EndpointSpec
 from rlf.engines.engine import HostSettings, engine_of
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import Run, RunRecord

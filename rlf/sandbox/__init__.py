@@ -3,47 +3,26 @@
 from typing import TYPE_CHECKING
 
 from rlf.core.registry import lazily
+from rlf.sandbox.spec import (
+    Execution,
+    Level,
+    LevelChoice,
+    Outcome,
+    Request,
+    SandboxLimits,
+    SandboxSpec,
+    SqlRequest,
+    Table,
+    Usage,
+)
 
 if TYPE_CHECKING:
-    from rlf.sandbox.fork_servers import probe
     from rlf.sandbox.sandbox import RemoteSandbox, Sandbox, open_sandbox
-    from rlf.sandbox.spec import (
-        Execution,
-        Level,
-        LevelChoice,
-        LevelReport,
-        Outcome,
-        Request,
-        SandboxLimits,
-        SandboxSpec,
-        SqlRequest,
-        Table,
-        Usage,
-    )
-
-_HOMES = {
-    "sandbox": ("RemoteSandbox", "Sandbox", "open_sandbox"),
-    "spec": (
-        "Execution",
-        "Level",
-        "LevelChoice",
-        "LevelReport",
-        "Outcome",
-        "Request",
-        "SandboxLimits",
-        "SandboxSpec",
-        "SqlRequest",
-        "Table",
-        "Usage",
-    ),
-    "fork_servers": ("probe",),
-}
 
 __all__ = [
     "Execution",
     "Level",
     "LevelChoice",
-    "LevelReport",
     "Outcome",
     "RemoteSandbox",
     "Request",
@@ -54,7 +33,6 @@ __all__ = [
     "Table",
     "Usage",
     "open_sandbox",
-    "probe",
 ]
 
-__getattr__ = lazily(__name__, {name: home for home, names in _HOMES.items() for name in names})
+__getattr__ = lazily(__name__, dict.fromkeys(("RemoteSandbox", "Sandbox", "open_sandbox"), "sandbox"))

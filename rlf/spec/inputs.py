@@ -33,7 +33,7 @@ from rlf.tools.validate import ArgumentCheck
 from rlf.types import Task
 
 if TYPE_CHECKING:
-    from rlf.endpoints import EndpointSpec
+    from rlf.endpoints.spec import EndpointSpec
 
 Datasets = dict[tuple[str, tuple[str, ...] | None], Sequence[Task] | SpecError]
 """Tasks that were read, or why not, by a dataset's keys and the tools that its rows may name; None: any."""

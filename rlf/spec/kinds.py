@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeGuard
 if TYPE_CHECKING:
     from rlf.algo.advantages.gae import Gae
     from rlf.algo.advantages.pass_at_k import PassAtK
-    from rlf.endpoints import EndpointSpec
+    from rlf.endpoints.spec import EndpointSpec
     from rlf.rewards.kinds.env import EnvTerm
     from rlf.rewards.kinds.judge import JudgeTerm
     from rlf.rewards.kinds.verify import VerifyTerm

@@ -17,8 +17,9 @@ from typing import Any, Final
 
 from rlf.core.clocks import Deadline, clock, within
 from rlf.core.meter import Meter
-from rlf.endpoints import Completion, EndpointFailure, NoAnswer, RequestedCall, SamplingSpec, image_part, text_part
+from rlf.endpoints.openai import Completion, NoAnswer, RequestedCall, image_part, text_part
 from rlf.endpoints.pool import Caller, EndpointPool
+from rlf.endpoints.spec import EndpointFailure, SamplingSpec
 from rlf.tools.agent_text import TextCalls, read_call
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.execution.executor import Executor

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rlf.core.errors import RlfError
 from rlf.core.text import clean_value
-from rlf.endpoints import Completion, RequestedCall
+from rlf.endpoints.openai import Completion, RequestedCall
 from rlf.types import FailureClass, ParseFailure, ToolCall, ToolDescription
 
 if TYPE_CHECKING:

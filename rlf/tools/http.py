@@ -17,9 +17,8 @@ from rlf.core import RlfError
 from rlf.core.clocks import Timers
 from rlf.core.errors import describe_type
 from rlf.core.text import clean_value
-from rlf.endpoints import EndpointFailure
 from rlf.endpoints.http import HttpClient, HttpRequest, HttpResponse
-from rlf.endpoints.spec import describe_credentials
+from rlf.endpoints.spec import EndpointFailure, describe_credentials
 from rlf.endpoints.template import ABSENT, NOTHING, FilledValue, Template, TemplateFault
 from rlf.tools.encoding import BatchSpec, BodyFormat, Encoding, multipart, pairs
 from rlf.tools.kind import CallContext, ToolRuntime

@@ -24,7 +24,7 @@ from rlf.tools.kind import CallContext, Limits
 from rlf.types import Image, Outcome, ToolOutput
 
 if TYPE_CHECKING:
-    from rlf.endpoints import EndpointFailure
+    from rlf.endpoints.spec import EndpointFailure
 
 # How a call fails: a typed outcome and words the model can act on, never a traceback.
 

@@ -19,7 +19,7 @@ from rlf.rewards.function import RewardFunction
 from rlf.rewards.term import RewardContext
 from rlf.rollout.loop import Setting
 from rlf.rollout.rollout import Limits
-from rlf.tools.execution.cache import Replay
+from rlf.tools.execution.cache import Tape
 from rlf.tools.execution.executor import Executor
 from rlf.types.policy import Policy, Sampling
 from rlf.types.tool import ToolInvoker
@@ -71,7 +71,7 @@ class Traffic:
     """Strikes secrets out of what tools say; by default those that the environment's variables name as such."""
     record: Path | None = None
     """File that every call and its result are appended to."""
-    replay: Replay | None = None
+    replay: Tape | None = None
     """Where results come from in place of the tools."""
     meter: Meter = field(default_factory=Meter)
     """Counts what tools and judges cost, as they do."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rlf.apps.doctor.findings import Status, sandbox_finding
-from rlf.sandbox import Level, LevelReport
+from rlf.sandbox.spec import Level, LevelReport
 
 NAMESPACES = LevelReport(Level.NAMESPACES, True, "bubblewrap")
 NO_NAMESPACES = LevelReport(

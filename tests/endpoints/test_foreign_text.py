@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
-from rlf.endpoints import EndpointFailure
 from rlf.endpoints.openai import StreamedChat, read_answer, read_chat
-from rlf.endpoints.spec import Usage
+from rlf.endpoints.spec import EndpointFailure, Usage
 from rlf.tools import Executor, ToolDeclaration
 from rlf.types import Outcome, ToolCall, ToolResult
 from tests.endpoints.servers import raw_serving

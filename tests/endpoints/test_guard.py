@@ -11,9 +11,9 @@ import pytest
 from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from rlf.endpoints import EndpointFailure
-from rlf.endpoints.guard import Blocked, Guard, GuardedResolver, is_public, trusted_hosts
+from rlf.endpoints.guard import BlockedAddress, Guard, GuardedResolver, is_public, trusted_hosts
 from rlf.endpoints.http import HttpClient, HttpRequest
+from rlf.endpoints.spec import EndpointFailure
 from rlf.types import Outcome
 from tests.endpoints.servers import serving
 
@@ -104,7 +104,7 @@ def test_each_look_up_of_a_name_is_judged_anew() -> None:
     async def main() -> None:
         resolver = GuardedResolver(Guard(frozenset()), Names("8.8.8.8", "127.0.0.1"))
         assert [found["host"] for found in await resolver.resolve("rebind.example", 80)] == ["8.8.8.8"]
-        with pytest.raises(Blocked):
+        with pytest.raises(BlockedAddress):
             await resolver.resolve("rebind.example", 80)
 
     asyncio.run(main())

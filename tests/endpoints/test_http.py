@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from rlf.endpoints import EndpointFailure
 from rlf.endpoints.guard import Guard, trusted_hosts
 from rlf.endpoints.http import HttpClient, HttpRequest, HttpResponse, retry_after_s
-from rlf.endpoints.spec import Redirects
+from rlf.endpoints.spec import EndpointFailure, Redirects
 from rlf.types import Outcome
 from tests.endpoints.servers import closed_port, raw_serving, serving
 

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from rlf.endpoints import EndpointFailure
 from rlf.endpoints.guard import Guard, trusted_hosts
 from rlf.endpoints.http import HttpClient, HttpRequest, HttpResponse
-from rlf.endpoints.spec import Redirects
+from rlf.endpoints.spec import EndpointFailure, Redirects
 from rlf.types import Outcome
 from tests.endpoints.servers import RawServer, Seen, answer, closed_port, raw_keeping
 

@@ -15,9 +15,10 @@ from aiohttp import web
 
 from rlf.core import RlfError
 from rlf.core.meter import Meter
-from rlf.endpoints import Completion, EndpointFailure, EndpointSpec, Prices, SamplingSpec, Usage, image_part, text_part
 from rlf.endpoints import pool as pool_module
+from rlf.endpoints.openai import Completion, image_part, text_part
 from rlf.endpoints.pool import Caller, EndpointPool
+from rlf.endpoints.spec import EndpointFailure, EndpointSpec, Prices, SamplingSpec, Usage
 from rlf.types import Image, Outcome
 from tests.endpoints.servers import Handler, closed_port, raw_serving, serving
 

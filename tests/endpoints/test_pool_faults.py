@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from rlf.core import RlfError
-from rlf.endpoints import EndpointFailure, EndpointSpec
 from rlf.endpoints.pool import Caller, EndpointPool
+from rlf.endpoints.spec import EndpointFailure, EndpointSpec
 from rlf.types import Outcome
 from tests.endpoints.servers import RawServer, Seen, answer, raw_keeping
 

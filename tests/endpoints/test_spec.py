@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from rlf.core.redact import Redactor
-from rlf.endpoints import EndpointSpec, SamplingSpec
+from rlf.endpoints.spec import EndpointSpec, SamplingSpec
 
 
 def test_the_base_of_an_endpoint_is_an_address_without_a_slash_at_its_end() -> None:

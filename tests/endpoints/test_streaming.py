@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from rlf.core.meter import Meter
-from rlf.endpoints import Completion, EndpointFailure, EndpointSpec, SamplingSpec
-from rlf.endpoints.openai import StreamedChat
+from rlf.endpoints.openai import Completion, StreamedChat
 from rlf.endpoints.pool import Caller, EndpointPool
+from rlf.endpoints.spec import EndpointFailure, EndpointSpec, SamplingSpec
 from tests.apps.serve.served import QUESTION, SEARCH, serving_model
 from tests.endpoints.test_pool import ASK, HELLO, scripted, with_pool
 

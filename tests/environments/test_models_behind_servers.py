@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from rlf.cli import app
 from rlf.core.meter import Meter
-from rlf.endpoints import EndpointSpec, SamplingSpec
 from rlf.endpoints.pool import open_pool
+from rlf.endpoints.spec import EndpointSpec, SamplingSpec
 from rlf.environments import EnvSpec, WorldPool
 from rlf.rollout import Limits, Rollout
 from rlf.rollout.by_text import TextPlayer

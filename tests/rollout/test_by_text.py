@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from rlf.core.meter import Meter
-from rlf.endpoints import Completion, RequestedCall, SamplingSpec, Usage
+from rlf.endpoints.openai import Completion, RequestedCall
+from rlf.endpoints.spec import SamplingSpec, Usage
 from rlf.rollout import Limits, Rollout
 from rlf.rollout.by_text import TextPlayer
 from rlf.tools.agent_text import AUTO, TextCalls

@@ -21,7 +21,7 @@ from rlf.apps.chat.speakers import CallEnd, CallStart, Correction, TextPiece, vi
 from rlf.apps.serve.generation import _Choice as Choice
 from rlf.cli.main import app
 from rlf.core import RlfError
-from rlf.endpoints import Completion
+from rlf.endpoints.openai import Completion
 from rlf.endpoints.pool import EndpointPool
 from rlf.endpoints.spec import Usage
 from rlf.engines.local.host import PolicyHost

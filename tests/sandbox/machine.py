@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rlf.sandbox import Level, probe
+from rlf.sandbox import Level
+from rlf.sandbox.fork_servers import probe
 
 NOBODY = "65534"
 ROOT = Path(__file__).parents[2]

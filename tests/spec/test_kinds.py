@@ -19,7 +19,7 @@ HOMES = {
     "AgentTool": "rlf.tools.kinds.agent",
     "McpTool": "rlf.tools.kinds.mcp",
     "SqlTool": "rlf.tools.kinds.sql",
-    "EndpointSpec": "rlf.endpoints",
+    "EndpointSpec": "rlf.endpoints.spec",
     "Gae": "rlf.algo.advantages.gae",
     "PassAtK": "rlf.algo.advantages.pass_at_k",
 }

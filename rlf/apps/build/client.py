@@ -23,8 +23,9 @@ from rlf.core.files import write_whole
 from rlf.core.meter import COST, Meter
 from rlf.core.readings import compile_schema
 from rlf.data.columns import Template, TemplateFault
-from rlf.endpoints import Completion, EndpointFailure, SamplingSpec, json_schema_format
+from rlf.endpoints.openai import Completion, json_schema_format
 from rlf.endpoints.pool import Caller, EndpointPool
+from rlf.endpoints.spec import EndpointFailure, SamplingSpec
 from rlf.types import Outcome
 
 logger = logging.getLogger(__name__)

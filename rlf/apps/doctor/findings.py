@@ -224,7 +224,7 @@ def _check_git(_: Path) -> Iterator[MachineFinding]:
 
 
 def _check_sandbox(_: Path) -> Iterator[MachineFinding]:
-    from rlf.sandbox import probe
+    from rlf.sandbox.fork_servers import probe
 
     yield sandbox_finding(asyncio.run(probe()))
 

@@ -13,7 +13,7 @@ from rlf.core.errors import RlfError
 from rlf.core.identity import hash_json
 from rlf.data.columns import missing_column
 from rlf.data.source import read_rows
-from rlf.endpoints import EndpointSpec
+from rlf.endpoints.spec import EndpointSpec
 from rlf.lineage.records import BRANCH, CHAT, EVALUATION, Run
 from rlf.plan import Plan
 from rlf.runs.place import open_reader

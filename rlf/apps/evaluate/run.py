@@ -16,7 +16,7 @@ from rlf.core import process as stops
 from rlf.core.errors import RlfError
 from rlf.core.files import run_folder
 from rlf.core.identity import new_run_id
-from rlf.endpoints import EndpointSpec
+from rlf.endpoints.spec import EndpointSpec
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.records import EVALUATION, FileRecord, ParentKind, RunRecord

@@ -15,7 +15,7 @@ from rlf.apps.serve.model import ServedModel
 from rlf.apps.serve.requests import ChatRequest, Note, Refusal, read_request
 from rlf.apps.serve.turns import calls_of
 from rlf.core.kinds import StrictModel
-from rlf.endpoints import RequestedCall
+from rlf.endpoints.openai import RequestedCall
 
 Json = dict[str, Any]
 Event = Json | str | tuple[str, Json]

@@ -15,7 +15,7 @@ from rlf.apps.serve.requests import Refusal
 from rlf.apps.serve.turns import TurnReader
 from rlf.chat.marks import ParsedTurn
 from rlf.core.errors import RlfError
-from rlf.endpoints import RequestedCall
+from rlf.endpoints.openai import RequestedCall
 from rlf.types.policy import Finish, Host, Sample, Sampling
 
 # Counters of a server, in Prometheus' text.

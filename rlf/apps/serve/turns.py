@@ -15,7 +15,7 @@ from typing import Any
 
 from rlf.chat import ChatFormat
 from rlf.chat.marks import ParsedTurn
-from rlf.endpoints import RequestedCall
+from rlf.endpoints.openai import RequestedCall
 from rlf.types import FailureClass
 
 _UNSETTLED = re.compile(r"\S*[<\[{`|⟨【＜\ufffd]\S*\Z|\s+\Z")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import Field
 
 from rlf.core.identity import hash_json
-from rlf.endpoints import EndpointFailure, EndpointSpec, SamplingSpec
+from rlf.endpoints.spec import EndpointFailure, EndpointSpec, SamplingSpec
 from rlf.endpoints.template import Template, TemplateText
 from rlf.environments.kind import EnvSpec, MakeWorld, Step, World
 from rlf.tools.results import ToolFailure

@@ -25,7 +25,8 @@ from rlf.core import RlfError, RunError
 from rlf.core.files import use_wal
 from rlf.core.identity import derive_seed
 from rlf.core.meter import Meter
-from rlf.endpoints import EndpointFailure, EndpointSpec, SamplingSpec, TokenLogprob, json_schema_format
+from rlf.endpoints.openai import TokenLogprob, json_schema_format
+from rlf.endpoints.spec import EndpointFailure, EndpointSpec, SamplingSpec
 from rlf.processes.child import supervised
 from rlf.rewards.judging.reply import Unreadable
 from rlf.rewards.judging.settings import Cache, Serve

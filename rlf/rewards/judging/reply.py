@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlf.endpoints import TokenLogprob
+from rlf.endpoints.openai import TokenLogprob
 
 _FENCED = re.compile(r"```(?:json)?\s*\n(.*?)\n?```", re.DOTALL)
 _THOUGHT = "</think>"

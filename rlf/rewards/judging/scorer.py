@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from rlf.core.clocks import within
 from rlf.core.identity import derive_seed
-from rlf.endpoints import image_part, text_part
+from rlf.endpoints.openai import image_part, text_part
 from rlf.rewards.judging.drift import Watchman
 from rlf.rewards.judging.panel import Panel, Question, Reply, Votes
 from rlf.rewards.judging.prompts import (

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from rlf.core import RlfError, nearest
 from rlf.core.kinds import wrong_value
-from rlf.endpoints import EndpointSpec, SamplingSpec
+from rlf.endpoints.spec import EndpointSpec, SamplingSpec
 from rlf.endpoints.template import ELEMENT, TemplateFault, paths_of, unknown_part
 from rlf.rewards.judging.prompts import DEFAULT_PROMPTS, SHAPES, FencedTemplate
 from rlf.rewards.judging.settings import (

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
 
 from rlf.core import RlfError, RunError
 from rlf.core.files import use_wal
@@ -268,15 +268,8 @@ class AnsweredCall(NamedTuple):
     """As `arguments_text` writes them."""
 
 
-class Replay(Protocol):
-    """Where results come from in place of tools."""
-
-    def answer(self, call: AnsweredCall) -> ToolResult:
-        """The recorded result of the next such call. Raises ReplayMiss."""
-
-
 class Tape:
-    """A `Replay` of recorded calls, in their order."""
+    """Recorded calls in their order, whose results come in place of the tools'."""
 
     def __init__(self, calls: Iterable[tuple[AnsweredCall, ToolResult]]) -> None:
         self._left: dict[AnsweredCall, deque[ToolResult]] = defaultdict(deque)

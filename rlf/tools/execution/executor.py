@@ -29,8 +29,8 @@ from rlf.tools.execution.cache import (
     CacheKey,
     CountTokens,
     DiskCache,
-    Replay,
     RunCache,
+    Tape,
     TapeWriter,
     arguments_text,
     canonical,
@@ -57,7 +57,7 @@ class Executor:
         redact: Callable[[str], str] | None = None,
         notify: Callable[[str, str], None] | None = None,
         record: Path | None = None,
-        replay: Replay | None = None,
+        replay: Tape | None = None,
         meter: Meter | None = None,
         elsewhere: ToolInvoker | None = None,
     ) -> None:

@@ -11,7 +11,7 @@ from pydantic import Field, field_validator
 from rlf.core import nearest
 from rlf.core.identity import hash_json
 from rlf.core.kinds import wrong_value
-from rlf.endpoints import EndpointSpec, SamplingSpec
+from rlf.endpoints.spec import EndpointSpec, SamplingSpec
 from rlf.endpoints.template import Template, TemplateText, unknown_names
 from rlf.tools.agent_text import AUTO, NONE
 from rlf.tools.declaration import ToolDeclaration

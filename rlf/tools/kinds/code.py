@@ -55,29 +55,24 @@ class CodeTool(ToolKind):
 
     async def open(self, limits: Limits) -> ToolRuntime:
         """Starts the sandbox at the strongest level there is. Raises RlfError with every reason when none holds."""
-        runtime = CodeRuntime(self.sandbox, self.argument, self.program, session=self.session)
-        await runtime.open()
+        runtime = CodeRuntime(self)
+        await runtime.held.enter_async_context(runtime.sandbox)
+        runtime.isolation = runtime.sandbox.level.value
         return runtime
 
 
 class CodeRuntime(ToolRuntime):
     """Runs programs. A call that is given up is killed."""
 
-    def __init__(self, sandbox: SandboxSpec, argument: str, program: str | None, *, session: bool) -> None:
-        """Takes the arguments that hold the code and the program that it tests, and whether state stays."""
-        self._sandbox, self._limits = open_sandbox(sandbox), sandbox.limits
-        self._argument, self._program, self._session = argument, program, session
-
-    async def open(self) -> None:
-        """Starts the sandbox. Raises RlfError."""
-        await self.held.enter_async_context(self._sandbox)
-        self.isolation = self._sandbox.level.value
+    def __init__(self, tool: CodeTool) -> None:
+        self._tool, self.sandbox = tool, open_sandbox(tool.sandbox)
 
     async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
         """Runs one program. Raises ToolFailure for a time that was up, and where the sandbox itself failed."""
-        program = None if self._program is None else arguments[self._program]
-        request = Request(arguments[self._argument], limits=within_time(self._limits, context), program=program)
-        execution = await self._sandbox.run(request, session=context.trajectory_id if self._session else None)
+        tool, limits = self._tool, within_time(self._tool.sandbox.limits, context)
+        program = None if tool.program is None else arguments[tool.program]
+        request = Request(arguments[tool.argument], limits=limits, program=program)
+        execution = await self.sandbox.run(request, session=context.trajectory_id if tool.session else None)
         refuse_failures(execution)
         failed = execution.outcome is not Outcome.OK
         return ToolOutput(
@@ -95,8 +90,8 @@ class CodeRuntime(ToolRuntime):
         )
 
     async def end_trajectory(self, trajectory_id: str) -> None:
-        if self._session:
-            await self._sandbox.end_session(trajectory_id)
+        if self._tool.session:
+            await self.sandbox.end_session(trajectory_id)
 
 
 def _show_execution(execution: Execution) -> str:

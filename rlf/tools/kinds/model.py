@@ -13,15 +13,8 @@ from pydantic import Field, field_validator, model_validator
 from rlf.core.identity import hash_json
 from rlf.core.kinds import wrong_value
 from rlf.core.readings import compile_schema
-from rlf.endpoints import (
-    Completion,
-    EndpointFailure,
-    EndpointSpec,
-    Images,
-    NoAnswer,
-    SamplingSpec,
-    json_schema_format,
-)
+from rlf.endpoints.openai import Completion, Images, NoAnswer, json_schema_format
+from rlf.endpoints.spec import EndpointFailure, EndpointSpec, SamplingSpec
 from rlf.endpoints.template import Template, TemplateFault, TemplateText, unknown_names
 from rlf.tools.kind import CallContext, Limits, ToolKind, ToolRuntime
 from rlf.tools.results import NoSuchPart, ToolFailure, inner_deadline_s, part_at, to_text, tool_failure
@@ -96,14 +89,7 @@ class ModelTool(ToolKind):
         """Reads the keys and looks whether any of the endpoints answers."""
         from rlf.endpoints.pool import open_pool
 
-        return ModelRuntime(
-            await open_pool(self.endpoints),
-            Prompt(self.prompt, self.system),
-            api=self.api,
-            sampling=self.sampling,
-            response_schema=self.response_schema,
-            response=self.response,
-        )
+        return ModelRuntime(self, await open_pool(self.endpoints))
 
 
 class Prompt:
@@ -137,21 +123,12 @@ class ModelRuntime(ToolRuntime):
     isolation = "remote"
     ends_when_cancelled = True
 
-    def __init__(
-        self,
-        pool: EndpointPool,
-        prompt: Prompt,
-        *,
-        api: str,
-        sampling: SamplingSpec,
-        response_schema: Mapping[str, Any] | None,
-        response: str | None,
-    ) -> None:
-        """Takes whom to ask and what, by which `api`, and the form of the answer and the path to the result in it."""
-        self._pool, self._prompt, self._api, self._sampling = pool, prompt, api, sampling
-        self._format = None if response_schema is None else json_schema_format("answer", response_schema)
-        self._schema = None if response_schema is None else compile_schema(response_schema)
-        self._response = response
+    def __init__(self, tool: ModelTool, pool: EndpointPool) -> None:
+        """Takes what is asked, and whom."""
+        self._pool, self._prompt, self._api = pool, Prompt(tool.prompt, tool.system), tool.api
+        self._sampling, self._response, schema = tool.sampling, tool.response, tool.response_schema
+        self._format = None if schema is None else json_schema_format("answer", schema)
+        self._schema = None if schema is None else compile_schema(schema)
         self.held.push_async_callback(pool.close)
 
     async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
@@ -169,16 +146,16 @@ class ModelRuntime(ToolRuntime):
         return self._make_output(answer)
 
     async def _ask_model(self, arguments: Mapping[str, Any], caller: Caller) -> Completion | Images:
-        if self._api == "image":
+        if self._api is Api.IMAGE:
             return await self._pool.images(self._prompt.text(arguments), caller, extra=self._sampling.body())
-        if self._api == "completion":
+        if self._api is Api.COMPLETION:
             return await self._pool.complete(self._prompt.text(arguments), caller, sampling=self._sampling)
         messages = self._prompt.messages(arguments)
         return await self._pool.chat(messages, caller, sampling=self._sampling, response_format=self._format)
 
     def _make_output(self, completion: Completion) -> ToolOutput:
         if self._response is None and self._schema is None:
-            return ToolOutput(completion.text if self._api == "completion" else shown_answer(completion))
+            return ToolOutput(completion.text if self._api is Api.COMPLETION else shown_answer(completion))
         answer = _read_json(completion)
         if self._schema is not None:
             fault = next(self._schema.iter_errors(answer), None)

@@ -62,29 +62,27 @@ class SourceTool(ToolKind):
 
     async def open(self, limits: Limits) -> ToolRuntime:
         """Starts the sandbox, or joins that of other tools. Raises RlfError."""
-        runtime = SourceRuntime(self._read_source(), self.function, self.sandbox)
-        await runtime.open()
+        runtime = SourceRuntime(self._read_source(), self.function)
+        opened = _SANDBOXES.use(self.sandbox, lambda: open_sandbox(self.sandbox))
+        runtime.sandbox, runtime.limits = await runtime.held.enter_async_context(opened), self.sandbox.limits
+        runtime.isolation = runtime.sandbox.level.value
         return runtime
 
 
 class SourceRuntime(ToolRuntime):
     """Calls one function."""
 
-    def __init__(self, source: str, function: str, sandbox: SandboxSpec) -> None:
-        """Takes the text of the file, the function's name and how it is contained."""
-        self._source, self._function, self._spec = source, function, sandbox
+    sandbox: Sandbox | RemoteSandbox
+    limits: SandboxLimits
 
-    async def open(self) -> None:
-        """Starts the sandbox, or joins that of other tools. Raises RlfError."""
-        self._sandbox = await self.held.enter_async_context(
-            _SANDBOXES.use(self._spec, lambda: open_sandbox(self._spec))
-        )
-        self.isolation = self._sandbox.level.value
+    def __init__(self, source: str, function: str) -> None:
+        """Takes the text of the file and the function's name."""
+        self._source, self._function = source, function
 
     async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
         """Runs one call. Raises ToolFailure for a time that was up, and where the sandbox itself failed."""
-        limits = within_time(self._spec.limits, context)
-        execution = await evaluate(self._sandbox, self._source, call_text(self._function, arguments), limits)
+        limits = within_time(self.limits, context)
+        execution = await evaluate(self.sandbox, self._source, call_text(self._function, arguments), limits)
         refuse_failures(execution)
         failed = execution.outcome is not Outcome.OK
         text = error_of(execution) if failed else to_text(value_of(execution))

@@ -106,17 +106,16 @@ class SqlTool(ToolKind):
 
     async def open(self, limits: Limits) -> ToolRuntime:
         """Starts the sandbox of a SQLite file, or the reader of a PostgreSQL database. Raises RlfError."""
-        runtime = SqlRuntime(self.sandbox, self.argument, self.max_rows, self.max_bytes)
-        await (runtime.open_file(self.file) if self.file is not None else runtime.open_postgres(self.url))
+        runtime = SqlRuntime(self)
+        await (runtime.open_file(self.file) if self.file is not None else runtime.open_postgres())
         return runtime
 
 
 class SqlRuntime(ToolRuntime):
     """Runs statements. A call that is given up is killed."""
 
-    def __init__(self, sandbox: SandboxSpec, argument: str, max_rows: int, max_bytes: int) -> None:
-        """Takes the argument that holds the statement, and how much of a table is shown."""
-        self._sandbox, self._argument, self._max_rows, self._max_bytes = sandbox, argument, max_rows, max_bytes
+    def __init__(self, tool: SqlTool) -> None:
+        self._tool = tool
         self._run: Callable[[SqlRequest], Awaitable[Execution]]
 
     async def open_file(self, file: Path) -> None:
@@ -124,21 +123,21 @@ class SqlRuntime(ToolRuntime):
         async with AsyncExitStack() as stack:
             if _find_journals(file):
                 file = await asyncio.to_thread(_copy_database, file, Path(stack.enter_context(TemporaryDirectory())))
-            sandbox = await stack.enter_async_context(Sandbox(self._sandbox, databases=[file]))
+            sandbox = await stack.enter_async_context(Sandbox(self._tool.sandbox, databases=[file]))
             self.isolation, self._run = sandbox.level.value, partial(sandbox.sql, file)
             self.held.push_async_exit(stack.pop_all())
 
-    async def open_postgres(self, url: str) -> None:
+    async def open_postgres(self) -> None:
         """Starts the reader of a database."""
         from rlf.sandbox.sandbox import PostgresReader
 
-        reader = await self.held.enter_async_context(PostgresReader(url, self._sandbox.limits))
+        reader = await self.held.enter_async_context(PostgresReader(self._tool.url, self._tool.sandbox.limits))
         self.isolation, self._run = reader.level.value, reader.sql
 
     async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
         """Runs one statement. Raises ToolFailure for a time that was up, and where sandbox or database failed."""
-        limits = within_time(self._sandbox.limits, context)
-        execution = await self._run(SqlRequest(arguments[self._argument], self._max_rows, self._max_bytes, limits))
+        tool, limits = self._tool, within_time(self._tool.sandbox.limits, context)
+        execution = await self._run(SqlRequest(arguments[tool.argument], tool.max_rows, tool.max_bytes, limits))
         refuse_failures(execution)
         usage, table = usage_of(execution), execution.table
         if execution.outcome is not Outcome.OK or table is None:

@@ -16,7 +16,7 @@ from rlf.apps.build.maker import LlmMaker, Stages
 from rlf.core import RlfError, hash_json, hash_path
 from rlf.core.kinds import StrictModel
 from rlf.core.meter import COST
-from rlf.endpoints import EndpointSpec, SamplingSpec
+from rlf.endpoints.spec import EndpointSpec, SamplingSpec
 from rlf.sandbox import SandboxLimits, SandboxSpec, open_sandbox
 
 _REPLY_TOKENS = 500
