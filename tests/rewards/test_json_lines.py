@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rlf.apps.rewards.scoring import read_saved
 from rlf.core import RlfError, SpecError
-from rlf.rewards.facts import read_saved
 
 
 def test_a_line_separator_within_a_text_ends_no_line(tmp_path: Path) -> None:

@@ -25,10 +25,9 @@ from rlf.core.errors import RlfError
 from rlf.core.identity import derive_seed
 from rlf.rewards.answers import gold_text
 from rlf.rewards.kinds.judge import JudgeTerm
-from rlf.rewards.kinds.verify import VerifyTerm
+from rlf.rewards.kinds.verify import VerifyTerm, gold_arguments
 from rlf.rewards.normalization import golds
 from rlf.rewards.term import Term
-from rlf.rewards.verifying import gold_arguments
 from rlf.types import SampleRequest, Task, ToolCall, ToolDescription
 
 _POPULATION = 16

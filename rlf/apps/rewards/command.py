@@ -20,8 +20,8 @@ from rlf.core.errors import CheckError, RlfError
 from rlf.reports.sheets import count, decimal, dollars, visible
 
 if TYPE_CHECKING:
+    from rlf.apps.rewards.examples import Trial
     from rlf.apps.rewards.scoring import RescoredTrajectory, Rescoring
-    from rlf.rewards.examples import Trial
     from rlf.types import Score
 
 RewardFiles = Annotated[

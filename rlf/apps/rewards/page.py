@@ -12,8 +12,8 @@ from rlf.core.errors import RlfError
 from rlf.runs.rewards import load_rewards, rescoring_spec
 
 if TYPE_CHECKING:
+    from rlf.apps.rewards.examples import Trial
     from rlf.apps.rewards.scoring import Rescoring, RewardTerm
-    from rlf.rewards.examples import Trial
     from rlf.spec.models import RunSpec
 
 

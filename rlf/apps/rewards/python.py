@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 
 from rlf.apps.rewards import scoring
+from rlf.apps.rewards.examples import Trial
 from rlf.python.specs import Files, as_command, to_paths
-from rlf.rewards.examples import Trial
 from rlf.runs.rewards import load_rewards
 from rlf.types import Scored, Trajectory
 

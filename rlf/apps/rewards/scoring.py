@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from pydantic import Field
+
+from rlf.apps.rewards.examples import Trial, try_terms
 from rlf.core.errors import RlfError
 from rlf.rewards import RULES, TERM_KINDS, Rule
-from rlf.rewards.examples import Trial, try_terms
-from rlf.rewards.facts import read_saved
+from rlf.rewards.facts import TrajectoryFacts, read_json_lines
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.term import RewardContext, Term
 from rlf.runs.rewards import RewardFile, rescoring_spec, scored_step, tell
@@ -23,6 +25,7 @@ from rlf.tools import Executor, ToolDeclaration
 from rlf.training.counting import counts
 from rlf.training.evaluation import find_missing, recompute_advantages
 from rlf.types import Score, Scored, Trajectory
+from rlf.types.written import from_row
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -79,6 +82,43 @@ def saved_in_run(name: str, runs_folder: Path, *, phase: str, step: int | None) 
 def saved_in_file(path: Path) -> SavedTrajectories:
     """The trajectories of a JSONL file. Raises RlfError."""
     return SavedTrajectories(str(path), 1, read_saved(path))
+
+
+# Trajectories in a JSONL file, one a line: as `rlf runs export` writes them, or facts as `tests:` have them.
+
+
+class SavedTrajectory(TrajectoryFacts):
+    """One line of the file."""
+
+    id: str | None = None
+    """Its name in reports; None: its line's number."""
+    task: str | None = None
+    """What the rollouts of one task share, for advantages; None: the question."""
+    reward: float | None = None
+    """The reward it had; None: unknown."""
+    scores: Mapping[str, float] = Field(default={})
+    """The terms' values it had, by name, at weight 1."""
+
+    def scored(self, number: int) -> Scored:
+        """The trajectory with what it had; `number` is the line's."""
+        name = self.id or f"line {number}"
+        trajectory = self.trajectory(name, task_id=self.task or self.question or name)
+        scores = tuple(Score(term, value, 1.0) for term, value in self.scores.items())
+        return Scored(trajectory, scores, self.reward, success=None)
+
+
+def read_saved(path: Path) -> list[Scored]:
+    """The trajectories of a file. Raises RlfError, or SpecError with every line that is wrong."""
+    found = read_json_lines(path, "trajectories", _read_saved_line)
+    if not found:
+        raise RlfError(f"{path}: holds no trajectory; expected one JSON object a line. Name another file.")
+    return found
+
+
+def _read_saved_line(values: Any, number: int) -> Scored:
+    if isinstance(values, dict) and "scored" in values:
+        return from_row(values)
+    return SavedTrajectory.model_validate(values).scored(number)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,11 +29,12 @@ from rlf.endpoints.openai import TokenLogprob, json_schema_format
 from rlf.endpoints.spec import EndpointFailure, EndpointSpec, SamplingSpec
 from rlf.processes.child import supervised
 from rlf.rewards.judging.reply import Unreadable
-from rlf.rewards.judging.settings import Cache, Serve
+from rlf.rewards.judging.settings import Cache, Judging, Serve
 from rlf.types import ScoreUsage
 
 if TYPE_CHECKING:
     from rlf.endpoints.pool import EndpointPool
+    from rlf.rewards.term import RewardContext
 
 # Replies that judges gave before: in memory, and in a file where one is named.
 
@@ -183,28 +184,11 @@ Asker = Callable[[int], Question]
 class Panel:
     """Judges that are connected."""
 
-    def __init__(
-        self,
-        judges: Mapping[str, Sequence[EndpointSpec]],
-        declared: Sequence[EndpointSpec],
-        *,
-        sampling: SamplingSpec,
-        votes: int,
-        timeout_s: float,
-        cache: Cache | None,
-        seed: int,
-        meter: Meter | None = None,
-    ) -> None:
-        """Takes whom to ask and how often.
-
-        Args:
-            declared: those of the endpoints that the file names: replies of others are kept under no address.
-            meter: counts what asking costs, as it does.
-        """
-        self._judges, self._declared, self._sampling, self._votes = judges, declared, sampling, votes
-        self._timeout_s, self._seed, self._meter = timeout_s, seed, meter
+    def __init__(self, judging: Judging, judges: Mapping[str, Sequence[EndpointSpec]], context: RewardContext) -> None:
+        """Takes whom to ask; the endpoints of a served judge are none of the term's."""
+        self._judging, self._judges, self._context = judging, judges, context
         self._pools: dict[str, EndpointPool] = {}
-        self._cache = None if cache is None else ReplyCache(cache)
+        self._cache = None if judging.cache is None else ReplyCache(judging.cache)
         self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._stack = AsyncExitStack()
 
@@ -232,7 +216,7 @@ class Panel:
             read: makes a value of a reply to the question of that number, or raises Unreadable.
             fresh: whether judges are asked even where a reply is known.
         """
-        questions = [asker(number) for number in range(self._votes)]
+        questions = [asker(number) for number in range(self._judging.votes)]
         asked = [(model, number) for model in self._pools for number in range(len(questions))]
         replies = await asyncio.gather(
             *(self._find_reply(model, questions[number], number, fresh=fresh) for model, number in asked)
@@ -252,7 +236,8 @@ class Panel:
         sampling = self._seed_sampling(model, question, number)
         if self._cache is None or fresh:
             return await self._ask_model(model, question, sampling)
-        urls = sorted(endpoint.url for endpoint in self._declared if endpoint.model == model)
+        # Replies of a served judge, whose address is another each time, are kept under none.
+        urls = sorted(endpoint.url for endpoint in self._judging.endpoints if endpoint.model == model)
         key = key_of(
             {"model": model, "urls": urls, "sampling": sampling.body(), "vote": number, "question": asdict(question)}
         )
@@ -267,23 +252,23 @@ class Panel:
 
     def _seed_sampling(self, model: str, question: Question, number: int) -> SamplingSpec:
         """The sampling with a seed where tokens are drawn, which differs from vote to vote."""
-        declared = self._sampling
+        declared = self._judging.sampling
         if declared.seed is not None:
             return declared.model_copy(update={"seed": declared.seed + number})
         if declared.temperature == 0:
             return declared
         prompt = json.dumps(question.messages, sort_keys=True)
-        seed = derive_seed(self._seed, "judge", model, prompt, number) % _MAX_SEED
+        seed = derive_seed(self._context.seed, "judge", model, prompt, number) % _MAX_SEED
         return declared.model_copy(update={"seed": seed})
 
     async def _ask_model(self, model: str, question: Question, sampling: SamplingSpec) -> Reply | NoReply:
         from rlf.endpoints.pool import Caller
 
-        meter = Meter(self._meter)
+        meter = Meter(self._context.meter)
         try:
             completion = await self._pools[model].chat(
                 question.messages,
-                Caller(self._timeout_s, meter),
+                Caller(self._judging.timeout_s, meter),
                 sampling=sampling,
                 response_format=None if question.schema is None else json_schema_format("verdict", question.schema),
                 top_logprobs=_TOP_LOGPROBS if question.with_logprobs else None,

@@ -129,24 +129,12 @@ class JudgeScorer:
     """Scores with a panel."""
 
     def __init__(
-        self,
-        judging: Judging,
-        panel: Panel,
-        watchman: Watchman | None,
-        *,
-        group_timeout_s: float,
-        seed: int,
-        tokens: frozenset[str] = frozenset(),
+        self, judging: Judging, panel: Panel, watchman: Watchman | None, seed: int, tokens: frozenset[str] = frozenset()
     ) -> None:
-        """Takes what is asked of whom, and who watches the judges.
-
-        Args:
-            group_timeout_s: time that the rollouts of a group wait for one another.
-            tokens: the special and added tokens of the judges, where they are known.
-        """
+        """Takes what is asked of whom, who watches the judges, and their special tokens, where they are known."""
         self._judging, self._panel, self._watchman, self._seed = judging, panel, watchman, seed
         self._template = FencedTemplate(judging.template, tokens)
-        self._gathering = Gathering(self._judge_group, group_timeout_s)
+        self._gathering = Gathering(self._judge_group, judging.group_timeout_s)
 
     def state(self) -> dict[str, Any]:
         """The counts of the sentinels; empty without any."""

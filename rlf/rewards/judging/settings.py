@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, ValidationInfo
 
 from rlf.core.files import is_folder_name
 from rlf.core.kinds import StrictModel
+from rlf.endpoints.spec import EndpointSpec, SamplingSpec
 
 
 class Compare(StrEnum):
@@ -142,8 +143,9 @@ def is_about_groups(compare: Compare, against: Against) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """A judge term's keys for its prompts and for reading the replies, by their names."""
+    """A judge term's keys, by their names, for what asks judges and reads their replies."""
 
+    endpoints: tuple[EndpointSpec, ...]
     template: str
     system: str | None
     compare: Compare
@@ -155,8 +157,9 @@ class Judging:
     coverage: float
     images: bool
     combine: Combine
-
-    @property
-    def compares_groups(self) -> bool:
-        """Whether the rollouts of a task are compared with each other."""
-        return is_about_groups(self.compare, self.against)
+    sampling: SamplingSpec
+    votes: int
+    timeout_s: float
+    group_timeout_s: float
+    cache: Cache | None
+    compares_groups: bool

@@ -212,7 +212,7 @@ class JudgeTerm(Term):
 
     @property
     def judging(self) -> Judging:
-        """The term's keys for its prompts and for reading the replies."""
+        """The term's keys for what asks judges and reads their replies."""
         return Judging(**{field.name: getattr(self, field.name) for field in fields(Judging)})
 
     @property
@@ -244,16 +244,7 @@ class JudgeTerm(Term):
             judges = self.judges
             if self.serve is not None and not self.endpoints:
                 judges = await stack.enter_async_context(served(self.serve))
-            panel = Panel(
-                judges,
-                self.endpoints,
-                sampling=self.sampling,
-                votes=self.votes,
-                timeout_s=self.timeout_s,
-                cache=self.cache,
-                seed=context.seed,
-                meter=context.meter,
-            )
+            panel = Panel(self.judging, judges, context)
             await panel.open()
             stack.push_async_callback(panel.close)
             watchman = None
@@ -261,10 +252,7 @@ class JudgeTerm(Term):
                 items = read_labels(self.sentinels.file, self.judging)
                 watchman = Watchman(self.name, self.sentinels, items, context.seed, context.notify)
             tokens = frozenset[str]().union(*map(special_tokens, judges))
-            timeout_s = self.group_timeout_s
-            yield JudgeScorer(
-                self.judging, panel, watchman, group_timeout_s=timeout_s, seed=context.seed, tokens=tokens
-            )
+            yield JudgeScorer(self.judging, panel, watchman, context.seed, tokens)
 
 
 def _no_tokens(low: float, high: float) -> str:

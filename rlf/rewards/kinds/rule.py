@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -59,6 +59,17 @@ class Rule(Term):
 
     def open(self, context: RewardContext) -> AbstractAsyncContextManager[Scorer]:
         return nullcontext(self)
+
+
+def share_of(counts: tuple[int, int], words: str) -> Verdict:
+    """Good calls of all calls as a share; 0 if nothing was called."""
+    good, tried = counts
+    return Verdict(good / tried, f"{good} of {tried} calls {words}") if tried else Verdict(0.0, "no call")
+
+
+def shares_by_turn(counts: Iterable[tuple[int, int]]) -> Verdict:
+    """The same turn by turn; None for a turn without a call."""
+    return Verdict(None, turn_values=tuple(good / tried if tried else None for good, tried in counts))
 
 
 RULES: Registry[Rule] = Registry(

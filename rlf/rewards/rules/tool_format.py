@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from rlf.rewards.kinds.rule import Rule
+from rlf.rewards.kinds.rule import Rule, share_of, shares_by_turn
 from rlf.rewards.term import Sample, Verdict
-from rlf.types import CallRecord, Outcome, ParseFailure, Trajectory
+from rlf.types import Outcome, Trajectory, Turn
 
 _MALFORMED = frozenset({Outcome.INVALID_ARGUMENTS, Outcome.UNKNOWN_TOOL})
 
@@ -27,17 +26,11 @@ class ToolFormat(Rule):
     rule: Literal["tool_format"] = "tool_format"
 
     def judge(self, trajectory: Trajectory) -> Verdict:
-        good, tried = _count_formed(trajectory.calls, trajectory.failures)
-        if tried == 0:
-            return Verdict(0.0, "no tool was called")
-        return Verdict(good / tried, f"{good} of {tried} calls are well formed")
+        return share_of(self._count(trajectory), "are well formed")
 
     def judge_turns(self, trajectory: Trajectory) -> Verdict:
-        counts = [_count_formed(turn.calls, turn.failures) for turn in trajectory.turns]
-        values = [good / tried if tried else None for good, tried in counts]
-        return Verdict(None, turn_values=tuple(values))
+        return shares_by_turn(map(self._count, trajectory.turns))
 
-
-def _count_formed(calls: Sequence[CallRecord], failures: Sequence[ParseFailure]) -> tuple[int, int]:
-    good = sum(record.result.outcome not in _MALFORMED for record in calls)
-    return good, len(calls) + len(failures)
+    def _count(self, part: Trajectory | Turn) -> tuple[int, int]:
+        good = sum(record.result.outcome not in _MALFORMED for record in part.calls)
+        return good, len(part.calls) + len(part.failures)

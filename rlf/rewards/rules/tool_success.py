@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from rlf.rewards.kinds.rule import Rule
+from rlf.rewards.kinds.rule import Rule, share_of, shares_by_turn
 from rlf.rewards.term import Sample, Verdict
-from rlf.types import CallRecord, Outcome, Trajectory
+from rlf.types import Outcome, Trajectory, Turn
 
 
 class ToolSuccess(Rule):
@@ -24,14 +23,11 @@ class ToolSuccess(Rule):
     """Names of the tools that count; None: all."""
 
     def judge(self, trajectory: Trajectory) -> Verdict:
-        good, tried = self._count_successes(trajectory.calls)
-        return Verdict(good / tried, f"{good} of {tried} calls were answered") if tried else Verdict(0.0, "no call")
+        return share_of(self._count(trajectory), "were answered")
 
     def judge_turns(self, trajectory: Trajectory) -> Verdict:
-        counts = [self._count_successes(turn.calls) for turn in trajectory.turns]
-        values = [good / tried if tried else None for good, tried in counts]
-        return Verdict(None, turn_values=tuple(values))
+        return shares_by_turn(map(self._count, trajectory.turns))
 
-    def _count_successes(self, calls: Sequence[CallRecord]) -> tuple[int, int]:
-        counted = [record for record in calls if self.tools is None or record.call.name in self.tools]
+    def _count(self, part: Trajectory | Turn) -> tuple[int, int]:
+        counted = [record for record in part.calls if self.tools is None or record.call.name in self.tools]
         return sum(record.result.outcome is Outcome.OK for record in counted), len(counted)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from rlf.rewards.kinds.rule import Rule
+from rlf.rewards.kinds.rule import Rule, share_of, shares_by_turn
 from rlf.rewards.term import Sample, Verdict
-from rlf.types import CallRecord, Outcome, ParseFailure, Trajectory
+from rlf.types import Outcome, Trajectory, Turn
 
 
 class ValidCall(Rule):
@@ -25,13 +24,11 @@ class ValidCall(Rule):
     rule: Literal["valid_call"] = "valid_call"
 
     def judge(self, trajectory: Trajectory) -> Verdict:
-        good, tried = _count_valid(trajectory.calls, trajectory.failures)
-        return Verdict(good / tried, f"{good} of {tried} calls are valid") if tried else Verdict(0.0, "no call")
+        return share_of(self._count(trajectory), "are valid")
 
     def judge_turns(self, trajectory: Trajectory) -> Verdict:
-        counts = [_count_valid(turn.calls, turn.failures) for turn in trajectory.turns]
-        return Verdict(None, turn_values=tuple(good / tried if tried else None for good, tried in counts))
+        return shares_by_turn(map(self._count, trajectory.turns))
 
-
-def _count_valid(calls: Sequence[CallRecord], failures: Sequence[ParseFailure]) -> tuple[int, int]:
-    return sum(record.result.outcome is Outcome.OK for record in calls), len(calls) + len(failures)
+    def _count(self, part: Trajectory | Turn) -> tuple[int, int]:
+        good = sum(record.result.outcome is Outcome.OK for record in part.calls)
+        return good, len(part.calls) + len(part.failures)
