@@ -95,6 +95,8 @@ class HealthConfig(StrictModel):
     """Parse failures per trajectory."""
     length: Guard | None = Guard(above=0.5)
     """Share of the trajectories that the token budget cut."""
+    left_out: Guard | None = Guard(above=0.1)
+    """`left_out/length`: long trajectories are not learned from, so that the policy learns from quick tasks alone."""
     tool_use: Guard | None = Guard(below=0.1, steps=5)
     """Tool calls per trajectory as a share of the most that any step had: the policy gives its tools up. 0 where there
     are tools and no step had a call."""
@@ -183,6 +185,7 @@ READINGS: dict[str, Reading] = {
     "dead_groups": _dead_groups,
     "parse_failures": _read_metric("parse_failures"),
     "length": lambda metrics: metrics.get("stop/length", 0.0),
+    "left_out": lambda metrics: metrics.get("left_out/length", 0.0),
     "tool_use": _read_metric("tool_use"),
     "loss": _read_metric("loss/policy"),
 }
@@ -202,6 +205,7 @@ def _show_bound(guard: Guard, value: float) -> str:
 _SHOWS: dict[str, Callable[[Scored], bool]] = {
     "parse_failures": lambda item: bool(item.trajectory.failures),
     "length": lambda item: item.trajectory.stop is StopReason.LENGTH,
+    "left_out": lambda item: item.trajectory.stop in (StopReason.LENGTH, StopReason.MAX_TURNS),
     "tool_use": lambda item: not item.trajectory.calls,
 }
 

@@ -213,7 +213,8 @@ def watch(command: str, work: RunWork, runs_folder: Path, *, as_json: bool) -> N
 
 def _print_end(console: Console, outcome: RunOutcome, runs_folder: Path) -> None:
     """The summary, the commands to use next, and the verdict."""
-    from rlf.reports.summary import read_summary, summary_view, verdict_text
+    from rlf.reports.summary import read_summary, summary_view
+    from rlf.reports.verdict import verdict_text
     from rlf.runs.place import open_reader
     from rlf.runs.trajectories import Openings
 

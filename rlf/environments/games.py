@@ -250,8 +250,9 @@ class PlayedGame:
             return ActionResult(f"invalid action: {describe(fault)}", self._reward, done=True)
 
     def score(self) -> dict[str, float]:
-        """The sum of the rewards, and the number of actions."""
-        return {"score": sum(self._rewards), "turns": float(self._num_actions)}
+        """The sum of the rewards, where there were any, and the number of actions."""
+        scores = {"score": sum(self._rewards)} if self._rewards else {}
+        return scores | {"turns": float(self._num_actions)}
 
     def gold(self) -> Sequence[str] | None:
         """The one action that solves the task, where it is known."""

@@ -305,19 +305,19 @@ class Reader:
         return list(TextIndex(file).narrow(run_id, heads, text, read))
 
     def pay(self, run_id: str, phase: str) -> list[Pay]:
-        """Reward and success of the trajectories of each step that have a reward, in order."""
+        """Reward and success of the trajectories of each step that have both, in order."""
         table = tables.trajectories.c
-        right = func.coalesce(table.success, 0.0) >= 1.0
+        right = table.success >= 1.0
         query = (
             select(
                 table.step,
                 func.avg(table.reward).label("reward"),
-                func.avg(func.coalesce(table.success, 0.0)).label("success"),
+                func.avg(table.success).label("success"),
                 func.sum(case((right, 1), else_=0)).label("num_right"),
                 func.sum(case((right, 0), else_=1)).label("num_wrong"),
                 func.sum(case((right, table.reward), else_=0.0)).label("right_reward"),
             )
-            .where(table.run_id == run_id, table.phase == phase, table.reward.is_not(None))
+            .where(table.run_id == run_id, table.phase == phase, table.reward.is_not(None), table.success.is_not(None))
             .group_by(table.step)
             .order_by(table.step)
         )

@@ -313,17 +313,27 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Pay:
-    """Rewards of a step's trajectories that have one."""
+    """Rewards of a step's trajectories that have one and of which is known whether they succeeded."""
 
     step: int
     reward: float
     """Their mean."""
     success: float
-    """Their mean, 0 where there is none."""
+    """Their mean."""
     num_right: int
     num_wrong: int
     right_reward: float
     """Sum over those that succeeded."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """The rollouts of training without a reward, those that were played again with one not included."""
+
+    num_by_kind: Mapping[str | None, tuple[int, int]]
+    """How many of all, by kind of task."""
+    causes: Mapping[str, int]
+    """How many each tool, world or reward term took the reward of."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import base64
 import json
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, TextClause, func, select, text, tuple_
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, TextClause, case, func, select, text, tuple_
 
 from rlf.core.errors import NotFoundError
 from rlf.lineage import tables
 from rlf.lineage.blobs import read_blobs
 from rlf.lineage.lease import has_owner
 from rlf.lineage.records import (
+    TRAIN,
     FileRecord,
     FoundCall,
+    LeftOut,
     ParentKind,
     Run,
     RunLine,
@@ -46,6 +50,11 @@ from rlf.types import (
 )
 from rlf.types.written import read
 
+if TYPE_CHECKING:
+    from rlf.lineage.store import Store
+
+_BROKEN = re.compile(r"tool '[^']*'|world \S+(?=:)")
+"""What the error of a trajectory that a tool or a world broke begins with."""
 T = TypeVar("T")
 AnyRow = Row[tuple[Any, ...]]
 
@@ -236,7 +245,33 @@ def filter_conditions(wanted: TrajectoryFilter) -> Iterator[ColumnElement[bool] 
 def paid_conditions(run_id: str, phase: str, threshold: float) -> tuple[ColumnElement[bool] | TextClause, ...]:
     """The conditions of trajectories that a reward paid without a success."""
     table = tables.trajectories.c
-    return (table.run_id == run_id, table.phase == phase, table.reward >= threshold, text(tables.FAILED))
+    is_wrong = (table.success.is_not(None), text(tables.FAILED))  # one whose success is not known is neither
+    return (table.run_id == run_id, table.phase == phase, table.reward >= threshold, *is_wrong)
+
+
+def read_left_out(store: Store, run_id: str) -> LeftOut:
+    """The rollouts of training that no try gave a reward. Groups all trajectories: for runs in which some have none."""
+    table, scores = tables.trajectories.c, tables.scores.c
+    rollout = (table.kind, table.step, table.task_id, table.sample_index)
+    best, error, ref = func.max(table.reward), func.min(table.error), func.min(table.id)
+    query = select(*rollout, best.label("best"), error.label("error"), ref.label("ref"))
+    each = query.where(table.run_id == run_id, table.phase == TRAIN).group_by(*rollout).subquery()
+    is_lost, lost = each.c.best.is_(None), func.sum(case((each.c.best.is_(None), 1), else_=0))
+    errors = select(each.c.error, func.count()).where(is_lost, each.c.error.is_not(None)).group_by(each.c.error)
+    unscored = select(each.c.ref).where(is_lost, each.c.error.is_(None))
+    terms = (
+        select(scores.term, func.count())
+        .where(scores.trajectory_ref.in_(unscored), scores.value.is_(None), scores.weight != 0)
+        .group_by(scores.term)
+    )
+    with store.read() as connection:
+        kinds = connection.execute(select(each.c.kind, lost, func.count()).group_by(each.c.kind)).all()
+        causes = Counter({f"reward term {term!r}": number for term, number in connection.execute(terms)})
+        broken = connection.execute(errors).all()
+    for words, number in broken:
+        named = _BROKEN.match(words)
+        causes["the sampler" if named is None else named[0]] += number
+    return LeftOut({kind: (int(number), of) for kind, number, of in sorted(kinds, key=str)}, causes)
 
 
 def order_query(query: Select[Any], order: TrajectoryOrder, last: AnyRow | None) -> Select[Any]:

@@ -58,6 +58,32 @@ def success_by_task(tries: Iterable[TrajectorySummary]) -> dict[str, float]:
     return {task: fmean(found) for task, found in values.items()}
 
 
+def missing_by_kind(
+    before: Sequence[TrajectorySummary], after: Sequence[TrajectorySummary]
+) -> dict[str | None, tuple[int, int]]:
+    """By kind, how many of all questions lack a value in one of two evaluations; empty where none does."""
+    kinds = {item.task_id: item.kind for item in (*before, *after)}
+    lost = kinds.keys() - (success_by_task(before).keys() & success_by_task(after).keys())
+    num_lost, num_all = Counter(kinds[task] for task in lost), Counter(kinds.values())
+    return {kind: (num_lost[kind], num_all[kind]) for kind in num_all} if lost else {}
+
+
+def kind_words(num_by_kind: Mapping[str | None, tuple[int, int]]) -> str:
+    """`: two_hop 88 of 640, one_hop 8 of 640`, the kinds that were hit; empty where all tasks are of one."""
+    hit = sorted((item for item in num_by_kind.items() if item[1][0]), key=lambda item: -item[1][0])
+    words = ", ".join(f"{kind} {lost:,} of {of:,}" for kind, (lost, of) in hit)
+    return f": {words}" if len(num_by_kind) > 1 else ""
+
+
+def is_same(before: Sequence[TrajectorySummary], after: Sequence[TrajectorySummary]) -> bool:
+    """Whether every try of two evaluations ended word for word as its like."""
+    one, other = (
+        {(item.task_id, item.sample_index): (item.answer, item.success, item.num_tokens) for item in tries}
+        for tries in (before, after)
+    )
+    return one == other
+
+
 def _is_scored(item: TrajectorySummary) -> bool:
     return item.reward is not None and item.success is not None
 

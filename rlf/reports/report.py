@@ -29,15 +29,13 @@ from rlf.reports.sheets import (
 )
 from rlf.reports.summary import (
     Summary,
-    Verdict,
     change_view,
     example_parts,
-    judge_record,
     read_changes,
     summarize,
-    verdict_text,
 )
 from rlf.reports.trajectory import ReadOpening, no_opening
+from rlf.reports.verdict import Verdict, judge_record, verdict_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -187,7 +185,7 @@ def read_report(reader: Reader, run_id: str) -> Report:
         events=events,
         notes=reader.notes(run_id),
         summary=summarize(reader, run_id, rates),
-        verdict=judge_record(run, steps, rates, events),
+        verdict=judge_record(reader, run, steps, rates, events),
     )
 
 

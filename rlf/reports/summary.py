@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.rule import Rule
 from rich.text import Text
 
-from rlf.algo import ESTIMATORS
 from rlf.lineage.records import Evaluation, StoredTrajectory, TrajectoryFilter, TrajectorySummary
-from rlf.reports.evaluations import first_samples, interval_of, kinds_of, success_by_task
+from rlf.reports.evaluations import (
+    first_samples,
+    interval_of,
+    kinds_of,
+    success_by_task,
+)
 from rlf.reports.paired import Evidence, PairedFinding, judge, paired_evidence
 from rlf.reports.sheets import (
     MISSING,
@@ -30,14 +32,13 @@ from rlf.reports.sheets import (
 )
 from rlf.reports.statistics import Estimate, Interval, find_spread, mcnemar, wilson_interval
 from rlf.reports.trajectory import ReadOpening, legend, no_opening, trajectory_view
-from rlf.rollout.diagnosis import Signal, step_signal
 from rlf.types.events import RunStatus
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from rlf.lineage.reader import Reader
-    from rlf.lineage.records import LoggedEvent, Run, Step
+    from rlf.lineage.records import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,121 +381,3 @@ def _show_first_example(example: GainedQuestion, command: str, opening: ReadOpen
         yield trajectory_view(stored.scored, _EXAMPLE_LINES, opening=opening(stored.scored.trajectory))
         yield Text(f"{command} {place}", style="dim", no_wrap=True, overflow="ignore")
     yield legend()
-
-
-# A run's result in one word and one sentence, by the statistics that a comparison uses.
-
-
-class VerdictKind(StrEnum):
-    """The result of a run."""
-
-    LEARNED = "learned"
-    """Held-out success rose by more than chance explains."""
-    NO_CHANGE = "no change"
-    """No change of held-out success is shown."""
-    WORSE = "worse"
-    """Held-out success fell by more than chance explains."""
-    RUNNING = "running"
-    """It has not ended, and who looks at each evaluation would find a change of nothing in up to a third of the runs:
-    no claim is made yet."""
-    NO_SIGNAL = "no signal"
-    """No step's rewards held anything to learn success from."""
-    NOT_MEASURED = "not measured"
-    """There are no two evaluations to compare."""
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """A run's result."""
-
-    kind: VerdictKind
-    reason: str
-    """The sentence behind it, with figures."""
-
-    @property
-    def line(self) -> str:
-        """`verdict: learned: sampled: success rose by 6.1 points (...)`."""
-        return f"verdict: {self.kind}: {self.reason}"
-
-
-def read_verdict(reader: Reader, run_id: str) -> Verdict:
-    """The verdict on a run that has made its last step."""
-    changes = read_changes(reader, run_id, finished=True)
-    return judge_record(reader.get_run(run_id), reader.steps(run_id), changes, reader.events(run_id))
-
-
-def judge_record(
-    run: Run, steps: Sequence[Step], changes: Sequence[EvaluationChange], events: Sequence[LoggedEvent]
-) -> Verdict:
-    """The verdict on a run from what the lineage has of it."""
-    found = judge_run(steps, changes, by_group=compares_groups(run.record.plan.get("spec", {})))
-    cause = _likely_cause(events) if found.kind is VerdictKind.NO_SIGNAL else ""
-    return replace(found, reason=f"{found.reason}; likely: {cause}") if cause else found
-
-
-def _likely_cause(events: Sequence[LoggedEvent]) -> str:
-    """The sign of the cause that most of the run's diagnoses name first; empty without any."""
-    firsts = [event.data["causes"][0] for event in events if event.data.get("causes")]
-    if not firsts:
-        return ""
-    (kind, _), *_ = Counter(cause["kind"] for cause in firsts).most_common(1)
-    seen: str = next(cause["seen"] for cause in reversed(firsts) if cause["kind"] == kind)
-    return seen
-
-
-def verdict_text(verdict: Verdict) -> Text:
-    """The verdict's line, coloured by what it says."""
-    return Text(visible(verdict.line), f"bold {_STYLES[verdict.kind]}")
-
-
-_STYLES = {
-    VerdictKind.LEARNED: "green",
-    VerdictKind.NO_CHANGE: "default",
-    VerdictKind.WORSE: "red",
-    VerdictKind.RUNNING: "default",
-    VerdictKind.NO_SIGNAL: "yellow",
-    VerdictKind.NOT_MEASURED: "default",
-}
-
-
-def signal_so_far(reader: Reader, run_id: str) -> bool:
-    """Whether any step of a run held something to learn from."""
-    by_group = compares_groups(reader.get_run(run_id).record.plan.get("spec", {}))
-    return any(step_signal(step.metrics, by_group=by_group) is Signal.SOME for step in reader.steps(run_id))
-
-
-def compares_groups(spec: dict[str, Any]) -> bool:
-    """Whether the estimator of a stored spec compares the rollouts of one task."""
-    kind = spec.get("train", {}).get("algorithm", {}).get("kind", "")
-    return kind not in ESTIMATORS.names() or ESTIMATORS.get(kind).needs_group
-
-
-def judge_run(steps: Sequence[Step], changes: Sequence[EvaluationChange], *, by_group: bool) -> Verdict:
-    """The verdict: a shown change first, the absence of a signal next; the first mode that shows one decides."""
-    found = shifts(changes)
-    lines = list(shift_lines(changes, found))
-    present = [shift for shift in found if shift is not None]
-    for shift, line in zip(present, lines, strict=True):
-        if shift.finding is not None and shift.finding.shown:
-            return Verdict(VerdictKind.LEARNED if shift.difference > 0 else VerdictKind.WORSE, line)
-    without = Counter(step_signal(step.metrics, by_group=by_group) for step in steps)
-    num_some = without.pop(Signal.SOME, 0)
-    if steps and not num_some:
-        return Verdict(VerdictKind.NO_SIGNAL, _no_signal_words(without, len(steps)))
-    if not lines:
-        return Verdict(VerdictKind.NOT_MEASURED, "no two evaluations to compare")
-    rest = f"; {len(steps) - num_some} of {len(steps)} steps had no signal" if without else ""
-    running = any(shift.finding is None for shift in present)
-    return Verdict(VerdictKind.RUNNING if running else VerdictKind.NO_CHANGE, f"{lines[0]}{rest}")
-
-
-def _no_signal_words(without: Counter[Signal], num_steps: int) -> str:
-    each = [f"{_WORDS[signal]} in {number} of {num_steps} steps" for signal, number in without.most_common()]
-    return ", ".join(each)
-
-
-_WORDS = {
-    Signal.NO_DIFFERENCE: "all rewards that are compared were equal",
-    Signal.NO_SUCCESS: "no trajectory succeeded",
-    Signal.NOT_SCORED: "no trajectory could be scored",
-}

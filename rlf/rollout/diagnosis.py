@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from rlf.rollout.golds import find_gold_cause
+from rlf.rollout.golds import find_gold_cause, find_same_prompts
+from rlf.rollout.rollout import NOT_RUN
 from rlf.types.score import Scored
 from rlf.types.tool import Outcome
 from rlf.types.trajectory import FailureClass, StopReason, Trajectory
@@ -19,8 +20,6 @@ from rlf.types.trajectory import FailureClass, StopReason, Trajectory
 
 SOLVED = 0.9
 """Success from which equal rewards are the end of learning rather than its absence."""
-
-
 ENOUGH = 60
 """Trajectories that say that there is nothing to learn from: where one in twenty succeeds, 60 in a row that fail are
 seen once in twenty times (0.95^60 = 0.046)."""
@@ -35,6 +34,8 @@ class Signal(StrEnum):
     """Rewards differ, but no trajectory succeeded: only the other terms teach."""
     NO_DIFFERENCE = "no_difference"
     """Rewards are equal wherever they are compared: every advantage is 0."""
+    NO_GROUPS = "no_groups"
+    """Rewards differ, and dynamic filtering keeps no group."""
     NOT_SCORED = "not_scored"
     """No trajectory could be scored."""
 
@@ -51,6 +52,8 @@ def step_signal(metrics: Mapping[str, float], *, by_group: bool) -> Signal:
     is_equal = metrics.get("groups/dead_share") == 1.0 if by_group else metrics.get("reward/std") == 0.0
     if is_equal:
         return Signal.NO_DIFFERENCE
+    if metrics.get("groups/kept") == 0.0:
+        return Signal.NO_GROUPS
     return Signal.NO_SUCCESS if metrics.get("success") == 0.0 else Signal.SOME
 
 
@@ -101,6 +104,12 @@ class CauseKind(StrEnum):
     """Turns are cut by a token budget."""
     OUT_OF_TURNS = "out_of_turns"
     """The last turn still calls a tool."""
+    FILTERED = "filtered"
+    """Dynamic filtering drops groups that differ."""
+    SAME_PROMPTS = "same_prompts"
+    """Tasks with different golds have the same prompt."""
+    RESULTS_CUT = "results_cut"
+    """Tool results are cut to a budget before what is asked for."""
     ANSWER_COLUMN = "answer_column"
     """The golds are not what the questions ask for."""
     COMPARISON = "comparison"
@@ -125,6 +134,9 @@ _CAUSE_WORDS = {
     CauseKind.TOOLS_FAIL: "no tool call gives a result",
     CauseKind.TRUNCATED: "turns are cut by the token budget",
     CauseKind.OUT_OF_TURNS: "the last turn still calls a tool",
+    CauseKind.FILTERED: "dynamic filtering drops every group",
+    CauseKind.SAME_PROMPTS: "the prompts lack the questions",
+    CauseKind.RESULTS_CUT: "tool results are cut",
     CauseKind.ANSWER_COLUMN: "the golds are not what the questions ask for",
     CauseKind.COMPARISON: "answers that hold the gold get nothing",
     CauseKind.CONSTANT_REWARD: "the reward is the same whatever the policy does",
@@ -157,6 +169,8 @@ class DiagnosisSetting:
     gold_key: str = "data.train.answer"
     """The key that names the column of golds."""
     gold_column: str | None = None
+    bounds: tuple[float, float] | None = None
+    """Between which dynamic filtering keeps the mean reward of a group; None where it has no bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +184,6 @@ class Diagnosis:
     """Position of the trajectory that `example` is of."""
     example: str
     """That trajectory in a line."""
-
-    @property
-    def causes_words(self) -> str:
-        """The causes in a sentence each."""
-        return " ".join(f"{cause.seen}. {cause.advice}" for cause in self.causes)
 
 
 def diagnose(
@@ -192,36 +201,55 @@ def diagnose(
         had_signal: whether the run held something to learn from before.
     """
     assert scored and signal is not Signal.SOME, f"nothing to diagnose: {len(scored)} trajectories, signal {signal}"
-    causes = tuple(find_causes(scored, signal, setting))
+    causes = tuple(find_causes(scored, signal, setting, had_signal=had_signal))
     k = causes[0].shows if causes else 0
     concluded = conclusion(signal, num_before + len(scored), had_signal=had_signal)
     figures = f"{_count_words(scored, setting)}; {_signal_words(scored, signal, setting)}: {concluded}"
     return Diagnosis(signal, figures, causes, k, _example(scored[k]))
 
 
-def find_causes(scored: Sequence[Scored], signal: Signal, setting: DiagnosisSetting) -> Iterator[Cause]:
-    """The likely causes, the ones that explain others first."""
-    found = [cause for check in _CHECKS if (cause := check(scored, setting)) is not None]
-    kinds = {cause.kind for cause in found}
-    if not any(_successes(scored)) and not kinds & _EXPLAIN_FAILURE:
-        cause = _gold_cause(scored, setting) or (None if found else _too_hard(scored))
-        found += [] if cause is None else [cause]
-    elif signal is Signal.NO_DIFFERENCE and not found:
-        found += [_constant(scored)]
+def find_causes(
+    scored: Sequence[Scored], signal: Signal, setting: DiagnosisSetting, *, had_signal: bool = False
+) -> Iterator[Cause]:
+    """The likely causes, the ones that explain others first.
+
+    Trajectories without a reward have not failed: they are a cause, and show no other. Golds and rewards are none once
+    a step had a signal by them.
+    """
+    places = [k for k, item in enumerate(scored) if item.reward is not None]
+    counted = [scored[k] for k in places]
+    found = list(_why_not_scored(scored, setting))
+    if signal is Signal.NO_GROUPS:
+        found += [_filtered(counted, setting)]
+    elif counted:
+        seen = [cause for check in _CHECKS if (cause := check(counted, setting)) is not None]
+        kinds = {cause.kind for cause in (*found, *seen)}
+        if not any(_successes(counted)) and not kinds & _EXPLAIN_FAILURE and not had_signal:
+            cause = _gold_cause(counted, setting) or (None if seen else _too_hard(counted))
+            seen += [] if cause is None else [cause]
+        elif signal is Signal.NO_DIFFERENCE and not seen and not found and not had_signal:
+            seen += [_constant(counted)]
+        found += [replace(cause, shows=places[cause.shows]) for cause in seen]
     yield from found
 
 
 def _count_words(scored: Sequence[Scored], setting: DiagnosisSetting) -> str:
     """`0 of 128 trajectories succeeded, no tool was called`, and what else stands out."""
-    trajectories = [item.trajectory for item in scored]
-    successes = _successes(scored)
-    parts = [_success_words(successes)] if successes else []
-    calls = [record for trajectory in trajectories for record in trajectory.calls]
+    trajectories, successes = [item.trajectory for item in scored], _successes(scored)
+    parts = list[str]()
+    if successes and set(successes) <= {0.0, 1.0}:
+        parts.append(f"{sum(successes):.0f} of {len(successes)} trajectories succeeded")
+    elif successes:
+        parts.append(f"mean success of {len(successes)} trajectories {100 * sum(successes) / len(successes):.1f} %")
+    calls = [record for each in trajectories for record in each.calls]
+    run = [record for record in calls if record.result != NOT_RUN]
     if setting.tools and not calls:
         parts.append("no tool was called")
-    elif calls:
-        num_ok = sum(record.result.outcome is Outcome.OK for record in calls)
-        parts.append(f"{num_ok:,} of {len(calls):,} tool calls gave a result")
+    if run:
+        num_ok = sum(record.result.outcome is Outcome.OK for record in run)
+        parts.append(f"{num_ok:,} of {len(run):,} tool calls gave a result")
+    if len(run) < len(calls):
+        parts.append(f"{len(calls) - len(run):,} calls of last turns were not run")
     for words, number in (
         ("wrote something that could not be parsed", sum(bool(_unread(trajectory)) for trajectory in trajectories)),
         ("were cut by the token budget", sum(map(_is_cut, trajectories))),
@@ -237,16 +265,12 @@ def _successes(scored: Sequence[Scored]) -> list[float]:
     return [item.success for item in scored if item.reward is not None and item.success is not None]
 
 
-def _success_words(successes: Sequence[float]) -> str:
-    if set(successes) <= {0.0, 1.0}:
-        return f"{sum(successes):.0f} of {len(successes)} trajectories succeeded"
-    return f"mean success of {len(successes)} trajectories {100 * sum(successes) / len(successes):.1f} %"
-
-
 def _signal_words(scored: Sequence[Scored], signal: Signal, setting: DiagnosisSetting) -> str:
     match signal:
         case Signal.NOT_SCORED:
             return "no trajectory has a reward"
+        case Signal.NO_GROUPS:
+            return "dynamic filtering keeps no group"
         case Signal.NO_DIFFERENCE if setting.by_group and len(_distinct_rewards(scored)) > 1:
             return "every group has equal rewards"
         case Signal.NO_DIFFERENCE:
@@ -299,15 +323,38 @@ def _showing(scored: Sequence[Scored], shows: Callable[[Scored], bool]) -> list[
     return found if len(found) >= _MANY * len(scored) else []
 
 
-def _not_scored(scored: Sequence[Scored], setting: DiagnosisSetting) -> Cause | None:
+def _why_not_scored(scored: Sequence[Scored], setting: DiagnosisSetting) -> Iterator[Cause]:
+    """That many have no reward, and first that the budget cut them where most of these are cut."""
     found = _showing(scored, lambda item: item.reward is None)
     if not found:
-        return None
+        return
+    unscored = [scored[k] for k in found if scored[k].trajectory.stop is not StopReason.INFRA_FAILURE]
+    if 2 * len(unscored) > len(found):
+        for check in (_find_truncation, _out_of_turns):
+            cause = check(unscored, setting)
+            if cause is not None:
+                yield replace(cause, shows=scored.index(unscored[cause.shows]))
     first = scored[found[0]]
     reasons = [f"{score.term}: {score.reason}" for score in first.scores if score.value is None and score.reason]
     why = first.trajectory.error or "; ".join(reasons) or str(first.trajectory.stop)
     seen = f"{len(found)} of {len(scored)} could not be scored, e.g. {quote(why)}"
-    return Cause(CauseKind.NOT_SCORED, seen, "Fix what failed there, a service or a reward term.", found[0])
+    yield Cause(CauseKind.NOT_SCORED, seen, "Fix what failed there, a service or a reward term.", found[0])
+
+
+def _filtered(counted: Sequence[Scored], setting: DiagnosisSetting) -> Cause:
+    rewards: dict[str, list[float]] = {}
+    for item in counted:
+        rewards.setdefault(item.trajectory.task.id, []).append(item.reward or 0.0)
+    means, bounds = [sum(group) / len(group) for group in rewards.values()], setting.bounds
+    num_differ = sum(len(set(group)) > 1 for group in rewards.values())
+    seen = f"dynamic filtering keeps none of {len(means)} groups, of which {num_differ} differ"
+    if bounds is None:
+        return Cause(CauseKind.FILTERED, seen, "Write `train.dynamic_filtering: null`.", 0)
+    seen += (
+        f": mean rewards are {min(means):g} to {max(means):g}, and those between {bounds[0]:g} and {bounds[1]:g} stay"
+    )
+    advice = "Write `dynamic_filtering: {}`, which keeps the groups whose rewards differ, or other bounds."
+    return Cause(CauseKind.FILTERED, seen, advice, 0)
 
 
 def _never_parsed(scored: Sequence[Scored], setting: DiagnosisSetting) -> Cause | None:
@@ -347,7 +394,8 @@ def _hides_calls(scored: Sequence[Scored], setting: DiagnosisSetting) -> bool:
 
 
 def _tools_fail(scored: Sequence[Scored], setting: DiagnosisSetting) -> Cause | None:
-    records = [(k, record) for k, item in enumerate(scored) for record in item.trajectory.calls]
+    each = ((k, record) for k, item in enumerate(scored) for record in item.trajectory.calls)
+    records = [(k, record) for k, record in each if record.result != NOT_RUN]
     if not records or any(record.result.outcome is Outcome.OK for _, record in records):
         return None
     (name, outcome), _ = Counter((r.call.name, r.result.outcome) for _, r in records).most_common(1)[0]
@@ -399,10 +447,12 @@ def _same_rollouts(scored: Sequence[Scored], setting: DiagnosisSetting) -> Cause
 
 def _gold_cause(scored: Sequence[Scored], setting: DiagnosisSetting) -> Cause | None:
     found = find_gold_cause([item.trajectory for item in scored], setting.gold_key, setting.gold_column)
-    if found is None:
-        return None
-    kind = CauseKind.COMPARISON if found.is_right else CauseKind.ANSWER_COLUMN
-    return Cause(kind, found.seen, found.advice, found.k)
+    return None if found is None else Cause(CauseKind(found.kind), found.seen, found.advice, found.k)
+
+
+def _same_prompts(scored: Sequence[Scored], setting: DiagnosisSetting) -> Cause | None:
+    found = find_same_prompts([item.trajectory.task for item in scored], setting.gold_key)
+    return None if found is None else Cause(CauseKind(found.kind), found.seen, found.advice, found.k)
 
 
 def _constant(scored: Sequence[Scored]) -> Cause:
@@ -429,7 +479,7 @@ def _too_hard(scored: Sequence[Scored]) -> Cause | None:
 
 
 _CHECKS: tuple[Check, ...] = (
-    _not_scored,
+    _same_prompts,
     _never_called,
     _find_truncation,
     _never_parsed,
@@ -444,6 +494,7 @@ _EXPLAIN_FAILURE = frozenset(
         CauseKind.NEVER_PARSED,
         CauseKind.TOOLS_FAIL,
         CauseKind.OUT_OF_TURNS,
+        CauseKind.SAME_PROMPTS,
     }
 )
 """Causes beside which wrong answers need no other."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from rlf.rewards.normalization import normalize
+from rlf.types.task import Task
 from rlf.types.tool import Outcome
 from rlf.types.trajectory import Trajectory
 
@@ -20,14 +21,14 @@ _MAX_CHARS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class GoldCause:
-    """A fault of golds, or of how they are compared."""
+    """A fault of golds, of how they are compared, or of what answers them."""
 
     seen: str
     advice: str
     k: int
     """Position of a trajectory that shows it."""
-    is_right: bool
-    """Whether the golds are found in answers, so that the comparison is what fails."""
+    kind: Literal["answer_column", "comparison", "results_cut", "same_prompts"] = "answer_column"
+    """The fault's name among causes; `comparison` where answers hold the golds."""
 
 
 def find_gold_cause(trajectories: Sequence[Trajectory], key: str, column: str | None) -> GoldCause | None:
@@ -45,6 +46,21 @@ def find_gold_cause(trajectories: Sequence[Trajectory], key: str, column: str | 
         or _one_gold(trajectories, key)
         or _found_nowhere(trajectories, texts, key)
     )
+
+
+def find_same_prompts(tasks: Sequence[Task], key: str) -> GoldCause | None:
+    """Tasks whose golds differ and whose prompts do not, so that no prompt can hold the question."""
+    prompts = ["\n".join(message.content for message in task.messages) for task in tasks]
+    golds: dict[str, set[str]] = {}
+    for task, prompt in zip(tasks, prompts, strict=True):
+        golds.setdefault(prompt, set()).add(str(task.answer))
+    found = {task.id: k for k, task in enumerate(tasks) if len(golds[prompts[k]]) > 1}
+    num_tasks, data = len({task.id for task in tasks}), key.rpartition(".")[0]
+    if not found or 2 * len(found) < num_tasks:
+        return None
+    seen = f"{len(found)} of {num_tasks} tasks have a prompt that another one with a different gold has too"
+    advice = f"See that `{data}.prompt` names the column of questions, or that `{data}.template` holds it."
+    return GoldCause(seen, advice, next(iter(found.values())), "same_prompts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +107,7 @@ def _missing(trajectories: Sequence[Trajectory], key: str) -> GoldCause | None:
     if 2 * len(empty) <= len(trajectories):
         return None
     seen = f"{len(empty)} of {len(trajectories)} questions have an empty gold"
-    return GoldCause(seen, f"Name the column of answers in `{key}`.", empty[0], False)
+    return GoldCause(seen, f"Name the column of answers in `{key}`.", empty[0])
 
 
 def _held_by_answers(trajectories: Sequence[Trajectory], texts: Sequence[_Texts]) -> GoldCause | None:
@@ -102,7 +118,7 @@ def _held_by_answers(trajectories: Sequence[Trajectory], texts: Sequence[_Texts]
         return None
     seen = f"{len(found)} answers hold the gold and none counts as right"
     advice = "Look at how the first reward term compares: its extraction, its normalization, or its gate."
-    return GoldCause(seen, advice, found[0], True)
+    return GoldCause(seen, advice, found[0], "comparison")
 
 
 def _least(trajectories: Sequence[Trajectory]) -> float:
@@ -126,7 +142,7 @@ def _other_column(
         return None
     seen = f"column {name!r} is found in answers or tool results of {len(places)} of {len(trajectories)} trajectories, "
     seen += f"the gold in those of {golds}"
-    return GoldCause(seen, f"Probably meant: `{key}: {name}`{f', not {column}' if column else ''}.", places[0], False)
+    return GoldCause(seen, f"Probably meant: `{key}: {name}`{f', not {column}' if column else ''}.", places[0])
 
 
 def _found_columns(columns: Mapping[str, Any], texts: _Texts, gold: str | None) -> Iterator[str]:
@@ -140,15 +156,21 @@ def _one_gold(trajectories: Sequence[Trajectory], key: str) -> GoldCause | None:
     if len(golds) < 8 or len(set(golds.values())) > 1:
         return None
     seen = f"all {len(golds)} questions have the gold {next(iter(golds.values()))!r}"
-    return GoldCause(seen, f"See that `{key}` names the column of answers.", 0, False)
+    return GoldCause(seen, f"See that `{key}` names the column of answers.", 0)
 
 
 def _found_nowhere(trajectories: Sequence[Trajectory], texts: Sequence[_Texts], key: str) -> GoldCause | None:
-    """Tools gave results in most trajectories, and no gold stands in any of them."""
+    """Tools gave results in many trajectories and these were cut, or in most, and no gold stands in any of them."""
     looked = [k for k, t in enumerate(trajectories) if texts[k].results and _column_values(t.task.answer)]
-    found = any(texts[k].is_found(v) for k in looked for v in _column_values(trajectories[k].task.answer))
-    if 2 * len(looked) < len(trajectories) or found:
+    num_found = sum(any(texts[k].is_found(v) for v in _column_values(trajectories[k].task.answer)) for k in looked)
+    results = [(k, record.result) for k in looked for record in trajectories[k].calls]
+    cut = [k for k, result in results if result.truncated]
+    if 5 * len(looked) >= len(trajectories) and 2 * len(cut) > len(results) and num_found <= _FEW * len(looked):
+        seen = f"{len(cut)} of {len(results)} tool results were cut to the tool's budget, and hardly a gold is left"
+        advice = "Write more for `limits.max_output_chars` or `limits.max_output_tokens` of the tool."
+        return GoldCause(seen, advice, cut[0], "results_cut")
+    if 2 * len(looked) < len(trajectories) or num_found:
         return None
     example = trajectories[looked[0]]
     seen = f"no gold stands in any answer or tool result, e.g. {str(example.task.answer)[:80]!r}"
-    return GoldCause(seen, f"See that `{key}` names the column of answers.", looked[0], False)
+    return GoldCause(seen, f"See that `{key}` names the column of answers.", looked[0])

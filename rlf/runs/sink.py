@@ -28,8 +28,7 @@ from rlf.lineage.recorder import Recorder
 from rlf.plan import Plan
 from rlf.plan.warnings import SLOW_S
 from rlf.reports.sheets import visible
-from rlf.reports.summary import Verdict
-from rlf.rewards.missing import MissingWatch
+from rlf.reports.verdict import Verdict
 from rlf.rollout.diagnosis import (
     SOLVED,
     CauseKind,
@@ -42,6 +41,7 @@ from rlf.rollout.diagnosis import (
 )
 from rlf.spec.models import Feature, RunSpec
 from rlf.trackers import TrackedRun, Tracker
+from rlf.training.missing import MissingWatch
 from rlf.types.events import (
     CheckpointSaved,
     EvaluationFinished,
@@ -82,7 +82,9 @@ class SignalWatch:
         self._by_group = spec.train.algorithm.needs_group
         self._stops = spec.health.on_no_signal is OnNoSignal.STOP
         tools = tuple(tool.name for tool in spec.tools if not tool.hidden)
-        self._training = DiagnosisSetting(tools, self._by_group, "data.train.answer", spec.data.train.answer)
+        filtering = spec.train.dynamic_filtering
+        bounds = None if filtering is None else filtering.bounds
+        self._training = DiagnosisSetting(tools, self._by_group, "data.train.answer", spec.data.train.answer, bounds)
         held_out = spec.data.eval
         self._held_out = DiagnosisSetting(
             tools, False, "data.eval.answer", None if held_out is None else held_out.answer
@@ -147,7 +149,8 @@ class SignalWatch:
         is_known, self._kinds = kinds == self._kinds, kinds
         command = f"{self._show} --phase {phase} --step {step} --trajectory {found.k}{self._options}"
         likely = "Likely, as before" if is_known else "Likely"
-        words = f"{', '.join(kind.words for kind in kinds)}." if is_known else found.causes_words
+        causes = " ".join(f"{cause.seen}. {cause.advice}" for cause in found.causes)
+        words = f"{', '.join(kind.words for kind in kinds)}." if is_known else causes
         parts = [
             f"{place}: {found.figures}.",
             f"{likely}: {words}" if kinds else "",

@@ -35,7 +35,7 @@ from rlf.lineage.store import Store
 from rlf.lineage.upkeep import parse_keep, thin
 from rlf.plan import Plan, plan_to_json
 from rlf.plan.features import name_engines
-from rlf.reports.summary import Verdict, VerdictKind, read_verdict, signal_so_far
+from rlf.reports.verdict import Verdict, VerdictKind, read_verdict, signal_so_far
 from rlf.runs.certificates import certificate_notice
 from rlf.runs.now import NowWriter
 from rlf.runs.place import check_runs_folder, open_lineage

@@ -130,6 +130,16 @@ def has_answered(scored: Scored) -> bool:
     return counts(scored) or (scored.reward is not None and not scored.trajectory.tokens)
 
 
+def choose_tries(scored: Sequence[Scored]) -> list[Scored]:
+    """One trajectory of each rollout of a step: of several tries one that has a reward, where there is one."""
+    chosen: dict[tuple[str, int], Scored] = {}
+    for item in scored:
+        place = item.trajectory.task.id, item.trajectory.sample_index
+        if place not in chosen or (chosen[place].reward is None and item.reward is not None):
+            chosen[place] = item
+    return list(chosen.values())
+
+
 def find_cause(scored: Scored) -> Cause | None:
     """What broke a trajectory; None when it has a reward, and in an evaluation a success."""
     if scored.reward is not None:

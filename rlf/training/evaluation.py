@@ -18,14 +18,14 @@ from rlf.rollout.collect import Halt, Player, collect, dead_share, rollout_metri
 from rlf.rollout.loop import Setting
 from rlf.rollout.rollout import Rollout
 from rlf.spec.models import EvalSpec
-from rlf.training.counting import evaluation_rollout, find_cause, has_answered, mode_of
+from rlf.training.counting import choose_tries, counts, evaluation_rollout, find_cause, has_answered, mode_of
 from rlf.training.harness import Harness
 from rlf.training.outages import Outages
 from rlf.types.events import EvaluationFinished, EventSink, Interrupted, Notice, kind_metric
 from rlf.types.policy import Policy, Sampling
 from rlf.types.score import Scored
 from rlf.types.task import Task
-from rlf.types.trajectory import Trajectory
+from rlf.types.trajectory import StopReason, Trajectory
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -273,7 +273,12 @@ def _successes_by_task(scored: Sequence[Scored]) -> dict[str, list[float]]:
 
 
 def step_metrics(
-    collected: Sequence[Scored], used: Sequence[Scored], *, num_groups: int, own: Mapping[str, float]
+    collected: Sequence[Scored],
+    used: Sequence[Scored],
+    *,
+    num_groups: int,
+    own: Mapping[str, float],
+    mask_truncated: bool = False,
 ) -> dict[str, float]:
     """Metrics of a step's trajectories, and those that its engine measured.
 
@@ -281,8 +286,9 @@ def step_metrics(
         used: the trajectories that the update was given.
         num_groups: groups that dynamic filtering kept.
         own: the engine's losses and times; throughput follows from `time/generate_s` and `time/update_s`.
+        mask_truncated: whether those of them that the token budget cut are in no loss.
     """
-    metrics = {**rollout_metrics(collected), **own}
+    metrics = {**rollout_metrics(collected), **own, **_left_out_by_length(collected, own, mask_truncated)}
     metrics["groups/dead_share"] = dead_share(collected)
     metrics["groups/kept"] = float(num_groups)
     metrics["tools/wait_share"] = wait_share(collected)
@@ -292,6 +298,26 @@ def step_metrics(
     if update_s := own.get("time/update_s"):
         metrics["throughput/update_tokens_per_s"] = sum(len(item.trajectory.tokens) for item in used) / update_s
     return metrics
+
+
+def _left_out_by_length(
+    collected: Sequence[Scored], own: Mapping[str, float], mask_truncated: bool
+) -> dict[str, float]:
+    """Share of a step's rollouts that teach nothing because they are long: what is left is of quick tasks.
+
+    They were cut by the token budget or by `max_turns` and are masked or have no reward, or their group was late and
+    dropped, whose rollouts are as many as those of others.
+    """
+    rollouts = choose_tries(collected)
+    cut = [item for item in rollouts if item.trajectory.stop in (StopReason.LENGTH, StopReason.MAX_TURNS)]
+    num_long = sum(
+        (mask_truncated and item.trajectory.stop is StopReason.LENGTH)
+        or not (counts(item) or ((cause := find_cause(item)) is not None and cause.may_pass))
+        for item in cut
+    )
+    num_groups, num_dropped = len({item.trajectory.task.id for item in rollouts}), own.get("groups/dropped", 0.0)
+    share = (num_long / len(rollouts) * num_groups + num_dropped) / (num_groups + num_dropped) if rollouts else 0.0
+    return {"left_out/length": share} if share else {}
 
 
 # The advantages that a run reports for its trajectories: the mean over each one's tokens in the loss.

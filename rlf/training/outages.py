@@ -99,6 +99,8 @@ class Tries:
     """Tries so far."""
     num_answered: int = 0
     """Those since whose beginning what broke them has answered some call."""
+    overdue_since: float | None = None
+    """When it had been tried often enough, and could not be left out; None before that."""
 
 
 @dataclass(slots=True)
@@ -166,6 +168,9 @@ class Outages:
         if (tries.num if cause.name == SAMPLER else tries.num_answered) >= MAX_TRIES:
             if await may_leave_out(broken, ()):
                 return False
+            tries.overdue_since = tries.overdue_since or tries.since
+            if tries.since - tries.overdue_since > self._patience_s:
+                raise self._stop(cause, is_up=True)
             self._note_failure(cause.name, time.monotonic())  # from now on it is waited for: too many are left out
         elif cause.name == SAMPLER or service.down_since is None:
             return True
@@ -193,7 +198,8 @@ class Outages:
     ) -> tuple[list[Scored], list[Scored]]:
         """The trajectories of a whole collection, those that an outage broke played again when it is over.
 
-        Where few are broken, they stay as they are. Those of one task try whether the cause answers before the others.
+        Where few are broken, they stay as they are. Those of one task try whether a cause that is down answers before
+        the others; what answers others is asked by all at once.
 
         Args:
             scored: all of them; `note_now` has seen each.
@@ -207,14 +213,18 @@ class Outages:
         Raises:
             OutageError: too many stay broken.
         """
-        found, replaced = list(scored), list[Scored]()
+        found, replaced, since = list(scored), list[Scored](), time.monotonic()
         try:
             while (excess := self.find_excess(found)) is not None:
                 places = _places_to_play(found)
+                # Else what answers now and then would be played again for ever: each answer ends an outage.
+                is_up = self._service(excess.name).down_since is None
+                if is_up and time.monotonic() - since > self._patience_s:
+                    raise self._stop(excess, is_up=True)
                 await self._pause(excess, len(places))
                 task = next(found[at].trajectory.task.id for at in places if _is_broken_by(found[at], excess))
-                first = [at for at in places if found[at].trajectory.task.id == task]
-                for at in (first, [at for at in places if at not in first]):
+                first = [at for at in places if is_up or found[at].trajectory.task.id == task]
+                for at in filter(None, (first, [at for at in places if at not in first])):
                     again = await play(at)
                     if len(again) < len(at):
                         return found, [*replaced, *again]
@@ -280,9 +290,11 @@ class Outages:
             self._notify("warning", f"{text}. {_last_error(cause)}")
         service.is_given_up = True
 
-    def _stop(self, cause: Cause) -> OutageError:
+    def _stop(self, cause: Cause, *, is_up: bool = False) -> OutageError:
+        """Why the run stops. Args: is_up: whether the cause answers others."""
+        seen = "has answered too seldom" if is_up else "has not answered"
         return OutageError(
-            f"{cause.name} has not answered for {self._patience_s:g} s (engine.outage_s), and too few trajectories "
+            f"{cause.name} {seen} for {self._patience_s:g} s (engine.outage_s), and too few trajectories "
             f"are left without it: nothing is trained on them. {_last_error(cause)}. When it answers, continue with "
             "`rlf resume`."
         )

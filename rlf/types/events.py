@@ -174,6 +174,12 @@ METRICS: tuple[Metric, ...] = (
     Metric("groups/late", "groups", "Under way when the update started; their tasks are later steps'."),
     Metric("groups/carried", "groups", "Taken by this step and begun by an earlier one, or played again for it."),
     Metric("groups/dropped", "groups", "Of the late ones, those that were cut off (`rollout.late: drop`)."),
+    Metric(
+        "left_out/length",
+        "share",
+        "Rollouts that teach nothing because they are long: cut and masked (`train.mask_truncated`) or without a "
+        "reward, or of late groups that were dropped. Missing where there are none.",
+    ),
     Metric("turns/mean", "turns", "Turns per trajectory."),
     Metric("tokens/sampled", "tokens", "Tokens sampled by the policy, per trajectory."),
     Metric("tokens/observation", "tokens", "Tokens of tool results and corrections, per trajectory."),

@@ -56,6 +56,11 @@ def test_a_loss_that_is_no_number_stops_at_once_by_default() -> None:
     assert "no number" in alarm.text
 
 
+def test_long_trajectories_that_steps_leave_out_are_an_alarm_by_default() -> None:
+    guard = Watch(HealthConfig(), has_tools=True, by_group=True)
+    assert alarms(guard, [0.05, 0.2, 0.2, 0.2, 0.2], "left_out__length") == [4]
+
+
 def test_a_healthy_step_raises_nothing() -> None:
     guard = Watch(HealthConfig(), has_tools=True, by_group=True)
     assert [alarm for n in range(1, 30) for alarm in guard.after(step(n))] == []

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from rlf.cli import app, envelope
 from rlf.lineage import Reader, Recorder, open_store, start_run
-from rlf.reports.summary import read_verdict
+from rlf.reports.verdict import read_verdict
 from rlf.runs.sink import RunInfo, RunOutcome, View
 from rlf.types import Notice, RunEvent, RunFinished, RunStatus
 

@@ -53,6 +53,7 @@ def test_a_game_of_textarena_shows_what_is_new_and_ends_with_its_reward_and_reas
     game = PlayedGame("textarena:Guess", {})
     assert game.reset(TASK, seed=3) == "Guess."
     assert game.reply("10").said == "higher"
+    assert game.score() == {"turns": 1.0}, "a game that has given no reward has not scored 0"
     last = game.reply("20")
     assert (last.said, last.reward, last.done) == ("out of turns", 0.5, True)
     assert (game.score(), game.gold()) == ({"score": 0.5, "turns": 2.0}, None)

@@ -6,10 +6,12 @@ import pytest
 
 from rlf.core import RlfError
 from rlf.lineage import ParentKind, Recorder, TrajectoryFilter, start_run
+from rlf.lineage.values import read_left_out
 from rlf.types import (
     CallRecord,
     EvaluationFinished,
     Outcome,
+    Score,
     StepFinished,
     StopReason,
     ToolCall,
@@ -153,3 +155,29 @@ def test_tool_calls_are_summed_by_tool_and_outcome(store, run_id, reader):
     assert search.mean_queue_s == pytest.approx(0.4 / 3)
     assert search.max_run_s == 0.6
     assert (add.name, add.num_calls, add.mean_run_s) == ("add", 1, 0.5)
+
+
+def test_rollouts_left_out_of_training_are_counted_once_by_kind_and_by_what_broke_them(store, reader):
+    record = run_record()
+    start_run(store, record)
+
+    def tried(place, kind, error=None, term=None, task="t"):
+        item = scored(place)
+        stop = StopReason.INFRA_FAILURE if error else StopReason.ANSWERED
+        made = replace(item.trajectory, task=replace(item.trajectory.task, id=task, kind=kind), sample_index=place)
+        scores = () if error else (Score("a", 1.0, 0.0), Score(term or "b", None if term else 1.0, 1.0, state="fault"))
+        reward = None if error or term else 1.0
+        return replace(item, trajectory=replace(made, stop=stop, error=error), scores=scores, reward=reward)
+
+    tool, world = "tool 'search': unreachable: port 1", "world shop: step: gone"
+    items = [
+        *(tried(0, "hard", tool), tried(0, "hard", tool.replace("1", "2"))),  # one rollout, twice in vain
+        *(tried(1, "hard", world), tried(1, "hard")),  # played again with a reward
+        *(tried(2, "hard", term="good"), tried(3, "hard", "out of memory")),
+        *(tried(4, "easy"), tried(5, None), tried(0, "easy", world, task="u")),
+    ]
+    with Recorder(store, record.id) as recorder:
+        recorder(StepFinished(1, {}, items, [None] * len(items)))
+    found = read_left_out(store, record.id)
+    assert found.num_by_kind == {None: (0, 1), "easy": (1, 2), "hard": (3, 4)}
+    assert found.causes == {"tool 'search'": 1, "world shop": 1, "reward term 'good'": 1, "the sampler": 1}

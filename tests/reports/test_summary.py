@@ -30,7 +30,9 @@ from .synthetic import run_record
 RUN = run_record().id
 
 
-def tried(task_id: str, success: float | None, *, sample: int = 0, turns: int = 1) -> TrajectorySummary:
+def tried(
+    task_id: str, success: float | None, *, sample: int = 0, turns: int = 1, kind: str = "single"
+) -> TrajectorySummary:
     return TrajectorySummary(
         step=0,
         phase="sampled",
@@ -38,7 +40,7 @@ def tried(task_id: str, success: float | None, *, sample: int = 0, turns: int = 
         trajectory_id=task_id,
         task_id=task_id,
         sample_index=sample,
-        kind="single",
+        kind=kind,
         stop=StopReason.ANSWERED,
         error=None,
         answer=None,

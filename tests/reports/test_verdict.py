@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from rlf.lineage.records import Step
-from rlf.reports.summary import EvaluationChange, Verdict, VerdictKind, compares_groups, judge_run
+from rlf.lineage.records import LeftOut, Run, Step
+from rlf.reports.summary import EvaluationChange
+from rlf.reports.verdict import Verdict, VerdictKind, compares_groups, judge_record, judge_run
+from rlf.types import RunStatus
 
+from .synthetic import run_record
 from .test_summary import change, tried
 
+READER: Any = SimpleNamespace(store=None)
+RUN = Run(run_record(), RunStatus.FINISHED, process_gone=False, last_step=2, finished=0.0, error=None)
 DEAD = {"reward/mean": 0.0, "reward/std": 0.0, "groups/dead_share": 1.0, "success": 0.0}
 FORM_ONLY = {"reward/mean": 0.1, "reward/std": 0.1, "groups/dead_share": 0.0, "success": 0.0}
 ALIVE = {"reward/mean": 0.5, "reward/std": 0.5, "groups/dead_share": 0.2, "success": 0.5}
@@ -74,3 +81,22 @@ def test_groups_count_only_where_the_estimator_compares_them() -> None:
     assert verdict(changed(10, 11), single, by_group=True).kind is VerdictKind.NO_SIGNAL
     assert verdict(changed(10, 11), single, by_group=False).kind is VerdictKind.NO_CHANGE
     assert [compares_groups({"train": {"algorithm": {"kind": kind}}}) for kind in ("grpo", "gae")] == [True, False]
+
+
+def test_a_verdict_ends_with_what_was_left_out_and_which_kinds_it_hit(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_kind: dict[str | None, tuple[int, int]] = {"hard": (88, 640), "easy": (8, 640), "odd": (0, 4)}
+    left_out = LeftOut(by_kind, {"reward term 'good'": 6, "tool 'search'": 90})
+    steps = [Step(1, ALIVE | {"left_out/length": 0.25, "unscorable": 3.0}, 0.0), Step(2, ALIVE, 0.0)]
+    before = [tried(f"t{k}", 0.0, kind="hard" if k < 4 else "easy") for k in range(20)]
+    after = [tried(f"t{k}", None if k < 3 else 0.0, kind="hard" if k < 4 else "easy") for k in range(20)]
+    monkeypatch.setattr("rlf.reports.verdict.read_left_out", lambda store, run_id: left_out)
+    reason = judge_record(READER, RUN, steps, [change(before, after)], ()).reason
+    assert reason.endswith(
+        "; training left out 96 of 1,284 rollouts (tool 'search' 90, reward term 'good' 6): hard 88 of 640, easy 8 of "
+        "640; steps left out 12.5 % of their rollouts for their length, in the mean; 3 of 20 questions have no value "
+        "in both evaluations: hard 3 of 4"
+    )
+
+
+def test_a_verdict_on_a_run_that_left_nothing_out_has_the_change_alone() -> None:
+    assert judge_record(READER, RUN, [Step(1, ALIVE, 0.0)], changed(10, 11), ()) == verdict(changed(10, 11), ALIVE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -9,10 +10,22 @@ import pytest
 
 from rlf.lineage import Reader
 from rlf.rewards import Term
-from rlf.rewards.missing import MissingWatch
 from rlf.runs.place import open_lineage
 from rlf.runs.start import run
-from rlf.types import Notice, Score, ScoreState, StepFinished
+from rlf.training.missing import MissingWatch
+from rlf.types import (
+    CallRecord,
+    Notice,
+    Outcome,
+    Score,
+    Scored,
+    ScoreState,
+    StepFinished,
+    StopReason,
+    ToolCall,
+    ToolResult,
+    Turn,
+)
 
 from ..training.trajectories import scored
 from .test_runs import Watch
@@ -131,7 +144,11 @@ def missing(step: int, term: str, num: int, of: int) -> StepFinished:
     scores = [
         Score(term, None if state is ScoreState.FAULT else 1.0, 1.0, "it raised", state=state) for state in states
     ]
-    trajectories = [replace(one, scores=(score, Score("late", None, 0.0, state=ScoreState.GATED))) for score in scores]
+    gated = Score("late", None, 0.0, state=ScoreState.GATED)
+    trajectories = [
+        replace(one, trajectory=replace(one.trajectory, sample_index=place), scores=(score, gated))
+        for place, score in enumerate(scores)
+    ]
     return StepFinished(step, {}, trajectories, [None] * of)
 
 
@@ -146,6 +163,43 @@ def test_a_term_without_a_value_for_more_than_a_twentieth_is_reported_once(unsco
     assert watch.after_step(missing(3, "own", 40, 40)) == []
     assert watch.after_step(missing(4, "own", 0, 40)) == []
     assert len(watch.after_step(missing(5, "own", 40, 40))) == 1
+
+
+def searched(place: int, kind: str, outcome: Outcome, num_tries: int = 1) -> Iterator[Scored]:
+    """The tries of one rollout, of which the last one ends so and others could not reach their tool."""
+    for number in range(num_tries):
+        now = outcome if number == num_tries - 1 else Outcome.UNREACHABLE
+        one = scored("a", 1.0 if now is Outcome.OK else None)
+        call = CallRecord(ToolCall("search", {}), ToolResult(now, "refused"))
+        broken = (StopReason.INFRA_FAILURE, "tool 'search': unreachable: refused")
+        stop, error = (StopReason.ANSWERED, None) if now is Outcome.OK else broken
+        yield replace(
+            one,
+            trajectory=replace(
+                one.trajectory,
+                task=replace(one.trajectory.task, id=f"{kind}{place}", kind=kind),
+                turns=(Turn(1, 2, 2, "", (call,)),),
+                stop=stop,
+                error=error,
+            ),
+        )
+
+
+def test_a_tool_that_breaks_more_than_a_twentieth_of_a_step_is_reported_with_the_kinds_that_it_hits() -> None:
+    watch = MissingWatch([], str)
+    bad, good = Outcome.UNREACHABLE, Outcome.OK
+    outcomes = [("easy", bad)] + [("easy", good)] * 19 + [("hard", bad)] * 3 + [("hard", good)] * 17
+    items = [one for place, (kind, outcome) in enumerate(outcomes) for one in searched(place, kind, outcome)]
+    (notice,) = watch.after_step(StepFinished(3, {}, items, [None] * 40))
+    assert notice.text.startswith(
+        "step 3: tool 'search' broke 4 of 40 trajectories (hard 3 of 20, easy 1 of 20), e.g. "
+    )
+    assert (notice.data["cause"], notice.data["missing"], notice.data["asked"]) == ("tool 'search'", 4, 40)
+
+
+def test_what_an_outage_broke_and_was_played_again_is_not_reported_as_left_out() -> None:
+    items = [one for place in range(8) for one in searched(place, "easy", Outcome.OK, num_tries=3)]
+    assert MissingWatch([], str).after_step(StepFinished(1, {}, items, [None] * 24)) == []
 
 
 def test_a_run_reports_its_terms_without_values(recorded: Any) -> None:

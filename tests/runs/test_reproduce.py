@@ -15,7 +15,7 @@ from rlf.cli import app
 from rlf.core import RlfError
 from rlf.lineage import Reader, Recorder, start_run, tables
 from rlf.lineage.graph import differing, explain_differences, read_graph
-from rlf.reports.summary import read_verdict
+from rlf.reports.verdict import read_verdict
 from rlf.runs import provenance
 from rlf.runs.place import open_lineage
 from rlf.runs.sink import RunOutcome

@@ -10,7 +10,7 @@ import pytest
 
 from rlf.lineage import Reader
 from rlf.reports.report import read_report, shown_events
-from rlf.reports.summary import VerdictKind
+from rlf.reports.verdict import VerdictKind
 from rlf.runs.place import open_lineage
 from rlf.runs.sink import HealthStop
 from rlf.runs.start import run
@@ -156,13 +156,14 @@ def test_time_that_the_schedule_took_is_reported_once_with_its_share():
 def test_time_that_quick_tools_took_on_a_busy_machine_is_not_the_schedules(call_s, is_reported):
     from rlf.runs.plans import check_spec
     from rlf.runs.sink import SignalWatch
-    from rlf.types import CallRecord, Outcome, StepFinished, ToolCall, ToolResult
+    from rlf.types import CallRecord, Outcome, StepFinished, StopReason, Task, ToolCall, ToolResult
 
     from .conftest import ROOT
 
     watch = SignalWatch(check_spec([ROOT / "specs" / "search.yaml"], []).plan.spec, "x", Path("runs"), str)
     metrics = {"reward/mean": 0.5, "success": 0.5, "time/generate_s": 2.0, "time/schedule_s": 0.5}
     record = CallRecord(ToolCall("search", {}), ToolResult(Outcome.OK, "", run_s=call_s))
-    played = SimpleNamespace(trajectory=SimpleNamespace(calls=(record, record)), scores=())
+    trajectory = SimpleNamespace(calls=(record, record), task=Task("t", ()), sample_index=0, stop=StopReason.ANSWERED)
+    played = SimpleNamespace(trajectory=trajectory, scores=(), reward=0.5)
     notices = watch.after_step(StepFinished(1, metrics, (played,), ()))[0]
     assert [notice.text.count("search: 0.2 s a call") for notice in notices] == [1] * is_reported

@@ -14,7 +14,7 @@ from rlf.spec.models import EvalSpec
 from rlf.training import evaluation
 from rlf.training.counting import mode_of
 from rlf.training.outages import Outages
-from rlf.types import EvaluationFinished, Notice, Scored, Task
+from rlf.types import EvaluationFinished, Notice, Score, Scored, ScoreState, StopReason, Task, Trajectory
 
 CALL = {"name": "search", "result": "unreachable", "outcome": "unreachable"}
 
@@ -125,3 +125,32 @@ def test_both_modes_of_a_question_are_played_side_by_side_unless_each_stands_for
     assert played == collections
     found = [(event.mode, event.metrics["success"]) for event in events if isinstance(event, EvaluationFinished)]
     assert found == [("sampled", 0.0), ("greedy", 1.0)]
+
+
+def played(place, stop, reward=1.0, state=ScoreState.SCORED, task="q"):
+    made = Trajectory(f"train/{task}/{place}", Task(task, ()), place, [1, 2], [False, True], [0.0] * 2, (), stop, None)
+    score = Score("good", None if reward is None else 1.0, 1.0, "why", state=state)
+    return Scored(made, (score,), reward, reward)
+
+
+@pytest.mark.parametrize(
+    ("mask_truncated", "dropped", "share"), [(False, 0, 1 / 4), (True, 0, 3 / 4), (True, 1, 7 / 8), (False, 3, 13 / 16)]
+)
+def test_the_share_that_a_step_leaves_out_for_its_length_has_masked_unscored_and_dropped_ones(
+    mask_truncated, dropped, share
+):
+    collected = [
+        played(0, StopReason.ANSWERED),
+        played(1, StopReason.LENGTH),
+        played(2, StopReason.LENGTH, None, ScoreState.UNSCORABLE),
+        played(3, StopReason.LENGTH, None, ScoreState.UNANSWERED),  # a judge that was down is why
+        played(3, StopReason.LENGTH, None, ScoreState.UNANSWERED),  # of one rollout, played again
+    ]
+    own = {"groups/dropped": float(dropped)} if dropped else {}
+    metrics = evaluation.step_metrics(collected, [], num_groups=1, own=own, mask_truncated=mask_truncated)
+    assert metrics["left_out/length"] == pytest.approx(share)
+
+
+def test_a_step_that_leaves_nothing_out_for_its_length_has_no_such_share():
+    collected = [played(0, StopReason.ANSWERED), played(1, StopReason.LENGTH)]
+    assert "left_out/length" not in evaluation.step_metrics(collected, [], num_groups=1, own={})

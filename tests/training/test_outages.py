@@ -126,6 +126,55 @@ def test_what_fails_for_some_tasks_alone_is_not_down_whichever_came_last() -> No
     assert [item.reward for item in found] == [1.0] * 6 + [None] * 2 and not replaced
 
 
+def test_what_answers_now_and_then_and_breaks_too_much_ends_the_run_in_its_time() -> None:
+    services = Outages(0.05, lambda *words: None)
+
+    def ask(places: Sequence[int]) -> list[Scored]:
+        broken = [of_term("abcd"[at], ScoreState.UNANSWERED) for at in places]
+        for item in (*broken, of_term("other", ScoreState.SCORED)):
+            services.note_now(item)
+        return broken
+
+    async def play(places: Sequence[int]) -> list[Scored]:
+        return ask(places)
+
+    playing = services.play_broken_again(ask(range(4)), play, lambda left: None)
+    words = r"'good' has answered too seldom for 0\.05 s .*last error: refused.*`rlf resume`"
+    with pytest.raises(OutageError, match=words):
+        asyncio.run(asyncio.wait_for(playing, 60))
+
+
+def test_what_answers_others_is_asked_by_all_at_once() -> None:
+    service = Service(down_for=0)
+    first = [of_term(task, ScoreState.UNANSWERED) for task in "aabbcc"] + [of_term("d", ScoreState.SCORED)]
+    for item in first:
+        service.outages.note_now(item)
+
+    async def play(places: Sequence[int]) -> list[Scored]:
+        service.played.append(list(places))
+        return [of_term("aabbcc"[at], ScoreState.SCORED) for at in places]
+
+    found, _ = asyncio.run(service.outages.play_broken_again(first, play, service.cut.extend))
+    assert service.played == [[0, 1, 2, 3, 4, 5]] and all(item.reward == 1.0 for item in found)
+
+
+def test_a_trajectory_that_breaks_whenever_it_is_played_and_may_not_be_left_out_ends_the_run() -> None:
+    services, tries = Outages(0.05, lambda *words: None), Tries()
+
+    async def refuse(broken: Broken, down: object) -> bool:
+        return False
+
+    async def main() -> None:
+        while True:
+            broken = of_term("a", ScoreState.UNANSWERED)
+            services.note_now(broken)
+            services.note_now(of_term("b", ScoreState.SCORED))
+            assert await services.may_play_again(broken, tries, refuse)
+
+    with pytest.raises(OutageError, match=r"'good' has answered too seldom for 0\.05 s"):
+        asyncio.run(asyncio.wait_for(main(), 60))
+
+
 def test_what_only_the_rows_lack_is_not_waited_for() -> None:
     service = Service(10**9, ScoreState.UNSCORABLE, patience_s=0.0)
     found, replaced = service.collect("abcd")

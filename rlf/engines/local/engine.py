@@ -192,7 +192,13 @@ class Trainer:
     ) -> None:
         own = result.metrics | times | collection.metrics | _staleness(used, step)
         own["memory/peak_bytes"] = _peak_bytes(self._host.model.device)
-        metrics = step_metrics(collection.collected, used, num_groups=collection.num_groups, own=own)
+        metrics = step_metrics(
+            collection.collected,
+            used,
+            num_groups=collection.num_groups,
+            own=own,
+            mask_truncated=self._settings.mask_truncated,
+        )
         metrics |= collection.greedy_metrics()
         advantages = dict(zip((item.trajectory.id for item in used), result.advantages, strict=True))
         scored = [*collection.collected, *(collection.greedy or ())]
