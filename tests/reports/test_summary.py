@@ -171,7 +171,8 @@ def test_a_report_begins_with_its_result_and_ends_with_what_it_was_made_from(rea
     lines = text.splitlines()
     assert lines[1].startswith("finished at step 12")
     assert lines[2].startswith("verdict: learned: sampled: success rose by 90.0 points")
-    assert [line.split(":")[0] for line in lines[3:5]] == ["Holm over 2 modes)", "greedy"]
+    left_out = "Holm over 2 modes); training left out 12 of 24 rollouts (the sampler 12)"
+    assert [line.split(":")[0] for line in lines[3:5]] == [left_out, "greedy"]
     order = ["held-out success", "checkpoint", "outcomes", "one held-out question", "command", "made from"]
     assert [text.index(words) for words in order] == sorted(text.index(words) for words in order)
     assert lines[-1].endswith(f"0 files: rlf runs show {RUN} --lineage")
