@@ -20,11 +20,10 @@ from rlf.core.meter import Meter
 from rlf.endpoints.openai import Completion, NoAnswer, RequestedCall, image_part, text_part
 from rlf.endpoints.pool import Caller, EndpointPool
 from rlf.endpoints.spec import EndpointFailure, SamplingSpec
-from rlf.tools.agent_text import TextCalls, read_call
+from rlf.tools.agent_text import Prompt, TextCalls, read_call, shown_answer
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.execution.executor import Executor
 from rlf.tools.kind import CallContext, CallOrigin, ToolRuntime
-from rlf.tools.kinds.model import Prompt, shown_answer
 from rlf.tools.results import ToolFailure, inner_deadline_s, tool_failure
 from rlf.types import InnerCall, InnerTurn, Outcome, ParseFailure, ToolOutput, ToolResult
 

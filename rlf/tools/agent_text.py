@@ -1,4 +1,4 @@
-"""A turn of a model behind a server as a message: its calls, in whatever form it writes them.
+"""Messages to and from a model behind a server: what begins a conversation, and its calls, in whatever form they come.
 
 A server without a tool parser hands `<tool_call>{...}</tool_call>` on as the message's text. Which family wrote it is
 not known, so every format tries; the one that reads calls of known tools without a fault is right.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from rlf.core.errors import RlfError
 from rlf.core.text import clean_value
 from rlf.endpoints.openai import Completion, RequestedCall
-from rlf.types import FailureClass, ParseFailure, ToolCall, ToolDescription
+from rlf.endpoints.template import Template, TemplateFault
+from rlf.tools.results import ToolFailure
+from rlf.types import FailureClass, Outcome, ParseFailure, ToolCall, ToolDescription
 
 if TYPE_CHECKING:
     from rlf.chat.format import ChatFormat
@@ -33,6 +35,31 @@ class _TextTurn(NamedTuple):
 
     calls: tuple[ToolCall, ...]
     failures: tuple[ParseFailure, ...]
+
+
+class Prompt:
+    """The messages that begin a conversation, by the templates of a declaration."""
+
+    def __init__(self, prompt: str, system: str | None) -> None:
+        self._prompt = Template(prompt)
+        self._system = system
+
+    def text(self, arguments: Mapping[str, Any]) -> str:
+        """The prompt alone. Raises ToolFailure where the arguments do not fill it in."""
+        try:
+            return self._prompt.render(arguments)
+        except TemplateFault as fault:
+            raise ToolFailure(Outcome.INVALID_ARGUMENTS, f"the arguments make no prompt: {fault}") from fault
+
+    def messages(self, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """System and user message."""
+        system = [{"role": "system", "content": self._system}] if self._system is not None else []
+        return [*system, {"role": "user", "content": self.text(arguments)}]
+
+
+def shown_answer(completion: Completion) -> str:
+    """An answer in words, marked where the token limit cut it."""
+    return f"{completion.text}\n[cut at the model's token limit]" if completion.is_truncated else completion.text
 
 
 def read_call(call: RequestedCall) -> tuple[ToolCall, bool]:

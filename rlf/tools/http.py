@@ -54,6 +54,7 @@ class RequestMaker:
         self._query = None if query is None else FilledValue(query)
         self._body = None if body is None else FilledValue(body)
         self._format, self._encoding, self._body_required = body_format, encoding, body_required
+        # So are most tools: `make` then writes the arguments as they are and fills in nothing.
         is_plain = has_body and query is None and body is None and body_format is BodyFormat.JSON
         self._plain_url = self._fixed_url if is_plain and body_required else None
         """Address of a request whose body is the arguments, and which differs from another's in nothing else."""
@@ -218,7 +219,7 @@ class HttpRuntime(ToolRuntime):
                 if must_be_json or response.content_type.endswith("json"):
                     try:
                         answer = from_json(response.body)
-                    except ValueError:
+                    except ValueError:  # seldom, so that it costs the others nothing
                         answer = self._parse_odd_json(response.body)
                 else:
                     answer = _read_other(response)
@@ -236,6 +237,7 @@ class HttpRuntime(ToolRuntime):
 
     async def _in_batch(self, call: _Call, limit_s: float) -> Any:
         assert self._batcher is not None, "a call for the batch of a tool without one"
+        # A time of its own, since the request has that of the call that may wait longest.
         try:
             with self._timers.within(limit_s):
                 return await self._batcher.ask(call, limit_s)
@@ -272,6 +274,7 @@ class HttpRuntime(ToolRuntime):
             is_text = isinstance(part, str) and self._response is None
             shown = f"; it begins {part[:_MAX_SHOWN]!r}" if is_text else ""
             reason = str(fault).removeprefix("cannot be filled in: ")
+            # An argument that chose what the answer lacks has a wrong value, which is the policy's to correct.
             if fault.choosers - {"response"}:
                 text = f"the arguments ask for what the answer does not have: {reason}; it is {describe_part(part)}"
                 raise ToolFailure(Outcome.TOOL_ERROR, text) from fault
@@ -336,7 +339,7 @@ class Batcher(Generic[In, Out]):
             self._timer = loop.call_later(self._max_wait_s, self._flush_batch)
         try:
             return await waiting.reply
-        finally:
+        finally:  # one that was given up before its batch was sent must not be asked for
             if waiting in self._waiting:
                 self._waiting.remove(waiting)
 
@@ -372,7 +375,7 @@ class Batcher(Generic[In, Out]):
             for waiting, result in zip(batch, results, strict=True):
                 if not waiting.reply.done():
                     waiting.reply.set_result(result)
-        finally:
+        finally:  # also where this task is cancelled: a reply that never came would be awaited for ever
             for waiting in batch:
                 waiting.reply.cancel()
 

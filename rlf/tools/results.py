@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import inspect
 import json
 import math
@@ -12,13 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.error import HTTPError, URLError
 
 from rlf.core.errors import describe_type
 from rlf.core.images import image_type, read_header
 from rlf.core.json_text import json_text
-from rlf.core.text import MAX_FAULT_CHARS, class_names, clean, describe
+from rlf.core.text import MAX_FAULT_CHARS, class_names, clean, describe, size_bytes
 from rlf.endpoints.attribution import KEY_REFUSED, outcome_of_status
 from rlf.tools.kind import CallContext, Limits
 from rlf.types import Image, Outcome, ToolOutput
@@ -263,6 +264,67 @@ def cut(text: str, max_chars: int, redact: Callable[[str], str] = str) -> str:
 
 def _cut_marker(num_chars: int) -> str:
     return f"\n[... {num_chars} characters left out ...]\n"
+
+
+CountTokens = Callable[[str], int]
+"""Tokens of a text for the run's model."""
+
+MAX_KEPT_BYTES = 1_000_000
+"""Largest result that is kept whole when the model is shown a part; of a larger one only the hash is."""
+
+
+class ShownText(NamedTuple):
+    """A result within its budget."""
+
+    text: str
+    truncated: bool
+    size_bytes: int
+    """Of the whole result."""
+    sha256: str = ""
+    original: str | None = None
+
+
+class OutputBudget:
+    """The limits of one tool's output, and what is struck out of it."""
+
+    def __init__(self, limits: Limits, count_tokens: CountTokens | None, redact: Callable[[str], str] = str) -> None:
+        """Takes the limits; without `count_tokens` characters alone count."""
+        self._max_chars = limits.max_output_chars
+        self._max_tokens = limits.max_output_tokens if count_tokens else None
+        self._count = count_tokens
+        self._redact = redact
+
+    def show(self, text: str) -> ShownText:
+        """The text as the model reads it, without secrets, cut where it is too long."""
+        if len(text) > MAX_KEPT_BYTES:  # the whole of it is kept nowhere, and to read it all would hold up the loop
+            return ShownText(self._cut_text(text, self._redact), True, size_bytes(text), _hash_text(text))
+        text = self._redact(text)
+        size = len(text) if text.isascii() else size_bytes(text)
+        if len(text) <= self._max_chars and (self._max_tokens is None or size <= self._max_tokens):
+            return ShownText(text, False, size)  # no tokenizer has less than a byte to a token
+        shown = self._cut_text(text, str)
+        if shown == text:
+            return ShownText(text, False, size)
+        return ShownText(shown, True, size, _hash_text(text), text if size <= MAX_KEPT_BYTES else None)
+
+    def _cut_text(self, text: str, redact: Callable[[str], str]) -> str:
+        """Cuts to the characters, then to ever fewer until the tokens fit or the marker is left."""
+        shown = cut(text, self._max_chars, redact)
+        num_chars = len(shown)
+        while (
+            self._max_tokens is not None and num_chars and (num_tokens := self._count_tokens(shown)) > self._max_tokens
+        ):
+            num_chars = int(num_chars * self._max_tokens / num_tokens * 0.95)
+            shown = cut(text, num_chars, redact)
+        return shown
+
+    def _count_tokens(self, text: str) -> int:
+        assert self._count is not None, "a budget of tokens without a tokenizer"
+        return self._count(text)
+
+
+def _hash_text(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 # Paths into JSON: names, indices and `*` with dots between them, as in `result.*.document.contents`.

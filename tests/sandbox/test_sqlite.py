@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from rlf.environments.databases import SqliteDatabase
-from rlf.sandbox.guest.sql import query_sqlite as query
+from rlf.sandbox.guest.job import query_sqlite as query
 
 SCHEMA = """
 CREATE TABLE town (name TEXT PRIMARY KEY, people INTEGER);

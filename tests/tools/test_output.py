@@ -12,8 +12,8 @@ import pytest
 from rlf.core.images import read_header
 from rlf.core.redact import Redactor
 from rlf.tools import Executor, ToolDeclaration
-from rlf.tools.execution.cache import MAX_KEPT_BYTES, Budget
 from rlf.tools.kind import Limits
+from rlf.tools.results import MAX_KEPT_BYTES, OutputBudget
 from rlf.types import Outcome, ToolCall, ToolResult
 
 CANARY = "canary-4711-aviary"
@@ -39,7 +39,7 @@ def by_words(text: str) -> int:
 @pytest.mark.parametrize("count", [by_words, len, lambda text: 4 * len(text)], ids=["words", "chars", "4 a char"])
 def test_a_result_stays_within_its_tokens_and_says_what_is_missing(count: Any) -> None:
     text = " ".join(f"word{number}" for number in range(5000))
-    shown = Budget(Limits(max_output_chars=100_000, max_output_tokens=200), count).show(text)
+    shown = OutputBudget(Limits(max_output_chars=100_000, max_output_tokens=200), count).show(text)
     assert count(shown.text) <= 200
     assert shown.truncated
     assert "characters left out" in shown.text
@@ -50,13 +50,13 @@ def test_what_is_within_both_budgets_is_shown_as_it_is_and_counts_no_token() -> 
     def never(text: str) -> int:
         raise AssertionError("counted")
 
-    shown = Budget(Limits(max_output_tokens=50), never).show("é" * 25)
+    shown = OutputBudget(Limits(max_output_tokens=50), never).show("é" * 25)
     assert shown == ("é" * 25, False, 50, "", None)
 
 
 def test_of_a_very_large_result_the_hash_alone_is_kept() -> None:
     text = "x" * (MAX_KEPT_BYTES + 1)
-    shown = Budget(Limits(), None).show(text)
+    shown = OutputBudget(Limits(), None).show(text)
     assert (len(shown.text) <= 4000, shown.size_bytes, shown.original) == (True, MAX_KEPT_BYTES + 1, None)
     assert shown.sha256 == hashlib.sha256(text.encode()).hexdigest()
 
@@ -68,7 +68,7 @@ def test_a_secret_that_the_cut_would_halve_is_struck_and_long_results_are_not_re
         seen.append(len(text))
         return text.replace(CANARY, "[redacted]")
 
-    budget = Budget(Limits(max_output_chars=1000), None, redact)
+    budget = OutputBudget(Limits(max_output_chars=1000), None, redact)
     for offset in range(600, 700):  # the head ends somewhere within the secret
         text = "x" * offset + CANARY + "y" * MAX_KEPT_BYTES + CANARY + "z" * (offset - 380)
         shown = budget.show(text).text

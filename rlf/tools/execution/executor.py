@@ -27,7 +27,6 @@ from rlf.tools.declaration import CacheScope, Coercion, ToolDeclaration
 from rlf.tools.execution.cache import (
     AnsweredCall,
     CacheKey,
-    CountTokens,
     DiskCache,
     RunCache,
     Tape,
@@ -38,7 +37,7 @@ from rlf.tools.execution.cache import (
 from rlf.tools.execution.gate import Gate, LoopMonitor, affordable_calls
 from rlf.tools.execution.open_tool import Course, OpenTool, Surroundings, refusal
 from rlf.tools.kind import CallOrigin, LimitScope, ToolRuntime
-from rlf.tools.results import MAX_NAME_CHARS, shorten
+from rlf.tools.results import MAX_NAME_CHARS, CountTokens, shorten
 from rlf.types import Outcome, ToolCall, ToolDescription, ToolInvoker, ToolResult
 
 logger = logging.getLogger(__name__)
@@ -123,14 +122,16 @@ class Executor:
         here = [declaration for declaration in self._declarations if declaration.name not in self._there]
         for declaration in here:
             await declaration.target.prepare()
-        refuse_misfits(here)
+        refuse_misfits(here)  # before any is opened: a fault of the last must not find a server of the first running
         async with AsyncExitStack() as stack:
+            # Left in the other order: tools first, whose last calls may still be kept on disk and taped.
             stack.push_async_callback(self._disk.close)
             if self._record is not None:
                 self._tape = TapeWriter(self._record)
                 stack.callback(self._tape.close)
             self._around = replace(self._around, gate=self._shared_gate())
             for declaration in here:
+                # Taken before the tool is opened: an edit meanwhile must not have results kept under the new source.
                 source_hash = declaration.source_hash
                 runtime = await self._open_runtime(declaration)
                 tool = OpenTool(declaration, runtime, source_hash, self._around)
@@ -155,6 +156,7 @@ class Executor:
         declared = self._declarations
         alone = [one.limits.max_concurrency for one in declared if not one.target.shares_permits]
         shared = [one.limits.max_concurrency for one in declared if one.target.shares_permits]
+        # Tools that share permits hold no more descriptors together than the one of them that may have most.
         wanted = sum(alone) + max(shared, default=0)
         if self._max_concurrency is not None:
             wanted = min(wanted, self._max_concurrency)
@@ -189,7 +191,7 @@ class Executor:
             result = self._replay.answer(self._identify_call(call, origin.trajectory_id))
         else:
             course = Course(call.name, origin)
-            begin_wait(course)
+            begin_wait(course)  # also while it waits for a permit: a run that stalls can say in which tool
             try:
                 tool = (self._tools if also_hidden else self._shown).get(call.name)
                 if tool is None:
@@ -200,7 +202,7 @@ class Executor:
                     result = await self._call_cached(tool, call.arguments, course)
                 else:
                     result = await tool.run(call.arguments, course)
-            except asyncio.CancelledError:
+            except asyncio.CancelledError:  # with what the call has spent, if it reached its tool: `ToolInvoker.invoke`
                 counts[Outcome.CANCELLED] += 1
                 raise
             finally:
@@ -273,6 +275,7 @@ class Executor:
 
     def _refuse_unknown(self, name: str) -> ToolResult:
         known = [one.name for one in self.descriptions]
+        # Made up by the model: it may hold a secret that a result has shown it, and be of any length.
         name = shorten(self._around.redact(clean(name)), MAX_NAME_CHARS)
         text = f"no tool {name!r}{nearest(name, known)} (known: {', '.join(known) or 'none'})"
         return refusal(Outcome.UNKNOWN_TOOL, self._around.redact(text))

@@ -17,11 +17,10 @@ from rlf.core.clocks import TimeLimit, Timers, clock
 from rlf.core.meter import Meter
 from rlf.core.text import MAX_FAULT_CHARS, clean, describe, size_bytes
 from rlf.tools.declaration import CacheScope, ToolDeclaration
-from rlf.tools.execution.cache import Budget, CountTokens
 from rlf.tools.execution.detached import CancelledItself, Detached
 from rlf.tools.execution.gate import FAILURES, TASK_PREFIX, Breaker, Gate, StartWindow, TokenWindow, Window
 from rlf.tools.kind import MAX_ABANDONED, CallContext, CallOrigin, RateSpec, ToolRuntime
-from rlf.tools.results import ToolFailure, check_images, outcome_of_fault, shorten
+from rlf.tools.results import CountTokens, OutputBudget, ToolFailure, check_images, outcome_of_fault, shorten
 from rlf.tools.validate import ArgumentCheck, OutputCheck
 from rlf.types import Attempt, InnerTurn, Outcome, ToolOutput, ToolResult
 
@@ -98,7 +97,7 @@ class OpenTool:
         self.runtime = runtime
         self.source_hash = source_hash
         self.arguments = ArgumentCheck(declaration.input_schema, around.redact)
-        self.budget = Budget(limits, around.count_tokens, around.redact)
+        self.budget = OutputBudget(limits, around.count_tokens, around.redact)
         self._around = around
         self._output = None if declaration.output_schema is None else OutputCheck(declaration.output_schema)
         self._gate = Gate(declaration.target.concurrency(limits), _make_windows(limits.rate))

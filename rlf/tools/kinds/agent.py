@@ -13,10 +13,9 @@ from rlf.core.identity import hash_json
 from rlf.core.kinds import wrong_value
 from rlf.endpoints.spec import EndpointSpec, SamplingSpec
 from rlf.endpoints.template import Template, TemplateText, unknown_names
-from rlf.tools.agent_text import AUTO, NONE
+from rlf.tools.agent_text import AUTO, NONE, Prompt
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.kind import Limits, ToolKind, ToolRuntime
-from rlf.tools.kinds.model import Prompt
 
 MAX_DEPTH = 3
 """Agents inside of agents, the outermost included."""

@@ -15,7 +15,8 @@ from rlf.core.kinds import wrong_value
 from rlf.core.readings import compile_schema
 from rlf.endpoints.openai import Completion, Images, NoAnswer, json_schema_format
 from rlf.endpoints.spec import EndpointFailure, EndpointSpec, SamplingSpec
-from rlf.endpoints.template import Template, TemplateFault, TemplateText, unknown_names
+from rlf.endpoints.template import Template, TemplateText, unknown_names
+from rlf.tools.agent_text import Prompt, shown_answer
 from rlf.tools.kind import CallContext, Limits, ToolKind, ToolRuntime
 from rlf.tools.results import NoSuchPart, ToolFailure, inner_deadline_s, part_at, to_text, tool_failure
 from rlf.types import Outcome, ToolOutput
@@ -90,31 +91,6 @@ class ModelTool(ToolKind):
         from rlf.endpoints.pool import open_pool
 
         return ModelRuntime(self, await open_pool(self.endpoints))
-
-
-class Prompt:
-    """The messages that begin a conversation, by the templates of a declaration."""
-
-    def __init__(self, prompt: str, system: str | None) -> None:
-        self._prompt = Template(prompt)
-        self._system = system
-
-    def text(self, arguments: Mapping[str, Any]) -> str:
-        """The prompt alone. Raises ToolFailure where the arguments do not fill it in."""
-        try:
-            return self._prompt.render(arguments)
-        except TemplateFault as fault:
-            raise ToolFailure(Outcome.INVALID_ARGUMENTS, f"the arguments make no prompt: {fault}") from fault
-
-    def messages(self, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """System and user message."""
-        system = [{"role": "system", "content": self._system}] if self._system is not None else []
-        return [*system, {"role": "user", "content": self.text(arguments)}]
-
-
-def shown_answer(completion: Completion) -> str:
-    """An answer in words, marked where the token limit cut it."""
-    return f"{completion.text}\n[cut at the model's token limit]" if completion.is_truncated else completion.text
 
 
 class ModelRuntime(ToolRuntime):
