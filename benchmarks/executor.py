@@ -24,7 +24,7 @@ from rlf.apps.tools.trials import BenchReport, bench
 from rlf.core.clocks import Deadline
 from rlf.core.plain_json import as_json
 from rlf.tools import Executor, ToolDeclaration
-from rlf.tools.execution.detached import Detached
+from rlf.tools.execution.detached import DetachedTasks
 from rlf.tools.execution.gate import Gate
 from rlf.types import ToolCall
 
@@ -96,7 +96,7 @@ def overhead(num_calls: int, rounds: int) -> dict[str, dict]:
 
     async def bare() -> None:
         if "detached" not in state:
-            state["detached"] = Detached()
+            state["detached"] = DetachedTasks()
         if not gate.try_enter():
             await gate.enter("t")
         try:

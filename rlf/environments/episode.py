@@ -16,7 +16,7 @@ from rlf.core.callables import show_own_line
 from rlf.core.clocks import Deadline, Timers, clock
 from rlf.core.text import clean, describe
 from rlf.environments.kind import EnvSpec, MakeWorld, Step, World, describe_difference, hash_state, plain_state
-from rlf.tools.execution.detached import Detached
+from rlf.tools.execution.detached import DetachedTasks
 from rlf.tools.results import ToolFailure, shorten, to_output, words_of
 from rlf.types import Outcome, Phase, StateChange, Task, ToolCall, ToolOutput, WorldFailure, WorldRecord, WorldStep
 
@@ -37,7 +37,7 @@ class WorldEpisode:
         speaks: bool,
         make: MakeWorld,
         permits: asyncio.Semaphore,
-        detached: Detached,
+        detached: DetachedTasks,
         timers: Timers,
         redact: Callable[[str], str],
         forget: Callable[[WorldEpisode, str | None], object],

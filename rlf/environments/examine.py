@@ -26,7 +26,7 @@ from rlf.environments.playing import (
     follow,
     panel,
 )
-from rlf.tools.execution.detached import Detached
+from rlf.tools.execution.detached import DetachedTasks
 from rlf.tools.results import ToolFailure
 from rlf.types import Outcome, Task
 
@@ -193,7 +193,7 @@ async def _check_deadlines(subject: Subject) -> tuple[Sign, str]:
 
 async def _check_close(subject: Subject) -> tuple[Sign, str]:
     """A world closes, also one that was never reset."""
-    detached, reset_s = Detached(), subject.bench.spec.limits.reset_s
+    detached, reset_s = DetachedTasks(), subject.bench.spec.limits.reset_s
     async with subject.bench.spec.open() as make:
         for is_reset in (False, True):
             world = await _ask_world(make(), reset_s, "to be made")
@@ -215,7 +215,7 @@ async def _ask_world(work: Coroutine[Any, Any, T], limit_s: float, what: str) ->
     async def keep() -> None:
         found.append(await work)
 
-    fault = await Detached().fault_of(keep(), limit_s, f"world: {what}")
+    fault = await DetachedTasks().fault_of(keep(), limit_s, f"world: {what}")
     if fault is not None:
         raise _Unfit(f"{what}: {describe_late(fault, limit_s)}") from fault
     return found[0]
@@ -228,7 +228,7 @@ async def _open_world(make: MakeWorld, limits: EnvLimits) -> AsyncIterator[World
     try:
         yield world
     finally:
-        await Detached().fault_of(world.close(), CLOSE_S, "world: close")
+        await DetachedTasks().fault_of(world.close(), CLOSE_S, "world: close")
 
 
 async def _check_snapshot(subject: Subject) -> tuple[Sign, str]:

@@ -19,7 +19,7 @@ from rlf.core.meter import Meter
 from rlf.environments.episode import WorldEpisode
 from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.tools.declaration import ToolDeclaration
-from rlf.tools.execution.detached import Detached
+from rlf.tools.execution.detached import DetachedTasks
 from rlf.tools.kind import CallContext, Limits, ToolKind, ToolRuntime
 from rlf.tools.results import ToolFailure
 from rlf.types import Outcome, Task, ToolCall, ToolDescription, ToolOutput
@@ -65,7 +65,7 @@ class WorldPool:
         """Opens what all worlds share. Raises RlfError."""
         self._make = await self._stack.enter_async_context(self.spec.open())
         self._speaks = self.spec.speaks
-        self._detached, self._timers = Detached(), Timers()
+        self._detached, self._timers = DetachedTasks(), Timers()
         return self
 
     async def __aexit__(

@@ -245,7 +245,7 @@ TOOL_KINDS: Registry[ToolKind] = Registry(
 T = TypeVar("T")
 
 
-class Shared(Generic[T]):
+class SharedThings(Generic[T]):
     """`async with shared.use(key, open_) as thing`: one thing for each loop and key."""
 
     def __init__(self) -> None:

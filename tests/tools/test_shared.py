@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from rlf.tools.kind import Shared
+from rlf.tools.kind import SharedThings
 
 
 class Things:
@@ -35,7 +35,7 @@ class Things:
 
 def test_one_thing_is_opened_for_a_key_and_ended_with_its_last_user() -> None:
     async def main() -> None:
-        shared, things = Shared[int](), Things()
+        shared, things = SharedThings[int](), Things()
         async with shared.use("a", things.open) as first:
             async with shared.use("a", things.open) as second, shared.use("b", things.open) as other:
                 assert (first, second, other) == (1, 1, 2)
@@ -48,12 +48,12 @@ def test_one_thing_is_opened_for_a_key_and_ended_with_its_last_user() -> None:
 
 
 def test_a_thing_that_cannot_be_opened_is_tried_again_for_each_that_waits() -> None:
-    async def use(shared: Shared[int], things: Things) -> int:
+    async def use(shared: SharedThings[int], things: Things) -> int:
         async with shared.use("a", things.open) as thing:
             return thing
 
     async def main() -> None:
-        shared, things = Shared[int](), Things(num_failures=1)
+        shared, things = SharedThings[int](), Things(num_failures=1)
         results = await asyncio.gather(*(use(shared, things) for _ in range(3)), return_exceptions=True)
         assert isinstance(results[0], OSError) and results[1:] == [1, 1]
         assert things.num_open == 0
@@ -67,7 +67,7 @@ def test_a_thing_that_cannot_be_opened_is_tried_again_for_each_that_waits() -> N
 def test_whoever_is_cancelled_nothing_stays_open_and_nobody_uses_what_has_ended(seed: int) -> None:
     rng = random.Random(seed)
 
-    async def use(shared: Shared[int], things: Things) -> None:
+    async def use(shared: SharedThings[int], things: Things) -> None:
         for _ in range(rng.randrange(4)):
             await asyncio.sleep(0)
         async with shared.use("a", things.open):
@@ -76,7 +76,7 @@ def test_whoever_is_cancelled_nothing_stays_open_and_nobody_uses_what_has_ended(
                 await asyncio.sleep(0)
 
     async def main() -> None:
-        shared, things = Shared[int](), Things()
+        shared, things = SharedThings[int](), Things()
         users = [asyncio.create_task(use(shared, things)) for _ in range(6)]
         for _ in range(12):
             await asyncio.sleep(0)

@@ -21,7 +21,7 @@ from rlf.runs.prompts import open_chat
 from rlf.tools import run_examples
 from rlf.tools.declaration import CacheSpec, ToolDeclaration
 from rlf.tools.examples import DrillRun, drill, run_samples
-from rlf.tools.execution.detached import Detached
+from rlf.tools.execution.detached import DetachedTasks
 from rlf.tools.execution.executor import Executor
 from rlf.tools.kind import CallContext
 from rlf.types import Message, Outcome, ToolCall, ToolResult
@@ -127,7 +127,7 @@ async def time_plain_calls(declaration: ToolDeclaration, calls: Sequence[Mapping
     The first call is made once more before them.
     """
     limits = declaration.limits
-    runtime, detached = await declaration.target.open(limits), Detached()
+    runtime, detached = await declaration.target.open(limits), DetachedTasks()
 
     async def call(of: Mapping[str, Any], trajectory_id: str) -> None:
         await runtime.make_ready(trajectory_id)

@@ -28,7 +28,7 @@ class CancelledItself(Exception):
     """The coroutine was cancelled without a request."""
 
 
-class Detached:
+class DetachedTasks:
     """The tasks of one tool, those left behind among them."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from rlf.core.clocks import TimeLimit, Timers, clock
 from rlf.core.meter import Meter
 from rlf.core.text import MAX_FAULT_CHARS, clean, describe, size_bytes
 from rlf.tools.declaration import CacheScope, ToolDeclaration
-from rlf.tools.execution.detached import CancelledItself, Detached
+from rlf.tools.execution.detached import CancelledItself, DetachedTasks
 from rlf.tools.execution.gate import FAILURES, TASK_PREFIX, Breaker, Gate, StartWindow, TokenWindow, Window
 from rlf.tools.kind import MAX_ABANDONED, CallContext, CallOrigin, RateSpec, ToolRuntime
 from rlf.tools.results import CountTokens, OutputBudget, ToolFailure, check_images, outcome_of_fault, shorten
@@ -106,7 +106,7 @@ class OpenTool:
         self._gets_ready = type(runtime).make_ready is not ToolRuntime.make_ready
         self._abandons = type(runtime).num_abandoned is not ToolRuntime.num_abandoned
         """Whether the runtime itself may leave work behind, beside that of `_detached`."""
-        self._detached = Detached()
+        self._detached = DetachedTasks()
         self._timers = Timers()
         self._task_name = f"{TASK_PREFIX}{declaration.name}"
         self._timeout_s, self._num_retries, self._idempotent = limits.timeout_s, limits.retries, declaration.idempotent

@@ -12,12 +12,12 @@ from pydantic import AfterValidator, Field, ValidationInfo
 from rlf.core.identity import hash_json, hash_path
 from rlf.core.text import clean
 from rlf.sandbox import Execution, Outcome, RemoteSandbox, Request, Sandbox, SandboxLimits, SandboxSpec, open_sandbox
-from rlf.tools.kind import CallContext, Limits, Shared, ToolKind, ToolRuntime
+from rlf.tools.kind import CallContext, Limits, SharedThings, ToolKind, ToolRuntime
 from rlf.tools.results import to_text
 from rlf.tools.sandboxed import error_of, refuse_failures, usage_of, within_time
 from rlf.types import ToolOutput
 
-_SANDBOXES = Shared[Sandbox | RemoteSandbox]()
+_SANDBOXES = SharedThings[Sandbox | RemoteSandbox]()
 """Those that are open, by their specs."""
 
 

@@ -27,7 +27,7 @@ from rlf.core.identity import hash_json
 from rlf.core.text import describe
 from rlf.endpoints.attribution import KEY_REFUSED
 from rlf.endpoints.spec import describe_credentials
-from rlf.tools.kind import Shared
+from rlf.tools.kind import SharedThings
 from rlf.tools.mcp.messages import HUNG_S, Pulse, Streams
 from rlf.tools.mcp.requests import Refusal
 from rlf.tools.mcp.server import (
@@ -449,5 +449,5 @@ async def _open_pool(server: McpServer) -> AsyncIterator[Pool]:
         await asyncio.gather(*(connection.close() for connection in pool.connections))
 
 
-_POOLS = Shared[Pool]()
+_POOLS = SharedThings[Pool]()
 """Those that are open, by everything that their server's declaration says."""

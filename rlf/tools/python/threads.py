@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, TypeVar
 from rlf.core.callables import is_async
 from rlf.core.clocks import Deadline
 from rlf.core.text import describe
-from rlf.tools.execution.detached import CancelledItself, Detached
+from rlf.tools.execution.detached import CancelledItself, DetachedTasks
 from rlf.tools.kind import MAX_ABANDONED, CallContext, ToolRuntime
 from rlf.tools.python.parameters import ArgumentAdapter, adapt
 from rlf.tools.results import ToolFailure, outcome_of_fault, to_output, words_of
@@ -244,7 +244,7 @@ class ClassRuntime(ToolRuntime):
         self._place = place
         self._by_trajectory = by_trajectory
         self._held: dict[str, _Held] = {}
-        self._opening: Detached | None = None
+        self._opening: DetachedTasks | None = None
         self.isolation = place.isolation
 
     @property
@@ -271,7 +271,7 @@ class ClassRuntime(ToolRuntime):
         """Closes every instance, each within a time, then the place. Raises ToolFailure INFRA with what went wrong."""
         if self._opening is not None:
             await self._opening.close()
-        detached, faults = Detached(), list[str]()
+        detached, faults = DetachedTasks(), list[str]()
         while self._held:
             _, held = self._held.popitem()
             fault = await detached.fault_of(self._close_held(held), _CLOSE_S, f"closing {self._class.__name__}")
@@ -291,7 +291,7 @@ class ClassRuntime(ToolRuntime):
         async with held.lock:
             if held.instance is not None:
                 return
-            self._opening = self._opening or Detached()
+            self._opening = self._opening or DetachedTasks()
             try:
                 held.instance = await self._opening.run(
                     self._open_instance(), Deadline(_OPEN_S), f"opening {self._class.__name__}"
