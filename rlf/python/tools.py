@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self
 
 from rlf.core.plain_json import Jsonable
@@ -14,6 +15,19 @@ from rlf.runs import tools as load
 from rlf.tools import ToolDeclaration
 from rlf.tools.execution.executor import Executor
 from rlf.types import ToolCall, ToolDescription, ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class ToolPrompt:
+    """One tool in a spec's chat format."""
+
+    format: str
+    text: str
+    """The prompt of a question with this tool alone, special tokens included."""
+    num_tokens: int
+    """Of that prompt."""
+    num_added: int
+    """How many of them the tool adds to the prompt of the same question without tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +42,18 @@ class Tool(Jsonable):
     num_tests: int
     """Examples under its `tests:`."""
     declaration: ToolDeclaration = field(repr=False, metadata={"json": None})
+    file: Path | None = field(default=None, metadata={"optional": True})
+    """The file that declares it, of a tool that `rlf tools list` lists."""
+    prompts: tuple[ToolPrompt, ...] | None = field(default=None, metadata={"optional": True})
+    """How the models of specs read it, of a tool that `rlf tools show` shows."""
 
     @classmethod
-    def of(cls, tool: ToolDeclaration, *more: Any) -> Self:
-        """A declaration without credentials; `more` are the fields of a class that adds some."""
+    def of(
+        cls, tool: ToolDeclaration, *, file: Path | None = None, prompts: tuple[ToolPrompt, ...] | None = None
+    ) -> Self:
+        """A declaration without credentials."""
         facts = (tool.name, tool.description, tool.input_schema, tool.target.kind, tool.limits.timeout_s)
-        return cls(*facts, len(tool.tests), tool, *more)
+        return cls(*facts, len(tool.tests), tool, file, prompts)
 
     def call(self, arguments: Mapping[str, Any] | None = None, **named: Any) -> ToolResult:
         """One call, as the model would make it: limits hold, and a failure is a result with its outcome.

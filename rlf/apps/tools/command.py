@@ -23,8 +23,8 @@ from rlf.reports.sheets import latency, visible
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rlf.apps.tools.python import ShownTool
     from rlf.apps.tools.trials import ToolTrial
+    from rlf.python.tools import Tool
     from rlf.runs.tools import ToolDeclaration
 
 T = TypeVar("T")
@@ -33,12 +33,12 @@ ToolName = Annotated[str, typer.Argument(metavar="NAME", help="The tool's name."
 
 def list_tools(files: ToolFiles = None, no_import: NoImport = False, as_json: AsJson = False) -> None:
     """List tools with their arguments and limits."""
-    from rlf.apps.tools.python import ListedTool
+    from rlf.python.tools import Tool
     from rlf.runs.tools import tools_of_files
 
     with announced(no_import=no_import):
         found = tools_of_files(files or ())
-    print_result("tools list", [ListedTool.of(tool, file) for file, tool in found], as_json, lambda: _list_tools(found))
+    print_result("tools list", [Tool.of(tool, file=file) for file, tool in found], as_json, lambda: _list_tools(found))
 
 
 def _list_tools(found: Sequence[tuple[Path, ToolDeclaration]]) -> Table:
@@ -54,21 +54,21 @@ def _list_tools(found: Sequence[tuple[Path, ToolDeclaration]]) -> Table:
 
 def show_tool(name: ToolName, files: ToolFiles = None, no_import: NoImport = False, as_json: AsJson = False) -> None:
     """Show one tool as it is declared, and as the model of a spec reads it: exact text and tokens."""
-    from rlf.apps.tools.python import ShownTool
     from rlf.apps.tools.trials import render_tool
+    from rlf.python.tools import Tool
     from rlf.runs.tools import holds_spec, load_tools, tool_named
 
     with announced(no_import=no_import):
         tool = tool_named(load_tools(files or ()), name)
-        shown = ShownTool.of(tool, tuple(render_tool(name, file) for file in files or () if holds_spec(file)))
+        shown = Tool.of(tool, prompts=tuple(render_tool(name, file) for file in files or () if holds_spec(file)))
     print_result("tools show", shown, as_json, lambda: _print_tool(shown))
 
 
-def _print_tool(shown: ShownTool) -> None:
+def _print_tool(shown: Tool) -> None:
     console = stdout_console()
     console.print(_show_facts(shown.declaration))
     console.print(visible(json.dumps(shown.for_model().as_openai(), ensure_ascii=False, indent=2)))
-    for prompt in shown.prompts:
+    for prompt in shown.prompts or ():
         console.print(f"\n{prompt.format}: {prompt.num_added} tokens of the prompt's {prompt.num_tokens}", style="bold")
         console.print(Text(visible(prompt.text)), soft_wrap=True)
     if not shown.prompts:

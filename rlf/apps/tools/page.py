@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from rlf.apps.tools import trials
-from rlf.apps.tools.python import ShownTool
 from rlf.core.errors import RlfError
 from rlf.python.tools import Tool
 from rlf.runs import tools as load
@@ -35,10 +34,10 @@ def list_tools(files: Sequence[str]) -> list[DeclaredTool]:
     return found
 
 
-def show_tool(file: str, name: str, spec: str | None) -> ShownTool:
+def show_tool(file: str, name: str, spec: str | None) -> Tool:
     """`rlf tools show`: a tool with its prompt in a spec's format."""
     tool = load.tool_named(load.load_tools([Path(file)]), name)
-    return ShownTool.of(tool, () if spec is None else (trials.render_tool(name, Path(spec)),))
+    return Tool.of(tool, prompts=() if spec is None else (trials.render_tool(name, Path(spec)),))
 
 
 def call_tool(file: str, name: str | None, arguments: Mapping[str, Any]) -> trials.CalledTool:

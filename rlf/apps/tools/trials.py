@@ -16,6 +16,7 @@ from rlf.core import RlfError, nearest
 from rlf.core.errors import CheckError
 from rlf.core.plain_json import Jsonable
 from rlf.core.text import clean, clean_value
+from rlf.python.tools import ToolPrompt
 from rlf.runs.certificates import format_name
 from rlf.runs.prompts import open_chat
 from rlf.tools import run_examples
@@ -27,19 +28,6 @@ from rlf.tools.kind import CallContext
 from rlf.types import Message, Outcome, ToolCall, ToolResult
 
 # The cost of a tool in a spec's prompts: the exact text that the model is shown, and its tokens.
-
-
-@dataclass(frozen=True, slots=True)
-class ToolPrompt:
-    """One tool in a spec's chat format."""
-
-    format: str
-    text: str
-    """The prompt of a question with this tool alone, special tokens included."""
-    num_tokens: int
-    """Of that prompt."""
-    num_added: int
-    """How many of them the tool adds to the prompt of the same question without tools."""
 
 
 def render_tool(name: str, spec_file: Path) -> ToolPrompt:
