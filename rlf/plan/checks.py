@@ -142,12 +142,13 @@ def _success_is_a_share(loaded: LoadedSpec) -> Iterator[Fault]:
     if success is None:
         first = loaded.spec.rewards[0]
         low, high = first.bounds
-        is_declared = not (math.isinf(low) and math.isinf(high))  # a function's values are known once it has run
-        if is_declared and not 0 <= low <= high <= 1:
+        if not 0 <= low <= high <= 1:
+            is_known = not math.isinf(high - low)
+            gives = f"gives values from {low:g} to {high:g}" if is_known else "declares no range of its values"
+            own = "" if is_known else "`range: [0, 1]` in it where they are, or "
             message = (
-                f"success is the value of the first term, and {first.name!r} gives values from {low:g} to {high:g}; "
-                f"expected 0 to 1. Write e.g. `success: {{term: {first.name}, at_least: {min(1.0, high):g}}}` beside "
-                "rewards."
+                f"success is the value of the first term, and {first.name!r} {gives}; expected 0 to 1. Write {own}e.g. "
+                f"`success: {{term: {first.name}, at_least: {min(1.0, high):g}}}` beside rewards."
             )
             yield loaded.item_fault(("rewards", 0), message)
         return

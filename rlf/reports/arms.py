@@ -219,16 +219,28 @@ def _join_seeds(reader: Reader, runs: Sequence[Run]) -> _Group:
 
 def _read_setting(reader: Reader, record: RunRecord) -> dict[str, str]:
     """What decides a run's results beside its seed; of an evaluation, with that of the run whose model it tries."""
-    facts = dict(_list_setting(record))
+    facts = dict([*_list_setting(record), *_list_accepted(reader, record)])
     if record.engine == EVALUATION and record.parent_id is not None:
         # the model that is evaluated is what the seed made; its setting is that of the run that trained it
         facts = {key: value for key, value in facts.items() if key not in ("model.path", _CONTENT + "model")}
         with suppress(RlfError):  # the run may have been removed
-            facts |= _list_setting(reader.get_run(record.parent_id).record)
+            trained = reader.get_run(record.parent_id).record
+            facts |= dict([*_list_setting(trained), *_list_accepted(reader, trained)])
     return facts
 
 
+def _list_accepted(reader: Reader, record: RunRecord) -> Iterator[tuple[str, str]]:
+    """Inputs that were replaced on the way: from there on a run was made from others than its files say."""
+    for change in reader.changes(record.id):
+        if change.role != "package":
+            yield f"{_CONTENT}{change.path.rsplit('/', 1)[-1]} after step {change.step}", change.sha256
+
+
 _CONTENT = "the content of "
+_UNSET = "null"
+"""A value of a plan as JSON that says no more than a plan without the key, such as one from before there was any."""
+_OF_REPORTS = ("data.eval.cluster",)
+"""Keys that say how results are read, and change none."""
 
 
 def _list_setting(record: RunRecord) -> Iterator[tuple[str, str]]:
@@ -242,7 +254,7 @@ def _list_setting(record: RunRecord) -> Iterator[tuple[str, str]]:
         spec["engine"] = {key: value for key, value in engine.items() if key not in without}
     paths = {json.dumps(file.path, ensure_ascii=False) for file in record.files}
     for key, value in flatten(spec):
-        if not _is_of_tests(key):
+        if value != _UNSET and key not in _OF_REPORTS and not _is_of_tests(key):
             yield key, "a file" if value in paths else value
     by_name: dict[str, list[str]] = {}
     for file in record.files:
@@ -320,7 +332,13 @@ def differences(arms: Sequence[Arm]) -> list[ArmDifference]:
     ]
     keys = list(dict.fromkeys(key for found in facts for key in found))
     rows = [(key, tuple(found.get(key) for found in facts)) for key in keys]
-    return [ArmDifference(cause, what, values) for (cause, what), values in rows if len(set(values)) > 1]
+    return [ArmDifference(cause, what, values) for (cause, what), values in rows if _are_different(what, values)]
+
+
+def _are_different(key: str, values: Sequence[str | None]) -> bool:
+    """An absent key is as one without a value, but for what a tool or a term consists of."""
+    is_item = key.split(".")[0] in _NAMED_LISTS
+    return len({None if value == _UNSET and not is_item else value for value in values}) > 1
 
 
 def _list_facts(record: RunRecord, *, with_seed: bool) -> Iterator[tuple[tuple[DifferenceCause, str], str]]:

@@ -12,7 +12,7 @@ name: strange
 model: {path: builtin:tiny}
 data: {train: {path: builtin:encyclopedia/train, prompt: question, answer: answer}}
 tools: [tool.yaml]
-rewards: [{kind: python, name: mine, callable: "reward.py:score"}]
+rewards: [{kind: python, name: mine, callable: "reward.py:score", range: [0, 1]}]
 rollout: {num_generations: 4, max_total_tokens: 300}
 train: {algorithm: grpo, steps: 2, prompts_per_step: 2}
 engine: local

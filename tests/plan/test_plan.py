@@ -78,7 +78,7 @@ def test_the_hash_stays_where_no_result_can_change(override, project):
 @pytest.mark.parametrize("place", ["tools/helpers/rules.py", "lib.py"])
 def test_the_hash_changes_with_code_that_a_tool_or_reward_imports_within_the_project(place, project, monkeypatch):
     """The tool imports relatively within its package, the reward is found by its module's name."""
-    reward = "rewards:\n  - {kind: python, name: own, callable: 'lib:own'}\n"
+    reward = "rewards:\n  - {kind: python, name: own, callable: 'lib:own', range: [0, 1]}\n"
     spec = re.sub(r"rewards:\n(  .*\n)+", reward, SPEC)
     code = {
         "tools/code.py": "def look(query: str) -> str:\n    from helpers.rules import rule\n    return rule(query)\n",

@@ -16,7 +16,8 @@ import pytest
 
 from rlf.core.errors import RlfError
 from rlf.lineage import Evaluation, FileRecord, Reader, Recorder, Run, Step, StepTotals, open_store, start_run
-from rlf.lineage.records import EVALUATION, SWEEP, ParentKind
+from rlf.lineage.records import EVALUATION, SWEEP, AcceptedChange, ParentKind
+from rlf.lineage.run import accept_changes
 from rlf.reports.arms import Arm, ArmMember, DifferenceCause, differences, named_by_difference, read_arms
 from rlf.reports.comparison import compare, flip_matrix, read_examples
 from rlf.reports.comparison_views import HEADER, comparison_view, csv_text, markdown, page, sheets
@@ -163,6 +164,25 @@ def test_runs_are_seeds_although_names_and_places_differ(tmp_path: Path) -> None
     tests = {"rewards": [{"name": "right", "tests": [{"value": 1}], "weight": 1.0}]}
     reader = lineage_of(tmp_path, {}, {"spec": spec, "files": (moved,), "host": {"cpus": 4}}, {"spec": tests}, {})
     assert [arm.runs for arm in read_arms(reader, ["A0,A1,A2", "A3"])] == [("A0", "A1", "A2"), ("A3",)]
+    reader.store.close()
+
+
+def test_a_key_that_an_older_plan_lacks_and_how_results_are_read_make_no_other_setting(tmp_path: Path) -> None:
+    newer = {"success": None, "data": {**SPEC["data"], "eval": {"path": "q.jsonl", "cluster": "document"}}}
+    older = {"data": {**SPEC["data"], "eval": {"path": "q.jsonl"}}}
+    unset = {"success": None, "data": {**SPEC["data"], "eval": {"path": "q.jsonl", "cluster": None}}}
+    reader = lineage_of(tmp_path, {"spec": newer}, {"spec": older}, {"spec": unset})
+    assert [arm.runs for arm in read_arms(reader, ["A0,A1,A2"], least=1)] == [("A0", "A1", "A2")]
+    assert {item.what for item in differences(read_arms(reader, ["A1", "A2"]))} == {"seed"}
+    reader.store.close()
+
+
+def test_an_input_that_was_replaced_on_the_way_is_no_other_seed(tmp_path: Path) -> None:
+    reader = lineage_of(tmp_path, {}, {})
+    change = AcceptedChange(3, "tool", "tools/search.py", "a" * 64, "b" * 64, None, 0.0)
+    accept_changes(reader.store, "A1", [change], {})
+    with pytest.raises(RlfError, match=r"they differ in the content of search\.py after step 3"):
+        read_arms(reader, ["A0,A1"], least=1)
     reader.store.close()
 
 

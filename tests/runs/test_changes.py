@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,15 +12,16 @@ import pytest
 from typer.testing import CliRunner
 
 from rlf.cli import app
-from rlf.core import RlfError
+from rlf.core import RlfError, SpecError
 from rlf.lineage import FileRecord, Reader
 from rlf.lineage.graph import read_graph
+from rlf.plan import checks
 from rlf.reports.arms import Arm, DifferenceCause, differences, read_arms
 from rlf.runs.place import open_lineage
 from rlf.runs.provenance import InputsChanged
 from rlf.runs.restore import Places
-from rlf.runs.start import resume
-from rlf.types import Notice, RunStatus
+from rlf.runs.start import resume, run
+from rlf.types import Notice, RunStatus, StepFinished
 
 from ..lineage.builders import run_record
 from .test_runs import Watch
@@ -54,6 +56,26 @@ def test_a_changed_input_is_refused_with_the_lines_that_changed(name, old, new, 
     assert all(words in answer.stderr for words in ["1 input changed", "→", "--accept-changes", *shown])
     with open_lineage(project / "runs") as store:
         assert Reader(store).get_run("latest").status is RunStatus.INTERRUPTED
+
+
+def test_a_run_of_before_success_had_to_be_a_share_resumes(project, monkeypatch):
+    own = ["rewards=[{kind: python, name: own, callable: 'own.py:own'}]"]
+    (project / "own.py").write_text("def own(trajectory):\n    return 2.0 * trajectory.sample_index - 1\n")
+    monkeypatch.chdir(project)
+    with pytest.raises(SpecError, match="'own' declares no range of its values"):
+        run([Path("spec.yaml")], own, runs_folder=Path("runs"), view=Watch(), command=["rlf"])
+    with monkeypatch.context() as patch:
+        patch.setattr(checks, "CHECKS", [each for each in checks.CHECKS if each is not checks._success_is_a_share])
+        made = run([Path("spec.yaml")], own, runs_folder=Path("runs"), view=Watch(interrupt), command=["rlf"])
+    assert made.status is RunStatus.INTERRUPTED
+    assert resumed(project).status is RunStatus.FINISHED
+    with open_lineage(project / "runs") as store:
+        assert Reader(store).get_run(made.run_id).status is RunStatus.FINISHED
+
+
+def interrupt(event):
+    if isinstance(event, StepFinished):
+        signal.raise_signal(signal.SIGINT)
 
 
 @pytest.mark.parametrize("name", ["train.jsonl", "search.py"])

@@ -51,7 +51,13 @@ model: {path: builtin:tiny}
 data: {train: {path: builtin:encyclopedia/train, prompt: question, answer: answer}}
 tools: []
 rewards:
-  - {kind: python, name: base, callable: "./composed_terms.py:base", weight: 2.0, scale: 0.5, clip: [0.1, 0.3]}
+  - kind: python
+    name: base
+    callable: "./composed_terms.py:base"
+    range: [0, 1]
+    weight: 2.0
+    scale: 0.5
+    clip: [0.1, 0.3]
   - kind: python
     name: late
     callable: ./composed_terms.py:base
