@@ -47,10 +47,11 @@ from rlf.reports.sheets import (
     plain_table,
     rate,
     sheet_markdown,
+    sheet_table,
     visible,
 )
 from rlf.reports.statistics import Estimate
-from rlf.reports.sweep import COLUMNS, SeedReport, mean_words, member_rows
+from rlf.reports.sweep import SeedReport, mean_words, seeds_sheet
 from rlf.reports.trajectory import ReadOpening, no_opening, trajectory_view
 
 # A comparison as tables of text, the same for the terminal, Markdown and the page.
@@ -228,8 +229,6 @@ _CURVE_WIDTH = 48
 _EXAMPLE_LINES = 8
 _MAX_QUESTIONS = 20
 """Rows of questions in the terminal, over all kinds; the page has every one."""
-_MAX_CELL = 72
-"""Characters of a cell."""
 
 
 def comparison_view(
@@ -252,13 +251,13 @@ def comparison_view(
         parts.append(Text(power_words(found.power), "dim"))
     parts.append(Text())
     for sheet in tables.results:
-        parts += [_show_table(sheet), Text()]
+        parts += [sheet_table(sheet), Text()]
     parts += _show_curves(found)
     parts += _show_questions(found, examples)
     for example in first_of_each(examples, num_shown):
         parts += [_show_example(example, openings or {}), Text()]
     for sheet in tables.origins:
-        parts += [_show_table(sheet), Text()]
+        parts += [sheet_table(sheet), Text()]
     return Group(*parts[:-1])
 
 
@@ -296,20 +295,6 @@ def _row_cells(row: FlipRow) -> Iterator[Text]:
         mark, style = ("·", "dim") if value is None else ("●", "green") if value >= 1 else ("○", "red")
         yield Text("◐" if value is not None and 0 < value < 1 else mark, style)
     yield Text(", ".join(dict.fromkeys(f"turn {turn}" for turn in row.turns if turn is not None)))
-
-
-def _show_table(sheet: Sheet) -> RenderableType:
-    left = sheet.header[:1] if sheet.figures else sheet.header
-    rows = ((Text(_shorten_cell(cell)) for cell in row) for row in sheet.rows)
-    table = plain_table(sheet.header, rows, left=left, wraps=sheet.header, title=sheet.title)
-    if sheet.note:
-        table.caption, table.caption_style, table.caption_justify = sheet.note, "dim", "left"
-    return table
-
-
-def _shorten_cell(cell: str) -> str:
-    """A long value of a plan says little in a column; `--json` and the page have all of it."""
-    return cell if len(cell) <= _MAX_CELL else f"{cell[: _MAX_CELL - 1]}…"
 
 
 def _show_curves(found: Comparison) -> Iterator[RenderableType]:
@@ -437,15 +422,10 @@ def csv_text(arms: Sequence[Arm]) -> str:
 # A sweep of seeds alone as Markdown and as a page.
 
 
-def seeds_sheet(report: SeedReport) -> Sheet:
-    """The members as a table of text."""
-    rows = tuple(member_rows(report.sweep.rows))
-    return Sheet("held-out success of each seed", mean_words(report), COLUMNS, rows)
-
-
 def seeds_markdown(report: SeedReport) -> str:
     """The members and their mean as Markdown."""
-    return f"# {report.sweep.name} · {report.sweep.run_id}\n\n{sheet_markdown(seeds_sheet(report))}\n"
+    table = sheet_markdown(seeds_sheet(report.sweep, mean_words(report)))
+    return f"# {report.sweep.name} · {report.sweep.run_id}\n\n{table}\n"
 
 
 def seeds_page(report: SeedReport, arms: Sequence[Arm]) -> str:
@@ -461,7 +441,7 @@ def seeds_values(report: SeedReport, arms: Sequence[Arm]) -> dict[str, Any]:
         "verdicts": [mean_words(report)],
         "status": sweep.status if sweep.error is None else f"{sweep.status}: {sweep.error}",
         "notices": [],
-        "results": [seeds_sheet(report)],
+        "results": [seeds_sheet(report.sweep, mean_words(report))],
         "charts": main_charts(courses),
         "more_charts": further_charts(courses),
         "example": None,

@@ -16,6 +16,7 @@ from rlf.core.plain_json import Jsonable
 from rlf.lineage.records import Evaluation, Step
 from rlf.reports.overview import STATUS_STYLES, elapsed_s, sparkline
 from rlf.reports.sheets import (
+    Sheet,
     count,
     counted,
     decimal,
@@ -24,7 +25,7 @@ from rlf.reports.sheets import (
     label_grid,
     latency,
     percent,
-    plain_table,
+    sheet_table,
     visible,
 )
 from rlf.reports.summary import (
@@ -38,14 +39,10 @@ from rlf.reports.trajectory import ReadOpening, no_opening
 from rlf.reports.verdict import Verdict, judge_record, verdict_text
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from rlf.lineage.reader import Reader
     from rlf.lineage.records import AcceptedChange, Checkpoint, Cost, LoggedEvent, Note, Run, ToolCallSummary
 
 # The costs of a run for people: by tool and judged term, from the sums that the lineage keeps.
-
-COLUMNS = ("spent on", "requests", "without usage", "tokens", "cached", "cost")
 
 
 def cost_rows(costs: Sequence[Cost]) -> list[tuple[str, ...]]:
@@ -67,11 +64,6 @@ def cost_rows(costs: Sequence[Cost]) -> list[tuple[str, ...]]:
         total = dollars(sum(cost.cost_usd for cost in costs))
         rows.append(("all", *(f"{number:,}" for number in sums), *map(count, tokens), total))
     return rows
-
-
-def costs_table(costs: Sequence[Cost]) -> Table:
-    """The costs as a table."""
-    return plain_table(COLUMNS, cost_rows(costs), left=COLUMNS[:1])
 
 
 # Usage of the judges of a run, from the metrics of its steps and evaluations.
@@ -122,11 +114,8 @@ def judge_totals(steps: Sequence[Step], evaluations: Sequence[Evaluation]) -> li
     return found
 
 
-COLUMNS_JUDGES = ("judge", "tokens", "cost", "tokens a step", "cost a step", "cached", "kappa")
-
-
 def judge_rows(judges: Sequence[JudgeTotals]) -> Iterator[tuple[str, ...]]:
-    """The totals for people, by `COLUMNS`."""
+    """The totals for people."""
     for judge in judges:
         yield (
             visible(judge.term),
@@ -196,12 +185,8 @@ def report_view(report: Report, options: str = "", opening: ReadOpening = no_ope
     parts.append(verdict_text(report.verdict))
     parts += [change_view(report.summary, report.verdict.line), Text()]
     parts.append(label_grid(_show_course(report)))
-    if report.tools:
-        parts += [Text(), plain_table(TOOL_COLUMNS, tool_rows(report.tools), left=("tool", "outcomes"))]
-    if report.judges:
-        parts += [Text(), plain_table(COLUMNS_JUDGES, judge_rows(report.judges), left=COLUMNS_JUDGES[:1])]
-    if report.costs:
-        parts += [Text(), costs_table(report.costs)]
+    for sheet in usage_sheets(report):
+        parts += [Text(), sheet_table(sheet)]
     parts += [*example_parts(report.summary, options, opening), Text()]
     return Group(*parts, label_grid(_show_origin(report.run, options)))
 
@@ -280,13 +265,26 @@ def _show_curve(values: Sequence[float], *, unit: bool) -> Text:
     )
 
 
-TOOL_COLUMNS = ("tool", "calls", "mean", "longest", "queued", "cached", "cut", "outcomes")
-
-
 def tool_rows(tools: Sequence[ToolCallSummary]) -> Iterator[tuple[str, ...]]:
-    """Outcomes of each tool's calls, by `TOOL_COLUMNS`."""
+    """Outcomes of each tool's calls."""
     for tool in tools:
         times = (latency(tool.mean_run_s), latency(tool.max_run_s), latency(tool.mean_queue_s))
         outcomes = " · ".join(f"{outcome} {number:,}" for outcome, number in tool.num_by_outcome.items())
         counts = (f"{tool.num_cached:,}", f"{tool.num_truncated:,}")
         yield visible(tool.name), f"{tool.num_calls:,}", *times, *counts, outcomes
+
+
+_OF_TOOLS = ("tool", "calls", "mean", "longest", "queued", "cached", "cut", "outcomes")
+_OF_JUDGES = ("judge", "tokens", "cost", "tokens a step", "cost a step", "cached", "kappa")
+_OF_COSTS = ("spent on", "requests", "without usage", "tokens", "cached", "cost")
+
+
+def usage_sheets(report: Report) -> list[Sheet]:
+    """Tables of tools, judges and costs over the whole run, of those that it has."""
+    used = "over training and evaluations"
+    sheets = (
+        Sheet("tools", used, _OF_TOOLS, tuple(tool_rows(report.tools)), figures=True),
+        Sheet("judges", used, _OF_JUDGES, tuple(judge_rows(report.judges)), figures=True),
+        Sheet("costs", "of all that the run did", _OF_COSTS, tuple(cost_rows(report.costs)), figures=True),
+    )
+    return [sheet for sheet in sheets if sheet.rows]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import TYPE_CHECKING
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.segment import Segment
 from rich.style import Style
 
@@ -68,6 +68,22 @@ def label_grid(rows: Iterable[tuple[str, RenderableType]], width: int = 11) -> T
     for row in rows:
         grid.add_row(*row)
     return grid
+
+
+_MAX_CELL = 72
+"""Characters of a cell in the terminal: `--json` and the page have all of a long value."""
+
+
+def sheet_table(sheet: Sheet) -> Group:
+    """One table for the terminal, its note below it."""
+    from rich.text import Text
+
+    rows = (
+        (Text(cell if len(cell) <= _MAX_CELL else f"{cell[: _MAX_CELL - 1]}…") for cell in row) for row in sheet.rows
+    )
+    left = sheet.header[:1] if sheet.figures else sheet.header
+    table = plain_table(sheet.header, rows, left=left, wraps=sheet.header, title=sheet.title)
+    return Group(table, *([Text(sheet.note, "dim")] if sheet.note else []))
 
 
 def sheet_markdown(sheet: Sheet) -> str:

@@ -20,23 +20,21 @@ from rlf.reports.evaluations import (
 from rlf.reports.paired import Evidence, PairedFinding, judge, paired_evidence
 from rlf.reports.sheets import (
     MISSING,
+    Sheet,
     counted,
     level,
     p_value,
-    percent,
-    percent_range,
-    plain_table,
     points,
     points_range,
+    rate,
+    sheet_table,
     visible,
 )
-from rlf.reports.statistics import Estimate, Interval, find_spread, mcnemar, wilson_interval
+from rlf.reports.statistics import Estimate, Interval, find_spread, wilson_interval
 from rlf.reports.trajectory import ReadOpening, legend, no_opening, trajectory_view
 from rlf.types.events import RunStatus
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from rlf.lineage.reader import Reader
     from rlf.lineage.records import Run
 
@@ -66,26 +64,14 @@ class EvaluationChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Flips:
-    """Questions whose outcome changed, among those scored both times."""
-
-    num_questions: int
-    num_gained: int
-    """Failed before, succeed after."""
-    num_lost: int
-    p: float
-    """Exact McNemar test that gains and losses are equally likely."""
-
-
-@dataclass(frozen=True, slots=True)
 class Shift:
     """The change of a mode over the questions scored both times."""
 
     difference: float
     finding: PairedFinding | None
     """None while the run is running."""
-    flips: Flips | None
-    """None unless every success is 0 or 1."""
+    flips: tuple[int, int] | None
+    """Questions gained and lost, by the first sample of each; None unless every success is 0 or 1."""
     num_questions: int
     num_clusters: int | None
     """None where the data names none."""
@@ -134,16 +120,15 @@ def _read_change(reader: Reader, run: Run, status: RunStatus, found: Sequence[Ev
     return EvaluationChange(found[0].mode, trial(found[0]), trial(found[-1]) if len(found) > 1 else None, looks)
 
 
-def flips(change: EvaluationChange) -> Flips | None:
-    """Gains and losses over the questions scored both times; None unless every success is 0 or 1.
+def flips(change: EvaluationChange) -> tuple[int, int] | None:
+    """Questions gained and lost of those scored both times; None unless every success is 0 or 1.
 
     A question's first sample stands for it: further samples of a question are not independent of the first.
     """
     outcomes = [(pair.before.success, pair.after.success) for pair in pairs(change)]
     if not outcomes or not all(_is_binary(value) for outcome in outcomes for value in outcome):
         return None
-    gained, lost = outcomes.count((0.0, 1.0)), outcomes.count((1.0, 0.0))
-    return Flips(len(outcomes), gained, lost, mcnemar(gained, lost))
+    return outcomes.count((0.0, 1.0)), outcomes.count((1.0, 0.0))
 
 
 def shifts(changes: Sequence[EvaluationChange]) -> list[Shift | None]:
@@ -271,8 +256,7 @@ def change_view(summary: Summary, verdict: str = "") -> RenderableType:
     parts: list[RenderableType] = [
         Text(words, "bold") for words in shift_lines(summary.changes, found) if words not in verdict
     ]
-    parts += [_make_table(summary.changes, found), Text("in brackets: 95 % confidence intervals", style="dim")]
-    return Group(*parts)
+    return Group(*parts, sheet_table(change_sheet(summary.changes)))
 
 
 def example_parts(summary: Summary, options: str, opening: ReadOpening) -> Iterator[RenderableType]:
@@ -281,28 +265,23 @@ def example_parts(summary: Summary, options: str, opening: ReadOpening) -> Itera
         yield from _show_first_example(summary.example, f"rlf runs show {summary.run_id}{options}", opening)
 
 
-def _make_table(changes: Sequence[EvaluationChange], found: Sequence[Shift | None]) -> Table:
-    first = "held-out success"
-    header = (first, _column_header("before", changes[0].before), _column_header("after", changes[0].after), "change")
-    table = plain_table(header, left=(first,), wraps=())
-    for change, shift in zip(changes, found, strict=True):
-        for name, before, after in rate_rows(change):
-            whole = not name.startswith("  ")
-            style = _choose_colour(shift) if whole else "none"
-            figures = (_show_rate(before), _show_rate(after), Text(difference_words(before.value, after.value), style))
-            table.add_row(Text(visible(name)), *figures, style="bold" if whole else None)
-    return table
-
-
-def _choose_colour(shift: Shift | None) -> str:
-    """Colour is a claim too: there is none where no change is shown."""
-    if shift is None or shift.finding is None or not shift.finding.shown:
-        return "none"
-    return "green" if shift.difference > 0 else "red"
-
-
-def _column_header(word: str, trial: EvaluationTries | None) -> str:
-    return word if trial is None else f"{word} (step {trial.evaluation.step})"
+def change_sheet(changes: Sequence[EvaluationChange]) -> Sheet:
+    """The rates before and after, with their intervals. Colour would be a claim too: there is none."""
+    rows = tuple(
+        (
+            visible(name.replace("  ", "\u2003")),
+            rate(before.value, before.interval),
+            rate(after.value, after.interval),
+            difference_words(before.value, after.value),
+        )
+        for change in changes
+        for name, before, after in rate_rows(change)
+    )
+    trials = zip(("before", "after"), (changes[0].before, changes[0].after), strict=True)
+    names = [word if trial is None else f"{word} (step {trial.evaluation.step})" for word, trial in trials]
+    return Sheet(
+        "held-out success", "in brackets: 95 % confidence intervals", ("", *names, "change"), rows, figures=True
+    )
 
 
 def rate_rows(change: EvaluationChange) -> Iterator[tuple[str, Estimate, Estimate]]:
@@ -331,11 +310,6 @@ def _of_kind(trial: EvaluationTries | None, kind: str) -> Estimate:
 
 def _metrics_of(trial: EvaluationTries | None) -> Mapping[str, float]:
     return {} if trial is None else trial.evaluation.metrics
-
-
-def _show_rate(rate: Estimate) -> Text:
-    text = Text(percent(rate.value))
-    return text if rate.interval is None else text.append(f" ({percent_range(*rate.interval)})", "not bold dim")
 
 
 def difference_words(before: float | None, after: float | None) -> str:
@@ -367,7 +341,7 @@ def _shift_words(shift: Shift, num_modes: int, num_looks: int) -> str:
     if shift.num_clusters is not None:
         words += f", {counted(shift.num_clusters, 'cluster')}"
     if flipped is not None:
-        words += f", {flipped.num_gained} gained, {flipped.num_lost} lost"
+        words += f", {flipped[0]} gained, {flipped[1]} lost"
     several = f" by Holm over {num_modes} modes" if num_modes > 1 else ""
     looks = f" at {counted(num_looks, 'look')} of a run that did not finish" if num_looks else ""
     return f"{words}, {p_value(found.p_adjusted)}{several}{looks})"

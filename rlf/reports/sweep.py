@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,14 +11,11 @@ from rich.text import Text
 
 from rlf.core.plain_json import Jsonable
 from rlf.lineage.records import SWEEP
-from rlf.reports.overview import STATUS_STYLES
-from rlf.reports.sheets import MISSING, percent, percent_range, plain_table, visible
+from rlf.reports.sheets import MISSING, Sheet, percent, percent_range, sheet_table, visible
 from rlf.reports.statistics import Estimate, Interval, mean_share
 from rlf.types.events import RunStatus
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from rlf.lineage.reader import Reader
     from rlf.lineage.records import Run, RunLine
 
@@ -73,12 +70,12 @@ def _make_member_row(reader: Reader, overrides: tuple[str, ...], run: RunLine | 
     return SweepRow(overrides, run.id, run.status, run.last_step, before, after)
 
 
-def sweep_view(report: SweepReport) -> RenderableType:
+def sweep_view(report: SweepReport, note: str = "") -> RenderableType:
     """Renders a sweep."""
     title = Text(f"{visible(report.name)} · {report.run_id} {report.status}", style="bold")
     if report.error is not None:
         title.append(f": {visible(report.error)}", "red")
-    return Group(title, _make_table(report.rows))
+    return Group(title, sheet_table(seeds_sheet(report, note)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +112,7 @@ def read_seeds(reader: Reader, names: Sequence[str]) -> SeedReport | None:
 
 def seeds_view(report: SeedReport) -> RenderableType:
     """The members, then their mean with its interval."""
-    return Group(sweep_view(report.sweep), Text(mean_words(report), style="bold"))
+    return sweep_view(report.sweep, mean_words(report))
 
 
 def mean_words(report: SeedReport) -> str:
@@ -125,19 +122,17 @@ def mean_words(report: SeedReport) -> str:
     return f"mean of {report.num_seeds} seeds {percent(report.mean)}, {within}"
 
 
-COLUMNS = ("member", "run", "status", "step", "before", "after")
-
-
-def member_rows(rows: Sequence[SweepRow]) -> Iterator[tuple[str, ...]]:
-    """The members for people, by `COLUMNS`."""
-    for row in rows:
-        figures = (str(row.step), percent(row.before), percent(row.after))
-        yield visible(" ".join(row.overrides)), row.run_id or MISSING, str(row.status or "not started"), *figures
-
-
-def _make_table(rows: Sequence[SweepRow]) -> Table:
-    table = plain_table(COLUMNS, left=COLUMNS[:3], wraps=COLUMNS[:1])
-    for row, (member, run_id, status, *figures) in zip(rows, member_rows(rows), strict=True):
-        style = "dim" if row.status is None else STATUS_STYLES[row.status]
-        table.add_row(member, run_id, Text(status, style), *figures)
-    return table
+def seeds_sheet(report: SweepReport, note: str) -> Sheet:
+    """The members as a table of text."""
+    rows = tuple(
+        (
+            visible(" ".join(row.overrides)),
+            row.run_id or MISSING,
+            str(row.status or "not started"),
+            str(row.step),
+            percent(row.before),
+            percent(row.after),
+        )
+        for row in report.rows
+    )
+    return Sheet("held-out success of each member", note, ("member", "run", "status", "step", "before", "after"), rows)

@@ -64,24 +64,17 @@ def change(before: list[TrajectorySummary], after: list[TrajectorySummary]) -> E
 def test_flips_pair_the_same_question() -> None:
     before = [tried("a", 0.0), tried("b", 0.0), tried("c", 1.0), tried("only before", 1.0)]
     after = [tried("c", 0.0), tried("b", 1.0), tried("a", 1.0)]
-    flipped = flips(change(before, after))
-    assert flipped is not None
-    assert (flipped.num_questions, flipped.num_gained, flipped.num_lost) == (3, 2, 1)
-    assert flipped.p == 1.0  # 2 (C(3,0) + C(3,1)) / 2^3
+    assert flips(change(before, after)) == (2, 1)
 
 
 def test_further_samples_of_a_question_do_not_count_as_further_questions() -> None:
     before = [tried("a", 0.0), tried("a", 1.0, sample=1)]
     after = [tried("a", 1.0), tried("a", 1.0, sample=1)]
-    flipped = flips(change(before, after))
-    assert flipped is not None
-    assert (flipped.num_questions, flipped.num_gained) == (1, 1)
+    assert flips(change(before, after)) == (1, 0)
 
 
 def test_an_unscorable_try_is_left_out_of_the_pairs() -> None:
-    flipped = flips(change([tried("a", None), tried("b", 0.0)], [tried("a", 1.0), tried("b", 1.0)]))
-    assert flipped is not None
-    assert flipped.num_questions == 1
+    assert flips(change([tried("a", None), tried("b", 0.0)], [tried("a", 1.0), tried("b", 1.0)])) == (1, 0)
 
 
 def test_graded_success_has_no_flips() -> None:
@@ -127,14 +120,14 @@ def test_the_summary_tells_before_after_and_one_question_twice(reader: Reader, w
     text = rendered(summary_view(read_summary(reader, RUN)), width)
     assert "before (step 0)" in text
     assert "after (step 12)" in text
-    assert "sampled, n = 30     3.3 % (0.6–16.7 %)    93.3 % (78.7–98.2 %)   +90.0 points" in text
     said = " ".join(text.split())
+    assert "sampled, n = 30 3.3 % (0.6–16.7 %) 93.3 % (78.7–98.2 %) +90.0 points" in said
     assert said.startswith("sampled: success rose by 90.0 points (97.5 % CI ")
     assert "n = 30, 27 gained, 0 lost, p < 0.0001 by Holm over 2 modes)" in said
     assert text.index("Zuller<|im_end|>") < text.index("Fenpus<|im_end|>")
     assert f"rlf runs show {RUN} --phase sampled --step 12 --trajectory 0" in text
     for kind in ("parallel", "single", "two_hop"):
-        assert f"  {kind} " in text
+        assert f"\u2003{kind} " in text
 
 
 def test_the_commands_of_the_example_show_what_was_shown(reader: Reader) -> None:

@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from rlf.lineage.records import StoredTrajectory
-from rlf.reports import report as costs
-from rlf.reports import report as judges
 from rlf.reports.pages.chart import Course, further_charts, main_charts
-from rlf.reports.report import TOOL_COLUMNS, Report, origin_facts, shown_events, status_words, tool_rows
-from rlf.reports.sheets import Sheet, decimal, rate, visible
-from rlf.reports.summary import EvaluationChange, difference_words, rate_rows, shift_lines, shifts
+from rlf.reports.report import Report, origin_facts, shown_events, status_words, usage_sheets
+from rlf.reports.sheets import Sheet, decimal, visible
+from rlf.reports.summary import change_sheet, shift_lines, shifts
 from rlf.reports.trajectory import ReadOpening
 from rlf.types.trajectory import Turn
 
@@ -175,45 +173,13 @@ def run_page(report: Report, evaluations: Sequence[Evaluation], opening: ReadOpe
         status=status_words(report.run),
         notices=[f"{event.level}: {event.text}" for event in shown_events(report.events)[-_NUM_NOTICES:]]
         + [f"note: {note.text}" for note in report.notes],
-        results=[sheet for sheet in _make_sheets(report) if sheet.rows],
+        results=[*([change_sheet(changes)] if changes else []), *usage_sheets(report)],
         charts=main_charts(courses),
         more_charts=further_charts(courses),
         example=_show_example_trajectory(report, opening),
         facts=list(origin_facts(report.run)),
         files=Sheet("files", "", ("role", "path", "sha256"), tuple(files)),
     )
-
-
-def _make_sheets(report: Report) -> Iterator[Sheet]:
-    yield Sheet(
-        "held-out success",
-        "in brackets: 95 % confidence intervals",
-        ("", "before", "after", "change"),
-        tuple(row for change in report.summary.changes for row in _rate_cells(change)),
-        figures=True,
-    )
-    yield from usage_sheets(report)
-
-
-def usage_sheets(report: Report) -> Iterator[Sheet]:
-    """Tables of tools, judges and costs over the whole run."""
-    tables = (
-        ("tools", "over training and evaluations", TOOL_COLUMNS, tool_rows(report.tools)),
-        ("judges", "over training and evaluations", judges.COLUMNS, judges.judge_rows(report.judges)),
-        ("costs", "of all that the run did", costs.COLUMNS, costs.cost_rows(report.costs)),
-    )
-    for title, note, header, rows in tables:
-        yield Sheet(title, note, header, tuple(rows), figures=True)
-
-
-def _rate_cells(change: EvaluationChange) -> Iterator[tuple[str, ...]]:
-    for name, before, after in rate_rows(change):
-        yield (
-            visible(name.replace("  ", "\u2003")),
-            rate(before.value, before.interval),
-            rate(after.value, after.interval),
-            difference_words(before.value, after.value),
-        )
 
 
 def _show_example_trajectory(report: Report, opening: ReadOpening) -> object:

@@ -15,8 +15,7 @@ from rlf.core.errors import RlfError
 from rlf.lineage.records import TRAIN, Run, TrajectoryFilter, TrajectoryOrder
 from rlf.reports.overview import NAMES, Overview, OverviewPage, elapsed_s, page_overviews
 from rlf.reports.pages.chart import Course, further_curves, main_curves
-from rlf.reports.pages.render import usage_sheets
-from rlf.reports.report import Report, origin_facts, read_report, shown_events, status_words
+from rlf.reports.report import Report, origin_facts, read_report, shown_events, status_words, usage_sheets
 from rlf.reports.summary import difference_words, rate_rows
 from rlf.reports.sweep import is_sweep, read_sweep
 from rlf.runs import compare as graph
@@ -146,7 +145,7 @@ def show_run(request: Request, name: str) -> HTMLResponse:
         "now": now_words(site_of(request).runs_folder, run_id),
         "notices": shown_events(report.events)[-_NUM_NOTICES:],
         "held_out": [row for change in report.summary.changes for row in _rate_rows(change)],
-        "sheets": [sheet for sheet in usage_sheets(report) if sheet.rows],
+        "sheets": usage_sheets(report),
         "health": _health(report),
         "curves": [asdict(chart) for chart in main_curves(courses)],
         "more_curves": [asdict(chart) for chart in further_curves(courses)],
