@@ -213,7 +213,7 @@ async def play_all(arguments, player, updater, connection):
                 found[way].append((wall, cpu, other_s))
             assert tokens["threads"] == tokens["server"], "the same halves, other tokens"
             started = time.perf_counter(), time.process_time()
-            await hosts[0].run(partial(updater.update, make_batch(scored), 1))
+            await hosts[0].change_weights(partial(updater.update, make_batch(scored), 1), 1)
             update = time.perf_counter() - started[0], time.process_time() - started[1]
             for way in WAYS:
                 found[way][-1] += update

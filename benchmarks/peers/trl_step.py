@@ -104,7 +104,7 @@ class Ours:
                     rollouts, self.harness.setting(host, self.harness.training), self.harness.reward, step=1
                 )
                 sampled = clock.read()
-                await host.run(partial(self.updater.update, make_batch(scored), 1))
+                await host.change_weights(partial(self.updater.update, make_batch(scored), 1), 1)
                 self.steps.append((*clock.read(), sum(s.reward for s in scored) / len(scored), *sampled))
 
 

@@ -6,7 +6,7 @@ By the statistics that a comparison uses.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -79,19 +79,28 @@ def judge_record(
         change.after is not None and is_same(change.before.tries, change.after.tries) for change in changes
     ):
         cause = "every answer is as before training, so the weights hardly moved (train.learning_rate)"
-    parts = [found.reason, cause and f"likely: {cause}", *_left_out_words(steps, changes, left_out)]
+    reported = {event.data["cause"] for event in events if "missing" in event.data and "cause" in event.data}
+    parts = [found.reason, cause and f"likely: {cause}", *_left_out_words(steps, changes, left_out, reported)]
     return replace(found, reason="; ".join(filter(None, parts)))
 
 
 def _left_out_words(
-    steps: Sequence[Step], changes: Sequence[EvaluationChange], left_out: LeftOut | None
+    steps: Sequence[Step], changes: Sequence[EvaluationChange], left_out: LeftOut | None, reported: Set[str]
 ) -> Iterator[str]:
-    """What a result rests on less than it seems: rollouts and questions without a value, and which kinds they are."""
-    num_by_kind = {} if left_out is None else left_out.num_by_kind
+    """What a result rests on less than it seems: rollouts and questions without a value, and which kinds they are.
+
+    Args:
+        reported: causes that the run warned of.
+    """
+    num_by_kind, causes = ({}, {}) if left_out is None else (left_out.num_by_kind, left_out.causes)
     num_lost, num_all = (sum(number[at] for number in num_by_kind.values()) for at in (0, 1))
-    if left_out is not None and num_lost:
-        causes = ", ".join(f"{cause} {number:,}" for cause, number in Counter(left_out.causes).most_common())
-        yield f"training left out {num_lost:,} of {num_all:,} rollouts ({causes}){kind_words(num_by_kind)}"
+    if num_lost:
+        words = ", ".join(f"{cause} {number:,}" for cause, number in Counter(causes).most_common())
+        yield f"training left out {num_lost:,} of {num_all:,} rollouts ({words}){kind_words(num_by_kind)}"
+    for cause in sorted(reported - causes.keys()):  # terms that rewards were summed without
+        name = f"rewards/{cause.removeprefix('reward term ')[1:-1]}/unscorable"
+        if number := sum(step.metrics.get(name, 0.0) for step in steps):
+            yield f"{cause} had no value for {number:,.0f} trajectories of training"
     if share := sum(step.metrics.get("left_out/length", 0.0) for step in steps) / max(1, len(steps)):
         yield f"steps left out {percent(share)} of their rollouts for their length, in the mean"
     for change in changes[:1]:

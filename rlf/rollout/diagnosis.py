@@ -121,29 +121,6 @@ class CauseKind(StrEnum):
     TOO_HARD = "too_hard"
     """Answers are given, and all are wrong."""
 
-    @property
-    def words(self) -> str:
-        """The cause in plain words, e.g. `the golds are not what the questions ask for`."""
-        return _CAUSE_WORDS[self]
-
-
-_CAUSE_WORDS = {
-    CauseKind.NOT_SCORED: "tools, services or reward terms fail",
-    CauseKind.NEVER_PARSED: "the chat format does not read what the policy writes",
-    CauseKind.NEVER_CALLED: "the policy calls no tool",
-    CauseKind.TOOLS_FAIL: "no tool call gives a result",
-    CauseKind.TRUNCATED: "turns are cut by the token budget",
-    CauseKind.OUT_OF_TURNS: "the last turn still calls a tool",
-    CauseKind.FILTERED: "dynamic filtering drops every group",
-    CauseKind.SAME_PROMPTS: "the prompts lack the questions",
-    CauseKind.RESULTS_CUT: "tool results are cut",
-    CauseKind.ANSWER_COLUMN: "the golds are not what the questions ask for",
-    CauseKind.COMPARISON: "answers that hold the gold get nothing",
-    CauseKind.CONSTANT_REWARD: "the reward is the same whatever the policy does",
-    CauseKind.SAME_ROLLOUTS: "the rollouts of a task are copies of each other",
-    CauseKind.TOO_HARD: "every answer is wrong",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Cause:

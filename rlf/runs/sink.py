@@ -150,7 +150,7 @@ class SignalWatch:
         command = f"{self._show} --phase {phase} --step {step} --trajectory {found.k}{self._options}"
         likely = "Likely, as before" if is_known else "Likely"
         causes = " ".join(f"{cause.seen}. {cause.advice}" for cause in found.causes)
-        words = f"{', '.join(kind.words for kind in kinds)}." if is_known else causes
+        words = f"{', '.join(kind.replace('_', ' ') for kind in kinds)}." if is_known else causes
         parts = [
             f"{place}: {found.figures}.",
             f"{likely}: {words}" if kinds else "",

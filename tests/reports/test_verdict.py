@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlf.lineage.records import LeftOut, Run, Step
+from rlf.lineage.records import LeftOut, LoggedEvent, Run, Step
 from rlf.reports.summary import EvaluationChange
 from rlf.reports.verdict import Verdict, VerdictKind, compares_groups, judge_record, judge_run
 from rlf.types import RunStatus
@@ -96,6 +96,13 @@ def test_a_verdict_ends_with_what_was_left_out_and_which_kinds_it_hit(monkeypatc
         "640; steps left out 12.5 % of their rollouts for their length, in the mean; 3 of 20 questions have no value "
         "in both evaluations: hard 3 of 4"
     )
+
+
+def test_a_verdict_names_the_terms_that_rewards_were_summed_without_where_the_run_warned_of_them() -> None:
+    steps = [Step(n, ALIVE | {"rewards/good/unscorable": 8.0, "rewards/odd/unscorable": 1.0}, 0.0) for n in (1, 2)]
+    warned = LoggedEvent(0.0, "warning", "", {"cause": "reward term 'good'", "missing": 8, "asked": 16})
+    reason = judge_record(READER, RUN, steps, changed(10, 11), (warned,)).reason
+    assert reason.endswith("; reward term 'good' had no value for 16 trajectories of training")
 
 
 def test_a_verdict_on_a_run_that_left_nothing_out_has_the_change_alone() -> None:

@@ -122,7 +122,14 @@ class Trainer:
         if self._pipeline is not None or self._collector.has_stragglers:
             self._sampler.record_versions(self.progress.step - self._num_behind)
         try:
-            await self._run_steps()
+            await self._evaluate_if_due()
+            while self.progress.step < self._settings.steps:
+                await self._step()
+                await self._evaluate_if_due()
+                # After the evaluation: the best step is known by then, and its checkpoint is the one to keep.
+                step = self.progress.step
+                if step in (self._settings.steps, self.progress.best_step) or step % self._checkpoint.every == 0:
+                    self.save()
         finally:
             # What was collected for a step that will not be made is dropped: a resume collects it again, from the
             # cursor of the last whole step.
@@ -130,17 +137,6 @@ class Trainer:
                 self._ahead.cancel()
                 await asyncio.gather(self._ahead, return_exceptions=True)
             await self._collector.close(self.progress.step + 1)
-
-    async def _run_steps(self) -> None:
-        last = self._settings.steps
-        await self._evaluate_if_due()
-        while self.progress.step < last:
-            await self._step()
-            await self._evaluate_if_due()
-            # After the evaluation: the best step is known by then, and its checkpoint is the one to keep.
-            step = self.progress.step
-            if step in (last, self.progress.best_step) or step % self._checkpoint.every == 0:
-                self.save()
 
     async def _collect(self, step: int, cursor: int, late: Sequence[int]) -> tuple[Collection, dict[str, float]]:
         """The collection of a step, and how long it took."""
@@ -172,7 +168,7 @@ class Trainer:
         collection, times = await collecting
         generated = time.perf_counter()
         used = collection.choose_used(mask_truncated=self._settings.mask_truncated)
-        update = asyncio.ensure_future(self._continue(used, step, collection))
+        update = asyncio.ensure_future(self._update(used, step, collection))
         cancelled = False
         try:
             result = await asyncio.shield(update)
@@ -207,12 +203,9 @@ class Trainer:
         self._emit(StepFinished(step, metrics, scored, [advantages.get(item.trajectory.id) for item in scored]))
         self.progress = replace(self.progress, step=step, cursor=collection.cursor, late=collection.late)
 
-    async def _continue(self, used: Sequence[Scored], step: int, collection: Collection) -> UpdateResult:
+    async def _update(self, used: Sequence[Scored], step: int, collection: Collection) -> UpdateResult:
         """Begins the next step, and updates the policy."""
         await self._begin_next(step, collection)
-        return await self._update(used, step, collection)
-
-    async def _update(self, used: Sequence[Scored], step: int, collection: Collection) -> UpdateResult:
         if not used:
             text = f"step {step}: no trajectory could be learnt from; the policy was not updated"
             self._emit(Notice("warning", text, {"step": step}))

@@ -153,12 +153,8 @@ class PolicyHost:
         finally:
             self.release(id_)
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """Runs other work on the model's thread, such as an update of its weights."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-
     async def change_weights(self, work: Callable[[], T], version: int) -> T:
-        """Runs work that changes the weights, between two ticks.
+        """Runs work that changes the weights on the model's thread, between two ticks.
 
         Args:
             version: updates that the policy has seen then; recorded with each token where `record_versions` was called.
@@ -170,7 +166,7 @@ class PolicyHost:
                 self._decoder.version = version
             return result
 
-        return await self.run(change)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, change)
 
     def record_versions(self, version: int) -> None:
         """Records with each token how many updates the policy has seen, as many as `version` so far."""

@@ -134,7 +134,7 @@ class Agent:
             await policy.vision.prepare(scored.trajectory.images if stand_in is None else stand_in.images)
         reward = parts.harness.reward
         filtering = self._spec.train.dynamic_filtering
-        tail = {} if filtering is None else {"scores": FILTER_SCORES[is_kept(group.scores, filtering)]}
+        tail = {} if filtering is None else {"scores": FILTER_SCORES[is_kept(group.rewards, filtering)]}
         if stand_in is None:
             return head | training_response(scored, reward, sampling_params, policy.vision) | tail
         return head | stand_in_response(scored, stand_in, group, reward, sampling_params, policy.vision) | tail

@@ -215,7 +215,7 @@ class Ingest:
     def _count(self, record: Record) -> None:
         group = self._groups.setdefault(record.row, Group(self._spec.rollout.num_generations))
         if group.leave(record.scored):
-            self._num_kept += is_kept(group.scores, self._spec.train.dynamic_filtering)
+            self._num_kept += is_kept(group.rewards, self._spec.train.dynamic_filtering)
             del self._groups[record.row]
 
     def _sort(self, record: Record) -> None:

@@ -98,20 +98,15 @@ class Group:
         return next(item for item in self._scored if item.trajectory.id == trajectory_id)
 
     @property
-    def _rewards(self) -> list[float]:
+    def rewards(self) -> list[float]:
+        """As OpenRLHF gets them, of the samples that count: what dynamic filtering decides by."""
         rewards = [item.reward for item in self._scored if counts(item)]
         return [round_reward(reward) for reward in rewards if reward is not None]
 
     @property
     def filler(self) -> float:
         """The reward that OpenRLHF gets for samples that do not count, once the group is complete."""
-        return filler(self._rewards)
-
-    @property
-    def scores(self) -> list[float]:
-        """The rewards that OpenRLHF gets for the whole group."""
-        rewards = self._rewards
-        return rewards + [filler(rewards)] * (self._size - len(rewards))
+        return filler(self.rewards)
 
 
 class Tally:
@@ -169,7 +164,7 @@ class StepCount:
 
     async def add(self, group: Group) -> None:
         """Counts a complete group, unless dynamic filtering drops it: then OpenRLHF draws another in its place."""
-        if is_kept(group.scores, self._filtering):
+        if is_kept(group.rewards, self._filtering):
             await self._ask("add")
 
     async def claim(self) -> bool:

@@ -390,4 +390,4 @@ def test_a_group_that_is_left_by_all_is_over():
     group = Group(2)
     assert [group.join(), group.join()] == [0, 1]
     assert [group.leave(None), group.leave(None)] == [False, True]
-    assert group.scores == [0.0, 0.0]
+    assert group.filler == 0.0 and not is_kept(group.rewards, FilterSpec(low=-0.5, high=0.5))
