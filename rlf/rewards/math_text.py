@@ -9,11 +9,14 @@ from __future__ import annotations
 import re
 
 from rlf.core.redact import fold
-from rlf.rewards.answers import last_boxed, result_of
+from rlf.rewards.answers import last_boxed, number_in, read, result_of
 from rlf.rewards.normalization import normalize
 from rlf.rewards.quantities import SUPERSCRIPTS
 
 _MAX_CHARS = 2000
+_NEAR = 1e-6
+_PROSE = re.compile(r"(?=[^\\^=*/+\u221a]*$).*(?<![A-Za-z])(?!sqrt|sin|cos|tan|log|exp|pi\b)[A-Za-z']{3,}", re.DOTALL)
+"""A text of words, and no formula."""
 _NAMES = "sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|sinh|cosh|tanh|log|ln|exp|min|max|gcd|lcm|det"
 _GREEK = "alpha|beta|gamma|delta|epsilon|theta|lambda|mu|pi|rho|sigma|tau|phi|varphi|psi|omega|Delta|Omega"
 _COMMANDS = (
@@ -24,7 +27,7 @@ _TOKEN = re.compile(
     rf"\\(?:{_COMMANDS})(?![A-Za-z])|\\[{{}}%\\]|(?:[bpv]matrix|array)(?=\}})|\d+(?:\.\d+)?|\.\d+"
     r"|(?<![A-Za-z])[A-Za-z](?![A-Za-z])"
     # A product of names, 2ab or xy + 1, stands at a digit, an operator or a bracket; other letters are a word.
-    r"|(?<=[\d)}^*/+=-])[a-z]{2,4}(?![A-Za-z])|(?<![A-Za-z])[a-z]{2,4}(?=\s?[_^*/+=()-])"
+    r"|(?<![A-Za-z])[x-z]{2,3}(?![A-Za-z])|(?<=[\d)}^*/+=-])[a-z]{2,4}(?![A-Za-z])|(?<![A-Za-z])[a-z]{2,4}(?=\s?[_^*/+=()-])"
     r"|[-+*/^_=<>()\[\]{},!|&]"
 )
 _SAME = (
@@ -86,6 +89,7 @@ _APART = re.compile(r"\d\s+[\d.]")
 """Numbers with nothing but space between them, which the library would add."""
 _BASE = re.compile(r"\(?(\d+)\)?_\{?(\d+)\}?")
 _RAISED = re.compile("(?<=[\\w)}])[\u207b\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+")
+_INEQUALITY = re.compile(r"(?P<name>[a-z])\s*(?P<sign><|>|\\[lg](?:eq?|t)(?![A-Za-z]))(?P<end>[^<>]+)")
 _ROOT = re.compile(r"\u221a\s?(?:\{?(\d+(?:\.\d+)?|[A-Za-z])\}?|\(([^()]*)\))")
 
 
@@ -108,13 +112,47 @@ def as_latex(text: str) -> str | None:
     text = _without_marks(in_ascii(text))
     if ":" in text.replace("\\:", "") or _NO_UNIT.search(text) or _BASE.fullmatch(text):
         return None
-    latex = _unify(text)
+    latex = _unify(_as_intervals(text))
     return latex if latex and _is_mathematics(latex) else None
 
 
 def gold_latex(gold: str) -> str | None:
     """The LaTeX of a gold, or of the result that it ends with; None where it is compared as text."""
     return as_latex(gold) or as_latex(result_of(gold))
+
+
+def is_same_quantity(answer: str, gold: str) -> bool | None:
+    """Whether an answer is a gold that is a number, where both have units or the answer is prose; None elsewhere."""
+    known, given = read(result_of(gold)).quantity, read(result_of(answer)).quantity
+    is_prose = _PROSE.match(result_of(answer)) is not None
+    if is_prose and given is None:
+        given = number_in(answer)
+    if known is None or not (is_prose or (given and known.unit and given.unit)):
+        return None
+    return given is not None and known.is_near(given, _NEAR)
+
+
+def in_radians(latex: str, text: str) -> str:
+    """LaTeX of an angle that a text has in degrees."""
+    return f"({latex})\\cdot\\frac{{\\pi}}{{180}}" if _DEGREES.search(_without_marks(in_ascii(text))) else latex
+
+
+def _as_intervals(text: str) -> str:
+    """Inequalities of one name with "or" between them as a union of intervals: x < 2 or x > 3."""
+    for written, same in _SAME:
+        text = text.replace(written, same)
+    parts = re.split(r"\s*(?:\\text\s?\{\s*or\s*\}|\bor\b|\\cup)\s*", text)
+    found = [_INEQUALITY.fullmatch(part.strip()) for part in parts]
+    if len(parts) < 2 or not all(found) or len({match["name"] for match in found if match}) > 1:
+        return text
+    return "\\cup ".join(_as_interval(match) for match in found if match)
+
+
+def _as_interval(match: re.Match[str]) -> str:
+    is_closed, end = "e" in match["sign"], match["end"].strip()
+    if "<" in match["sign"] or "l" in match["sign"]:
+        return f"(-\\infty, {end}{']' if is_closed else ')'}"
+    return f"{'[' if is_closed else '('}{end}, \\infty)"
 
 
 def _unify(text: str) -> str:
@@ -167,7 +205,7 @@ def _is_mathematics(latex: str) -> bool:
             return False
         at = token.end()
     # Letters without a number or an operator are a word; one alone is a name, or a choice.
-    return re.fullmatch(r"[A-Za-z]{2,}", latex) is None
+    return re.fullmatch(r"(?![x-z]{2,3}$)[A-Za-z]{2,}", latex) is None
 
 
 def _fraction_of(number: re.Match[str]) -> str:

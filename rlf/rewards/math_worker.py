@@ -17,7 +17,7 @@ from math import floor, log10
 from typing import Any, NamedTuple
 
 from rlf.rewards.answers import last_boxed, result_of
-from rlf.rewards.math_text import as_latex, gold_latex, has_no_number, in_ascii, same_text
+from rlf.rewards.math_text import as_latex, gold_latex, has_no_number, in_ascii, in_radians, same_text
 
 _MAX_BYTES = 4 * 2**30
 _FIRST = (
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def _compare_answer(golds: list[str], answer: str, cpu_s: float) -> None:
-    right = [read for gold in golds if (read := _read_gold(gold)) is not None]
+    right = [read for gold in golds for read in _read_gold(gold)]
     if not right:
         _write_line({"unreadable": " or ".join(golds)[:200]})
         return
@@ -70,13 +70,16 @@ class _Formula(NamedTuple):
     latex: str = ""
 
 
-def _read_gold(gold: str) -> _Formula | str | None:
-    """A gold as mathematics, or its text where it is none in whole; None where it is mathematics that nobody reads."""
+def _read_gold(gold: str) -> list[_Formula | str]:
+    """A gold as mathematics, or its text where it is none in whole; nothing where it is what nobody reads."""
     latex = gold_latex(gold)
-    if latex is None:
-        return gold
-    parsed = _parse_latex(latex)
-    return _Formula(parsed, latex) if parsed else None
+    return [gold] if latex is None else [*_read_latex(latex, gold)]
+
+
+def _read_latex(latex: str, text: str) -> list[_Formula]:
+    """The formula that a text is; of degrees also in radians."""
+    forms = dict.fromkeys((latex, in_radians(latex, text)))
+    return [_Formula(parsed, form) for form in forms if (parsed := _parse_latex(form))]
 
 
 def _is_any(right: list[_Formula | str], answer: str) -> bool:
@@ -84,8 +87,8 @@ def _is_any(right: list[_Formula | str], answer: str) -> bool:
     if any(isinstance(gold, str) and same_text(answer, gold) for gold in right):
         return True
     formulas = [gold for gold in right if not isinstance(gold, str)]
-    given = _parse_answer(answer) if formulas else _Formula([])
-    return any(_is_equal(gold, given) for gold in formulas)
+    given = _parse_answer(answer) if formulas else []
+    return any(_is_equal(gold, each) for gold in formulas for each in given)
 
 
 def _is_equal(gold: _Formula, given: _Formula) -> bool:
@@ -110,17 +113,17 @@ def _is_set(formula: _Formula) -> bool:
     return formula.latex.startswith(r"\{")
 
 
-def _parse_answer(answer: str) -> _Formula:
+def _parse_answer(answer: str) -> list[_Formula]:
     """An answer that is mathematics in whole, or whose result is; else the last formula in it."""
     for text in (answer, result_of(answer)):
         latex = as_latex(text)
-        if latex is not None and (found := _parse_latex(latex)):
-            return _Formula(found, latex)
+        if latex is not None and (found := _read_latex(latex, text)):
+            return found
     result, boxed = result_of(answer), last_boxed(answer)
     if has_no_number(result):
-        return _Formula([])
+        return []
     # After "the answer is" the library takes the first number, which in "not 42 but 43" is the wrong one.
-    return _Formula(_parse_text(result if boxed is None else f"\\boxed{{{boxed}}}") or _parse_text(answer))
+    return [_Formula(_parse_text(result if boxed is None else f"\\boxed{{{boxed}}}") or _parse_text(answer))]
 
 
 def _parse_latex(latex: str) -> list[Any]:

@@ -182,6 +182,11 @@ class Quantity(NamedTuple):
             for mine, theirs in pairs
         )
 
+    def is_near(self, answer: Quantity, tolerance: float) -> bool:
+        """Whether an answer is this gold, within tolerance * max(1, |gold|)."""
+        limit = tolerance * max(1.0, abs(float(self.value)))
+        return any(abs(value - self.value) <= limit for value in self.readings_of(answer))
+
     def readings_of(self, answer: Quantity) -> list[Fraction]:
         """The numbers that an answer may have in the unit of this gold; none where it has a unit of something else.
 

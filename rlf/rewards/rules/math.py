@@ -37,7 +37,9 @@ class Math(Rule):
     """1 if answer and a gold are mathematically equal by the library math-verify, else 0.
 
     LaTeX and plain expressions: "1/2", "0.5" and "\\frac{1}{2}" are the same. A gold is read in whole: "3, 5, 7" is
-    three numbers, "2^{10}" is 1024, and units, degrees, currency and percent signs are left out. A gold that is no
+    three numbers, "2^{10}" is 1024, and "x < 2 or x > 3" a union. Where gold and answer are numbers with units these
+    are compared (5 cm is 50 mm, and not 5 m); else units, currency and percent signs are left out, and degrees are also
+    radians. In prose the number is read as by `numeric`: "not 5" and "5 or 6" are not 5. A gold that is no
     mathematics in whole ("10:30", "March 5", "4210_5", "\\text{Evelyn}") is compared as text, which `rlf check` warns
     of; one that is and cannot be read ("2+") is unscorable. A comparison may take any time on what
     a model writes, so it runs in processes of its own that are ended in time. An answer that needs more is compared
@@ -57,12 +59,19 @@ class Math(Rule):
     """Processes that compare, at most."""
 
     def judge(self, trajectory: Trajectory) -> Verdict:
-        """The verdict where none must be computed: no answer, or the gold's own text."""
+        """The verdict where none must be computed: no answer, the gold's own text, numbers with units, prose."""
+        from rlf.rewards.math_text import is_same_quantity
+
         answer = (trajectory.answer or "").strip()
         if not answer:
             return Verdict(0.0, "no answer")
-        right = any(answer == gold.strip() for gold in golds(trajectory.task.answer))
-        return Verdict(1.0, "right") if right else Verdict(None, "to be compared")
+        texts = golds(trajectory.task.answer)
+        found = [answer == gold.strip() or is_same_quantity(answer[-_MAX_CHARS:], gold) for gold in texts]
+        if True in found:
+            return Verdict(1.0, "right")
+        if None in found:
+            return Verdict(None, "to be compared")
+        return Verdict(0.0, f"got {answer[-80:]!r}; expected {shown(texts)}")
 
     def read_gold(self, gold: str) -> Answer:
         from rlf.rewards.math_text import gold_latex

@@ -46,10 +46,8 @@ class Numeric(Rule):
         given = number_in(trajectory.answer or "")
         if given is None:
             return Verdict(0.0, "no number in the answer, or several")
-        for gold in right:
-            limit = self.tolerance * max(1.0, abs(float(gold.value)))
-            if any(abs(value - gold.value) <= limit for value in gold.readings_of(given)):
-                return Verdict(1.0, "right")
+        if any(gold.is_near(given, self.tolerance) for gold in right):
+            return Verdict(1.0, "right")
         return Verdict(0.0, f"got {given}; expected {' or '.join(map(str, right))}")
 
     def read_gold(self, gold: str) -> Answer:
