@@ -83,9 +83,10 @@ def read(text: str) -> Answer:
         fault = "" if written else "may be two dates, and is compared as text: write 2024-03-01"
         return Answer("date", written) if written else Answer("text", normalize(text), fault=fault)
     bare = fold(text).strip(" \n\t*`_\"'").rstrip(".!")
-    quantity = None if _LEADING_ZERO.fullmatch(bare) else _whole_number(bare)
-    if quantity is not None:
-        return Answer("number", quantity.in_base(), quantity)
+    typed = _in_digits(in_typed_form(bare)).strip()
+    found = [] if _LEADING_ZERO.fullmatch(bare) else find_numbers(typed)
+    if found and (found[0].start, found[0].end) == (0, len(typed)):
+        return Answer("number", found[0].quantity.in_base(), found[0].quantity)
     return Answer("text", normalize(text) or plain(text))
 
 
@@ -111,13 +112,6 @@ def read_date(text: str) -> str | None:
     if number > 12 or day > 31:
         return None
     return "-".join([year or "-", f"{number:02}", *([f"{day:02}"] if day else [])])
-
-
-def _whole_number(text: str) -> Quantity | None:
-    """The one number that a text is, with its unit."""
-    typed = _in_digits(in_typed_form(text)).strip()
-    found = find_numbers(typed)
-    return found[0].quantity if found and (found[0].start, found[0].end) == (0, len(typed)) else None
 
 
 def _in_digits(text: str) -> str:

@@ -30,36 +30,14 @@ _TOKEN = re.compile(
     r"|(?<![A-Za-z])[x-z]{2,3}(?![A-Za-z])|(?<=[\d)}^*/+=-])[a-z]{2,4}(?![A-Za-z])|(?<![A-Za-z])[a-z]{2,4}(?=\s?[_^*/+=()-])"
     r"|[-+*/^_=<>()\[\]{},!|&]"
 )
-_SAME = (
-    ("\\left", ""),
-    ("\\right", ""),
-    ("\\displaystyle", ""),
-    ("{,}", ","),
-    ("\\dfrac", "\\frac"),
-    ("\\tfrac", "\\frac"),
-    ("\\cfrac", "\\frac"),
-    ("\\lvert", "|"),
-    ("\\rvert", "|"),
-    ("\\varnothing", "\\emptyset"),
-    ("**", "^"),
-    ("<=", "\\le "),
-    (">=", "\\ge "),
-    ("!=", "\\ne "),
-    ("\u2264", "\\le "),
-    ("\u2265", "\\ge "),
-    ("\u2260", "\\ne "),
-    ("\u03c0", "\\pi "),
-    ("\u221e", "\\infty "),
-    ("\u222a", "\\cup "),
-    ("\u2229", "\\cap "),
-    ("\u2205", "\\emptyset "),
-    ("\u00d7", "\\times "),
-    ("\u00b7", "\\cdot "),
-    ("\u00f7", "/"),
-    ("\u00b1", "\\pm "),
-    ("\u00b0", "^\\circ "),
+_SPELLINGS = (
+    r"\left=> \right=> \displaystyle=> {,}=>, \dfrac=>\frac \tfrac=>\frac \cfrac=>\frac \lvert=>| \rvert=>| "
+    r"\varnothing=>\emptyset **=>^ <==>\le_ >==>\ge_ !==>\ne_ "
+    "\u2264=>\\le_ \u2265=>\\ge_ \u2260=>\\ne_ \u03c0=>\\pi_ \u221e=>\\infty_ \u222a=>\\cup_ \u2229=>\\cap_ "
+    "\u2205=>\\emptyset_ \u00d7=>\\times_ \u00b7=>\\cdot_ \u00f7=>/ \u00b1=>\\pm_ \u00b0=>^\\circ_"
 )
-"""Spellings of one thing, in the order in which they are replaced."""
+_SAME = [tuple(pair.replace("_", " ").split("=>")) for pair in _SPELLINGS.split()]
+"""Spellings of one thing, in the order in which they are replaced; `_` is a space."""
 _SPACE = re.compile(r"(?<!\\)\\[!,;: ]|~|\\q?quad(?![A-Za-z])")
 _WORDS = re.compile(r"\\(?:text(?:bf|it|rm|normal)?|mbox|mathrm|mathbf|operatorname)\s?\{([^{}]*)\}")
 _DOLLAR = re.compile(r"\\?[$\u00a3\u20ac](?=\s?[-+\d.])|(?<=\d)\\\$")
@@ -112,7 +90,7 @@ def as_latex(text: str) -> str | None:
     text = _without_marks(in_ascii(text))
     if ":" in text.replace("\\:", "") or _NO_UNIT.search(text) or _BASE.fullmatch(text):
         return None
-    latex = _unify(_as_intervals(text))
+    latex = _unify(text)
     return latex if latex and _is_mathematics(latex) else None
 
 
@@ -139,20 +117,16 @@ def in_radians(latex: str, text: str) -> str:
 
 def _as_intervals(text: str) -> str:
     """Inequalities of one name with "or" between them as a union of intervals: x < 2 or x > 3."""
-    for written, same in _SAME:
-        text = text.replace(written, same)
-    parts = re.split(r"\s*(?:\\text\s?\{\s*or\s*\}|\bor\b|\\cup)\s*", text)
-    found = [_INEQUALITY.fullmatch(part.strip()) for part in parts]
-    if len(parts) < 2 or not all(found) or len({match["name"] for match in found if match}) > 1:
+    parts = re.split(r"\s*\bor\b\s*", text)
+    found = [match for part in parts if (match := _INEQUALITY.fullmatch(part.strip()))]
+    if len(parts) < 2 or len(found) < len(parts) or len({match["name"] for match in found}) > 1:
         return text
-    return "\\cup ".join(_as_interval(match) for match in found if match)
-
-
-def _as_interval(match: re.Match[str]) -> str:
-    is_closed, end = "e" in match["sign"], match["end"].strip()
-    if "<" in match["sign"] or "l" in match["sign"]:
-        return f"(-\\infty, {end}{']' if is_closed else ')'}"
-    return f"{'[' if is_closed else '('}{end}, \\infty)"
+    return "\\cup ".join(
+        f"(-\\infty, {match['end']}{'])'['e' not in match['sign']]}"
+        if match["sign"].strip("\\")[0] in "<l"
+        else f"{'[('['e' not in match['sign']]}{match['end']}, \\infty)"
+        for match in found
+    )
 
 
 def _unify(text: str) -> str:
@@ -161,7 +135,7 @@ def _unify(text: str) -> str:
     text = _WORDS.sub(lambda words: f" {words[1]} " if words[1].strip() else " ", text)
     for written, same in _SAME:
         text = text.replace(written, same)
-    text = _DOLLAR.sub("", _SPACE.sub("", text)).strip()
+    text = _as_intervals(_DOLLAR.sub("", _SPACE.sub("", text)).strip())
     text = _REPEATING.sub(_fraction_of, text)
     text = re.sub(r"^(?:minus|negative)\s+(?=\d)", "-", text)
     text = _TIMES_TEN.sub(lambda ten: f"\\times 10^{{{_LARGE[ten[1]] if ten[1] else int(ten[2])}}}", text)

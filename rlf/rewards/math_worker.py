@@ -52,7 +52,10 @@ def main() -> None:
 
 
 def _compare_answer(golds: list[str], answer: str, cpu_s: float) -> None:
-    right = [read for gold in golds for read in _read_gold(gold)]
+    right = list[_Formula | str]()
+    for gold in golds:  # what is mathematics and nobody reads is none
+        latex = gold_latex(gold)
+        right += [gold] if latex is None else _read_latex(latex, gold)
     if not right:
         _write_line({"unreadable": " or ".join(golds)[:200]})
         return
@@ -68,12 +71,6 @@ class _Formula(NamedTuple):
 
     parsed: list[Any]
     latex: str = ""
-
-
-def _read_gold(gold: str) -> list[_Formula | str]:
-    """A gold as mathematics, or its text where it is none in whole; nothing where it is what nobody reads."""
-    latex = gold_latex(gold)
-    return [gold] if latex is None else [*_read_latex(latex, gold)]
 
 
 def _read_latex(latex: str, text: str) -> list[_Formula]:

@@ -77,7 +77,9 @@ def normalize(text: str, by: Normalization = Normalization.TEXT) -> str:
     >>> normalize("The  Eiffel-Tower, Paris!", Normalization.SQUAD)
     'eiffeltower paris'
     """
-    return _normalize_squad(text) if by is Normalization.SQUAD else _normalize_text(text)
+    if by is Normalization.SQUAD:  # Search-R1's `normalize_answer` (`qa_em.py`)
+        return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+    return _normalize_text(text)
 
 
 def has_words(normal: str) -> bool:
@@ -92,11 +94,6 @@ def destroyed(gold: str, by: Normalization) -> str | None:
     """
     loses = (_LOST_BY_SQUAD if by is Normalization.SQUAD else _LOST_BY_TEXT).search(fold(gold).strip())
     return (normalize(gold, by) or None) if loses else None
-
-
-def _normalize_squad(text: str) -> str:
-    """Search-R1's `normalize_answer` (`qa_em.py`)."""
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def _normalize_text(text: str) -> str:

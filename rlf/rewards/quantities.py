@@ -16,72 +16,25 @@ from rlf.core.redact import fold
 _MAX_CHARS = 20_000
 
 # Units: dimension, factor to its first unit (and what is added before), names; `*` before those that take SI prefixes.
-# A name in several lines may be any of these: 5 pounds weigh or cost. Months are no number of days, currencies no
-# number of others.
+# A name that stands twice may be either: 5 pounds weigh or cost. Months are no days, and no currency is another.
 _UNITS = """
-*m 1 m|metre|meter
-*kg 1/1000 g|gram|gramme
-*s 1 s|sec|second
-*A 1 A|amp|ampere
-*K 1 K|kelvin
-*mol 1 mol|mole
-*cd 1 cd|candela
-*s^-1 1 Hz|hertz
-*kg.m.s^-2 1 N|newton
-*kg.m^-1.s^-2 1 Pa|pascal
-*kg.m^2.s^-2 1 J|joule
-*kg.m^2.s^-3 1 W|watt
-*kg.m^2.s^-3.A^-1 1 V|volt
-*kg.m^2.s^-3.A^-2 1 \u03a9|\u2126|ohm
-*m^3 1/1000 L|l|litre|liter
-*bit 1 bit
-*bit 8 B|byte
-bit 8192 KiB|kibibyte
-bit 8388608 MiB|mebibyte
-bit 8589934592 GiB|gibibyte
-*kg.m^2.s^-2 4.184 cal|calorie
-*kg.m^2.s^-2 3600 Wh|watt hour|watt-hour|watthour
-*kg.m^2.s^-2 1.602176634e-19 eV|electronvolt
-*kg 1000 t|tonne|metric ton
-s 60 min|minute
-s 3600 h|hr|hour
-s 86400 d|day
-s 604800 wk|week
-month 1 mo|month
-month 12 y|yr|year
-month 120 decade
-month 1200 century|centuries
-m 0.0254 in|inch|inches
-m 0.3048 ft|foot|feet
-m 0.9144 yd|yard
-m 1609.344 mi|mile
-m 1852 nmi|nautical mile
-m^2 4046.8564224 acre
-m^2 10000 ha|hectare
-kg 0.45359237 lb|lbs|pound
-kg 0.028349523125 oz|ounce
-kg 907.18474 ton
-kg 1000 ton
-m^3 0.003785411784 gal|gallon
-m.s^-1 0.44704 mph
-m.s^-1 5/18 kph|kmh|kmph
-m.s^-1 463/900 kn|knot
-kg.m^-1.s^-2 100000 bar
-kg.m^-1.s^-2 101325 atm|atmosphere
+*m 1 m|metre|meter; *kg 1/1000 g|gram|gramme; *s 1 s|sec|second; *A 1 A|amp|ampere; *K 1 K|kelvin
+*mol 1 mol|mole; *cd 1 cd|candela; *s^-1 1 Hz|hertz; *kg.m.s^-2 1 N|newton; *kg.m^-1.s^-2 1 Pa|pascal
+*kg.m^2.s^-2 1 J|joule; *kg.m^2.s^-3 1 W|watt; *kg.m^2.s^-3.A^-1 1 V|volt; *kg.m^2.s^-3.A^-2 1 \u03a9|\u2126|ohm
+*m^3 1/1000 L|l|litre|liter; *bit 1 bit; *bit 8 B|byte; bit 8192 KiB|kibibyte; bit 8388608 MiB|mebibyte
+bit 8589934592 GiB|gibibyte; *kg.m^2.s^-2 4.184 cal|calorie; *kg.m^2.s^-2 3600 Wh|watt hour|watt-hour|watthour
+*kg.m^2.s^-2 1.602176634e-19 eV|electronvolt; *kg 1000 t|tonne|metric ton; s 60 min|minute; s 3600 h|hr|hour
+s 86400 d|day; s 604800 wk|week; month 1 mo|month; month 12 y|yr|year; month 120 decade
+month 1200 century|centuries; m 0.0254 in|inch|inches; m 0.3048 ft|foot|feet; m 0.9144 yd|yard
+m 1609.344 mi|mile; m 1852 nmi|nautical mile; m^2 4046.8564224 acre; m^2 10000 ha|hectare
+kg 0.45359237 lb|lbs|pound; kg 0.028349523125 oz|ounce; kg 907.18474 ton; kg 1000 ton
+m^3 0.003785411784 gal|gallon; m.s^-1 0.44704 mph; m.s^-1 5/18 kph|kmh|kmph; m.s^-1 463/900 kn|knot
+kg.m^-1.s^-2 100000 bar; kg.m^-1.s^-2 101325 atm|atmosphere
 K 1+273.15 C|\u00b0C|\u2103|celsius|degree celsius|centigrade|degree centigrade|\u00b0|degree
-K 5/9+459.67 F|\u00b0F|\u2109|fahrenheit|degree fahrenheit|\u00b0|degree
-turn 1/360 \u00b0|deg|degree
-turn 0.15915494309189535 rad|radian
-- 1/100 %|percent|per cent|pct
-- 1/1000 \u2030|per mille
-$ 1 $|USD|US$|dollar|US dollar|buck
-$ 1/100 \u00a2|cent
-EUR 1 \u20ac|EUR|euro
-EUR 1/100 cent|euro cent
-GBP 1 \u00a3|GBP|pound|pound sterling
-GBP 1/100 p|penny|pence
-JPY 1 \u00a5|JPY|yen
-CNY 1 \u00a5|CNY|RMB|yuan
+K 5/9+459.67 F|\u00b0F|\u2109|fahrenheit|degree fahrenheit|\u00b0|degree; turn 1/360 \u00b0|deg|degree
+turn 0.15915494309189535 rad|radian; - 1/100 %|percent|per cent|pct; - 1/1000 \u2030|per mille
+$ 1 $|USD|US$|dollar|US dollar|buck; $ 1/100 \u00a2|cent; EUR 1 \u20ac|EUR|euro; EUR 1/100 cent|euro cent
+GBP 1 \u00a3|GBP|pound|pound sterling; GBP 1/100 p|penny|pence; JPY 1 \u00a5|JPY|yen; CNY 1 \u00a5|CNY|RMB|yuan
 INR 1 \u20b9|INR|Rs|rupee
 """
 _PREFIXES = {
@@ -114,8 +67,8 @@ _NONE = Unit((), Fraction(1))
 def _known_units() -> dict[str, tuple[Unit, ...]]:
     """Every unit by its names, with prefixes: of tenths, hundredths and hundreds those that are usual (no decibel)."""
     units = dict[str, tuple[Unit, ...]]()
-    for line in _UNITS.strip().splitlines():
-        dimension, factor, names = line.split(" ", 2)
+    for entry in re.split(r"[;\n]\s*", _UNITS.strip()):
+        dimension, factor, names = entry.split(" ", 2)
         parts = [part.partition("^") for part in dimension.lstrip("*-").split(".") if part]
         size, _, offset = factor.partition("+")
         powers = tuple(sorted((base, int(power or 1)) for base, _, power in parts))

@@ -195,14 +195,13 @@ def names(record: CallRecord, piece: str, by: Normalization = Normalization.TEXT
     tokens = _split_tokens(piece)
     if len(tokens) > 1 and any(map(str.isalpha, tokens)) and tokens <= _split_tokens(text):
         return True
-    return holds(text, piece, by) or _has_words(fold(text).casefold(), piece)
-
-
-def _has_words(text: str, piece: str) -> bool:
+    if holds(text, piece, by):
+        return True
     words = normalize(piece).split() or [fold(piece).strip().casefold()]
     pattern = r"[\W_]+".join(map(re.escape, words))
     starts, ends = words[0][:1].isalnum(), words[-1][-1:].isalnum()
-    return re.search((r"(?<![^\W_])" if starts else "") + pattern + (r"(?![^\W_])" if ends else ""), text) is not None
+    whole = (r"(?<![^\W_])" if starts else "") + pattern + (r"(?![^\W_])" if ends else "")
+    return re.search(whole, fold(text).casefold()) is not None
 
 
 def _split_tokens(text: str) -> frozenset[str]:

@@ -25,7 +25,6 @@ from rlf.rewards.calling import OwnFunction, TookTooLong, check_function
 from rlf.rewards.comparisons import (
     COMPARISONS,
     NO_ROWS,
-    ComparedSide,
     NothingToCompare,
     as_rows,
     read_expected,
@@ -274,7 +273,11 @@ class Verifier:
 
     async def _compare_best(self, trajectory: Trajectory) -> Verdict:
         """The best over what is expected, of which any will do."""
-        expected = await self._find_expected(trajectory.task)
+        expectation = await self._read_expectation(trajectory.task)
+        if isinstance(expectation, ToolResult):
+            expected = [read_result(expectation)]
+        else:
+            expected = [read_expected(each) for each in (expectation if self._column is None else [expectation])]
         got = await self._run_produced(trajectory)
         compare, tolerance = COMPARISONS[self._term.compare], self._term.tolerance
         try:
@@ -283,22 +286,11 @@ class Verifier:
             raise _CannotSay(f"what is expected: {why}") from why
         except RecursionError as fault:
             raise _Wrong("its values are nested too deeply to compare") from fault
-        if any(reason == NO_ROWS for _, reason in results):
-            self._warn_of_no_rows(trajectory.task)
-        return Verdict(*max(results, key=lambda result: result[0]))
-
-    def _warn_of_no_rows(self, task: Task) -> None:
-        """Warns once: a gold without rows says that every query without rows is right."""
-        if not self._has_warned:
-            words = f"{self._term.name}: task {task.id} expects no rows, so any query without rows earns 1"
+        if any(reason == NO_ROWS for _, reason in results) and not self._has_warned:
+            words = f"{self._term.name}: task {trajectory.task.id} expects no rows, so any query without rows earns 1"
             self._context.notify("warning", f"{words}. Leave such tasks out of the data. Reported once.")
-        self._has_warned = True
-
-    async def _find_expected(self, task: Task) -> list[ComparedSide]:
-        expectation = await self._read_expectation(task)
-        if isinstance(expectation, ToolResult):
-            return [read_result(expectation)]
-        return [read_expected(gold) for gold in expectation] if self._column is None else [read_expected(expectation)]
+            self._has_warned = True
+        return Verdict(*max(results, key=lambda result: result[0]))
 
     async def _read_expectation(self, task: Task) -> Any:
         """The column's value, the gold's result, or every gold answer. Raises _CannotSay."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -193,14 +192,11 @@ def _in_front(text: str, choices: str) -> str:
 
 def _read_letters(match: re.Match[str] | None, text: str, choices: str) -> str:
     """The letter of a match and those that follow it as alternatives, each once."""
-    found = dict.fromkeys(_list_choices(match, text)) if match is not None else {}
-    return "".join(letter for letter in found if letter in choices)
-
-
-def _list_choices(match: re.Match[str] | None, text: str) -> Iterator[str]:
+    found = dict[str, None]()
     while match is not None:
-        yield match[1].upper()
+        found[match[1].upper()] = None
         match = _ALTERNATIVE.match(text, match.end())
+    return "".join(letter for letter in found if letter in choices)
 
 
 def _is_meant(match: re.Match[str], text: str) -> bool:

@@ -70,7 +70,9 @@ class Collection(Rule):
         given = answer_items(result_of(trajectory.answer or ""), gold, self.normalize)
         if self.compare is Comparison.SET:
             given, gold = list(dict.fromkeys(given)), list(dict.fromkeys(gold))
-        common = _count_common(given, gold, self.compare)
+        common = (Counter(given) & Counter(gold)).total()
+        if self.compare is Comparison.LIST:
+            common = sum(one == other for one, other in zip(given, gold, strict=False))
         reason = f"{common} of {len(gold)} items are there, and {len(given) - common} others"
         if self.credit is Credit.F1:
             return Verdict(2 * common / (len(given) + len(gold)), reason)
@@ -111,7 +113,8 @@ def answer_items(text: str, gold: Sequence[str], by: Normalization = Normalizati
     text = _MARKER.sub("", text)
     ends = [(match.start(), match.end()) for match in _ANY.finditer(text)]
     starts, stops = [0, *(end for _, end in ends)], [*(start for start, _ in ends), len(text)]
-    known, longest = set(gold), max((_num_separators(item) for item in gold), default=0)
+    # A text that normalises to an item has at most one separator between any two words, and one more.
+    known, longest = set(gold), max((len(item.split()) + 1 for item in gold), default=0)
     has_dates = any(read(item).form == "date" for item in gold)
     items, at = list[str](), 0
     while at < len(starts):
@@ -132,11 +135,6 @@ def _compare_form(item: str, by: Normalization) -> str:
     return normalize(item, by) or plain(item).strip(".,;:!?")
 
 
-def _num_separators(item: str) -> int:
-    """At most how many separators a text has that normalises to an item: one between any two words, and one more."""
-    return len(item.split()) + 1
-
-
 def _json_list(text: str) -> list[Any] | None:
     try:
         value = json.loads(text)
@@ -150,9 +148,3 @@ def _split_items(text: str) -> list[str]:
     if _STRONG.search(text) is None:
         return _WEAK.split(text)
     return [_AND.sub("", part, count=1) if _AND.match(part) else part for part in _STRONG.split(text)]
-
-
-def _count_common(given: Sequence[str], gold: Sequence[str], compare: Comparison) -> int:
-    if compare is Comparison.LIST:
-        return sum(one == other for one, other in zip(given, gold, strict=False))
-    return (Counter(given) & Counter(gold)).total()

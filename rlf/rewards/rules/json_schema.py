@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from functools import cached_property
@@ -12,6 +11,7 @@ from typing import Any, ClassVar, Literal
 import jsonschema_rs
 from pydantic import ConfigDict, Field, field_validator
 
+from rlf.core.json_values import read_json
 from rlf.core.kinds import wrong_value
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.term import Sample, Verdict
@@ -71,11 +71,8 @@ class JsonSchema(Rule):
         fenced = _FENCED.fullmatch(trajectory.answer or "")
         text = fenced[1] if fenced else trajectory.answer or ""
         try:
-            value = json.loads(
-                text, parse_constant=_refuse_constant, parse_float=_parse_finite, object_pairs_hook=_make_object
-            )
-            error = next(self._own_validator.iter_errors(value), None)
-        except (ValueError, RecursionError) as fault:
+            error = next(self._own_validator.iter_errors(read_json(text)), None)
+        except ValueError as fault:
             return Verdict(0.0, f"no JSON: {str(fault)[:200]}")
         if error is None:
             return Verdict(1.0, "satisfies the schema")
@@ -92,21 +89,3 @@ def _make_validator(schema: Mapping[str, Any]) -> Any:
 
 def _not_retrieved(address: str) -> None:
     raise ValueError("it is another document, which rlf does not fetch. Put it under `$defs`")
-
-
-def _parse_finite(digits: str) -> float:
-    number = float(digits)
-    if not math.isfinite(number):
-        raise ValueError(f"{digits[:20]} is too large for a float")
-    return number
-
-
-def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    read = dict(pairs)
-    if len(read) < len(pairs):
-        raise ValueError("a key is there twice")
-    return read
-
-
-def _refuse_constant(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")

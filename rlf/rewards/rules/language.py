@@ -104,7 +104,9 @@ class LanguageRule(Rule):
         text = trajectory.answer or ""
         if self.where is Where.TEXT:
             text = "\n".join(turn.text for turn in trajectory.turns)
-        text = "".join(map(_plain_letter, unicodedata.normalize("NFC", text[:_MAX_CHARS]))).strip()
+        # Letters lose their width and style; a numeral such as \u2163 stays none.
+        letters = unicodedata.normalize("NFC", text[:_MAX_CHARS])
+        text = "".join(unicodedata.normalize("NFKC", each) if each.isalpha() else each for each in letters).strip()
         if not text:
             return Verdict(0.0, "no text")
         scripts = Counter(_script_of(letter) for letter in text if letter.isalpha())
@@ -130,11 +132,6 @@ class LanguageRule(Rule):
         shown = [each for each, stops in _STOP_WORDS.items() if len(stops.intersection(words)) >= _MIN_STOP_WORDS]
         most = max(shown, key=lambda language: number[language], default=self.language)
         return most if number[most] > number[self.language] else None
-
-
-def _plain_letter(character: str) -> str:
-    """A letter without its width or style; a numeral such as \u2163 stays none."""
-    return unicodedata.normalize("NFKC", character) if character.isalpha() else character
 
 
 @lru_cache(maxsize=4096)
