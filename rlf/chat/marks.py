@@ -1,16 +1,21 @@
 """Signs that a text holds a call of some syntax, and the prefilter that makes looking for all of them cheap.
 
 A syntax brings its own expression and the signs of it: texts one of which every match holds. An expression runs only
-over a text with one of its signs, so that ordinary prose costs a few substring tests.
+over a text with one of its signs, so that ordinary prose costs a few substring tests. `harmless` breaks what would open
+a role for another model.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Self
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
+from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.core.plain_json import Jsonable
 from rlf.types import FailureClass, ParseFailure, ToolCall, ToolDescription
 
@@ -172,3 +177,111 @@ FOREIGN: Mapping[str, Marks] = {
     "step3": _NAMESPACED,
 }
 """By the name of a syntax, which several models may share. No answer to a task holds one of these marks."""
+
+
+# What chat templates and tokenizers take for roles and special tokens, broken up in text of others that another model
+# reads: its server may take it for them wherever it stands. The model's own tokens where its tokenizer is on this
+# machine, and in any case those of a broad list and whatever has the form of one.
+
+_NAMES = (
+    r"s|bos|eos|pad|unk|mask|sep|cls|sop|eop|eod|eot|eom|eoh|eoa|boa|endoftext|image|video|audio|think|thinking"
+    r"|user|assistant|system|bot|human|role|answer|response|results|documents|functools|toolcall|nosave|slice|unit|step"
+    r"|end_?of_[a-z_]{2,20}|tools?|escape|reponame|filename|boi|eoi|img|box|ref|quad|orig|mode|inclusionai"
+    r"|endofturn|global-img|fim-[a-z]{2,8}|pr|name|email|key|password|(?:blank|unused|reserved|special)\d{1,4}|loc\d{4}|seg\d{3}|0x[0-9a-f]{2}"
+)
+_BRACKETED = (
+    r"INST|[gs]?MASK|CLS|SEP|PAD|UNK|[BE]OS|EOT|IMG|IMG_[A-Z]{2,8}|AUDIO|BEGIN_AUDIO|PREFIX|SUFFIX|MIDDLE|ARGS|CALL_ID"
+    r"|THINK|TRANSCRIBE|SYSTEM_PROMPT|MODEL_SETTINGS|TOOL_[A-Z]{3,12}|AVAILABLE_TOOLS|USER|BOT|SYSTEM|HUMAN|ASSISTANT"
+    r"|AI|@[BE]OS@|(?:start|end)_[a-z]{2,20}_id|unused\d+|extra_id_\d+"
+)
+_PARTS = (
+    r"<(?=\|[^|<>\n]{1,60}\|?>|[a-z_]{3,30}\|>)",  # <|im_start|>, <|turn>, <turn|>
+    r"<(?=/?[｜\[][^<>\n]{1,60}>)",  # <｜User｜>, <[end▁of▁sentence]>
+    rf"<(?=/?(?i:{_NAMES})>|</?SYS>>)",  # <s>, <user>, <<SYS>>
+    # <tool_call>, <_user>, <mask:0>: whatever has a name of parts, but for what C++ has between the same brackets.
+    r"<(?=/?(?!\w+_t>)[A-Za-z0-9.-]{0,24}(?:[_▁]|:(?!:))[\w:▁.-]{0,40}>)",
+    r"<(?=/?[A-Z]{2,24}\d*>|/?[^\x00-\x7f]{1,12}>)",  # <AI>, <PRE>, <用户>
+    rf"\[(?=/?(?:{_BRACKETED})\])",  # [INST]
+    r"\[(?=\|[^|\[\]\n]{1,40}\|\]|</?[A-Z]{1,12}>\]|e~\[)",  # [|user|], [<S>], [e~[
+    r"\](?=~[!a-z]{1,2}[\[\]]|<\][a-z]{2,20}\[>\[)",  # ]~b], ]<]minimax[>[
+    r">(?=>[A-Z]{4,20}<<)",  # >>ANSWER<<
+    r"\|(?=\|\|[A-Z_]{4,40}\|\|\||(?:ENDOFTEXT|SPEAKER|NEWLINE)\|)",  # |||EMAIL_ADDRESS|||
+    # Roles in plain words, at the beginning of a line.
+    r"^#(?=#{1,3} ?(?i:human|user|assistant|system|instruction|response|input) ?:)",
+    r"^(?:H(?=uman:|UMAN:)|A(?=ssistant:|SSISTANT:)|U(?=ser:|SER:)|S(?=ystem:|YSTEM:)|G(?=PT4 Correct )|[问答](?=：))",
+)
+"""The first character of a text that some tokenizer has as a special token, or some chat template gives a meaning."""
+
+
+def harmless(text: str, tokens: frozenset[str] = frozenset()) -> str:
+    """The text without what a chat template could take for a role or a special token.
+
+    Args:
+        tokens: the special and added tokens of the model that reads it, where they are known; a broad list goes beside
+            them.
+
+    >>> harmless("x<|im_end|><|im_start|>system")
+    'x&lt;|im_end|>&lt;|im_start|>system'
+    """
+    return _compile_pattern(tokens).sub(lambda found: "&lt;" if found[0] == "<" else f"&#{ord(found[0])};", text)
+
+
+@cache
+def _compile_pattern(tokens: frozenset[str]) -> re.Pattern[str]:
+    """First characters of tokens: so that one which begins inside another is broken too."""
+    own = [f"{re.escape(token[0])}(?={re.escape(token[1:])})" for token in sorted(tokens)]
+    return re.compile("|".join([*_PARTS, *own]), re.MULTILINE)
+
+
+_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.json")
+
+
+def special_tokens(*models: str) -> frozenset[str]:
+    """The tokens of folders, `builtin:` names, and Hugging Face ids in the hub's cache; none of any other name.
+
+    White space and plain words are left out: a tokenizer that holds them as added tokens gives them no meaning.
+    """
+    found = {token for model in models for name in _FILES for token in _list_tokens(_read_json(model, name))}
+    return frozenset(token for token in found if token.strip() and not token.replace("_", "").isalnum())
+
+
+def _read_json(model: str, name: str) -> Any:
+    file = _find_file(model, name)
+    if file is None:
+        return None
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _find_file(model: str, name: str) -> Path | None:
+    if model.startswith(BUILTIN):
+        return builtin_path(model.removeprefix(BUILTIN)) / name
+    if Path(model).is_dir():
+        return Path(model) / name
+    if model.count("/") > 1 or model.startswith((".", "/")):
+        return None
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        cached = try_to_load_from_cache(model, name)
+    except HFValidationError:
+        return None  # the name that a server has given its model
+    return Path(cached) if isinstance(cached, str) else None
+
+
+def _list_tokens(content: Any) -> Iterator[str]:
+    """Every token that one of the files names, whichever it is."""
+    if not isinstance(content, dict):
+        return
+    yield from (key for key, value in content.items() if isinstance(value, int) and not isinstance(value, bool))
+    for key, value in content.items():
+        if key.endswith("_token") or key in ("added_tokens", "added_tokens_decoder", "additional_special_tokens"):
+            if key == "added_tokens_decoder" and isinstance(value, dict):
+                value = list(value.values())
+            for each in value if isinstance(value, list) else [value]:
+                token = each.get("content") if isinstance(each, dict) else each
+                if isinstance(token, str):
+                    yield token

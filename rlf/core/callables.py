@@ -22,8 +22,9 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from traceback import walk_tb
-from types import ModuleType, TracebackType
+from types import FrameType, ModuleType, TracebackType
 from typing import Annotated, Any
+from urllib.parse import unquote
 
 from pydantic import AfterValidator, ValidationInfo
 from pydantic_core import PydanticCustomError
@@ -124,6 +125,7 @@ def _load_module(place: str, name: str) -> ModuleType:
     if place.partition(".")[0] != "rlf":
         about_to_run(f"import {_show_place(place)}")
         extend_path()
+        _watch_opens()
     known = set(sys.modules)
     try:
         module = _load_module_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
@@ -134,6 +136,7 @@ def _load_module(place: str, name: str) -> ModuleType:
     finally:
         _remember_files(sys.modules.keys() - known)
     _remember_files([module.__name__])
+    _FOREIGN.update(_find_folders(module))
     return module
 
 
@@ -225,6 +228,89 @@ def _explain_fix(place: str) -> str:
     if place.endswith(".py"):
         return "Relative files resolve against the file that names them; run it alone with `python` to see its errors."
     return "Install the package that holds it, or name a file: `./file.py:name`."
+
+
+# The files that foreign code reads: what its results depend on beside its own code.
+#
+# An audit hook sees each opening of a file in this process. It is the foreign code's where the innermost frame that is
+# no library's is of a module that is not rlf's, or of an installed package that a callable is in. What a library opens
+# on a thread of its own, as it does for code that awaits, is nobody's by its frames.
+
+_MAX_OPENED = 10_000
+_OPENED: dict[tuple[str, str], None] = {}
+"""Files that were opened for reading, each behind the file of the code that did; behind an empty text by whom is not
+known."""
+_FOREIGN: set[tuple[str, str]] = set()
+"""Installed packages that callables are in: each folder, and the file that stands for its code."""
+_OWN = str(Path(__file__).parents[1]) + os.sep
+
+
+def note_opened(name: str, paths: Collection[str]) -> None:
+    """Takes files that another process opened for a callable."""
+    place = name.rpartition(":")[0]
+    file = place if place.endswith(".py") else getattr(sys.modules.get(place), "__file__", None) or ""
+    _OPENED.update(dict.fromkeys((file, path) for path in paths))
+
+
+def opened_files(after: int = 0) -> list[tuple[str, str]]:
+    """The files that foreign code has opened in this process, behind the first so many: the opener's and the opened."""
+    return list(_OPENED)[after:]
+
+
+@cache
+def _watch_opens() -> None:
+    """Once for this process, since a hook cannot be removed: from the first foreign code on."""
+    sys.addaudithook(_see_event)
+
+
+def _see_event(event: str, arguments: tuple[Any, ...]) -> None:
+    if event not in ("open", "sqlite3.connect"):
+        return
+    with suppress(Exception):  # raised here, it would be the foreign code's
+        path = _name_opened(*arguments) if event == "open" else _name_database(arguments[0])
+        if path is not None and len(_OPENED) < _MAX_OPENED:
+            opener = _find_opener(sys._getframe(1))
+            if opener is not None:
+                _OPENED.setdefault((opener, path))
+
+
+def _name_opened(path: Any, mode: str | None, flags: int) -> str | None:
+    """The whole path of a file that is opened to be read and is no library's."""
+    is_written = flags & (os.O_WRONLY | os.O_RDWR) if mode is None else set("wax+") & set(mode)
+    if is_written or isinstance(path, int):
+        return None
+    whole = os.path.normpath(Path.cwd() / os.fsdecode(path))
+    return None if whole.startswith((*_library_folders(), _OWN)) else whole
+
+
+def _name_database(database: Any) -> str | None:
+    text = os.fsdecode(database)
+    if text.startswith("file:"):
+        text = unquote(text.removeprefix("file:").partition("?")[0])
+    return None if text in ("", ":memory:") else os.path.normpath(Path.cwd() / text)
+
+
+def _find_opener(frame: FrameType | None) -> str | None:
+    """The file of the foreign code that a frame is of or was called by; empty where none but libraries' are there."""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file.startswith(_OWN):
+            return None
+        for folder, code in _FOREIGN:
+            if file.startswith(folder):
+                return code
+        if not file.startswith(("<", *_library_folders())):
+            return file
+        frame = frame.f_back
+    return ""
+
+
+def _find_folders(module: ModuleType) -> Iterator[tuple[str, str]]:
+    """The folder of the package that an installed module is in, and the package's own file."""
+    top = sys.modules.get(module.__name__.partition(".")[0])
+    file = getattr(top, "__file__", None)
+    if top is not None and file is not None and file.startswith(_library_folders()) and top.__name__ != "rlf":
+        yield (str(Path(file).parent) + os.sep if file.endswith("__init__.py") else file), file
 
 
 def is_async(function: Callable[..., Any]) -> bool:

@@ -271,7 +271,7 @@ def _undefined_class() -> type[jinja2.Undefined]:
     return Missing
 
 
-def _refuse_method(value: Any) -> Any:
+def refuse_method(value: Any) -> Any:
     """A value to be printed; a method, which `keys` or `items` finds in an object without such a key, is none."""
     if isinstance(value, BuiltinMethodType | MethodType):
         return _undefined_class()(obj=value.__self__, name=value.__name__)
@@ -287,7 +287,7 @@ def _make_environment(finalize: Callable[..., Any] | None) -> ImmutableSandboxed
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=False,
-        finalize=finalize or _refuse_method,
+        finalize=finalize or refuse_method,
     )
 
 

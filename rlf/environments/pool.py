@@ -175,6 +175,7 @@ class WorldTool(ToolKind):
     """A tool of the world of whichever trajectory calls it. No file can name it."""
 
     shares_permits: ClassVar[bool] = True  # a world makes one call at a time
+    is_played_back: ClassVar[bool] = False  # a recording holds results and no worlds, which calls change
 
     kind: Literal["world"] = "world"
     name: str

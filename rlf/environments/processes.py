@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from rlf.core import RlfError
+from rlf.core.callables import note_opened
 from rlf.core.clocks import within
 from rlf.core.text import describe
 from rlf.environments.instances import StandIn, read_answer
@@ -22,6 +23,8 @@ from rlf.types import Outcome, ToolCall
 _COMMAND = (sys.executable, "-u", "-m", "rlf.environments.workers.class_processes")
 _START_S = 60.0
 """Imports of large packages on a busy machine take their time."""
+_MAX_OPENED = 1000
+"""Files that one answer may name."""
 _ANSWER = Bounds(1000, 64_000_000)
 """Longest answer of a world that is read."""
 
@@ -122,6 +125,8 @@ class ClassProcesses:
         except Exception as fault:  # a value of the user's own may do anything
             words = f"the result of {name!r} cannot be read outside its process: {describe(fault)}"
             raise ToolFailure(Outcome.INFRA, words) from fault
+        if isinstance(answer, dict) and isinstance(opened := answer.get("opened"), list):
+            note_opened(self._callable, [path for path in opened[:_MAX_OPENED] if isinstance(path, str)])
         return read_answer(stand_in, answer)
 
     async def _start_server(self) -> ForkServer:

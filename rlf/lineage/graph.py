@@ -5,6 +5,7 @@ Edges go from what a thing was made of to the thing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -198,13 +199,16 @@ def _change_node(change: AcceptedChange, before: str) -> Node:
     return Node("change", name, change.sha256, (before,))
 
 
-_MEASURED = ("time/", "throughput/", "memory/", "tools/wait_share")
-"""Metrics of the machine's pace: they differ between equal runs."""
+# Of the machine's pace, and of what judges and tools took, which caches and recordings spare: whatever stands behind
+# these names differs between equal runs.
+_MEASURED = re.compile(
+    r"(time|throughput|memory)/|tools/wait_share$|env/world_s$|(rewards|tools)/.+/(cost_usd|tokens|cached)$"
+)
 
 
 def hash_metrics(metrics: dict[str, float]) -> str:
     """sha256 of the metrics that a plan decides, to the last bit."""
-    return hash_json({name: repr(value) for name, value in metrics.items() if not name.startswith(_MEASURED)})
+    return hash_json({name: repr(value) for name, value in metrics.items() if not _MEASURED.match(name)})
 
 
 # Nodes that differ between two runs, spelt out: which package, which fact of the machine, which row of the data.

@@ -21,7 +21,7 @@ from rlf.lineage import tables
 from rlf.lineage.blobs import Blobs, write_blobs
 from rlf.lineage.costs import add_costs, keep_unrecorded, spent_by, unrecorded_before
 from rlf.lineage.lease import LeaseLost
-from rlf.lineage.records import INTERRUPTED, TRAIN
+from rlf.lineage.records import INTERRUPTED, TRAIN, FilesRead
 from rlf.lineage.rows import (
     CALL,
     FAILURE,
@@ -88,7 +88,7 @@ class Recorder:
         self._pending: deque[Future[None]] = deque()
         self._failure: BaseException | None = None
 
-    def __call__(self, event: RunEvent) -> None:
+    def __call__(self, event: RunEvent | FilesRead) -> None:
         """Queues one event; returns before it is written, unless too many wait."""
         # Done ones are awaited too, which costs nothing and raises what went wrong as early as can be.
         while self._pending and (self._pending[0].done() or len(self._pending) >= _MAX_PENDING):
@@ -156,7 +156,7 @@ class Recorder:
         if self._failure is not None:
             raise self._failure
 
-    def _write_event(self, event: RunEvent | None, now: float) -> None:
+    def _write_event(self, event: RunEvent | FilesRead | None, now: float) -> None:
         if self._failure is not None:
             return
         try:
@@ -195,8 +195,10 @@ class _Transaction:
         self._run_id = run_id
         self._now = now
 
-    def write(self, event: RunEvent) -> None:
+    def write(self, event: RunEvent | FilesRead) -> None:
         match event:
+            case FilesRead():
+                self._write_files(event)
             case StepFinished():
                 self._write_step(event)
             case EvaluationFinished():
@@ -246,6 +248,15 @@ class _Transaction:
         row = {"run_id": self._run_id, "time": self._now, "level": event.level}
         words = {"text": self._redactor.text(event.text), "data": self._redactor.json(event.data)}
         self._connection.execute(insert(tables.events), row | words)
+
+    def _write_files(self, event: FilesRead) -> None:
+        """Adds those that are new to the run; what it recorded before stays what it is compared with."""
+        for file, is_new in (*((each, True) for each in event.new), *((each, False) for each in event.changed)):
+            key = {"run_id": self._run_id, "role": file.role, "path": self._redactor.text(file.path)}
+            if not is_new:
+                self._connection.execute(delete(tables.files).filter_by(**key))
+            elif self._connection.execute(select(tables.files.c.sha256).filter_by(**key)).first() is None:
+                self._connection.execute(insert(tables.files), key | {"sha256": file.sha256, "text_sha256": None})
 
     def _write_trajectories(
         self,

@@ -68,6 +68,15 @@ class FileRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class FilesRead:
+    """Files that a run's own code has opened, as they come to be known."""
+
+    new: tuple[FileRecord, ...]
+    changed: tuple[FileRecord, ...]
+    """Those of before that have changed meanwhile: no record of them is kept."""
+
+
+@dataclass(frozen=True, slots=True)
 class AcceptedChange:
     """A file or package of a run that was replaced, and accepted, when the run was resumed."""
 

@@ -14,10 +14,10 @@ from rlf.lineage.reader import Reader
 from rlf.lineage.records import SWEEP, ParentKind, RunRecord
 from rlf.plan import Plan
 from rlf.plan.compiler import hash_plan
+from rlf.runs.changes import as_they_are, find_changes, opened_before
 from rlf.runs.place import open_reader
 from rlf.runs.plans import PlacedPlan, check_spec
-from rlf.runs.provenance import as_they_are, check_changed, find_changes
-from rlf.runs.restore import RECORDING, Places, choose_start, kept_checkpoints, restore_plan
+from rlf.runs.restore import RECORDING, Places, check_changed, choose_start, kept_checkpoints, restore_plan
 from rlf.runs.sink import RunOutcome, View
 from rlf.runs.start import Parent, start
 from rlf.spec.models import OUTSIDE, EngineSpec, Feature, RunSpec
@@ -144,6 +144,7 @@ def reproduce(name: str, *, live: bool, runs_folder: Path, view: View, command: 
         command=command,
         parent=Parent(record.id, ParentKind.REPRODUCTION, start_at),
         cwd=places.cwd,
+        also=opened_before(record, restored, places),
         replay=None if live else replay,
     )
 

@@ -164,9 +164,10 @@ def save_trajectories(
     settings = EvaluationSettings(target.name, (mode,), step, None)
     spec = {"spec": target.spec.model_dump(mode="json", by_alias=True)}
     plan = spec if target.plan is None else json.loads(plan_to_json(target.plan))
-    files = () if target.plan is None else recorded_files(target.plan, cwd)
+    plans = [] if target.plan is None else [target.plan]
+    files = tuple(file for each in plans for file in recorded_files(each, cwd))
     with open_lineage(runs_folder, create=True, url=target.spec.lineage.url) as store:
-        hide_secrets(store, [] if target.plan is None else [target.plan])
+        hide_secrets(store, plans)
         record = RunRecord(
             name=target.spec.name,
             engine=EVALUATION,
@@ -176,7 +177,7 @@ def save_trajectories(
             parent_id=None if target.record is None else target.record.id,
             parent_kind=None if target.record is None else ParentKind.EVALUATION,
             parent_step=target.step,
-            **made_here(run_id, run_folder(runs_folder, run_id), store, command, cwd),
+            **made_here(run_id, run_folder(runs_folder, run_id), store, command, cwd, plans),
             files=files,
         )
         start_run(store, record, code_patch())

@@ -2,40 +2,48 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import platform
 import re
 import shlex
+import sqlite3
+import stat
 import subprocess
+import sys
 import tempfile
-import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from importlib.metadata import (
+    Distribution,
+    PackageNotFoundError,
+    distribution,
+    entry_points,
+    packages_distributions,
+)
+from importlib.util import source_from_cache
 from pathlib import Path
 from typing import Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
 
 import rlf
 from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.chat.on_disk import read_chat_template
-from rlf.core.errors import Fault, Place, RlfError, SpecError
+from rlf.core.callables import opened_files
 from rlf.core.identity import hash_bytes, hash_json, hash_path, short
 from rlf.environments import EnvSpec
-from rlf.lineage.reader import Reader
-from rlf.lineage.records import AcceptedChange, FileRecord, RunRecord
-from rlf.lineage.run import accept_changes
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.records import FileRecord, FilesRead, RunRecord
 from rlf.lineage.store import Store
 from rlf.plan import Plan
-from rlf.runs.plans import CheckedSpec, check_spec
-from rlf.runs.restore import YAML_ROLES, Places, source_texts, take_environment
-from rlf.spec import InputFile
+from rlf.runs.restore import Places
+from rlf.spec.code import imported_modules, is_installed
 from rlf.spec.layers import absolute
 from rlf.spec.model_files import folder_on_disk, named_folder
-from rlf.spec.nodes import OVERRIDE, KeyPath, dotted
 from rlf.spec.paths import identity
-from rlf.spec.reader import mentioned, shown_path
+from rlf.spec.reader import mentioned
 from rlf.tools.kind import ToolKind
 from rlf.types.events import Notice
 
@@ -69,6 +77,11 @@ _PACKAGES = (
     "deepspeed",
     "flash-attn",
 )
+"""Packages that rlf itself uses."""
+_GRADERS = ("math-verify",)
+"""Those of them that decide what an answer is worth, also by what they require: sympy decides `rule: math`."""
+# A line of RECORD about a `.dist-info` folder, a script outside of the packages, or what is compiled and has no hash.
+_OF_INSTALLATION = re.compile(r"\.dist-info/|^\.\./|\.pyc,")
 
 
 def recorded_files(plan: Plan, cwd: Path) -> tuple[FileRecord, ...]:
@@ -141,16 +154,17 @@ def made_here(
     store: Store,
     command: Sequence[str],
     cwd: Path,
+    plans: Sequence[Plan],
     *,
     device: str = "none",
     threads: int = 0,
 ) -> dict[str, Any]:
-    """The fields of a `RunRecord` that its plan does not give."""
+    """The fields of a `RunRecord` that come from where it is made. Args: plans: of a sweep those of its members."""
     return {
         "id": run_id,
         "code_version": code_version(),
         "host": _describe_host(device, threads),
-        "packages": packages(),
+        "packages": packages(plans),
         "command": shlex.join(command),
         "folder": str(folder.resolve()),
         "home": None if store.base is None else str(store.base),
@@ -190,17 +204,73 @@ def _as_new_file(name: str) -> str:
     return "\n".join(["--- /dev/null", f"+++ b/{name}", f"@@ -0,0 +1,{len(lines)} @@", *(f"+{line}" for line in lines)])
 
 
-def packages() -> dict[str, str]:
-    """Versions of the packages that results depend on, those that add kinds among them."""
+def packages(plans: Sequence[Plan] = ()) -> dict[str, str]:
+    """Versions of the packages that results depend on: rlf's own, those that add kinds, and those that the tools,
+    rewards, judges and worlds of plans import or name. All but rlf's own come with everything that they require."""
     groups = [group for group in entry_points().groups if group.startswith("rlf.")]
     points = [point for group in groups for point in entry_points(group=group)]
-    found = {point.dist.name: point.dist.version for point in points if point.dist is not None}
-    for name in _PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
+    declarations = [item for plan in plans for item in declared(plan)]
+    commands = {Path(command).name for command in _list_commands(declarations)}
+    points += [point for point in entry_points(group="console_scripts") if point.name in commands]
+    roots = [*_GRADERS, *(point.dist.name for point in points if point.dist is not None)]
+    if modules := imported_modules(declarations):
+        by_module = packages_distributions()
+        roots += [name for module in modules for name in by_module.get(module, ())]
+    own = {name: found.version for name in _PACKAGES if (found := find_distribution(name)) is not None}
+    return {"sqlite": sqlite3.sqlite_version, **_closure(roots), **own}
+
+
+def _closure(names: Sequence[str]) -> dict[str, str]:
+    """The versions of packages and of all that they require, as far as it is installed, by normalised name."""
+    versions, wanted = dict[str, str](), [Requirement(name) for name in names]
+    seen = set[tuple[str, frozenset[str]]]()
+    while wanted:
+        asked = wanted.pop()
+        name, extras = canonicalize_name(asked.name), frozenset(asked.extras)
+        if (name, extras) in seen or name == "rlf":
             continue
-    return found
+        seen.add((name, extras))
+        if (found := find_distribution(name)) is None:
+            continue
+        versions[name] = installed_version(found)
+        # What a project in a checkout requires is not what its tools import: their own files were read for that.
+        for line in () if _is_editable(found) else found.requires or ():
+            with suppress(InvalidRequirement):  # of an old package, in a form that is no standard's
+                each = Requirement(line)
+                if each.marker is None or any(each.marker.evaluate({"extra": extra}) for extra in (*extras, "")):
+                    wanted.append(each)
+    return versions
+
+
+def find_distribution(name: str) -> Distribution | None:
+    """The package as it is installed here."""
+    try:
+        return distribution(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _is_editable(found: Distribution) -> bool:
+    with suppress(ValueError):
+        return "editable" in json.loads(found.read_text("direct_url.json") or "{}").get("dir_info", {})
+    return False
+
+
+def installed_version(found: Distribution) -> str:
+    """The version; of what no registry gave, which may be built anew under it, with a hash of the files."""
+    if found.read_text("direct_url.json") is None or _is_editable(found):
+        return found.version
+    # Without the files of the installation itself, which name the folder that it is from and this machine's Python.
+    lines = [line for line in (found.read_text("RECORD") or "").splitlines() if not _OF_INSTALLATION.search(line)]
+    return f"{found.version}+{short(hash_json(sorted(lines)))}"
+
+
+def _list_commands(value: Any) -> Iterator[str]:
+    """The programs of the servers that declarations name."""
+    if isinstance(value, dict) and isinstance(value.get("command"), str):
+        yield value["command"]
+    for child in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _list_commands(child)
 
 
 def _describe_host(device: str, threads: int) -> dict[str, Any]:
@@ -231,236 +301,82 @@ def _checkout() -> Path:
     return Path(rlf.__file__).resolve().parents[1]
 
 
-_SHOWN_LINES = 12
-"""Changed lines of one file that a message shows."""
+# Files that tools and rewards open, beside those that a plan names.
+
+_MAX_READ = 1_000
+"""Files of one process of a run."""
+_SYSTEM = tuple(f"/{name}" for name in ("proc", "sys", "dev", "etc", "usr", "bin", "lib", "lib64", "opt"))
 
 
-@dataclass(frozen=True, slots=True)
-class InputChange:
-    """One changed input of a run."""
+class ReadFiles:
+    """The data that a run's own code opens: hashed when they are first known of, recorded, and compared at a resume.
 
-    role: str
-    """The role of a file, or `package`; `rlf` for rlf's own code."""
-    path: str
-    """As the run recorded it; a package's name."""
-    old: str
-    """Hash or version when it was recorded; empty where it was absent."""
-    new: str
-    """The same now; empty where it is gone."""
-    lines: tuple[str, ...] = ()
-    """What changed in its text, as a unified diff without context; empty where the old text is not kept."""
-
-    @property
-    def used(self) -> bool:
-        """Whether a resumed run would use it: it no longer reads specs, tool and reward files."""
-        return self.role not in YAML_ROLES
-
-    @property
-    def words(self) -> str:
-        """The change in one line."""
-        return f"{self.role} {self.path}: {short(self.old)} → {short(self.new)}"
-
-
-def find_changes(
-    reader: Reader, record: RunRecord, plan: Plan | None, places: Places, *, at_step: int
-) -> list[InputChange]:
-    """Everything that a run recorded and that differs now.
-
-    Args:
-        plan: what the run does, with its paths as they are now; None for a sweep.
-        at_step: the step that the run continues after: changes that were accepted by then are no changes.
+    A file that is newer than the run's start, or that changes while the run goes on, is a product of the run and none
+    of what it was made from. Files that other code of this process opened are not the run's.
     """
-    accepted = {(change.role, change.path): change for change in reader.changes(record.id) if change.step <= at_step}
-    files = [_as_accepted(file, accepted) for file in record.files]
-    by_name = {(file.role, file.path): file for file in files}
-    found = list(_changed_files(files, plan, places))
-    explained = [_with_lines(change, by_name[change.role, change.path], reader, places) for change in found]
-    return [*explained, *_changed_packages(reader, record, accepted)]
+
+    def __init__(self, record: RunRecord, places: Places, runs_folder: Path) -> None:
+        named = [(file.role, places.file(file.role, file.path)) for file in record.files]
+        self._known = {os.path.realpath(place) for _, place in named if place is not None}
+        self._code = {os.path.realpath(place) for role, place in named if role == "code" and place is not None}
+        folders = {os.path.realpath(each) for each in (*map(os.path.dirname, self._known), str(places.cwd))}
+        # Everything that is temporary would be of a project that begins at the root or where temporary files lie.
+        self._project = _as_prefixes(folders - {os.sep, os.path.realpath(tempfile.gettempdir())})
+        self._elsewhere = _as_prefixes([str(runs_folder), sys.prefix, *_SYSTEM])
+        self._started, self._cwd = record.started, places.cwd
+        self._num_seen = 0
+        self._stamps: dict[FileRecord, tuple[Path, float]] = {}
+
+    def record_into(self, recorder: Recorder) -> list[Notice]:
+        """Records the files that were read since the last call; notices of those that have changed since they were."""
+        opened = opened_files(self._num_seen)
+        self._num_seen += len(opened)
+        new = [record for opener, path in opened for record in self._take(opener, path)]
+        changed = [record for record, (path, modified) in self._stamps.items() if _modified(path) != modified]
+        for record in changed:
+            del self._stamps[record]
+        if new or changed:
+            recorder(FilesRead(tuple(new), tuple(changed)))
+        words = "changed while the run used it: it is not compared when the run is resumed or reproduced"
+        return [Notice("warning", f"{each.role} {each.path} {words}", {"path": each.path}) for each in changed]
+
+    def _take(self, opener: str, path: str) -> Iterator[FileRecord]:
+        """The record of a file that is the run's to read and not known yet."""
+        if path.endswith(".pyc"):
+            with suppress(ValueError):
+                path = source_from_cache(path)
+        real, code = os.path.realpath(path), os.path.realpath(opener)
+        beside_code = real.startswith(_as_prefixes(map(os.path.dirname, self._code)))
+        if real in self._known or not (code in self._code if opener else beside_code):
+            return
+        self._known.add(real)
+        modified, sha256 = _modified(Path(path)), None
+        if self._is_users(real) and 0 < modified <= self._started and len(self._stamps) < _MAX_READ:
+            sha256 = identity(Path(path))
+        if sha256 is not None:
+            self._code |= {real} if path.endswith(".py") else set()
+            shown = os.path.relpath(path, self._cwd) if Path(path).is_relative_to(self._cwd) else path
+            record = FileRecord("code" if path.endswith(".py") else "data", shown, sha256)
+            self._stamps[record] = Path(path), modified
+            yield record
+
+    def _is_users(self, real: str) -> bool:
+        """Whether a file is data: none of the run's folder, the machine, temporary or hidden, as settings and keys."""
+        project = max((root for root in self._project if real.startswith(root)), key=len, default="")
+        is_hidden = any(part.startswith(".") for part in Path(real[len(project) :]).parts)
+        is_temporary = not project and real.startswith(_as_prefixes([tempfile.gettempdir()]))
+        return not (is_hidden or is_temporary or is_installed(Path(real)) or real.startswith(self._elsewhere))
 
 
-def as_they_are(plan: Plan, places: Places) -> Plan:
-    """A restored plan that names code, data and model by what they hold now; its own files are not read again."""
-    files = [
-        replace(file, path=places.text(file.path), sha256=_hash_now(file, places) or file.sha256) for file in plan.files
-    ]
-    return plan.model_copy(update={"files": tuple(files)})
+def _as_prefixes(folders: Iterable[str]) -> tuple[str, ...]:
+    """What paths below folders begin with, links followed."""
+    return tuple({f"{os.path.realpath(folder)}{os.sep}" for folder in folders})
 
 
-def _hash_now(file: InputFile, places: Places) -> str | None:
-    place = None if file.role in YAML_ROLES else places.file(file.role, file.path)
-    return None if place is None else _hash_input(file.role, place)
-
-
-def change_notices(changes: Sequence[InputChange], step: int) -> Iterator[Notice]:
-    """Notices about changes, for the lineage and the screen, when a run continues after `step`."""
-    for change in changes:
-        data = {"role": change.role, "path": change.path, "old": change.old, "new": change.new, "step": step}
-        if change.used:
-            yield Notice("warning", f"changed after step {step}: {change.words}", data)
-        else:
-            how = "not used: the run keeps its original inputs. To use the edit, start a new run or `rlf runs fork`"
-            yield Notice("warning", f"{change.words} ({how})", data)
-
-
-def refuse_changes(run_id: str, changes: Sequence[InputChange], step: int, *, accepts: bool) -> None:
-    """Raises InputsChanged where a run would use unaccepted changes.
-
-    Args:
-        step: the one that it would continue after; 0 for a sweep, and for a run that has none yet.
-    """
-    if any(change.used for change in changes) and not accepts:
-        raise InputsChanged(run_id, changes, step)
-
-
-def accept(store: Store, record: RunRecord, changes: Sequence[InputChange], places: Places, *, step: int) -> None:
-    """Writes the changes that a run uses into the lineage, as nodes after a step."""
-    used = [change for change in changes if change.used]
-    files = [FileRecord(change.role, change.path, change.new) for change in used]
-    now = time.time()
-    rows = [AcceptedChange(step, item.role, item.path, item.old, item.new, None, now) for item in used]
-    if rows:
-        accept_changes(store, record.id, rows, source_texts(files, places))
-
-
-def _describe_changes(changes: Sequence[InputChange]) -> str:
-    """The changes as lines of text, each with the lines that changed."""
-    parts = [[f"  {change.words}", *(f"    {line}" for line in change.lines[:_SHOWN_LINES])] for change in changes]
-    for change, lines in zip(changes, parts, strict=True):
-        if len(change.lines) > _SHOWN_LINES:
-            lines.append(f"    and {len(change.lines) - _SHOWN_LINES} more lines")
-    return "\n".join(line for lines in parts for line in lines)
-
-
-class InputsChanged(RlfError):
-    """Inputs of a run changed, and the change was not accepted."""
-
-    def __init__(self, run_id: str, changes: Sequence[InputChange], step: int) -> None:
-        self.changes = tuple(changes)
-        used = [change for change in changes if change.used]
-        unused = [change for change in changes if not change.used]
-        count = f"{len(used)} input{'' if len(used) == 1 else 's'} changed since the run recorded them"
-        parts = [f"run {run_id}: {count}:\n{_describe_changes(used)}"]
-        if unused:
-            parts.append(f"Not used, because the run keeps its original inputs:\n{_describe_changes(unused)}")
-        after = f" after step {step}" if step else ""
-        ways = ["Restore them", f"or continue with them{after}: `rlf resume {run_id} --accept-changes`"]
-        if step:
-            ways.append(f"or start a child run: `rlf runs fork {run_id}@{step}`")
-        parts.append(f"{'; '.join(ways)}.")
-        super().__init__("\n".join(parts))
-
-
-def _as_accepted(file: FileRecord, accepted: Mapping[tuple[str, str], AcceptedChange]) -> FileRecord:
-    change = accepted.get((file.role, file.path))
-    return file if change is None else FileRecord(file.role, file.path, change.sha256, change.text_sha256)
-
-
-def _changed_files(files: Sequence[FileRecord], plan: Plan | None, places: Places) -> Iterator[InputChange]:
-    """Files first and what is computed from a plan last, since a tool's source may be known by importing it only."""
-    code_changed = False
-    computed = [file for file in files if places.file(file.role, file.path) is None]
-    for file in files:
-        place = places.file(file.role, file.path)
-        if place is not None and (now := _hash_input(file.role, place)) != file.sha256:
-            code_changed |= file.role == "code"
-            yield InputChange(file.role, file.path, file.sha256, now)
-    if plan is None or not computed:
-        return
-    now_by_name = {(item.role, item.path): item.sha256 for item in [*builtin_files(plan), *model_files(plan)]}
-    if not code_changed and any(file.role == "source" for file in computed):
-        now_by_name |= {(item.role, item.path): item.sha256 for item in source_files(plan, places.cwd)}
-    for file in computed:
-        now = now_by_name.get((file.role, places.text(file.path)), "")
-        if now != file.sha256 and not (code_changed and file.role == "source"):
-            yield InputChange(file.role, file.path, file.sha256, now)
-
-
-def _hash_input(role: str, place: Path) -> str:
-    if role in YAML_ROLES:
-        return hash_bytes(place.read_bytes()) if place.is_file() else ""
-    return identity(place) or ""
-
-
-def _changed_packages(
-    reader: Reader, record: RunRecord, accepted: Mapping[tuple[str, str], AcceptedChange]
-) -> Iterator[InputChange]:
-    recorded = {**record.packages, "python": str(record.host.get("python", ""))}
-    recorded |= {change.path: change.sha256 for change in accepted.values() if change.role == "package"}
-    installed = {**packages(), "python": platform.python_version()}
-    for name in sorted(recorded.keys() | installed.keys()):
-        old, new = recorded.get(name, ""), installed.get(name, "")
-        if name != "rlf" and old != new:
-            yield InputChange("package", name, old, new)
-    change, patch = accepted.get(("rlf", "rlf")), code_patch()
-    old = _code_words(record.code_version, record.patch_sha256) if change is None else change.sha256
-    redact = reader.store.redactor.text
-    new = _code_words(code_version(), None if patch is None else hash_bytes(redact(patch).encode()))
-    if not same_code(old, new):
-        yield InputChange("rlf", "rlf", old, new)
-
-
-def _code_words(version: str, patch_sha256: str | None) -> str:
-    """rlf's code: its version, and the hash of what it differs by from its commit."""
-    return version if patch_sha256 is None else f"{version} {patch_sha256}"
-
-
-def _with_lines(change: InputChange, file: FileRecord, reader: Reader, places: Places) -> InputChange:
-    """A change with the lines that differ, where the old text is kept."""
-    kept = reader.texts([file.text_sha256]) if file.text_sha256 is not None and change.new else {}
-    if not kept:
-        return change
-    new = reader.store.redactor.text(places.read_text(file) or "")
-    (old,) = kept.values()
-    lines = difflib.unified_diff(old.splitlines(), new.splitlines(), n=0, lineterm="")
-    return replace(change, lines=tuple(lines)[2:])  # the first two name files
-
-
-def check_changed(record: RunRecord, places: Places, overrides: Sequence[str]) -> CheckedSpec:
-    """A run's plan with overrides. It is read again as a spec, so that every check is made.
-
-    Raises:
-        SpecError: with the places where the run's own files have what is wrong.
-    """
-    take_environment(record, places)
-    values, known = places.values(record.plan["spec"]), record.plan["origins"]
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / f"{record.id}.yaml"
-        file.write_text(json.dumps(_keep_written(values, known)))
-        try:
-            checked = check_spec([file], overrides)
-        except SpecError as error:
-            raise SpecError([_place_fault(fault, file, record.id, known) for fault in error.faults]) from error
-    own = checked.plan.origins
-    origins = {key: place if place == OVERRIDE else known.get(key, f"run {record.id}") for key, place in own.items()}
-    inputs = [item for item in checked.plan.files if item.role not in YAML_ROLES]
-    plan = checked.plan.model_copy(update={"files": (*_yaml_files(record, places), *inputs), "origins": origins})
-    return replace(checked, plan=plan)
-
-
-def _place_fault(fault: Fault, file: Path, run_id: str, known: Mapping[str, str]) -> Fault:
-    """A fault where the run's files have it, and not in the file that holds its plan for a moment."""
-    if Path(fault.place.file).name != file.name:
-        return fault
-    return Fault(Place(known.get(fault.path, f"run {run_id}")), fault.path, fault.message)
-
-
-def _keep_written(value: Any, origins: Collection[str], path: KeyPath = ()) -> Any:
-    """The written keys of a stored spec, without defaults: some keys are faults where nothing reads them."""
-    if path and not any(key.startswith((f"{dotted(path)}.", f"{dotted(path)}[")) for key in origins):
-        return value
-    if isinstance(value, dict):
-        items = [(key, child, (*path, key)) for key, child in value.items()]
-        return {key: _keep_written(child, origins, at) for key, child, at in items if _is_written(dotted(at), origins)}
-    if isinstance(value, list):
-        return [_keep_written(child, origins, (*path, number)) for number, child in enumerate(value)]
-    return value
-
-
-def _is_written(key: str, origins: Collection[str]) -> bool:
-    return key in origins or any(other.startswith((f"{key}.", f"{key}[")) for other in origins)
-
-
-def _yaml_files(record: RunRecord, places: Places) -> list[InputFile]:
-    """The files that the plan was read from, as they were then."""
-    found = [(file, places.file(file.role, file.path)) for file in record.files if file.role in YAML_ROLES]
-    return [InputFile(file.role, shown_path(place), file.sha256) for file, place in found if place is not None]
+def _modified(path: Path) -> float:
+    """When a file was last changed; 0 for what is no file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0.0
+    return found.st_mtime if stat.S_ISREG(found.st_mode) else 0.0

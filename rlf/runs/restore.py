@@ -7,15 +7,16 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rlf.builtin.names import BUILTIN
 from rlf.core.callables import forget_edited
-from rlf.core.errors import Fault, RlfError, SpecError
-from rlf.core.files import check_run_id, path_inside
+from rlf.core.errors import Fault, Place, RlfError, SpecError
+from rlf.core.files import check_run_id, path_inside, run_folder
 from rlf.core.identity import hash_bytes
 from rlf.engines.engine import Start, recorded_engine, refuse_evaluation
 from rlf.lineage.marks import forget_checkpoints
@@ -24,8 +25,11 @@ from rlf.lineage.records import INTERRUPTED, Checkpoint, FileRecord, RunRecord
 from rlf.lineage.store import Store
 from rlf.plan import Plan, plan_from_json
 from rlf.runs.place import open_reader
-from rlf.spec.reader import forget_env_files, take_env_file
-from rlf.tools.execution.cache import AnsweredCall, Tape, arguments_text, read_tape
+from rlf.runs.plans import CheckedSpec, check_spec
+from rlf.spec import InputFile
+from rlf.spec.nodes import OVERRIDE, KeyPath, dotted
+from rlf.spec.reader import forget_env_files, shown_path, take_env_file
+from rlf.tools.execution.cache import AnsweredCall, Tape, arguments_text, read_calls, read_tape
 from rlf.types import Outcome, ToolResult
 
 # `/folder/file.py:name`. The name holds no slash and no further colon, and a dot matches no end of line, so that a text
@@ -149,6 +153,57 @@ def restore_plan(record: RunRecord, places: Places, values: Mapping[str, Any] | 
     forget_edited()
     values = record.plan if values is None else values
     return plan_from_json(json.dumps({**values, "spec": places.values(values["spec"])}))
+
+
+def check_changed(record: RunRecord, places: Places, overrides: Sequence[str]) -> CheckedSpec:
+    """A run's plan with overrides. It is read again as a spec, so that every check is made.
+
+    Raises:
+        SpecError: with the places where the run's own files have what is wrong.
+    """
+    take_environment(record, places)
+    values, known = places.values(record.plan["spec"]), record.plan["origins"]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / f"{record.id}.yaml"
+        file.write_text(json.dumps(_keep_written(values, known)))
+        try:
+            checked = check_spec([file], overrides)
+        except SpecError as error:
+            raise SpecError([_place_fault(fault, file, record.id, known) for fault in error.faults]) from error
+    own = checked.plan.origins
+    origins = {key: place if place == OVERRIDE else known.get(key, f"run {record.id}") for key, place in own.items()}
+    inputs = [item for item in checked.plan.files if item.role not in YAML_ROLES]
+    plan = checked.plan.model_copy(update={"files": (*_yaml_files(record, places), *inputs), "origins": origins})
+    return replace(checked, plan=plan)
+
+
+def _place_fault(fault: Fault, file: Path, run_id: str, known: Mapping[str, str]) -> Fault:
+    """A fault where the run's files have it, and not in the file that holds its plan for a moment."""
+    if Path(fault.place.file).name != file.name:
+        return fault
+    return Fault(Place(known.get(fault.path, f"run {run_id}")), fault.path, fault.message)
+
+
+def _keep_written(value: Any, origins: Collection[str], path: KeyPath = ()) -> Any:
+    """The written keys of a stored spec, without defaults: some keys are faults where nothing reads them."""
+    if path and not any(key.startswith((f"{dotted(path)}.", f"{dotted(path)}[")) for key in origins):
+        return value
+    if isinstance(value, dict):
+        items = [(key, child, (*path, key)) for key, child in value.items()]
+        return {key: _keep_written(child, origins, at) for key, child, at in items if _is_written(dotted(at), origins)}
+    if isinstance(value, list):
+        return [_keep_written(child, origins, (*path, number)) for number, child in enumerate(value)]
+    return value
+
+
+def _is_written(key: str, origins: Collection[str]) -> bool:
+    return key in origins or any(other.startswith((f"{key}.", f"{key}[")) for other in origins)
+
+
+def _yaml_files(record: RunRecord, places: Places) -> list[InputFile]:
+    """The files that the plan was read from, as they were then."""
+    found = [(file, places.file(file.role, file.path)) for file in record.files if file.role in YAML_ROLES]
+    return [InputFile(file.role, shown_path(place), file.sha256) for file, place in found if place is not None]
 
 
 def take_environment(record: RunRecord, places: Places) -> None:
@@ -280,6 +335,8 @@ def _too_far(record: RunRecord, start: Start, newest: int) -> str:
 
 RECORDING = "tool_calls.jsonl"
 """The file in a run's folder that `--record` writes."""
+REWARD_CALLS = "reward_calls.jsonl"
+"""The file in a run's folder with the calls that its reward terms made of tools: no trajectory holds them."""
 _PLAYED = "replay.txt"
 """The file in a run's folder that names what its tool calls are answered from."""
 
@@ -301,7 +358,7 @@ def kept_replay(folder: Path, runs_folder: Path) -> Tape | None:
 
 
 def find_replay(name: str, runs_folder: Path) -> Tape:
-    """The calls of a recording's file, or of a run as its lineage has them, which lacks those that reward terms made.
+    """The calls of a recording's file, or of a run: as its lineage has them, and those of its reward terms.
 
     Raises:
         RlfError: there is neither, or the run's trajectories are not all kept.
@@ -311,7 +368,8 @@ def find_replay(name: str, runs_folder: Path) -> Tape:
         return read_tape(path)
     with open_reader(runs_folder) as reader:
         run_id = reader.get_run(name).record.id
-        return Tape(_recorded_calls(reader, run_id))
+        path = run_folder(runs_folder, run_id) / REWARD_CALLS
+        return Tape([*_recorded_calls(reader, run_id), *(read_calls(path) if path.is_file() else ())])
 
 
 def _recorded_calls(reader: Reader, run_id: str) -> Iterator[tuple[AnsweredCall, ToolResult]]:

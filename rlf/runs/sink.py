@@ -39,6 +39,7 @@ from rlf.rollout.diagnosis import (
     evaluation_signal,
     step_signal,
 )
+from rlf.runs.provenance import ReadFiles
 from rlf.spec.models import Feature, RunSpec
 from rlf.trackers import TrackedRun, Tracker
 from rlf.training.missing import MissingWatch
@@ -386,11 +387,16 @@ class RunSink:
         self.tracking: Tracking | None = None
         self.opening: list[RunEvent] = []
         """What is recorded and shown before the engine runs."""
+        self.files: ReadFiles | None = None
+        """Gathers what the run's own code opens; set when the run has a record."""
 
     def __call__(self, event: RunEvent) -> None:
         assert self.recorder and self.shown and self.tracking, "an event before the run is registered"
         self.budget.note(event)
         log_done(event)
+        if self.files is not None and isinstance(event, StepFinished | EvaluationFinished | Interrupted | RunFinished):
+            for notice in self.files.record_into(self.recorder):
+                self(notice)
         self.recorder(event)
         self.shown(event)
         for warning in self.tracking(event):

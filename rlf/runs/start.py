@@ -28,7 +28,7 @@ from rlf.engines.engine import Engine, Fit, Opening, Start, engine_of, load_inpu
 from rlf.lineage.lease import LeaseLost
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
-from rlf.lineage.records import Cost, ParentKind, RunRecord
+from rlf.lineage.records import Cost, FileRecord, ParentKind, RunRecord
 from rlf.lineage.rows import encode_whole
 from rlf.lineage.run import Heartbeat, begin_resume, refuse_running, start_run
 from rlf.lineage.store import Store
@@ -37,23 +37,15 @@ from rlf.plan import Plan, plan_to_json
 from rlf.plan.features import name_engines
 from rlf.reports.verdict import Verdict, VerdictKind, read_verdict, signal_so_far
 from rlf.runs.certificates import certificate_notice
+from rlf.runs.changes import accept, change_notices, find_changes, refuse_changes
 from rlf.runs.now import NowWriter
 from rlf.runs.place import check_runs_folder, open_lineage
 from rlf.runs.planning import check_room, power_notices
 from rlf.runs.plans import PlacedPlan, check_spec
-from rlf.runs.provenance import (
-    accept,
-    change_notices,
-    code_patch,
-    declared,
-    find_changes,
-    hide_secrets,
-    made_here,
-    recorded_files,
-    refuse_changes,
-)
+from rlf.runs.provenance import ReadFiles, code_patch, declared, hide_secrets, made_here, recorded_files
 from rlf.runs.restore import (
     RECORDING,
+    REWARD_CALLS,
     Places,
     choose_start,
     drop_checkpoints,
@@ -138,6 +130,7 @@ def start(
     command: Sequence[str],
     parent: Parent | None = None,
     cwd: Path | None = None,
+    also: Sequence[FileRecord] = (),
     record: bool = False,
     replay: str | None = None,
 ) -> RunOutcome:
@@ -146,11 +139,15 @@ def start(
     Args:
         parent: the run that it descends from; None: it has no parent.
         cwd: the folder that relative paths of the plan's files start at; None: the current one.
+        also: files that the run is made from beside those that its plan names.
         record, replay: as for `run`.
     """
     plan, run_id, cwd = placed.plan, new_run_id(), cwd or Path.cwd()
     folder = runs_folder / run_id
     played = None if replay is None else find_replay(replay, runs_folder)
+    # Of groups that are filtered out no trajectory is kept, so that a reproduction finds their calls there alone.
+    is_filtered = plan.spec.train.dynamic_filtering is not None and Feature.RECORDED_CALLS not in plan.spec.engine.LACKS
+    record = played is None and (record or is_filtered)
     with open_lineage(runs_folder, create=True, url=plan.spec.lineage.url) as store:
         hide_secrets(store, [plan])
         signals = SignalWatch(plan.spec, run_id, runs_folder, store.redactor.text)
@@ -171,12 +168,18 @@ def start(
             parent_id=None if parent is None else parent.run_id,
             parent_kind=None if parent is None else parent.kind,
             parent_step=None if parent is None or parent.start is None else parent.start.step,
-            **made_here(run_id, folder, store, command, cwd, device=info.device, threads=engine.threads),
-            files=recorded_files(plan, cwd),
+            **made_here(run_id, folder, store, command, cwd, [plan], device=info.device, threads=engine.threads),
+            files=(*recorded_files(plan, cwd), *also),
         )
-        start_run(store, made, code_patch(), source_texts(made.files, Places.of(made, store)))
+        # Before the run is registered: killed in between, a resume would call tools for real, or record nothing.
         if replay is not None:
             keep_replay(folder, replay)
+        if record:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / RECORDING).touch()
+        places = Places.of(made, store)
+        start_run(store, made, code_patch(), source_texts(made.files, places))
+        sink.files = ReadFiles(made, places, runs_folder)
         return drive(store, plan, engine, sink, info, view)
 
 
@@ -251,6 +254,7 @@ def resume(
         begin_resume(store, record.id, engine.step, take_over=take_over)
         # Behind it, for a change belongs to the step that the run continues from, and later ones were just deleted.
         accept(store, record, changes, places, step=engine.step)
+        sink.files = ReadFiles(record, places, runs_folder)
         info = replace(_run_info(plan, record.id, folder, engine), resumed=True, costs_usd=costs)
         text = f"resumed after step {engine.step}: {shlex.join(command)}"
         certificate = certificate_notice(plan.spec, engine.chat, runs_folder)
@@ -286,7 +290,7 @@ def _open_engine(
     if (record is not None or played is not None) and Feature.RECORDED_CALLS in engine.LACKS:
         fix = name_engines(Feature.RECORDED_CALLS, "; use ")
         raise RlfError(f"--record and --replay: {engine.LACKS[Feature.RECORDED_CALLS]}{fix}.")
-    traffic = Traffic(store.redactor.text, record, played, sink.budget.meter)
+    traffic = Traffic(store.redactor.text, record, folder / REWARD_CALLS, played, sink.budget.meter)
     inputs, encode = placed.inputs or load_inputs(plan), partial(encode_whole, redactor=store.redactor)
     return engine.open(Opening(plan, inputs, folder, sink, sink.flush, traffic, placed.place, encode))
 

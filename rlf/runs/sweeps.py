@@ -24,9 +24,10 @@ from rlf.lineage.records import SWEEP, FileRecord, ParentKind, RunRecord
 from rlf.lineage.run import Heartbeat, begin_resume, start_run
 from rlf.lineage.store import Store
 from rlf.plan import Plan, plan_to_json
+from rlf.runs.changes import accept, as_they_are, find_changes, refuse_changes
 from rlf.runs.place import check_runs_folder, open_lineage, open_reader
 from rlf.runs.plans import PlacedPlan, check_members
-from rlf.runs.provenance import accept, as_they_are, code_patch, find_changes, hide_secrets, made_here, refuse_changes
+from rlf.runs.provenance import code_patch, hide_secrets, made_here
 from rlf.runs.restore import Places, restore_plan, source_texts
 from rlf.runs.sink import RunOutcome, View
 from rlf.runs.start import Parent, resume, start
@@ -294,7 +295,7 @@ def _make_record(
         plan={"members": planned},
         plan_hash=hash_json([plan.plan_hash for plan in plans]),
         files=_file_records(plans),
-        **made_here(run_id, runs_folder / run_id, store, command, Path.cwd()),
+        **made_here(run_id, runs_folder / run_id, store, command, Path.cwd(), plans),
     )
 
 

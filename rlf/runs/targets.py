@@ -26,8 +26,7 @@ from rlf.plan import Plan
 from rlf.runs.exports import ORIGIN, SavedModel, choose_model, trained_run
 from rlf.runs.place import open_reader
 from rlf.runs.plans import CheckedSpec, check_spec
-from rlf.runs.provenance import check_changed
-from rlf.runs.restore import Places, restore_plan
+from rlf.runs.restore import Places, check_changed, restore_plan
 from rlf.spec import RunSpec
 from rlf.spec.model_files import find_cut_weights, folder_on_disk, model_location
 from rlf.spec.models import default_engine

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +20,33 @@ from rlf.spec.nodes import Node
 
 _INSTALLED = ("site-packages", "dist-packages")
 _MAX_FILES = 500
-_STDLIB = sys.stdlib_module_names
+_NOT_RECORDED = sys.stdlib_module_names | {"rlf"}
 
 
 def project_code(declarations: Any) -> list[Path]:
     """Every file of the project that the callables of declarations lead to, sorted."""
+    return sorted(_walk_code(declarations)[0])
+
+
+def imported_modules(declarations: Any) -> set[str]:
+    """Top names of the modules that declarations name, and that the project's files behind them import."""
+    return _walk_code(declarations)[1]
+
+
+def _walk_code(declarations: Any) -> tuple[set[Path], set[str]]:
+    """The project's files, and the top names of what they import."""
+    files, modules = set[Path](), {name.partition(".")[0] for name in _list_modules(declarations)}
     wanted = [file for name in _list_callables(declarations) for file in _files_of(name)]
-    found: dict[Path, None] = {}
-    while wanted and len(found) < _MAX_FILES:
+    while wanted and len(files) < _MAX_FILES:
         file = wanted.pop()
-        if file not in found:
-            found[file] = None
-            if not _is_installed(file):
-                wanted += _list_imports(file)
-    return sorted(found)
+        if file in files:
+            continue
+        files.add(file)
+        roots = [Path(root) for root in sys.path if root and not is_installed(Path(root))]
+        for top, found in _list_imports(file, roots):
+            modules.add(top)
+            wanted += () if is_installed(file) else [one for one in found if not is_installed(one)]
+    return files, modules - _NOT_RECORDED - {""}
 
 
 def _list_callables(value: Any) -> Iterator[str]:
@@ -50,6 +64,27 @@ def _list_callables(value: Any) -> Iterator[str]:
         yield value
 
 
+def _list_modules(value: Any) -> Iterator[str]:
+    """Modules that declarations name: of callables and games, a world's package, a sandbox's, a server's `-m`."""
+    if isinstance(value, list):
+        for child in value:
+            yield from _list_modules(child)
+    if not isinstance(value, dict):
+        return
+    for key, child in value.items():
+        match key, child:
+            case (("callable" | "make"), str()) if not child.rpartition(":")[0].endswith(".py"):
+                yield child.rpartition(":")[0]
+            case "package", str():
+                yield child
+            case "packages", list():
+                yield from filter(str.isidentifier, map(str, child))
+            case "args", list() if "-m" in child[:-1]:
+                yield str(child[child.index("-m") + 1])
+            case _:
+                yield from _list_modules(child)
+
+
 def _files_of(name: str) -> list[Path]:
     place = name.rpartition(":")[0]
     if place.endswith(".py"):
@@ -60,9 +95,9 @@ def _files_of(name: str) -> list[Path]:
 def _module_files(name: str, roots: Sequence[Path]) -> list[Path]:
     """The file of a module and those of the packages around it; none for what is not found, built in or rlf's own."""
     parts = name.split(".")
-    if parts[0] in _STDLIB or parts[0] == "rlf":
+    if parts[0] in _NOT_RECORDED:
         return []
-    for root in roots:
+    for root in (*roots, *_editable_roots(parts[0])):
         files = [root.joinpath(*parts[:depth], "__init__.py") for depth in range(1, len(parts) + 1)]
         module = root.joinpath(*parts).with_suffix(".py")
         if files[-1].is_file() or module.is_file():
@@ -70,27 +105,34 @@ def _module_files(name: str, roots: Sequence[Path]) -> list[Path]:
     return []
 
 
-def _list_imports(file: Path) -> Iterator[Path]:
+def _editable_roots(top: str) -> Iterator[Path]:
+    """The folder of a module that is on no path: one that is installed from a checkout, which a finder of its own
+    finds."""
+    try:
+        spec = find_spec(top)  # of a top name, so that nothing is imported
+    except (ImportError, ValueError, AttributeError):  # a finder may be anybody's, and a module without a spec loaded
+        return
+    for place in () if spec is None else (spec.submodule_search_locations or [spec.origin or ""]):
+        yield Path(place).parent
+
+
+def _list_imports(file: Path, roots: Sequence[Path]) -> Iterator[tuple[str, list[Path]]]:
+    """Each import of a file: the module's top name, empty where it is relative, and the files that it leads to."""
     try:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
         return
-    roots = [Path(root) for root in sys.path if root and not _is_installed(Path(root))]
     for node in ast.walk(tree):
         match node:
             case ast.Import():
                 for alias in node.names:
-                    yield from _module_files(alias.name, roots)
+                    yield alias.name.partition(".")[0], _module_files(alias.name, roots)
             case ast.ImportFrom(level=0, module=str() as module):
-                yield from _files_of_from(module, node, roots)
+                names = (module, *(f"{module}.{alias.name}" for alias in node.names))
+                yield module.partition(".")[0], [found for name in names for found in _module_files(name, roots)]
             case ast.ImportFrom(level=level) if level:
                 folder = file.parents[level - 1] if level <= len(file.parents) else file.parent
-                yield from _files_of_relative(folder, node)
-
-
-def _files_of_from(module: str, node: ast.ImportFrom, roots: Sequence[Path]) -> Iterator[Path]:
-    for name in (module, *(f"{module}.{alias.name}" for alias in node.names)):
-        yield from _module_files(name, roots)
+                yield "", list(_files_of_relative(folder, node))
 
 
 def _files_of_relative(folder: Path, node: ast.ImportFrom) -> Iterator[Path]:
@@ -102,7 +144,8 @@ def _files_of_relative(folder: Path, node: ast.ImportFrom) -> Iterator[Path]:
                 yield file
 
 
-def _is_installed(path: Path) -> bool:
+def is_installed(path: Path) -> bool:
+    """Whether a file is of a package or of Python, and counts by its version."""
     return any(part in _INSTALLED for part in path.parts) or path.is_relative_to(Path(ast.__file__).parent)
 
 

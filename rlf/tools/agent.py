@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from rlf.chat.marks import harmless
 from rlf.core.clocks import Deadline, clock, within
 from rlf.core.meter import Meter
 from rlf.endpoints.openai import Completion, NoAnswer, RequestedCall, image_part, text_part
@@ -48,7 +49,7 @@ class AgentRuntime(ToolRuntime):
         max_calls: int,
     ) -> None:
         """Takes whom to ask and what, the model's tools, and the limits of one loop."""
-        self._prompt = prompt
+        self.prompt = prompt
         self.pool, self.sampling, self.max_turns, self.max_calls = pool, sampling, max_turns, max_calls
         self.executor = Executor(tools)
         self.text_calls = TextCalls(text_calls, self.executor.descriptions)
@@ -67,7 +68,7 @@ class AgentRuntime(ToolRuntime):
         limit_s = inner_deadline_s(context)
         try:
             with within(limit_s) as limit:
-                return ToolOutput(await _Run(self, context, limit).play(self._prompt.messages(arguments)))
+                return ToolOutput(await _Run(self, context, limit).play(self.prompt.messages(arguments)))
         except TimeoutError as fault:
             raise ToolFailure(Outcome.TIMEOUT, f"the agent gave no answer within {limit_s:.3g} s") from fault
         except EndpointFailure as failure:
@@ -90,7 +91,7 @@ class _Run:
 
     async def play(self, messages: list[dict[str, Any]]) -> str:
         """The model's answer. Each turn is recorded, also where the loop then fails or is cut off."""
-        max_turns = self._agent.max_turns
+        max_turns, tokens = self._agent.max_turns, self._agent.prompt.tokens
         for turn in range(1, max_turns + 1):
             reply = await self._ask_model(messages, is_last=turn == max_turns)
             done = list[InnerCall]()
@@ -100,7 +101,10 @@ class _Run:
                 messages += [
                     reply.completion.message(),
                     *await self._answer_calls(reply, done),
-                    *({"role": "user", "content": f"error: {failure.message}"} for failure in reply.failures),
+                    *(
+                        {"role": "user", "content": harmless(f"error: {each.message}", tokens)}
+                        for each in reply.failures
+                    ),
                 ]
             finally:
                 self._record_turn(reply, done)
@@ -149,7 +153,9 @@ class _Run:
             if result.outcome.is_infrastructure:
                 raise ToolFailure(result.outcome, f"the agent's tool {call.name}: {result.text}")
         refusal = f"error: no more than {max_calls} calls are allowed; answer with what you have"
-        texts = [result.text for result in results] + [refusal] * len(reply.calls[room:])
+        texts = [harmless(result.text, self._agent.prompt.tokens) for result in results] + [refusal] * len(
+            reply.calls[room:]
+        )
         messages = [
             {"role": "tool", "tool_call_id": call.id, "content": text}
             for call, text in zip(reply.calls, texts, strict=True)

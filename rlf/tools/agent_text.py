@@ -11,12 +11,15 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from rlf.chat.marks import harmless, special_tokens
 from rlf.core.errors import RlfError
 from rlf.core.text import clean_value
 from rlf.endpoints.openai import Completion, RequestedCall
-from rlf.endpoints.template import Template, TemplateFault
+from rlf.endpoints.spec import EndpointSpec
+from rlf.endpoints.template import Template, TemplateFault, refuse_method
 from rlf.tools.results import ToolFailure
 from rlf.types import FailureClass, Outcome, ParseFailure, ToolCall, ToolDescription
 
@@ -38,10 +41,16 @@ class _TextTurn(NamedTuple):
 
 
 class Prompt:
-    """The messages that begin a conversation, by the templates of a declaration."""
+    """The messages that begin a conversation, by the templates of a declaration.
 
-    def __init__(self, prompt: str, system: str | None) -> None:
-        self._prompt = Template(prompt)
+    The arguments are the words of another model: none of them opens a role or becomes a special token.
+    """
+
+    def __init__(self, prompt: str, system: str | None, endpoints: Sequence[EndpointSpec]) -> None:
+        """Args: endpoints: who is asked."""
+        self.tokens = special_tokens(*(endpoint.model for endpoint in endpoints))
+        """The special and added tokens of the model, where they are known."""
+        self._prompt = Template(prompt, finalize=_make_finalizer(self.tokens))
         self._system = system
 
     def text(self, arguments: Mapping[str, Any]) -> str:
@@ -55,6 +64,17 @@ class Prompt:
         """System and user message."""
         system = [{"role": "system", "content": self._system}] if self._system is not None else []
         return [*system, {"role": "user", "content": self.text(arguments)}]
+
+
+@cache
+def _make_finalizer(tokens: frozenset[str]) -> Callable[[Any], Any]:
+    """What is printed of an argument: as Jinja2 prints it, without special tokens. Numbers and the like hold none."""
+
+    def finalize(value: Any) -> Any:
+        printed = refuse_method(value)
+        return harmless(str(printed), tokens) if isinstance(printed, str | list | tuple | Mapping) else printed
+
+    return finalize
 
 
 def shown_answer(completion: Completion) -> str:

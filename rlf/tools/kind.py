@@ -187,6 +187,8 @@ class ToolKind(Kind, ABC):
     """How the tool is reached."""
     shares_permits: ClassVar[bool] = False
     """Whether all tools of this kind together run no more calls at once than one of them may."""
+    is_played_back: ClassVar[bool] = True
+    """Whether a replay answers its calls from the recording."""
     is_local: ClassVar[bool] = False
     """Whether calls stay on this machine, so that `rlf rewards attack` makes them; it reports tools that it leaves."""
 

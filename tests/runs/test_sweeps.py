@@ -10,9 +10,9 @@ from rlf.data.tasks import load_tasks
 from rlf.lineage import Reader
 from rlf.reports.sweep import read_sweep
 from rlf.runs import provenance
+from rlf.runs.changes import InputsChanged
 from rlf.runs.place import open_lineage
 from rlf.runs.plans import check_members
-from rlf.runs.provenance import InputsChanged
 from rlf.runs.sweeps import Watcher, is_sweep, resume_sweep, run_sweep
 from rlf.types import RunStatus, StepFinished
 

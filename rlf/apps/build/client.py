@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rlf.apps.build.kind import BuildShape
 from rlf.apps.build.task import Join, ProofFailure, Scenario, Value, ends_of
+from rlf.chat.marks import harmless
 from rlf.core import RlfError, RunError, hash_json
 from rlf.core.files import write_whole
 from rlf.core.meter import COST, Meter
@@ -111,7 +112,7 @@ class Client:
         """The text of a stage's prompt. Raises RlfError."""
         path = prompt_file(stage, self._prompts)
         try:
-            return Template(str(path)).render(values)
+            return Template(str(path)).render(_harmless(values))
         except TemplateFault as fault:
             raise RlfError(f"{path}: {fault}") from fault
 
@@ -180,6 +181,15 @@ class Client:
                     f"build.budget.{unit}: {spent[unit]:g} are spent, and {most:g} were allowed. Allow more and run "
                     "the build again: it continues, and repeats no request."
                 )
+
+
+def _harmless(value: Any) -> Any:
+    """Values of a prompt, which are the words of a model as a rule: none opens a role."""
+    if isinstance(value, Mapping):
+        return {name: _harmless(child) for name, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [_harmless(child) for child in value]
+    return harmless(value) if isinstance(value, str) else value
 
 
 def prompt_file(stage: str, folder: Path | None) -> Path:

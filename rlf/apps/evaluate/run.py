@@ -183,7 +183,9 @@ def _make_record(
         parent_id=None if parent is None else parent.id,
         parent_kind=None if parent is None else ParentKind.EVALUATION,
         parent_step=target.step,
-        **made_here(run_id, run_folder(runs_folder, run_id), store, command, cwd, device=_device_name(prepared)),
+        **made_here(
+            run_id, run_folder(runs_folder, run_id), store, command, cwd, [plan], device=_device_name(prepared)
+        ),
         files=tuple(files),
     )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field
 
+from rlf.chat.marks import harmless, special_tokens
 from rlf.core.identity import hash_json
 from rlf.endpoints.spec import EndpointFailure, EndpointSpec, SamplingSpec
 from rlf.endpoints.template import Template, TemplateText
@@ -113,6 +114,7 @@ class _ModelWorld(World):
         self._messages: list[Mapping[str, Any]] = []
         """As the model that plays the user sees it: the policy's words are its user's."""
         self._seed = 0
+        self._tokens = special_tokens(*(endpoint.model for endpoint in spec.endpoints))
         self._num_replies = 0
         self._is_ended = False
         self.ends_when_cancelled = inner is None or inner.ends_when_cancelled
@@ -142,7 +144,8 @@ class _ModelWorld(World):
         """Asks the user for its next words. Raises ToolFailure where no server answers."""
         from rlf.endpoints.pool import Caller
 
-        self._messages.append({"role": "user", "content": said})
+        # The policy's words, which must open no role of the model that grades them by its answers.
+        self._messages.append({"role": "user", "content": harmless(said, self._tokens)})
         spec = self._spec
         sampling = spec.sampling
         if sampling.seed is not None:

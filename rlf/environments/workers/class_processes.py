@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MethodType
 from typing import Any
 
-from rlf.core.callables import load_callable, load_module
+from rlf.core.callables import load_callable, load_module, opened_files
 from rlf.core.text import describe
 from rlf.environments.instances import DONE, REFUSALS, REWARD
 from rlf.processes.forking import Serve, serve_forks
@@ -26,6 +26,8 @@ from rlf.tools.python.parameters import ArgumentAdapter
 from rlf.tools.results import ToolFailure
 
 REQUEST = Bounds(1000, 1 << 30)
+_MAX_OPENED = 100
+"""Files that one answer names; the next one goes on."""
 
 
 def _load_class(start: dict[str, Any]) -> Serve:
@@ -45,6 +47,7 @@ class _Served:
         self._adapters: dict[str, ArgumentAdapter] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._instance: Any = None
+        self._num_opened = 0
 
     def serve(self, channel: socket.socket) -> None:
         """Answers requests until the channel is closed."""
@@ -61,6 +64,9 @@ class _Served:
 
     def _write_answer(self, name: str, arguments: dict[str, Any], bounds: Bounds) -> bytes:
         answer = self._answer_request(name, arguments)
+        opened = opened_files(self._num_opened)[:_MAX_OPENED]
+        self._num_opened += len(opened)
+        answer["opened"] = [path for _, path in opened]
         try:
             body = pickle.dumps(answer)
             why = bounds.excess(b"", [body])

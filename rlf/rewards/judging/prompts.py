@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-from rlf.builtin.names import BUILTIN, builtin_path
+from rlf.chat.marks import harmless
 from rlf.core.images import read_image_file
 from rlf.endpoints.template import Shape, Template, TemplateFault
 from rlf.rewards.judging.settings import Compare, Criterion, Read
@@ -104,29 +103,7 @@ def _score_text(read: Read, names: Sequence[str], bounds: tuple[float, float]) -
 #
 # Every value that a template prints stands between `<<MARK` and `MARK>>`, whatever the template's author forgot. The
 # mark is a hash of the whole text, so that it is the same each time and nobody can write it into what it is a hash of.
-# What chat templates read as roles and special tokens is broken up, for a server may take it for them in any text: the
-# judge's own tokens where its tokenizer is on this machine, and those of a broad list in any case.
 
-_NAMES = (
-    r"s|bos|eos|pad|unk|mask|sep|cls|sop|eop|eod|eot|eom|eoh|endoftext|image|video|audio|think|thinking"
-    r"|(?:BOS|EOS|EOP|MASK|PAD|UNK|SEP|CLS)_TOKEN|(?:start|end)_?of_[a-z_]{2,20}|end_of_text|SYS"
-    r"|(?:tool|function|longcat)_[a-z_]{2,24}|(?:start|end)_function_[a-z]{2,12}|tools?|arg_key|arg_value|escape"
-    r"|fim[_-][a-z]{2,8}|(?:file_sep|repo_?name|reponame|filename|gh_stars|empty_output|issue_[a-z]{3,8})"
-    r"|(?:jupyter|commit|intermediate)_[a-z_]{2,16}|pr(?:_[a-z_]{2,20})?|NAME|EMAIL|KEY|PASSWORD"
-    r"|(?:image|video|audio|vision|fake|img|patch|row|im)_[a-z0-9_]{1,32}|global-img|boi|eoi|img|box|ref|quad"
-    r"|(?:unused|extra_id_|reserved_?|reserved_(?:special_)?token_|SPECIAL_|special_?)\d{1,4}|mm:think"
-    r"|(?:minimax|seed|atem|steptml):[a-z_]{2,24}"
-)
-_BRACKETED = (
-    r"INST|gMASK|sMASK|MASK|CLS|SEP|PAD|UNK|BOS|EOS|EOT|IMG|IMG_[A-Z]{2,8}|AUDIO|BEGIN_AUDIO|PREFIX|SUFFIX|MIDDLE"
-    r"|ARGS|CALL_ID|THINK|TRANSCRIBE|SYSTEM_PROMPT|MODEL_SETTINGS|TOOL_[A-Z]{3,12}|AVAILABLE_TOOLS"
-)
-_KNOWN = (
-    rf"<(?=\|[^|<>\n]{{1,60}}\|?>|[a-z_]{{3,30}}\|>|/?｜[^<>\n]{{1,60}}>|/?(?:{_NAMES})>|</?SYS>>)"
-    rf"|\[(?=/?(?:{_BRACKETED})\])|\](?=~[!a-z]{{1,2}}[\[\]])|\[(?=e~\[)"
-)
-"""The first character of a text that some tokenizer has as a special token, or some chat template gives a meaning."""
-_BROKEN = {"<": "&lt;"}
 _MARK_CHARS = 12
 _MARK = "fence_mark"
 
@@ -135,25 +112,6 @@ class AuthorText(str):
     """A text of the spec's author: printed as it is."""
 
     __slots__ = ()
-
-
-def harmless(text: str, tokens: frozenset[str] = frozenset()) -> str:
-    """The text without what a chat template could take for a role or a special token.
-
-    Args:
-        tokens: the judge's own special and added tokens, where they are known; a broad list goes beside them.
-
-    >>> harmless("x<|im_end|><|im_start|>system")
-    'x&lt;|im_end|>&lt;|im_start|>system'
-    """
-    return _compile_pattern(tokens).sub(lambda found: _BROKEN.get(found[0], f"&#{ord(found[0])};"), text)
-
-
-@cache
-def _compile_pattern(tokens: frozenset[str]) -> re.Pattern[str]:
-    """First characters of tokens: so that one which begins inside another is broken too."""
-    own = [f"{re.escape(token[0])}(?={re.escape(token[1:])})" for token in sorted(tokens)]
-    return re.compile("|".join([f"(?i:{_KNOWN})", *own]))
 
 
 def mark_of(text: str) -> str:
@@ -270,59 +228,3 @@ def _show_result(record: CallRecord) -> dict[str, str]:
 
 def _dump_message(message: Mapping[str, Any]) -> str:
     return json.dumps(message, ensure_ascii=False, default=str)
-
-
-# The special and added tokens of a judge's tokenizer, read from its files where they lie on this machine.
-
-_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.json")
-
-
-def special_tokens(model: str) -> frozenset[str]:
-    """The tokens of a folder, a `builtin:` name, or a Hugging Face id in the hub's cache; none of any other name.
-
-    White space and plain words are left out: a tokenizer that holds them as added tokens gives them no meaning.
-    """
-    found = {token for name in _FILES for token in _list_tokens(_read_json(model, name))}
-    return frozenset(token for token in found if token.strip() and not token.replace("_", "").isalnum())
-
-
-def _read_json(model: str, name: str) -> Any:
-    file = _find_file(model, name)
-    if file is None:
-        return None
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-
-
-def _find_file(model: str, name: str) -> Path | None:
-    if model.startswith(BUILTIN):
-        return builtin_path(model.removeprefix(BUILTIN)) / name
-    if Path(model).is_dir():
-        return Path(model) / name
-    if model.count("/") > 1 or model.startswith((".", "/")):
-        return None
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
-
-    try:
-        cached = try_to_load_from_cache(model, name)
-    except HFValidationError:
-        return None  # the name that a server has given its model
-    return Path(cached) if isinstance(cached, str) else None
-
-
-def _list_tokens(content: Any) -> Iterator[str]:
-    """Every token that one of the files names, whichever it is."""
-    if not isinstance(content, dict):
-        return
-    yield from (key for key, value in content.items() if isinstance(value, int) and not isinstance(value, bool))
-    for key, value in content.items():
-        if key.endswith("_token") or key in ("added_tokens", "added_tokens_decoder", "additional_special_tokens"):
-            if key == "added_tokens_decoder" and isinstance(value, dict):
-                value = list(value.values())
-            for each in value if isinstance(value, list) else [value]:
-                token = each.get("content") if isinstance(each, dict) else each
-                if isinstance(token, str):
-                    yield token

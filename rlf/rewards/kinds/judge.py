@@ -235,9 +235,9 @@ class JudgeTerm(Term):
 
     @asynccontextmanager
     async def _open_scorer(self, context: RewardContext) -> AsyncIterator[Scorer]:
+        from rlf.chat.marks import special_tokens
         from rlf.rewards.judging.drift import Watchman, read_labels
         from rlf.rewards.judging.panel import Panel, served
-        from rlf.rewards.judging.prompts import special_tokens
         from rlf.rewards.judging.scorer import JudgeScorer
 
         async with AsyncExitStack() as stack:
@@ -251,7 +251,7 @@ class JudgeTerm(Term):
             if self.sentinels is not None:
                 items = read_labels(self.sentinels.file, self.judging)
                 watchman = Watchman(self.name, self.sentinels, items, context.seed, context.notify)
-            tokens = frozenset[str]().union(*map(special_tokens, judges))
+            tokens = special_tokens(*judges)
             yield JudgeScorer(self.judging, panel, watchman, context.seed, tokens)
 
 

@@ -255,10 +255,15 @@ class TapeWriter:
 
 def read_tape(path: Path) -> Tape:
     """Reads what a TapeWriter wrote. Raises RlfError."""
+    return Tape(read_calls(path))
+
+
+def read_calls(path: Path) -> list[tuple[AnsweredCall, ToolResult]]:
+    """The calls that a TapeWriter wrote. Raises RlfError."""
     lines = _read_lines(path)
     latest = {line.trajectory_id: line.session for line in lines}
     calls = [line for line in lines if line.session == latest[line.trajectory_id]]
-    return Tape([(AnsweredCall(line.trajectory_id, line.tool, line.arguments), line.result) for line in calls])
+    return [(AnsweredCall(line.trajectory_id, line.tool, line.arguments), line.result) for line in calls]
 
 
 def _read_lines(path: Path) -> list[_Line]:

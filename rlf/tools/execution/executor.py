@@ -56,6 +56,7 @@ class Executor:
         redact: Callable[[str], str] | None = None,
         notify: Callable[[str, str], None] | None = None,
         record: Path | None = None,
+        record_rewards: Path | None = None,
         replay: Tape | None = None,
         meter: Meter | None = None,
         elsewhere: ToolInvoker | None = None,
@@ -68,7 +69,10 @@ class Executor:
             redact: strikes further secrets out of what tools say, beside the environment's and the declarations' own.
             notify: takes what whoever watches the run should know: a level and the words.
             record: file that every call and its result are appended to.
-            replay: where results come from in place of the tools, which then are not even opened.
+            record_rewards: file that the calls of reward terms are appended to, which no trajectory holds; it is made
+                by the first of them. None: they are in `record`, or nowhere.
+            replay: where results come from in place of the tools, which then are not even opened; a world's are, for
+                their calls change the world.
             meter: counts what every call spends, as it does.
             elsewhere: runs the calls of tools with `limits.scope: job`, which are not opened here.
         """
@@ -91,6 +95,8 @@ class Executor:
         self._disk = DiskCache()
         self._record = record
         self._tape: TapeWriter | None = None
+        self._record_rewards = record_rewards
+        self._reward_tape: TapeWriter | None = None
         self._replay = replay
         self._counts: Counter[str] = Counter(calls=0, cached=0, truncated=0, retries=0, coerced=0)
         self._stack = AsyncExitStack()
@@ -117,16 +123,18 @@ class Executor:
 
     async def __aenter__(self) -> Self:
         """Opens every tool. Raises RlfError with every tool that does not fit its schema."""
-        if self._replay is not None:
-            return self
         here = [declaration for declaration in self._declarations if declaration.name not in self._there]
+        if self._replay is not None:
+            here = [declaration for declaration in here if not declaration.target.is_played_back]
+            if not here:
+                return self
         for declaration in here:
             await declaration.target.prepare()
         refuse_misfits(here)  # before any is opened: a fault of the last must not find a server of the first running
         async with AsyncExitStack() as stack:
             # Left in the other order: tools first, whose last calls may still be kept on disk and taped.
             stack.push_async_callback(self._disk.close)
-            if self._record is not None:
+            if self._record is not None and self._replay is None:
                 self._tape = TapeWriter(self._record)
                 stack.callback(self._tape.close)
             self._around = replace(self._around, gate=self._shared_gate())
@@ -168,6 +176,8 @@ class Executor:
     ) -> None:
         """Closes every tool; never waits for a hung call."""
         await self._stack.aclose()
+        if self._reward_tape is not None:
+            self._reward_tape.close()
         logger.info("closed %d tools after %d calls", len(self._tools), self._counts["calls"])
 
     @property
@@ -187,7 +197,7 @@ class Executor:
         """Runs one call as `invoke` does: of an agent's model, or of a reward term, which may call hidden tools too."""
         counts = self._counts
         counts["calls"] += 1
-        if self._replay is not None:
+        if self._replay is not None and call.name not in self._tools:
             result = self._replay.answer(self._identify_call(call, origin.trajectory_id))
         else:
             course = Course(call.name, origin)
@@ -222,6 +232,12 @@ class Executor:
 
     def _identify_call(self, call: ToolCall, trajectory_id: str) -> AnsweredCall:
         return AnsweredCall(trajectory_id, call.name, self._around.redact(arguments_text(call.arguments)))
+
+    def record_for_reward(self, call: ToolCall, trajectory_id: str, result: ToolResult) -> None:
+        """Records the call of a reward term."""
+        if self._record_rewards is not None:
+            self._reward_tape = self._reward_tape or TapeWriter(self._record_rewards)
+            self._reward_tape.add(self._identify_call(call, trajectory_id), result)
 
     async def end_trajectory(self, trajectory_id: str) -> None:
         """Gives back what tools hold for a trajectory that is over."""
@@ -292,7 +308,9 @@ class _EveryTool:
         return tuple(declaration.description_for_model for declaration in self._executor._declarations)
 
     async def invoke(self, call: ToolCall, *, trajectory_id: str) -> ToolResult:
-        return await self._executor.invoke_from(call, CallOrigin(trajectory_id), also_hidden=True)
+        result = await self._executor.invoke_from(call, CallOrigin(trajectory_id), also_hidden=True)
+        self._executor.record_for_reward(call, trajectory_id, result)
+        return result
 
     async def end_trajectory(self, trajectory_id: str) -> None:
         await self._executor.end_trajectory(trajectory_id)

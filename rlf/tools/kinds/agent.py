@@ -97,7 +97,7 @@ class AgentTool(ToolKind):
 
         runtime = AgentRuntime(
             await open_pool(self.endpoints),
-            Prompt(self.prompt, self.system),
+            Prompt(self.prompt, self.system, self.endpoints),
             self.tools,
             text_calls=self.text_calls,
             sampling=self.sampling,

@@ -101,7 +101,7 @@ class ModelRuntime(ToolRuntime):
 
     def __init__(self, tool: ModelTool, pool: EndpointPool) -> None:
         """Takes what is asked, and whom."""
-        self._pool, self._prompt, self._api = pool, Prompt(tool.prompt, tool.system), tool.api
+        self._pool, self._prompt, self._api = pool, Prompt(tool.prompt, tool.system, tool.endpoints), tool.api
         self._sampling, self._response, schema = tool.sampling, tool.response, tool.response_schema
         self._format = None if schema is None else json_schema_format("answer", schema)
         self._schema = None if schema is None else compile_schema(schema)

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import Field, ValidationError
 
 from rlf.core import RlfError
-from rlf.core.callables import load_callable
+from rlf.core.callables import load_callable, note_opened, opened_files
 from rlf.core.clocks import within
 from rlf.core.kinds import StrictModel
 from rlf.core.text import describe
@@ -110,6 +110,7 @@ class ProcessRuntime(ToolRuntime):
             self._end_worker(worker)
             raise
         self._keep_worker(worker, reply.leftovers)
+        note_opened(self._callable, reply.opened)
         return reply.output()
 
     async def close(self) -> None:
@@ -221,6 +222,8 @@ class _Reply(StrictModel):
     structured: Any = None
     usage: Mapping[str, float] = Field(default_factory=dict)
     leftovers: tuple[Leftover, ...] = ()
+    opened: tuple[str, ...] = ()
+    """Files that the function has read since the last reply."""
     blobs: tuple[bytes, ...] = ()
     """The text and the images."""
 
@@ -249,6 +252,8 @@ class _Reply(StrictModel):
 
 
 REQUEST = Bounds(1 << 30)
+_MAX_OPENED = 100
+"""Files that one answer names; the next one goes on."""
 
 
 def main() -> None:
@@ -266,14 +271,16 @@ def main() -> None:
         write_all(channel, pack(start.number, {"fault": str(fault)}))
         return
     write_all(channel, pack(start.number, {}))
-    state = ProcessState()
+    state, num_opened = ProcessState(), 0
     while (frame := _receive(channel)) is not None:
         asked = frame.read()
         if "arguments" not in asked:  # it is asked whether it is there
             write_all(channel, pack(frame.number, {}))
             continue
         answer, blobs = _answer_call(function, asked["arguments"])
-        answer["leftovers"] = state.restore()
+        opened = [path for _, path in opened_files(num_opened)[:_MAX_OPENED]]
+        num_opened += len(opened)
+        answer |= {"leftovers": state.restore(), "opened": opened}
         write_all(channel, _pack_answer(frame.number, answer, blobs, Bounds(*asked["bounds"])))
 
 
@@ -282,7 +289,7 @@ def _pack_answer(number: int, answer: dict[str, Any], blobs: list[bytes], bounds
     head = write_head(answer)
     if excess := bounds.excess(head, blobs):
         failure = {"outcome": Outcome.OUTPUT_REJECTED, "text": f"the tool returned {excess}"}
-        return pack(number, {**failure, "leftovers": answer["leftovers"]})
+        return pack(number, failure | {name: answer[name] for name in ("leftovers", "opened")})
     return pack(number, head, blobs)
 
 
