@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
+from pathlib import PurePosixPath
 from typing import Any
 
 from sqlalchemy import Connection, Select, delete, func, insert, select, text, update
@@ -16,9 +18,10 @@ from sqlalchemy.exc import DatabaseError, SQLAlchemyError
 from rlf.core import RlfError
 from rlf.lineage import tables
 from rlf.lineage.blobs import is_whole, present
+from rlf.lineage.chain import EXPORT, LinkKind, append_link, digest_placed
 from rlf.lineage.lease import Lease, forget_lock, has_owner
 from rlf.lineage.records import IMPORTING, INTERRUPTED, REMOVING, Export
-from rlf.lineage.rows import PayloadMeasure
+from rlf.lineage.rows import PayloadReader
 from rlf.lineage.run import check_stopped
 from rlf.lineage.store import Store
 from rlf.lineage.upkeep import cut_imports, find_fault, joined_texts, may_be_damaged, read_named
@@ -50,7 +53,10 @@ def add_export(store: Store, run_id: str, export: Export) -> None:
     table, path = tables.exports, store.redactor.text(store.relative(export.path))
     with store.write() as connection:
         connection.execute(delete(table).where(table.c.run_id == run_id, table.c.path == path))
-        connection.execute(insert(table), {"run_id": run_id, **asdict(export), "path": path})
+        row = asdict(export) | {"path": path}
+        connection.execute(insert(table), {"run_id": run_id, **row})
+        place = {"step": export.step, "name": PurePosixPath(path).name}
+        append_link(connection, run_id, LinkKind.EXPORTED, place, digest_placed(EXPORT, row))
 
 
 def forget_checkpoints(store: Store, run_id: str, steps: Collection[int]) -> None:
@@ -58,6 +64,7 @@ def forget_checkpoints(store: Store, run_id: str, steps: Collection[int]) -> Non
     table = tables.checkpoints
     with store.write() as connection:
         connection.execute(delete(table).where(table.c.run_id == run_id, table.c.step.in_(steps)))
+        append_link(connection, run_id, LinkKind.FORGOTTEN, {"steps": sorted(steps)})
 
 
 def remove_run(store: Store, run_id: str) -> None:
@@ -120,11 +127,17 @@ Progress = Callable[[str], None]
 """Called with what is read now, often."""
 
 
-def find_damage(store: Store, progress: Progress = lambda _: None) -> Iterator[str]:
-    """Faults of the database, in words; nothing where all is well. Reads all of it once."""
+def find_damage(store: Store, progress: Progress = lambda _: None, *, is_proven: bool = False) -> Iterator[str]:
+    """Faults of the database, in words; nothing where all is well. Reads all of it once.
+
+    Args:
+        is_proven: whether all trajectories are known to be as they were written, with all that hangs on them.
+    """
     with store.read() as connection:
-        for look in (_check_database, _check_rows, _check_contents, _check_payloads, _check_sums):
+        for look in (_check_database, partial(_check_rows, is_proven=is_proven), _check_contents, _check_sums):
             yield from _run_look(look, connection, progress)
+        if not is_proven:
+            yield from _run_look(_check_payloads, connection, progress)
         for run_id in cut_imports(store, connection):
             yield f"run {run_id}: its import was interrupted. Import it again, or free the space with `rlf runs gc`"
 
@@ -137,7 +150,8 @@ def _run_look(
         yield from look(connection, progress)
     except (DatabaseError, sqlite3.DatabaseError, ValueError) as error:
         words = error.orig if isinstance(error, DatabaseError) else error
-        yield f"the file: {look.__name__.removeprefix('_')} cannot be read to the end: {words}"
+        name = getattr(look, "func", look).__name__.removeprefix("_")
+        yield f"the file: {name} cannot be read to the end: {words}"
 
 
 def _check_database(connection: Connection, progress: Progress) -> Iterator[str]:
@@ -150,7 +164,7 @@ def _check_database(connection: Connection, progress: Progress) -> Iterator[str]
             yield f"table {row[0]}: row {row[1]} belongs to a row of {row[2]} that is missing"
 
 
-def _check_rows(connection: Connection, progress: Progress) -> Iterator[str]:
+def _check_rows(connection: Connection, progress: Progress, *, is_proven: bool = False) -> Iterator[str]:
     """Rows that do not hold what their table says; contents and payloads are read by looks of their own.
 
     SQLite reads each row and returns those that may be damaged, which is ten times faster than to look at all in
@@ -159,8 +173,11 @@ def _check_rows(connection: Connection, progress: Progress) -> Iterator[str]:
     driver = connection.connection.dbapi_connection
     if not isinstance(driver, sqlite3.Connection):
         return
+    read_elsewhere = {tables.blobs, tables.payloads}
+    if is_proven:
+        read_elsewhere |= {tables.trajectories, *tables.OF_TRAJECTORY}
     for table in tables.metadata.sorted_tables:
-        if table not in (tables.blobs, tables.payloads):
+        if table not in read_elsewhere:
             progress(f"table {table.name}")
             columns = [column.name for column in table.columns]
             names = ", ".join(f'"{name}"' for name in columns)
@@ -206,12 +223,12 @@ def _check_payloads(connection: Connection, progress: Progress) -> Iterator[str]
     query = select(trajectories.trajectory_id, trajectories.run_id, trajectories.num_tokens, payloads.data)
     joined = query.join(tables.payloads, payloads.trajectory_ref == trajectories.id)
     total = connection.execute(select(func.count()).select_from(tables.payloads)).scalar_one()
-    measure = PayloadMeasure()
+    payload = PayloadReader()
     for number, (trajectory_id, run_id, num_tokens, data) in enumerate(_rows_of(connection, joined)):
         if number % _BATCH == 0:
             progress(f"trajectory {number:,} of {total:,}")
         try:
-            whole = measure(data) == num_tokens
+            whole = payload.num_tokens(data) == num_tokens
         except Exception:  # noqa: BLE001 - damage shows in any way
             whole = False
         if not whole:

@@ -25,7 +25,7 @@ from rlf.lineage.tables import metadata
 
 FIRST = "0008"
 """The oldest revision that is read. Those before it were never released."""
-HEAD = "0008"
+HEAD = "0009"
 """The newest revision in migrations/versions; known here so that opening an up-to-date database loads no alembic."""
 LAST_EXPORTER = "2ca147a2"
 """The last commit that reads what was written before the first version: older schemas, and older forms in rows."""

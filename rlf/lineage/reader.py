@@ -17,6 +17,7 @@ from rlf.core.errors import NotFoundError
 from rlf.core.text import clean
 from rlf.lineage import tables
 from rlf.lineage.blobs import read_blobs
+from rlf.lineage.chain import Link, read_head
 from rlf.lineage.costs import costs_of
 from rlf.lineage.lease import has_owner
 from rlf.lineage.process import Process
@@ -198,6 +199,11 @@ class Reader:
         rows = self._fetch_all(_select_of_run(table, run_id).order_by(table.c.step, table.c.path))
         place = self.store.absolute
         return [value(Export, row, path=place(row.path)) for row in rows]
+
+    def head(self, run_id: str) -> Link | None:
+        """The last link of a run's chain, which stands for all of the run."""
+        with self.store.read() as connection:
+            return read_head(connection, run_id)
 
     def tags(self) -> dict[str, tuple[str, ...]]:
         """The tags of every run that has some, in order of the alphabet."""

@@ -19,17 +19,30 @@ from sqlalchemy import Connection, Table, delete, func, insert, select, update
 
 from rlf.lineage import tables
 from rlf.lineage.blobs import Blobs, write_blobs
+from rlf.lineage.chain import (
+    CALL,
+    CHECKPOINT,
+    END,
+    FAILURE,
+    HEAD,
+    MEASURED,
+    NOTICE,
+    SCORE,
+    LinkKind,
+    Values,
+    append_link,
+    digest_costs,
+    digest_placed,
+    digest_plain,
+    digest_sums,
+    plain_number,
+)
 from rlf.lineage.costs import add_costs, keep_unrecorded, spent_by, unrecorded_before
 from rlf.lineage.lease import LeaseLost
 from rlf.lineage.records import INTERRUPTED, TRAIN, FilesRead
 from rlf.lineage.rows import (
-    CALL,
-    FAILURE,
-    HEAD,
-    SCORE,
     EncodedTrajectory,
     Row,
-    Values,
     collection_row,
     encode_task,
     encode_trajectory,
@@ -147,6 +160,8 @@ class Recorder:
         with self._store.write() as connection:
             self._store.leases[self._run_id].check(connection)
             connection.execute(update(tables.runs).where(tables.runs.c.id == self._run_id).values(values))
+            query = select(*(tables.runs.c[name] for name in END.columns)).where(tables.runs.c.id == self._run_id)
+            append_link(connection, self._run_id, LinkKind.END, {}, END(connection.execute(query).one()))
 
     def _await_oldest(self) -> None:
         wait([self._pending[0]])  # Forgotten only then: Ctrl-C here must not hide it from a later flush.
@@ -194,6 +209,8 @@ class _Transaction:
         self._redactor = store.redactor
         self._run_id = run_id
         self._now = now
+        self._costs: str | None = None
+        """The digest of the run's costs, where the event changes them."""
 
     def write(self, event: RunEvent | FilesRead) -> None:
         match event:
@@ -211,29 +228,37 @@ class _Transaction:
                 self._write_notice(event)
             case RunFinished():
                 error = self._redactor.optional(event.error)
-                self._update_run(status=event.status, finished=self._now, error=error, last_step=event.step)
+                row = {"status": event.status, "finished": self._now, "error": error, "last_step": event.step}
+                self._update_run(**row)
+                self._link(LinkKind.END, {}, END.of(row))
 
     def _write_step(self, event: StepFinished) -> None:
-        metrics = metrics_json(event.metrics, self._redactor)
-        self._replace_row(tables.steps, {"step": event.step}, metrics=metrics, finished=self._now)
-        self._write_trajectories(TRAIN, event.step, event.trajectories, event.advantages, event.encoded)
+        measured = self._write_measured(tables.steps, {"step": event.step}, event.metrics)
+        written = self._write_trajectories(TRAIN, event.step, event.trajectories, event.advantages, event.encoded)
         self._update_run(last_step=event.step)
+        self._link(LinkKind.STEP, {"phase": TRAIN, "step": event.step}, measured, written)
 
     def _write_evaluation(self, event: EvaluationFinished) -> None:
-        metrics = metrics_json(event.metrics, self._redactor)
-        self._replace_row(
-            tables.evaluations, {"step": event.step, "mode": event.mode}, metrics=metrics, finished=self._now
-        )
+        measured = self._write_measured(tables.evaluations, {"step": event.step, "mode": event.mode}, event.metrics)
         unknown = [None] * len(event.trajectories)
-        self._write_trajectories(event.mode, event.step, event.trajectories, unknown, event.encoded)
+        written = self._write_trajectories(event.mode, event.step, event.trajectories, unknown, event.encoded)
+        self._link(LinkKind.EVALUATION, {"phase": event.mode, "step": event.step}, measured, written)
+
+    def _write_measured(self, table: Table, key: Row, metrics: Mapping[str, float]) -> bytes:
+        values = {"metrics": metrics_json(metrics, self._redactor), "finished": self._now}
+        self._replace_row(table, key, **values)
+        return MEASURED.of(values)
 
     def _write_checkpoint(self, event: CheckpointSaved) -> None:
         """Marks those about to be deleted in the same transaction, so that no checkpoint listed as kept is missing."""
         path, table = self._redactor.text(self._store.relative(event.path)), tables.checkpoints
-        self._replace_row(table, {"step": event.step}, path=path, sha256=event.sha256, saved=self._now)
+        row = {"step": event.step, "path": path, "sha256": event.sha256, "saved": self._now}
+        self._replace_row(table, {"step": event.step}, **row)
         if event.kept is not None:
             going = (table.c.run_id == self._run_id, table.c.step.not_in(event.kept), table.c.dropped.is_(None))
             self._connection.execute(update(table).where(*going).values(dropped=self._now))
+        place = {"step": event.step, "kept": event.kept}
+        self._link(LinkKind.CHECKPOINT, place, digest_placed(CHECKPOINT, row))
 
     def _write_interruption(self, event: Interrupted) -> None:
         """Adds to what earlier stops of the same step cut off; no sums are kept."""
@@ -242,12 +267,19 @@ class _Transaction:
         if event.trajectories:
             first = 0 if last is None else last + 1
             self._add_costs(INTERRUPTED, event.trajectories)
-            self._add_trajectories(place, first, event.trajectories, [None] * len(event.trajectories), ())
+            unknown = [None] * len(event.trajectories)
+            written = self._add_trajectories(place, first, event.trajectories, unknown, ())
+            self._link(LinkKind.INTERRUPTED, {"phase": INTERRUPTED, "step": event.step, "first": first}, written)
 
     def _write_notice(self, event: Notice) -> None:
-        row = {"run_id": self._run_id, "time": self._now, "level": event.level}
-        words = {"text": self._redactor.text(event.text), "data": self._redactor.json(event.data)}
-        self._connection.execute(insert(tables.events), row | words)
+        row = {"time": self._now, "level": event.level}
+        row |= {"text": self._redactor.text(event.text), "data": self._redactor.json(event.data)}
+        self._connection.execute(insert(tables.events), {"run_id": self._run_id, **row})
+        self._link(LinkKind.NOTICE, {}, NOTICE.of(row))
+
+    def _link(self, kind: LinkKind, place: Row, *digests: bytes) -> None:
+        costs = {} if self._costs is None else {"costs": self._costs}
+        append_link(self._connection, self._run_id, kind, place | costs, *digests)
 
     def _write_files(self, event: FilesRead) -> None:
         """Adds those that are new to the run; what it recorded before stays what it is compared with."""
@@ -265,22 +297,26 @@ class _Transaction:
         trajectories: Sequence[Scored],
         advantages: Sequence[float | None],
         encoded: Sequence[object],
-    ) -> None:
+    ) -> bytes:
+        """Writes the trajectories of a step or an evaluation with their sums; returns the digests."""
         place = {"run_id": self._run_id, "phase": phase, "step": step}
         # Replaced and not added to: after a kill an engine may report a step that is recorded already.
         for replaced in (tables.trajectories, tables.collections, tables.tool_totals):
             self._connection.execute(delete(replaced).filter_by(**place))
         if not trajectories:
-            return
+            return digest_sums((), ())
         self._add_costs(phase, trajectories)
-        self._add_trajectories(place, 0, trajectories, advantages, encoded)
-        self._connection.execute(insert(tables.collections), place | collection_row(trajectories))
+        written = self._add_trajectories(place, 0, trajectories, advantages, encoded)
+        sums = collection_row(trajectories)
+        self._connection.execute(insert(tables.collections), place | sums)
         if totals := tool_total_rows(trajectories, self._redactor):
             self._connection.execute(insert(tables.tool_totals), [place | row for row in totals])
+        return digest_sums([sums], totals) + written
 
     def _add_costs(self, phase: str, trajectories: Sequence[Scored]) -> None:
-        spent = spent_by(trajectories, self._redactor, is_played=self._is_played)
-        add_costs(self._connection, self._run_id, phase, spent)
+        if spent := spent_by(trajectories, self._redactor, is_played=self._is_played):
+            add_costs(self._connection, self._run_id, phase, spent)
+            self._costs = digest_costs(self._connection, self._run_id)
 
     def _add_trajectories(
         self,
@@ -289,29 +325,29 @@ class _Transaction:
         trajectories: Sequence[Scored],
         advantages: Sequence[float | None],
         made: Sequence[object],
-    ) -> None:
-        """Writes trajectories whose positions count from `first`, with all that hangs on them."""
+    ) -> bytes:
+        """Writes trajectories whose positions count from `first`, with all that hangs on them; returns the digests."""
         blobs = Blobs()
         encoded = self._encode_all(trajectories, made or [None] * len(trajectories), blobs)
-        heads = (
-            (*place.values(), k, advantage, *one.head)
-            for k, (one, advantage) in enumerate(zip(encoded, advantages, strict=True), first)
-        )
-        self._insert_rows(tables.trajectories, (*place, "k", "advantage", *HEAD), heads)
+        pairs = enumerate(zip(encoded, map(plain_number, advantages), strict=True), first)
+        rows = [(k, advantage, *one.head) for k, (one, advantage) in pairs]
+        at = tuple(place.values())
+        self._insert_rows(tables.trajectories, (*place, "k", "advantage", *HEAD), ((*at, *row) for row in rows))
         # Asked back by place: inserting many rows returns no numbers in their order on every database.
         refs = self._numbers(place, first)
         self._insert_rows(
             tables.payloads, (_REF, "data"), ((ref, one.payload) for ref, one in zip(refs, encoded, strict=True))
         )
         for table, names, parts in (
-            (tables.scores, SCORE, [one.scores for one in encoded]),
-            (tables.tool_calls, CALL, [one.calls for one in encoded]),
-            (tables.parse_failures, FAILURE, [one.failures for one in encoded]),
+            (tables.scores, SCORE.columns, [one.scores for one in encoded]),
+            (tables.tool_calls, CALL.columns, [one.calls for one in encoded]),
+            (tables.parse_failures, FAILURE.columns, [one.failures for one in encoded]),
         ):
-            rows = ((ref, *row) for ref, part in zip(refs, parts, strict=True) for row in part)
-            self._insert_rows(table, (_REF, *names), rows)
+            hanging = ((ref, *row) for ref, part in zip(refs, parts, strict=True) for row in part)
+            self._insert_rows(table, (_REF, *names), hanging)
         # Last, when every row has named its contents: those that rows share are compressed and written once.
         write_blobs(self._connection, blobs.data_by_hash)
+        return b"".join(digest_plain([row]) + one.digests for row, one in zip(rows, encoded, strict=True))
 
     def _encode_all(
         self, trajectories: Sequence[Scored], made: Sequence[object], blobs: Blobs

@@ -19,6 +19,7 @@ from rlf.core import RlfError
 from rlf.core.redact import Redactor
 from rlf.lineage import tables
 from rlf.lineage.blobs import Blobs, write_blobs
+from rlf.lineage.chain import FILES, NOTICE, RUN, LinkKind, append_link, digest_changes, read_head
 from rlf.lineage.lease import BEAT_S, LEASE_S, Lease, LeaseLost, describe_owner, has_owner
 from rlf.lineage.records import INTERRUPTED, AcceptedChange, FileRecord, RunRecord
 from rlf.lineage.store import Store
@@ -51,6 +52,11 @@ def start_run(store: Store, record: RunRecord, patch: str | None = None, texts: 
         connection.execute(insert(tables.runs), row | lease.columns())
         if files:
             connection.execute(insert(tables.files), files)
+        parent = None if record.parent_id is None else read_head(connection, record.parent_id)
+        place = {} if parent is None else {"parent": record.parent_id, "head": parent.sha256}
+        sources = sorted(files, key=lambda row: (row["role"], row["path"]))
+        digests = *(part.of(row) for part in RUN.values()), FILES.of(*sources)
+        append_link(connection, record.id, LinkKind.START, place, *digests)
 
 
 def _file_row(file: FileRecord, run_id: str, texts: Texts, blobs: Blobs, redactor: Redactor) -> dict[str, Any]:
@@ -80,6 +86,7 @@ def accept_changes(store: Store, run_id: str, changes: Sequence[AcceptedChange],
             if row["old_sha256"] != change.sha256:
                 connection.execute(insert(table), row)
         write_blobs(connection, blobs.data_by_hash)
+        append_link(connection, run_id, LinkKind.CHANGED, {}, digest_changes(connection, run_id))
 
 
 def begin_resume(store: Store, run_id: str, from_step: int, *, take_over: bool = False) -> None:
@@ -104,7 +111,10 @@ def begin_resume(store: Store, run_id: str, from_step: int, *, take_over: bool =
         # Later rows go, and the run becomes this process's, in one transaction: killed here, the run is as it was.
         with store.holding(lease):
             _delete_after(connection, run_id, from_step)
-            connection.execute(insert(tables.events), _event_of_end(row, take_over=take_over))
+            event = _event_of_end(row, take_over=take_over)
+            connection.execute(insert(tables.events), event)
+            digests = NOTICE.of(event), digest_changes(connection, run_id)
+            append_link(connection, run_id, LinkKind.RESUMED, {"step": from_step}, *digests)
             now_running = {"status": RunStatus.RUNNING, "finished": None, "error": None, "last_step": from_step}
             idle_s = max(0.0, time.time() - last_sign_of_life(connection, row))
             values = now_running | {"idle_s": (row.idle_s or 0.0) + idle_s} | lease.columns()

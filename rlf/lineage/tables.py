@@ -285,10 +285,20 @@ costs = Table(
     "costs", metadata, _run_key(), *_key_columns(String, "phase", "kind", "name"), *_value_columns(Text, "usage")
 )
 
+links = Table(
+    "links",
+    metadata,
+    _run_key(),
+    *_key_columns(Integer, "number"),
+    *_value_columns(Text, "kind", "place"),
+    *_value_columns(LargeBinary, "digests"),
+    *_value_columns(String, "sha256"),
+)
+
 OF_TRAJECTORY = (payloads, tool_calls, scores, parse_failures)
 """What hangs on a trajectory."""
 OF_RUN = (
     *(files, changes, tags, notes, exports, steps, evaluations),
-    *(collections, tool_totals, costs, checkpoints, events),
+    *(collections, tool_totals, costs, checkpoints, events, links),
 )
 """What hangs on a run, but for its trajectories."""

@@ -33,6 +33,7 @@ from rlf.core import RlfError
 from rlf.core.files import is_run_id
 from rlf.lineage import tables
 from rlf.lineage.blobs import decompress
+from rlf.lineage.chain import LinkKind, append_link
 from rlf.lineage.lease import has_owner
 from rlf.lineage.records import HIDDEN, IMPORTING, TRAIN
 from rlf.lineage.rows import decode, inner_blobs
@@ -92,21 +93,23 @@ def thin(store: Store, run_id: str, keep: Keep) -> int:
     Raises:
         RlfError: the run is still running.
     """
+    columns = tables.trajectories.c
     with store.read() as connection:
         check_stopped(store, connection, run_id)
-        refs = list(
-            connection.execute(
-                select(tables.trajectories.c.id).where(*_conditions_of_thinned(connection, run_id, keep))
-            ).scalars()
-        )
-    for start in range(0, len(refs), _BATCH):
+        query = select(columns.id, columns.step, columns.k).where(*_conditions_of_thinned(connection, run_id, keep))
+        rows = connection.execute(query).all()
+    for start in range(0, len(rows), _BATCH):
+        batch, steps = rows[start : start + _BATCH], dict[int, list[int]]()
+        for row in batch:
+            steps.setdefault(row.step, []).append(row.k)
         with store.write() as connection:  # a batch at a time: others write in between
             check_stopped(store, connection, run_id)
             for table in tables.OF_TRAJECTORY:
-                connection.execute(delete(table).where(table.c.trajectory_ref.in_(refs[start : start + _BATCH])))
-    if refs:
+                connection.execute(delete(table).where(table.c.trajectory_ref.in_([row.id for row in batch])))
+            append_link(connection, run_id, LinkKind.THINNED, {"phase": TRAIN, "steps": steps})
+    if rows:
         store.drop_index()
-    return len(refs)
+    return len(rows)
 
 
 def _conditions_of_thinned(connection: Connection, run_id: str, keep: Keep) -> Iterator[ColumnElement[bool]]:

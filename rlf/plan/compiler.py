@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -59,24 +60,43 @@ def canonical(
     """The part of a spec that decides its results, as JSON, with hashes of contents in place of local paths."""
     values = spec.model_dump(mode="json", by_alias=True)
     write_back(values, interpolated)
+    return _canonical_values(values, spec.engine.WITHOUT_EFFECT, files, cwd)
+
+
+def hash_recorded(plan: Mapping[str, Any], without_effect: Sequence[str], cwd: Path) -> str:
+    """The identity of a plan as it is stored, whatever keys the specs of this rlf have beside its own.
+
+    Args:
+        without_effect: keys of its engine that change no result.
+        cwd: the folder that paths of its files started at.
+    """
+    files = [InputFile(**file) for file in plan["files"]]
+    return hash_json(_canonical_values(deepcopy(plan["spec"]), without_effect, files, cwd))
+
+
+def _canonical_values(
+    values: dict[str, Any], without_effect: Sequence[str], files: Sequence[InputFile], cwd: Path
+) -> dict[str, Any]:
+    """The same of a spec's values, which are changed. A key may be missing: the plan is older than it."""
     for key in WITHOUT_EFFECT:
-        del values[key]
-    for key in spec.engine.WITHOUT_EFFECT:
-        del values["engine"][key]
+        values.pop(key, None)
+    for key in without_effect:
+        values["engine"].pop(key, None)
     values["health"] = {name: guard for name, guard in values["health"].items() if _can_stop(guard)}
     for item in (*values["tools"], *values["rewards"]):
         item.pop("tests", None)
     _drop_empty_files(values["tools"])
     for section, keys in _LATER.items():  # plans that leave them at their defaults keep the hash that they had before
         for key, default in keys.items():
-            if values[section][key] == default:
-                del values[section][key]
-    if spec.data.eval is not None and spec.data.eval.cluster is None:
-        del values["data"]["eval"]["cluster"]
-    if spec.success is None:
-        del values["success"]  # plans that declare none keep the hash that they had before it could be
-    if spec.env is None:
-        del values["env"]  # plans without a world keep the hash that they had before there were any
+            if values[section].get(key, default) == default:
+                values[section].pop(key, None)
+    evaluated = values["data"].get("eval") or {}
+    if evaluated.get("cluster") is None:
+        evaluated.pop("cluster", None)
+    if values.get("success") is None:
+        values.pop("success", None)  # plans that declare none keep the hash that they had before it could be
+    if values.get("env") is None:
+        values.pop("env", None)  # plans without a world keep the hash that they had before there were any
     else:
         _drop_unset_keys(values["env"])
     for tool in values["tools"]:

@@ -15,6 +15,7 @@ from rlf.reports.report import Report
 from rlf.reports.sheets import Sheet, decimal, percent, sheet_markdown, visible
 
 if TYPE_CHECKING:
+    from rlf.lineage.chain import Link
     from rlf.lineage.reader import Reader
 
 CURVE = "curve.svg"
@@ -53,6 +54,8 @@ class Card:
     """Commands by what they do."""
     image: str | None
     """The curves as SVG; None where there is nothing to draw."""
+    head: Link | None
+    """Of the run's chain, before this card."""
 
 
 def read_card(reader: Reader, report: Report, step: int, *, licence: str, usage: Sequence[tuple[str, str]]) -> Card:
@@ -65,7 +68,9 @@ def read_card(reader: Reader, report: Report, step: int, *, licence: str, usage:
     tried += _tried_apart(reader, run_id, step)
     charts = main_charts([Course("", [report.steps], [own])])[:2]
     image = charts_svg(charts) if charts else None
-    return Card(report, step, tuple(tried), tuple(_find_controls(reader, run_id)), licence, usage, image)
+    return Card(
+        report, step, tuple(tried), tuple(_find_controls(reader, run_id)), licence, usage, image, reader.head(run_id)
+    )
 
 
 def _describe_evaluation(reader: Reader, run_id: str, of: str, found: Evaluation) -> CardEvaluation:
@@ -112,7 +117,7 @@ def card_markdown(card: Card) -> str:
         _write_evaluations(card),
         _controls_part(card),
         _show_limits(spec),
-        _show_repeat(record),
+        _show_repeat(record, card.head),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -238,7 +243,7 @@ def _show_limits(spec: Mapping[str, Any]) -> str:
     )
 
 
-def _show_repeat(record: RunRecord) -> str:
+def _show_repeat(record: RunRecord, head: Link | None) -> str:
     packages = ", ".join(f"{name} {version}" for name, version in record.packages.items())
     commands = [record.command, f"rlf runs reproduce {record.id}"]
     return "\n\n".join(
@@ -246,6 +251,7 @@ def _show_repeat(record: RunRecord) -> str:
             "## Train it again",
             "\n".join(["```sh", *map(visible, commands), "```"]),
             f"Plan `{record.plan_hash}`, code `{visible(record.code_version)}`, {visible(packages)}.",
+            *([] if head is None else [f"Head of its lineage's chain: link {head.number}, `{head.sha256}`."]),
         ]
     )
 

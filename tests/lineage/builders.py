@@ -83,7 +83,7 @@ def _call(rng, text_bytes):
 
 
 def scored(seed, *, success=1.0, **fields):
-    scores = (Score("exact_match", success, 1.0, "equal", 0.001), Score("judge", None, 0.5, "no answer"))
+    scores = (Score("exact_match", success, 1.0, "equal", 0.001), Score("judge", None, 0.0, "no answer"))
     return Scored(trajectory(seed, **fields), scores, reward=success, success=success)
 
 

@@ -35,8 +35,8 @@ _NEXT = """
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0009"
-down_revision = "0008"
+revision = "0010"
+down_revision = "0009"
 
 
 def upgrade():
@@ -52,8 +52,8 @@ def next_version(tmp_path_factory, monkeypatch):
     def begin():
         folder = tmp_path_factory.mktemp("next") / "migrations"
         shutil.copytree(migrate._MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
-        (folder / "versions" / "v0009_moods.py").write_text(_NEXT)
+        (folder / "versions" / "v0010_moods.py").write_text(_NEXT)
         monkeypatch.setattr(migrate, "_MIGRATIONS", folder)
-        monkeypatch.setattr(migrate, "HEAD", "0009")
+        monkeypatch.setattr(migrate, "HEAD", "0010")
 
     return begin

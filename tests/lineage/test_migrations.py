@@ -83,9 +83,9 @@ def test_a_database_from_before_the_first_version_is_refused_with_the_commit_tha
 
 
 def test_a_database_of_a_newer_version_is_refused(path):
-    at_revision(path, "0009")
+    at_revision(path, "0010")
     for read_only in (False, True):
-        with pytest.raises(RlfError, match=r"schema 0009 is newer than this rlf knows \(0008\)"):
+        with pytest.raises(RlfError, match=r"schema 0010 is newer than this rlf knows \(0009\)"):
             open_store(path, read_only=read_only)
 
 

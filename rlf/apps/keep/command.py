@@ -16,18 +16,28 @@ if TYPE_CHECKING:
     from rlf.apps.keep.verification import Verification
 
 
-def verify_lineage(runs_folder: RunsFolder = DEFAULT_RUNS, as_json: AsJson = False) -> None:
-    """Read the whole lineage and print what is damaged, checkpoints included; exit code 3 when something is."""
+def verify_lineage(
+    heads: Annotated[
+        bool, typer.Option("--head", help="Print the head of each run's chain: who keeps it sees any later edit.")
+    ] = False,
+    runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Read the whole lineage and print what is damaged or was edited, checkpoints included; exit code 3 then.
+
+    Rows are compared with the chain that each run has written with them, rewards with their scores, advantages with the
+    rewards, a plan with its hash.
+    """
     from rlf.apps.keep.verification import verify_folder
 
     with showing_progress("reading") as progress:
         found = verify_folder(runs_folder, progress)
-    print_result("runs verify", found, as_json, lambda: _print_verification(found))
+    print_result("runs verify", found, as_json, lambda: _print_verification(found, heads=heads))
     if found.faults:
         raise typer.Exit(3)
 
 
-def _print_verification(found: Verification) -> None:
+def _print_verification(found: Verification, *, heads: bool) -> None:
     notes = (f"note: {remark}" for remark in found.remarks)
     readable = (
         f"readable: {item.table}: {counted(item.num_rows, 'row')}{_show_losses(item.num_damaged, item.num_gaps)}"
@@ -35,6 +45,8 @@ def _print_verification(found: Verification) -> None:
     )
     for line in (*found.faults, *notes, *readable):
         stdout_console().print(line, markup=False, soft_wrap=True)
+    for run_id, head in found.heads.items() if heads else ():
+        print(f"{run_id} link {head.number} {head.sha256}")
     num_runs = counted(found.num_runs, "run")
     print(f"{num_runs}, {counted(len(found.faults), 'fault')}" if found.faults else f"{num_runs}, all whole")
     if found.readable:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from rlf.apps.keep.chain import ChainFindings, check_chain
+from rlf.apps.keep.recompute import Recomputation, check_plan
 from rlf.apps.keep.salvage import ReadTable, read_tables, salvage
 from rlf.core.errors import RlfError, RunError
 from rlf.core.files import is_run_id
@@ -19,6 +21,15 @@ __all__ = ["Verification", "salvage", "verify", "verify_folder"]
 
 
 @dataclass(frozen=True, slots=True)
+class Head:
+    """The last link of a run's chain: who knows it sees any later edit of what the run held by then."""
+
+    number: int
+    """Links of the chain."""
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class Verification:
     """Findings about a lineage."""
 
@@ -27,6 +38,8 @@ class Verification:
     """What is damaged, in words; empty where all is whole."""
     remarks: tuple[str, ...]
     """What is unusual and no damage."""
+    heads: Mapping[str, Head] = field(default_factory=dict)
+    """The head of each run's chain, by its id."""
     readable: tuple[ReadTable, ...] = ()
     """What is readable, where the database itself is damaged; empty else."""
 
@@ -68,16 +81,33 @@ def _verify_what_opens(store: Store, runs_folder: Path, progress: Progress) -> V
 
 def verify(reader: Reader, runs_folder: Path, progress: Progress = lambda _: None) -> Verification:
     """Reads the whole lineage and its newest checkpoints."""
-    run_ids = [run.record.id for run in reader.list_runs()]
-    faults = [*find_damage(reader.store, progress), *_foreign_ids(run_ids)]
+    runs = reader.list_runs()
+    run_ids = [run.record.id for run in runs]
+    chains, unreadable = dict[str, ChainFindings](), list[Exception]()
+    for run in runs:
+        try:
+            with reader.store.read() as connection:
+                look = Recomputation(connection, run)
+                chains[run.record.id] = check_chain(connection, run.record.id, look, progress)
+        except Exception as error:  # noqa: BLE001 - damage shows in any way
+            unreadable.append(error)
+    # What matches its link is as it was written, and is not looked at again.
+    is_proven = not unreadable and not any(found.num_unproven for found in chains.values())
+    faults = [*find_damage(reader.store, progress, is_proven=is_proven), *_foreign_ids(run_ids)]
+    faults += [fault for found in chains.values() for fault in found.faults]
+    if unreadable and not faults:
+        raise unreadable[0]  # a defect of rlf
+    faults += [f"run {run.record.id}: {words}" for run in runs for words in check_plan(run)]
     progress("the checkpoints")
     faults += damaged_checkpoints(reader)
-    remarks = tuple(
+    remarks = [remark for found in chains.values() for remark in found.remarks]
+    remarks += [
         f"{path}: no run of this lineage has this folder. It is of another database, or what a removal left: delete it "
         "if nothing needs it."
         for path in stray_folders(runs_folder, run_ids)
-    )
-    return Verification(len(run_ids), tuple(faults), remarks)
+    ]
+    heads = {run_id: Head(found.head.number, found.head.sha256) for run_id, found in chains.items() if found.head}
+    return Verification(len(run_ids), tuple(faults), tuple(remarks), heads)
 
 
 def _foreign_ids(run_ids: list[str]) -> Iterator[str]:

@@ -182,8 +182,15 @@ def _write_manifest(path: Path, run_ids: Sequence[str]) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.execute("PRAGMA journal_mode = DELETE")  # one file, which can be read where nothing can be written
         tables = {name: _count_rows(database, name) for name in sorted(metadata.tables)}
-        manifest = {"rlf": __version__, "run_ids": list(run_ids), "tables": tables}
+        heads = {run_id: _read_head(database, run_id) for run_id in run_ids}
+        manifest = {"rlf": __version__, "run_ids": list(run_ids), "heads": heads, "tables": tables}
         database.execute(f"UPDATE {_TABLE} SET manifest = ?", [json.dumps(manifest)])
+
+
+def _read_head(database: sqlite3.Connection, run_id: str) -> str:
+    """The hash of the last link of a run's chain."""
+    query = "SELECT sha256 FROM links WHERE run_id = ? ORDER BY number DESC LIMIT 1"
+    return str(database.execute(query, [run_id]).fetchone()[0])
 
 
 def _count_rows(database: sqlite3.Connection, table: str) -> dict[str, Any]:

@@ -180,13 +180,13 @@ CREATE TABLE scores (
 
 ;
 INSERT INTO "scores" VALUES(1,0,'exact_match',1.0,1.0,'equal',0.001,NULL,NULL,NULL);
-INSERT INTO "scores" VALUES(1,1,'judge',NULL,0.5,'no answer',0.0,NULL,NULL,NULL);
+INSERT INTO "scores" VALUES(1,1,'judge',NULL,0.0,'no answer',0.0,NULL,NULL,NULL);
 INSERT INTO "scores" VALUES(2,0,'exact_match',1.0,1.0,'equal',0.001,NULL,NULL,NULL);
-INSERT INTO "scores" VALUES(2,1,'judge',NULL,0.5,'no answer',0.0,NULL,NULL,NULL);
+INSERT INTO "scores" VALUES(2,1,'judge',NULL,0.0,'no answer',0.0,NULL,NULL,NULL);
 INSERT INTO "scores" VALUES(3,0,'exact_match',1.0,1.0,'equal',0.001,NULL,NULL,NULL);
-INSERT INTO "scores" VALUES(3,1,'judge',NULL,0.5,'no answer',0.0,NULL,NULL,NULL);
+INSERT INTO "scores" VALUES(3,1,'judge',NULL,0.0,'no answer',0.0,NULL,NULL,NULL);
 INSERT INTO "scores" VALUES(4,0,'exact_match',1.0,1.0,'equal',0.001,NULL,NULL,NULL);
-INSERT INTO "scores" VALUES(4,1,'judge',NULL,0.5,'no answer',0.0,NULL,NULL,NULL);
+INSERT INTO "scores" VALUES(4,1,'judge',NULL,0.0,'no answer',0.0,NULL,NULL,NULL);
 CREATE TABLE steps (
 	run_id VARCHAR NOT NULL, 
 	step INTEGER NOT NULL, 
