@@ -268,7 +268,7 @@ def test_a_resume_continues_the_chain_and_what_it_repeats_is_as_it_wrote_it(stop
             database.execute("UPDATE runs SET status = 'running', finished = NULL, error = NULL")
     assert verify_folder(runs).faults == ()
     num_before = len(links_of(runs))
-    resume("latest", runs_folder=runs, view=Watch(), command=["rlf"], from_step=2)
+    resume("latest", runs_folder=runs, view=Watch(), command=["rlf"], from_step=2, take_over=killed)
     kinds = links_of(runs)
     assert "resumed" in kinds[num_before:] and kinds.count("step") == 5 and kinds[-1] == "end"
     assert verify_folder(runs).faults == ()
