@@ -110,7 +110,7 @@ class RowDigest:
 
     def plain(self, row: Iterable[Any]) -> Values:
         """A row of what databases give back: of exact types, whatever it was written from."""
-        values = [str(value) if isinstance(value, str) else value for value in row]
+        values: list[Any] = [str(value) if isinstance(value, str) else value for value in row]
         for at in self._floats:
             values[at] = plain_number(values[at])
         for at in self._flags:
@@ -135,7 +135,7 @@ def digest(data: bytes) -> bytes:
     return sha256(data).digest()[:SIZE]
 
 
-def digest_plain(rows: Sequence[Values]) -> bytes:
+def digest_plain(rows: list[Values]) -> bytes:
     """Of rows whose values are of exact types. In this version of its format marshal names types and lengths, knows no
     references, and is the same in every Python; as JSON rows cost fifteen times as much."""
     return digest(marshal.dumps(rows, 2))

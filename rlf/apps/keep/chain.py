@@ -127,9 +127,9 @@ class _Written:
         self.end, self.last_step = None, step
         self.events.append(digests[:SIZE])
         self.changes = digests[SIZE:]
-        for by_place in (self.measured, self.sums, self.parts):
-            for place in [place for place in by_place if place[1] > step and place[0] != INTERRUPTED]:
-                del by_place[place]  # type: ignore[attr-defined]  # each is a dictionary by place
+        places = [place for place in self.parts if place[1] > step and place[0] != INTERRUPTED]
+        for place in places:  # each has all three
+            del self.measured[place], self.sums[place], self.parts[place]
         self.checkpoints = {saved: each for saved, each in self.checkpoints.items() if saved <= step}
         self.exports = [item for item in self.exports if item[0] <= step]
 

@@ -85,8 +85,10 @@ class Recomputation:
         else:
             self._right.add((name, gold))
         if one.payload is not None and one.scores:
-            stored, found, is_sum = row[_OF_ROW["reward"]], *_sum_scores(one.scores)
-            is_same = stored == found or (None not in (stored, found) and math.isclose(stored, found, rel_tol=_SAME))
+            stored, (found, is_sum) = row[_OF_ROW["reward"]], _sum_scores(one.scores)
+            is_same = stored == found
+            if stored is not None and found is not None:
+                is_same = math.isclose(stored, found, rel_tol=_SAME)
             # A sum over terms none of which has a value and a weight is 0 for some, and no reward for others.
             if not is_same and (stored is not None or is_sum):
                 yield f"its reward is {stored}, its scores add up to {found}"
