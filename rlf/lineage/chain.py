@@ -70,7 +70,7 @@ class Link(NamedTuple):
     """Counts from 1."""
     kind: str
     place: str
-    """JSON: where in the run, and what is said in the kind's words."""
+    """JSON: where in the run, and what the kind describes."""
     digests: bytes
     sha256: str
 
