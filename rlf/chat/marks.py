@@ -185,7 +185,7 @@ FOREIGN: Mapping[str, Marks] = {
 
 _NAMES = (
     r"s|bos|eos|pad|unk|mask|sep|cls|sop|eop|eod|eot|eom|eoh|eoa|boa|endoftext|image|video|audio|think|thinking"
-    r"|user|assistant|system|bot|human|role|answer|response|results|documents|functools|toolcall|nosave|slice|unit|step"
+    r"|user|assistant|system|bot|human|role|answer|response|results|documents|functions|functools|toolcall|nosave|slice|unit|step"
     r"|end_?of_[a-z_]{2,20}|tools?|escape|reponame|filename|boi|eoi|img|box|ref|quad|orig|mode|inclusionai"
     r"|endofturn|global-img|fim-[a-z]{2,8}|pr|name|email|key|password|(?:blank|unused|reserved|special)\d{1,4}|loc\d{4}|seg\d{3}|0x[0-9a-f]{2}"
 )
@@ -203,7 +203,8 @@ _PARTS = (
     r"<(?=/?[A-Z]{2,24}\d*>|/?[^\x00-\x7f]{1,12}>)",  # <AI>, <PRE>, <用户>
     rf"\[(?=/?(?:{_BRACKETED})\])",  # [INST]
     r"\[(?=\|[^|\[\]\n]{1,40}\|\]|</?[A-Z]{1,12}>\]|e~\[)",  # [|user|], [<S>], [e~[
-    r"\](?=~[!a-z]{1,2}[\[\]]|<\][a-z]{2,20}\[>\[)",  # ]~b], ]<]minimax[>[
+    r"<(?=/?(?:function|param))|｜(?=[^｜<>\s]{1,40}｜)",  # <function, which no bracket closes; ｜DSML｜
+    r"\](?=~[!a-z]{1,2}[\[\]]|![a-z]~\[|<\][a-z]{2,20}\[>\[)",  # ]~b], ]!p~[, ]<]minimax[>[
     r">(?=>[A-Z]{4,20}<<)",  # >>ANSWER<<
     r"\|(?=\|\|[A-Z_]{4,40}\|\|\||(?:ENDOFTEXT|SPEAKER|NEWLINE)\|)",  # |||EMAIL_ADDRESS|||
     # Roles in plain words, at the beginning of a line.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
@@ -33,6 +34,15 @@ class StrictModel(BaseModel):
 def wrong_value(reason: str) -> PydanticCustomError:
     """The error of a validator whose whole text is the reason: what was there, what is allowed, what to write."""
     return PydanticCustomError("wrong_value", "{reason}", {"reason": reason})
+
+
+def _resolve_files(files: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    folder = (info.context or {}).get("folder")
+    return files if folder is None else tuple(os.path.normpath(folder / file) for file in files)
+
+
+Files = Annotated[tuple[str, ...], AfterValidator(_resolve_files)]
+"""A field of files, relative to the folder of the file that names them."""
 
 
 def check_host(url: str) -> None:

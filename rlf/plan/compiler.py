@@ -85,7 +85,7 @@ def _canonical_values(
     values["health"] = {name: guard for name, guard in values["health"].items() if _can_stop(guard)}
     for item in (*values["tools"], *values["rewards"]):
         item.pop("tests", None)
-    _drop_empty_files(values["tools"])
+    _drop_empty_files([*values["tools"], *values["rewards"]])
     for section, keys in _LATER.items():  # plans that leave them at their defaults keep the hash that they had before
         for key, default in keys.items():
             if values[section].get(key, default) == default:
@@ -107,12 +107,12 @@ def _canonical_values(
     return hashed
 
 
-def _drop_empty_files(tools: Sequence[dict[str, Any]]) -> None:
-    """Plans of tools that declare no files keep the hash that they had before there was such a key."""
-    for tool in tools:
-        if not tool.get("files"):
-            tool.pop("files", None)
-        _drop_empty_files(tool["target"].get("tools", ()))
+def _drop_empty_files(items: Sequence[dict[str, Any]]) -> None:
+    """Plans of tools and rewards that declare no files keep the hash that they had before there was such a key."""
+    for item in items:
+        if not item.get("files"):
+            item.pop("files", None)
+        _drop_empty_files(item.get("target", {}).get("tools", ()))
 
 
 def _drop_unset_keys(env: dict[str, Any]) -> None:

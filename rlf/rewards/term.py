@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, runtime_check
 from pydantic import AfterValidator, Field, TypeAdapter, ValidatorFunctionWrapHandler, WrapValidator, field_validator
 
 from rlf.core import Registry, nearest
-from rlf.core.kinds import Kind, StrictModel, wrong_value
+from rlf.core.kinds import Files, Kind, StrictModel, wrong_value
 from rlf.core.meter import Meter
 from rlf.rewards.facts import Example
 from rlf.types import ScoreUsage, ToolInvoker, Trajectory
@@ -243,6 +243,9 @@ class Term(Kind, ABC, allow_inf_nan=False):
     """The value to reach, `true` for the top of the range. Short of it only what is negative stays of the reward."""
     stage: Stage = Stage.OUTCOME
     unscorable: Unscorable = Unscorable.DROP_TRAJECTORY
+    files: Files = ()
+    """Files whose content is a part of what the reward is, e.g. `[../data/units.csv]`, relative to the file that says
+    so. They count in the plan's hash; a run records them with theirs, and `rlf resume` reports an edit."""
     tests: tuple[Example, ...] = ()
     """Trajectories with the value they must have; `rlf rewards test` scores them."""
 

@@ -341,10 +341,14 @@ _PLAYED = "replay.txt"
 """The file in a run's folder that names what its tool calls are answered from."""
 
 
-def keep_replay(folder: Path, name: str) -> None:
-    """Writes the recording that answers a run's calls into its folder, so that a resume uses it too."""
+def keep_replay(folder: Path, name: str, reader: Reader) -> None:
+    """Writes the recording that answers a run's calls into its folder, so that a resume uses it too.
+
+    A run by its id: `latest` and tags may be another one's by then.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / _PLAYED).write_text(str(Path(name).absolute()) if Path(name).is_file() else name, encoding="utf-8")
+    kept = str(Path(name).absolute()) if Path(name).is_file() else reader.get_run(name).record.id
+    (folder / _PLAYED).write_text(kept, encoding="utf-8")
 
 
 def kept_replay(folder: Path, runs_folder: Path) -> Tape | None:

@@ -173,7 +173,7 @@ def start(
         )
         # Before the run is registered: killed in between, a resume would call tools for real, or record nothing.
         if replay is not None:
-            keep_replay(folder, replay)
+            keep_replay(folder, replay, Reader(store))
         if record:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / RECORDING).touch()

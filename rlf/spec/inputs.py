@@ -7,7 +7,7 @@ their source says has been looked at.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -27,7 +27,7 @@ from rlf.spec.load import LoadedSpec, reads
 from rlf.spec.model_files import folder_on_disk, named_folder, read_config, read_context, read_shapes
 from rlf.spec.models import DataSource
 from rlf.spec.nodes import KeyPath, find
-from rlf.spec.paths import FORBIDDEN, declared_files, env_files, is_forbidden, is_local, missing_file
+from rlf.spec.paths import FORBIDDEN, declared_files, env_files, is_forbidden, is_local, missing_file, reward_files
 from rlf.spec.reader import shown_path
 from rlf.tools.validate import ArgumentCheck
 from rlf.types import Task
@@ -75,6 +75,7 @@ def look(loaded: LoadedSpec, read: Datasets | None = None) -> InputReport:
         _adapted_modules,
         _check_trackers,
         _tool_files,
+        _reward_files,
         _env_files,
         _check_items,
         _check_world,
@@ -225,7 +226,17 @@ def _adapted_modules(loaded: LoadedSpec) -> list[Fault]:
 @reads("tools[]")
 def _tool_files(loaded: LoadedSpec) -> list[Fault]:
     """Files that tools declare to read, and that are not there or are folders."""
-    found = [(find(loaded.tree, path)[0], Path(file)) for path, file in declared_files(loaded.spec.tools)]
+    return _check_declared(loaded, declared_files(loaded.spec.tools))
+
+
+@reads("rewards[]")
+def _reward_files(loaded: LoadedSpec) -> list[Fault]:
+    """The same of reward terms."""
+    return _check_declared(loaded, reward_files(loaded.spec.rewards))
+
+
+def _check_declared(loaded: LoadedSpec, declared: Iterable[tuple[KeyPath, str]]) -> list[Fault]:
+    found = [(find(loaded.tree, path)[0], Path(file)) for path, file in declared]
     absent = [node.fault(message) for node, file in found if (message := missing_file(node, file))]
     words = "is a folder. Name the files in it."
     folders = [(node, file) for node, file in found if not is_forbidden(file) and file.is_dir()]

@@ -17,6 +17,7 @@ from rlf.core.registry import close_names
 from rlf.data.names import DATA_SUFFIXES, TEMPLATE_SUFFIXES
 from rlf.data.opened import mixture_files
 from rlf.environments.kind import ENV_KINDS, EnvSpec
+from rlf.rewards.term import Term
 from rlf.spec.code import project_code
 from rlf.spec.kinds import is_agent_tool, is_judge, is_mcp_tool, is_sql_tool
 from rlf.spec.layers import ITEM_LISTS, InputFile, absolute
@@ -53,7 +54,7 @@ def resolve_paths(root: Node, faults: list[Fault]) -> Node:
         root = edit(root, (key,), resolve_callables)
     root = edit(edit(root, ("env",), resolve_callables), ("env",), _resolve_env_files)
     return edit(
-        edit(root, ("tools",), resolve_tool_files), ("rewards",), partial(_change_each, change=_resolve_judge_files)
+        edit(root, ("tools",), resolve_tool_files), ("rewards",), partial(_change_each, change=_resolve_reward_files)
     )
 
 
@@ -105,8 +106,9 @@ def env_files(env: EnvSpec | None, path: KeyPath = ("env",)) -> Iterator[tuple[K
         yield from env_files(inner, (*path, "world"))
 
 
-def _resolve_judge_files(item: Node) -> Node:
-    """With the files that a judge's sections name made absolute."""
+def _resolve_reward_files(item: Node) -> Node:
+    """With the `files` of a term, and those that a judge's sections name, made absolute."""
+    item = edit(item, ("files",), partial(_change_each, change=_absolute_path))
     for path in JUDGE_FILES:
         item = edit(item, path, _absolute_path if path[-1] == "file" else _absolute_folder)
     return item
@@ -147,6 +149,12 @@ def declared_files(tools: Sequence[ToolDeclaration]) -> Iterator[tuple[KeyPath, 
         yield from (((*path, "files", number), file) for number, file in enumerate(tool.files))
 
 
+def reward_files(terms: Sequence[Term]) -> Iterator[tuple[KeyPath, str]]:
+    """Files that reward terms declare to be a part of them, each with the key that names it."""
+    for index, term in enumerate(terms):
+        yield from ((("rewards", index, "files", number), file) for number, file in enumerate(term.files))
+
+
 def _all_tools(
     tools: Sequence[ToolDeclaration], path: KeyPath = ("tools",)
 ) -> Iterator[tuple[KeyPath, ToolDeclaration]]:
@@ -168,7 +176,8 @@ def local_inputs(spec: RunSpec) -> list[InputFile]:
     beside = [getattr(source, key) for source in sources for key, _ in DATA_FILES]
     named += [("data", text) for text in beside if isinstance(text, str)]
     named += [("data", t.sentinels.file) for t in spec.rewards if is_judge(t) and t.sentinels is not None]
-    named += [("data", file) for _, file in (*declared_files(spec.tools), *env_files(spec.env))]
+    declared = (*declared_files(spec.tools), *reward_files(spec.rewards), *env_files(spec.env))
+    named += [("data", file) for _, file in declared]
     named += [("data", str(target.file)) for target in targets if is_sql_tool(target) and target.file]
     named += [("model", spec.model.path)]
     local = [(role, Path(path)) for role, path in dict.fromkeys(named) if is_local(path)]

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from enum import StrEnum
@@ -18,7 +17,7 @@ from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, field_v
 from pydantic_core import InitErrorDetails
 
 from rlf.core import RlfError, hash_json, hash_path
-from rlf.core.kinds import StrictModel, wrong_value
+from rlf.core.kinds import Files, StrictModel, wrong_value
 from rlf.core.readings import compile_schema
 from rlf.tools.kind import Limits, ToolKind
 from rlf.types import ToolDescription
@@ -129,7 +128,7 @@ class ToolDeclaration(StrictModel):
     """Whether a string that says exactly what inputSchema asks for is read as that."""
     cache: CacheSpec = CacheSpec()
     """How long a result answers identical calls."""
-    files: tuple[str, ...] = ()
+    files: Files = ()
     """Files that the tool's own code reads, e.g. `[../data/passages.jsonl]`, relative to the file that says so. A run
     records them with their hashes: results kept from before an edit are not used, and `rlf resume` reports it."""
     hidden: bool = False
@@ -168,12 +167,6 @@ class ToolDeclaration(StrictModel):
     @classmethod
     def _is_a_schema(cls, schema: dict[str, Any] | None) -> dict[str, Any] | None:
         return _checked_schema(schema)
-
-    @field_validator("files")
-    @classmethod
-    def _are_found(cls, files: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        folder = (info.context or {}).get("folder")
-        return files if folder is None else tuple(os.path.normpath(folder / file) for file in files)
 
     @model_validator(mode="after")
     def _retries_only_what_may_be_repeated(self) -> Self:

@@ -3,10 +3,17 @@
 import shutil
 import subprocess
 
+import pytest
+
 from rlf.builtin.names import builtin_path
+from rlf.core import SpecError, hash_path
 from rlf.runs import provenance
 from rlf.runs.plans import check_spec
 from rlf.runs.provenance import code_patch, code_version, model_files, packages
+
+from .conftest import ROOT
+
+SEARCH = ROOT / "specs" / "search.yaml"
 
 
 def records(plan):
@@ -33,6 +40,23 @@ def test_a_fetched_model_is_a_node_although_no_file_of_it_is_named(small, tmp_pa
     (tmp_path / "models--me--mine/refs/main").write_text("abc")
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     assert sorted(records(check_spec(files, [*own, "model.path=me/mine"]).plan)) == ["model", "template", "tokenizer"]
+
+
+def test_the_files_of_a_reward_are_a_part_of_its_plan_and_of_what_a_run_is_made_from(tmp_path):
+    (tmp_path / "units.csv").write_text("m,1\n")
+    term = "rewards: [{kind: rule, name: right, rule: exact_match, files: [units.csv]}]\n"
+    (tmp_path / "spec.yaml").write_text(f"extends: {SEARCH}\n{term}")
+    plan = check_spec([tmp_path / "spec.yaml"], []).plan
+    (file,) = [file for file in plan.files if file.path.endswith("units.csv")]
+    assert file.role == "data" and file.sha256 == hash_path(tmp_path / "units.csv")
+    (tmp_path / "units.csv").write_text("m,2\n")
+    assert check_spec([tmp_path / "spec.yaml"], []).plan.plan_hash != plan.plan_hash
+    (tmp_path / "units.csv").unlink()
+    with pytest.raises(SpecError, match=r"spec.yaml:2:\d+ rewards\[0\].files\[0\]: .*units.csv: no such file"):
+        check_spec([tmp_path / "spec.yaml"], [])
+    (tmp_path / "units.csv").mkdir()
+    with pytest.raises(SpecError, match=r"units.csv is a folder. Name the files in it"):
+        check_spec([tmp_path / "spec.yaml"], [])
 
 
 def test_the_packages_of_a_run_name_those_that_decide_its_numbers():

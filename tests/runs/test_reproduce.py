@@ -95,6 +95,27 @@ def test_a_resumed_run_with_played_back_calls_calls_no_tool(tmp_path):
     assert (tmp_path / "search.py.calls").read_text() == calls
 
 
+@pytest.mark.parametrize("option", [{"replay": "latest"}, {"record": True}])
+def test_a_run_that_is_killed_when_it_has_just_been_registered_keeps_its_replay_and_its_recording(
+    option, tmp_path, monkeypatch
+):
+    count = "    with open(__file__ + '.calls', 'a') as calls:\n        calls.write('.')\n"
+    small_run(tmp_path, SOURCE.replace("    return", f"{count}    return"))
+    calls, runs = (tmp_path / "search.py.calls").read_text(), tmp_path / "runs"
+
+    def register(*arguments):
+        start_run(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("rlf.runs.start.start_run", register)
+        sizes = [*SMALL, "train.steps=2"]
+        run([tmp_path / "spec.yaml"], sizes, runs_folder=runs, view=Watch(), command=["rlf"], **option)
+    assert resume("latest", runs_folder=runs, view=Watch(), command=["rlf"]).status is RunStatus.FINISHED
+    is_same = (tmp_path / "search.py.calls").read_text() == calls
+    assert is_same is ("replay" in option) and len(list(runs.glob("*/tool_calls.jsonl"))) == ("record" in option)
+
+
 def test_rows_of_the_data_that_differ_are_named_in_the_order_of_their_ids(tmp_path):
     with open_lineage(tmp_path, create=True) as store:
         for run_id, answer in (("a", "Ada"), ("b", "Bob")):
