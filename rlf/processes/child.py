@@ -129,10 +129,16 @@ def describe_signal(number: int) -> str:
         return f"signal {number}"
 
 
-def run_to_end(command: Sequence[str], limit_s: float) -> subprocess.CompletedProcess[str]:
+def run_to_end(
+    command: Sequence[str], limit_s: float, *, says: str = "", env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Runs a command that only has to print something, and ends it with what it started.
 
     `subprocess.run` would end the command alone: servers and runtimes that code of others starts live on after it.
+
+    Args:
+        says: what it reads on stdin.
+        env: its environment; None: this process's.
 
     Raises:
         OSError: it cannot be started.
@@ -140,10 +146,10 @@ def run_to_end(command: Sequence[str], limit_s: float) -> subprocess.CompletedPr
     """
     pipe = subprocess.PIPE
     with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+        command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=env, start_new_session=True
     ) as process:
         try:
-            out, err = process.communicate(timeout=limit_s)
+            out, err = process.communicate(says, timeout=limit_s)
         finally:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)

@@ -8,7 +8,6 @@ import os
 import platform
 import shutil
 import sqlite3
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,6 +18,7 @@ from typing import ClassVar
 
 from rlf.core.errors import RlfError
 from rlf.core.process import machine_memory_bytes, usable_cores
+from rlf.processes.child import run_to_end
 from rlf.reports.sheets import counted
 from rlf.sandbox.spec import LevelReport
 from rlf.spec.models import default_engine
@@ -214,7 +214,7 @@ def _check_git(_: Path) -> Iterator[MachineFinding]:
     if shutil.which("git") is None:
         yield MachineFinding("git", Status.WARN, "not found", fix)
         return
-    done = subprocess.run(["git", "--version"], capture_output=True, text=True, timeout=10, check=False)
+    done = run_to_end(["git", "--version"], 10)
     version = done.stdout.strip().removeprefix("git version ")
     yield (
         MachineFinding("git", Status.OK, version)

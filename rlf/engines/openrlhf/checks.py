@@ -9,7 +9,6 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,7 @@ from rlf.engines.openrlhf.settings import (
     find_python_complaint,
     openrlhf_settings,
 )
+from rlf.processes.child import run_to_end
 from rlf.spec import LoadedSpec
 from rlf.spec.load import reads
 from rlf.spec.model_files import folder_on_disk, model_location, named_folder, read_config
@@ -128,8 +128,7 @@ def check_secrets(names: Sequence[str]) -> None:
 
 def _run_probe(place: Place, source: str, *arguments: str) -> str:
     """The last line that a place's interpreter prints for a program."""
-    command, environment = [place.python, "-c", source, *arguments], place.environment({})
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, env=environment)
+    done = run_to_end([place.python, "-c", source, *arguments], _TIMEOUT_S, env=place.environment({}))
     if done.returncode != 0:
         why = done.stderr.strip().splitlines()[-1:]
         reason = "".join(why).removeprefix(f"{RlfError.__module__}.{RlfError.__name__}: ")

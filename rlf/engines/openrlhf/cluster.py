@@ -46,6 +46,7 @@ from rlf.engines.openrlhf.settings import (
 from rlf.engines.openrlhf.spool_pool import SUFFIX
 from rlf.engines.openrlhf.transfer import NotTaken, send_files
 from rlf.plan import plan_from_json
+from rlf.processes.child import run_to_end
 from rlf.types.events import CheckpointSaved, EventSink, Notice
 
 _OUTPUTS = ("/spool", "/ckpt", "/logs", "/model", "/tensorboard", "/place.json")
@@ -69,13 +70,12 @@ class Cluster:
         Raises:
             RunError: the server does not answer.
         """
-        command, env = self._command("state", name), self.place.environment({})
         try:
-            done = subprocess.run(command, capture_output=True, text=True, check=True, env=env, timeout=_STATE_S)
-        except subprocess.CalledProcessError as error:
-            raise RunError(f"{self.address}: the job server does not answer: {_last_line(error.stderr)}") from error
+            done = run_to_end(self._command("state", name), _STATE_S, env=self.place.environment({}))
         except subprocess.TimeoutExpired as error:
             raise RunError(f"{self.address}: the job server does not answer within {_STATE_S:g} s") from error
+        if done.returncode != 0:
+            raise RunError(f"{self.address}: the job server does not answer: {_last_line(done.stderr)}")
         return _last_line(done.stdout)
 
     async def submit(self, name: str, job: Job, command: Sequence[str], job_env: Mapping[str, Any]) -> None:

@@ -11,7 +11,6 @@ import importlib.metadata
 import importlib.util
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from rlf.engines.openrlhf.settings import (
     find_python_complaint,
     openrlhf_settings,
 )
+from rlf.processes.child import run_to_end
 from rlf.spec import LoadedSpec
 from rlf.spec.load import reads
 from rlf.spec.model_files import folder_on_disk, read_config
@@ -261,9 +261,7 @@ def parse_options(options: Sequence[str], python: Path | None = None) -> ParserA
 def _run_parser(options: list[str], python: Path | None) -> dict[str, Any]:
     """In a process of its own, since the parser's modules are replaced there."""
     command = [sys.executable if python is None else str(python), "-P", str(_SCRIPT)]
-    done = subprocess.run(
-        command, input=json.dumps(options), capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-    )
+    done = run_to_end(command, _TIMEOUT_S, says=json.dumps(options))
     assert done.returncode == 0, f"OpenRLHF's parser cannot run: {done.stderr}"
     values: dict[str, Any] = json.loads(done.stdout)
     return values
