@@ -9,7 +9,7 @@ import pytest
 from rlf.apps.build.folder import build_world, read_world
 from rlf.apps.build.ftrl import write_ftrl
 from rlf.core import RlfError
-from rlf.core import files as remember
+from rlf.core import identity as remember
 from rlf.data import load_tasks
 from rlf.data.source import read_rows
 from rlf.environments import EnvSpec, WorldPool
