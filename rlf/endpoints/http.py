@@ -72,7 +72,8 @@ class Unpacker:
         is_full = False  # zlib may hold more than it has given, though it has taken all
         while data or is_full:
             if self._unit is None:
-                if self._num_units and not self._begins_unit(data):
+                # What follows a unit is the next one of gzip (RFC 1952, 2.2); anything else is padding.
+                if self._num_units and not (self._coding in _GZIP and data.startswith(_GZIP_MAGIC)):
                     return
                 self._unit = zlib.decompressobj(self._window_bits(data))
             try:
@@ -92,10 +93,6 @@ class Unpacker:
         """Raises BodyFault where the body ended before its data did."""
         if self._unit is not None:
             raise BodyFault(f"its {self._coding} data is cut")
-
-    def _begins_unit(self, data: bytes) -> bool:
-        """Whether what follows a unit is the next one of gzip (RFC 1952, 2.2); anything else is padding."""
-        return self._coding in _GZIP and data.startswith(_GZIP_MAGIC)
 
     def _window_bits(self, data: bytes) -> int:
         """Gzip, or zlib, or as some servers write `deflate`, neither header (RFC 9110, 8.4.1.2)."""

@@ -35,16 +35,12 @@ def describe_credentials(headers: Mapping[str, str], variable: str | None = None
         variable: the environment variable that is declared to hold the key.
     """
     secret = {name: value for name, value in headers.items() if SECRET_HEADER.search(name)}
-    names = [variable] if variable is not None else _variables_in(secret)
+    known = {name: value for name, value in os.environ.items() if len(value) >= _MIN_LENGTH}
+    held = sorted(name for name, value in known.items() if any(value in text for text in secret.values()))
+    names = [variable] if variable is not None else held
     if names:
         return f"the key is that of the environment variable {' or '.join(names)}"
     return f"the key is in the header {', '.join(secret)}" if secret else ""
-
-
-def _variables_in(headers: Mapping[str, str]) -> list[str]:
-    """The variables whose values the headers hold."""
-    known = {name: value for name, value in os.environ.items() if len(value) >= _MIN_LENGTH}
-    return sorted(name for name, value in known.items() if any(value in text for text in headers.values()))
 
 
 # Usage that an answer reports, read with suspicion: no count and no cost that cannot be true is counted.

@@ -222,12 +222,8 @@ def _refuse_other_machines(level: Level) -> None:
 def _python_command(folder: str, control: int) -> list[str]:
     """Starts `guest.server` by hand, since nothing else of rlf is there; `-S -s -P`: the standard library alone."""
     start = f"import sys; sys.path.insert(0, {folder!r}); import guest.server as s; del sys.path[0]; s.main({control})"
-    return [_interpreter_path(), "-S", "-s", "-P", "-B", "-c", start]
-
-
-def _interpreter_path() -> str:
-    """The real file: a virtual environment's link says nothing where the environment is not."""
-    return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+    # The real file: a virtual environment's link says nothing where the environment is not.
+    return [os.path.realpath(getattr(sys, "_base_executable", sys.executable)), "-S", "-s", "-P", "-B", "-c", start]
 
 
 def _interpreter_root() -> Path:

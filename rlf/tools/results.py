@@ -49,7 +49,8 @@ _LOST_CONNECTIONS = frozenset(
         ("aiohttp", "ClientConnectionError"),
     }
 )
-"""Exceptions that clients raise in place of a ConnectionError, by package and name of the class."""
+"""Exceptions that clients raise in place of a ConnectionError, by package and name of the class: known by name, so that
+none of these packages has to be there."""
 
 
 class ToolFailure(Exception):
@@ -111,7 +112,7 @@ def _members(fault: BaseException) -> Iterator[BaseException]:
 def _outcome_of_one(fault: BaseException) -> Outcome:
     if isinstance(fault, ConnectionRefusedError | socket.gaierror):
         return Outcome.UNREACHABLE
-    if isinstance(fault, ConnectionError) or _is_lost_connection(fault):
+    if isinstance(fault, ConnectionError) or not class_names(fault).isdisjoint(_LOST_CONNECTIONS):
         return Outcome.UNKNOWN
     if isinstance(fault, URLError) and not isinstance(fault, HTTPError) and isinstance(fault.reason, BaseException):
         return outcome_of_fault(fault.reason)
@@ -119,11 +120,6 @@ def _outcome_of_one(fault: BaseException) -> Outcome:
         return Outcome.INFRA
     status = _status_of(fault)
     return Outcome.TOOL_ERROR if status is None else outcome_of_status(status)
-
-
-def _is_lost_connection(fault: BaseException) -> bool:
-    """Known by name, so that none of these packages has to be there."""
-    return not class_names(fault).isdisjoint(_LOST_CONNECTIONS)
 
 
 def _status_of(fault: BaseException) -> int | None:
@@ -309,18 +305,13 @@ class OutputBudget:
 
     def _cut_text(self, text: str, redact: Callable[[str], str]) -> str:
         """Cuts to the characters, then to ever fewer until the tokens fit or the marker is left."""
-        shown = cut(text, self._max_chars, redact)
+        shown, most = cut(text, self._max_chars, redact), self._max_tokens
         num_chars = len(shown)
-        while (
-            self._max_tokens is not None and num_chars and (num_tokens := self._count_tokens(shown)) > self._max_tokens
-        ):
-            num_chars = int(num_chars * self._max_tokens / num_tokens * 0.95)
+        # Aimed a little below what the ratio says: a part has more tokens to a character than the whole, by its marker.
+        while most is not None and self._count is not None and num_chars and (num := self._count(shown)) > most:
+            num_chars = int(num_chars * most / num * 0.95)
             shown = cut(text, num_chars, redact)
         return shown
-
-    def _count_tokens(self, text: str) -> int:
-        assert self._count is not None, "a budget of tokens without a tokenizer"
-        return self._count(text)
 
 
 def _hash_text(text: str) -> str:

@@ -51,7 +51,9 @@ def query_sqlite(path: str, sql: str, max_rows: int, max_bytes: int) -> dict[str
         connection.text_factory = lambda text: text.decode(errors="replace")  # one bad value fails no other
         connection.execute("PRAGMA temp_store = MEMORY")  # what a query sorts counts as its memory
         _limit_connection(connection, max_bytes, refusals)
-        return _run_query(connection, sql, max_rows, max_bytes)
+        cursor = connection.execute(sql)
+        columns = [column[0] for column in cursor.description or ()]
+        return {"outcome": "ok", "columns": columns, **read_rows(cursor, max_rows, max_bytes)}
     except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, UnicodeError) as fault:
         return {"outcome": "error", "error": "; ".join([str(fault), *dict.fromkeys(refusals)])}
     except MemoryError:
@@ -95,12 +97,6 @@ def _explain_refusal(action: int, first: str | None, second: str | None) -> str:
     if action == sqlite3.SQLITE_FUNCTION:
         return f"the function {second} is refused"
     return "the database may only be read: SELECT, and nothing else"
-
-
-def _run_query(connection: sqlite3.Connection, sql: str, max_rows: int, max_bytes: int) -> dict[str, Any]:
-    cursor = connection.execute(sql)
-    columns = [column[0] for column in cursor.description or ()]
-    return {"outcome": "ok", "columns": columns, **read_rows(cursor, max_rows, max_bytes)}
 
 
 def read_rows(found: Iterable[Iterable[Any]], max_rows: int, max_bytes: int) -> dict[str, Any]:
@@ -261,7 +257,8 @@ def serve(channel: int, *, once: bool) -> None:
     while (frame := read_frame(lambda size: os.read(channel, size), _REQUEST)) is not None:
         head, blobs = frame.read(), list[bytes]()
         if head["job"] == "python":
-            interpreter = interpreter or Interpreter(head["max_value_chars"], _module_name(head))
+            name = "program" if head.get("part") == "program" else "__main__"  # which its test imports, not starts
+            interpreter = interpreter or Interpreter(head["max_value_chars"], name)
             answer, blobs = _run_cell(interpreter, head, frame.blobs, once=once)
         elif head["job"] == "sqlite":
             answer = query_sqlite(head["place"], head["query"], head["max_rows"], head["max_bytes"])
@@ -317,11 +314,6 @@ def _run_source(interpreter: Interpreter, head: dict[str, Any]) -> CellEnd:
     if head.get("part") == "program":
         program.serve_program(interpreter.scope, ended.error)
     return ended
-
-
-def _module_name(head: dict[str, Any]) -> str:
-    """The code's `__name__`: a program under test is imported, not started."""
-    return "program" if head.get("part") == "program" else "__main__"
 
 
 def _set_streams(stdin: bytes) -> None:

@@ -75,17 +75,14 @@ class RunCache:
         try:
             result = await run()
             if result.outcome is Outcome.OK:
-                self._keep_result(key, result)
+                if len(self._kept) >= MAX_RESULTS:
+                    del self._kept[next(iter(self._kept))]
+                self._kept[key] = _mark_cached(result)
             future.set_result(result)
             return result
         finally:
             del self._in_flight[key]
             future.cancel()
-
-    def _keep_result(self, key: CacheKey, result: ToolResult) -> None:
-        if len(self._kept) >= MAX_RESULTS:
-            del self._kept[next(iter(self._kept))]
-        self._kept[key] = _mark_cached(result)
 
 
 def _mark_cached(result: ToolResult) -> ToolResult:
@@ -121,9 +118,10 @@ class DiskCache:
 
     async def get(self, key: CacheKey) -> ToolResult | None:
         """The kept result, whole; None where there is none."""
-        text = await self._on_thread(lambda: self._read_row(key))
+        query, row = "SELECT result FROM results WHERE key = ?", (hash_json(list(key)),)
+        found = await self._on_thread(lambda: self._open_database().execute(query, row).fetchone())
         try:
-            return None if text is None else read(ToolResult, json.loads(text))
+            return None if found is None else read(ToolResult, json.loads(found[0]))
         except (ValueError, TypeError, LookupError):  # written by another version: as good as none
             return None
 
@@ -131,8 +129,10 @@ class DiskCache:
         """Keeps a result, unless it was too large to be kept whole."""
         if result.truncated and result.original is None:
             return
-        stored = json.dumps(write(result), separators=(",", ":"))
-        await self._on_thread(lambda: self._write_row(key, stored))
+        row = (hash_json(list(key)), key.tool, json.dumps(write(result), separators=(",", ":")), time.time())
+        await self._on_thread(
+            lambda: self._open_database().execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?)", row)
+        )
 
     async def close(self) -> None:
         """Closes the file and ends the thread, off the loop: another process may keep a write waiting."""
@@ -157,18 +157,6 @@ class DiskCache:
             self._is_closed = True
             logger.warning("%s: cannot be used as a cache of tool results: %s", self._path or "~/.cache", fault)
             return None
-
-    def _read_row(self, key: CacheKey) -> str | None:
-        found = (
-            self._open_database()
-            .execute("SELECT result FROM results WHERE key = ?", (hash_json(list(key)),))
-            .fetchone()
-        )
-        return None if found is None else str(found[0])
-
-    def _write_row(self, key: CacheKey, stored: str) -> None:
-        row = (hash_json(list(key)), key.tool, stored, time.time())
-        self._open_database().execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?)", row)
 
     def _open_database(self) -> sqlite3.Connection:
         """One statement is one transaction: no writer holds the lock between two."""
@@ -239,7 +227,8 @@ class TapeWriter:
         self._session = 1
         if path.is_file():
             self._session += max((line.session for line in _read_lines(path)), default=0)
-            _cut_to_lines(path)
+            with path.open("rb+") as file:  # a kill may have left a part of a line behind the last whole one
+                file.truncate(file.read().rfind(b"\n") + 1)
         self._file: IO[str] = path.open("a", encoding="utf-8")
 
     def add(self, call: AnsweredCall, result: ToolResult) -> None:
@@ -273,12 +262,6 @@ def _read_lines(path: Path) -> list[_Line]:
     except (OSError, UnicodeDecodeError) as fault:
         raise RlfError(f"{path}: cannot be read as a recording of tool calls: {fault}") from fault
     return [_read_recorded_line(path, number, line) for number, line in enumerate(lines[:-1], 1)]
-
-
-def _cut_to_lines(path: Path) -> None:
-    """Takes away what a kill left behind the last whole line."""
-    with path.open("rb+") as file:
-        file.truncate(file.read().rfind(b"\n") + 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,11 +158,12 @@ class Gate:
         while self.num_held < self.max_concurrency and (future := self._first_waiter()) is not None:
             # Asked before the waiter is taken out: `_may_start` notes a start, which must be of one that begins.
             if self._windows and not self._may_start():
-                return self._set_timer()
+                if self._timer is None:
+                    self._timer = asyncio.get_running_loop().call_later(max(self._wait_s(), 0.001), self._on_timer)
+                return
             self._forget_first()
             self.num_held += 1
             future.set_result(None)
-        return None
 
     def _first_waiter(self) -> asyncio.Future[None] | None:
         """Who is served next; those who were cancelled are forgotten on the way."""
@@ -182,10 +183,6 @@ class Gate:
         if queue:
             self._waiting[trajectory_id] = queue
 
-    def _set_timer(self) -> None:
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(max(self._wait_s(), 0.001), self._on_timer)
-
     def _on_timer(self) -> None:
         self._timer = None
         self._grant_permits()
@@ -196,16 +193,13 @@ def affordable_calls(wanted: int) -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return wanted
-    room = max(_MIN_CALLS, soft - _num_open() - _RESERVED)
+    num_open = len(os.listdir(_OPEN)) if _OPEN.is_dir() else 0  # noqa: PTH208 - names alone are counted
+    room = max(_MIN_CALLS, soft - num_open - _RESERVED)
     if room >= wanted:
         return wanted
     text = "the process may open %d files, which allows %d tool calls at once, not %d; raise `ulimit -n`"
     logger.warning(text, soft, room, wanted)
     return room
-
-
-def _num_open() -> int:
-    return len(os.listdir(_OPEN)) if _OPEN.is_dir() else 0  # noqa: PTH208 - names alone are counted
 
 
 # A circuit breaker: a dependency that is dead is not asked by every call, but now and then by one.

@@ -212,24 +212,21 @@ class OpenTool:
     async def _run_attempt(self, arguments: Mapping[str, Any], left_s: float, course: Course) -> Ending:
         """How one attempt ends. It is added to the course, also where it is cancelled."""
         # Each attempt has a meter of its own that adds to the trajectory's, so that one cut off half way has counted.
-        runtime, origin = self.runtime, course.origin
-        started, deadline, meter = (
-            perf_counter(),
-            TimeLimit(self._timers, left_s),
-            Meter(origin.meter or self._around.meter),
-        )
+        runtime, (trajectory_id, depth, _, outer) = self.runtime, course.origin
+        started, deadline, meter = perf_counter(), TimeLimit(self._timers, left_s), Meter(outer or self._around.meter)
         ending, num_pauses = _CUT_OFF, 0
         try:
             if self._gets_ready:
                 with deadline.waiting():
-                    await runtime.make_ready(origin.trajectory_id)
+                    await runtime.make_ready(trajectory_id)
             num_pauses = clock.num_pauses  # of the call's own time: a pause while it got ready is not its matter
+            wants_json = self._output is not None
             context = CallContext(
-                origin.trajectory_id,
+                trajectory_id,
                 left_s,
-                origin.depth,
+                depth,
                 self._idempotent,
-                self._output is not None,
+                wants_json,
                 course.call_id,
                 meter,
                 deadline,

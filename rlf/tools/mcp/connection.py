@@ -28,7 +28,7 @@ from rlf.core.text import describe
 from rlf.endpoints.attribution import KEY_REFUSED
 from rlf.endpoints.spec import describe_credentials
 from rlf.tools.kind import SharedThings
-from rlf.tools.mcp.messages import HUNG_S, Pulse, Streams
+from rlf.tools.mcp.messages import HUNG_S, Pulse, Streams, ignore_fault
 from rlf.tools.mcp.requests import Refusal
 from rlf.tools.mcp.server import (
     SERVER_NAME,
@@ -188,7 +188,7 @@ class Connection:
             await self._wait_for_start()
         if self._live is None:
             self._live = asyncio.get_running_loop().create_future()
-            self._live.add_done_callback(_ignore_error)
+            self._live.add_done_callback(ignore_fault)  # of a start that nobody waits for any more
             self._ended, self.pulse = asyncio.Event(), Pulse()
             self.num_starts += 1
             owner = asyncio.create_task(self._own_session(self._live, self._ended))
@@ -394,12 +394,6 @@ async def _ping(session: ClientSession) -> None:
 
 def _is_open(live: asyncio.Future[ClientSession]) -> bool:
     return live.done() and not live.cancelled() and live.exception() is None
-
-
-def _ignore_error(live: asyncio.Future[ClientSession]) -> None:
-    """A start that nobody waits for any more is no error of the loop's."""
-    if not live.cancelled():
-        live.exception()
 
 
 # The sessions with one server, shared by every declaration of an event loop that names it.

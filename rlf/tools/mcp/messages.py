@@ -280,6 +280,12 @@ class Pulse:
         return False
 
 
+def ignore_fault(ended: asyncio.Future[Any]) -> None:
+    """Looks at a fault that is nobody's, of which asyncio would complain."""
+    if not ended.cancelled():
+        ended.exception()
+
+
 def failure(number: Id, text: str, facts: CallFacts) -> SessionMessage:
     """The error that stands in for the answer to a request."""
     error = ErrorData(code=NO_ANSWER, message=text, data=facts)

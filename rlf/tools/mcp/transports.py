@@ -38,6 +38,7 @@ from rlf.tools.mcp.messages import (
     Outbound,
     Pulse,
     Streams,
+    ignore_fault,
     open_streams,
 )
 from rlf.tools.mcp.requests import EVENTS, MAX_REPLIES, Refusal, body_of, events_of, make_client, open_answer, pass_on
@@ -267,7 +268,7 @@ class _Talk:
             return True
         if self._renewal is None or self._renewal.done():
             self._renewal = asyncio.create_task(self._open_again())
-            self._renewal.add_done_callback(_ignore_fault)
+            self._renewal.add_done_callback(ignore_fault)  # of one whose callers have all ended
         return await asyncio.shield(self._renewal)  # which goes on where the call that began it has ended
 
     async def _is_known(self) -> bool:
@@ -345,12 +346,6 @@ class _Talk:
 
 def _is_opening(message: JSONRPCMessage) -> bool:
     return isinstance(message, JSONRPCRequest) and message.method == "initialize"
-
-
-def _ignore_fault(task: asyncio.Task[bool]) -> None:
-    """That of a renewal whose callers have all ended is nobody's."""
-    if not task.cancelled():
-        task.exception()
 
 
 # An MCP server behind a url as servers of 2024 speak it: one stream of events with every answer, and posts to it.

@@ -242,13 +242,10 @@ def _inline_definitions(schemas: _Schemas) -> _Schemas:
         reference = schema.get("$ref", "")
         if whole.count(json.dumps(reference)) == 1 and reference.startswith(_DEFINITION):
             rest = {key: child for key, child in schema.items() if key != "$ref"}
-            schema = {**definitions.pop(_definition_name(reference)), **rest}
+            key = reference.removeprefix(_DEFINITION).replace("~1", "/").replace("~0", "~")  # RFC 6901, in this order
+            schema = {**definitions.pop(key), **rest}
         by_name[name] = {key: child for key, child in schema.items() if key != "title"}
     return _Schemas(by_name, definitions)
-
-
-def _definition_name(reference: str) -> str:
-    return reference.removeprefix(_DEFINITION).replace("~1", "/").replace("~0", "~")
 
 
 def _add_words(schema: dict[str, Any], argument: Argument, words: str | None) -> None:
@@ -334,7 +331,8 @@ def _type_complaints(name: str, annotation: Any, whole: Mapping[str, Any]) -> li
     promised = _types_of(whole, name)
     if takes and hasattr(annotation, "_fields"):  # a NamedTuple, which an object fills in as well
         takes |= {"object"}
-    if not takes or not promised or all(_covers_type(takes, kind) for kind in promised):
+    takes_more = takes | {"integer"} if "number" in takes else takes
+    if not takes or promised <= takes_more:
         return []
     found, wanted = " or ".join(sorted(promised)), " or ".join(sorted(takes))
     return [f"inputSchema lets {name!r} be {found}, but the function's annotation says {wanted}; change one of them"]
@@ -344,10 +342,6 @@ def _types_of(whole: Mapping[str, Any], name: str) -> frozenset[str]:
     """The JSON types that a property may have; empty where the schema rules none out."""
     admitted = Readings(whole).admitted(name)
     return frozenset() if admitted.is_anything else admitted.every_kind
-
-
-def _covers_type(takes: frozenset[str], kind: str) -> bool:
-    return kind in takes or (kind == "integer" and "number" in takes)
 
 
 def _find_uncovered(name: str, properties: Mapping[str, Any], required: set[str]) -> str:
