@@ -86,6 +86,8 @@ _MOST = 1 / 2
 """Share of the trajectories from which it explains what the others do, too."""
 _FEW = 0.05
 """The same of attempts to call a tool, where not one was read."""
+_SOME = 0.1
+"""The same of calls that were run and gave nothing."""
 _EXCERPT_CHARS = 160
 
 
@@ -374,6 +376,8 @@ def _tools_fail(scored: Sequence[Scored], setting: DiagnosisSetting) -> Cause | 
     each = ((k, record) for k, item in enumerate(scored) for record in item.trajectory.calls)
     records = [(k, record) for k, record in each if record.result != NOT_RUN]
     if not records or any(record.result.outcome is Outcome.OK for _, record in records):
+        return None
+    if len({k for k, _ in records}) < max(2, _SOME * len(scored)):
         return None
     (name, outcome), _ = Counter((r.call.name, r.result.outcome) for _, r in records).most_common(1)[0]
     k, first = next((k, r) for k, r in records if (r.call.name, r.result.outcome) == (name, outcome))

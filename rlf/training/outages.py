@@ -68,23 +68,6 @@ def find_excess(broken: Sequence[Broken], num_all: int, down: Collection[str]) -
     return numbers.most_common(1)[0][0] if len(broken) > _MOST_LOST * num_all else None
 
 
-def check_enough(scored: Sequence[Scored]) -> None:
-    """Raises OutageError where what broke may pass and takes more than half of an evaluation that waits for nothing."""
-    causes = [(find_cause(item), item.trajectory.task.id) for item in scored]
-    passing = [(cause, task) for cause, task in causes if cause is not None and cause.may_pass]
-    name = find_excess([Broken(cause.name, task) for cause, task in passing], len(scored), ())
-    if name is None:
-        return
-    cause, num = (
-        next(cause for cause, _ in passing if cause.name == name),
-        sum(each.name == name for each, _ in passing),
-    )
-    raise OutageError(
-        f"{len(passing)} of {len(scored)} trajectories have no value, too many for a result; {name} broke {num} of "
-        f"them. {_last_error(cause)}. When it answers, the same command plays those again"
-    )
-
-
 MayLeaveOut = Callable[[Broken, Collection[str]], Awaitable[bool]]
 """Takes a trajectory that is to be left out and what is down; whether its step can be made without it."""
 
@@ -279,7 +262,7 @@ class Outages:
             f"{cause.name} has been down for {down_s:.0f} s; {service.num_waiting} trajectories wait for it, at most "
         )
         service.is_reported = True
-        self._notify("warning", f"{text}{self._patience_s:g} s in all (engine.outage_s). {_last_error(cause)}")
+        self._notify("warning", f"{text}{self._patience_s:g} s in all (engine.outage_s). {last_error(cause)}")
 
     def _give_up(self, cause: Cause, service: _Service) -> None:
         if not service.is_given_up:
@@ -287,7 +270,7 @@ class Outages:
                 f"{cause.name} has not answered for {self._patience_s:g} s (engine.outage_s): until it does, "
                 "trajectories that need it are left out immediately, an eighth of a step at most"
             )
-            self._notify("warning", f"{text}. {_last_error(cause)}")
+            self._notify("warning", f"{text}. {last_error(cause)}")
         service.is_given_up = True
 
     def _stop(self, cause: Cause, *, is_up: bool = False) -> OutageError:
@@ -295,7 +278,7 @@ class Outages:
         seen = "has answered too seldom" if is_up else "has not answered"
         return OutageError(
             f"{cause.name} {seen} for {self._patience_s:g} s (engine.outage_s), and too few trajectories "
-            f"are left without it: nothing is trained on them. {_last_error(cause)}. When it answers, continue with "
+            f"are left without it: nothing is trained on them. {last_error(cause)}. When it answers, continue with "
             "`rlf resume`."
         )
 
@@ -354,7 +337,7 @@ def _is_broken_by(scored: Scored, cause: Cause) -> bool:
     return found is not None and found.name == cause.name
 
 
-def _last_error(cause: Cause) -> str:
+def last_error(cause: Cause) -> str:
     """One line of bounded length, since it is read back from a job's output."""
     return f"The last error: {' '.join(cause.error.split())[:_MAX_ERROR_CHARS] or 'none was given'}"
 

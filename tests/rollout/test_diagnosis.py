@@ -17,6 +17,7 @@ from rlf.rollout.diagnosis import (
     find_causes,
     step_signal,
 )
+from rlf.rollout.rollout import NOT_RUN
 from rlf.types import (
     CallRecord,
     FailureClass,
@@ -115,6 +116,35 @@ def test_an_evaluation_in_which_one_question_succeeds_has_a_signal() -> None:
 )
 def test_the_likely_cause_is_what_was_seen(scored: list[Scored], first: CauseKind) -> None:
     assert kinds(scored)[0] is first
+
+
+def test_one_call_of_many_trajectories_that_gave_nothing_is_not_why_they_fail() -> None:
+    failed = ToolResult(Outcome.UNKNOWN_TOOL, "error: no tool")
+    scored = [item(number, result=failed if number == 0 else None) for number in range(16)]
+    assert CauseKind.TOOLS_FAIL not in kinds(scored)
+    assert CauseKind.TOOLS_FAIL in kinds([item(number, result=failed if number < 2 else None) for number in range(16)])
+
+
+def test_calls_of_a_last_turn_that_were_not_run_accuse_no_tool() -> None:
+    scored = items(stop=StopReason.MAX_TURNS, answer=None, result=NOT_RUN)
+    assert kinds(scored) == [CauseKind.OUT_OF_TURNS]
+    figures = diagnose(scored, Signal.NO_DIFFERENCE, SETTING).figures
+    assert "8 calls of last turns were not run" in figures and "gave a result" not in figures
+
+
+def test_trajectories_without_a_reward_show_no_cause_but_that() -> None:
+    broken = [item(number, reward=None, success=None, reason="the judge is down") for number in range(8)]
+    right = [item(number, reward=1.0, success=1.0, result=ok("Fenpus")) for number in range(8, 16)]
+    assert kinds([*broken, *right]) == [CauseKind.NOT_SCORED]
+    cut_off = [item(n, reward=None, success=None, stop=StopReason.LENGTH, answer=None) for n in range(8)]
+    assert kinds(cut_off)[:2] == [CauseKind.TRUNCATED, CauseKind.NOT_SCORED]
+
+
+def test_golds_and_rewards_are_no_cause_once_there_was_a_signal() -> None:
+    hard, constant = items(result=ok("Bitbal lives in Fenpus.")), items(reward=1.0, success=1.0, result=ok("Fenpus"))
+    for scored in (hard, constant):
+        assert list(find_causes(scored, Signal.NO_DIFFERENCE, SETTING))
+        assert not list(find_causes(scored, Signal.NO_DIFFERENCE, SETTING, had_signal=True))
 
 
 def cut(number: int, text: str) -> Scored:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from rlf.apps.web.why import explain_advantage, find_paid
 from rlf.core.errors import RlfError
 from rlf.runs.place import open_reader
-from rlf.runs.why import explain_advantage, find_paid
 
 
 def test_recomputed_advantages_are_those_that_were_trained_with(trained):

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from rlf.apps.evaluate.play import check_enough
 from rlf.training import outages
-from rlf.training.outages import Broken, OutageError, Outages, Tries, check_enough, find_excess
+from rlf.training.outages import Broken, OutageError, Outages, Tries, find_excess
 from rlf.types import CallRecord, Outcome, Score, Scored, ScoreState, StopReason, ToolCall, ToolResult, Turn
 
 from .trajectories import scored

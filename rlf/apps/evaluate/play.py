@@ -22,7 +22,7 @@ from rlf.runs.players import open_text_players
 from rlf.training.counting import evaluation_rollout, find_cause
 from rlf.training.evaluation import GREEDY, Mode, finish_mode, modes_of, play_mode
 from rlf.training.harness import Harness, Traffic, build_harness
-from rlf.training.outages import OutageError, check_enough
+from rlf.training.outages import Broken, OutageError, find_excess, last_error
 from rlf.types import EvaluationFinished, EventSink, Notice, Scored, written
 from rlf.types.events import Interrupted
 from rlf.types.policy import Sampling
@@ -328,3 +328,17 @@ async def _open_players(
     harness = build_harness(spec, tokenizer, notify, traffic)
     async with harness.opened(), host:
         yield harness, lambda sampling: harness.setting(host, sampling)
+
+
+def check_enough(scored: Sequence[Scored]) -> None:
+    """Raises OutageError where what broke may pass and takes more than half of an evaluation that waits for nothing."""
+    causes = [(find_cause(item), item.trajectory.task.id) for item in scored]
+    passing = [(cause, task) for cause, task in causes if cause is not None and cause.may_pass]
+    name = find_excess([Broken(cause.name, task) for cause, task in passing], len(scored), ())
+    if name is None:
+        return
+    found = [cause for cause, _ in passing if cause.name == name]
+    raise OutageError(
+        f"{len(passing)} of {len(scored)} trajectories have no value, too many for a result; {name} broke {len(found)} "
+        f"of them. {last_error(found[0])}. When it answers, the same command plays those again"
+    )

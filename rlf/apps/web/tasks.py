@@ -16,10 +16,10 @@ from rlf.python.specs import Check, check
 from rlf.runs import tools as load
 
 if TYPE_CHECKING:
+    from rlf.apps.web.why import AdvantageReason
     from rlf.runs.compare import PlanChange
     from rlf.runs.planning import PlanReport
     from rlf.runs.prompts import ShownPrompt
-    from rlf.runs.why import AdvantageReason
 
 _MAX_ROWS = 1_000
 """Rows of a dataset that are looked at for lengths and duplicates."""
@@ -154,7 +154,7 @@ def _histogram(values: Sequence[int], num_bars: int = 20) -> tuple[tuple[int, in
 
 def explain_advantage(run: str, runs: str, step: int, k: int) -> AdvantageReason:
     """Why a trajectory was trained with its advantage."""
-    from rlf.runs.why import explain_advantage
+    from rlf.apps.web.why import explain_advantage
 
     return explain_advantage(run, Path(runs), step, k)
 

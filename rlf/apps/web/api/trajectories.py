@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Query
 
 from rlf.apps.web.site import Area, Site
+from rlf.apps.web.why import PaidNotRight, find_paid
 from rlf.core.errors import RlfError
 from rlf.lineage.records import TrajectoryFilter, TrajectoryOrder
 from rlf.runs.trajectories import (
@@ -21,7 +22,6 @@ from rlf.runs.trajectories import (
     read_trajectory,
     wanted_trajectories,
 )
-from rlf.runs.why import PaidNotRight, find_paid
 from rlf.types import Outcome, StopReason
 
 _FAILED = "failed"

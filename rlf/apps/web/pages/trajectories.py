@@ -14,6 +14,7 @@ from fastapi.responses import HTMLResponse
 
 from rlf.apps.web.api.trajectories import read_filter
 from rlf.apps.web.pages.shared import is_part, lineage, page, site_of
+from rlf.apps.web.why import find_paid
 from rlf.core.errors import RlfError
 from rlf.lineage.records import TRAIN, TrajectoryOrder
 from rlf.runs.place import Reader
@@ -27,7 +28,6 @@ from rlf.runs.trajectories import (
     read_tokens,
     read_trajectory,
 )
-from rlf.runs.why import find_paid
 from rlf.types import FailureClass, Outcome
 from rlf.types.trajectory import Trajectory
 
