@@ -83,7 +83,7 @@ def read(text: str) -> Answer:
         fault = "" if written else "may be two dates, and is compared as text: write 2024-03-01"
         return Answer("date", written) if written else Answer("text", normalize(text), fault=fault)
     bare = fold(text).strip(" \n\t*`_\"'").rstrip(".!")
-    typed = _in_digits(in_typed_form(bare)).strip()
+    typed = in_typed_form(_in_digits(bare)).strip()
     found = [] if _LEADING_ZERO.fullmatch(bare) else find_numbers(typed)
     if found and (found[0].start, found[0].end) == (0, len(typed)):
         return Answer("number", found[0].quantity.in_base(), found[0].quantity)
@@ -148,28 +148,32 @@ _RESULT = re.compile(
     r"(?:\b(?:is|are|was|would be|should be)\b|:|=|->|\u2192|-\s|\n)(?:\s?:)?[*_]{0,3}|####",
     re.IGNORECASE,
 )
-_WORDS = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf)\s?\{([^{}]*)\}")
+_WORDS = re.compile(r"\s*\$?\\(?:text|textbf|textit|mathrm|mathbf)\s?\{([^{}]*)\}\$?\.?\s*")
 _BETWEEN_BOXES = re.compile(r"[\s$]*,?[\s$]*(?:and|or)?[\s$]*")
 _LATER = re.compile(
-    r",?\s(?:because|since|as|so|which|where|from|after|when|if|for|with|by|given|in (?!fact)\w)|;|\s\(", re.IGNORECASE
+    r",?\s(?:because|since|as|so|which|where|from|after|when|if|for|with|by|given|out of|in (?!fact)\w)|;|\s\(",
+    re.IGNORECASE,
 )
 """Where a result that was announced begins to explain itself."""
 # What stands before a number that is denied: `not 5`, `isn't the number 5`, `anything but 5`.
 _DENIAL = re.compile(
     r"(?:\b(?:not|never|neither|nor|except|without|excluding|cannot|no longer|rather than|instead of|other than|"
-    r"(?:anything|everything|all) but)\b|n't|!=|\\neq?|\u2260)"
+    r"(?:any|every|all)\w*(?:\s\w+)? but)\b|n't|!=|\\neq?|\u2260)"
     r"(?:\s{0,3}\b(?:be|equals?|to|exactly|the|is|it|it's|that|an?|answer|number|value|of|think|believe|for)\b){0,5}"
     r"\s{0,3}$",
     re.IGNORECASE,
 )
 _BOUND = re.compile(
     r"(?:\b(?:(?:more|less|fewer|greater|larger|smaller|higher|lower|bigger) than|at (?:least|most)|up to|above|below)"
+    r"|(?<!\d\s)\b(?:under|over)"
     r"|[<>\u2264\u2265]=?|\\[lg](?:eq?|t)|\u00b1|\\pm|\+/-)\s{0,3}$",
     re.IGNORECASE,
 )
 _OPEN = re.compile(
-    r"\+(?!\s?[\d(])|\s{0,2}(?:or|and) (?:more|less|fewer|higher|lower|above|below|up|over)\b"
-    r"|\s{0,3}(?:is|are|was|would be|seems)(?: clearly)? (?:wrong|incorrect|false|not (?:right|correct|the answer))",
+    r"\+(?!\s?[\d(])|\s{0,2}at (?:most|least)\b"
+    r"|\s{0,2}(?:or|and) (?:more|less|fewer|higher|lower|above|below|up|over)\b"
+    r"|\s{0,3}(?:isn't|wasn't|can't|cannot|(?:is|are|was|would be|seems)(?: clearly)? (?:wrong|incorrect|false"
+    r"|impossible|too (?:small|large|big|high|low|much|many)|not (?:right|correct|the answer)))\b",
     re.IGNORECASE,
 )
 """What stands behind a number that is a bound, or denied."""
@@ -180,7 +184,7 @@ _EITHER = re.compile(
 )
 """Between numbers of which a text names either; a ratio or a time is neither of its numbers."""
 _RANGE = re.compile(r"\s?[-\u2014]\s?")
-_BESIDE = re.compile(r"\s{0,3}(?:[,;&]|,?\s?\band\b)\s{0,3}", re.IGNORECASE)
+_BESIDE = re.compile(r"\s{0,3}(?:[,;&\n]|,?\s?\band\b)\s{0,3}", re.IGNORECASE)
 _AROUND_LIST = re.compile(r"\W*(?:(?:either|both|between|x\s?=)\W*)?", re.IGNORECASE)
 
 
@@ -208,10 +212,9 @@ def marked_part(answer: str) -> tuple[str, bool]:
     text = answer.rpartition("</think>")[2].split("<think>", 1)[0]
     tags = _TAG.findall(text)
     boxed = last_boxed(tags[-1] if tags else text)
-    if boxed is None:
-        return (tags[-1] if tags else text), bool(tags)
-    words = _WORDS.fullmatch(boxed.strip())
-    return (boxed if words is None else words[1]), True
+    part = (tags[-1] if tags else text) if boxed is None else boxed
+    words = _WORDS.fullmatch(part)
+    return (part if words is None else words[1]), bool(tags) or boxed is not None
 
 
 def last_boxed(text: str) -> str | None:
@@ -249,7 +252,7 @@ def number_in(answer: str) -> Quantity | None:
     if read_date(result) is not None:
         year = re.search(r"\d{4}", result)
         return Quantity(Fraction(year[0])) if year else None
-    text = _in_digits(in_typed_form(result))
+    text = in_typed_form(_in_digits(result))
     meant = _meant_numbers(text)
     if not meant:
         return None

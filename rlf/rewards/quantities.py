@@ -110,7 +110,7 @@ def units_of(text: str) -> tuple[Unit, ...]:
 
 def _named_units(name: str) -> tuple[Unit, ...]:
     """The units of one name, in the plural too, or in other letters (KM, Hours)."""
-    known, low = _known_units(), name.casefold().replace("degrees", "degree")
+    known, low = _known_units(), name.casefold().replace("degrees", "degree") if len(name) > 1 else name
     forms = (name, name.rstrip("."), low, *(form[:-1] for form in (name, low) if form.endswith("s") and len(form) > 2))
     return next((known[form] for form in forms if form in known), ())
 

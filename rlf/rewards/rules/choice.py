@@ -49,26 +49,29 @@ _OF = r"(?:\s(?:to|for|of)(?:\s\w{1,20}){1,4}?)?"
 _STATEMENTS = [
     re.compile(form, re.IGNORECASE)
     for form in (
-        rf"\b(?:answer|choice|option|letter|correct|right one|response|pick|guess|final|ans\.?)s?{_OF}{_VERB}{_FILLER}"
+        rf"\b(?:answer|choice|option|letter|correct|right one|response|pick|guess|final"
+        rf"|selection|verdict|conclusion|ans\.?)s?{_OF}{_VERB}{_FILLER}"
         rf"(?:not\s{_LETTER_OF_NO}\sbut\s)?{_LETTER}",
         # `the answer is B`, `so choose B`, as C-Eval and CMMLU answers end.
         rf"(?:\u7b54\u6848|\u6545\u9009|\u9009\u62e9|\u9009\u9879|\u9009)"
         rf"[\s:\u4e3a\u662f\u5e94\u8be5\u9009\u9879]{{0,6}}{_LETTER}",
-        rf"(?<![A-Za-z0-9]){_LETTER}\s{{1,3}}is\s(?:(?:the\s)?(?:correct|right|best)\b|the\sanswer\b)",
-        rf"\b(?:choose|pick|select|chose|picked|selected|vote|opt|(?:go|going|went|stick|sticking) with|say|left with)"
+        rf"(?<![A-Za-z0-9]){_LETTER}\s{{1,3}}(?:it\sis\b|(?:is|seems|looks)\s"
+        r"(?:(?:the|most|clearly)\s)?(?:correct|right|best|likely|answer)\b)",
+        rf"\b(?:choose|pick|select|chose|picked|selected|vote|opt|conclude|(?:go|going|went|stick|sticking|left) with"
+        rf"|say|lean(?:ing)? (?:to|towards?))"
         rf"(?::\s{{0,3}}|\s{{1,3}})(?:for\s)?{_FILLER}{_LETTER}",
         rf"\bnot\s{_LETTER_OF_NO}\s(?:but|rather)\s{_LETTER}",
         # `Therefore, B.` counts only where the letter ends the sentence: `So A is ...` goes on to something else.
-        rf"\b(?:therefore|thus|hence|so|finally|in conclusion|definitely|certainly|probably|wait|no|actually|leaves"
-        rf"|I (?:think|believe|guess)|(?:it|this|that)(?:'s| is)|must be|leaves us with)\b[,:]?\s{{0,3}}"
-        rf"(?:it is|it's)?\s{{0,3}}{_FILLER}{_LETTER}\s{{0,3}}(?=[.!](?:\s|$)|\n|$)",
+        rf"\b(?:therefore|thus|hence|so|finally|in conclusion|definitely|certainly|probably|likely|wait|no|sorry"
+        rf"|actually|leaves|I (?:think|believe|guess)|(?:it|this|that)(?:'s| is)|(?:must|has to|would) be"
+        rf"|leaves us with)\b[,:]?\s{{0,3}}(?:it is|it's)?\s{{0,3}}{_FILLER}{_LETTER}\s{{0,3}}(?=[.!](?:\s|$)|\n|$)",
     )
 ]
 _NAMED = re.compile(rf"\b(?:answer|choice|option)\s{{1,3}}{_LETTER}", re.IGNORECASE)
 _WHOLE = re.compile(rf"\W*{_LETTER}\W*")
 # `B) Paris`, `B, because ...`, `B - Paris`; a dash needs two letters behind it, else it may be a minus.
 _LEADING = re.compile(
-    r"^[ \t]*[(\[]?([A-Za-z])(?:[)\].:]+(?=\s|$)|,?\s(?=(?:because|since|not|rather|instead|I think|I believe)\b)"
+    r"^[ \t]*[(\[]?([A-Za-z])(?:[)\].:]+(?=\s|$)|,?\s(?=(?:because|since|not|rather|instead|I think|I believe|final)\b)"
     r"|\s-\s(?=[^\W\d_]{2}))",
     re.MULTILINE,
 )
@@ -82,7 +85,7 @@ _ARTICLE = re.compile(rf"[AI] (?!(?:{_FOLLOWING})\b)[a-z]")
 # `not B`, `I don't think the answer is B`, `anything but B`: up to five words in between, none of which turns round.
 _DENIED_BEFORE = re.compile(
     r"(?:\b(?:not|never|neither|nor|cannot|except|avoid|eliminate|exclude|discard|reject|rule out|other than"
-    r"|rather than|instead of|(?:anything|everything|all) but)|n't)"
+    r"|rather than|instead of|wrong|incorrect|unlikely|least likely|doubt|no way|(?:anything|everything|all) but)|n't)"
     r"(?:\s(?!but\b|so\b|and\b|thus\b|hence\b)[a-z']{1,15}){0,5}\s{1,3}[(\[\"']{0,3}$",
     re.IGNORECASE,
 )

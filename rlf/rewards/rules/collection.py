@@ -17,8 +17,8 @@ from rlf.rewards.term import Sample, Verdict
 from rlf.types import Trajectory
 
 _STRONG = re.compile(r"[;\n]")
-_WEAK = re.compile(r",|\band\b", re.IGNORECASE)
-_ANY = re.compile(r"[,;\n]|\band\b", re.IGNORECASE)
+_WEAK = re.compile(r",|\s&\s|\band\b", re.IGNORECASE)
+_ANY = re.compile(r"[,;\n]|\s&\s|\band\b", re.IGNORECASE)
 _MARKER = re.compile(r"^[ \t]*(?:[-*\u2022]|\(?\d{1,3}[.)])[ \t]+", re.MULTILINE)
 """What the lines of a list begin with."""
 # The gold is compared by its items, so a fence around the whole list is removed first.
@@ -110,7 +110,7 @@ def answer_items(text: str, gold: Sequence[str], by: Normalization = Normalizati
     listed = _json_list(text)
     if listed is not None:
         return gold_items(listed, by)
-    text = _MARKER.sub("", text)
+    text = _MARKER.sub("", re.sub(r"\\[{}]", "", text))
     ends = [(match.start(), match.end()) for match in _ANY.finditer(text)]
     starts, stops = [0, *(end for _, end in ends)], [*(start for start, _ in ends), len(text)]
     # A text that normalises to an item has at most one separator between any two words, and one more.
