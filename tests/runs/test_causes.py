@@ -66,7 +66,7 @@ def data(**keys: Any) -> dict[str, Any]:
 
 
 def term(function: str, **keys: Any) -> dict[str, Any]:
-    return {"kind": "python", "name": function, "callable": f"own.py:{function}", **keys}
+    return {"kind": "python", "name": function, "callable": f"own.py:{function}", "range": [0, 1], **keys}
 
 
 SPEC: dict[str, Any] = {
