@@ -86,6 +86,51 @@ def read_class(name: str) -> type[Any]:
     return _class_stub(classes[attribute], classes, name)
 
 
+def returned_keys(name: str, method: str) -> frozenset[str] | None:
+    """The keys of the mappings that a class's method returns, `score` for a number, none where there is no such method.
+
+    None where the source does not settle them.
+    """
+    place, _, attribute = name.rpartition(":")
+    file = Path(place) if place.endswith(".py") else _module_file(place)
+    try:
+        source = "" if file is None else file.read_text(encoding="utf-8")
+        classes = {bound: one for bound, one in _parse_bindings(source, str(file)) if isinstance(one, ast.ClassDef)}
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return None
+    wanted = [attribute]
+    for each in wanted:
+        if each not in classes:
+            return None  # of another file, or made at run time
+        found = [statement for bound, statement in _list_bindings(classes[each].body) if bound == method]
+        if found:
+            is_one = len(found) == 1 and isinstance(found[0], _FUNCTIONS) and not found[0].decorator_list
+            return _keys_of(found[0]) if is_one else None
+        wanted += [base for base in map(ast.unparse, classes[each].bases) if base not in ("object", *wanted)]
+    return frozenset()
+
+
+def _keys_of(function: ast.AST) -> frozenset[str] | None:
+    found, left = set[str](), list(ast.iter_child_nodes(function))
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.Return):
+            match node.value:
+                case ast.Dict(keys=keys) if all(isinstance(key, ast.Constant) for key in keys):
+                    found |= {str(key.value) for key in keys if isinstance(key, ast.Constant)}
+                case (
+                    ast.Constant(value=int() | float())
+                    | ast.Compare()
+                    | ast.Call(func=ast.Name("float" | "int" | "bool"))
+                ):
+                    found.add("score")
+                case _:
+                    return None
+        elif not isinstance(node, (*_FUNCTIONS, ast.Lambda, ast.ClassDef)):
+            left += ast.iter_child_nodes(node)
+    return frozenset(found) if found else None
+
+
 def _class_stub(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef], name: str) -> type[Any]:
     bases = []
     for base in node.bases:

@@ -6,6 +6,7 @@ import pytest
 
 from rlf.builtin.names import builtin_path
 from rlf.chat import FORMATS
+from rlf.plan.checks import find_faults
 from rlf.spec import check_inputs, load_spec
 
 HERMES = (builtin_path("tiny") / "chat_template.jinja").read_text(encoding="utf-8")
@@ -65,3 +66,36 @@ def test_faults_of_rows_are_at_the_rows_and_of_all_inputs_at_once(list_faults):
     assert lines[1:] == [
         "rows.jsonl:2:1 answer: the row has no answer; every row needs one. Fill it in or drop the row."
     ]
+
+
+WORLD = """class World:
+    def reset(self):
+        return "Go."
+
+    def go(self) -> str:
+        "Goes on."
+        return "on"
+
+    def score(self):
+        SCORE
+"""
+SCORES = [
+    ('return {"goal": 1.0}', "(known: goal)"),
+    ('return {"goal": 1.0} if self else {}', "(an episode without any action has: goal)"),
+    ('if self:\n            return {"goal": 1}\n        return {"near": 0.5}', "(known: goal, near)"),
+    ("return float(self.go() == 'on')", "(known: score)"),
+    ("made = dict([('goal', 1.0)])\n        return made", "(an episode without any action has: goal)"),
+    ("pass\n    reward = 0.5", "(an episode without any action has: reward)"),
+    ("raise OSError", None),
+    ("return {name: 1.0 for name in ('goal', 'gaol')}", None),
+]
+
+
+@pytest.mark.parametrize(("score", "known"), SCORES)
+def test_a_reward_that_names_a_score_which_the_world_lacks_is_a_fault_and_says_which_there_are(project, score, known):
+    rewards = "rewards=[{kind: env, name: goal, score: gaol}]"
+    run = project({"world.py": WORLD.replace("SCORE", score)})
+    loaded = load_spec([run], ["+env={kind: python, callable: world.py:World}", rewards])
+    found = [str(fault) for fault in (*find_faults(loaded), *check_inputs(loaded))]
+    assert len(found) == (known is not None), found
+    assert known is None or ("the world gives no score 'gaol'" in found[0] and known in found[0])

@@ -8,16 +8,17 @@ from contextlib import asynccontextmanager, closing
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from rlf.core.callables import CallableName, blocking_calls, is_async, load_callable, source_hash
-from rlf.core.definitions import read_class
+from rlf.core.definitions import read_class, returned_keys
 from rlf.core.errors import describe_type
 from rlf.core.identity import hash_json, hash_path
 from rlf.environments.instances import (
+    REWARD,
     OwnProcess,
     asynchronous_methods,
     describe_methods,
@@ -62,6 +63,8 @@ class PythonEnv(EnvSpec):
     are.
     """
 
+    IS_LOCAL: ClassVar[bool] = True
+
     kind: Literal["python"] = "python"
     callable: CallableName
     """The class: `package.module:name`, or `path/file.py:name` relative to the file that says so."""
@@ -99,6 +102,12 @@ class PythonEnv(EnvSpec):
     def speaks(self) -> bool:
         """Whether the class has `reply`."""
         return hasattr(self._made_by, "reply")
+
+    @property
+    def score_names(self) -> tuple[str, ...] | None:
+        """Those that the source of `score` writes out; `reward` of a class without it."""
+        found = returned_keys(self.callable, "score")
+        return found if found is None else tuple(sorted(found)) or (REWARD,)
 
     def describe_tools(self) -> Sequence[ToolDescription]:
         """From hints and docstrings of the methods."""
