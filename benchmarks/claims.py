@@ -24,7 +24,7 @@ from rlf.reports.outcomes import find_evidence
 from rlf.reports.paired import ALPHA, Evidence, flips_evidence, judge, paired_evidence
 from rlf.reports.statistics import Interval, find_spread, wilson_interval
 
-SIZES = (16, 32, 64, 128, 256, 512)
+SIZES = (8, 16, 32, 64, 128, 256, 512)
 RATES = ((0.95, 0.97), (0.97, 0.90), (0.95, 0.95), (0.5, 0.5), (0.5, 0.6), (0.7, 0.8), (0.2, 0.8))
 CORRELATIONS = (0.0, 0.3, 0.6)
 PAIRED_FACTOR = 10

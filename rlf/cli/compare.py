@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
@@ -16,10 +14,7 @@ from rlf.cli.output import stdout_console, write_page
 from rlf.core.errors import RlfError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from rlf.lineage.records import Run, StoredTrajectory
-    from rlf.reports.arms import Arm
     from rlf.runs.sink import RunInfo
     from rlf.types.events import RunEvent
 
@@ -62,10 +57,8 @@ def compare_runs(
     runs_folder: RunsFolder = DEFAULT_RUNS,
 ) -> None:
     """Compare runs: what differs between them, how their results differ, and whether that is more than chance."""
-    from rlf.reports.arms import read_arms
     from rlf.reports.comparison import MATRIX_FLIPS, read_examples
-    from rlf.reports.comparison_views import comparison_view, csv_text, page, seeds_page
-    from rlf.reports.sweep import SeedReport, seeds_view
+    from rlf.reports.comparison_views import comparison_view, csv_text, page
     from rlf.runs import compare
     from rlf.runs.place import open_reader
     from rlf.runs.trajectories import openings_of
@@ -74,22 +67,15 @@ def compare_runs(
         raise RlfError("--md, --csv and --json each print the whole comparison. Write one of them.")
     with open_reader(runs_folder) as reader:
         found = compare.compare_runs(reader, names, mode, threshold, at_ends=ends)
-        view: Callable[[], RenderableType]
-        if isinstance(found, SeedReport):
-            arms: Sequence[Arm] = read_arms(reader, names, least=1) if as_csv or html is not None else []
-            view, as_page = partial(seeds_view, found), partial(seeds_page, found, arms)
-        else:
-            quiet = (as_markdown or as_csv or as_json) and html is None
-            examples = [] if quiet else read_examples(reader, found, max(flips, MATRIX_FLIPS))
-            arms, openings = found.arms, openings_of(found)
-            view = partial(comparison_view, found, examples, flips, openings)
-            as_page = partial(page, found, examples, openings)
+        quiet = (as_markdown or as_csv or as_json) and html is None
+        examples = [] if quiet else read_examples(reader, found, max(flips, MATRIX_FLIPS))
+        openings = openings_of(found)
     if html is not None:
-        write_page(html, as_page())
+        write_page(html, page(found, examples, openings))
     if as_csv or as_markdown:
-        print(csv_text(arms) if as_csv else found.markdown, end="")
+        print(csv_text(found.arms) if as_csv else found.markdown, end="")
     else:
-        print_result("runs compare", found, as_json, view)
+        print_result("runs compare", found, as_json, lambda: comparison_view(found, examples, flips, openings))
 
 
 # Views of a run under way: one of live, plain and JSON, opened when the run is registered, closed whatever happens.

@@ -124,7 +124,8 @@ def _show_work(report: PlanReport) -> Iterator[tuple[str, str]]:
     yield "trajectories", f"{most}{work.num_trajectories:,}, {most}{work.num_passes:.2f} passes over the training set"
     if report.power is not None:
         yield "evaluations", f"{work.num_evaluations}, {work.num_evaluation_trajectories:,} trajectories"
-        yield "can show", power_words(report.power)
+        clusters = any(value.path == "data.eval.cluster" and value.value for value in report.values)
+        yield "can show", power_words(report.power) + (" Questions in clusters show less." if clusters else "")
         yield "several seeds", _show_seeds(report)
     yield "tokens", f"at most {work.max_tokens:,} (bound: every trajectory at max_total_tokens)"
     if work.max_tool_calls is None:

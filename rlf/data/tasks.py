@@ -410,7 +410,7 @@ class _Maker:
             kind=self._read_name(self.kind, row),
             columns=row.values if self.images is None else _drop_column(row.values, self.images),
             tools=self._read_tools(listed, row),
-            cluster=self._read_name(self.cluster, row),
+            cluster=self._read_name(self.cluster, row) or None,
         )
 
     def _read_name(self, column: str | None, row: Row) -> str | None:

@@ -27,7 +27,6 @@ from rlf.python.specs import AnyPath, Files, Overrides, as_command, to_paths, to
 from rlf.reports.comparison import Comparison
 from rlf.reports.overview import Overview, chosen, read_overviews
 from rlf.reports.report import Report, read_report
-from rlf.reports.sweep import SeedReport
 from rlf.runs import start
 from rlf.runs.compare import compare_runs
 from rlf.runs.place import open_reader
@@ -358,7 +357,7 @@ def compare(
     threshold: float | None = None,
     ends: bool = False,
     runs_folder: AnyPath | None = None,
-) -> Comparison | SeedReport:
+) -> Comparison:
     """Compares runs: what differs, by how much, and whether that exceeds chance; a sweep by its settings.
 
     Args:

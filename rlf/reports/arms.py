@@ -96,23 +96,17 @@ def shared_step(arms: Sequence[Arm], mode: str) -> int | None:
     return max(set.intersection(*steps), default=None)
 
 
-def read_arms(reader: Reader, names: Sequence[str], least: int = 2) -> list[Arm]:
+def read_arms(reader: Reader, names: Sequence[str]) -> list[Arm]:
     """The arms that names stand for, the first one the baseline.
 
     Raises:
-        RlfError: a run is not there, one is named twice, runs of an arm differ in more than their seeds, or there are
-            fewer arms than `least`.
+        RlfError: a run is not there, one is named twice, or runs of an arm differ in more than their seeds.
     """
     groups = [group for name in names for group in _find_groups(reader, name)]
     ids = [run.record.id for group in groups for run in (*group.runs, *group.repeats)]
     repeated = [run_id for run_id in ids if ids.count(run_id) > 1]
     if repeated:
         raise RlfError(f"run {repeated[0]}: is named twice. Name each run once.")
-    if len(groups) < least:
-        raise RlfError(
-            f"got {' '.join(names)}, which is one arm; expected two or more. Write two runs or a sweep, and commas "
-            "between the seeds of one arm: `rlf runs compare A1,A2 B1,B2`."
-        )
     arms = [
         Arm(
             letter,

@@ -214,8 +214,8 @@ def _write_evaluations(card: Card) -> str:
     if not rows:
         return "## Evaluations\n\nThis model was not evaluated."
     header = ("model", "mode", "success", "chances", "reward", "questions", "failed", "by kind")
-    note = "In brackets: 95 % Wilson intervals over questions. Step 0 is the base. Failed: broken by something "
-    note += "outside the model; the other figures leave them out."
+    note = "In brackets: 95 % Wilson intervals over questions, or over clusters where their data names them. Step 0 is "
+    note += "the base. Failed: broken by something outside the model; the other figures leave them out."
     return _make_sheet("Evaluations", header, rows, note=note)
 
 

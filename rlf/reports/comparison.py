@@ -23,7 +23,7 @@ from rlf.reports.outcomes import (
 )
 from rlf.reports.pages.render import SidePair, beside, side
 from rlf.reports.paired import Power, power_of
-from rlf.reports.sheets import counted, level, p_value, percent, points, points_range, visible
+from rlf.reports.sheets import counted, level, p_value, percent, points, points_range, rate, visible
 from rlf.reports.trajectory import ReadOpening, no_opening
 from rlf.types.events import RunStatus
 
@@ -48,10 +48,10 @@ class Comparison(Jsonable):
     contrasts: tuple[Contrast | None, ...]
     """By arm after the first; None where nothing can be compared."""
     verdicts: tuple[str, ...]
-    """One sentence or more, by arm after the first."""
+    """One sentence or more, by arm after the first; of a single arm on its mean over the seeds."""
     power: Power | None
     """What a comparison of so many questions and arms can show, whatever comes out; None where arms are several runs,
-    were asked different questions, or nothing is compared."""
+    were asked different questions or those in clusters, or nothing is compared."""
     markdown: str = field(default="", repr=False, metadata={"json": None})
     """The comparison for people, where it was asked for."""
 
@@ -70,8 +70,13 @@ def compare(
         at_ends: whether each run's last evaluation is compared, although it follows more updates than another's.
 
     Raises:
-        RlfError: an arm was not evaluated in the mode.
+        RlfError: an arm was not evaluated in the mode, or one run is all that there is.
     """
+    if len(arms) == 1 and len(arms[0].members) == 1:
+        raise RlfError(
+            f"got run {arms[0].runs[0]} alone; expected two or more. Write two runs or a sweep, and commas between the "
+            "seeds of one arm: `rlf runs compare A1,A2 B1,B2`."
+        )
     arms = named_by_difference(arms)
     shared = [found for found in arms[0].modes if all(found in arm.modes for arm in arms)]
     if mode is not None and mode not in shared:
@@ -91,13 +96,22 @@ def compare(
         verdicts=tuple(
             verdict(arms[0], arm, one, _find_no_share(arms[0], arm, chosen, at_ends=at_ends))
             for arm, one in zip(arms[1:], found, strict=True)
-        ),
+        )
+        or (_describe_mean(arms[0], chosen),),
         power=_find_power(found),
     )
 
 
+def _describe_mean(arm: Arm, mode: str | None) -> str:
+    """What chance does to one setting: `Mean of 3 seeds 50.0 % (25.2–74.8 %)`."""
+    found = outcome(arm, mode or "", 1.0).final
+    size = counted(len(arm.members), "seed")
+    words = "no evaluation that all have" if found is None else rate(found.value, found.interval)
+    return " ".join([f"Mean of {size}, {mode or 'no mode'}: {words}.", *_note_repeats(arm), *_note_unfinished(arm)])
+
+
 def _find_power(found: Sequence[Contrast | None]) -> Power | None:
-    paired = [one for one in found if one is not None and one.binary]
+    paired = [one for one in found if one is not None and one.binary and one.num_clusters is None]
     if not paired or len(paired) < len(found):
         return None
     return power_of(min(one.num_questions for one in paired), len(paired))
@@ -364,7 +378,9 @@ def flip_matrix(found: Comparison, examples: Sequence[ComparisonExample]) -> lis
     steps = [None if one is None else one.step for one in found.contrasts]
     compared = [
         tries_at(arm.members[0], found.mode or "", step)
-        for arm, step in zip(found.arms, [*steps[:1], *steps], strict=True)  # the baseline as it met the first of them
+        for arm, step in zip(
+            found.arms, [*(steps[:1] or [None]), *steps], strict=True
+        )  # the baseline as it met the first of them
     ]
     tries = [{item.task_id: item for item in items if item.sample_index == 0} for items in compared]
     rows = [_make_flip_row(task, tries, found, read) for task in dict.fromkeys(task for side in tries for task in side)]

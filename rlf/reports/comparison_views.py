@@ -51,7 +51,6 @@ from rlf.reports.sheets import (
     visible,
 )
 from rlf.reports.statistics import Estimate
-from rlf.reports.sweep import SeedReport, mean_words, seeds_sheet
 from rlf.reports.trajectory import ReadOpening, no_opening, trajectory_view
 
 # A comparison as tables of text, the same for the terminal, Markdown and the page.
@@ -111,26 +110,27 @@ def sheets(found: Comparison) -> Sheets:
     results = [Sheet(title, note, ("", *letters), tuple(rows(found)), figures=True) for title, note, rows in figures]
     origins = [
         Sheet("what differs", "", ("cause", "what", *letters), tuple(_difference_rows(found))),
-        Sheet("arms", "", ("", "name", "seeds", "runs", "status", "steps"), tuple(_arm_rows(found))),
+        Sheet("arms", "", ("", "name", "runs"), tuple(_arm_rows(found))),
+        Sheet(
+            f"runs, {found.mode}", "", ("", "seed", "run", "status", "step", "before", "after"), tuple(_run_rows(found))
+        ),
     ]
     return Sheets([sheet for sheet in results if sheet.rows], [sheet for sheet in origins if sheet.rows])
 
 
 def _arm_rows(found: Comparison) -> Iterator[tuple[str, ...]]:
     for arm in found.arms:
-        records = [member.run.record for member in arm.members]
-        yield (
-            arm.letter,
-            visible(arm.label),
-            " ".join(str(record.seed) for record in records),
-            " ".join(record.id for record in records),
-            _join_distinct(str(member.run.status) for member in arm.members),
-            _join_distinct(str(member.run.last_step) for member in arm.members),
-        )
+        yield arm.letter, visible(arm.label), " ".join(arm.runs)
 
 
-def _join_distinct(words: Iterator[str]) -> str:
-    return " ".join(dict.fromkeys(words))
+def _run_rows(found: Comparison) -> Iterator[tuple[str, ...]]:
+    """Each run with its held-out success at the first evaluation and at the last."""
+    for arm in found.arms:
+        for member in arm.members:
+            curve, record = member.curve(found.mode or ""), member.run.record
+            ends = (curve[0], curve[-1]) if curve else ()
+            rates = [percent(end.metrics["success"]) for end in ends] or [MISSING] * 2
+            yield arm.letter, str(record.seed), record.id, member.run.status, str(member.run.last_step), *rates
 
 
 def _difference_rows(found: Comparison) -> Iterator[tuple[str, ...]]:
@@ -417,34 +417,3 @@ def csv_text(arms: Sequence[Arm]) -> str:
             for phase, step, metrics in points:
                 rows.writerows((*place, phase, step, name, repr(value)) for name, value in metrics.items())
     return text.getvalue()
-
-
-# A sweep of seeds alone as Markdown and as a page.
-
-
-def seeds_markdown(report: SeedReport) -> str:
-    """The members and their mean as Markdown."""
-    table = sheet_markdown(seeds_sheet(report.sweep, mean_words(report)))
-    return f"# {report.sweep.name} · {report.sweep.run_id}\n\n{table}\n"
-
-
-def seeds_page(report: SeedReport, arms: Sequence[Arm]) -> str:
-    """The members, their mean and their curves as HTML; it loads nothing."""
-    return render("run.html", **seeds_values(report, arms))
-
-
-def seeds_values(report: SeedReport, arms: Sequence[Arm]) -> dict[str, Any]:
-    """Values of the template."""
-    courses, sweep = courses_of(arms), report.sweep
-    return {
-        "title": f"{visible(sweep.name)} · {sweep.run_id}",
-        "verdicts": [mean_words(report)],
-        "status": sweep.status if sweep.error is None else f"{sweep.status}: {sweep.error}",
-        "notices": [],
-        "results": [seeds_sheet(report.sweep, mean_words(report))],
-        "charts": main_charts(courses),
-        "more_charts": further_charts(courses),
-        "example": None,
-        "facts": [("sweep", sweep.run_id)],
-        "files": Sheet("files", "", (), ()),
-    }

@@ -47,7 +47,7 @@ class ArmOutcome:
     """
 
     final: Estimate | None
-    """Success at the last evaluation."""
+    """Success at the last evaluation; of several runs on the questions that all of them scored."""
     best: Estimate | None
     area: Estimate | None
     """Mean height of the learning curve, by trapezoids over the steps."""
@@ -139,6 +139,9 @@ def outcome(arm: Arm, mode: str, threshold: float) -> ArmOutcome:
     finals = [curve[-1].metrics["success"] for curve in curves]
     bests = [max(found.metrics["success"] for found in curve) for curve in curves]
     areas = [area_under([e.step for e in curve], [e.metrics["success"] for e in curve]) for curve in curves]
+    scored = [success_by_task(tries_at(member, mode, None)) for member in arm.members]
+    if len(scored) > 1 and (shared := sorted(set.intersection(*map(set, scored)))):
+        finals = [fmean(found[task] for task in shared) for found in scored]
     final = mean_share(finals)
     if final is not None and len(finals) == 1:
         last = arm.members[0].last_step(mode)

@@ -30,10 +30,9 @@ from rlf.reports.comparison import (
     read_examples,
     title_of,
 )
-from rlf.reports.comparison_views import markdown, seeds_markdown, sheets
+from rlf.reports.comparison_views import markdown, sheets
 from rlf.reports.pages.render import SidePair
 from rlf.reports.sheets import Sheet
-from rlf.reports.sweep import SeedReport, read_seeds
 from rlf.runs.trajectories import Openings
 
 __all__ = ["Graph", "Node", "NodeDifference", "diff_runs", "read_graph", "whence"]
@@ -48,11 +47,8 @@ def compare_runs(
     threshold: float | None = None,
     *,
     at_ends: bool = False,
-) -> Comparison | SeedReport:
-    """Compares runs; of one sweep whose members differ in their seeds alone, what these show."""
-    seeds = read_seeds(reader, names)
-    if seeds is not None:
-        return replace(seeds, markdown=seeds_markdown(seeds))
+) -> Comparison:
+    """Compares runs; of one arm, such as a sweep of seeds alone, what chance does to it."""
     found = compare(read_arms(reader, names), mode, threshold, at_ends=at_ends)
     return replace(found, markdown=markdown(found))
 
@@ -110,11 +106,9 @@ class QuestionView:
     """The first turn that differs."""
 
 
-def view_comparison(reader: Reader, names: Sequence[str], mode: str | None) -> ComparisonView | SeedReport:
-    """Compares runs; of one sweep whose members differ in their seeds alone, what these show."""
+def view_comparison(reader: Reader, names: Sequence[str], mode: str | None) -> ComparisonView:
+    """A comparison with its tables, questions and curves."""
     found = compare_runs(reader, names, mode)
-    if isinstance(found, SeedReport):
-        return found
     tables = sheets(found)
     return ComparisonView(
         title=title_of(found),

@@ -326,7 +326,7 @@ def _read_earlier(plan: Plan, runs_folder: Path) -> Earlier:
     return Earlier(
         tuple(costs),
         stdev(success.values()) if len(success) > 1 else None,
-        median(inflations) if inflations else None,
+        max(1.0, median(inflations)) if inflations else None,
         fmean(costs.values()) if costs else None,
     )
 

@@ -127,7 +127,7 @@ def test_an_accepted_change_is_a_node_from_its_step_and_is_accepted_once(project
 def test_a_comparison_names_an_accepted_change(project):
     run_id = edited_and_resumed(project)
     with open_lineage(project / "runs") as store:
-        member = read_arms(Reader(store), [run_id], least=1)[0].members[0]
+        member = read_arms(Reader(store), [run_id])[0].members[0]
     before = replace(member, changes=())
     (found,) = differences([Arm("A", "before", (before,)), Arm("B", "after", (member,))])
     assert (found.cause, found.what) == (DifferenceCause.CHANGE, "code search.py after step 1")

@@ -173,7 +173,7 @@ def read_label(label: str, folder: Path) -> JobRow:
         kind=values["kind"],
         columns=columns,
         tools=None if tools is None else tuple(tools),
-        cluster=values["cluster"],
+        cluster=values.get("cluster"),
     )
     return JobRow(Purpose(values["purpose"]), values["index"], task)
 

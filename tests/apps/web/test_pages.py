@@ -7,29 +7,15 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from rlf.lineage import Recorder, open_store, start_run
-from rlf.lineage.records import Step
-from rlf.reports.sweep import SeedReport, SweepReport, SweepRow
-from rlf.types import CallRecord, Outcome, RunStatus, StepFinished, ToolCall, ToolResult, Turn
+from rlf.types import CallRecord, Outcome, StepFinished, ToolCall, ToolResult, Turn
 
 from ...reports.synthetic import run_record, scored, trajectory
 
 ROOT = Path(__file__).parents[3]
-
-
-def test_the_seeds_of_a_sweep_are_compared_on_a_page(client, monkeypatch):
-    row = SweepRow(("seed=0",), "run-0", RunStatus.FINISHED, 4, 0.1, 0.4)
-    sweep = SweepReport("sweep-1", "search", RunStatus.FINISHED, None, (row, row))
-    member = SimpleNamespace(steps=[Step(1, {"reward/mean": 0.5}, 0.0)], evaluations=[])
-    arms = [SimpleNamespace(letter="A", members=[member, member])]
-    monkeypatch.setattr("rlf.apps.web.pages.compare.compare_runs", lambda *_: SeedReport(sweep, 2, 0.4, None))
-    monkeypatch.setattr("rlf.apps.web.pages.compare.read_arms", lambda *_, **__: arms)
-    page = client.get("/compare?a=sweep-1")
-    assert page.status_code == 200 and "run-0" in page.text and "rlf runs compare sweep-1" in page.text
 
 
 def test_every_view_of_a_run_stands_in_the_navigation(client):

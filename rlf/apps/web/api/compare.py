@@ -8,7 +8,6 @@ from fastapi import Query
 
 from rlf.apps.web.site import Area, Site
 from rlf.core.errors import RlfError
-from rlf.reports.sweep import SeedReport
 from rlf.runs.compare import ComparisonView, QuestionView, view_comparison, view_question
 
 Names = Annotated[list[str], Query(max_length=26)]
@@ -19,7 +18,7 @@ def routes(site: Site) -> Area:
     area = Area(site, "compare")
 
     @area.read("/compare")
-    def compare_runs(arm: Names = [], mode: str = "") -> ComparisonView | SeedReport | None:  # noqa: B006
+    def compare_runs(arm: Names = [], mode: str = "") -> ComparisonView | None:  # noqa: B006
         """Compares arms, one `arm=` each: a run, seeds joined by commas, or a sweep. The first is the baseline."""
         if not arm:
             return None

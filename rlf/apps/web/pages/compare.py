@@ -12,12 +12,10 @@ from fastapi.responses import HTMLResponse
 
 from rlf.apps.web.pages.shared import lineage, page, site_of
 from rlf.core.errors import RlfError
-from rlf.reports.arms import read_arms
 from rlf.reports.comparison import Comparison, read_examples
-from rlf.reports.comparison_views import courses_of, page_values, seeds_values
+from rlf.reports.comparison_views import courses_of, page_values
 from rlf.reports.overview import page_overviews
 from rlf.reports.pages.chart import further_curves, main_curves
-from rlf.reports.sweep import SeedReport
 from rlf.runs.compare import compare_runs
 from rlf.runs.place import Reader
 from rlf.runs.trajectories import openings_of
@@ -49,9 +47,6 @@ def show_comparison(
 def _compared(request: Request, reader: Reader, names: Sequence[str], mode: str | None) -> HTMLResponse:
     found = compare_runs(reader, names, mode)
     command = shlex.join(["rlf", "runs", "compare", *names, *(["--mode", mode] if mode else [])])
-    if isinstance(found, SeedReport):
-        seeds = seeds_values(found, read_arms(reader, names, least=1))
-        return page(request, "seeds_page.html", place="compare", command=command, **seeds)
     values = comparison_values(reader, found)
     modes = sorted({e.mode for arm in found.arms for m in arm.members for e in m.evaluations}, reverse=True)
     about: dict[str, Any] = {"command": command, "names": names, "mode": mode or "", "modes": modes}
