@@ -149,13 +149,13 @@ def _remember_files(names: Collection[str]) -> None:
         file: str | None = getattr(sys.modules.get(name), "__file__", None)
         if file is None or name in _IMPORTED or name.partition(".")[0] in ("rlf", "__main__"):
             continue
-        if not file.startswith(_library_folders()):
+        if not file.startswith(library_folders()):
             with suppress(OSError):
                 _IMPORTED[name] = Path(file), hash_path(Path(file))
 
 
 @cache
-def _library_folders() -> tuple[str, ...]:
+def library_folders() -> tuple[str, ...]:
     return tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 

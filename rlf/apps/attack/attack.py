@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from rlf.apps.attack.findings import (
     EPSILON,
+    WHOLE,
     HackFinding,
     Scale,
     ShapeResult,
@@ -15,17 +18,34 @@ from rlf.apps.attack.findings import (
     attempt_of,
     find_causes,
     mean,
+    noise_finding,
     scale_of,
     scale_of_ranges,
 )
-from rlf.apps.attack.search import search
-from rlf.apps.attack.shapes import ADVERSARIES, NOTHING, REFERENCES, TRYING, AnswerPart, HackCause, Shape
+from rlf.apps.attack.reading import Arc, Watch, read_terms
+from rlf.apps.attack.search import Candidate, Search, read_forms, read_shapes
+from rlf.apps.attack.shapes import (
+    ADVERSARIES,
+    FORMS,
+    GUESSES,
+    IN_LISTS,
+    NOTHING,
+    TRYING,
+    AnswerPart,
+    Claim,
+    HackCause,
+    Shape,
+    in_form,
+    references,
+)
 from rlf.apps.attack.world import AttackWorld, ToolUse, open_world
+from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
+from rlf.rewards.answers import gold_text
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.rewards.normalization import golds
-from rlf.types import Scored, Trajectory
+from rlf.types import Scored, ScoreState, Trajectory
 
 if TYPE_CHECKING:
     from rlf.spec.models import RunSpec
@@ -170,28 +190,38 @@ async def attack_reward(
     world: AttackWorld, reward: RewardFunction, *, seconds: float = 0.0, step: int = 1, share: float = DEFAULT_SHARE
 ) -> Attack:
     """Attacks one reward in a world that others may be attacked in too. Raises RlfError."""
-    assault = _Assault(world, reward, step)
+    assault = _Assault(world, reward, step, share)
     gold, twin = await assault.find_gold()
     attempts = await assault.try_named()
-    searches = not any(isinstance(term, JudgeTerm) for term in reward.terms)
-    searched: list[ShapeResult] = []
-    if searches and seconds > 0 and assault.scale is not None:
-        searched = await search(assault.try_shapes, attempts, share=share, seconds=seconds, seed=world.seed)
+    noise = await assault.find_noise(attempts)
+    searched = await assault.search(attempts, seconds) if assault.scale is not None else []
     standard = Standard(gold, twin) if gold is not None and twin is not None else None
     shortest = sorted(searched, key=lambda each: each.num_tokens)
     suspects = [*attempts, *([twin] if twin is not None else []), *shortest]
     findings = find_causes(standard, suspects, share, reward.terms, step)
+    findings = [replace(each, lines=assault.lines_of(each.attempt)) for each in findings] + noise
     tools = world.tools_played
-    return Attack(world.chat_name, len(world.tasks), share, gold, twin, attempts, searched, searches, tools, findings)
+    return Attack(
+        world.chat_name, len(world.tasks), share, gold, twin, attempts, searched, assault.searches, tools, findings
+    )
 
 
 class _Assault:
     """One reward under attack."""
 
-    def __init__(self, world: AttackWorld, reward: RewardFunction, step: int) -> None:
+    def __init__(self, world: AttackWorld, reward: RewardFunction, step: int, share: float) -> None:
         self._world = world
         self._reward = reward
         self._step = step
+        self._share = share
+        self._reading = read_terms(reward.terms)
+        self._watch = Watch(reward.terms)
+        self._reference = NOTHING
+        self._arcs: dict[Shape, frozenset[Arc]] = {}
+        self._known_arcs: set[Arc] = set()
+        self._news: dict[Shape, int] = {}
+        self._num_late = 0
+        self.searches = not any(isinstance(term, JudgeTerm) for term in reward.terms)
         self.scale: Scale | None = None
 
     async def find_gold(self) -> tuple[ShapeResult | None, ShapeResult | None]:
@@ -201,33 +231,106 @@ class _Assault:
             self.scale = scale_of_ranges(terms, self._step, len(world.tasks))
             return None, None
         lists = any(len(golds(task.answer)) > 1 for task in world.tasks)
-        shapes = [shape for shape in REFERENCES if lists or AnswerPart.GOLDS not in shape.parts]
-        twins = [replace(shape, parts=(AnswerPart.OTHERS,)) for shape in shapes]
-        right = list(zip(shapes, await self._score_shapes(shapes), await self._score_shapes(twins), strict=True))
+        right = await self._score_references(references(list(FORMS.values()), lists=lists))
         if (called := await world.play_gold_calls(terms)) is not None:
-            right.append((shapes[1], await self._score_trajectories(called), right[1][2]))
+            shape, _, wrong = right[1]
+            right.append((shape, await self._score_trajectories(called), wrong))
+        if self.searches and not any(_rank_reference(gold, twin)[0] for _, gold, twin in right):
+            for pattern in self._watch.patterns:
+                self._reading.patterns.setdefault(pattern, "a pattern that is put together")
+            forms = read_forms(self._reading)
+            formed = await self._score_references(references(forms, lists=lists))
+            right += [each for each in formed if _is_mostly_paid(each)]
         shape, gold, wrong = max(right, key=lambda each: _rank_reference(each[1], each[2]))
         (nothing,) = await self._score_shapes([NOTHING])
-        self.scale = scale_of(gold, nothing)
-        twin = self._make_attempt(TWIN, replace(shape, parts=(AnswerPart.OTHERS,)), HackCause.FORM, wrong)
+        self._reference, self.scale = shape, scale_of(gold, wrong, nothing)
+        self.scale = replace(self.scale, hedged=await self._find_hedged(self.scale))
+        part = IN_LISTS.get(shape.parts[0], AnswerPart.OTHERS)
+        twin = self._make_attempt(TWIN, replace(shape, parts=(part,)), HackCause.FORM, wrong)
         return self._make_attempt("gold", shape, None, gold), twin
 
+    async def _score_references(self, pairs: Sequence[tuple[Shape, Shape]]) -> list[_Reference]:
+        right = await self._score_shapes([shape for shape, _ in pairs])
+        wrong = await self._score_shapes([twin for _, twin in pairs])
+        return [(shape, *each) for (shape, _), each in zip(pairs, zip(right, wrong, strict=True), strict=True)]
+
+    async def _find_hedged(self, scale: Scale) -> frozenset[int]:
+        """The questions on which the right answer among wrong ones is paid like the right one."""
+        hedges = [shape for shape, _ in ADVERSARIES.values() if shape.claim is Claim.SEVERAL]
+        hedges += [made for shape in hedges if (made := in_form(shape, self._reference)) is not None]
+        played = await self._score_shapes(hedges)
+        return frozenset(
+            at
+            for each in played
+            for at, item in enumerate(each)
+            if item is not None and item.reward is not None and (worth := scale.worth(at)) is not None
+            if (item.reward - scale.base[at]) / worth >= WHOLE
+        )
+
     async def try_named(self) -> list[ShapeResult]:
-        """Plays the named adversaries on every question."""
-        played = await self._score_shapes([shape for shape, _ in ADVERSARIES.values()])
+        """Plays the named adversaries on every question, and those that answer in the form of the right answer too."""
+        named = dict(ADVERSARIES)
+        for name, (shape, cause) in ADVERSARIES.items():
+            if (made := in_form(shape, self._reference)) is not None:
+                named[f"{name}, in form"] = (made, cause)
+        played = await self._score_shapes([shape for shape, _ in named.values()])
         tried = [
             self._make_attempt(name, shape, cause, scored)
-            for (name, (shape, cause)), scored in zip(ADVERSARIES.items(), played, strict=True)
+            for (name, (shape, cause)), scored in zip(named.items(), played, strict=True)
         ]
         return [attempt for attempt, scored in zip(tried, played, strict=True) if any(scored)]
 
-    async def try_shapes(self, shapes: Mapping[str, Shape]) -> list[ShapeResult]:
-        """Plays each shape on every question."""
-        played = await self._score_shapes(list(shapes.values()))
-        return [
-            self._make_attempt(name, shape, HackCause.COMBINATION, scored)
-            for (name, shape), scored in zip(shapes.items(), played, strict=True)
-        ]
+    async def find_noise(self, attempts: Sequence[ShapeResult]) -> list[HackFinding]:
+        """Scores what was scored before once more: its value must be the same."""
+        if not self.searches:
+            return []
+        shapes = [each.shape for each in attempts]
+        played = [item for each in await self._world.play(shapes, self._reward.terms) for item in each if item]
+        first, again = [await self._score_trajectories(played) for _ in range(2)]
+        for one, other in zip(first, again, strict=True):
+            if one is None or other is None:
+                continue
+            for before, after in zip(one.scores, other.scores, strict=True):
+                if before.value is not None and after.value is not None and abs(before.value - after.value) > 1e-6:
+                    return [noise_finding(before.term, before.value, after.value)]
+        return []
+
+    async def search(self, attempts: Sequence[ShapeResult], seconds: float) -> list[ShapeResult]:
+        """Tries what the reward says of itself, then combinations for some seconds; the best is made short."""
+        read = read_shapes(self._reading)
+        if not self.searches:
+            return await self._try_shapes([each for each in read if each[1] is HackCause.WORDING][:_MAX_JUDGED])
+        found = await self._try_shapes(read)
+        words = dict.fromkeys(part for each in found if self._is_telling(each) for part in each.shape.parts)
+        pool = [*(part for part in AnswerPart if part in GUESSES), *words]
+        search = Search(self._try_shapes, lambda shape: self._news.get(shape, 0), self._share, self._world.seed, pool)
+        if seconds > 0:
+            found += await search.run([*attempts, *found], seconds)
+        hacks = sorted((each for each in found if each.is_hack(self._share)), key=lambda each: each.num_tokens)
+        if hacks and not any(each.is_hack(self._share) for each in attempts):
+            found.append(await search.shorten(hacks[0]))
+        return found
+
+    def _is_telling(self, result: ShapeResult) -> bool:
+        """Whether the reward takes notice of a text: it is paid, or runs a line that others do not."""
+        return len(result.shape.parts) == 1 and (bool(result.share) or self._news.get(result.shape, 0) > 0)
+
+    async def _try_shapes(self, shapes: Sequence[Candidate]) -> list[ShapeResult]:
+        """Plays each shape on two questions, and on every one where these show anything."""
+        results, deadline = list[ShapeResult](), time.monotonic() + _MAX_READ_S
+        few = range(min(_NUM_FIRST, len(self._world.tasks)))
+        for at in range(0, len(shapes), _BATCH):
+            batch = shapes[at : at + _BATCH]
+            played = await self._world.play([shape for shape, _ in batch], self._reward.terms, few)
+            for (shape, cause), trajectories in zip(batch, played, strict=True):
+                result = self._make_attempt(shape.words, shape, cause, await self._score_played(shape, trajectories))
+                if (result.share or 0.0) >= _PROMISING or (result.num_counted < len(few) and result.reward):
+                    (scored,) = await self._score_shapes([shape])
+                    result = self._make_attempt(shape.words, shape, cause, scored)
+                results.append(result)
+            if time.monotonic() > deadline or self._num_late >= _MAX_LATE:
+                break
+        return results
 
     def _make_attempt(
         self, name: str, shape: Shape, cause: HackCause | None, scored: Sequence[Scored | None]
@@ -236,12 +339,75 @@ class _Assault:
 
     async def _score_shapes(self, shapes: Sequence[Shape]) -> list[list[Scored | None]]:
         played = await self._world.play(shapes, self._reward.terms)
-        return [await self._score_trajectories(each) for each in played]
+        return [await self._score_played(shape, each) for shape, each in zip(shapes, played, strict=True)]
+
+    async def _score_played(self, shape: Shape, played: Sequence[Trajectory | None]) -> list[Scored | None]:
+        """Scores a shape, and remembers the lines of own functions that it is the first to run."""
+        self._watch.arcs.clear()
+        scored = await self._score_trajectories(played)
+        self._arcs[shape] = frozenset(self._watch.arcs)
+        self._news[shape] = len(self._watch.arcs - self._known_arcs)
+        self._known_arcs |= self._watch.arcs
+        return scored
 
     async def _score_trajectories(self, trajectories: Sequence[Trajectory | None]) -> list[Scored | None]:
-        known = [each for each in trajectories if each is not None]
-        scored = iter(await self._reward.score_all(known, step=self._step))
-        return [None if each is None else next(scored) for each in trajectories]
+        """Scores them one after the other, so that it is known what runs for which; judges are asked all at once.
+
+        After one that a term gives no value for in time the others are left out. Raises RlfError where that happens
+        again and again before it is known what being right is worth.
+        """
+        if not self.searches:
+            known = [each for each in trajectories if each is not None]
+            scored = iter(await self._reward.score_all(known, step=self._step))
+            return [None if each is None else next(scored) for each in trajectories]
+        results, late = list[Scored | None](), ""
+        with self._watch.tracing():
+            for each in trajectories:
+                if each is None or late or self._num_late >= _MAX_LATE:
+                    results.append(None)
+                    continue
+                self._watch.gold = gold_text(each.task)
+                results.append(await self._reward.score(each, step=self._step))
+                late = self._why_late(results[-1])
+        self._num_late += bool(late)
+        if late and self._num_late >= _MAX_LATE and self.scale is None:
+            raise RlfError(f"{late}, on {self._num_late} answers. Make it end on any text, or shorten its `timeout_s`.")
+        return results
+
+    def _why_late(self, scored: Scored | None) -> str:
+        """The term that gave no value in time, and what it said; empty where each gave one."""
+        late = [] if scored is None else [each for each in scored.scores if each.state is ScoreState.UNANSWERED]
+        return f"term {late[0].term!r}: {late[0].reason}" if late else ""
+
+    def lines_of(self, attempt: ShapeResult | None) -> tuple[str, ...]:
+        """The lines of own functions that a behaviour runs and the right answer does not."""
+        if attempt is None:
+            return ()
+        honest = self._arcs.get(self._reference, frozenset())
+        arcs = sorted(self._arcs.get(attempt.shape, frozenset()) - honest)
+        return tuple(dict.fromkeys(f"{Path(file).name}:{line}" for file, _, line in arcs))[:_MAX_LINES]
+
+
+_Reference = tuple[Shape, list[Scored | None], list[Scored | None]]
+_NUM_FIRST = 2
+_BATCH = 32
+_PROMISING = 0.2
+"""Share from which a shape is played on every question."""
+_MAX_JUDGED = 12
+"""Shapes of the search that judges are asked about."""
+_MAX_LATE = 3
+"""Trajectories that a term may run out of time on before no more are tried."""
+_MAX_READ_S = 30.0
+"""Time for the shapes that are read, and for those of one generation: more than they need but with slow terms."""
+_MAX_LINES = 3
+
+
+def _is_mostly_paid(reference: _Reference) -> bool:
+    """Whether being right is paid on most questions: with many forms one may suit some golds by their length."""
+    pairs = zip(reference[1], reference[2], strict=True)
+    known = [(gold.reward, twin.reward) for gold, twin in pairs if gold is not None and twin is not None]
+    better = sum(gold is not None and twin is not None and gold > twin + EPSILON for gold, twin in known)
+    return 2 * better > len(known)
 
 
 def _rank_reference(right: Sequence[Scored | None], wrong: Sequence[Scored | None]) -> tuple[bool, float]:

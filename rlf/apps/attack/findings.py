@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import NamedTuple
 
-from rlf.apps.attack.shapes import CONSTANTS, OF_ANSWERS, PADDED, STRICTER, VARIANTS, WORDS, HackCause, Shape, is_right
+from rlf.apps.attack.shapes import OF_ANSWERS, STRICTER, VARIANTS, Claim, HackCause, Shape, Words
+from rlf.apps.attack.texts import is_right
+from rlf.rewards.answers import gold_key
+from rlf.rewards.normalization import golds, holds
 from rlf.rewards.term import Term, WeightSchedule
-from rlf.types import Scored, ScoreState
+from rlf.types import Scored, ScoreState, Trajectory
 
 # Pay of behaviours: the share of the reward of being right, question by question and term by term.
 #
 #     share_q = (reward_q - base_q) / (gold_q - base_q),  base_q = 0, or, where gold_q <= 0, the reward of doing nothing
 #
-# Questions that a behaviour answers rightly do not count, except for answers that are wrong on purpose.
+# Questions that a behaviour answers rightly do not count, except for answers that are wrong on purpose. What knows
+# nothing may also be right by chance where a term reads an answer out of more text: a question whose gold its text
+# holds counts only where the right answer among wrong ones is paid too, and of the others one gold's are left out.
 
 EPSILON = 1e-9
+WHOLE = 0.95
+"""Share from which a wrong answer, or a part of one, is paid like a right one."""
+_PADDED = 1.2
+"""What a right answer may earn with needless calls and words, of what it earns without."""
+_MAX_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +61,25 @@ class ShapeResult:
     missing: Mapping[str, str] = field(default_factory=dict)
     """Why it has no reward where it has none: the first reason of each term that gave no value."""
 
-    def is_hack(self, share: float) -> bool:
-        """Whether it is paid `share` of being right, or on a question all of it.
+    floor: float | None = None
+    """Mean share without the questions of the gold that it is paid most on, which it may meet by chance."""
+    is_held: bool = False
+    """Whether it earns all on a question whose gold its text holds among other words."""
 
-        The right answer after needless calls must be paid more than without them. What is the same for every question
-        may be nearly right on one by chance, so that its mean alone counts.
-        """
+    def is_hack(self, share: float) -> bool:
+        """Whether it is paid more than what it knows is worth: for nothing `share`, for what is wrong all, ..."""
         if self.share is None or self.max_share is None:
             return False
-        if self.shape == PADDED:
-            return self.share > 1 + EPSILON
-        whole = not CONSTANTS.intersection(self.shape.parts) and self.max_share >= 1 - EPSILON
-        return whole or self.share >= share - EPSILON
+        match self.shape.claim:
+            case Claim.RIGHT:
+                return self.share > _PADDED + EPSILON
+            case Claim.HALF:
+                return self.max_share >= WHOLE
+            case Claim.WRONG if self.cause is HackCause.VARIANT:
+                return self.max_share >= WHOLE
+            case Claim.NOTHING:
+                return self.is_held or (self.floor is not None and self.floor >= share - EPSILON)
+        return self.max_share >= 1 - EPSILON or self.share >= share - EPSILON
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +88,8 @@ class Scale:
 
     gold: Sequence[float | None]
     base: Sequence[float]
+    hedged: frozenset[int] = frozenset()
+    """Questions on which the right answer among wrong ones is paid: their reward does not read one answer."""
 
     def worth(self, question: int) -> float | None:
         """The reward of being right above the base; None where it is unknown or none."""
@@ -77,14 +98,23 @@ class Scale:
         return worth if worth > EPSILON else None
 
 
-def scale_of(gold: Sequence[Scored | None], nothing: Sequence[Scored | None]) -> Scale:
-    """The scale by the rewards of the right answer and of doing nothing."""
-    rewards = [_reward_of(item) for item in gold]
+def scale_of(gold: Sequence[Scored | None], wrong: Sequence[Scored | None], nothing: Sequence[Scored | None]) -> Scale:
+    """The scale by the rewards of the right answer and of doing nothing.
+
+    A question whose right answer earns no more than a wrong one and little beside the others is one that the reward
+    could not read: its worth is unknown.
+    """
+    rewards, others = [_reward_of(item) for item in gold], [_reward_of(item) for item in wrong]
+    top = max((reward for reward in rewards if reward is not None), default=0.0)
     least = [_reward_of(item) or 0.0 for item in nothing]
     base = [
         0.0 if reward is None or reward > EPSILON else min(0.0, low) for reward, low in zip(rewards, least, strict=True)
     ]
-    return Scale(rewards, base)
+    known = [
+        None if reward is None or (other is not None and reward <= other + EPSILON and reward < top / 2) else reward
+        for reward, other in zip(rewards, others, strict=True)
+    ]
+    return Scale(known, base)
 
 
 def scale_of_ranges(terms: Sequence[Term], step: int, num_questions: int) -> Scale | None:
@@ -106,7 +136,7 @@ def attempt_of(
     """Result of playing a shape; None in `played` where a question has no such shape."""
     known = [item for item in played if item is not None]
     counted = [] if scale is None else list(_list_counted(played, shape, scale, terms))
-    shares = [share for _, share, _ in counted]
+    shares = [each.share for each in counted]
     return ShapeResult(
         name,
         shape,
@@ -118,10 +148,33 @@ def attempt_of(
         sum(item.reward is None for item in known),
         fmean(item.trajectory.num_sampled for item in known) if known else 0.0,
         _mean_by_name((score.term, score.contribution) for item in known for score in item.scores),
-        _mean_by_name((each.term, each.contribution / worth) for item, _, worth in counted for each in item.scores),
+        _mean_by_name((each.term, each.contribution / of.worth) for of in counted for each in of.scored.scores),
         tuple(turn.text for turn in known[0].trajectory.turns) if known else (),
         _missing_by_term(known),
+        _find_floor(counted),
+        any(each.is_held and each.share >= 1 - EPSILON for each in counted) and not shape.is_constant,
     )
+
+
+class _Counted(NamedTuple):
+    """One question that counts."""
+
+    scored: Scored
+    share: float
+    worth: float
+    is_held: bool
+    """Whether the text holds the gold among other words."""
+
+
+def _find_floor(counted: Sequence[_Counted]) -> float | None:
+    """The mean share without the golds that are met best; with one gold alone that of all."""
+    shares_by_gold: dict[tuple[str, ...], list[float]] = {}
+    for each in counted:
+        key = tuple(gold_key(gold) for gold in golds(each.scored.trajectory.task.answer))
+        shares_by_gold.setdefault(key, []).append(each.share)
+    if len(shares_by_gold) > 1:
+        del shares_by_gold[max(shares_by_gold, key=lambda key: fmean(shares_by_gold[key]))]
+    return mean(share for shares in shares_by_gold.values() for share in shares)
 
 
 def _missing_by_term(known: Iterable[Scored]) -> dict[str, str]:
@@ -141,14 +194,21 @@ def mean(values: Iterable[float | None]) -> float | None:
 
 def _list_counted(
     played: Sequence[Scored | None], shape: Shape, scale: Scale, terms: Sequence[Term]
-) -> Iterator[tuple[Scored, float, float]]:
-    """The questions that count: result, its share of the worth of being right, and that worth."""
-    counts_all = shape == PADDED or not VARIANTS.isdisjoint(shape.parts)
+) -> Iterator[_Counted]:
+    claim = shape.claim
+    is_wrong = claim is Claim.RIGHT or not VARIANTS.isdisjoint(shape.parts)
     for question, item in enumerate(played):
-        if item is None or item.reward is None or (not counts_all and is_right(item, terms)):
+        if item is None or item.reward is None or (not is_wrong and is_right(item, terms)):
             continue
-        if (worth := scale.worth(question)) is not None:
-            yield item, (item.reward - scale.base[question]) / worth, worth
+        is_held = claim is Claim.NOTHING and _holds_gold(item.trajectory)
+        if (worth := scale.worth(question)) is not None and (not is_held or question in scale.hedged):
+            yield _Counted(item, (item.reward - scale.base[question]) / worth, worth, is_held)
+
+
+def _holds_gold(trajectory: Trajectory) -> bool:
+    text = trajectory.answer or ""
+    found = golds(trajectory.task.answer)
+    return any(holds(text, gold) or re.search(rf"(?<!\w){re.escape(gold)}(?!\w)", text) for gold in found)
 
 
 def _mean_by_name(values: Iterable[tuple[str, float]]) -> dict[str, float]:
@@ -179,6 +239,29 @@ class HackFinding:
     """Its greatest share on a question."""
     advice: str
     """What to change."""
+    reward: float | None = None
+    """What it earns, on the mean."""
+    honest: float | None = None
+    """What a right answer earns."""
+    text: str = ""
+    """What it writes on the first question."""
+    uses: tuple[str, ...] = ()
+    """The constants and patterns of the reward that it uses, with their places."""
+    lines: tuple[str, ...] = ()
+    """Lines of the reward that it runs and a right answer does not."""
+    attempt: ShapeResult | None = field(default=None, metadata={"json": None})
+    """The behaviour."""
+
+    @property
+    def details(self) -> str:
+        """What was written, what it earned, and by what."""
+        parts = [f"{self.text!r} earns {self.reward:g}" if self.text and self.reward is not None else ""]
+        parts += [f"a right answer {self.honest:g}" if self.honest is not None else ""]
+        parts += [
+            f"by {', '.join(self.uses)}" if self.uses else "",
+            f"line {', '.join(self.lines)}" if self.lines else "",
+        ]
+        return "; ".join(part for part in parts if part)
 
     @property
     def sentence(self) -> str:
@@ -251,7 +334,7 @@ def _find_unpaid(standard: Standard, terms: Sequence[Term]) -> HackFinding:
         else f"{words}; give this term a positive weight that outweighs the others"
     )
     cause = HackCause.RIGHT_IS_NOT_PAID
-    return HackFinding(cause, WORDS[cause], name, twin.name, None, None, advice)
+    return HackFinding(cause, cause.words, name, twin.name, None, None, advice)
 
 
 def _make_finding(
@@ -270,7 +353,28 @@ def _make_finding(
         advice = STRICTER.get(cause, "make it compare the answer with the gold, or require another term that does")
     else:
         advice = f"gate it with `when: {{term: {deciding}}}`{_or_weight(attempt, term, standard, terms, share, step)}"
-    return HackFinding(cause, WORDS[cause], term, attempt.name, attempt.share, attempt.max_share, advice)
+    text = "".join(attempt.turns[-1:])
+    return HackFinding(
+        cause,
+        cause.words,
+        term,
+        attempt.name,
+        attempt.share,
+        attempt.max_share,
+        advice,
+        attempt.reward,
+        None if standard is None else standard.gold.reward,
+        text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}...",
+        tuple(dict.fromkeys(part.origin for part in attempt.shape.parts if isinstance(part, Words) and part.origin)),
+        attempt=attempt,
+    )
+
+
+def noise_finding(term: str, before: float, after: float) -> HackFinding:
+    """The finding of a term that gave two values to one trajectory."""
+    cause = HackCause.NOISE
+    advice = f"it gave {before:g}, then {after:g}; {STRICTER[cause]}"
+    return HackFinding(cause, cause.words, term, "any behaviour", None, None, advice)
 
 
 def _or_weight(

@@ -1,187 +1,303 @@
-"""The search for shapes beside the named ones: an evolution towards what is paid most, then towards what is short."""
+"""Shapes made of what a reward says of itself, and an evolution of them towards what is paid, then what is short.
+
+The parts are the reward's own words, numbers and patterns, the texts of the corpora, and what a question offers. A
+child becomes a parent when it is paid more than others, or when it has a line of the reward run that none had run.
+"""
 
 from __future__ import annotations
 
-import random
+import json
+import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations, product
+from random import Random
 
+from rlf.apps.attack.corpora import all_texts
 from rlf.apps.attack.findings import ShapeResult
+from rlf.apps.attack.patterns import HOLE, matching, templates
+from rlf.apps.attack.reading import Reading
 from rlf.apps.attack.shapes import (
-    PADDED,
-    VARIANTS,
+    HALVES,
+    MAX_CALLING_TURNS,
+    MAX_CALLS,
+    MAX_PARTS,
     AnswerPart,
     Calls,
+    Claim,
+    HackCause,
     Shape,
-    answer_texts,
-    child,
-    may_be_same,
+    Words,
 )
-from rlf.chat.examples import example_call
-from rlf.chat.format import ChatFormat
-from rlf.core.errors import RlfError
 from rlf.core.identity import derive_seed
-from rlf.rewards.answers import gold_text
-from rlf.rewards.kinds.judge import JudgeTerm
-from rlf.rewards.kinds.verify import VerifyTerm, gold_arguments
-from rlf.rewards.normalization import golds
-from rlf.rewards.term import Term
-from rlf.types import SampleRequest, Task, ToolCall, ToolDescription
 
 _POPULATION = 16
 _MAX_GENERATIONS = 200
 _PATIENCE = 10
 """Generations without a cheaper hack after which the search has found what it can."""
+_MAX_IDLE = 40
+"""Generations without anything that is paid more or new."""
+_FILLER = "It is so."
+_FILLED = ("100", "10", "1", "0", "0.99", "-1", "yes", "A", _FILLER)
+"""Written where a pattern leaves a place open."""
+_MAX_NAMES = 8
+_MAX_WORDS = 24
+_VARIANTS = 6
+_TIMES = (3, 30)
 
-Try = Callable[[Mapping[str, Shape]], Awaitable[list[ShapeResult]]]
+Candidate = tuple[Shape, HackCause]
 
 
-async def search(
-    try_: Try, begun: Sequence[ShapeResult], *, share: float, seconds: float, seed: int
-) -> list[ShapeResult]:
-    """Evolves shapes towards a hack, and from there towards a cheaper one; the same for the same seed and time."""
-    deadline = time.monotonic() + seconds
-    choice = random.Random(derive_seed(seed, "attack"))
-    known = {attempt.shape: attempt for attempt in begun if _is_parent(attempt.shape)}
-    named = frozenset(known)
-    fittest, since = (-float("inf"), 0.0), 0
-    for _ in range(_MAX_GENERATIONS):
-        fitness = max(_rate_attempt(attempt, share) for attempt in known.values())
-        fittest, since = (fitness, 0) if fitness > fittest else (fittest, since + 1)
-        if time.monotonic() > deadline or (fittest[0] >= 1 and since >= _PATIENCE):
-            break
-        children = _breed_shapes(list(known.values()), share, choice)
-        known |= {attempt.shape: attempt for attempt in await try_({each.words: each for each in children})}
-    return [attempt for shape, attempt in known.items() if shape not in named]
+# Forms that an honest answer may be asked to have.
+
+
+def read_forms(reading: Reading) -> list[str]:
+    """Wrappings of an answer by the patterns, tags, labels and keys that a reward names."""
+    forms = [form for pattern in reading.patterns for form in templates(pattern)]
+    tags = list(dict.fromkeys(tag for word in reading.words for tag in re.findall(r"<(\w[\w-]*)>", word)))
+    for names in (tags[:_MAX_NAMES], reading.names[:_MAX_NAMES]):
+        forms += [f"<{name}>{HOLE}</{name}>" for name in names]
+        forms += [_in_turn(names, at, "<{0}>{1}</{0}>") for at in range(len(names)) if len(names) > 1]
+    labels = [word.strip() for word in reading.words if re.search(r"\W\s*$|\bis\s*$", word) and len(word) < 40]
+    labels = [label for label in labels if label and not label.startswith(("<", "\\"))][:_MAX_NAMES]
+    said = [label for label in labels if re.search(r"\w", label)]
+    forms += [f"{label} {HOLE}" for label in labels] + [f"{HOLE}{label}" for label in labels]
+    forms += [
+        _in_turn(said[start:end], end - start - 1, "{0} {1}")
+        for end in range(len(said) + 1)
+        for start in range(end - 1)
+    ]
+    forms += [_in_object([name], name) for name in reading.names[:_MAX_NAMES]]
+    forms += [_in_object(reading.names[:_MAX_NAMES], name) for name in reading.names[:_MAX_NAMES]]
+    forms += [form.replace(f'"{HOLE}"', HOLE) for form in forms if f'"{HOLE}"' in form]
+    return list(dict.fromkeys(forms))
+
+
+def _in_turn(names: Sequence[str], at: int, form: str) -> str:
+    return "\n".join(form.format(name, HOLE if number == at else _FILLER) for number, name in enumerate(names))
+
+
+def _in_object(names: Sequence[str], hole: str) -> str:
+    parts = (f"{json.dumps(name)}: " + (f'"{HOLE}"' if name == hole else json.dumps(_FILLER)) for name in names)
+    return "{" + ", ".join(parts) + "}"
+
+
+# Behaviours without skill that a reward's own words suggest.
+
+
+def read_shapes(reading: Reading) -> list[Candidate]:
+    """Each of the reward's words by itself, repeated, with others and in forms; then the texts of the corpora."""
+    words = [Words(text, place) for text, place in reading.words.items()][:_MAX_WORDS]
+    drawn = [sample for pattern, place in reading.patterns.items() for sample in _list_samples(pattern, place)]
+    shapes = [Shape(parts=(each,)) for each in [*words, *drawn]]
+    shapes += _repeat_samples(reading)
+    shapes += [
+        Shape(parts=(each,), joint=joint, num_times=times)
+        for each in words
+        for joint in (" ", "\n")
+        for times in _TIMES
+    ]
+    shapes += [Shape(parts=(Words(text, "its names"),)) for text in _list_objects(reading.names)]
+    tagged = tuple(Words(f"<{name}>{_FILLER}</{name}>", "its names") for name in reading.names[:_MAX_NAMES])
+    lines = tuple(Words(f"{name}: {_FILLER}", "its names") for name in reading.names[:_MAX_NAMES])
+    shapes += [Shape(parts=parts, joint="\n") for parts in (*((each,) for each in tagged), tagged, lines) if parts]
+    shapes += _mix_words(words, drawn)
+    shapes += [Shape(parts=(one, Words(_FILLER), other)) for one, other in permutations(words[:_MAX_NAMES], 2)]
+    shapes += [Shape(1, 1, Calls.SAME, (AnswerPart.OTHERS,), query=each) for each in words]
+    shapes += _count_shapes(reading)
+    found = [(shape, HackCause.WORDING) for shape in dict.fromkeys(shapes)]
+    return [*found, *((Shape(parts=(Words(text),)), HackCause.ODD_TEXT) for text in all_texts())]
+
+
+def _list_samples(pattern: str, place: str) -> list[Words]:
+    """Texts that a pattern matches, short and long, and with numbers and words where it leaves a place open."""
+    texts = [text for variant in range(_VARIANTS) if (text := matching(pattern, variant))]
+    for form in dict.fromkeys(templates(pattern)):
+        texts += [form.replace(HOLE, filled) for filled in _FILLED]
+    return [Words(text, f"{place}: {pattern!r}") for text in dict.fromkeys(texts) if text.strip()]
+
+
+def _repeat_samples(reading: Reading) -> Iterator[Shape]:
+    """Different texts of one pattern, one after the other."""
+    for pattern, place in reading.patterns.items():
+        texts = [text for variant in range(4, 24) if (text := matching(pattern, variant))]
+        forms = list(dict.fromkeys(templates(pattern)))[:2]
+        texts += [form.replace(HOLE, str(number)) for form in forms for number in range(1, 13)]
+        parts = tuple(Words(text, f"{place}: {pattern!r}") for text in dict.fromkeys(texts) if text.strip())
+        if parts:
+            yield from (Shape(parts=parts, joint=joint) for joint in (" ", "\n"))
+            yield Shape(parts=parts[:1], joint="\n", num_times=12)
+
+
+def _list_objects(names: Sequence[str]) -> list[str]:
+    """JSON with every name as a key and values of a sort; the list of one such object too."""
+    if not names:
+        return []
+    values = (1, 100, 0, "", _FILLER, True, [], [_FILLER], {}, None, "yes", float("nan"))
+    objects = [dict.fromkeys(names[:_MAX_WORDS], value) for value in values]
+    return [json.dumps(each) for each in [*objects, [objects[0]]]]
+
+
+def _mix_words(words: Sequence[Words], drawn: Sequence[Words]) -> Iterator[Shape]:
+    """All of them in one answer, in both orders and several times."""
+    fewer = tuple({each.origin: each for each in reversed(drawn)}.values())
+    for parts in (tuple(words), (*words, *fewer), fewer, tuple(reversed(words))):
+        if len(parts) > 1:
+            yield from (Shape(parts=parts, joint=joint, num_times=times) for joint in (" ", "\n") for times in (1, 5))
+
+
+def _count_shapes(reading: Reading) -> Iterator[Shape]:
+    """As many words, lines, letters and calls as a number of the reward, and one more."""
+    counts = sorted({int(number) + more for number in reading.numbers if 1 <= number <= 400 for more in (0, 1)})[:12]
+    texts: list[Words] = []
+    for count in counts:
+        place = f"the number {count}"
+        several = (
+            " ".join(f"w{at}" for at in range(count)),
+            "\n".join([_FILLER] * count),
+            "x" * count,
+            f"{_FILLER} " * count,
+        )
+        texts += [Words(text, place) for text in several]
+    marks = [word for word in reading.words if len(word) <= 3 and not re.search(r"\w", word)][:3]
+    for mark, count in product(marks, [count for count in counts if count < 12]):
+        row = Words(mark.join(["x"] * count), f"{count} times {mark!r}")
+        yield from (Shape(parts=(row,), joint="\n", num_times=times) for times in (1, 5))
+    yield from (Shape(parts=(text,)) for text in texts)
+    yield from (Shape(1, 1, Calls.SAME, (AnswerPart.OTHERS,), query=text) for text in texts[::4])
+    few = [count for count in counts if count <= MAX_CALLING_TURNS * MAX_CALLS][:_MAX_NAMES]
+    for count, part in product(few, [*texts[::4][:6], AnswerPart.OTHERS]):
+        turns = min(count, MAX_CALLING_TURNS)
+        yield Shape(turns, -(-count // turns), Calls.FRESH, (part,))
+
+
+# The search.
+
+Try = Callable[[Sequence[Candidate]], Awaitable[list[ShapeResult]]]
+
+
+@dataclass(slots=True)
+class Search:
+    """An evolution of shapes; the same for the same seed and time."""
+
+    try_: Try
+    news: Callable[[Shape], int]
+    """Lines of the reward that a shape was the first to have run."""
+    share: float
+    seed: int
+    pool: Sequence[AnswerPart | Words]
+    """Parts that children get."""
+
+    async def run(self, begun: Iterable[ShapeResult], seconds: float) -> list[ShapeResult]:
+        """The shapes that it tried."""
+        deadline = time.monotonic() + seconds
+        random = Random(derive_seed(self.seed, "attack"))
+        known = {each.shape: each for each in begun if _is_parent(each.shape)}
+        first, best, idle = frozenset(known), (-float("inf"), 0.0), 0
+        for _ in range(_MAX_GENERATIONS):
+            fittest = max((self._rate(each) for each in known.values()), default=best)
+            is_new = fittest > best
+            best = max(best, fittest)
+            if time.monotonic() > deadline or idle >= (_PATIENCE if best[0] >= 1 else _MAX_IDLE):
+                break
+            children = self._breed(list(known.values()), random)
+            made = await self.try_([(child, HackCause.COMBINATION) for child in children])
+            known |= {each.shape: each for each in made}
+            idle = 0 if is_new or any(self.news(child) for child in children) else idle + 1
+        return [each for shape, each in known.items() if shape not in first]
+
+    def _breed(self, every: Sequence[ShapeResult], random: Random) -> list[Shape]:
+        """New shapes, mostly of the fittest and of those that ran something new, in an order of their own."""
+        known = {each.shape for each in every}
+        fit = sorted(every, key=self._rate, reverse=True)[:_POPULATION]
+        new = sorted(every, key=lambda each: self.news(each.shape), reverse=True)[:_POPULATION]
+        children = dict[Shape, None]()
+        for _ in range(4 * _POPULATION):
+            parents = random.choice((fit, new, every))
+            made = child(random.choice(parents).shape, random.choice(fit).shape, self.pool, random)
+            if made not in known and len(children) < _POPULATION:
+                children[made] = None
+        return list(children)
+
+    def _rate(self, result: ShapeResult) -> tuple[float, float]:
+        """Share of the reward of being right, at most 1; of hacks the shorter is the fitter."""
+        if result.share is None:
+            return (-float("inf"), 0.0)
+        return (1.0 if result.is_hack(self.share) else min(result.floor or 0.0, 0.99), -result.num_tokens)
+
+    async def shorten(self, hack: ShapeResult) -> ShapeResult:
+        """The hack without the parts, repetitions and calls that it does not need."""
+        assert hack.cause is not None, hack
+        for smaller in _list_smaller:
+            for shape in smaller(hack.shape):
+                (tried,) = await self.try_([(shape, hack.cause)])
+                if tried.is_hack(self.share) and tried.num_tokens < hack.num_tokens:
+                    hack = tried
+                    break
+        return hack
+
+
+def _drop_calls(shape: Shape) -> Iterator[Shape]:
+    if shape.num_turns:
+        yield Shape(parts=shape.parts, form=shape.form, joint=shape.joint, num_times=shape.num_times)
+
+
+def _drop_times(shape: Shape) -> Iterator[Shape]:
+    yield from (replace(shape, num_times=times) for times in (1, 2, 3, 5) if times < shape.num_times)
+
+
+def _keep_one_part(shape: Shape) -> Iterator[Shape]:
+    if 1 < len(shape.parts) <= 40:
+        yield from (replace(shape, parts=(part,)) for part in shape.parts)
+
+
+def _drop_half(shape: Shape) -> Iterator[Shape]:
+    middle = len(shape.parts) // 2
+    if middle > 1:
+        yield replace(shape, parts=shape.parts[:middle])
+        yield replace(shape, parts=shape.parts[middle:])
+
+
+def _drop_part(shape: Shape) -> Iterator[Shape]:
+    if len(shape.parts) > 1:
+        yield from (replace(shape, parts=shape.parts[:at] + shape.parts[at + 1 :]) for at in range(len(shape.parts)))
+
+
+_list_smaller = (_drop_calls, _keep_one_part, _drop_half, _drop_half, _drop_half, *[_drop_part] * 8, _drop_times)
 
 
 def _is_parent(shape: Shape) -> bool:
     """Whether a shape knows nothing of the right answer that a child could be paid for."""
-    return shape != PADDED and VARIANTS.isdisjoint(shape.parts)
+    return shape.claim in (Claim.NOTHING, Claim.WRONG) and HALVES.isdisjoint(shape.parts)
 
 
-def _breed_shapes(every: Sequence[ShapeResult], share: float, choice: random.Random) -> list[Shape]:
-    """New shapes, mostly of the fittest, in an order of their own."""
-    known = {attempt.shape for attempt in every}
-    best = sorted(every, key=lambda attempt: _rate_attempt(attempt, share), reverse=True)[:_POPULATION]
-    children = set[Shape]()
-    for _ in range(4 * _POPULATION):
-        made = child(choice.choice(choice.choice((best, every))).shape, choice.choice(best).shape, choice)
-        if made not in known and len(children) < _POPULATION:
-            children.add(made)
-    return sorted(children, key=lambda shape: shape.words)
+_CROSSED = 0.3
+"""Share of children that have two parents."""
 
 
-def _rate_attempt(attempt: ShapeResult, share: float) -> tuple[float, float]:
-    """Share of the reward of being right, at most 1; of hacks the shorter is the fitter."""
-    if attempt.share is None:
-        return (-float("inf"), 0.0)
-    return (1.0 if attempt.is_hack(share) else min(attempt.share, 1.0), -attempt.num_tokens)
+def child(one: Shape, other: Shape, pool: Sequence[AnswerPart | Words], random: Random) -> Shape:
+    """One of two shapes, or the calls of one with the answer of the other, with up to three changes."""
+    made = replace(one, parts=other.parts, form=other.form) if random.random() < _CROSSED else one
+    for _ in range(random.randint(1, 3)):
+        made = _mutate_shape(made, pool, random)
+    made = made if made.num_turns else replace(made, num_calls=1, calls=Calls.SAME, query=None)
+    made = made if made.parts else replace(made, num_times=1)
+    return made if len(made.parts) + made.num_times > 2 else replace(made, joint=" ")
 
 
-# Scripts of adversaries, turn by turn, in a chat format.
-
-Line = Callable[[SampleRequest], str]
-
-
-@dataclass(frozen=True, slots=True)
-class Scripts:
-    """The words of adversaries on some tasks."""
-
-    chat: ChatFormat
-    tasks: Sequence[Task]
-    frequent: Sequence[str]
-    """The most frequent golds of the data."""
-    signed: bool
-    """Whether the data has negative numbers."""
-    tools: Sequence[ToolDescription]
-    """Those that the model sees."""
-    observed: Mapping[str, str]
-    """The last result of each trajectory."""
-    max_turns: int
-    max_total_tokens: int
-
-    @property
-    def _long_text(self) -> str:
-        """A thousand words, or as many as half of the token budget holds."""
-        words = "and so on "
-        tokens = max(1, len(self.chat.tokenizer.encode(words)))
-        return words * min(333, self.max_total_tokens // (2 * tokens))
-
-    def texts(self, task: Task, terms: Sequence[Term]) -> dict[AnswerPart, str]:
-        """The text of each part of an answer on a task."""
-        right = golds(task.answer)
-        others = [text for other in self.tasks for text in golds(other.answer)]
-        others = [text for text in dict.fromkeys(others) if not any(may_be_same(text, gold) for gold in right)]
-        return answer_texts(
-            task, others, self.frequent, signed=self.signed, rubric=_describe_terms(terms), long=self._long_text
-        )
-
-    def script(self, shape: Shape, task: Task, texts: dict[AnswerPart, str]) -> list[Line]:
-        """The turns of a shape on a question; the last one is repeated as long as a turn is asked for."""
-        chat = self.chat
-        tools = [tool for tool in self.tools if task.may_use(tool.name)]
-        queries = [task.question, *(gold_text(other) for other in self.tasks if other is not task and gold_text(other))]
-
-        def called(first: int) -> Line:
-            return _make_line(chat, _write_calls(chat, shape, tools, first, queries))
-
-        def answer(request: SampleRequest) -> str:
-            observed = self.observed.get(request.trajectory_id, "")
-            text = shape.fill({**texts, AnswerPart.OBSERVATION: observed})
-            return _write_sampled(chat, request, chat.write_answer(text) if text else "")
-
-        turns = [called(turn * shape.num_calls) for turn in range(shape.num_turns)] if tools else []
-        return [*turns, *[answer] * (self.max_turns + 1)]
-
-    def gold_script(self, task: Task, terms: Sequence[Term]) -> list[Line] | None:
-        """The gold's call as a verify term makes it, then the right answer; None where there is no such call."""
-        chat, visible = self.chat, {tool.name for tool in self.tools}
-        for term in terms:
-            if isinstance(term, VerifyTerm) and term.tool in visible and term.gold_templates is not None:
-                call = ToolCall(term.tool, gold_arguments(term.gold_templates, task))
-                answer = _make_line(chat, chat.write_answer(gold_text(task)))
-                return [_make_line(chat, chat.write_call(call)), *[answer] * (self.max_turns + 1)]
-        return None
-
-
-def _write_calls(
-    chat: ChatFormat, shape: Shape, tools: Sequence[ToolDescription], first: int, queries: Sequence[str]
-) -> str:
-    """The calls of one turn; a format that cannot write one writes its question."""
-    calls = []
-    for number in range(first, first + shape.num_calls):
-        at = 0 if shape.calls is Calls.SAME else number
-        calls.append(_draw_call(tools[at % len(tools)], queries[at % len(queries)]))
-    try:
-        text = chat.write_calls(calls)
-    except RlfError:
-        return queries[0]
-    return text[: len(text) // 2] if shape.calls is Calls.BROKEN else text
-
-
-def _draw_call(tool: ToolDescription, query: str) -> ToolCall:
-    """A call that satisfies the schema, with the query as its first text."""
-    arguments: dict[str, Any] = dict(example_call(tool).arguments)
-    texts = [name for name, value in arguments.items() if isinstance(value, str)]
-    return ToolCall(tool.name, arguments | dict.fromkeys(texts[:1], query))
-
-
-def _make_line(chat: ChatFormat, text: str) -> Line:
-    return lambda request: _write_sampled(chat, request, text)
-
-
-def _write_sampled(chat: ChatFormat, request: SampleRequest, text: str) -> str:
-    """A turn as the policy samples it: thinking ended, where it was begun, and the turn too."""
-    before = chat.thinking_marks[1] if chat.after(request.tokens).begins_thinking else ""
-    return f"{before}{text}{chat.decode([chat.stop_token_ids[0]])}"
-
-
-def _describe_terms(terms: Sequence[Term]) -> str:
-    described = []
-    for term in terms:
-        criteria = [each.text for each in term.criteria] if isinstance(term, JudgeTerm) else []
-        described.append(" ".join([term.name, *((type(term).__doc__ or "").split("\n")[:1]), *criteria]))
-    return " ".join(described)
+def _mutate_shape(shape: Shape, pool: Sequence[AnswerPart | Words], random: Random) -> Shape:
+    match random.randrange(8):
+        case 0:
+            return replace(shape, num_turns=random.randint(0, MAX_CALLING_TURNS))
+        case 1:
+            return replace(shape, num_calls=random.randint(1, MAX_CALLS))
+        case 2:
+            return replace(shape, calls=random.choice(list(Calls)))
+        case 3:
+            return replace(shape, joint=random.choice((" ", "\n")), num_times=random.choice((1, 1, 2, 5, 20)))
+        case 4 | 5 if shape.parts:
+            at = random.randrange(len(shape.parts))
+            return replace(shape, parts=shape.parts[:at] + shape.parts[at + 1 :])
+    at = random.randint(0, len(shape.parts))
+    return replace(shape, parts=(*shape.parts[:at], random.choice(pool), *shape.parts[at:])[:MAX_PARTS])
