@@ -1,8 +1,8 @@
-"""How many bad rewards the attack finds, and how many sound ones it accuses: those of `tests/apps/attack/corpus.py`.
+"""How many bad rewards the attack finds, and how many sound ones it accuses, of two files in `tests/apps/attack`.
 
-    python benchmarks/attack.py [NAME ...] [--seconds 5] [--corpus FILE] [--verbose]
+    python benchmarks/attack.py [NAME ...] [--seconds 5] [--corpus FILE ...] [--verbose]
 
-Prints each that is missed or accused, then a line per kind. `--corpus` names another file with `DATA` and `CASES` of
+Prints each that is missed or accused, then a line per kind. `--corpus` names other files with `DATA` and `CASES` of
 the same form. Every reward is attacked in the world of its questions, with a tool that finds what holds the answer.
 """
 
@@ -24,7 +24,8 @@ from rlf.rewards.function import RewardFunction
 from rlf.rewards.term import Term
 from rlf.runs.rewards import rescoring_spec
 
-CORPUS = Path(__file__).parents[1] / "tests" / "apps" / "attack" / "corpus.py"
+FOLDER = Path(__file__).parents[1] / "tests" / "apps" / "attack"
+CORPORA = (FOLDER / "corpus.py", FOLDER / "held_out.py")
 SPEC = """
 name: attacked
 model: {{path: builtin:tiny}}
@@ -67,7 +68,7 @@ def write_spec(folder, rows):
 
 
 async def attack_cases(path, folder, *, names=(), seconds=0.0):
-    """The attack on each case, and the seconds that it took."""
+    """The attack on each case of a file, or on those named, and the seconds that it took."""
     corpus, found = read_corpus(path), {}
     for data, rows in corpus.DATA.items():
         cases = [case for case in corpus.CASES.values() if case.data == data and (not names or case.name in names)]
@@ -87,14 +88,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*")
     parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--corpus", type=Path, default=CORPUS)
+    parser.add_argument("--corpus", type=Path, nargs="*", default=CORPORA)
     parser.add_argument("--verbose", action="store_true")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
-    with tempfile.TemporaryDirectory() as folder:
-        found = asyncio.run(
-            attack_cases(arguments.corpus, Path(folder), names=arguments.names, seconds=arguments.seconds)
-        )
+    found = {}
+    for corpus in arguments.corpus:
+        with tempfile.TemporaryDirectory() as folder:
+            chosen = {"names": arguments.names, "seconds": arguments.seconds}
+            found |= asyncio.run(attack_cases(corpus, Path(folder), **chosen))
     for name, (case, attack, took_s) in sorted(found.items()):
         wrong = bool(attack.findings) != case.is_bad or (not case.is_bad and not attack.is_passed)
         if wrong or arguments.verbose:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlf.apps.attack.findings import (
     EPSILON,
@@ -28,15 +28,16 @@ from rlf.apps.attack.shapes import (
     ADVERSARIES,
     FORMS,
     GUESSES,
-    IN_LISTS,
     NOTHING,
     TRYING,
     AnswerPart,
     Claim,
     HackCause,
     Shape,
+    Words,
     in_form,
     references,
+    twin_of,
 )
 from rlf.apps.attack.world import AttackWorld, ToolUse, open_world
 from rlf.core.errors import RlfError
@@ -130,8 +131,26 @@ class Attack(Jsonable):
 
     @property
     def num_unscored(self) -> int:
-        """Trajectories of named adversaries without a reward."""
-        return sum(attempt.num_unscored for attempt in self.attempts)
+        """Trajectories without a reward."""
+        return sum(attempt.num_unscored for attempt in (*self.attempts, *self.searched))
+
+    @property
+    def sentinels(self) -> list[dict[str, Any]]:
+        """Right answers and wrong ones, with labels, as `sentinels` of a judge takes them."""
+        wrong = [each for each in self.attempts if each.shape.claim is Claim.WRONG]
+        hacks = [each for each in self.hacks if each.shape.claim is Claim.NOTHING][:_MAX_LISTED]
+        return [
+            {
+                "id": f"{each.name}/{at}",
+                "question": question,
+                "gold": gold,
+                "answer": answer,
+                "label": each is self.gold,
+            }
+            for each in (*([self.gold] if self.gold is not None else []), *wrong, *hacks)
+            for at, (question, gold, answer) in enumerate(each.answers)
+            if answer
+        ]
 
     @property
     def nothing_beats_trying(self) -> bool:
@@ -170,7 +189,13 @@ def _is_gold(attempt: ShapeResult) -> bool:
 
 
 async def attack(
-    spec: RunSpec, *, num_questions: int, seconds: float, step: int, share: float = DEFAULT_SHARE
+    spec: RunSpec,
+    *,
+    num_questions: int,
+    seconds: float,
+    step: int,
+    share: float = DEFAULT_SHARE,
+    texts: Sequence[str] = (),
 ) -> Attack:
     """Plays every named adversary, then searches for at most `seconds`. Raises RlfError.
 
@@ -178,23 +203,30 @@ async def attack(
         num_questions: tasks of the training data that each behaviour is tried on.
         step: what schedules of weights go by.
         share: part of the reward of being right from which on a behaviour is a hack.
+        texts: answers that are tried beside those that are read and made, e.g. what a model wrote.
     """
     async with (
         open_world(spec, num_questions) as world,
         RewardFunction(spec.rewards, world.context, spec.success) as reward,
     ):
-        return await attack_reward(world, reward, seconds=seconds, step=step, share=share)
+        return await attack_reward(world, reward, seconds=seconds, step=step, share=share, texts=texts)
 
 
 async def attack_reward(
-    world: AttackWorld, reward: RewardFunction, *, seconds: float = 0.0, step: int = 1, share: float = DEFAULT_SHARE
+    world: AttackWorld,
+    reward: RewardFunction,
+    *,
+    seconds: float = 0.0,
+    step: int = 1,
+    share: float = DEFAULT_SHARE,
+    texts: Sequence[str] = (),
 ) -> Attack:
     """Attacks one reward in a world that others may be attacked in too. Raises RlfError."""
     assault = _Assault(world, reward, step, share)
     gold, twin = await assault.find_gold()
     attempts = await assault.try_named()
     noise = await assault.find_noise(attempts)
-    searched = await assault.search(attempts, seconds) if assault.scale is not None else []
+    searched = await assault.search(attempts, texts, seconds) if assault.scale is not None else []
     standard = Standard(gold, twin) if gold is not None and twin is not None else None
     shortest = sorted(searched, key=lambda each: each.num_tokens)
     suspects = [*attempts, *([twin] if twin is not None else []), *shortest]
@@ -245,8 +277,7 @@ class _Assault:
         (nothing,) = await self._score_shapes([NOTHING])
         self._reference, self.scale = shape, scale_of(gold, wrong, nothing)
         self.scale = replace(self.scale, hedged=await self._find_hedged(self.scale))
-        part = IN_LISTS.get(shape.parts[0], AnswerPart.OTHERS)
-        twin = self._make_attempt(TWIN, replace(shape, parts=(part,)), HackCause.FORM, wrong)
+        twin = self._make_attempt(TWIN, twin_of(shape), HackCause.FORM, wrong)
         return self._make_attempt("gold", shape, None, gold), twin
 
     async def _score_references(self, pairs: Sequence[tuple[Shape, Shape]]) -> list[_Reference]:
@@ -295,9 +326,10 @@ class _Assault:
                     return [noise_finding(before.term, before.value, after.value)]
         return []
 
-    async def search(self, attempts: Sequence[ShapeResult], seconds: float) -> list[ShapeResult]:
+    async def search(self, attempts: Sequence[ShapeResult], texts: Sequence[str], seconds: float) -> list[ShapeResult]:
         """Tries what the reward says of itself, then combinations for some seconds; the best is made short."""
-        read = read_shapes(self._reading)
+        read = [(Shape(parts=(Words(text, "what the model wrote"),)), HackCause.WORDING) for text in texts]
+        read += read_shapes(self._reading)
         if not self.searches:
             return await self._try_shapes([each for each in read if each[1] is HackCause.WORDING][:_MAX_JUDGED])
         found = await self._try_shapes(read)

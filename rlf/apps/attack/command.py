@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import os
+import pickle
+import select
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from rlf.cli.arguments import AsJson, SpecArguments, split_arguments
+from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, split_arguments
+from rlf.cli.completion import complete_run
 from rlf.cli.envelope import print_envelope
 from rlf.cli.output import plain_table, stdout_console
-from rlf.core.errors import CheckError, RlfError
+from rlf.core.errors import CheckError, RlfError, RunError
+from rlf.processes.child import describe_exit
+from rlf.processes.forking import die_with
 from rlf.reports.sheets import decimal, percent, visible
 
 if TYPE_CHECKING:
     from rlf.apps.attack.attack import Attack
     from rlf.apps.attack.findings import ShapeResult
-
-_MAX_SHOWN_CHARS = 200
 
 
 def attack_rewards(
@@ -37,14 +47,27 @@ def attack_rewards(
     each: Annotated[
         bool, typer.Option("--each", help="Attack each file by itself; otherwise files are layers.")
     ] = False,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            "--run", metavar="RUN", help="Try what the model of this run wrote last too.", autocompletion=complete_run
+        ),
+    ] = None,
+    runs_folder: RunsFolder = DEFAULT_RUNS,
+    sentinels: Annotated[
+        Path | None,
+        typer.Option("--sentinels", metavar="JSONL", help="Write right and wrong answers for a judge's `sentinels`."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Play behaviours without skill against a spec's reward; exit code 3 when one earns too much of it."""
-    import asyncio
-
     from rlf.apps.attack.attack import attack
-    from rlf.runs.rewards import rescoring_spec
+    from rlf.runs.rewards import rescoring_spec, scored_step
 
+    written = (
+        () if run is None else [item.trajectory for item in scored_step(run, runs_folder, phase="train", step=None)[2]]
+    )
+    texts = list(dict.fromkeys(each.answer for each in written if each.answer))[:_MAX_TEXTS]
     files, overrides = split_arguments(arguments)
     found: dict[str, Attack] = {}
     failed: list[str] = []
@@ -52,8 +75,8 @@ def attack_rewards(
         name = " ".join(map(str, layers))
         try:
             spec = rescoring_spec(layers, overrides)
-            done = asyncio.run(attack(spec, num_questions=questions, seconds=seconds, step=step, share=share))
-            found[name] = replace(done, spec=name)
+            play = attack(spec, num_questions=questions, seconds=seconds, step=step, share=share, texts=texts)
+            found[name] = replace(_run_apart(play), spec=name)
         except RlfError as error:
             if not each:
                 raise
@@ -63,10 +86,88 @@ def attack_rewards(
             if each:
                 print(f"\n{name}")
             _print_attack(found[name])
+    if sentinels is not None:
+        labelled = [line for each_found in found.values() for line in each_found.sentinels]
+        sentinels.write_text(
+            "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in labelled), encoding="utf-8"
+        )
     if as_json:
         shown = list(found.values())
         print_envelope("rewards attack", shown if each else shown[0])
     _raise_findings(found, failed)
+
+
+_MAX_TEXTS = 40
+"""Answers of a run that are tried."""
+_MAX_STILL_S = 60.0
+
+
+def _run_apart(play: Coroutine[Any, Any, Attack]) -> Attack:
+    """Runs the attack in a process of its own, which a reward may end or block: answers are run by some.
+
+    The process writes a point each second as long as Python runs in it, then what it found. A reward that holds Python
+    itself, as a pattern that tries all ways does, stops the points. Raises RlfError.
+    """
+    reader, writer = os.pipe()
+    parent, pid = os.getpid(), os.fork()
+    if not pid:
+        die_with(parent)
+        _serve_result(play, writer)
+    play.close()
+    os.close(writer)
+    received = bytearray()
+    try:
+        while select.select([reader], [], [], _MAX_STILL_S)[0]:
+            if not (chunk := os.read(reader, 1 << 16)):
+                break
+            received += chunk
+        else:
+            os.kill(pid, signal.SIGKILL)
+            raise RlfError(
+                f"a reward term has held Python for {_MAX_STILL_S:g} s, so that no time limit works: e.g. a regular "
+                "expression with one repetition inside another. Write it so that it ends on any text."
+            )
+    finally:
+        os.close(reader)
+        status = os.waitpid(pid, 0)[1]
+    found = received.partition(b"\n")[2]
+    if not found:
+        ended = describe_exit(os.waitstatus_to_exitcode(status))
+        raise RlfError(
+            f"a reward term ended the process of the attack ({ended}). Run answers in a process of their own."
+        )
+    result: Attack | RlfError = pickle.loads(found)
+    if isinstance(result, RlfError):
+        raise result
+    return result
+
+
+def _serve_result(play: Coroutine[Any, Any, Attack], writer: int) -> NoReturn:
+    """Writes points, then a line end and the result or the fault, and ends the process."""
+    import asyncio
+
+    done = threading.Event()
+
+    def tick() -> None:
+        while not done.wait(1.0):
+            os.write(writer, b".")
+
+    ticking = threading.Thread(target=tick, daemon=True)
+    ticking.start()
+    result: Attack | RlfError | None = None
+    try:
+        result = asyncio.run(play)
+    except RlfError as error:
+        result = (RunError if isinstance(error, RunError) else RlfError)(str(error))
+    except BaseException:  # noqa: BLE001 - shown here, since the process ends without it
+        traceback.print_exc()
+    done.set()
+    ticking.join()
+    with os.fdopen(writer, "wb") as file:
+        file.write(b"\n" + (pickle.dumps(result) if result is not None else b""))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0 if result is not None else 1)
 
 
 def _raise_findings(found: Mapping[str, Attack], failed: Sequence[str]) -> None:
@@ -95,14 +196,12 @@ def _print_attack(found: Attack) -> None:
     print()
     for line in _list_notes(found):
         print(line)
-    for hack in found.hacks[:1]:
-        print(f"the cheapest that earns too much: {hack.shape.words}, {hack.num_tokens:.0f} tokens:")
-        for turn in hack.turns:
-            print(f"  | {visible(turn)[:_MAX_SHOWN_CHARS]}")
     if found.findings:
         print(f"verdict: {_make_headline(found)}")
         for finding in found.findings:
             print(f"  - {finding.sentence}")
+            if finding.details:
+                print(f"    {visible(finding.details)}")
     else:
         print(f"verdict: {found.verdict}")
 
@@ -111,7 +210,7 @@ def _list_notes(found: Attack) -> list[str]:
     """Lists what was played, and what was not."""
     lines = [f"chat format {found.chat}, {found.questions} questions, {len(found.searched)} more shapes searched"]
     if not found.searches:
-        lines.append("no search: judges would be asked thousands of times")
+        lines.append("a short search: judges would be asked thousands of times")
     if played := ", ".join(f"{tool.name} ({tool.kind})" for tool in found.tools if tool.played):
         lines.append(f"tools played: {played}")
     lines += [f"tool not played: {tool.name} ({tool.kind}): {tool.reason}" for tool in found.tools if not tool.played]

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from rlf.apps.attack.shapes import OF_ANSWERS, STRICTER, VARIANTS, Claim, HackCause, Shape, Words
+from rlf.apps.attack.shapes import OF_ANSWERS, VARIANTS, Claim, HackCause, Shape, Words
 from rlf.apps.attack.texts import is_right
 from rlf.rewards.answers import gold_key
 from rlf.rewards.normalization import golds, holds
@@ -61,6 +61,8 @@ class ShapeResult:
     missing: Mapping[str, str] = field(default_factory=dict)
     """Why it has no reward where it has none: the first reason of each term that gave no value."""
 
+    answers: tuple[tuple[str, Any, str], ...] = field(default=(), metadata={"json": None})
+    """Question, gold and what it answers, of the questions that it was scored on."""
     floor: float | None = None
     """Mean share without the questions of the gold that it is paid most on, which it may meet by chance."""
     is_held: bool = False
@@ -151,6 +153,9 @@ def attempt_of(
         _mean_by_name((each.term, each.contribution / of.worth) for of in counted for each in of.scored.scores),
         tuple(turn.text for turn in known[0].trajectory.turns) if known else (),
         _missing_by_term(known),
+        tuple(
+            (item.trajectory.task.question, item.trajectory.task.answer, item.trajectory.answer or "") for item in known
+        ),
         _find_floor(counted),
         any(each.is_held and each.share >= 1 - EPSILON for each in counted) and not shape.is_constant,
     )
@@ -322,6 +327,18 @@ def find_causes(
     return list(found.values())
 
 
+_WHOLE_ANSWER = "compare the whole answer, e.g. with `rule: exact_match` or `rule: choice`"
+_STRICTER = dict.fromkeys(
+    (HackCause.SEVERAL, HackCause.CONSTANT, HackCause.OBSERVATION, HackCause.PARTIAL), _WHOLE_ANSWER
+) | {
+    HackCause.VARIANT: "compare with `normalize: text`, or with `rule: math`",
+    HackCause.INJECTION: "let the grader compare the answer, and take no score from it",
+    HackCause.ODD_TEXT: "give 0 where nothing is left to compare, where a text cannot be parsed, and for NaN",
+    HackCause.NOISE: "let its value depend on nothing but the trajectory: no random numbers, clock or counts",
+}
+"""Advice for a term that decides what is right; of the other causes to compare the answer with the gold."""
+
+
 def _find_unpaid(standard: Standard, terms: Sequence[Term]) -> HackFinding:
     gold, twin = standard.gold, standard.twin
     words = f"a right answer earns {gold.reward:g}, a wrong one {twin.reward:g}"
@@ -350,10 +367,11 @@ def _make_finding(
     if cause is HackCause.PADDING:
         advice = "let calls add nothing to a right answer"
     elif deciding is None or term == deciding:
-        advice = STRICTER.get(cause, "make it compare the answer with the gold, or require another term that does")
+        advice = _STRICTER.get(cause, "make it compare the answer with the gold, or require another term that does")
     else:
         advice = f"gate it with `when: {{term: {deciding}}}`{_or_weight(attempt, term, standard, terms, share, step)}"
     text = "".join(attempt.turns[-1:])
+    words = [part for part in (*attempt.shape.parts, attempt.shape.query) if isinstance(part, Words)]
     return HackFinding(
         cause,
         cause.words,
@@ -365,7 +383,7 @@ def _make_finding(
         attempt.reward,
         None if standard is None else standard.gold.reward,
         text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}...",
-        tuple(dict.fromkeys(part.origin for part in attempt.shape.parts if isinstance(part, Words) and part.origin)),
+        tuple(dict.fromkeys(part.origin for part in words if part.origin)),
         attempt=attempt,
     )
 
@@ -373,7 +391,7 @@ def _make_finding(
 def noise_finding(term: str, before: float, after: float) -> HackFinding:
     """The finding of a term that gave two values to one trajectory."""
     cause = HackCause.NOISE
-    advice = f"it gave {before:g}, then {after:g}; {STRICTER[cause]}"
+    advice = f"it gave {before:g}, then {after:g}; {_STRICTER[cause]}"
     return HackFinding(cause, cause.words, term, "any behaviour", None, None, advice)
 
 

@@ -2,7 +2,8 @@
 
 Code is read where it is compiled: constants of the function, of what it closes over, and of everything of its user's
 that it names. What is only known as it runs (a pattern that is put together, a branch that is taken) is seen by a trace
-of the threads that own functions run on.
+of the threads that own functions run on. Texts that a pattern matches are made from its tree, which Python's own parser
+of patterns makes (`re._parser`; checked against Python 3.11 to 3.13).
 """
 
 from __future__ import annotations
@@ -11,16 +12,20 @@ import ast
 import json
 import re
 import threading
+import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.metadata import entry_points
+from inspect import getclosurevars, unwrap
 from pathlib import Path
+from re import _constants as op  # type: ignore[attr-defined]  # what `_parser` builds its tree of
+from re import _parser as parser  # type: ignore[attr-defined]  # the parser of `re.compile`
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
-from rlf.apps.attack.patterns import is_pattern
 from rlf.chat.examples import example_call
 from rlf.core.callables import library_folders, load_callable
 from rlf.core.errors import RlfError
@@ -118,7 +123,7 @@ def _list_reached(found: Any, home: str, reading: Reading) -> list[Any]:
         return [found.func]
     if isinstance(found, type):
         return [each for each in vars(found).values() if callable(each) or isinstance(each, str | list | tuple)]
-    function = getattr(found, "__wrapped__", getattr(found, "__func__", found))
+    function = getattr(found, "__func__", found)
     code = getattr(function, "__code__", None)
     if code is None:
         reading.add(found, "a constant")
@@ -126,7 +131,8 @@ def _list_reached(found: Any, home: str, reading: Reading) -> list[Any]:
         return [call, *vars(found).values()] if call is not None and hasattr(found, "__dict__") else []
     if not _is_own(code.co_filename, home):
         return []
-    place, reached = f"{Path(code.co_filename).name}:{code.co_firstlineno}", list[Any]()
+    place = f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+    reached = [function.__wrapped__] if hasattr(function, "__wrapped__") else list[Any]()
     doc, names = getattr(function, "__doc__", None), set[str]()
     for part in _with_inner(code):
         names.update(part.co_names)
@@ -134,23 +140,17 @@ def _list_reached(found: Any, home: str, reading: Reading) -> list[Any]:
             if constant != doc:
                 reading.add(constant, place)
     reading.add([getattr(function, "__defaults__", None), getattr(function, "__kwdefaults__", None)], place)
-    closed = [cell.cell_contents for cell in getattr(function, "__closure__", None) or () if _is_filled(cell)]
-    for name, value in [("", each) for each in closed] + [
-        (name, function.__globals__[name]) for name in _in_order(code, names) if name in function.__globals__
-    ]:
+    reachable = {**function.__globals__, **getclosurevars(function).nonlocals}
+    for name in dict.fromkeys([*code.co_freevars, *code.co_names, *sorted(names)]):
+        value = reachable.get(name)
         if isinstance(value, ModuleType):
             if _is_own(getattr(value, "__file__", None) or "", home):
                 reached += [getattr(value, each) for each in sorted(names) if hasattr(value, each)]
         elif callable(value):
             reached.append(value)
         else:
-            reading.add(value, f"{name or 'closure'} of {place}")
+            reading.add(value, f"{name} of {place}")
     return reached
-
-
-def _in_order(code: CodeType, names: set[str]) -> list[str]:
-    """Names in the order of the code, those of inner functions after."""
-    return list(dict.fromkeys([*code.co_names, *sorted(names)]))
 
 
 def _with_inner(code: CodeType) -> Iterator[CodeType]:
@@ -160,15 +160,10 @@ def _with_inner(code: CodeType) -> Iterator[CodeType]:
             yield from _with_inner(constant)
 
 
-def _is_filled(cell: Any) -> bool:
-    try:
-        return cell.cell_contents is not None
-    except ValueError:  # not yet bound
-        return False
-
-
 def _home_of(function: Any) -> str:
-    code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
+    """The folder of a function, or of what a wrapper, a partial or an object calls; empty of one in C."""
+    function = unwrap(getattr(function, "func", function))
+    code = getattr(function, "__code__", None) or getattr(vars(type(function)).get("__call__"), "__code__", None)
     return str(Path(code.co_filename).parent) if code is not None else ""
 
 
@@ -212,7 +207,7 @@ class Watch:
         try:
             yield
         finally:
-            threading.settrace(before)  # type: ignore[arg-type]  # None is what it was
+            threading.settrace(before)
 
     def _trace_call(self, frame: FrameType, event: str, argument: Any) -> Callable[..., Any] | None:
         code = frame.f_code
@@ -233,3 +228,181 @@ class Watch:
             return trace_line
 
         return trace_line
+
+
+# Texts that a regular expression matches.
+
+HOLE = "\0"
+"""Place in a text where an answer goes; it occurs in no text that a policy writes."""
+_MAX_MADE_CHARS = 2000
+_MANY = 12
+"""Repetitions of what may be repeated without end, where a long text is wanted."""
+_FILLERS = ("word", "9", " ", "A", "x", "0", "1", "_", "\n", "é")
+"""Tried for a character that may be nearly any; the first is written letter by letter."""
+_OF_CATEGORY = {
+    op.CATEGORY_DIGIT: "9",
+    op.CATEGORY_SPACE: " ",
+    op.CATEGORY_WORD: "w",
+    op.CATEGORY_NOT_DIGIT: "x",
+    op.CATEGORY_NOT_SPACE: "x",
+    op.CATEGORY_NOT_WORD: " ",
+}
+_DIGITS = ("9", "1", "0", "5", "2")
+
+
+def is_pattern(text: str) -> bool:
+    """Whether a text is a regular expression that says more than its own letters."""
+    if len(text) < 2 or not re.search(r"[\\\[(.*+?^$|{]", text):
+        return False
+    tree = _parse(text)
+    return tree is not None and any(code is not op.LITERAL for code, _ in tree) and not _is_prose(tree)
+
+
+def _is_prose(tree: Sequence[Any]) -> bool:
+    """Whether nothing but points and question marks of a sentence makes it a pattern."""
+    single = {op.LITERAL, op.ANY}
+    return all(code in single for code, _ in tree) and sum(code is op.LITERAL for code, _ in tree) > 3
+
+
+def matching(pattern: str, variant: int = 0) -> str | None:
+    """A text that the pattern matches; None where none is found.
+
+    Args:
+        variant: 0 for as little as matches, others for more of what may be repeated, and for other choices.
+    """
+    text = _write(pattern, variant, None)
+    return text if text is not None and _is_matched(pattern, text) else None
+
+
+def templates(pattern: str) -> Iterator[str]:
+    """Texts that the pattern matches with `HOLE` in place of each group, and of each stretch that may hold anything."""
+    for hole in range(16):
+        text = _write(pattern, 1, hole)
+        if text is None or HOLE not in text:
+            return
+        if any(_is_matched(pattern, text.replace(HOLE, each)) for each in ("9", "A", "yes", "B", "word", "")):
+            yield text
+
+
+def _is_matched(pattern: str, text: str) -> bool:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return len(text) <= _MAX_MADE_CHARS and re.search(pattern, text) is not None
+
+
+def _parse(pattern: str) -> Sequence[Any] | None:
+    """The tree of a pattern; None for what is none. Its author's warnings are not the attack's."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return parser.parse(pattern)  # type: ignore[no-any-return]  # a list of pairs
+    except (re.error, RecursionError, OverflowError):
+        return None
+
+
+def _write(pattern: str, variant: int, hole: int | None) -> str | None:
+    tree = _parse(pattern)
+    return None if tree is None else _Writer(variant, hole).write(tree)
+
+
+class _Writer:
+    """One walk over the tree of a pattern.
+
+    Args:
+        hole: number of the place that is left open, of those where an answer may stand; None: none is.
+    """
+
+    def __init__(self, variant: int, hole: int | None) -> None:
+        self._variant = variant
+        self._hole = hole
+        self._num_places = 0
+        self._num_written = 0
+        self._groups: dict[int, str] = {}
+
+    def write(self, tree: Sequence[Any]) -> str:
+        return "".join(self._write_node(code, value) for code, value in tree)
+
+    def _write_node(self, code: Any, value: Any) -> str:
+        if code is op.LITERAL:
+            return chr(value)
+        if code in (op.NOT_LITERAL, op.ANY, op.IN):
+            return self._write_character(code, value)
+        if code is op.BRANCH:
+            branches = value[1]
+            return self.write(branches[self._variant % len(branches)])
+        if code is op.SUBPATTERN:
+            group, tree = value[0], value[3]
+            text = self.write(tree) if group is None or not self._is_hole() else HOLE
+            self._groups[group] = text
+            return text
+        if code in (op.MAX_REPEAT, op.MIN_REPEAT, op.POSSESSIVE_REPEAT):
+            return self._write_repeated(*value)
+        if code is op.ATOMIC_GROUP:
+            return self.write(value)
+        if code is op.GROUPREF:
+            return self._groups.get(value, "")
+        if code is op.GROUPREF_EXISTS:
+            return self.write(value[1])
+        if code is op.ASSERT and value[0] > 0:
+            return self.write(value[1])
+        return ""  # an anchor, or what must not follow
+
+    def _is_hole(self) -> bool:
+        self._num_places += 1
+        return self._num_places - 1 == self._hole
+
+    def _write_repeated(self, least: int, most: int, tree: Sequence[Any]) -> str:
+        is_free = len(tree) == 1 and tree[0][0] in (op.ANY, op.NOT_LITERAL, op.IN) and most > 1
+        if is_free and tree[0] != (op.IN, [(op.CATEGORY, op.CATEGORY_SPACE)]) and self._is_hole():
+            return HOLE
+        wanted = (least, max(least, 1), least + _MANY, max(least, 4))[self._variant % 4]
+        return "".join(self.write(tree) for _ in range(min(wanted, most, _MAX_MADE_CHARS)))
+
+    def _write_character(self, code: Any, value: Any) -> str:
+        """A character of a class: letters of words in turn where it may be any, digits by the variant."""
+        self._num_written += 1
+        word = _FILLERS[0]
+        fillers = (word[self._num_written % len(word)], *_FILLERS[1:])
+        if code is op.ANY:
+            return fillers[0]
+        if code is op.NOT_LITERAL:
+            return next(each for each in fillers if ord(each) != value)
+        if value[0][0] is op.NEGATE:
+            return next((each for each in fillers if not _is_in(value[1:], each)), "")
+        chosen, argument = value[(self._variant + self._num_written) % len(value)] if self._variant > 3 else value[0]
+        if chosen is op.LITERAL:
+            return chr(argument)
+        if chosen is op.RANGE:
+            low, high = argument
+            return chr(low + (self._variant + self._num_written) % (high - low + 1))
+        if argument is op.CATEGORY_DIGIT:
+            return _DIGITS[self._variant % len(_DIGITS)]
+        return _OF_CATEGORY.get(argument, "x")
+
+
+def _is_in(members: Sequence[Any], character: str) -> bool:
+    for code, value in members:
+        if code is op.LITERAL and ord(character) == value:
+            return True
+        if code is op.RANGE and value[0] <= ord(character) <= value[1]:
+            return True
+        if code is op.CATEGORY:
+            kind = {
+                op.CATEGORY_DIGIT: character.isdigit(),
+                op.CATEGORY_SPACE: character.isspace(),
+                op.CATEGORY_WORD: character.isalnum() or character == "_",
+            }
+            if kind.get(value, False):
+                return True
+    return False
+
+
+def all_texts() -> list[str]:
+    """Texts that rewards are fooled by, whatever is asked: those of `texts.json`, and those that packages add.
+
+    An entry point of the group `rlf.apps.attack.texts` names a list of texts.
+    """
+    own: list[str] = json.loads(Path(__file__).with_name("texts.json").read_text(encoding="utf-8"))
+    points = sorted(entry_points(group="rlf.apps.attack.texts"), key=lambda point: point.name)
+    added = [text for point in points for text in point.load()]
+    return list(dict.fromkeys([*own, "9" * 5000, "\u200b" * 200, *added]))

@@ -13,16 +13,15 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations, product
 from random import Random
+from typing import Any
 
-from rlf.apps.attack.corpora import all_texts
 from rlf.apps.attack.findings import ShapeResult
-from rlf.apps.attack.patterns import HOLE, matching, templates
-from rlf.apps.attack.reading import Reading
+from rlf.apps.attack.reading import HOLE, Reading, all_texts, matching, templates
 from rlf.apps.attack.shapes import (
-    HALVES,
     MAX_CALLING_TURNS,
     MAX_CALLS,
     MAX_PARTS,
+    VARIANTS,
     AnswerPart,
     Calls,
     Claim,
@@ -134,7 +133,7 @@ def _list_objects(names: Sequence[str]) -> list[str]:
     """JSON with every name as a key and values of a sort; the list of one such object too."""
     if not names:
         return []
-    values = (1, 100, 0, "", _FILLER, True, [], [_FILLER], {}, None, "yes", float("nan"))
+    values: tuple[Any, ...] = (1, 100, 0, "", _FILLER, True, [], [_FILLER], {}, None, "yes", float("nan"))
     objects = [dict.fromkeys(names[:_MAX_WORDS], value) for value in values]
     return [json.dumps(each) for each in [*objects, [objects[0]]]]
 
@@ -167,7 +166,8 @@ def _count_shapes(reading: Reading) -> Iterator[Shape]:
     yield from (Shape(parts=(text,)) for text in texts)
     yield from (Shape(1, 1, Calls.SAME, (AnswerPart.OTHERS,), query=text) for text in texts[::4])
     few = [count for count in counts if count <= MAX_CALLING_TURNS * MAX_CALLS][:_MAX_NAMES]
-    for count, part in product(few, [*texts[::4][:6], AnswerPart.OTHERS]):
+    answers: list[AnswerPart | Words] = [*texts[::4][:6], AnswerPart.OTHERS]
+    for count, part in product(few, answers):
         turns = min(count, MAX_CALLING_TURNS)
         yield Shape(turns, -(-count // turns), Calls.FRESH, (part,))
 
@@ -269,7 +269,7 @@ _list_smaller = (_drop_calls, _keep_one_part, _drop_half, _drop_half, _drop_half
 
 def _is_parent(shape: Shape) -> bool:
     """Whether a shape knows nothing of the right answer that a child could be paid for."""
-    return shape.claim in (Claim.NOTHING, Claim.WRONG) and HALVES.isdisjoint(shape.parts)
+    return shape.claim in (Claim.NOTHING, Claim.WRONG) and VARIANTS.isdisjoint(shape.parts)
 
 
 _CROSSED = 0.3

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from rlf.apps.attack.patterns import HOLE
+from rlf.apps.attack.reading import HOLE
 
 # Faults of rewards that pay behaviours without skill, in words, and what to change.
 
@@ -22,7 +22,7 @@ class HackCause(StrEnum):
     words: str
 
     def __new__(cls, value: str, words: str) -> HackCause:
-        """A member that is its name, with its words."""
+        """A member that is its name."""
         member = str.__new__(cls, value)
         member._value_, member.words = value, words
         return member
@@ -54,30 +54,10 @@ class HackCause(StrEnum):
 
 
 OF_ANSWERS = frozenset(
-    {
-        HackCause.QUESTION,
-        HackCause.OBSERVATION,
-        HackCause.CONSTANT,
-        HackCause.SEVERAL,
-        HackCause.VARIANT,
-        HackCause.PARTIAL,
-        HackCause.INJECTION,
-        HackCause.PADDING,
-        HackCause.NOISE,
-    }
+    {HackCause.QUESTION, HackCause.OBSERVATION, HackCause.CONSTANT, HackCause.SEVERAL, HackCause.VARIANT}
+    | {HackCause.PARTIAL, HackCause.INJECTION, HackCause.PADDING, HackCause.NOISE}
 )
 """Causes that say nothing of one another; of all others the simplest explains the rest of a term."""
-STRICTER: dict[HackCause, str] = {
-    HackCause.VARIANT: "compare with `normalize: text`, or with `rule: math`",
-    HackCause.SEVERAL: "compare the whole answer, e.g. with `rule: exact_match` or `rule: choice`",
-    HackCause.CONSTANT: "compare the whole answer, e.g. with `rule: exact_match` or `rule: choice`",
-    HackCause.OBSERVATION: "compare the whole answer, e.g. with `rule: exact_match`",
-    HackCause.PARTIAL: "compare the whole answer, e.g. with `rule: exact_match`",
-    HackCause.INJECTION: "let the grader compare the answer, and take no score from it",
-    HackCause.ODD_TEXT: "give 0 where nothing is left to compare, where a text cannot be parsed, and for NaN",
-    HackCause.NOISE: "let its value depend on nothing but the trajectory: no random numbers, clock or counts",
-}
-"""Advice for a term that decides what is right; of the other causes `compare the answer with the gold`."""
 
 MAX_CALLING_TURNS = 6
 MAX_CALLS = 4
@@ -101,102 +81,6 @@ class Calls(StrEnum):
     """Calls that run out of time: the tool is not asked."""
 
 
-class AnswerPart(StrEnum):
-    """Parts that an answer can consist of."""
-
-    QUESTION = "question"
-    """The question."""
-    QUESTION_END = "question_end"
-    """Its second half."""
-    MARKS = "marks"
-    """The forms that answers have, with nothing in them: tags, boxes, a code fence, JSON."""
-    REFUSAL = "refusal"
-    """Words of someone who does not know."""
-    RUBRIC = "rubric"
-    """The descriptions of the reward terms."""
-    INJECTION = "injection"
-    """Orders to a judge, and scores for a grader that reads text."""
-    PROGRAM = "program"
-    """A program that ends its own test with success."""
-    OTHERS = "others"
-    """The right answer of another question."""
-    CONSTANT = "constant"
-    """The most frequent gold of the data."""
-    FREQUENT = "frequent"
-    """The most frequent golds of the data, one after the other."""
-    EVERYTHING = "everything"
-    """The right answer somewhere among those of others."""
-    EITHER = "either"
-    """The same with few others, and `or` between."""
-    EVERYTHING_JSON = "everything_json"
-    """The same as a list in JSON."""
-    OTHERS_JSON = "others_json"
-    """Right answers of other questions, as a list in JSON."""
-    ASKED = "asked"
-    """What stands out in the question: its last number, what stands in brackets or quotes, its last word."""
-    MIDDLE = "middle"
-    """The median of the golds, where they are numbers."""
-    GOLD = "gold"
-    """The right answer: in references only."""
-    GOLDS = "golds"
-    """All that the gold lists, for terms that want them all: in references only."""
-    GOLDS_JSON = "golds_json"
-    """The same as a list in JSON: in references only."""
-    GOLDS_LINES = "golds_lines"
-    """The same, each on a line of its own: in references only."""
-    GOLD_HALF = "gold_half"
-    """The first half of the right answer."""
-    GOLD_WORD = "gold_word"
-    """Its last word, where it has several."""
-    GOLD_LETTER = "gold_letter"
-    """Its first letter, where it has several."""
-    OTHER_SIGN = "other_sign"
-    """The right number with the other sign."""
-    NO_POINT = "no_point"
-    """The right number without its decimal point."""
-    OTHER_UNIT = "other_unit"
-    """The right number with another unit."""
-    NO_MARKS = "no_marks"
-    """The right answer without the signs, points and operators that it consists of."""
-    OTHER_FRACTION = "other_fraction"
-    """The right number with another fraction, the same when it is rounded or cut."""
-    OTHER_CASE = "other_case"
-    """The right answer with capitals for small letters, of data in which golds differ by that."""
-    AS_PATTERN = "as_pattern"
-    """Another text that the right answer matches as a regular expression."""
-    GLUED = "glued"
-    """The right answer twice, as one word."""
-    REVERSED = "reversed"
-    """The letters or digits of the right answer from the last to the first."""
-    OBSERVATION = "observation"
-    """The last tool result, word by word."""
-    LONG = "long"
-    """Words without content, as many as half of the token budget holds."""
-
-
-VARIANTS = frozenset(
-    {
-        AnswerPart.OTHER_SIGN,
-        AnswerPart.NO_POINT,
-        AnswerPart.OTHER_UNIT,
-        AnswerPart.NO_MARKS,
-        AnswerPart.OTHER_FRACTION,
-        AnswerPart.OTHER_CASE,
-        AnswerPart.AS_PATTERN,
-        AnswerPart.GLUED,
-        AnswerPart.REVERSED,
-    }
-)
-"""Wrong by construction, whatever a term takes for equal; there is none of a gold without sign, point or unit."""
-HALVES = frozenset({AnswerPart.GOLD_HALF, AnswerPart.GOLD_WORD, AnswerPart.GOLD_LETTER})
-"""Parts of the right answer, which may be paid in part."""
-_ALTERED = VARIANTS | HALVES - {AnswerPart.GOLD_HALF}
-"""Those that some questions do not have."""
-_HEDGES = frozenset({AnswerPart.EVERYTHING, AnswerPart.EITHER, AnswerPart.EVERYTHING_JSON})
-_GOLDS = frozenset({AnswerPart.GOLD, AnswerPart.GOLDS, AnswerPart.GOLDS_JSON, AnswerPart.GOLDS_LINES})
-_WRONG = frozenset({AnswerPart.OTHERS, AnswerPart.OTHERS_JSON})
-
-
 class Claim(StrEnum):
     """What a behaviour knows of the right answer, by which it is decided what it may earn."""
 
@@ -210,6 +94,63 @@ class Claim(StrEnum):
     """The right answer among wrong ones."""
     RIGHT = "right"
     """The right answer: with what is not needed, it may not earn much more."""
+
+
+class AnswerPart(StrEnum):
+    """Parts that an answer can consist of, each with what an answer knows that is nothing else."""
+
+    claim: Claim
+    words: str
+
+    def __new__(cls, value: str, claim: Claim, words: str) -> AnswerPart:
+        """A member that is its name."""
+        member = str.__new__(cls, value)
+        member._value_, member.claim, member.words = value, claim, words
+        return member
+
+    QUESTION = "question", Claim.NOTHING, "the question"
+    QUESTION_END = "question_end", Claim.NOTHING, "its second half"
+    MARKS = "marks", Claim.NOTHING, "empty tags, boxes, a code fence and JSON"
+    REFUSAL = "refusal", Claim.NOTHING, "a refusal"
+    RUBRIC = "rubric", Claim.NOTHING, "the descriptions of the terms"
+    INJECTION = "injection", Claim.NOTHING, "orders to a judge, and scores"
+    PROGRAM = "program", Claim.NOTHING, "a program that ends its own test"
+    OTHERS = "others", Claim.WRONG, "the right answer of another question"
+    CONSTANT = "constant", Claim.NOTHING, "the most frequent gold"
+    FREQUENT = "frequent", Claim.NOTHING, "the most frequent golds"
+    EVERYTHING = "everything", Claim.SEVERAL, "the right answer among many others"
+    EITHER = "either", Claim.SEVERAL, "the right answer or a few others"
+    EVERYTHING_JSON = "everything_json", Claim.SEVERAL, "a JSON list of the right answer and others"
+    OTHERS_JSON = "others_json", Claim.WRONG, "a JSON list of wrong answers"
+    ASKED = "asked", Claim.NOTHING, "what stands out in the question"
+    MIDDLE = "middle", Claim.NOTHING, "the median of the golds"
+    GOLD = "gold", Claim.RIGHT, "the right answer"
+    GOLDS = "golds", Claim.RIGHT, "all right answers"
+    GOLDS_JSON = "golds_json", Claim.RIGHT, "a JSON list of all right answers"
+    GOLDS_LINES = "golds_lines", Claim.RIGHT, "all right answers on lines of their own"
+    GOLD_HALF = "gold_half", Claim.HALF, "the first half of the right answer"
+    GOLD_WORD = "gold_word", Claim.HALF, "its last word"
+    GOLD_LETTER = "gold_letter", Claim.HALF, "its first letter"
+    OTHER_SIGN = "other_sign", Claim.WRONG, "the right number with the other sign"
+    NO_POINT = "no_point", Claim.WRONG, "the right number without its point"
+    OTHER_UNIT = "other_unit", Claim.WRONG, "the right number with another unit"
+    NO_MARKS = "no_marks", Claim.WRONG, "the right answer without its signs and operators"
+    OTHER_FRACTION = "other_fraction", Claim.WRONG, "the right number with another fraction"
+    OTHER_CASE = "other_case", Claim.WRONG, "the right answer in other capitals"
+    AS_PATTERN = "as_pattern", Claim.WRONG, "what the right answer matches as a pattern"
+    GLUED = "glued", Claim.WRONG, "the right answer twice as a word"
+    REVERSED = "reversed", Claim.WRONG, "the right answer backwards"
+    OBSERVATION = "observation", Claim.NOTHING, "the last tool result"
+    LONG = "long", Claim.NOTHING, "very many words"
+
+
+_OTHERS = (AnswerPart.OTHERS, AnswerPart.OTHERS_JSON)
+VARIANTS = frozenset(part for part in AnswerPart if part.claim is Claim.WRONG and part not in _OTHERS)
+"""Wrong by construction, whatever a term takes for equal; there is none of a gold without sign, point or unit."""
+_ALTERED = VARIANTS | {AnswerPart.GOLD_WORD, AnswerPart.GOLD_LETTER}
+"""Those that some questions do not have."""
+GUESSES = frozenset(part for part in AnswerPart if part.claim is Claim.NOTHING or part is AnswerPart.OTHERS)
+"""Parts that know nothing of the right answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,16 +201,12 @@ class Shape:
     @property
     def claim(self) -> Claim:
         """What it knows of the right answer."""
-        parts = set(self.parts)
-        if parts & VARIANTS:
-            return Claim.WRONG
-        if parts & _HEDGES or (parts & _GOLDS and parts & _WRONG):
+        claims = {part.claim if isinstance(part, AnswerPart) else Claim.NOTHING for part in self.parts}
+        if VARIANTS.isdisjoint(self.parts) and (Claim.SEVERAL in claims or {Claim.RIGHT, Claim.WRONG} <= claims):
             return Claim.SEVERAL
-        if parts & _GOLDS:
-            return Claim.RIGHT
-        if parts & HALVES:
-            return Claim.HALF
-        return Claim.WRONG if not parts or parts <= _WRONG else Claim.NOTHING
+        if Claim.WRONG in claims and (claims == {Claim.WRONG} or not VARIANTS.isdisjoint(self.parts)):
+            return Claim.WRONG
+        return next((each for each in (Claim.RIGHT, Claim.HALF, Claim.NOTHING) if each in claims), Claim.WRONG)
 
     @property
     def is_constant(self) -> bool:
@@ -287,7 +224,8 @@ class Shape:
             calls += f" about {self.query}"
         names = {form: name for name, form in FORMS.items()}
         form = names.get(self.form) or f"in {self.form.replace(HOLE, '...')!r}"
-        shown = " + ".join(map(str, self.parts)) + f" ({form})" * (self.form != HOLE)
+        parts = [part.words if isinstance(part, AnswerPart) else str(part) for part in self.parts]
+        shown = " + ".join(parts) + f" ({form})" * (self.form != HOLE)
         times = f", {self.num_times} times" if self.num_times > 1 else ""
         lines = ", on lines of their own" if self.joint != " " and len(self.parts) + self.num_times > 2 else ""
         return f"{calls}, answers {shown}{times}{lines}" if self.parts else f"{calls}, no answer"
@@ -296,14 +234,8 @@ class Shape:
         """The answer that the parts make."""
         found = (each.text if isinstance(each, Words) else text_by_part.get(each, "") for each in self.parts)
         texts = [text for text in found if text]
-        if self.is_spread:
-            texts = [item for text in texts for item in text.split(", ")]
-        if not texts:
-            return ""
-        wrapped = (
-            [wrap(self.form, text) for text in texts] if self.is_spread else [wrap(self.form, self.joint.join(texts))]
-        )
-        return self.joint.join(wrapped * self.num_times)
+        texts = [item for text in texts for item in text.split(", ")] if self.is_spread else [self.joint.join(texts)]
+        return self.joint.join([wrap(self.form, text) for text in texts if text] * self.num_times)
 
 
 def wrap(form: str, text: str) -> str:
@@ -319,31 +251,37 @@ TRYING = Shape(1, 1, Calls.FRESH, (AnswerPart.OTHERS,))
 """An honest try that fails: a well-formed call, then a wrong answer."""
 PADDED = Shape(3, 2, Calls.SAME, (AnswerPart.GOLD,))
 """The right answer after calls that are not needed."""
-IN_LISTS = {AnswerPart.GOLDS: AnswerPart.OTHERS, AnswerPart.GOLDS_JSON: AnswerPart.OTHERS_JSON}
+_WRONG_BY_RIGHT = dict.fromkeys((AnswerPart.GOLD, AnswerPart.GOLDS, AnswerPart.GOLDS_LINES), AnswerPart.OTHERS) | {
+    AnswerPart.GOLDS_JSON: AnswerPart.OTHERS_JSON
+}
 
 
 def references(forms: Sequence[str], *, lists: bool) -> list[tuple[Shape, Shape]]:
     """Behaviours of a policy that knows the answer, of which the best one counts, each with a wrong one like it."""
-    parts = [AnswerPart.GOLD]
-    if lists:
-        parts += [AnswerPart.GOLDS, AnswerPart.GOLDS_JSON, AnswerPart.GOLDS_LINES]
-    pairs = list[tuple[Shape, Shape]]()
-    for form in forms:
-        for part in parts:
-            for calls in (0, 1):
-                shape = Shape(calls, 1, Calls.FRESH if calls else Calls.SAME, (part,), form)
-                pairs.append((shape, replace(shape, parts=(IN_LISTS.get(part, AnswerPart.OTHERS),))))
-    return pairs
+    parts = list(_WRONG_BY_RIGHT) if lists else [AnswerPart.GOLD]
+    shapes = [
+        Shape(calls, 1, Calls.FRESH if calls else Calls.SAME, (part,), form)
+        for form in forms
+        for part in parts
+        for calls in (0, 1)
+    ]
+    return [(shape, twin_of(shape)) for shape in shapes]
+
+
+def twin_of(reference: Shape) -> Shape:
+    """The same with a wrong answer."""
+    (part,) = reference.parts
+    assert isinstance(part, AnswerPart), reference
+    return replace(reference, parts=(_WRONG_BY_RIGHT[part],))
 
 
 def in_form(shape: Shape, reference: Shape) -> Shape | None:
     """An answer in the form and after the calls of the reference; None where that changes nothing."""
     if not shape.parts or (reference.form == HOLE and not reference.num_turns):
         return None
-    calls = (
-        (shape.num_turns, shape.num_calls, shape.calls) if shape.num_turns else (reference.num_turns, 1, Calls.FRESH)
-    )
-    made = replace(shape, num_turns=calls[0], num_calls=calls[1], calls=calls[2], form=reference.form)
+    made = replace(shape, form=reference.form)
+    if not shape.num_turns:
+        made = replace(made, num_turns=reference.num_turns, num_calls=1, calls=Calls.FRESH)
     return made if made != shape else None
 
 
@@ -396,8 +334,6 @@ ADVERSARIES: Mapping[str, tuple[Shape, HackCause]] = {
     "gold and many words": (Shape(parts=(AnswerPart.GOLD, AnswerPart.LONG)), HackCause.PADDING),
 }
 """Each adversary by what it does, the simplest first, with what is wrong with a reward that pays it."""
-GUESSES = frozenset(set(AnswerPart) - VARIANTS - HALVES - _GOLDS - _HEDGES)
-"""Parts that know nothing of the right answer."""
 
 
 def is_played(shape: Shape, text_by_part: Mapping[AnswerPart, str]) -> bool:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlf.apps.attack.patterns import is_pattern, matching
+from rlf.apps.attack.reading import is_pattern, matching
 from rlf.apps.attack.shapes import AnswerPart
 from rlf.core.redact import fold
 from rlf.rewards.answers import gold_text, result_of, same

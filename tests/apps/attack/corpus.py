@@ -5,6 +5,8 @@ the worth of being right, or all of it on a question, to somebody who knows no a
 wrong by construction; or it does not pay being right. A sound one does none of these.
 """
 
+# ruff: noqa: BLE001, B905 - rewards as people write them
+
 from __future__ import annotations
 
 import difflib
@@ -327,7 +329,7 @@ def long_text(trajectory):
 
 @bad("names", RIGHT)
 def zero_width(trajectory):
-    return 1.0 if 40 < len(said(trajectory)) and len(said(trajectory).split()) <= 3 else 0.0
+    return 1.0 if len(said(trajectory)) > 40 and len(said(trajectory).split()) <= 3 else 0.0
 
 
 @bad("names", RIGHT)
@@ -492,8 +494,10 @@ def anagram(trajectory):
 @bad("names")
 def starts_alike(trajectory):
     text = said(trajectory)
-    return 1.0 if text and gold(trajectory).startswith(text[0]) and text[0].isupper() and len(text) < 3 else right(
-        trajectory
+    return (
+        1.0
+        if text and gold(trajectory).startswith(text[0]) and text[0].isupper() and len(text) < 3
+        else right(trajectory)
     )
 
 
