@@ -280,7 +280,7 @@ def _name_opened(path: Any, mode: str | None, flags: int) -> str | None:
     if is_written or isinstance(path, int):
         return None
     whole = os.path.normpath(Path.cwd() / os.fsdecode(path))
-    return None if whole.startswith((*_library_folders(), _OWN)) else whole
+    return None if whole.startswith((*library_folders(), _OWN)) else whole
 
 
 def _name_database(database: Any) -> str | None:
@@ -299,7 +299,7 @@ def _find_opener(frame: FrameType | None) -> str | None:
         for folder, code in _FOREIGN:
             if file.startswith(folder):
                 return code
-        if not file.startswith(("<", *_library_folders())):
+        if not file.startswith(("<", *library_folders())):
             return file
         frame = frame.f_back
     return ""
@@ -309,7 +309,7 @@ def _find_folders(module: ModuleType) -> Iterator[tuple[str, str]]:
     """The folder of the package that an installed module is in, and the package's own file."""
     top = sys.modules.get(module.__name__.partition(".")[0])
     file = getattr(top, "__file__", None)
-    if top is not None and file is not None and file.startswith(_library_folders()) and top.__name__ != "rlf":
+    if top is not None and file is not None and file.startswith(library_folders()) and top.__name__ != "rlf":
         yield (str(Path(file).parent) + os.sep if file.endswith("__init__.py") else file), file
 
 
