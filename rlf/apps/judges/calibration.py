@@ -14,12 +14,13 @@ from time import perf_counter
 from rlf.core.errors import RlfError
 from rlf.reports.statistics import Estimate, Interval, welch_interval, wilson_interval
 from rlf.rewards.judging.drift import LabelledItem, cohen_kappa, read_labels
-from rlf.rewards.judging.scorer import Comparison, Judgement, JudgeScorer
+from rlf.rewards.judging.scorer import Comparison, JudgeScorer
 from rlf.rewards.judging.settings import Compare
 from rlf.rewards.kinds.judge import JudgeTerm
-from rlf.rewards.term import RewardContext, Scoring
+from rlf.rewards.term import RewardContext, Scoring, Verdict
 from rlf.runs.rewards import load_rewards, tell
 from rlf.tools import Executor
+from rlf.types import ScoreUsage
 
 __all__ = ["Calibration", "calibrate", "judge_in"]
 
@@ -143,7 +144,7 @@ class JudgedItem:
     """One item with both verdicts."""
 
     item: LabelledItem
-    judgement: Judgement
+    judgement: Verdict
     elapsed_s: float
     orders: tuple[float, float] | None = None
     """Of a pair: value of the answer at first place, straight and swapped."""
@@ -160,8 +161,7 @@ async def judge_all(scorer: JudgeScorer, term: JudgeTerm, items: Sequence[Labell
             started = perf_counter()
             orders: tuple[float, float] | None = None
             if term.compares_groups:
-                verdict = await scorer.score(item.trajectory, Scoring(1, {}, sizes[item.trajectory.task.id]))
-                result = Judgement.of(verdict)
+                result = await scorer.score(item.trajectory, Scoring(1, {}, sizes[item.trajectory.task.id]))
             elif term.compare is Compare.PAIRWISE:
                 both = await scorer.compare_with_gold(item.trajectory)
                 result, orders = (
@@ -207,6 +207,7 @@ class Calibration:
 def compare_with_labels(term: JudgeTerm, judged: Sequence[JudgedItem], threshold: float) -> Calibration:
     """Compares a judge's verdicts with labels; at least one item has a verdict."""
     scored = [each for each in judged if each.judgement.value is not None]
+    usages = [each.judgement.usage or ScoreUsage() for each in judged]
     values = [each.judgement.value or 0.0 for each in scored]
     labels = [each.item.label for each in scored]
     judged_as, labelled_as = ([_class_of(term, each, threshold) for each in side] for side in (values, labels))
@@ -227,8 +228,8 @@ def compare_with_labels(term: JudgeTerm, judged: Sequence[JudgedItem], threshold
         position_bias=position_bias([each.orders for each in scored if each.orders is not None]),
         self_preference=self_preference(residuals[True], residuals[False]),
         num_own=len(residuals[True]),
-        cost_usd=fmean(each.judgement.usage.cost_usd for each in judged),
-        num_tokens=fmean(each.judgement.usage.num_tokens for each in judged),
+        cost_usd=fmean(usage.cost_usd for usage in usages),
+        num_tokens=fmean(usage.num_tokens for usage in usages),
         elapsed_s=fmean(each.elapsed_s for each in judged),
     )
 

@@ -104,25 +104,12 @@ _WINNERS: Mapping[str, float] = {"a": 1.0, "b": 0.0, "tie": 0.5}
 _MAX_REASON_CHARS = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """The judges' combined result: the value, or why there is none."""
+_NO_USAGE = ScoreUsage()
 
-    value: float | None
-    reason: str
-    usage: ScoreUsage
-    is_unanswered: bool = True
-    """Without a value: whether the judges did not give one. False: there was nothing to ask them."""
 
-    @classmethod
-    def of(cls, verdict: Verdict) -> Judgement:
-        """The result of a verdict."""
-        return cls(verdict.value, verdict.reason, verdict.usage or ScoreUsage(), verdict.is_unanswered)
-
-    def verdict(self) -> Verdict:
-        """As a term gives it."""
-        is_unanswered = self.value is None and self.is_unanswered
-        return Verdict(self.value, self.reason[:_MAX_REASON_CHARS], usage=self.usage, is_unanswered=is_unanswered)
+def _verdict(value: float | None, reason: str, usage: ScoreUsage | None = _NO_USAGE) -> Verdict:
+    """The judges' combined result; without a value they did not give one."""
+    return Verdict(value, reason[:_MAX_REASON_CHARS], usage=usage, is_unanswered=value is None)
 
 
 class JudgeScorer:
@@ -151,7 +138,7 @@ class JudgeScorer:
         if watchman is None:
             return await self._judge_trajectory(trajectory, scoring)
         sentinel = watchman.sentinel(trajectory.id, scoring.step)
-        kappa, tried = watchman.kappa, ScoreUsage()
+        kappa, tried = watchman.kappa, _NO_USAGE
         if watchman.frozen is not None:
             return Verdict(None, watchman.frozen, is_unanswered=True)
         if sentinel is None:
@@ -160,10 +147,10 @@ class JudgeScorer:
             verdict, result = await asyncio.gather(
                 self._judge_trajectory(trajectory, scoring), self.judge_alone(sentinel.trajectory, fresh=True)
             )
-            tried = result.usage
+            tried = result.usage or _NO_USAGE
             if result.value is not None:
                 watchman.observe(result.value, sentinel)
-        usage = replace((verdict.usage or ScoreUsage()) + tried, kappa=kappa)
+        usage = replace((verdict.usage or _NO_USAGE) + tried, kappa=kappa)
         if watchman.frozen is not None:  # meanwhile
             return Verdict(None, watchman.frozen, usage=usage, is_unanswered=True)
         return verdict._replace(usage=usage)
@@ -173,30 +160,30 @@ class JudgeScorer:
         if self._judging.compares_groups:
             self._gathering.leave((scoring.step, trajectory.task.id), scoring.group_size)
 
-    async def judge_alone(self, trajectory: Trajectory, *, fresh: bool = False) -> Judgement:
+    async def judge_alone(self, trajectory: Trajectory, *, fresh: bool = False) -> Verdict:
         """The judges' result for a trajectory by itself, or beside its gold."""
         if not (trajectory.answer or "").strip():
-            return Judgement(0.0, _NO_ANSWER, ScoreUsage())
+            return _verdict(0.0, _NO_ANSWER)
         if self._judging.compare is Compare.POINTWISE:
             return await self._score_pointwise(trajectory, fresh=fresh)
         compared = await self.compare_with_gold(trajectory, fresh=fresh)
         return compared.judgement if isinstance(compared, Comparison) else compared
 
-    async def compare_with_gold(self, trajectory: Trajectory, *, fresh: bool = False) -> Comparison | Judgement:
+    async def compare_with_gold(self, trajectory: Trajectory, *, fresh: bool = False) -> Comparison | Verdict:
         """Both orders of a trajectory's answer and its gold; why not, where there is none."""
         task = task_values(trajectory.task, self._judging.criteria)
         if task["gold"] is None:
             missing = f"task {trajectory.task.id} has no gold answer to compare with"
-            return Judgement(None, missing, ScoreUsage(), is_unanswered=False)
+            return Verdict(None, missing, usage=_NO_USAGE)
         gold = gold_values(task["gold"])
         return await self._compare_pair(task, candidate_values(trajectory), gold, fresh=fresh)
 
     async def _judge_trajectory(self, trajectory: Trajectory, scoring: Scoring) -> Verdict:
         if self._judging.compares_groups:
             return await self._gathering.join((scoring.step, trajectory.task.id), scoring.group_size, trajectory)
-        return (await self.judge_alone(trajectory)).verdict()
+        return await self.judge_alone(trajectory)
 
-    async def _score_pointwise(self, trajectory: Trajectory, *, fresh: bool) -> Judgement:
+    async def _score_pointwise(self, trajectory: Trajectory, *, fresh: bool) -> Verdict:
         judging = self._judging
         low, high = judging.range
         task = task_values(trajectory.task, judging.criteria)
@@ -219,25 +206,25 @@ class JudgeScorer:
         )
         return self._weigh_criteria([self._combine_votes(votes) for votes in parts])
 
-    def _weigh_criteria(self, parts: Sequence[Judgement]) -> Judgement:
+    def _weigh_criteria(self, parts: Sequence[Verdict]) -> Verdict:
         """The criteria's values as one."""
-        usage = sum((part.usage for part in parts), ScoreUsage())
+        usage = sum((part.usage or _NO_USAGE for part in parts), _NO_USAGE)
         missing = next((part for part in parts if part.value is None), None)
         if missing is not None:
-            return Judgement(None, missing.reason, usage)
+            return _verdict(None, missing.reason, usage)
         weights = [criterion.weight for criterion in self._judging.criteria] or [1.0]
         value = sum(w * (part.value or 0.0) for w, part in zip(weights, parts, strict=True)) / sum(weights)
-        return Judgement(value, "; ".join(part.reason for part in parts), usage)
+        return _verdict(value, "; ".join(part.reason for part in parts), usage)
 
-    def _combine_votes(self, votes: Votes[tuple[float, str]]) -> Judgement:
+    def _combine_votes(self, votes: Votes[tuple[float, str]]) -> Verdict:
         """The votes as one value within 0 and 1."""
         if not votes.are_enough:
             num = len(votes.values) + len(votes.failures)
-            return Judgement(None, f"{len(votes.failures)} of {num} verdicts failed: {votes.failures[0]}", votes.usage)
+            return _verdict(None, f"{len(votes.failures)} of {num} verdicts failed: {votes.failures[0]}", votes.usage)
         values = [value for value, _ in votes.values]
         value = median(values) if self._judging.combine is Combine.MEDIAN else fmean(values)
         reasons = " | ".join(reason for _, reason in votes.values if reason)
-        return Judgement(min(max(value, 0.0), 1.0), reasons, votes.usage)
+        return _verdict(min(max(value, 0.0), 1.0), reasons, votes.usage)
 
     def _read_scores(self, reply: Reply) -> tuple[float, str]:
         """The value, weighted over criteria, and the judge's reason."""
@@ -275,7 +262,7 @@ class JudgeScorer:
     ) -> Comparison:
         """Which of two candidates is better, asked in both orders."""
 
-        async def ask(first: Mapping[str, Any], second: Mapping[str, Any]) -> Judgement:
+        async def ask(first: Mapping[str, Any], second: Mapping[str, Any]) -> Verdict:
             question = self._make_question({**task, "first": first, "second": second}, names=["winner"])
             votes = await self._panel.vote(lambda _: question, lambda reply, _: self._read_winner(reply), fresh=fresh)
             return self._combine_votes(votes)
@@ -301,34 +288,34 @@ class JudgeScorer:
             return {each.id: Verdict(None, "there is no other rollout of the task to compare with") for each in members}
         members = sorted(members, key=lambda each: each.sample_index)  # order of arrival is chance
         answered = [each for each in members if (each.answer or "").strip()]
-        results = {each.id: Judgement(0.0, _NO_ANSWER, ScoreUsage()) for each in members}
+        results = {each.id: _verdict(0.0, _NO_ANSWER) for each in members}
         if len(answered) == 1:
-            results[answered[0].id] = Judgement(1.0, "the only one of its group with an answer", ScoreUsage())
+            results[answered[0].id] = _verdict(1.0, "the only one of its group with an answer")
         elif answered and self._judging.compare is Compare.GROUP:
             results |= await self._rank_group(answered, len(members))
         elif answered:
             results |= await self._play_tournament(answered, len(members))
-        return {id_: each.verdict() for id_, each in results.items()}
+        return results
 
-    async def _play_tournament(self, answered: Sequence[Trajectory], num: int) -> Mapping[str, Judgement]:
+    async def _play_tournament(self, answered: Sequence[Trajectory], num: int) -> Mapping[str, Verdict]:
         """Each against each; those without an answer are beaten without a question."""
         task = task_values(answered[0].task, self._judging.criteria)
         views = [candidate_values(each) for each in answered]
         pairs = [(i, j) for i in range(len(answered)) for j in range(i)]
         results = await asyncio.gather(*(self._compare_pair(task, views[i], views[j]) for i, j in pairs))
         won: list[list[float]] = [[1.0] * (num - len(answered)) for _ in answered]
-        usages = [ScoreUsage()] * len(answered)
+        usages = [_NO_USAGE] * len(answered)
         failures: list[str] = [""] * len(answered)
         for (i, j), result in zip(pairs, results, strict=True):
             pair_result = result.judgement
-            usages[i] += pair_result.usage  # a pair's cost is counted once
+            usages[i] += pair_result.usage or _NO_USAGE  # a pair's cost is counted once
             if pair_result.value is None:
                 failures[i] = failures[j] = pair_result.reason
             else:
                 won[i].append(pair_result.value)
                 won[j].append(1 - pair_result.value)
         return {
-            each.id: Judgement(
+            each.id: _verdict(
                 fmean(won[at]) if won[at] and not failures[at] else None,
                 failures[at] or f"{sum(won[at]):g} of {num - 1} comparisons won",
                 usages[at],
@@ -336,7 +323,7 @@ class JudgeScorer:
             for at, each in enumerate(answered)
         }
 
-    async def _rank_group(self, answered: Sequence[Trajectory], num: int) -> Mapping[str, Judgement]:
+    async def _rank_group(self, answered: Sequence[Trajectory], num: int) -> Mapping[str, Verdict]:
         """All at once, shown in another order for each vote."""
         task, count = task_values(answered[0].task, self._judging.criteria), len(answered)
         views = [candidate_values(each) for each in answered]
@@ -350,12 +337,12 @@ class JudgeScorer:
 
         votes = await self._panel.vote(ask, lambda reply, number: self._read_places(reply, orders[number]))
         if not votes.are_enough:
-            results = [Judgement(None, f"the ranking failed: {votes.failures[0]}", ScoreUsage())] * count
+            results = [_verdict(None, f"the ranking failed: {votes.failures[0]}")] * count
         else:
             combine = median if self._judging.combine is Combine.MEDIAN else fmean
             places = [combine([vote[at] for vote in votes.values]) for at in range(count)]
-            results = [Judgement((num - 1 - p) / (num - 1), f"place {p + 1:g} of {num}", ScoreUsage()) for p in places]
-        results[0] = replace(results[0], usage=votes.usage)  # what a group took is counted once
+            results = [_verdict((num - 1 - p) / (num - 1), f"place {p + 1:g} of {num}") for p in places]
+        results[0] = results[0]._replace(usage=votes.usage)  # what a group took is counted once
         return {each.id: one for each, one in zip(answered, results, strict=True)}
 
     def _read_places(self, reply: Reply, order: Sequence[int]) -> list[float]:
@@ -389,19 +376,19 @@ class JudgeScorer:
 class Comparison:
     """Two candidates, in both orders."""
 
-    straight: Judgement
+    straight: Verdict
     """Value of the candidate at first place: the one asked about."""
-    swapped: Judgement
+    swapped: Verdict
     """Value of the candidate at first place: the other one."""
 
     @property
-    def judgement(self) -> Judgement:
+    def judgement(self) -> Verdict:
         """The one asked about: mean over both orders, so that a liking for a place cancels out."""
-        usage = self.straight.usage + self.swapped.usage
+        usage = (self.straight.usage or _NO_USAGE) + (self.swapped.usage or _NO_USAGE)
         if self.straight.value is None or self.swapped.value is None:
-            return Judgement(None, self.straight.reason if self.straight.value is None else self.swapped.reason, usage)
+            return _verdict(None, self.straight.reason if self.straight.value is None else self.swapped.reason, usage)
         value = (self.straight.value + 1 - self.swapped.value) / 2
-        return Judgement(value, f"{value:g} of 1 against the other; {self.straight.reason}".removesuffix("; "), usage)
+        return _verdict(value, f"{value:g} of 1 against the other; {self.straight.reason}".removesuffix("; "), usage)
 
 
 def _reply_schema(compare: Compare, names: Sequence[str], bounds: tuple[float, float]) -> dict[str, Any]:
