@@ -50,11 +50,11 @@ def find_misread_golds(loaded: LoadedSpec, datasets: Sequence[Sequence[Task]]) -
         options = term.model_dump(mode="json", include={"kind", "name", *(set(type(term).model_fields) - _SHARED)})
         found = [row for tasks in datasets for row in recall(read_faults, tasks, options)]
         if found:
-            first = found[:_MOST_SHOWN]
+            first, number = found[:_MOST_SHOWN], f"{len(found)} gold answer{'s' * (len(found) > 1)}"
             shown = "; ".join(f"{_shorten_text(gold)} (row {row!r}) {fault}" for row, gold, fault in first)
             squad = options.get("normalize") == Normalization.SQUAD
             advice = "Write `normalize: text`." if squad else term.gold_advice
-            message = f"got {options['rule']}, which misreads {len(found)} gold answers of {num_tasks} tasks: {shown}."
+            message = f"got {options['rule']}, which misreads {number} of {num_tasks} tasks: {shown}."
             yield loaded.fault(("rewards", index, "normalize" if squad else "rule"), f"{message} {advice}")
 
 

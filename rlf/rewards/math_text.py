@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from rlf.core.redact import fold
-from rlf.rewards.answers import last_boxed, number_in, read, result_of
+from rlf.rewards.answers import last_boxed, number_in, read, read_date, result_of
 from rlf.rewards.normalization import normalize
 from rlf.rewards.quantities import SUPERSCRIPTS
 
@@ -96,7 +96,7 @@ def as_latex(text: str) -> str | None:
 
 def gold_latex(gold: str) -> str | None:
     """The LaTeX of a gold, or of the result that it ends with; None where it is compared as text."""
-    return as_latex(gold) or as_latex(result_of(gold))
+    return None if read_date(gold) is not None else as_latex(gold) or as_latex(result_of(gold))
 
 
 def is_same_quantity(answer: str, gold: str) -> bool | None:

@@ -68,6 +68,11 @@ def test_show_prints_what_the_rules_of_a_spec_read_of_its_golds_beside_them(rlf:
     assert "right r0 1 km number 1000 m" in printed and "golds are 2 text, 1 number, 1 date, 1 text with a" in printed
 
 
+def test_golds_of_a_file_without_data_are_refused(rlf: Rlf, tmp_path: Path) -> None:
+    (tmp_path / "term.yaml").write_text(TERM)
+    assert "declares a term and no data" in rlf("rewards", "show", tmp_path / "term.yaml").stderr
+
+
 def test_list_shows_weight_and_gate(rlf: Rlf, spec: Path) -> None:
     listed = json.loads(rlf("rewards", "list", spec, "--json").stdout)["data"]
     assert [(term["name"], term["kind"], term["weight"], term["gate"]) for term in listed] == [

@@ -78,7 +78,7 @@ def test_golds_that_a_rule_cannot_read_as_what_it_compares_are_warned_of_with_th
     (words,) = warnings(tmp_path, {"rule": "choice"}, "B", "(C)", 2, "Paris")
     assert "'2' (row 't2') names none of ABCD, and is unscorable; 'Paris' (row 't3')" in words
     (words,) = warnings(tmp_path, {"rule": "exact_match"}, "2024-03-01", "01/03/2024", "25/12/2024")
-    assert "1 gold answers of 3 tasks: '01/03/2024' (row 't1') may be two dates, and is compared as text" in words
+    assert "1 gold answer of 3 tasks: '01/03/2024' (row 't1') may be two dates, and is compared as text" in words
     (words,) = warnings(tmp_path, {"rule": "collection"}, ["Ann", "Bob"], [], "a; b")
     assert "'[]' (row 't1') lists nothing, and is unscorable" in words
     assert warnings(tmp_path, {"rule": "numeric"}, "$1,234.50", "20 °C", "3/4", "a = 5", "#### 7") == []

@@ -42,7 +42,19 @@ def test_a_gold_that_is_mathematics_which_nobody_reads_is_unscorable_and_pays_no
 
 
 def test_a_text_is_read_in_whole_or_not_at_all() -> None:
-    for text in ("March 5", "10:30", "4210_5", "east", "3 4", "2 dozen", "2, 3, ...", "5 \\pmod{7}", "A \\cup B"):
+    for text in (
+        "March 5",
+        "10:30",
+        "4210_5",
+        "east",
+        "3 4",
+        "2 dozen",
+        "2, 3, ...",
+        "5 \\pmod{7}",
+        "A \\cup B",
+        "2024-03-01",
+        "01/03/2024",
+    ):
         assert gold_latex(text) is None, text
     for text in ("#### 72", "So the answer is $72$.", "We get 71. Thus \\boxed{72}"):
         assert gold_latex(text) == "72", text

@@ -72,7 +72,10 @@ def show_reward(
 
     if name.endswith((".yaml", ".yml")):
         found = describe_golds(Path(name))
-        golds = ((each.term, each.row, visible(each.gold), each.form, each.value, each.fault) for each in found.golds)
+        golds = (
+            (each.term, each.row, visible(each.gold), each.form, visible(each.value), visible(each.fault))
+            for each in found.golds
+        )
         parts = [plain_table(("term", "row", "gold", "is read as", "value", "fault"), golds)]
     else:
         found = describe_kind(name)

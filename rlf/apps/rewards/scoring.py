@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from rlf.apps.rewards.examples import Trial, try_terms
-from rlf.core.errors import RlfError
+from rlf.core.errors import RlfError, SpecError
 from rlf.rewards import RULES, TERM_KINDS, Rule
 from rlf.rewards.facts import TrajectoryFacts, read_json_lines
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.term import RewardContext, Term
-from rlf.runs.rewards import RewardFile, rescoring_spec, scored_step, tell
+from rlf.runs.rewards import RewardFile, load_rewards, rescoring_spec, scored_step, tell
 from rlf.spec.facts import KeyFact, key_facts
 from rlf.spec.models import RunSpec, TrainSpec
 from rlf.tools import Executor, ToolDeclaration
@@ -284,7 +284,11 @@ def describe_golds(file: Path) -> ShownReward:
     """What the rules of a spec read of its golds. Raises RlfError."""
     from rlf.data import load_tasks
 
-    spec = rescoring_spec([file], [])
+    try:
+        spec = rescoring_spec([file], [])
+    except SpecError:
+        load_rewards([file])  # raises again, but for a file that declares a term
+        raise RlfError(f"{file}: declares a term and no data, so there are no golds to read. Name a spec.") from None
     sets = [data for data in (spec.data.train, spec.data.eval) if data is not None]
     declared = tuple(tool.name for tool in spec.tools)
     tasks = [task for data in sets for task in load_tasks(**data.model_dump(), declared=declared)]
