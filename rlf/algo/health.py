@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from rlf.core.kinds import StrictModel
@@ -102,8 +102,19 @@ class HealthConfig(StrictModel):
     are tools and no step had a call."""
     loss: Guard | None = Guard(below=-1e6, above=1e6, steps=1, action=Action.STOP)
     """`loss/policy`: its default stops a run whose loss is no number any more."""
+    hidden: Guard | None = Guard(above=0.05, steps=1)
+    """The gap to a hidden reward term: the share of what a trained term pays that the hidden one refuses. Out of bounds
+    once it is shown (95 %, over all steps together) to have risen by more than this since it was lowest, or over one
+    half."""
     on_no_signal: OnNoSignal = OnNoSignal.WARN
     """What follows where no rewards that are compared differ, or none is there, so that nothing can be learned."""
+
+    @field_validator("hidden")
+    @classmethod
+    def _gaps_are_bounded_above(cls, guard: Guard | None) -> Guard | None:
+        if guard is not None and (guard.below is not None or guard.above is None or not 0 <= guard.above < 1):
+            raise PydanticCustomError("guard", "bounds a rise of a share; write `above`, from 0 to below 1, alone")
+        return guard
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +145,7 @@ class Watch:
             has_tools: Whether the policy may call any tool.
             by_group: Whether the rewards of a group are compared, so that a group of equal ones teaches nothing.
         """
-        self._guards = {name: guard for name, guard in config if isinstance(guard, Guard)}
+        self._guards = {name: guard for name, guard in config if isinstance(guard, Guard) and name in READINGS}
         self._has_tools = has_tools
         self._by_group = by_group
         self._since: dict[str, int] = {}
@@ -189,7 +200,7 @@ READINGS: dict[str, Reading] = {
     "tool_use": _read_metric("tool_use"),
     "loss": _read_metric("loss/policy"),
 }
-"""What each guard reads of a step's metrics; None where the run has no such number."""
+"""What each guard reads of a step's metrics; None where the run has no such number. `hidden` reads scores."""
 
 
 def _parse_failures(trajectories: Sequence[Scored]) -> float:

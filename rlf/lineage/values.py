@@ -6,7 +6,7 @@ import base64
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from operator import attrgetter
@@ -210,6 +210,21 @@ def _make_found_call(row: AnyRow, call: ToolCall, result: ToolResult, inside: st
 def _make_score_values(row: AnyRow) -> dict[str, Any]:
     parts = {name: json.loads(getattr(row, name) or "null") for name in ("turn_values", "usage")}
     return _pick_columns(Score, row, state=row.state or ScoreState.SCORED, **parts)
+
+
+def training_scores(
+    connection: Connection, run_id: str, terms: Collection[str]
+) -> Iterator[tuple[int, int, str, Score]]:
+    """Scores of training trajectories with a reward, by some terms: step, position, task's id, score; in order."""
+    columns, scores = tables.trajectories.c, tables.scores.c
+    query = (
+        select(columns.step, columns.k, columns.task_id, scores.term, scores.value, scores.weight)
+        .join(tables.scores, scores.trajectory_ref == columns.id)
+        .where(columns.run_id == run_id, columns.phase == TRAIN, columns.reward.is_not(None), scores.term.in_(terms))
+        .order_by(columns.step, columns.k)
+    )
+    for row in connection.execute(query):
+        yield row.step, row.k, row.task_id, Score(row.term, row.value, row.weight)
 
 
 # Trajectories of a lineage: which are asked for, in which order, and all that hangs on one.

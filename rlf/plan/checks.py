@@ -114,7 +114,8 @@ def _named_once(loaded: LoadedSpec, key: str, names: Sequence[str], noun: str) -
 @reads("rewards")
 def _rewards_weigh_something(loaded: LoadedSpec) -> Iterator[Fault]:
     if not any(term.peak_weight for term in loaded.spec.rewards):
-        message = "every weight is 0, so there is nothing to train on. Give one term a weight other than 0."
+        message = "every weight is 0, so there is nothing to train on. Give one term a weight other than 0"
+        message += " that is not hidden." if any(term.hidden for term in loaded.spec.rewards) else "."
         yield loaded.fault(("rewards",), message)
 
 
@@ -136,11 +137,21 @@ def _terms_hang_together(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(("rewards", position, *key), message)
 
 
+_NOT_SUCCESS = (
+    "A checkpoint that is kept for its success would be chosen by it, and it is to check what is chosen. Name a term "
+    "that is trained on in `success: {term: NAME}`, or put one first."
+)
+
+
 @reads("rewards", "success")
 def _success_is_a_share(loaded: LoadedSpec) -> Iterator[Fault]:
     success, by_name = loaded.spec.success, {term.name: term for term in loaded.spec.rewards}
     if success is None:
         first = loaded.spec.rewards[0]
+        if first.hidden:
+            message = f"success is the value of the first term, and {first.name!r} is hidden. {_NOT_SUCCESS}"
+            yield loaded.item_fault(("rewards", 0), message)
+            return
         low, high = first.bounds
         if not 0 <= low <= high <= 1:
             is_known = not math.isinf(high - low)
@@ -158,6 +169,8 @@ def _success_is_a_share(loaded: LoadedSpec) -> Iterator[Fault]:
         message = f"unknown term {success.term!r}{nearest(success.term, known)} (known: {', '.join(known)})"
         yield loaded.fault(("success", "term"), f"{message}. Name one of these.")
         return
+    if term.hidden:
+        yield loaded.fault(("success", "term"), f"{term.name!r} is hidden. {_NOT_SUCCESS}")
     low, high = term.bounds
     if not success.is_predicate and math.isinf(high - low):
         message = f"{term.name!r} gives any number, which has no scale to 0 to 1. Write e.g. `at_least: 1` here."

@@ -85,6 +85,10 @@ def _canonical_values(
     values["health"] = {name: guard for name, guard in values["health"].items() if _can_stop(guard)}
     for item in (*values["tools"], *values["rewards"]):
         item.pop("tests", None)
+    for term in values["rewards"]:  # plans without hidden terms keep the hash that they had before there were any
+        if not term.get("hidden"):
+            term.pop("hidden", None)
+            term.pop("every", None)
     _drop_empty_files([*values["tools"], *values["rewards"]])
     for section, keys in _LATER.items():  # plans that leave them at their defaults keep the hash that they had before
         for key, default in keys.items():

@@ -19,7 +19,7 @@ from rlf.plan.algorithms import dropped_terms_are_compared, gae_says_its_way, si
 from rlf.plan.estimate import planned_engine
 from rlf.plan.golds import find_gold_warnings, find_misread_golds
 from rlf.plan.judges import groups_are_compared, sentinels_are_counted_together
-from rlf.rewards.term import Stage, Term
+from rlf.rewards.term import Stage
 from rlf.spec import LoadedSpec, RunSpec
 from rlf.spec.budget import PromptSizes
 from rlf.spec.kinds import is_json_schema, is_verify
@@ -331,17 +331,12 @@ def _long_tasks_are_not_begun_again(loaded: LoadedSpec) -> Iterator[Fault]:
 
 def _answers_outweigh_shape(loaded: LoadedSpec) -> Iterator[Fault]:
     terms = loaded.spec.rewards
-    shaping = [term for term in terms if _rewards_form(term)]
+    shaping = [term for term in terms if term.pays_for_form]
     weight, rest = (sum(t.peak_weight for t in group) for group in (shaping, [t for t in terms if t not in shaping]))
     if weight > rest:
         names = ", ".join(repr(term.name) for term in shaping)
         message = f"{names} weigh {weight:g} and what looks at the answer {rest:g}; the form can earn more than a "
         yield loaded.fault(("rewards",), f"{message}right answer. Give them less weight.")
-
-
-def _rewards_form(term: Term) -> bool:
-    """Whether a term pays for the form of a trajectory whatever its answer is."""
-    return term.kind == "rule" and not term.needs_answer and term.when is None
 
 
 def _check_turn_credit(loaded: LoadedSpec) -> Iterator[Fault]:

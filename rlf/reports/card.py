@@ -176,11 +176,12 @@ def _show_tools(spec: Mapping[str, Any]) -> str:
 
 
 def _show_rewards(spec: Mapping[str, Any]) -> str:
-    rows = [
-        (visible(term["name"]), visible(_term_kind(term)), _compact_value(term.get("weight", 1.0)))
-        for term in spec.get("rewards", ())
-    ]
+    rows = [(visible(term["name"]), visible(_term_kind(term)), _shown_weight(term)) for term in spec.get("rewards", ())]
     return _make_sheet("Rewards", ("term", "kind", "weight"), rows, note="The first term is what counts as success.")
+
+
+def _shown_weight(term: Mapping[str, Any]) -> str:
+    return "hidden, never trained on" if term.get("hidden") else _compact_value(term.get("weight", 1.0))
 
 
 def _term_kind(term: Mapping[str, Any]) -> str:

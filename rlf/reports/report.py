@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -37,6 +37,7 @@ from rlf.reports.summary import (
 )
 from rlf.reports.trajectory import ReadOpening, no_opening
 from rlf.reports.verdict import Verdict, judge_record, verdict_text
+from rlf.types.events import is_gap
 
 if TYPE_CHECKING:
     from rlf.lineage.reader import Reader
@@ -237,6 +238,9 @@ def _show_course(report: Report) -> Iterator[tuple[str, Text]]:
         values = [step.metrics[name] for step in report.steps if name in step.metrics]
         if values:
             yield label, _show_curve(values, unit=name == "success")
+    for name in sorted({name for step in report.steps for name in step.metrics if is_gap(name)}):
+        values = [step.metrics[name] for step in report.steps if name in step.metrics]
+        yield "gap", _show_curve(values, unit=True, best=min).append(f"  {name.removeprefix('gap/')}", "dim")
     if report.checkpoints:
         newest = report.checkpoints[-1]
         yield "checkpoint", Text(f"step {newest.step}: {visible(newest.path)}", overflow="fold")
@@ -255,13 +259,13 @@ def shown_events(events: Sequence[LoggedEvent]) -> list[LoggedEvent]:
     return [event for event in events if "verdict" not in event.data and event not in diagnoses[:-1]]
 
 
-def _show_curve(values: Sequence[float], *, unit: bool) -> Text:
+def _show_curve(values: Sequence[float], *, unit: bool, best: Callable[[Sequence[float]], float] = max) -> Text:
     """First and last value of a curve around its drawing."""
     low, high = (0.0, 1.0) if unit else (None, None)
     first, last = (percent(value) if unit else decimal(value) for value in (values[0], values[-1]))
     text = Text(f"{first} ", no_wrap=True).append(sparkline(values, _CURVE_WIDTH, low, high), "green")
     return text.append(f" {last}", "bold").append(
-        f"  best {percent(max(values)) if unit else decimal(max(values))}", "dim"
+        f"  best {percent(best(values)) if unit else decimal(best(values))}", "dim"
     )
 
 

@@ -281,3 +281,80 @@ def student_p(t: float, freedom: float) -> float:
     from scipy.special import stdtr
 
     return 2 * float(stdtr(freedom, -abs(t)))
+
+
+# Means of values from 0 to 1 that are looked at as they come. By betting: capital that grows only where a hypothesis is
+# wrong reaches 1 / alpha, at any time, with a chance of at most alpha where it holds (Ville's inequality); Waudby-Smith
+# and Ramdas 2024 (arXiv:2010.09686). The values may depend on those before, and their means may move.
+
+_GRID = 200
+"""Parts of 0 to 1 between which bounds lie."""
+_STAKES = (0.2, 0.5, 0.9)
+"""Shares of the most that may be bet; each has a third of the capital."""
+_MOST = 0.75
+"""The most that `RiseTest` bets, as a share of what it could lose."""
+_HALF_LIFE = 32
+"""Values after which one counts half in what `RiseTest` expects of the next, at least."""
+
+
+class UpperBound:
+    """A bound that the mean was below at some look so far, at every look at once.
+
+    For every m of a grid, K(m) = sum over k of w_k prod_(i >= k) (1 + c (m - x_i) / (1 - m)) is a supermartingale where
+    no x_i had a mean below m, given those before: bets that begin at each look k with w_k = 1 / (k (k + 1)), so that
+    early values do not weigh on later ones. `high` is the least m whose K(m) is 1 / alpha or more.
+    """
+
+    def __init__(self, alpha: float) -> None:
+        import numpy as np
+
+        self.high = 1.0
+        self._needed = math.log(1 / alpha)
+        self._means = np.arange(1, _GRID) / _GRID
+        self._stakes = np.array(_STAKES)[:, None] / (1 - self._means)
+        self._logs = np.full(self._stakes.shape, -math.inf)
+        self._num_looks = 0
+
+    def add(self, values: Sequence[float]) -> None:
+        """Takes the values of the next look."""
+        import numpy as np
+
+        self._num_looks += 1
+        share = 1 / (len(_STAKES) * self._num_looks * (self._num_looks + 1))
+        self._logs = np.logaddexp(self._logs, math.log(share))
+        for value in values:
+            self._logs += np.log1p(self._stakes * (self._means - value))
+        above = self._means[np.logaddexp.reduce(self._logs, axis=0) >= self._needed]
+        self.high = float(above.min()) if above.size else 1.0
+
+
+class RiseTest:
+    """Whether the mean has been above a bound that is set anew before each value, at every look at once.
+
+    prod_i (1 + s_i (x_i - m_i)) is a supermartingale where no x_i had a mean above its bound m_i, given those before.
+    The stake s_i = (a - m) / (v + (a - m)^2), where that is positive, with a and v the mean and the variance of recent
+    values, nearly makes the capital grow the most (section B.3); while values are below the bound, nothing is lost.
+    """
+
+    def __init__(self, alpha: float) -> None:
+        self.is_shown = False
+        self.log_capital = 0.0
+        self._needed = math.log(1 / alpha)
+        self._mean, self._variance, self._weight = 0.0, 0.05, 0.0
+
+    def add(self, value: float, bound: float, num_recent: int) -> None:
+        """Takes the next value.
+
+        Args:
+            bound: above 0 and below 1.
+            num_recent: values that come at once, which the half-life of what counts as recent is not below.
+        """
+        above = self._mean - bound
+        if above > 0 and self._weight >= 2:
+            stake = min(above / (self._variance + above**2), _MOST / bound)
+            self.log_capital += math.log1p(stake * (value - bound))
+            self.is_shown = self.is_shown or self.log_capital >= self._needed
+        kept = 0.5 ** (1 / max(_HALF_LIFE, num_recent))
+        self._variance = kept * self._variance + (1 - kept) * (value - self._mean) ** 2
+        self._mean = (kept * self._weight * self._mean + value) / (kept * self._weight + 1)
+        self._weight = kept * self._weight + 1

@@ -301,6 +301,8 @@ class _Asking:
 
     def _why_unasked(self, term: Term) -> _TermResult | None:
         """Why the term is not to be asked; None when it is."""
+        if not term.is_asked_about(self.trajectory.task.id):
+            return _TermResult(None, ScoreState.GATED, f"not computed: it is asked about one task in {term.every}")
         closed = None if term.when is None else self._why_closed(term, term.when)
         if closed is None and term.needs_answer and not golds(self.trajectory.task.answer):
             return _TermResult(None, ScoreState.UNSCORABLE, f"task {self.trajectory.task.id} has no gold answer")

@@ -14,11 +14,20 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
-from pydantic import AfterValidator, Field, TypeAdapter, ValidatorFunctionWrapHandler, WrapValidator, field_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    TypeAdapter,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    field_validator,
+    model_validator,
+)
 
-from rlf.core import Registry, nearest
+from rlf.core import Registry, derive_seed, nearest
 from rlf.core.kinds import Files, Kind, StrictModel, wrong_value
 from rlf.core.meter import Meter
 from rlf.rewards.facts import Example
@@ -241,6 +250,11 @@ class Term(Kind, ABC, allow_inf_nan=False):
     """The gate; None: the term is always asked."""
     required: bool | float = False
     """The value to reach, `true` for the top of the range. Short of it only what is negative stays of the reward."""
+    hidden: bool = False
+    """Scores what is trained on and is never trained on itself: its weight is 0, and no other term reads it. What the
+    others pay and it refuses is the gap, which `health.hidden` watches."""
+    every: int = Field(1, ge=1)
+    """Of a hidden term: it is asked about the rollouts of one task in so many."""
     stage: Stage = Stage.OUTCOME
     unscorable: Unscorable = Unscorable.DROP_TRAJECTORY
     files: Files = ()
@@ -248,6 +262,12 @@ class Term(Kind, ABC, allow_inf_nan=False):
     so. They count in the plan's hash; a run records them with theirs, and `rlf resume` reports an edit."""
     tests: tuple[Example, ...] = ()
     """Trajectories with the value they must have; `rlf rewards test` scores them."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _hidden_weighs_nothing(cls, value: Any) -> Any:
+        is_hidden = isinstance(value, Mapping) and value.get("hidden", False) is not False
+        return {"weight": 0.0, **value} if is_hidden else value
 
     @field_validator("stage")
     @classmethod
@@ -278,6 +298,21 @@ class Term(Kind, ABC, allow_inf_nan=False):
         if self.required is False:
             return None
         return self.bounds[1] if self.required is True else self.required
+
+    @property
+    def pays_for_form(self) -> bool:
+        """Whether the term looks at the form of a trajectory, whatever its answer is."""
+        return self.kind == "rule" and not self.needs_answer and self.when is None
+
+    @property
+    def counted_bounds(self) -> tuple[float, float]:
+        """Least and greatest value as it counts."""
+        low, high = sorted(map(self.counted, self.bounds))
+        return low, high
+
+    def is_asked_about(self, task_id: str) -> bool:
+        """Whether the term is asked about the rollouts of a task: all of them or none, whichever process asks."""
+        return self.every == 1 or derive_seed(0, "every", self.name, task_id) % self.every == 0
 
     @property
     def compares_groups(self) -> bool:
@@ -362,7 +397,8 @@ def complaints(terms: Sequence[Term]) -> Iterator[Complaint]:
     """Everything that makes the terms no reward: names, cycles, thresholds that are never or always met."""
     by_name = {term.name: term for term in terms}
     for position, term in enumerate(terms):
-        for key, message in (*_about_names(term, by_name), *_about_gate(term, by_name), *_about_required(term)):
+        about = (_about_names(term, by_name), _about_gate(term, by_name), _about_required(term))
+        for key, message in chain(*about, _about_hidden(term, by_name)):
             yield Complaint(position, key, message)
         if term.scale == 0:
             yield Complaint(
@@ -422,7 +458,24 @@ def _about_required(term: Term) -> Iterator[tuple[tuple[str, ...], str]]:
         words = f"got {threshold:g}, which is {never} met: values lie between {low:g} and {high:g}. "
         yield key, f"{words}Write one of these."
     if term.peak_weight == 0:
-        yield key, "a term of weight 0 is only reported. Give it a weight other than 0, or remove this."
+        fix = "Remove this." if term.hidden else "Give it a weight other than 0, or remove this."
+        yield key, f"a term of weight 0 is only reported. {fix}"
     if term.unscorable is Unscorable.DROP_TERM:
         words = "got drop_term for a required term: without a value rlf cannot know whether it is met. "
         yield ("unscorable",), f"{words}Write drop_trajectory, or remove `required`."
+
+
+def _about_hidden(term: Term, by_name: Mapping[str, Term]) -> Iterator[tuple[tuple[str, ...], str]]:
+    if not term.hidden:
+        if term.every != 1:
+            yield ("every",), f"got {term.every}; what is trained on scores every rollout. Write `hidden: true`, or 1."
+        for name, key in term.reads.items():
+            if name in by_name and by_name[name].hidden:
+                words = f"{name!r} is hidden, and what a trained term reads is trained on. Name another term, or write "
+                yield tuple(key.split(".")), f"{words}`hidden: true` here too."
+        return
+    if term.peak_weight:
+        words = "a hidden term is never trained on. Remove its weight, or `hidden`."
+        yield ("weight",), f"got {term.peak_weight:g}; {words}"
+    if math.isinf(term.counted_bounds[1] - term.counted_bounds[0]):
+        yield ("hidden",), "the term gives any number, of which none is a refusal. Write e.g. `clip: [0, 1]`."

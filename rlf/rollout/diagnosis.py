@@ -184,7 +184,7 @@ def diagnose(
     k = causes[0].shows if causes else 0
     concluded = conclusion(signal, num_before + len(scored), had_signal=had_signal)
     figures = f"{_count_words(scored, setting)}; {_signal_words(scored, signal, setting)}: {concluded}"
-    return Diagnosis(signal, figures, causes, k, _example(scored[k]))
+    return Diagnosis(signal, figures, causes, k, show_example(scored[k]))
 
 
 def find_causes(
@@ -270,7 +270,7 @@ def _differing_terms(scored: Sequence[Scored]) -> list[str]:
     return [term for term, found in values.items() if len(found) > 1]
 
 
-def _example(item: Scored) -> str:
+def show_example(item: Scored) -> str:
     """`asked "..."; wrote "..."; search -> ok "..."; answered "...", gold "..."; reward 0, stopped: answered`."""
     trajectory = item.trajectory
     parts = [f"asked {quote(trajectory.task.messages[-1].content)}"]

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from queue import Full, Queue
 from threading import Thread
@@ -42,6 +43,7 @@ from rlf.rollout.diagnosis import (
 from rlf.runs.provenance import ReadFiles
 from rlf.spec.models import Feature, RunSpec
 from rlf.trackers import TrackedRun, Tracker
+from rlf.training.hidden import HiddenWatch
 from rlf.training.missing import MissingWatch
 from rlf.types.events import (
     CheckpointSaved,
@@ -111,6 +113,10 @@ class SignalWatch:
         place = f"{event.mode} evaluation after step 0"
         return self._make_notice(signal, event.trajectories, self._held_out, place, event.mode, 0)
 
+    def command(self, phase: str, step: int, k: int) -> str:
+        """What shows one of the run's trajectories."""
+        return f"{self._show} --phase {phase} --step {step} --trajectory {k}{self._options}"
+
     def after_step(self, event: StepFinished) -> tuple[list[Notice], Alarm | None]:
         """The notices of a step, and the alarm that ends the run if the spec asks for it."""
         notices = [*self._schedule_notices(event), *self._missing.after_step(event)]
@@ -148,7 +154,7 @@ class SignalWatch:
         self._num_without += len(scored)
         kinds = tuple(cause.kind for cause in found.causes)
         is_known, self._kinds = kinds == self._kinds, kinds
-        command = f"{self._show} --phase {phase} --step {step} --trajectory {found.k}{self._options}"
+        command = self.command(phase, step, found.k)
         likely = "Likely, as before" if is_known else "Likely"
         causes = " ".join(f"{cause.seen}. {cause.advice}" for cause in found.causes)
         words = f"{', '.join(kind.replace('_', ' ') for kind in kinds)}." if is_known else causes
@@ -383,6 +389,7 @@ class RunSink:
         self.shown: EventSink | None = None
         has_tools = any(not tool.hidden for tool in spec.tools)
         self._watch = Watch(spec.health, has_tools=has_tools, by_group=spec.train.algorithm.needs_group)
+        self.hidden = HiddenWatch(spec.rewards, spec.success, spec.health.hidden)
         self._signals = signals
         self.tracking: Tracking | None = None
         self.opening: list[RunEvent] = []
@@ -397,6 +404,7 @@ class RunSink:
         if self.files is not None and isinstance(event, StepFinished | EvaluationFinished | Interrupted | RunFinished):
             for notice in self.files.record_into(self.recorder):
                 self(notice)
+        event, alarms = self.hidden.measure(event, partial(self._signals.command, "train"))  # adds metrics to a step
         self.recorder(event)
         self.shown(event)
         for warning in self.tracking(event):
@@ -406,7 +414,7 @@ class RunSink:
                 notices, alarm = self._signals.after_step(event)
                 for notice in notices:
                     self(notice)
-                self._act_on_alarms([*self._watch.after(event), *([] if alarm is None else [alarm])])
+                self._act_on_alarms([*self._watch.after(event), *alarms, *([] if alarm is None else [alarm])])
             case EvaluationFinished():
                 diagnosis = self._signals.after_evaluation(event)
                 if diagnosis is not None:
@@ -448,9 +456,10 @@ class HealthStop(RunError):
         """The verdict, of a run that has one by now, is the last line."""
         self.alarms = alarms
         words = "; ".join(alarm.text for alarm in alarms)
+        words = f"{words}\n" if "\n" in words else f"{words}. "
         advice = "Look at the trajectories that the alarm names, then change the spec, or continue with `rlf resume`."
         last = [] if verdict is None else [visible(verdict.line)]
-        super().__init__("\n".join([f"health: {words}. {advice}", *last]))
+        super().__init__("\n".join([f"health: {words}{advice}", *last]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from rlf.lineage.rows import encode_whole
 from rlf.lineage.run import Heartbeat, begin_resume, refuse_running, start_run
 from rlf.lineage.store import Store
 from rlf.lineage.upkeep import parse_keep, thin
+from rlf.lineage.values import training_scores
 from rlf.plan import Plan, plan_to_json
 from rlf.plan.features import name_engines
 from rlf.reports.verdict import Verdict, VerdictKind, read_verdict, signal_so_far
@@ -245,6 +246,9 @@ def resume(
         costs, played = _costs_usd(reader.costs(record.id)), kept_replay(folder, runs_folder)
         budget = open_budget(plan, sum(costs.values()), max_usd, is_played=played is not None)
         sink = RunSink(plan.spec, signals, budget)
+        if plan.spec.health.hidden is not None and plan.spec.health.hidden.action is Action.STOP:
+            # Whoever continues a run that a gap has stopped knows of it; `begin_resume` may delete the alarm.
+            sink.hidden.raised |= {event.data["guard"] for event in reader.events(record.id) if "guard" in event.data}
         recording = folder / RECORDING
         engine = _open_engine(PlacedPlan(plan), folder, sink, store, recording if recording.is_file() else None, played)
         # The engine first: killed behind it, the lineage still names later steps, and the next resume does the same
@@ -252,6 +256,9 @@ def resume(
         engine.go_back(start_at, stored.last_step)
         # By the engine's own step: one that has newer state than its checkpoints continues from that.
         begin_resume(store, record.id, engine.step, take_over=take_over)
+        if sink.hidden.terms:
+            with store.read() as connection:
+                sink.hidden.replay(training_scores(connection, record.id, sink.hidden.terms))
         # Behind it, for a change belongs to the step that the run continues from, and later ones were just deleted.
         accept(store, record, changes, places, step=engine.step)
         sink.files = ReadFiles(record, places, runs_folder)

@@ -166,7 +166,7 @@ def _terms(scored: Sequence[Scored]) -> TermRewards | None:
 
 def _turns(scored: Sequence[Scored], shape: tuple[int, int]) -> TurnRewards | None:
     """Scores of terms with `stage: turn`, and which turn each token is of."""
-    if all(score.turn_values is None for item in scored for score in item.scores):
+    if not any(score.weight and score.turn_values for item in scored for score in item.scores):
         return None
     num_turns = [len(item.trajectory.turns) for item in scored]
     rewards_BK = torch.zeros(len(scored), max(num_turns))

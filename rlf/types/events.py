@@ -124,6 +124,11 @@ def kind_metric(kind: str) -> str:
     return f"success/kind {kind}" if kind in INTERVAL_ENDS else f"success/{kind}"
 
 
+def is_gap(name: str) -> bool:
+    """Whether a metric is the gap of a trained term to a hidden one; the ends of its interval have a part more."""
+    return name.startswith("gap/") and name.count("/") == 2
+
+
 METRICS: tuple[Metric, ...] = (
     Metric("success", "share", "Mean success: the value of the first reward term, or what `success:` declares."),
     Metric(
@@ -159,6 +164,17 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("rewards/<term>/cached", "share", "Replies of judges that came from the cache."),
     Metric("rewards/<term>/kappa", "", "Cohen's kappa of the judge with its sentinels, over the latest of them."),
+    Metric(
+        "gap/<hidden>/<term>",
+        "share",
+        "Of what a trained term pays, the share that a hidden term refuses: mean over the groups of the step.",
+    ),
+    Metric(
+        "gap/<hidden>/<term>/low",
+        "share",
+        "With 95 %, at every step at once: what its expected value was above at some step so far.",
+    ),
+    Metric("gap/<hidden>/<term>/high", "share", "In the same way, what it was below; 1 where little is known."),
     Metric(
         "solve/<measure>",
         "share",

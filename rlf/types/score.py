@@ -20,7 +20,7 @@ class ScoreState(StrEnum):
     SCORED = "scored"
     """It gave a value."""
     GATED = "gated"
-    """It was not asked, since its gate was closed."""
+    """It was not asked, since its gate was closed, or its `every` leaves the task out."""
     UNSCORABLE = "unscorable"
     """It says that it cannot score this trajectory, asked again or not: there is no gold."""
     UNANSWERED = "unanswered"

@@ -31,7 +31,7 @@ def alarms(guard: Watch, values: list[float], metric: str) -> list[int]:
 
 
 def test_every_guard_reads_something() -> None:
-    assert READINGS.keys() == HealthConfig.model_fields.keys() - {"on_no_signal"}
+    assert READINGS.keys() == HealthConfig.model_fields.keys() - {"on_no_signal", "hidden"}  # which reads scores
 
 
 def test_an_alarm_takes_its_steps_in_a_row_and_comes_once() -> None:
@@ -129,3 +129,9 @@ def test_dead_groups_are_looked_at_where_the_rewards_of_a_group_are_compared(by_
     guard = Watch(HealthConfig(dead_groups=Guard(above=0.95, steps=1)), has_tools=True, by_group=by_group)
     alarms = guard.after(step(1, groups__dead_share=1.0, success=0.1))
     assert [alarm.guard for alarm in alarms if alarm.guard == "dead_groups"] == ["dead_groups"] * by_group
+
+
+@pytest.mark.parametrize("bad", [{"below": 0.1}, {"above": 0.1, "below": 0.0}, {"above": 1.0}, {"above": -0.1}])
+def test_the_guard_of_hidden_terms_bounds_a_rise_alone(bad: dict[str, float]) -> None:
+    with pytest.raises(ValidationError, match="bounds a rise of a share"):
+        HealthConfig.model_validate({"hidden": bad})

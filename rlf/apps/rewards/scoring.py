@@ -319,6 +319,8 @@ def _describe_term(file: Path, term: Term) -> RewardTerm:
 
 
 def _show_weight(term: Term) -> str:
+    if term.hidden:
+        return "hidden" if term.every == 1 else f"hidden, 1 in {term.every}"
     first, later = term.weight_at(1), term.weight_at(10**9)
     return f"{first:g}" if first == later else f"{first:g} to {later:g}"
 

@@ -13,6 +13,7 @@ from rlf.lineage.records import Evaluation, Step
 from rlf.reports.evaluations import interval_of
 from rlf.reports.sheets import decimal, percent
 from rlf.reports.statistics import mean_interval
+from rlf.types.events import INTERVAL_ENDS, is_gap
 
 WIDTH, HEIGHT = 340, 190
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 22, 10, 26
@@ -172,14 +173,25 @@ def main_curves(courses: Sequence[Course]) -> list[Chart]:
     modes = dict.fromkeys(e.mode for course in courses for run in course.evaluations for e in run)
     charts = [_chart_evaluations(courses, mode) for mode in sorted(modes, key=lambda mode: (mode != "sampled", mode))]
     charts += [_chart_training(courses, name, title) for name, title in _MAIN.items()]
+    charts += [_chart_training(courses, name, _gap_title(name)) for name in _names(courses) if is_gap(name)]
     return [chart for chart in charts if chart.lines]
 
 
 def further_curves(courses: Sequence[Course]) -> list[Chart]:
     """Every other metric of training, by name."""
-    names = {name for course in courses for run in course.steps for step in run for name in step.metrics}
-    charts = (_chart_training(courses, name, name) for name in sorted(names - _MAIN.keys()))
+    names = [name for name in _names(courses) if name not in _MAIN and not name.startswith("gap/")]
+    charts = (_chart_training(courses, name, name) for name in names)
     return [chart for chart in charts if chart.lines]
+
+
+def _names(courses: Sequence[Course]) -> list[str]:
+    """The metrics of training, sorted."""
+    return sorted({name for course in courses for run in course.steps for step in run for name in step.metrics})
+
+
+def _gap_title(name: str) -> str:
+    _, hidden, trained = name.split("/")
+    return f"share of what {trained} pays that hidden {hidden} refuses"
 
 
 def main_charts(courses: Sequence[Course]) -> list[Drawn]:
@@ -212,8 +224,15 @@ def _chart_training(courses: Sequence[Course], name: str, title: str) -> Chart:
     lines: list[Line] = []
     for place, course in enumerate(courses):
         values = [{s.step: s.metrics[name] for s in run if name in s.metrics} for run in course.steps]
-        lines += _mean_lines(course.name, place, values, None)
-    return Chart(title, tuple(lines), share=name in _SHARES)
+        bands = _bands_over_steps(name, course.steps[0]) if is_gap(name) and len(course.steps) == 1 else None
+        lines += _mean_lines(course.name, place, values, bands)
+    return Chart(title, tuple(lines), share=name in _SHARES or is_gap(name))
+
+
+def _bands_over_steps(name: str, run: Sequence[Step]) -> dict[int, tuple[float, float]]:
+    ends = [f"{name}/{end}" for end in INTERVAL_ENDS]
+    found = {step.step: [step.metrics[end] for end in ends if end in step.metrics] for step in run}
+    return {step: (values[0], values[1]) for step, values in found.items() if len(values) == 2}
 
 
 def _mean_lines(
