@@ -246,8 +246,8 @@ _OWN = str(Path(__file__).parents[1]) + os.sep
 
 
 def note_opened(name: str, paths: Collection[str]) -> None:
-    """Takes files that another process opened for a callable."""
-    place = name.rpartition(":")[0]
+    """Takes files that another process opened for a callable, or for the code in a file."""
+    place = name.rpartition(":")[0] or name
     file = place if place.endswith(".py") else getattr(sys.modules.get(place), "__file__", None) or ""
     _OPENED.update(dict.fromkeys((file, path) for path in paths))
 

@@ -25,7 +25,7 @@ from rlf.lineage.store import Store
 from rlf.plan import plan_to_json
 from rlf.runs.place import check_runs_folder, open_lineage
 from rlf.runs.players import EVALUATION_SECTION
-from rlf.runs.provenance import code_patch, hide_secrets, made_here, recorded_files
+from rlf.runs.provenance import ReadFiles, code_patch, hide_secrets, made_here, recorded_files
 from rlf.runs.restore import Places, source_texts
 from rlf.runs.sink import BudgetSpent, open_budget
 from rlf.runs.start import recording_failure, run_owned
@@ -213,10 +213,15 @@ def _drive_evaluation(
     budget = open_budget(prepared.plan, spent_usd)
     spool = Spool(run_folder(runs_folder, run_id) / _SPOOL, store.redactor)
     unscored: list[str] = []
+    record = Reader(store).get_run(run_id).record
+    files = ReadFiles(record, Places.of(record, store), runs_folder)
     with Recorder(store, run_id, budget.unrecorded) as recorder:
 
         def emit(event: RunEvent) -> None:
             budget.note(event)
+            if isinstance(event, EvaluationFinished | RunFinished):
+                for notice in files.record_into(recorder):
+                    emit(notice)
             recorder(event)
             show(event)
             if isinstance(event, EvaluationFinished) and is_unscored(event.metrics):

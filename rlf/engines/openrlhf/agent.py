@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlf.chat.encoding import Vision
+from rlf.core.callables import opened_files
 from rlf.core.errors import RunError
 from rlf.core.redact import Redactor
 from rlf.core.text import describe
@@ -39,7 +40,7 @@ from rlf.engines.openrlhf.rehearsal_model import OpeningCalls
 from rlf.engines.openrlhf.settings import Layout, Mode, openrlhf_settings
 from rlf.engines.openrlhf.shared import EvaluationAhead, Group, StepCount, Tally, find_shared_tools
 from rlf.engines.openrlhf.spool import SpoolWriter
-from rlf.engines.openrlhf.spool_pool import Record
+from rlf.engines.openrlhf.spool_pool import FilesOpened, Record
 from rlf.engines.openrlhf.transfer import Sender
 from rlf.plan import plan_from_json
 from rlf.rewards.term import Unscorable
@@ -95,6 +96,7 @@ class Agent:
         self._opening = asyncio.Lock()
         self._parts: _Parts | None = None
         self._num_broken_in_a_row = 0
+        self._num_opened = 0
 
     async def execute(
         self,
@@ -214,6 +216,9 @@ class Agent:
                 raise
             if row.purpose is Purpose.TRAIN and again:
                 await parts.spool.append(replace(record, again=True))
+        if opened := opened_files(self._num_opened):
+            self._num_opened += len(opened)
+            parts.spool.tell(FilesOpened(tuple(opened)))
         return record
 
     async def _evaluate_row(self, parts: _Parts, policy: EnginePolicy, row: JobRow, step: int | None) -> Scored:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rlf.algo.estimator import AdvantageInput
+from rlf.core.callables import note_opened
 from rlf.engines.openrlhf.dataset import Purpose, read_label
 from rlf.engines.openrlhf.job import (
     Attempt,
@@ -31,7 +32,7 @@ from rlf.engines.openrlhf.log import EvaluationLine, LogReader, StepLine, parse_
 from rlf.engines.openrlhf.settings import openrlhf_settings
 from rlf.engines.openrlhf.shared import Group, filler, round_reward
 from rlf.engines.openrlhf.spool import SpoolReader
-from rlf.engines.openrlhf.spool_pool import Record, SpoolPool
+from rlf.engines.openrlhf.spool_pool import FilesOpened, Record, SpoolPool
 from rlf.spec.models import KlPlace, RunSpec, TrainSpec
 from rlf.training.counting import counts, is_kept
 from rlf.training.evaluation import evaluation_metrics, find_missing, is_best, recompute_advantages, step_metrics
@@ -157,7 +158,10 @@ class Ingest:
         lines = self._log.read()  # first: on a shared disk, what a line speaks of is in the spool by then
         self._lines += filter(None, map(parse_line, lines))
         for item in self._spool.read():
-            if isinstance(item, Notice):  # of the step under way: a resume that has it does not report it again
+            if isinstance(item, FilesOpened):
+                for code, path in item.opened:
+                    note_opened(code, [path])
+            elif isinstance(item, Notice):  # of the step under way: a resume that has it does not report it again
                 self._emit_event(item, self.step + 1)
             else:
                 self._sort(item)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from rlf.core.errors import RunError
 from rlf.core.redact import Redactor
-from rlf.engines.openrlhf.spool_pool import SUFFIX, Line, Record, Span, SpoolPool, cut, to_frame
+from rlf.engines.openrlhf.spool_pool import SUFFIX, FilesOpened, Line, Record, Span, SpoolPool, cut, to_frame
 from rlf.types.events import Notice
 
 if TYPE_CHECKING:
@@ -78,8 +78,8 @@ class SpoolWriter:
         if self._sender is not None:
             await self._sender.taken(size)
 
-    def tell(self, notice: Notice) -> None:
-        """Writes a notice as soon as may be."""
+    def tell(self, notice: Notice | FilesOpened) -> None:
+        """Writes what is no trajectory as soon as may be."""
         self._queue(notice).add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def _queue(self, line: Line) -> asyncio.Future[int]:

@@ -29,7 +29,7 @@ from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import zstandard
 from pydantic_core import PydanticSerializationError, to_json
@@ -84,7 +84,14 @@ class Record:
     """What the lineage stores of it; None where that is not made yet. No frame has it."""
 
 
-Line: TypeAlias = Record | Notice
+class FilesOpened(NamedTuple):
+    """Files that tools and rewards have opened in an agent's process."""
+
+    opened: tuple[tuple[str, str], ...]
+    """Each behind the file of the code that opened it."""
+
+
+Line: TypeAlias = Record | Notice | FilesOpened
 """What a frame holds."""
 
 
@@ -92,6 +99,8 @@ def to_frame(line: Line, redactor: Redactor) -> bytes:
     """A frame without secrets."""
     if isinstance(line, Notice):
         return _frame(redactor.json({"notice": [line.level, line.text, dict(line.data)]}).encode(), [])
+    if isinstance(line, FilesOpened):
+        return _frame(redactor.json({"opened": line.opened}).encode(), [])
     record, trajectory = line, line.scored.trajectory
     head = [VERSION, record.purpose, record.row, record.sample, record.step, record.time, record.again]
     numbers = [
@@ -172,6 +181,8 @@ def _read_payload(payload: bytes, as_arrays: bool) -> Line:
     values = json.loads(text)
     if "notice" in values:
         return Notice(*values["notice"])
+    if "opened" in values:
+        return FilesOpened(tuple((code, path) for code, path in values["opened"]))
     record = _read_record(values, values["scored"]["trajectory"] | {name: [] for name in NUMBERS})
     start, found, num = 0, list[Any](), values["num_tokens"]
     for code, size in zip(_TYPES, _SIZES, strict=True):

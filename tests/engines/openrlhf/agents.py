@@ -15,6 +15,7 @@ from rlf.engines.openrlhf.emit import write_job
 from rlf.engines.openrlhf.job import Job, new_attempt, write_attempt
 from rlf.engines.openrlhf.shared import Tally
 from rlf.engines.openrlhf.spool import SpoolReader
+from rlf.engines.openrlhf.spool_pool import FilesOpened
 from rlf.plan import compile as compile_plan
 from rlf.types import Message, Task
 
@@ -70,5 +71,10 @@ def play(
 
 
 def records(job: Job):
-    """What the agents of the first launch wrote."""
+    """What the agents of the first launch wrote, but for the files that were opened."""
+    return [line for line in spooled(job) if not isinstance(line, FilesOpened)]
+
+
+def spooled(job: Job):
+    """All that the agents of the first launch wrote."""
     return SpoolReader(job.spool / "attempt-1").read()

@@ -15,7 +15,7 @@ from rlf.core import RunError
 from rlf.engines.openrlhf.dataset import Purpose
 from rlf.engines.openrlhf.policy import EnginePolicy, SamplerError
 from rlf.engines.openrlhf.shared import Group, Tally, filler, round_reward
-from rlf.engines.openrlhf.spool_pool import Record
+from rlf.engines.openrlhf.spool_pool import FilesOpened, Record
 from rlf.spec.models import FilterSpec
 from rlf.training import outages
 from rlf.training.counting import is_kept
@@ -28,7 +28,7 @@ from rlf.types.trajectory import CallRecord, Trajectory, Turn
 
 from ...algo.openrlhf_reference import reference_filter
 from . import tools
-from .agents import CALL, RIGHT, WRONG, new_job, play, records
+from .agents import CALL, RIGHT, WRONG, new_job, play, records, spooled
 from .fakes import FakeEngine, Params
 
 
@@ -168,6 +168,19 @@ def search_by(tool: str) -> str:
     target = f'{{kind: python, callable: "tests.engines.openrlhf.tools:{tool}"}}'
     schema = "{type: object, properties: {query: {type: string}}, required: [query]}"
     return f"tools=[{{name: search, description: finds, inputSchema: {schema}, target: {target}}}]"
+
+
+def test_the_files_that_a_tool_reads_are_named_in_the_spool(load, tmp_path):
+    (tmp_path / "rows.csv").write_text("a")
+    code = f"def search(query: str) -> str:\n    return open({str(tmp_path / 'rows.csv')!r}).read()\n"
+    (tmp_path / "reading.py").write_text(code)
+    target = search_by("unreachable").replace(
+        "tests.engines.openrlhf.tools:unreachable", f"{tmp_path}/reading.py:search"
+    )
+    job = new_job(load, tmp_path, target)
+    play(job, [CALL, RIGHT], samples=1)
+    opened = [pair for line in spooled(job) if isinstance(line, FilesOpened) for pair in line.opened]
+    assert (str(tmp_path / "reading.py"), str(tmp_path / "rows.csv")) in opened
 
 
 def test_a_tool_that_never_answers_leaves_its_trajectory_out_and_no_other(load, tmp_path):

@@ -28,7 +28,17 @@ from rlf.core.redact import Redactor
 from rlf.engines.openrlhf import spool_pool as frames
 from rlf.engines.openrlhf.dataset import Purpose
 from rlf.engines.openrlhf.spool import SpoolReader, SpoolWriter
-from rlf.engines.openrlhf.spool_pool import Record, SpoolPool, cut, pack, read_answer, read_frames, read_span, to_frame
+from rlf.engines.openrlhf.spool_pool import (
+    FilesOpened,
+    Record,
+    SpoolPool,
+    cut,
+    pack,
+    read_answer,
+    read_frames,
+    read_span,
+    to_frame,
+)
 from rlf.lineage.rows import encode_whole
 from rlf.types import (
     Attempt,
@@ -87,10 +97,11 @@ def test_a_record_is_read_as_it_was_written_but_for_halves_of_characters(text, t
     assert list(read_frames(frame)) == [(record(text=whole, tokens=tokens, step=step), len(frame))]
 
 
-def test_a_notice_is_read_as_it_was_written():
+def test_a_notice_and_names_of_files_are_read_as_they_were_written():
     notice = Notice("warning", "the judge answers slowly", {"seconds": 3})
-    ((found, _),) = read_frames(to_frame(notice, Redactor({})))
-    assert found == notice
+    for line in (notice, FilesOpened((("/a/tool.py", "/a/rows.csv"), ("", "/b")))):
+        ((found, _),) = read_frames(to_frame(line, Redactor({})))
+        assert found == line
 
 
 def test_a_secret_is_in_no_record(monkeypatch, tmp_path):
