@@ -171,7 +171,8 @@ class HttpClient:
         self._resolver = resolver
         self._tool_errors = tool_errors
         self._checked = lru_cache(_NUM_KEPT)(partial(_check_url, guard))
-        self._open: _Open | None = None
+        self._session: aiohttp.ClientSession | None = None
+        """That of the loop that requests run on."""
 
     async def send(self, request: HttpRequest, *, deadline_s: float) -> HttpResponse:
         """The answer to a request.
@@ -183,10 +184,10 @@ class HttpClient:
                 TOOL_ERROR also for an address that is refused, and for any failure of a host that an argument chose.
         """
         ends_at, course = monotonic() + deadline_s, _Course(request, deadline_s, hop=request)
-        session, timers = self._open or self._open_session()
+        session = self._session or self._open_session()
         limit_s = deadline_s  # the same in all calls of a tool, so that `_to_connect` is made once
         try:
-            with TimeLimit(timers, deadline_s):
+            with TimeLimit(self._timers, deadline_s):
                 for _ in range(MAX_REDIRECTS + 1):
                     hop = course.hop
                     response = await session.request(
@@ -219,9 +220,9 @@ class HttpClient:
 
     async def close(self) -> None:
         """Closes every connection."""
-        if self._open is not None:
-            await self._open.session.close()
-            self._open = None
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
 
     def _attribute_failure(self, failure: EndpointFailure, request: HttpRequest) -> EndpointFailure:
         """The failure; the caller's own, not the infrastructure's, where it chose a host that cannot be had."""
@@ -264,7 +265,8 @@ class HttpClient:
             raise self._refuse_redirect(redirect, "redirected to what is no address") from fault
         except BlockedAddress as fault:
             raise self._refuse_redirect(redirect, f"redirected to an address that is refused: {fault}") from fault
-        leaves = there.host != here.host or (there.port != here.port and not _is_upgrade(here, there))
+        is_upgrade = (here.scheme, here.port, there.scheme, there.port) == ("http", 80, "https", 443)
+        leaves = there.host != here.host or (there.port != here.port and not is_upgrade)
         if self._redirects is Redirects.NONE or (leaves and self._redirects is Redirects.SAME_HOST):
             raise self._refuse_redirect(redirect, f"redirected to {there.host}, which this tool does not follow")
         if redirect.status in _FOR_NOW and _LOGIN.search(there.path) and not _LOGIN.search(here.path):
@@ -281,27 +283,20 @@ class HttpClient:
         outcome = outcome_of(CallFacts(Phase.ANSWERED, redirect.status), tool_errors=self._tool_errors)
         return EndpointFailure(outcome, f"HTTP {redirect.status}: {why}", status=redirect.status)
 
-    def _open_session(self) -> _Open:
+    def _open_session(self) -> aiohttp.ClientSession:
         connector = CleanConnector(
             limit=0,
             limit_per_host=self._max_connections,
             keepalive_timeout=_KEEPALIVE_S,
             resolver=GuardedResolver(self._guard, self._resolver),
         )
-        session = open_session(
+        self._timers = Timers()
+        self._session = open_session(
             connector,
             skip_auto_headers=("Content-Type",),  # a request without a body has none
             auto_decompress=False,  # aiohttp takes gzip that is cut for whole
         )
-        self._open = _Open(session, Timers())
-        return self._open
-
-
-class _Open(NamedTuple):
-    """The session and timers of the loop that requests run on."""
-
-    session: aiohttp.ClientSession
-    timers: Timers
+        return self._session
 
 
 class _Redirect(NamedTuple):
@@ -379,10 +374,6 @@ def _to_connect(limit_s: float) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(
         total=None, connect=limit_s - min(limit_s * _ANSWER_SHARE, _ANSWER_S), ceil_threshold=inf
     )
-
-
-def _is_upgrade(here: URL, there: URL) -> bool:
-    return (here.scheme, here.port, there.scheme, there.port) == ("http", 80, "https", 443)
 
 
 def _make_failure(fault: Exception, course: _Course) -> EndpointFailure:

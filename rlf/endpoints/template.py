@@ -170,13 +170,7 @@ def _is_one_expression(tree: Any) -> bool:
     from jinja2 import nodes
 
     printed = tree.body[0].nodes if len(tree.body) == 1 and isinstance(tree.body[0], nodes.Output) else []
-    return len([node for node in printed if not _is_space(node)]) == 1
-
-
-def _is_space(node: Any) -> bool:
-    from jinja2 import nodes
-
-    return isinstance(node, nodes.TemplateData) and not node.data.strip()
+    return len([one for one in printed if not isinstance(one, nodes.TemplateData) or one.data.strip()]) == 1
 
 
 def _check_source(source: str) -> str:

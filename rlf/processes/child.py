@@ -344,7 +344,11 @@ class Channel:
             return False
         self._buffer += data
         try:
-            self._take_frames()
+            while self._buffer:
+                if not self._expected:
+                    raise BadFrame("a message that nobody asked for")
+                if not self._take_frame(self._expected[0]):
+                    break
         except BadFrame as fault:
             self.fault = fault
             self._stop_reading()
@@ -370,16 +374,8 @@ class Channel:
             os.close(self._pidfd)
             self._pidfd = None
 
-    def _take_frames(self) -> None:
-        """Takes the frames that are expected. Raises BadFrame for anything else."""
-        while self._buffer:
-            if not self._expected:
-                raise BadFrame("a message that nobody asked for")
-            if not self._take_frame(self._expected[0]):
-                return
-
     def _take_frame(self, expected: _Expected) -> bool:
-        """Whether the frame is complete."""
+        """Whether the frame is complete. Raises BadFrame."""
         if self._header is None:
             if len(self._buffer) < HEADER_BYTES:
                 return False

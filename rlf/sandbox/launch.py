@@ -133,8 +133,12 @@ class Launch:
         Raises LevelUnavailable where the machine plainly lacks what the level is made of.
         """
         _refuse_other_machines(self.level)
-        python = _python_command("/" if self.level is Level.NAMESPACES else str(_SANDBOX), control)
-        return [*(self._bubblewrap_command() if self.level is Level.NAMESPACES else ()), *python, str(scratch)]
+        folder, outer = ("/", self._bubblewrap_command()) if self.level is Level.NAMESPACES else (str(_SANDBOX), [])
+        # `guest.server` is started by hand, since nothing else of rlf is there; `-S -s -P`: the standard library alone.
+        # The interpreter's real file: a virtual environment's link says nothing where the environment is not.
+        python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+        start = f"sys.path.insert(0, {folder!r}); import guest.server as s; del sys.path[0]; s.main({control})"
+        return [*outer, python, "-S", "-s", "-P", "-B", "-c", f"import sys; {start}", str(scratch)]
 
     def settings(self, scratch: Path) -> dict[str, Any]:
         """The first packet. `scratch`: the host's folder for calls that have no file system of their own."""
@@ -217,13 +221,6 @@ def _refuse_other_machines(level: Level) -> None:
         raise LevelUnavailable(level, f"has no table of system calls for {os.uname().machine}.")
     if level is Level.LANDLOCK and landlock.abi() == 0:
         raise LevelUnavailable(level, "the kernel has no Landlock (Linux 5.13 or later, and `landlock` among `lsm=`).")
-
-
-def _python_command(folder: str, control: int) -> list[str]:
-    """Starts `guest.server` by hand, since nothing else of rlf is there; `-S -s -P`: the standard library alone."""
-    start = f"import sys; sys.path.insert(0, {folder!r}); import guest.server as s; del sys.path[0]; s.main({control})"
-    # The real file: a virtual environment's link says nothing where the environment is not.
-    return [os.path.realpath(getattr(sys, "_base_executable", sys.executable)), "-S", "-s", "-P", "-B", "-c", start]
 
 
 def _interpreter_root() -> Path:

@@ -219,7 +219,10 @@ class Sessions:
         if session.process is not None and not session.process.alive:
             return await self._judge_end(session, session.process.last_words(), limits)
         try:
-            process, server = await self._find_process(session, limits)
+            if session.process is None or session.server is None:
+                session.server = await self._warm.get()
+                session.process = session.server.begin(limits, once=False)
+            process, server = session.process, session.server
         except (ServerGone, LevelUnavailable) as fault:
             return Execution(Outcome.INFRA, error=str(fault), level=level)
         server.order(process.number, "resume")
@@ -241,12 +244,6 @@ class Sessions:
         await _stop_process(session)
         execution = judge(answer, limits, self._warm.launch.level)
         return replace(execution, error=f"{execution.error or 'the process has ended'}. {_STATE_IS_GONE}")
-
-    async def _find_process(self, session: _Session, limits: SandboxLimits) -> tuple[SandboxedProcess, ForkServer]:
-        if session.process is None or session.server is None:
-            session.server = await self._warm.get()
-            session.process = session.server.begin(limits, once=False)
-        return session.process, session.server
 
 
 async def _end_session(session: _Session) -> None:

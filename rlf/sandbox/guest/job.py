@@ -298,7 +298,9 @@ def _run_cell(
         ended, files = CellEnd("memory", None, "MemoryError"), {}
     except OSError as fault:
         ended, files = CellEnd("error", None, f"{type(fault).__name__}: {fault}"), {}
-    _flush_output()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
     report = {"outcome": ended.outcome, "value": ended.value, "error": ended.error, "files": list(files)}
     return report, [*files.values(), *ended.images]
 
@@ -327,12 +329,6 @@ def _set_streams(stdin: bytes) -> None:
     for number, name in ((1, "stdout"), (2, "stderr")):
         binary = open(number, "wb", closefd=False)  # noqa: SIM115 - it stays open
         setattr(sys, name, io.TextIOWrapper(binary, "utf-8", "backslashreplace", line_buffering=True))
-
-
-def _flush_output() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
 
 
 def _read_files(patterns: list[str]) -> dict[str, bytes]:

@@ -36,7 +36,7 @@ from rlf.tools.execution.cache import (
 )
 from rlf.tools.execution.gate import Gate, LoopMonitor, affordable_calls
 from rlf.tools.execution.open_tool import Course, OpenTool, Surroundings, refusal
-from rlf.tools.kind import CallOrigin, LimitScope, ToolRuntime
+from rlf.tools.kind import CallOrigin, LimitScope
 from rlf.tools.results import MAX_NAME_CHARS, CountTokens, shorten
 from rlf.types import Outcome, ToolCall, ToolDescription, ToolInvoker, ToolResult
 
@@ -141,7 +141,10 @@ class Executor:
             for declaration in here:
                 # Taken before the tool is opened: an edit meanwhile must not have results kept under the new source.
                 source_hash = declaration.source_hash
-                runtime = await self._open_runtime(declaration)
+                try:
+                    runtime = await declaration.target.open(declaration.limits)
+                except RlfError as fault:  # without what it came from, which may hold secrets
+                    raise RlfError(self._around.redact(str(fault))) from None
                 tool = OpenTool(declaration, runtime, source_hash, self._around)
                 stack.push_async_callback(tool.close)
                 self._tools[declaration.name] = tool
@@ -152,12 +155,6 @@ class Executor:
             self._stack = stack.pop_all()
         logger.info("opened %d tools", len(self._tools))
         return self
-
-    async def _open_runtime(self, declaration: ToolDeclaration) -> ToolRuntime:
-        try:
-            return await declaration.target.open(declaration.limits)
-        except RlfError as fault:
-            raise RlfError(self._around.redact(str(fault))) from None  # what it came from may hold secrets
 
     def _shared_gate(self) -> Gate | None:
         """Permits over all tools, where the spec or the machine has fewer than the tools together."""

@@ -149,15 +149,14 @@ class SqlRuntime(ToolRuntime):
 
 def _as_text(table: Table) -> str:
     """One row a line, cells between bars, the columns' names first."""
-    lines = [table.columns, *table.rows]
-    text = "\n".join(" | ".join(_format_cell(value) for value in line) for line in lines)
+    cells = [
+        ["NULL" if value is None else " ".join(str(value).split("\n")) for value in line]
+        for line in (table.columns, *table.rows)
+    ]
+    text = "\n".join(map(" | ".join, cells))
     if table.truncated:
         return f"{text}\n(more rows are left out)"
     return text if table.rows else f"{text}\n(no rows)"
-
-
-def _format_cell(value: Any) -> str:
-    return "NULL" if value is None else " ".join(str(value).split("\n"))
 
 
 def _find_journals(file: Path) -> list[Path]:

@@ -58,10 +58,21 @@ async def read_listing(session: ClientSession) -> Listing:
     has = session.server_capabilities
     found: list[Entry] = []
     if has is None or has.tools is not None:
-        found += map(_entry_of_tool, await _read_pages(session.list_tools, "tools"))
+        tools = await _read_pages(session.list_tools, "tools")
+        found += [
+            Entry(
+                one.name,
+                one.description or one.title or one.name,
+                listed_schema(one.input_schema, one.meta),
+                one.output_schema,
+            )
+            for one in tools
+        ]
     if has is not None and has.resources is not None:
-        found += map(_entry_of_resource, await _pages_if_any(session.list_resources, "resources"))
-        found += map(_entry_of_template, await _pages_if_any(session.list_resource_templates, "resource_templates"))
+        resources = await _pages_if_any(session.list_resources, "resources")
+        found += [_entry_of_resource(one, str(one.uri), []) for one in resources]
+        templates = await _pages_if_any(session.list_resource_templates, "resource_templates")
+        found += [_entry_of_resource(one, one.uri_template, variables(one.uri_template)) for one in templates]
     return Listing(tuple(_without_doubles(found)))
 
 
@@ -102,36 +113,11 @@ async def _read_pages(ask: Any, key: str) -> list[Any]:
     raise RlfError(f"the server lists {key} on more than {_MAX_PAGES} pages")
 
 
-def _entry_of_tool(tool: types.Tool) -> Entry:
-    """A tool as the server describes it."""
-    description = tool.description or tool.title or tool.name
-    return Entry(tool.name, description, listed_schema(tool.input_schema, tool.meta), tool.output_schema)
-
-
-def _entry_of_resource(resource: types.Resource) -> Entry:
-    """A resource as a tool without arguments that reads it."""
+def _entry_of_resource(resource: types.Resource | types.ResourceTemplate, uri: str, names: list[str]) -> Entry:
+    """A resource as a tool that reads it, or a family of them as one that takes the template's variables."""
     description = f"Read {resource.title or resource.name}. {resource.description or ''}".strip()
-    return Entry(_to_tool_name(resource.name), description, _string_schema([]), resource=str(resource.uri))
-
-
-def _entry_of_template(template: types.ResourceTemplate) -> Entry:
-    """A family of resources as a tool that takes the template's variables."""
-    description = f"Read {template.title or template.name}. {template.description or ''}".strip()
-    return Entry(
-        _to_tool_name(template.name),
-        description,
-        _string_schema(variables(template.uri_template)),
-        resource=template.uri_template,
-    )
-
-
-def _to_tool_name(text: str) -> str:
-    """A resource's name as a tool's name."""
-    return _NO_NAME.sub("_", text).strip("_")[:64] or "resource"
-
-
-def _string_schema(names: Sequence[str]) -> dict[str, Any]:
-    return {"type": "object", "properties": {name: {"type": "string"} for name in names}, "required": list(names)}
+    schema = {"type": "object", "properties": {name: {"type": "string"} for name in names}, "required": names}
+    return Entry(_NO_NAME.sub("_", resource.name).strip("_")[:64] or "resource", description, schema, resource=uri)
 
 
 logging.getLogger("mcp").setLevel(logging.CRITICAL)  # the SDK logs a traceback for what is an outcome here

@@ -166,7 +166,8 @@ async def stdio_streams(server: McpServer, on_end: Callable[[str], None], pulse:
                 finally:
                     for task in tasks:
                         task.cancel()
-                    _close_transport(child)
+                    with contextlib.suppress(PermissionError):  # asyncio holds the pipes until a grandchild that
+                        child.transport.close()  # inherited them ends, unless its transport is closed
 
 
 def _find_program(command: str) -> str:
@@ -254,9 +255,3 @@ def _signal_group(process: Process, number: int) -> None:
     """The server leads its group, so the group's id is its own pid, also when it has ended before its children."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
-
-
-def _close_transport(child: _Child) -> None:
-    """asyncio holds the pipes until a grandchild that inherited them ends, unless its transport is closed."""
-    with contextlib.suppress(PermissionError):
-        child.transport.close()

@@ -250,20 +250,15 @@ def _inline_definitions(schemas: _Schemas) -> _Schemas:
 
 def _add_words(schema: dict[str, Any], argument: Argument, words: str | None) -> None:
     """The words nearest to the argument, `Field(description=)` before `Annotated[..., "text"]`, and its default."""
-    annotated = _annotated_words(argument.annotation)
     own = getattr(argument.annotation, "__metadata__", ())
+    is_annotated = typing.get_origin(argument.annotation) is typing.Annotated
+    annotated = next((one for one in own if isinstance(one, str)), None) if is_annotated else None
     has_field_words = any(getattr(one, "description", None) for one in own)
     if not has_field_words and (annotated or words):
         schema["description"] = annotated or words
     default = default_of(argument)
     if default is not NO_DEFAULT:
         schema["default"] = default
-
-
-def _annotated_words(annotation: Any) -> str | None:
-    if typing.get_origin(annotation) is not typing.Annotated:
-        return None
-    return next((one for one in annotation.__metadata__ if isinstance(one, str)), None)
 
 
 # Whether a function takes what its inputSchema promises. Pure: looks at a signature, calls nothing.
