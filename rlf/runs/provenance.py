@@ -345,9 +345,12 @@ class ReadFiles:
         if path.endswith(".pyc"):
             with suppress(ValueError):
                 path = source_from_cache(path)
-        real, code = os.path.realpath(path), os.path.realpath(opener)
-        beside_code = real.startswith(_as_prefixes(map(os.path.dirname, self._code)))
-        if real in self._known or not (code in self._code if opener else beside_code):
+        real = os.path.realpath(path)
+        if opener:
+            is_own = os.path.realpath(opener) in self._code
+        else:  # a library's thread: of this run's code where the file lies beside it
+            is_own = real.startswith(_as_prefixes(map(os.path.dirname, self._code)))
+        if not is_own or real in self._known:
             return
         self._known.add(real)
         modified, sha256 = _modified(Path(path)), None

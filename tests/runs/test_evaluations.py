@@ -349,7 +349,7 @@ def test_an_evaluation_most_of_which_a_judge_broke_fails_with_its_words_and_is_c
         "        raise ConnectionError('the judge is down')\n"
         "    return 1.0\n"
     )
-    rewards = [{"name": "good", "kind": "python", "callable": f"{tmp_path}/late_judge.py:judge"}]
+    rewards = [{"name": "good", "kind": "python", "callable": f"{tmp_path}/late_judge.py:judge", "range": [0, 1]}]
     spec = tmp_path / "judged.yaml"
     text = SEARCH.read_text().replace("../tool_specs", str(ROOT / "tool_specs"))
     spec.write_text(
