@@ -387,6 +387,8 @@ def _tools_fail(scored: Sequence[Scored], setting: DiagnosisSetting) -> Cause | 
     advice = "Write a test of the tool with such arguments and run `rlf tools test FILE`."
     if outcome in (Outcome.INVALID_ARGUMENTS, Outcome.UNKNOWN_TOOL):
         advice = "Look at what the policy writes: names and arguments differ from what the tools declare."
+    elif outcome is Outcome.LIMIT_REACHED:
+        advice = "Write more for `rollout.max_tool_calls`."
     elif outcome.is_infrastructure:
         advice = "Check with `rlf tools test FILE` that the service behind the tool runs."
     return Cause(CauseKind.TOOLS_FAIL, seen, advice, k)

@@ -125,6 +125,11 @@ def test_one_call_of_many_trajectories_that_gave_nothing_is_not_why_they_fail() 
     assert CauseKind.TOOLS_FAIL in kinds([item(number, result=failed if number < 2 else None) for number in range(16)])
 
 
+def test_calls_beyond_the_limit_name_the_limit() -> None:
+    scored = items(result=ToolResult(Outcome.LIMIT_REACHED, "No tool calls are left."))
+    assert next(find_causes(scored, Signal.NO_DIFFERENCE, SETTING)).advice == "Write more for `rollout.max_tool_calls`."
+
+
 def test_calls_of_a_last_turn_that_were_not_run_accuse_no_tool() -> None:
     scored = items(stop=StopReason.MAX_TURNS, answer=None, result=NOT_RUN)
     assert kinds(scored) == [CauseKind.OUT_OF_TURNS]
