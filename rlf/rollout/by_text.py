@@ -20,7 +20,7 @@ from rlf.endpoints.pool import Caller, EndpointPool
 from rlf.endpoints.spec import EndpointFailure, SamplingSpec
 from rlf.rollout.loop import with_observation
 from rlf.rollout.rollout import NOT_RUN, Limits, Rollout, infrastructure_error, run_calls
-from rlf.tools.agent_text import TextCalls, read_call
+from rlf.tools.agent_text import TextCalls, read_call, show_results
 from rlf.types import (
     CallRecord,
     FailureClass,
@@ -261,34 +261,27 @@ class TextPlay:
         self._error = infrastructure_error(records)
         if self._error is not None:
             return StopReason.INFRA_FAILURE
-        self.messages.append(replace(completion, calls=tuple(calls)).message())
-        for call, record in zip(calls, records, strict=True):
-            self.messages.append({"role": "tool", "tool_call_id": call.id, "content": record.result.text})
-        images = [image for record in records for image in record.result.images][: self._limits.max_images]
-        if images:
-            self.messages.append(
-                {"role": "user", "content": [text_part("The images of the results:"), *map(image_part, images)]}
-            )
+        results = [record.result for record in records]
+        shown = replace(completion, calls=tuple(calls))
+        self.messages += show_results(shown, results, max_images=self._limits.max_images)
         return self._stop_when_full(completion)
 
     async def _run(self, call: RequestedCall) -> ToolResult:
         """The result of one call, or why it was not run."""
         self._num_calls += 1
-        made, is_readable = read_call(call)
-        refused = self._refuse(made.name, is_readable=is_readable)
+        made, unreadable = read_call(call)
+        refused = self._refuse(made.name) or unreadable
         if refused is None:
             return await self._player.tools.invoke(made, trajectory_id=self._rollout.id)
         if self._player.watch is not None:
             self._player.watch.correct(f"{call.name}({call.arguments})", refused.text)
         return refused
 
-    def _refuse(self, name: str, *, is_readable: bool) -> ToolResult | None:
-        """Why a call is not run; None for one that is."""
+    def _refuse(self, name: str) -> ToolResult | None:
+        """Why a call is not run, whatever its arguments; None for one that is."""
         limit = self._limits.max_tool_calls
         if limit is not None and self._num_calls > limit:
             return ToolResult(Outcome.LIMIT_REACHED, "No tool calls are left. Answer with what you know.")
-        if not is_readable:
-            return ToolResult(Outcome.INVALID_ARGUMENTS, f"the arguments of {name} are no JSON object")
         if not self._rollout.task.may_use(name):
             return ToolResult(Outcome.UNKNOWN_TOOL, f"no tool {name!r:.80}")
         return None

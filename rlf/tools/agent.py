@@ -15,13 +15,12 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from rlf.chat.marks import harmless
 from rlf.core.clocks import Deadline, clock, within
 from rlf.core.meter import Meter
-from rlf.endpoints.openai import Completion, NoAnswer, RequestedCall, image_part, text_part
+from rlf.endpoints.openai import Completion, NoAnswer, RequestedCall
 from rlf.endpoints.pool import Caller, EndpointPool
 from rlf.endpoints.spec import EndpointFailure, SamplingSpec
-from rlf.tools.agent_text import Prompt, TextCalls, read_call, shown_answer
+from rlf.tools.agent_text import Prompt, TextCalls, read_call, show_results, shown_answer
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.execution.executor import Executor
 from rlf.tools.kind import CallContext, CallOrigin, ToolRuntime
@@ -91,21 +90,15 @@ class _Run:
 
     async def play(self, messages: list[dict[str, Any]]) -> str:
         """The model's answer. Each turn is recorded, also where the loop then fails or is cut off."""
-        max_turns, tokens = self._agent.max_turns, self._agent.prompt.tokens
+        max_turns = self._agent.max_turns
         for turn in range(1, max_turns + 1):
             reply = await self._ask_model(messages, is_last=turn == max_turns)
             done = list[InnerCall]()
             try:
                 if not reply.calls and not reply.failures:
                     return shown_answer(reply.completion)
-                messages += [
-                    reply.completion.message(),
-                    *await self._answer_calls(reply, done),
-                    *(
-                        {"role": "user", "content": harmless(f"error: {each.message}", tokens)}
-                        for each in reply.failures
-                    ),
-                ]
+                results = await self._answer_calls(reply, done)
+                messages += show_results(reply.completion, results, reply.failures, self._agent.prompt.tokens)
             finally:
                 self._record_turn(reply, done)
         raise ToolFailure(Outcome.TOOL_ERROR, f"the agent had no answer after {max_turns} turns")
@@ -139,8 +132,8 @@ class _Run:
         with self._limit.waiting(), self._context.deadline.waiting():
             yield
 
-    async def _answer_calls(self, reply: _Reply, done: list[InnerCall]) -> list[dict[str, Any]]:
-        """One message per call. Those within the limit run side by side; one that broke breaks the whole."""
+    async def _answer_calls(self, reply: _Reply, done: list[InnerCall]) -> list[ToolResult]:
+        """One result per call. Those within the limit run side by side; one that broke breaks the whole."""
         max_calls = self._agent.max_calls
         room = max_calls - self._num_calls
         calls = reply.calls[:room]
@@ -152,23 +145,13 @@ class _Run:
         for call, result in zip(calls, results, strict=True):
             if result.outcome.is_infrastructure:
                 raise ToolFailure(result.outcome, f"the agent's tool {call.name}: {result.text}")
-        refusal = f"error: no more than {max_calls} calls are allowed; answer with what you have"
-        texts = [harmless(result.text, self._agent.prompt.tokens) for result in results] + [refusal] * len(
-            reply.calls[room:]
-        )
-        messages = [
-            {"role": "tool", "tool_call_id": call.id, "content": text}
-            for call, text in zip(reply.calls, texts, strict=True)
-        ]
-        return [*messages, *_shown_images(calls, results)]
+        text = f"error: no more than {max_calls} calls are allowed; answer with what you have"
+        return results + [ToolResult(Outcome.LIMIT_REACHED, text)] * len(reply.calls[room:])
 
     async def _run_call(self, call: RequestedCall, done: list[InnerCall]) -> ToolResult:
         """The result of a call, which is put among those that are over, also where it is cut off."""
-        made, is_readable = read_call(call)
-        if not is_readable:
-            text = f"error: the arguments of {call.name} are no JSON object"
-            result = ToolResult(Outcome.INVALID_ARGUMENTS, text)
-        else:
+        made, result = read_call(call)
+        if result is None:
             context = self._context
             origin = CallOrigin(context.trajectory_id, context.depth + 1, call.id, context.meter)
             try:
@@ -206,16 +189,6 @@ class _Reply:
     def calls(self) -> Sequence[RequestedCall]:
         """Those that it makes, in whatever form it writes them."""
         return self.completion.calls
-
-
-def _shown_images(calls: Sequence[RequestedCall], results: Sequence[ToolResult]) -> list[dict[str, Any]]:
-    """The images of results, in a message of the user: servers take none in those of tools."""
-    parts = list[dict[str, Any]]()
-    for call, result in zip(calls, results, strict=True):
-        if result.images:
-            parts.append(text_part(f"Images in the result of {call.name}:"))
-            parts += map(image_part, result.images)
-    return [{"role": "user", "content": parts}] if parts else []
 
 
 def _short_id(turn: int, call_id: str, place: int) -> str:

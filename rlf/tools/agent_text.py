@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from rlf.chat.marks import harmless, special_tokens
 from rlf.core.errors import RlfError
 from rlf.core.text import clean_value
-from rlf.endpoints.openai import Completion, RequestedCall
+from rlf.endpoints.openai import Completion, RequestedCall, image_part, text_part
 from rlf.endpoints.spec import EndpointSpec
 from rlf.endpoints.template import Template, TemplateFault, refuse_method
 from rlf.tools.results import ToolFailure
-from rlf.types import FailureClass, Outcome, ParseFailure, ToolCall, ToolDescription
+from rlf.types import FailureClass, Outcome, ParseFailure, ToolCall, ToolDescription, ToolResult
 
 if TYPE_CHECKING:
     from rlf.chat.format import ChatFormat
@@ -82,15 +82,51 @@ def shown_answer(completion: Completion) -> str:
     return f"{completion.text}\n[cut at the model's token limit]" if completion.is_truncated else completion.text
 
 
-def read_call(call: RequestedCall) -> tuple[ToolCall, bool]:
-    """A call as the tools take it, and whether its arguments are a JSON object; without them where they are none."""
+def read_call(call: RequestedCall) -> tuple[ToolCall, ToolResult | None]:
+    """A call as the tools take it, and why it cannot be run: its arguments are no JSON object, and are left out."""
     try:
         # Half a surrogate pair is legal JSON and no text: no file, no socket and no database would take it.
         arguments: Any = clean_value(json.loads(call.arguments or "{}"))
     except (ValueError, RecursionError):
         arguments = None
-    is_object = isinstance(arguments, dict)
-    return ToolCall(call.name, arguments if is_object else {}), is_object
+    if isinstance(arguments, dict):
+        return ToolCall(call.name, arguments), None
+    text = f"error: the arguments of {call.name} are no JSON object"
+    return ToolCall(call.name, {}), ToolResult(Outcome.INVALID_ARGUMENTS, text)
+
+
+def show_results(
+    completion: Completion,
+    results: Sequence[ToolResult],
+    failures: Sequence[ParseFailure] = (),
+    tokens: frozenset[str] = frozenset(),
+    max_images: int | None = None,
+) -> list[dict[str, Any]]:
+    """A turn of the model and what it is answered, as messages in which no word opens a role or is a special token.
+
+    Images stand in a message of the user: servers take none in those of tools.
+
+    Args:
+        results: of its calls.
+        failures: calls that could not be read.
+        tokens: the special and added tokens of the model, where they are known.
+    """
+    each = list(zip(completion.calls, results, strict=True))
+    messages = [completion.message()]
+    messages += [
+        {"role": "tool", "tool_call_id": call.id, "content": harmless(result.text, tokens)} for call, result in each
+    ]
+    parts, left = list[dict[str, Any]](), max_images
+    for call, result in each:
+        if images := result.images[:left]:
+            parts += [text_part(f"Images in the result of {call.name}:"), *map(image_part, images)]
+            left = None if left is None else left - len(images)
+    if parts:
+        messages.append({"role": "user", "content": parts})
+    if failures:
+        words = "\n".join(f"error: {failure.message}" for failure in failures)
+        messages.append({"role": "user", "content": harmless(words, tokens)})
+    return messages
 
 
 class TextCalls:

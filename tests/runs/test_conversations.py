@@ -220,7 +220,7 @@ def test_what_is_no_call_that_can_be_run_is_shown_with_its_correction():
     corrected = [item for item in shown if isinstance(item, Correction)]
     assert (corrected[0].written, corrected[0].correction) == (
         "search({query)",
-        "the arguments of search are no JSON object",
+        "error: the arguments of search are no JSON object",
     )
     assert '"search"' in corrected[1].written and corrected[1].correction
 
