@@ -231,7 +231,9 @@ _LATEX_UNITS = (
     (re.compile(r"\$\$?(?![\s$])([^$\n]{1,200})(?<!\s)\$\$?(?!\d)"), r"\1"),  # as pandoc has it: $5 and $6 are money
 )
 _END_OF_CLAUSE = re.compile(r"[,;:!?()\[\]\n=\"]|\.(?:\s|$)|\s[-\u2014]\s")
-_TOO_LARGE = Fraction(2) ** 1024
+_TOO_LARGE, _TOO_FINE = 2**1023, 2**3072
+_MAX_DIGITS = 1000
+"""Python refuses to write or read integers of more than 4300, which no answer has."""
 _MAX_BITS = 200_000
 
 
@@ -268,7 +270,7 @@ def find_numbers(text: str) -> list[Found]:
             value = value and value * 10 ** _SCALES[scale[1].casefold()]
             end = scale.end()
         unit, end = (currency[1], end) if currency else _read_unit(text, end)
-        if value is not None and abs(value) < _TOO_LARGE:
+        if value is not None and abs(value) < _TOO_LARGE and value.denominator < _TOO_FINE:
             found.append(Found(Quantity(value, unit), currency.start() if currency else start, end))
     return found
 
@@ -306,7 +308,7 @@ def in_typed_form(text: str) -> str:
 
 def _read_number(match: re.Match[str]) -> Fraction | None:
     """The number that an expression is; None where it is none, or several."""
-    number = _read_decimal(match["first"])
+    number = _read_decimal(match["first"]) if len(match[0]) <= _MAX_DIGITS else None
     if number is None:
         return None
     power = int(match["ten"] or match["power"] or 0)

@@ -63,6 +63,17 @@ def test_answers_as_models_write_them_are_read_by_type_and_hedges_and_denials_ar
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.parametrize("rule", ["choice", "collection", "exact_match", "numeric"])
+@pytest.mark.parametrize(
+    "text",
+    ["9" * 5000, "0." + "3" * 5000, "1e-9999", "1e9999", "10^-9999", "5e-9999 km", "1 1" + "0" * 5000 + "/3", "1/0"],
+)
+def test_a_number_that_nobody_writes_is_a_wrong_answer_and_no_fault_of_the_rule(rule: str, text: str) -> None:
+    term = Term.model_validate({"name": "t", "kind": "rule", "rule": rule})
+    gold = {"choice": "A", "collection": ["5", "6"]}.get(rule, "5")
+    assert scored(term, [{"facts": {"gold": gold, "answer": text}}]) == [0.0]
+
+
 @pytest.mark.parametrize(
     ("rule", "piece"),
     [
