@@ -67,6 +67,10 @@ _APART = re.compile(r"\d\s+[\d.]")
 """Numbers with nothing but space between them, which the library would add."""
 _BASE = re.compile(r"\(?(\d+)\)?_\{?(\d+)\}?")
 _RAISED = re.compile("(?<=[\\w)}])[\u207b\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+")
+_PRODUCT = re.compile(
+    rf"(?<![\\A-Za-z{{])(?!(?:{_NAMES}|pi|sqrt|mod|or|and|in|ft|mi|[cmk][mgl])(?![a-z]))[a-z]{{2,3}}(?![A-Za-z}}])"
+)
+"""Names side by side, which between dollar signs are a product: $ab$."""
 _INEQUALITY = re.compile(r"(?P<name>[a-z])\s*(?P<sign><|>|\\[lg](?:eq?|t)(?![A-Za-z]))(?P<end>[^<>]+)")
 _ROOT = re.compile(r"\u221a\s?(?:\{?(\d+(?:\.\d+)?|[A-Za-z])\}?|\(([^()]*)\))")
 
@@ -87,7 +91,10 @@ def as_latex(text: str) -> str | None:
     """
     if len(text) > _MAX_CHARS:
         return None
-    text = _without_marks(in_ascii(text))
+    is_formula = text.strip()[:1] == "$"
+    text = _without_marks(re.sub(r"\$\s?(,|or|and)\s?\$", r" \1 ", in_ascii(text)))
+    if is_formula:
+        text = _PRODUCT.sub(lambda names: " ".join(names[0]), text)
     if ":" in text.replace("\\:", "") or _NO_UNIT.search(text) or _BASE.fullmatch(text):
         return None
     latex = _unify(text)

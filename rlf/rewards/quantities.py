@@ -89,7 +89,7 @@ def units_of(text: str) -> tuple[Unit, ...]:
     >>> [float(unit.factor) for text in ("km/h", "square kilometres", "apples") for unit in units_of(text)]
     [0.2777777777777778, 1000000.0]
     """
-    text = _RAISED_UNIT.sub(lambda power: "^" + power[0].translate(SUPERSCRIPTS), text).strip()
+    text = _RAISED_UNIT.sub(lambda power: "^" + power[0].translate(SUPERSCRIPTS), text).replace(" ^", "^").strip()
     if named := _named_units(text):
         return named
     powers, factor, at = dict[str, int](), Fraction(1), 0
