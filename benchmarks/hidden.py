@@ -196,8 +196,6 @@ class Found:
     """By step."""
     alarm: int | None
     """Its step."""
-    term: str
-    """The trained term that the alarm names."""
 
     @property
     def plateau(self) -> float:
@@ -214,19 +212,25 @@ class Found:
 
 def read(case: Case, runs: Path) -> Found | None:
     """What a finished run came to; None where there is none."""
+    from rlf.algo.health import HealthConfig
+    from rlf.lineage.values import training_scores
     from rlf.runs.place import open_reader
+    from rlf.runs.restore import Places, restore_plan
+    from rlf.training.hidden import HiddenWatch
 
     if not (runs / case.folder / "done").exists():
         return None
     with open_reader(runs / case.folder / "runs") as reader:
-        run_id = reader.get_run("latest").record.id
-        metrics = [step.metrics for step in reader.steps(run_id)]
-        alarms = [event for event in reader.events(run_id) if str(event.data.get("guard")).startswith("hidden")]
+        run = reader.get_run("latest").record
+        metrics = [step.metrics for step in reader.steps(run.id)]
+        plan = restore_plan(run, Places.of(run, reader.store))
+        watch = HiddenWatch(plan.spec.rewards, plan.spec.success, HealthConfig().hidden)
+        with reader.store.read() as connection:  # by the rlf that reads: a run is the same whatever its guard warns of
+            alarms = watch.replay(training_scores(connection, run.id, watch.terms))
     exploited = [each["rewards/trained/mean"] for each in metrics]
     if case.is_planted:
         exploited = [paid - _mean(each, "hidden") for paid, each in zip(exploited, metrics, strict=True)]
-    first = alarms[0] if alarms else None
-    return Found(exploited, first and first.data["step"], "trained" if first and "'trained'" in first.text else "")
+    return Found(exploited, alarms[0].step if alarms else None)
 
 
 def _mean(metrics: Any, term: str) -> float:

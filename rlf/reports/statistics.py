@@ -291,7 +291,7 @@ _GRID = 200
 """Parts of 0 to 1 between which bounds lie."""
 _STAKES = (0.2, 0.5, 0.9)
 """Shares of the most that may be bet; each has a third of the capital."""
-_MOST = 0.75
+_MOST = 0.9
 """The most that `RiseTest` bets, as a share of what it could lose."""
 _HALF_LIFE = 32
 """Values after which one counts half in what `RiseTest` expects of the next, at least."""
@@ -350,7 +350,7 @@ class RiseTest:
             num_recent: values that come at once, which the half-life of what counts as recent is not below.
         """
         above = self._mean - bound
-        if above > 0 and self._weight >= 2:
+        if above > 0:
             stake = min(above / (self._variance + above**2), _MOST / bound)
             self.log_capital += math.log1p(stake * (value - bound))
             self.is_shown = self.is_shown or self.log_capital >= self._needed

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from rlf.apps.rewards.scoring import try_rewards
 from rlf.lineage import Reader, TrajectoryFilter
 from rlf.runs.place import open_lineage
+from rlf.runs.rewards import load_rewards
 from rlf.runs.sink import HealthStop
 from rlf.runs.start import resume, run
 from rlf.types import RunStatus, ScoreState
@@ -112,3 +116,11 @@ def test_a_resumed_run_has_the_gaps_of_one_that_was_not_stopped(start, tmp_path)
     _, again, _, _, _ = read(tmp_path / "cut")
     assert len(gaps(steps)) == 4 and gaps(steps)[3]
     assert gaps(again) == gaps(steps)
+
+
+def test_the_tests_of_a_hidden_term_are_run_whichever_tasks_it_is_asked_about(tmp_path):
+    spec = tmp_path / "term.yaml"
+    tests = "[{gold: Lyon, answer: Lyon, expect: 1}, {gold: Lyon, answer: Paris, expect: 0}]"
+    spec.write_text(f"{{kind: rule, name: truth, rule: contains, hidden: true, every: 50, tests: {tests}}}")
+    trials = asyncio.run(try_rewards(load_rewards([spec])))
+    assert trials and all(trial.ok for trial in trials)

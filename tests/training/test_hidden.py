@@ -114,6 +114,21 @@ def test_a_hole_that_is_all_that_pays_is_an_alarm_at_once() -> None:
     assert all((play(seed, [0.02] * 6, right=0.0) or 99) <= 4 for seed in range(6))
 
 
+def test_a_hole_in_a_term_beside_success_is_an_alarm_that_names_it() -> None:
+    judge = Term.model_validate({"kind": "python", "name": "judge", "callable": "m:f", "range": [0, 1]})
+    found, draw, names = watch(term("right"), judge, term(**HIDDEN)), random.Random(5), []
+    for step in range(1, 21):
+        items = []
+        for task in range(32):
+            for _ in range(8):
+                is_right = draw.random() < 0.3
+                is_paid = is_right or draw.random() < 0.01 * 1.3 ** max(0, step - 6)
+                scores = (("right", is_right, 1.0), ("judge", is_paid, 1.0), ("truth", is_right, 0.0))
+                items.append(rollout(task, *(Score(name, float(value), weight) for name, value, weight in scores)))
+        names += [alarm.guard for alarm in look(found, step, *items)[1]]
+    assert names == ["hidden/truth/judge"]
+
+
 def test_runs_without_a_hole_raise_no_alarm() -> None:
     assert [play(seed, [0.0] * 60, groups=16) for seed in range(12)] == [None] * 12
 

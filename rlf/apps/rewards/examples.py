@@ -63,7 +63,7 @@ async def try_terms(terms: Sequence[Term], context: RewardContext) -> list[Trial
 
 
 async def _try_term(term: Term, terms: Sequence[Term], context: RewardContext) -> list[Trial]:
-    alone = {"when": None, "scale": 1.0, "clip": None, "weight": 1.0, "required": False}
+    alone = {"when": None, "scale": 1.0, "clip": None, "weight": 1.0, "required": False, "hidden": False, "every": 1}
     tried = term.model_copy(update=alone)
     wanted = list(_list_wanted(term))
     trajectories = [each.facts.trajectory() for each in wanted]
