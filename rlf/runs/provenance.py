@@ -257,7 +257,7 @@ def _is_editable(found: Distribution) -> bool:
 
 
 def installed_version(found: Distribution) -> str:
-    """The version; of what no registry gave, which may be built anew under it, with a hash of the files."""
+    """The version; of what no registry gave, which may be built again under it, with a hash of the files."""
     if found.read_text("direct_url.json") is None or _is_editable(found):
         return found.version
     # Without the files of the installation itself, which name the folder that it is from and this machine's Python.
@@ -311,7 +311,7 @@ _SYSTEM = tuple(f"/{name}" for name in ("proc", "sys", "dev", "etc", "usr", "bin
 class ReadFiles:
     """The data that a run's own code opens: hashed when they are first known of, recorded, and compared at a resume.
 
-    A file that is newer than the run's start, or that changes while the run goes on, is a product of the run and none
+    A file that is newer than the run's start, or that changes while the run uses it, is a product of the run and none
     of what it was made from. Files that other code of this process opened are not the run's.
     """
 

@@ -27,7 +27,7 @@ from rlf.tools.results import ToolFailure
 
 REQUEST = Bounds(1000, 1 << 30)
 _MAX_OPENED = 100
-"""Files that one answer names; the next one goes on."""
+"""Files that one answer names; the next one names further ones."""
 
 
 def _load_class(start: dict[str, Any]) -> Serve:

@@ -253,7 +253,7 @@ class _Reply(StrictModel):
 
 REQUEST = Bounds(1 << 30)
 _MAX_OPENED = 100
-"""Files that one answer names; the next one goes on."""
+"""Files that one answer names; the next one names further ones."""
 
 
 def main() -> None:
