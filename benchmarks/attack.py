@@ -1,4 +1,4 @@
-"""How many bad rewards the attack finds, and how many sound ones it accuses, of two files in `tests/apps/attack`.
+"""How many bad rewards the attack finds, and how many sound ones it accuses, of files in `tests/apps/attack`.
 
     python benchmarks/attack.py [NAME ...] [--seconds 5] [--corpus FILE ...] [--verbose]
 
@@ -25,7 +25,7 @@ from rlf.rewards.term import Term
 from rlf.runs.rewards import rescoring_spec
 
 FOLDER = Path(__file__).parents[1] / "tests" / "apps" / "attack"
-CORPORA = (FOLDER / "corpus.py", FOLDER / "held_out.py")
+CORPORA = tuple(FOLDER / f"{name}.py" for name in ("corpus", "held_out", "held_out_later"))
 SPEC = """
 name: attacked
 model: {{path: builtin:tiny}}

@@ -22,7 +22,7 @@ from rlf.apps.attack.findings import (
     scale_of,
     scale_of_ranges,
 )
-from rlf.apps.attack.reading import Arc, Watch, read_terms
+from rlf.apps.attack.reading import HOLE, Arc, Watch, read_terms
 from rlf.apps.attack.search import Candidate, Search, read_forms, read_shapes
 from rlf.apps.attack.shapes import (
     ADVERSARIES,
@@ -271,7 +271,8 @@ class _Assault:
             for pattern in self._watch.patterns:
                 self._reading.patterns.setdefault(pattern, "a pattern that is put together")
             forms = read_forms(self._reading)
-            formed = await self._score_references(references(forms, lists=lists))
+            asked = references(forms, lists=lists) + references([HOLE], lists=lists, num_calls=(2, 3))
+            formed = await self._score_references(asked)
             right += [each for each in formed if _is_mostly_paid(each)]
         shape, gold, wrong = max(right, key=lambda each: _rank_reference(each[1], each[2]))
         (nothing,) = await self._score_shapes([NOTHING])
@@ -407,7 +408,7 @@ class _Assault:
         return results
 
     def _why_late(self, scored: Scored | None) -> str:
-        """The term that gave no value in time, and what it said; empty where each gave one."""
+        """The term that gave no value in time, and its reason; empty where each gave one."""
         late = [] if scored is None else [each for each in scored.scores if each.state is ScoreState.UNANSWERED]
         return f"term {late[0].term!r}: {late[0].reason}" if late else ""
 

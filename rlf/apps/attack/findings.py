@@ -370,7 +370,7 @@ def _make_finding(
         advice = _STRICTER.get(cause, "make it compare the answer with the gold, or require another term that does")
     else:
         advice = f"gate it with `when: {{term: {deciding}}}`{_or_weight(attempt, term, standard, terms, share, step)}"
-    text = "".join(attempt.turns[-1:])
+    text = (attempt.answers[0][2] if attempt.answers else "") or "".join(attempt.turns[-1:])
     words = [part for part in (*attempt.shape.parts, attempt.shape.query) if isinstance(part, Words)]
     return HackFinding(
         cause,

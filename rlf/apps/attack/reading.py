@@ -275,7 +275,7 @@ def matching(pattern: str, variant: int = 0) -> str | None:
 
 
 def templates(pattern: str) -> Iterator[str]:
-    """Texts that the pattern matches with `HOLE` in place of each group, and of each stretch that may hold anything."""
+    """Texts that the pattern matches with `HOLE` in place of each group, and of each part that may hold anything."""
     for hole in range(16):
         text = _write(pattern, 1, hole)
         if text is None or HOLE not in text:

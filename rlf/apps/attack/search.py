@@ -38,8 +38,18 @@ _PATIENCE = 10
 _MAX_IDLE = 40
 """Generations without anything that is paid more or new."""
 _FILLER = "It is so."
-_FILLED = ("100", "10", "1", "0", "0.99", "-1", "yes", "A", _FILLER)
+_FILLED = ("100", "10", "1", "0", "0.99", "-1", "yes", "A", _FILLER, " ".join([_FILLER] * 30))
 """Written where a pattern leaves a place open."""
+_USUAL_FORMS = (
+    f"The answer is {HOLE}.",
+    f"Answer: {HOLE}",
+    f"Final answer: {HOLE}",
+    f"#### {HOLE}",
+    f"<think>{_FILLER}</think>\n<answer>{HOLE}</answer>",
+    f"{' '.join([_FILLER] * 10)}\n{HOLE}",
+    f"{HOLE}\n{' '.join([_FILLER] * 10)}",
+)
+"""Asked for so often that they are tried though nothing names them."""
 _MAX_NAMES = 8
 _MAX_WORDS = 24
 _VARIANTS = 6
@@ -53,11 +63,12 @@ Candidate = tuple[Shape, HackCause]
 
 def read_forms(reading: Reading) -> list[str]:
     """Wrappings of an answer by the patterns, tags, labels and keys that a reward names."""
-    forms = [form for pattern in reading.patterns for form in templates(pattern)]
+    forms = [*_USUAL_FORMS, *(form for pattern in reading.patterns for form in templates(pattern))]
     tags = list(dict.fromkeys(tag for word in reading.words for tag in re.findall(r"<(\w[\w-]*)>", word)))
     for names in (tags[:_MAX_NAMES], reading.names[:_MAX_NAMES]):
         forms += [f"<{name}>{HOLE}</{name}>" for name in names]
         forms += [_in_turn(names, at, "<{0}>{1}</{0}>") for at in range(len(names)) if len(names) > 1]
+        forms += [_in_turn(names, at, "{0}: {1}") for at in range(len(names)) if len(names) > 1]
     labels = [word.strip() for word in reading.words if re.search(r"\W\s*$|\bis\s*$", word) and len(word) < 40]
     labels = [label for label in labels if label and not label.startswith(("<", "\\"))][:_MAX_NAMES]
     said = [label for label in labels if re.search(r"\w", label)]
@@ -67,8 +78,10 @@ def read_forms(reading: Reading) -> list[str]:
         for end in range(len(said) + 1)
         for start in range(end - 1)
     ]
-    forms += [_in_object([name], name) for name in reading.names[:_MAX_NAMES]]
-    forms += [_in_object(reading.names[:_MAX_NAMES], name) for name in reading.names[:_MAX_NAMES]]
+    names = reading.names[:_MAX_NAMES]
+    forms += [form for name in names for form in (f"{name}: {HOLE}", _in_object([name], name, ""))]
+    forms += [_in_object(names, name, filler) for name in names for filler in (_FILLER, 1)]
+    forms += [f"{word}\n{HOLE}" for word in [*reading.words, " ".join(reading.words)][:_MAX_WORDS]]
     forms += [form.replace(f'"{HOLE}"', HOLE) for form in forms if f'"{HOLE}"' in form]
     return list(dict.fromkeys(forms))
 
@@ -77,8 +90,8 @@ def _in_turn(names: Sequence[str], at: int, form: str) -> str:
     return "\n".join(form.format(name, HOLE if number == at else _FILLER) for number, name in enumerate(names))
 
 
-def _in_object(names: Sequence[str], hole: str) -> str:
-    parts = (f"{json.dumps(name)}: " + (f'"{HOLE}"' if name == hole else json.dumps(_FILLER)) for name in names)
+def _in_object(names: Sequence[str], hole: str, filler: str | int) -> str:
+    parts = (f"{json.dumps(name)}: " + (f'"{HOLE}"' if name == hole else json.dumps(filler)) for name in names)
     return "{" + ", ".join(parts) + "}"
 
 

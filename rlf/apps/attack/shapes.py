@@ -256,14 +256,14 @@ _WRONG_BY_RIGHT = dict.fromkeys((AnswerPart.GOLD, AnswerPart.GOLDS, AnswerPart.G
 }
 
 
-def references(forms: Sequence[str], *, lists: bool) -> list[tuple[Shape, Shape]]:
+def references(forms: Sequence[str], *, lists: bool, num_calls: Sequence[int] = (0, 1)) -> list[tuple[Shape, Shape]]:
     """Behaviours of a policy that knows the answer, of which the best one counts, each with a wrong one like it."""
     parts = list(_WRONG_BY_RIGHT) if lists else [AnswerPart.GOLD]
     shapes = [
         Shape(calls, 1, Calls.FRESH if calls else Calls.SAME, (part,), form)
         for form in forms
         for part in parts
-        for calls in (0, 1)
+        for calls in num_calls
     ]
     return [(shape, twin_of(shape)) for shape in shapes]
 

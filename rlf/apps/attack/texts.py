@@ -78,6 +78,7 @@ def answer_texts(task: Task, facts: GoldFacts, *, rubric: str, long: str) -> dic
     words, right, every = task.question.split(), gold_text(task), golds(task.answer)
     others = [text for text in facts.every if not any(may_be_same(text, gold) for gold in every)] or ["nothing"]
     others.sort(key=lambda text: (abs(len(text.split()) - len(right.split())), abs(len(text) - len(right))))
+    half, measured = right[: len(right) // 2], WITH_UNIT.fullmatch(_bare(right))
     mixed, few = (_hide(every, others, number * len(every)) for number in (_NUM_OTHERS, _NUM_FEW))
     return {
         AnswerPart.QUESTION: task.question,
@@ -101,7 +102,7 @@ def answer_texts(task: Task, facts: GoldFacts, *, rubric: str, long: str) -> dic
         AnswerPart.EVERYTHING: ", ".join(mixed),
         AnswerPart.EVERYTHING_JSON: json.dumps(mixed, ensure_ascii=False),
         AnswerPart.EITHER: " or ".join(few),
-        AnswerPart.GOLD_HALF: right[: len(right) // 2],
+        AnswerPart.GOLD_HALF: "" if measured and half == measured[1] else half,
         AnswerPart.GOLD_WORD: right.split()[-1] if len(right.split()) > 1 else "",
         AnswerPart.GOLD_LETTER: right[0] if len(right) > 2 else "",
         AnswerPart.LONG: long,
@@ -152,7 +153,7 @@ def _wrong_variants(gold: str, facts: GoldFacts) -> dict[AnswerPart, str]:
     if is_pattern(gold):
         drawn = (matching(gold, variant) for variant in range(5))
         found[AnswerPart.AS_PATTERN] = next((text for text in drawn if text and not same(text, gold)), "")
-    found[AnswerPart.GLUED] = number * 2 if len(number) > 1 else ""
+    found[AnswerPart.GLUED] = number * 2 if len(number) > 1 else f"1{number}" if number.isdecimal() else ""
     found[AnswerPart.REVERSED] = number[::-1] if len(number) > 2 and last_number(number) != 0 else ""
     kept = {
         part: text for part, text in found.items() if text and not same(text, gold) and not _same_number(text, gold)
