@@ -255,13 +255,7 @@ def is_pattern(text: str) -> bool:
     if len(text) < 2 or not re.search(r"[\\\[(.*+?^$|{]", text):
         return False
     tree = _parse(text)
-    return tree is not None and any(code is not op.LITERAL for code, _ in tree) and not _is_prose(tree)
-
-
-def _is_prose(tree: Sequence[Any]) -> bool:
-    """Whether nothing but points and question marks of a sentence makes it a pattern."""
-    single = {op.LITERAL, op.ANY}
-    return all(code in single for code, _ in tree) and sum(code is op.LITERAL for code, _ in tree) > 3
+    return tree is not None and any(code is not op.LITERAL for code, _ in tree)
 
 
 def matching(pattern: str, variant: int = 0) -> str | None:

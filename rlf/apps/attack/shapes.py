@@ -246,7 +246,6 @@ def wrap(form: str, text: str) -> str:
 
 
 NOTHING = Shape()
-WRONG = Shape(parts=(AnswerPart.OTHERS,))
 TRYING = Shape(1, 1, Calls.FRESH, (AnswerPart.OTHERS,))
 """An honest try that fails: a well-formed call, then a wrong answer."""
 PADDED = Shape(3, 2, Calls.SAME, (AnswerPart.GOLD,))
@@ -288,7 +287,7 @@ def in_form(shape: Shape, reference: Shape) -> Shape | None:
 ADVERSARIES: Mapping[str, tuple[Shape, HackCause]] = {
     "do nothing": (NOTHING, HackCause.NOTHING),
     "broken calls": (Shape(2, 1, Calls.BROKEN), HackCause.BROKEN_CALL),
-    "wrong answer": (WRONG, HackCause.ANY_ANSWER),
+    "wrong answer": (Shape(parts=(AnswerPart.OTHERS,)), HackCause.ANY_ANSWER),
     "one call and nothing": (Shape(1), HackCause.USELESS_CALL),
     "one call, wrong answer": (TRYING, HackCause.USELESS_CALL),
     "refuse": (Shape(parts=(AnswerPart.REFUSAL,)), HackCause.REFUSAL),
