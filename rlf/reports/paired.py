@@ -414,26 +414,37 @@ def power_words(power: Power) -> str:
     return f"{words}, and of {points(power.few_losses)} if 5 % are lost."
 
 
+_NUM_QUANTILES = 64
 ASSUMED_SPREAD = 0.02
 """Standard deviation of held-out success between seeds of one plan, where none were recorded."""
 
 
 def separable_difference(num_seeds: int, num_questions: int, seed_spread: float, inflation: float = 1.0) -> float:
-    """The smallest difference that two sides of several seeds show with a chance of 80 %, by `crossed_evidence`.
+    """The smallest difference D that two sides of several seeds show with a chance of 80 %, by `crossed_evidence`.
 
-    Both sides vary by their seeds; and where the better one gains a share D + 5 % of the questions and loses 5 %, by
-    these: a = 2 s² / k, b = inflation (D + 10 % - D²) / (n k), D = sqrt(t² a + z² b) + z(80 %) sqrt(a + b).
+    Both sides vary by their seeds, a = 2 s² / k; by the questions that the better one gains, whatever the seed, and by
+    5 % that either run of a pair loses by chance, b = inflation ((D - D²) / n + c) with c = 10 % / (n k). The chance is
+    the mean of P(D + sqrt(a + b) Z > half) over what the runs may show of a + c, chi-squared with 2 (k - 1) degrees.
 
     Args:
+        num_seeds: k, of either side.
         seed_spread: s, the standard deviation of success between the seeds of a side.
         inflation: Of questions in clusters.
     """
-    normal, freedom = NormalDist(), 2 * (num_seeds - 1)
-    of_seeds, of_questions = student_quantile(1 - ALPHA, freedom), normal.inv_cdf(1 - ALPHA / 2)
-    a, low, high = 2 * seed_spread**2 / num_seeds, 0.0, 1.0
+    import numpy as np
+    from scipy.special import gammaincinv, ndtr
+
+    freedom = 2 * (num_seeds - 1)
+    welch = 0.75 * freedom  # few runs seldom show equal variances, and Welch counts fewer then
+    of_seeds, of_questions = student_quantile(1 - ALPHA, welch), NormalDist().inv_cdf(1 - ALPHA / 2)
+    a, c = 2 * seed_spread**2 / num_seeds, 2 * _SHARE_LOST / (num_questions * num_seeds)
+    shown = (a + c) * 2 * gammaincinv(freedom / 2, (np.arange(_NUM_QUANTILES) + 0.5) / _NUM_QUANTILES) / freedom
+    a_shown = np.maximum(0.0, shown - max(0.5, 1 - 1 / welch) * c)
+    low, high = 0.0, 1.0
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        b = inflation * (middle + 2 * _SHARE_LOST - middle**2) / (num_questions * num_seeds)
-        shown = math.sqrt(of_seeds**2 * a + of_questions**2 * b) + normal.inv_cdf(_CHANCE) * math.sqrt(a + b)
-        low, high = (middle, high) if shown > middle else (low, middle)
+        b = inflation * ((middle - middle**2) / num_questions + c)
+        halves = np.sqrt(of_seeds**2 * a_shown + of_questions**2 * b)
+        is_shown = float(np.mean(ndtr((middle - halves) / math.sqrt(a + b)))) >= _CHANCE
+        low, high = (low, middle) if is_shown else (middle, high)
     return high

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from typer.testing import Result
 
 from rlf.lineage import Recorder, open_store, start_run
 from rlf.runs.plans import check_spec
-from rlf.types import StepFinished
+from rlf.types import EvaluationFinished, RunFinished, RunStatus, StepFinished
 
 from ..reports.synthetic import run_record
 
@@ -44,6 +45,29 @@ def test_json_has_the_same_and_a_gpu_is_held_against_the_sum(rlf: Rlf) -> None:
     assert data["memory"]["total_bytes"] == sum(part["size_bytes"] for part in data["memory"]["parts"])
     assert data["fit"] == {"where": "a GPU of 100MB", "size_bytes": 10**8, "fits": False}
     assert {value["source"] for value in data["values"]} == {"file", "default"}
+
+
+def test_what_seeds_separate_and_cost_is_known_from_runs_of_the_plan(rlf: Rlf, tmp_path: Path) -> None:
+    runs = ("--runs", tmp_path)
+    assumed = " ".join(rlf("plan", SPEC, *runs).stdout.split())
+    assert "3 seeds x 512 questions a side separate 8.2 points" in assumed
+    assert "Assumed: seeds differ by 2.0 points (standard deviation; no two seeds have finished)" in assumed
+    plan = check_spec([SPEC], []).plan
+    with open_store(tmp_path / "rlf.db") as store:
+        for seed, success in ((0, 0.5), (1, 0.6)):
+            spec = {**plan.model_dump(mode="json", by_alias=True)["spec"], "seed": seed}
+            record = run_record(f"20260102-03040{seed}-abcd")
+            start_run(store, replace(record, name="search", seed=seed, plan={"spec": spec}, plan_hash=str(seed)))
+            with Recorder(store, record.id) as recorder:
+                recorder(EvaluationFinished(60, "sampled", {"success": success}, []))
+                recorder(RunFinished(RunStatus.FINISHED, 60))
+    known = json.loads(rlf("plan", SPEC, "--json", *runs).stdout)["data"]
+    assert len(known["earlier"]["run_ids"]) == 2 and known["earlier"]["cost_usd"] == 0
+    assert known["earlier"]["seed_spread"] == pytest.approx(0.1 / 2**0.5)
+    assert [one["num_seeds"] for one in known["seeds"]] == [3, 5]
+    assert "From 2 runs of this plan: seeds differ by 7.1 points" in " ".join(rlf("plan", SPEC, *runs).stdout.split())
+    others = json.loads(rlf("plan", SPEC, "train.steps=3", "--json", *runs).stdout)["data"]
+    assert others["earlier"]["run_ids"] == []
 
 
 def test_a_model_that_is_not_here_has_no_memory_estimate(

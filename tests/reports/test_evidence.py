@@ -25,6 +25,7 @@ from rlf.reports.paired import (
     paired_evidence,
     power_of,
     power_words,
+    separable_difference,
     sign_flip_p,
     tango_interval,
 )
@@ -135,6 +136,21 @@ def test_the_smallest_difference_is_the_one_with_that_power() -> None:
     assert detectable_difference(5) is None
     assert power_words(power_of(5)) == "5 questions are too few to show any difference with 80 % power."
     assert power_words(power_of(64, 3)).startswith("64 questions and 3 arms against the first show a difference of ")
+
+
+def test_what_several_seeds_separate_is_what_their_interval_shows_four_times_in_five() -> None:
+    difference = separable_difference(3, 200, 0.02)
+    assert separable_difference(5, 200, 0.02) < difference < separable_difference(3, 200, 0.04)
+    assert difference < separable_difference(3, 200, 0.02, inflation=2.0)
+    random, shows = np.random.default_rng(0), 0
+    for _ in range(300):
+        gained = random.random(200) < difference
+        sides = [random.normal(0, 0.02, (3, 1)) + random.normal(0, 0.05**0.5, (3, 200)) for _ in "AB"]
+        sides[1] += gained
+        named = [[{f"{q:03d}": v for q, v in enumerate(run)} for run in side.tolist()] for side in sides]
+        found = crossed_evidence(*named, {})
+        shows += found is not None and found.p <= ALPHA
+    assert 0.7 <= shows / 300 <= 0.9
 
 
 @pytest.mark.parametrize("num_arms", [1, 2, 5, 25])
