@@ -269,7 +269,7 @@ class _Talk:
         if self._renewal is None or self._renewal.done():
             self._renewal = asyncio.create_task(self._open_again())
             self._renewal.add_done_callback(ignore_fault)  # of one whose callers have all ended
-        return await asyncio.shield(self._renewal)  # which goes on where the call that began it has ended
+        return await asyncio.shield(self._renewal)  # which continues where the call that began it has ended
 
     async def _is_known(self) -> bool:
         """Whether the server knows the session, by a ping."""
