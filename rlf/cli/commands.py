@@ -35,6 +35,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "chat": "Chat with a model; its tools run.",
         "serve": "Serve a model to OpenAI-compatible clients.",
         "export": "Write a run's model as a Hugging Face folder.",
+        "verify": "Say which sentences of an exported model's card are proven.",
     },
     "Parts": {
         "tools": "List, test, benchmark, import and serve tools.",
@@ -60,6 +61,7 @@ _HOMES: dict[str, str] = {
     "chat": "apps.chat.command:chat",
     "serve": "apps.serve.command:serve",
     "export": "apps.share.command:export",
+    "verify": "apps.keep.command:verify_model",
     "runs compare": "cli.compare:compare_runs",
     "runs tail": "cli.runs:tail_run",
     "runs reproduce": "cli.runs:reproduce_run",

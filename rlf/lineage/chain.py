@@ -84,18 +84,18 @@ def append_link(connection: Connection, run_id: str, kind: LinkKind, place: Mapp
     """Adds a link for rows that are written in the same transaction."""
     if connection.dialect.name != "sqlite":  # whose writers wait for each other from the beginning of a transaction
         connection.execute(select(tables.runs.c.id).where(tables.runs.c.id == run_id).with_for_update())
-    head = read_head(connection, run_id)
+    head = read_link(connection, run_id)
     number, before = (1, "") if head is None else (head.number + 1, head.sha256)
     text, data = json.dumps(place, sort_keys=True), b"".join(digests)
     link = Link(number, kind, text, data, link_hash(before, number, kind, text, data))
     connection.execute(insert(tables.links), {"run_id": run_id, **link._asdict()})
 
 
-def read_head(connection: Connection, run_id: str) -> Link | None:
-    """The last link of a run; None where there is no such run."""
+def read_link(connection: Connection, run_id: str, sha256: str | None = None) -> Link | None:
+    """The last link of a run, or the one with a hash; None where there is none."""
     columns = [column for column in tables.links.c if column.name != "run_id"]
     newest = select(*columns).where(tables.links.c.run_id == run_id).order_by(tables.links.c.number.desc()).limit(1)
-    row = connection.execute(newest).one_or_none()
+    row = connection.execute(newest if sha256 is None else newest.where(tables.links.c.sha256 == sha256)).one_or_none()
     return None if row is None else Link(*row)
 
 

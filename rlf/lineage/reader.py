@@ -17,7 +17,7 @@ from rlf.core.errors import NotFoundError
 from rlf.core.text import clean
 from rlf.lineage import tables
 from rlf.lineage.blobs import read_blobs
-from rlf.lineage.chain import Link, read_head
+from rlf.lineage.chain import Link, read_link
 from rlf.lineage.costs import costs_of
 from rlf.lineage.lease import has_owner
 from rlf.lineage.process import Process
@@ -200,10 +200,10 @@ class Reader:
         place = self.store.absolute
         return [value(Export, row, path=place(row.path)) for row in rows]
 
-    def head(self, run_id: str) -> Link | None:
-        """The last link of a run's chain, which stands for all of the run."""
+    def link(self, run_id: str, sha256: str | None = None) -> Link | None:
+        """The last link of a run's chain, which stands for all of the run; or the one of a hash, where there is one."""
         with self.store.read() as connection:
-            return read_head(connection, run_id)
+            return read_link(connection, run_id, sha256)
 
     def tags(self) -> dict[str, tuple[str, ...]]:
         """The tags of every run that has some, in order of the alphabet."""

@@ -19,7 +19,7 @@ from rlf.core import RlfError
 from rlf.core.redact import Redactor
 from rlf.lineage import tables
 from rlf.lineage.blobs import Blobs, write_blobs
-from rlf.lineage.chain import FILES, NOTICE, RUN, LinkKind, append_link, digest_changes, read_head
+from rlf.lineage.chain import FILES, NOTICE, RUN, LinkKind, append_link, digest_changes, read_link
 from rlf.lineage.lease import BEAT_S, LEASE_S, Lease, LeaseLost, describe_owner, has_owner
 from rlf.lineage.records import INTERRUPTED, AcceptedChange, FileRecord, RunRecord
 from rlf.lineage.store import Store
@@ -52,7 +52,7 @@ def start_run(store: Store, record: RunRecord, patch: str | None = None, texts: 
         connection.execute(insert(tables.runs), row | lease.columns())
         if files:
             connection.execute(insert(tables.files), files)
-        parent = None if record.parent_id is None else read_head(connection, record.parent_id)
+        parent = None if record.parent_id is None else read_link(connection, record.parent_id)
         place = {} if parent is None else {"parent": record.parent_id, "head": parent.sha256}
         sources = sorted(files, key=lambda row: (row["role"], row["path"]))
         digests = *(part.of(row) for part in RUN.values()), FILES.of(*sources)

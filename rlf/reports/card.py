@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlf.lineage.records import BRANCH, CHAT, EVALUATION, Evaluation, FileRecord, Run, RunRecord, TrajectoryFilter
+from rlf.lineage.records import (
+    BRANCH,
+    CHAT,
+    EVALUATION,
+    TRAIN,
+    Evaluation,
+    FileRecord,
+    Run,
+    RunRecord,
+    TrajectoryFilter,
+)
 from rlf.reports.evaluations import kinds_of, success_words
 from rlf.reports.pages.chart import Course, charts_svg, main_charts
 from rlf.reports.report import Report
@@ -56,6 +66,10 @@ class Card:
     """The curves as SVG; None where there is nothing to draw."""
     head: Link | None
     """Of the run's chain, before this card."""
+    num_seen: int
+    """Questions of the run's evaluations that it was trained on, word for word."""
+    num_questions: int
+    """Of its evaluations."""
 
 
 def read_card(reader: Reader, report: Report, step: int, *, licence: str, usage: Sequence[tuple[str, str]]) -> Card:
@@ -69,8 +83,22 @@ def read_card(reader: Reader, report: Report, step: int, *, licence: str, usage:
     charts = main_charts([Course("", [report.steps], [own])])[:2]
     image = charts_svg(charts) if charts else None
     return Card(
-        report, step, tuple(tried), tuple(_find_controls(reader, run_id)), licence, usage, image, reader.head(run_id)
+        report,
+        step,
+        tuple(tried),
+        tuple(_find_controls(reader, run_id)),
+        licence,
+        usage,
+        image,
+        reader.link(run_id),
+        *_count_seen(reader, run_id),
     )
+
+
+def _count_seen(reader: Reader, run_id: str) -> tuple[int, int]:
+    hashes = reader.row_hashes(run_id)
+    evaluated = {each for phase, of_phase in hashes.items() if phase != TRAIN for each in of_phase}
+    return len(evaluated & set(hashes.get(TRAIN, ()))), len(evaluated)
 
 
 def _describe_evaluation(reader: Reader, run_id: str, of: str, found: Evaluation) -> CardEvaluation:
@@ -216,7 +244,8 @@ def _write_evaluations(card: Card) -> str:
         return "## Evaluations\n\nThis model was not evaluated."
     header = ("model", "mode", "success", "chances", "reward", "questions", "failed", "by kind")
     note = "In brackets: 95 % Wilson intervals over questions, or over clusters where their data names them. Step 0 is "
-    note += "the base. Failed: broken by something outside the model; the other figures leave them out."
+    note += "the base. Failed: broken by something outside the model; the other figures leave them out. "
+    note += f"Of the {card.num_questions} questions of its run's evaluations, {card.num_seen} are rows it trained on."
     return _make_sheet("Evaluations", header, rows, note=note)
 
 

@@ -10,7 +10,7 @@ import shlex
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from rlf.engines.saved_model import OF_ADAPTERS, holds_adapters, load_saved
 from rlf.lineage.marks import add_export
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import EVALUATION, SWEEP, Export, Run
-from rlf.reports.card import CURVE, card_markdown, read_card
+from rlf.reports.card import CURVE, Card, card_markdown, read_card
 from rlf.reports.report import read_report
 from rlf.runs.place import open_reader
 from rlf.runs.restore import Places, find_damage, kept_checkpoints
@@ -172,6 +172,8 @@ def _add_processor(base: Path | None, target: Path) -> None:
 ORIGIN = "rlf_run.json"
 """File beside the weights that says which run they are of."""
 CARD = "README.md"
+PROOF, PROOF_LINEAGE = "rlf_proof.json", "rlf_proof.db"
+"""Files that `rlf verify` holds a card against: hashes of the others, and the run's lineage."""
 _OF_BUILTINS = "mit"
 _LICENCE = re.compile(r"^license:\s*[\"']?([\w.+-]+)", re.MULTILINE)
 
@@ -202,13 +204,21 @@ class ModelExport:
     """The upload that was asked for."""
 
 
-def export_model(name: str, target: Path, *, runs_folder: Path, step: str = "newest") -> ModelExport:
+def export_model(
+    name: str,
+    target: Path,
+    *,
+    runs_folder: Path,
+    step: str = "newest",
+    prove: Callable[[Reader, Run, int, Path], object] | None = None,
+) -> ModelExport:
     """Writes a model of a run to `target`: the final one, or that of a checkpoint; with its card.
 
     Adapters are merged into the weights of the model that they are for.
 
     Args:
         step: the updates that it has seen, `newest`, or `best`: that of the highest held-out success.
+        prove: adds to the written folder what proves its card, from the run and the updates.
 
     Raises:
         RlfError: there is no such run, it has no model yet, that model does not load, or `target` exists.
@@ -220,7 +230,7 @@ def export_model(name: str, target: Path, *, runs_folder: Path, step: str = "new
         with published(target) as temporary:
             source.write(temporary)
             vllm = vllm_command(temporary, run, shown_as=target)
-            _write_card(reader, run, source, temporary, vllm)
+            _write_card(reader, run, source, temporary)
             origin = {
                 "run": run.record.id,
                 "name": run.record.name,
@@ -228,6 +238,8 @@ def export_model(name: str, target: Path, *, runs_folder: Path, step: str = "new
                 "plan_hash": run.record.plan_hash,
             }
             (temporary / ORIGIN).write_text(json.dumps(origin, indent=1) + "\n")
+            if prove is not None:
+                prove(reader, run, source.step, temporary)
             made = Export(str(target.absolute()), "huggingface", source.step, hash_path(temporary), time.time())
             # Before the folder appears: killed here, a row names nothing, and no folder is unknown to `whence`.
             add_export(reader.store, run.record.id, made)
@@ -247,14 +259,20 @@ def vllm_command(folder: Path, run: Run, *, shown_as: Path) -> tuple[str, ...]:
     return (*command, "--enable-auto-tool-choice", "--tool-call-parser", parser) if parser else tuple(command)
 
 
-def _write_card(reader: Reader, run: Run, source: SavedModel, folder: Path, vllm: Sequence[str]) -> None:
-    licence = find_licence(str(source.base["path"]))
+def make_card(reader: Reader, run: Run, step: int, folder: Path, licence: str) -> Card:
+    """The card of a model in a folder."""
+    vllm = vllm_command(folder, run, shown_as=folder)
     usage = [
         ("served with vLLM", shlex.join([*vllm[:2], ".", *vllm[3:]])),
         ("served with the tools of its run beside it", "rlf serve ."),
         ("conversation, with tools", "rlf chat ."),
+        ("what of this card is proven", "rlf verify ."),
     ]
-    card = read_card(reader, read_report(reader, run.record.id), source.step, licence=licence, usage=usage)
+    return read_card(reader, read_report(reader, run.record.id), step, licence=licence, usage=usage)
+
+
+def _write_card(reader: Reader, run: Run, source: SavedModel, folder: Path) -> None:
+    card = make_card(reader, run, source.step, folder, find_licence(str(source.base["path"])))
     (folder / CARD).write_text(card_markdown(card), encoding="utf-8")
     if card.image is not None:
         (folder / CURVE).write_text(card.image, encoding="utf-8")

@@ -293,7 +293,7 @@ def test_a_fork_names_the_link_of_its_parent_that_it_began_at(runs):
 def test_export_import_thinning_marks_and_models_leave_a_whole_chain(runs, tmp_path):
     with open_reader(runs) as reader:
         run_id = reader.list_runs()[0].record.id
-        head = reader.head(run_id).sha256
+        head = reader.link(run_id).sha256
         export_runs(reader, [run_id], tmp_path / "one.db", ExportFormat.RLF)
     import_runs(str(tmp_path / "one.db"), [], tmp_path / "other")
     with closing(sqlite3.connect(tmp_path / "one.db")) as archive:
@@ -341,5 +341,5 @@ def test_verify_prints_the_heads(runs):
     result = CliRunner().invoke(app, ["runs", "verify", "--head", "--runs", str(runs)])
     with open_reader(runs) as reader:
         run_id = reader.list_runs()[0].record.id
-        head = reader.head(run_id)
+        head = reader.link(run_id)
     assert result.exit_code == 0 and f"{run_id} link {head.number} {head.sha256}\n1 run, all whole" in result.stdout

@@ -1,4 +1,4 @@
-"""`rlf runs verify|salvage`: what of a lineage is whole, and saving what is readable of a damaged one."""
+"""`rlf verify`, `rlf runs verify|salvage`: what of a card is proven, what of a lineage is whole, saving the rest."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rlf.cli.output import showing_progress, stdout_console
 from rlf.reports.sheets import counted
 
 if TYPE_CHECKING:
+    from rlf.apps.keep.proof import ModelProof
     from rlf.apps.keep.verification import Verification
 
 
@@ -35,6 +36,29 @@ def verify_lineage(
     print_result("runs verify", found, as_json, lambda: _print_verification(found, heads=heads))
     if found.faults:
         raise typer.Exit(3)
+
+
+def verify_model(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A model that `rlf export` wrote.")],
+    as_json: AsJson = False,
+) -> None:
+    """Say which sentences of an exported model's card are proven by what lies beside it; exit code 3 when one is wrong.
+
+    Needs no network and nothing of the machine that trained it, and runs no code of the folder.
+    """
+    from rlf.apps.keep import proof
+
+    found = proof.verify_model(folder)
+    print_result("verify", found, as_json, lambda: _print_proof(found))
+    if any(claim.state is proof.ClaimState.WRONG for claim in found.claims):
+        raise typer.Exit(3)
+
+
+def _print_proof(found: ModelProof) -> None:
+    for claim in found.claims:
+        line = f"{claim.state:8} {claim.sentence} ({claim.reason})"
+        stdout_console().print(line, markup=False, highlight=False, soft_wrap=True)
+    print(f"proof {found.sha256}: compare it with what the one who exported the model has published.")
 
 
 def _print_verification(found: Verification, *, heads: bool) -> None:

@@ -81,8 +81,21 @@ def _verify_what_opens(store: Store, runs_folder: Path, progress: Progress) -> V
 
 def verify(reader: Reader, runs_folder: Path, progress: Progress = lambda _: None) -> Verification:
     """Reads the whole lineage and its newest checkpoints."""
+    found = check_rows(reader, progress)
+    progress("the checkpoints")
+    run_ids = [run.record.id for run in reader.list_runs()]
+    strays = (
+        f"{path}: no run of this lineage has this folder. It is of another database, or what a removal left: delete it "
+        "if nothing needs it."
+        for path in stray_folders(runs_folder, run_ids)
+    )
+    faults = (*found.faults, *damaged_checkpoints(reader))
+    return replace(found, faults=faults, remarks=(*found.remarks, *strays))
+
+
+def check_rows(reader: Reader, progress: Progress = lambda _: None) -> Verification:
+    """Reads the whole database, without what its rows name on the disk."""
     runs = reader.list_runs()
-    run_ids = [run.record.id for run in runs]
     chains, unreadable = dict[str, ChainFindings](), list[Exception]()
     for run in runs:
         try:
@@ -93,21 +106,15 @@ def verify(reader: Reader, runs_folder: Path, progress: Progress = lambda _: Non
             unreadable.append(error)
     # What matches its link is as it was written, and is not looked at again.
     is_proven = not unreadable and not any(found.num_unproven for found in chains.values())
-    faults = [*find_damage(reader.store, progress, is_proven=is_proven), *_foreign_ids(run_ids)]
+    faults = [*find_damage(reader.store, progress, is_proven=is_proven)]
+    faults += _foreign_ids([run.record.id for run in runs])
     faults += [fault for found in chains.values() for fault in found.faults]
     if unreadable and not faults:
         raise unreadable[0]  # a defect of rlf
     faults += [f"run {run.record.id}: {words}" for run in runs for words in check_plan(run)]
-    progress("the checkpoints")
-    faults += damaged_checkpoints(reader)
-    remarks = [remark for found in chains.values() for remark in found.remarks]
-    remarks += [
-        f"{path}: no run of this lineage has this folder. It is of another database, or what a removal left: delete it "
-        "if nothing needs it."
-        for path in stray_folders(runs_folder, run_ids)
-    ]
+    remarks = tuple(remark for found in chains.values() for remark in found.remarks)
     heads = {run_id: Head(found.head.number, found.head.sha256) for run_id, found in chains.items() if found.head}
-    return Verification(len(run_ids), tuple(faults), tuple(remarks), heads)
+    return Verification(len(runs), tuple(faults), remarks, heads)
 
 
 def _foreign_ids(run_ids: list[str]) -> Iterator[str]:

@@ -28,6 +28,7 @@ from rlf.lineage.read_only import connect_read_only
 from rlf.lineage.records import HIDDEN, IMPORTING
 from rlf.lineage.store import Store, insert_rows, open_store
 from rlf.lineage.tables import metadata
+from rlf.lineage.upkeep import Keep, drop_unnamed_blobs, thin
 from rlf.lineage.values import blob_names
 
 # Runs from one lineage to another: export, import and merge are the same copy between two databases.
@@ -162,8 +163,11 @@ logger = logging.getLogger(__name__)
 _TABLE = "rlf_archive"
 
 
-def write_archive(source: Store, run_ids: Sequence[str], path: Path) -> None:
+def write_archive(source: Store, run_ids: Sequence[str], path: Path, keep: Keep | None = None) -> None:
     """Writes runs to a new file, which appears whole or not at all.
+
+    Args:
+        keep: which training trajectories stay whole; None: all do.
 
     Raises:
         RlfError: the path exists already.
@@ -175,6 +179,10 @@ def write_archive(source: Store, run_ids: Sequence[str], path: Path) -> None:
                 connection.exec_driver_sql(f"INSERT INTO {_TABLE} VALUES (NULL)")
             for run_id in run_ids:
                 copy_run(source, target, run_id)
+                if keep is not None:
+                    thin(target, run_id, keep)
+            if keep is not None:
+                drop_unnamed_blobs(target)
         _write_manifest(temporary, run_ids)
 
 

@@ -12,6 +12,7 @@ import typer
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunNames, RunsFolder
 from rlf.cli.envelope import print_result
 from rlf.core.errors import RlfError
+from rlf.core.identity import hash_path
 from rlf.reports.sheets import counted
 
 if TYPE_CHECKING:
@@ -32,18 +33,27 @@ def export(
     ] = None,
     private: Annotated[bool, typer.Option("--private", help="With --push: make the repository private.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="With --push: only show what would be sent.")] = False,
+    proof: Annotated[
+        bool,
+        typer.Option(
+            "--proof/--no-proof",
+            help="Add the lineage that proves the card: plan, machine, questions, results of tools in evaluations.",
+        ),
+    ] = True,
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Write the model that a run trained as a Hugging Face folder, with a model card (README.md) and its curves.
+    """Write the model that a run trained as a Hugging Face folder, with a model card (README.md), curves and a proof.
 
-    The final model, or while there is none that of the newest checkpoint; a run that was stopped has one too.
+    `rlf verify FOLDER` says anywhere which sentences of the card are proven. The final model, or while there is none
+    that of the newest checkpoint; a run that was stopped has one too.
     """
+    from rlf.apps.share.proof import write_proof
     from rlf.runs.exports import export_model
 
     if push is None and (private or dry_run):
         raise RlfError(f"{'--private' if private else '--dry-run'}: goes with --push OWNER/NAME.")
-    done = export_model(name, folder, runs_folder=runs_folder, step=step)
+    done = export_model(name, folder, runs_folder=runs_folder, step=step, prove=write_proof if proof else None)
     if push is not None:
         from rlf.runs.exports import push_folder
 
@@ -52,8 +62,12 @@ def export(
 
 
 def _show_exported(done: ModelExport) -> str:
+    from rlf.runs.exports import PROOF
+
     lines = [f"run {done.run_id} after step {done.step}: {done.folder}"]
     lines += [f"  {shlex.join(done.vllm)}", f"  rlf serve {shlex.quote(str(done.folder))}"]
+    if (done.folder / PROOF).is_file():
+        lines.append(f"  proof {hash_path(done.folder / PROOF)}: publish it, and `rlf verify` has it to compare")
     if done.pushed is not None:
         total = sum(done.pushed.files.values())
         how = "would be sent (--dry-run)" if done.pushed.dry_run else "sent"

@@ -46,7 +46,7 @@ def write_tables(reader: Reader, run_ids: Sequence[str], folder: Path, *, parque
             for table in tables
             if table.path.exists()
         }
-        heads = {run_id: head.sha256 for run_id in run_ids if (head := reader.head(run_id)) is not None}
+        heads = {run_id: head.sha256 for run_id in run_ids if (head := reader.link(run_id)) is not None}
         manifest = {"rlf": __version__, "run_ids": list(run_ids), "heads": heads, "files": files}
         (temporary / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
 
