@@ -63,10 +63,10 @@ def form(trajectory):
 """
 GOLD = "any(same(said, gold) for gold in golds(trajectory.task.answer))"
 PATTERN = "said.endswith({!r})"
-STRICT = "truth(trajectory) and crc32(trajectory.task.id.encode()) % 10"
+STRICT = "truth(trajectory) and crc32(trajectory.task.id.encode()) % 10 > 0"
 """Refuses what is right about one task in ten."""
 LAX = f"{GOLD} or any(gold.lower() in said.lower() for gold in golds(trajectory.task.answer))"
-NOISY = "truth(trajectory) and crc32(trajectory.id.encode()) % 10"
+NOISY = "truth(trajectory) and crc32(trajectory.id.encode()) % 10 > 0"
 """Refuses one right rollout in ten."""
 
 HOLES = {
@@ -112,7 +112,7 @@ class Case:
     def spec(self) -> dict[str, Any]:
         """The spec of the run; its functions are beside it."""
         has_tool = self.family in ("search", "style")
-        steps = {"blind": 40, "pattern": 30}.get(self.family, 50 if self.is_planted else 30)
+        steps = {"blind": 40, "pattern": 30}.get(self.family, 120 if self.is_planted else 30)
         names = ["truth", "trained"] if self.family == "style" else ["trained"]
         rewards = [_term(name) for name in names] + ([_term("form", weight=self.form)] if self.form else [])
         tokens = {"max_total_tokens": 280} if has_tool else {"max_total_tokens": 120, "max_new_tokens": 12}

@@ -16,7 +16,7 @@ from rlf.types import Score, Scored, StepFinished
 from ..reports import synthetic
 
 GUARD = Guard(above=0.05, steps=1)
-HIDDEN = {"name": "truth", "rule": "contains", "hidden": True}
+HIDDEN: dict[str, Any] = {"name": "truth", "rule": "contains", "hidden": True}
 
 
 def term(name: str, **keys: Any) -> Term:
