@@ -125,8 +125,6 @@ class EnvSpec(Kind, ABC, allow_inf_nan=False):
     FILES: ClassVar[tuple[str, ...]] = ()
     """Keys beside `files` whose text, or list of texts, names files or folders: relative to the file that says it,
     recorded with their hashes."""
-    IS_LOCAL: ClassVar[bool] = False
-    """Whether a world is code of the user's alone, so that a check may play an episode without any action."""
 
     kind: str
     """How the world is made."""

@@ -329,7 +329,7 @@ class UpperBound:
 
 
 class RiseTest:
-    """Whether the mean has been above a bound that is set anew before each value, at every look at once.
+    """Whether the mean has been above a bound that is set before each value, at every look at once.
 
     prod_i (1 + s_i (x_i - m_i)) is a supermartingale where no x_i had a mean above its bound m_i, given those before.
     The stake s_i = (a - m) / (v + (a - m)^2), where that is positive, with a and v the mean and the variance of recent

@@ -6,10 +6,8 @@ their source says has been looked at.
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -21,10 +19,10 @@ from pydantic import BaseModel
 from rlf.chat.known import format_names, matching_formats
 from rlf.chat.on_disk import read_chat_template
 from rlf.core import Fault, RlfError, SpecError, nearest
-from rlf.core.callables import NotRun, about_to_run
+from rlf.core.callables import NotRun
 from rlf.data import open_tasks, recall
 from rlf.spec.budget import MEASURED, PromptSizes, check_budget, most_images
-from rlf.spec.kinds import is_endpoint, is_env_term, is_judge, is_verify
+from rlf.spec.kinds import is_endpoint, is_judge, is_verify
 from rlf.spec.load import LoadedSpec, reads
 from rlf.spec.model_files import folder_on_disk, named_folder, read_config, read_context, read_shapes
 from rlf.spec.models import DataSource
@@ -36,7 +34,6 @@ from rlf.types import Task
 
 if TYPE_CHECKING:
     from rlf.endpoints.spec import EndpointSpec
-    from rlf.environments.kind import EnvSpec
 
 Datasets = dict[tuple[str, tuple[str, ...] | None], Sequence[Task] | SpecError]
 """Tasks that were read, or why not, by a dataset's keys and the tools that its rows may name; None: any."""
@@ -91,7 +88,6 @@ def look(loaded: LoadedSpec, read: Datasets | None = None) -> InputReport:
             *_world_columns(loaded, name, tasks),
             *_check_images(loaded, name, tasks),
         ]
-    faults += _check_scores(loaded, train)
     return InputReport(sorted(faults), train, evaluation, sizes)
 
 
@@ -390,40 +386,6 @@ def _world_columns(loaded: LoadedSpec, name: str, tasks: Sequence[Task]) -> Iter
     for column in missing:
         message = f"the world's reset takes {column!r}, and data.{name} has no such column{nearest(column, known)}"
         yield loaded.fault(("env",), f"{message} (columns: {', '.join(known)}). Give it a default, or add the column.")
-
-
-@reads("env", "rewards[]")
-def _check_scores(loaded: LoadedSpec, tasks: Sequence[Task]) -> Iterator[Fault]:
-    """Scores that terms name and that a world lacks whose source does not say which it gives: it is asked."""
-    env = loaded.spec.env
-    named = [(position, term) for position, term in enumerate(loaded.spec.rewards) if is_env_term(term) and term.score]
-    if env is None or not env.IS_LOCAL or not named or not tasks or env.score_names is not None:
-        return
-    given = _ask_scores(env, tasks[0])
-    for position, term in named if given else ():
-        if term.score not in given:
-            message = f"the world gives no score {term.score!r}{nearest(term.score or '', given)}"
-            known = f"(an episode without any action has: {', '.join(given)})"
-            yield loaded.fault(("rewards", position, "score"), f"{message} {known}. Write one of these.")
-
-
-def _ask_scores(env: EnvSpec, task: Task) -> list[str]:
-    """Names of the scores of an episode without any action; none where it fails, of which `rlf env test` says more."""
-    from rlf.environments.playing import Played, follow, open_bench
-
-    async def play() -> Played:
-        async with open_bench(env, [task], seed=0) as bench:
-            return await bench.play(task, follow(()))
-
-    try:
-        if env.complaints():
-            return []
-        about_to_run("play an episode of the world without any action")
-        with ThreadPoolExecutor(1) as thread:  # beside the event loop of whoever checks
-            played = thread.submit(asyncio.run, play()).result()
-    except RlfError:
-        return []
-    return [name for name, _ in played.scores]
 
 
 @reads("rewards[]")

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, closing
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -62,8 +62,6 @@ class PythonEnv(EnvSpec):
     the row; the text that it returns stands in the prompt. Classes written for TRL's `environment_factory` work as they
     are.
     """
-
-    IS_LOCAL: ClassVar[bool] = True
 
     kind: Literal["python"] = "python"
     callable: CallableName
