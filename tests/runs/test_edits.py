@@ -254,6 +254,21 @@ def test_an_edit_is_named_where_it_is(runs, name):
     assert words in (found := edit(runs, *statements)), found or "all whole"
 
 
+@pytest.mark.parametrize("algorithm", ["remax", "gdpo"])
+def test_advantages_of_greedy_rollouts_and_of_terms_follow_from_the_rows(tmp_path, algorithm):
+    changes = [f"train.algorithm={algorithm}", "train.steps=2", "eval.limit=2"]
+    if algorithm == "gdpo":
+        term = "{kind: rule, name: well_formed, rule: tool_format, weight: 0.1}"
+        changes.append(f"rewards=[{{use: {ROOT}/reward_specs/exact_match.yaml}}, {term}]")
+    runs = tmp_path / "runs"
+    run([ROOT / "specs/search.yaml"], [*FEW, *changes], runs_folder=runs, view=Watch(), command=["rlf"])
+    assert verify_folder(runs).faults == ()
+    somewhere = "WHERE id = (SELECT min(id) FROM trajectories WHERE advantage IS NOT NULL)"
+    assert "its advantage is 5, its group's rewards give" in edit(
+        runs, f"UPDATE trajectories SET advantage = 5.0 {somewhere}"
+    )
+
+
 def links_of(runs):
     with closing(sqlite3.connect(runs / "rlf.db")) as database:
         return [kind for (kind,) in database.execute("SELECT kind FROM links ORDER BY run_id, number")]

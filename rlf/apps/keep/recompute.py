@@ -22,7 +22,7 @@ from rlf.lineage.records import EVALUATION, SWEEP, TRAIN, Run
 from rlf.lineage.rows import PayloadReader
 from rlf.plan.compiler import hash_recorded
 from rlf.spec.models import KlPlace, TrainSpec
-from rlf.training.evaluation import recompute_advantages
+from rlf.training.evaluation import mean_advantages
 
 _SAME = 1e-9
 """Relative difference up to which two sums of the same numbers are equal."""
@@ -119,7 +119,8 @@ class Recomputation:
         asked = self._make_input(estimator, collected, used, is_local=is_local)
         if asked is None:
             return
-        for one, found in zip(used, recompute_advantages(estimator, asked), strict=True):
+        means = mean_advantages(estimator.advantages(asked).advantages_BT, asked.action_mask_BT)
+        for one, found in zip(used, means, strict=True):
             if not math.isclose(found, one.row[at], rel_tol=_CLOSE, abs_tol=_CLOSE):
                 words = f"its advantage is {one.row[at]:.6g}, its group's rewards give {found:.6g}"
                 yield f"trajectory {one.row[0]} ({one.row[2]}): {words}"
