@@ -320,10 +320,10 @@ def gold_text(task: Task) -> str:
 
 
 def gold_form(gold: str) -> str:
-    """The kind of text that a gold is: questions are drawn from all kinds."""
+    """The kind of text that a gold is, numbers with a sign or a point apart: questions are drawn from all kinds."""
     found = read(gold)
     if found.quantity is not None:
-        return "measure" if found.quantity.unit else "number"
+        return "measure" if found.quantity.unit else f"number{'-' * ('-' in gold)}{'.' * ('.' in gold)}"
     return "marks" if destroyed(gold, Normalization.SQUAD) else found.form
 
 

@@ -242,6 +242,12 @@ def test_questions_are_drawn_by_seed_over_distinct_golds_of_every_form() -> None
     assert draw_questions(tasks, 5, 1) == draw_questions(tasks, 5, 1)
 
 
+def test_a_number_with_a_sign_and_one_with_a_point_are_drawn_though_there_are_many_others() -> None:
+    golds = [*map(str, range(100, 160)), "-5", "2.5"]
+    tasks = [Task(str(at), (Message("user", f"{at}?"),), gold) for at, gold in enumerate(golds)]
+    assert all({"-5", "2.5"} <= {task.answer for task in draw_questions(tasks, 4, seed)} for seed in range(4))
+
+
 def test_several_specs_are_attacked_each_by_itself(tmp_path: Path) -> None:
     paths = []
     for name, rewards in (("sound", RIGHT), ("open", "  - {kind: rule, name: brief, rule: length, at_most: 3}\n")):
