@@ -191,6 +191,8 @@ class Engine(PlannedEngine):
     """Whether `load_host` has a host for models."""
     HAS_NEWER_STATE: ClassVar[bool] = False
     """Whether a resumed run may continue from a newer state than the checkpoints in the lineage."""
+    COUNTS_LEFT_OUT: ClassVar[bool] = False
+    """Whether the advantages of a step count stand-ins for the trajectories that are left out of it."""
 
     def look(self, loaded: LoadedSpec, train: Sequence[Task], evaluation: Sequence[Task]) -> Iterator[Fault]:
         """Finds the faults that only the model, the data and this machine show. Fetches and starts nothing."""
@@ -244,6 +246,10 @@ class Engine(PlannedEngine):
     def load_host(self, path: str, settings: HostSettings = SERVED) -> tuple[Host, PreTrainedTokenizerBase]:
         """A model of this machine to be used as it is, with its tokenizer. Raises RlfError where it does not load."""
         raise NotImplementedError(f"engine {self.kind} serves no model")
+
+    def trained_reward(self, reward: float) -> float:
+        """A recorded reward as advantages are computed from it."""
+        return reward
 
     def checkpoints_in(self, folder: Path) -> Path:
         """The folder that holds all checkpoints of a run. Args: folder: the run's."""

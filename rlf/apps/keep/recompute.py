@@ -15,7 +15,7 @@ from rlf.algo.estimator import AdvantageInput, Estimator, TermRewards
 from rlf.apps.keep.chain import Collected, Place
 from rlf.core.errors import RlfError
 from rlf.core.redact import REDACTED
-from rlf.engines.engine import recorded_engine
+from rlf.engines.engine import Engine, recorded_engine
 from rlf.lineage.blobs import read_blobs
 from rlf.lineage.chain import SCORE, TRAJECTORY
 from rlf.lineage.records import EVALUATION, SWEEP, TRAIN, Run
@@ -113,10 +113,10 @@ class Recomputation:
         used = [one for one in collected if one.row[at] is not None]
         if not used or any(one.payload is None or one.row[_OF_ROW["reward"]] is None for one in used):
             return
-        is_local = self._run.record.engine == "local"
-        if not is_local and len(used) < len(collected):
-            return  # OpenRLHF counts stand-ins for those that are left out
-        asked = self._make_input(estimator, collected, used, is_local=is_local)
+        engine = recorded_engine(self._run.record)
+        if engine.COUNTS_LEFT_OUT and len(used) < len(collected):
+            return
+        asked = self._make_input(engine, estimator, collected, used)
         if asked is None:
             return
         means = mean_advantages(estimator.advantages(asked).advantages_BT, asked.action_mask_BT)
@@ -126,7 +126,7 @@ class Recomputation:
                 yield f"trajectory {one.row[0]} ({one.row[2]}): {words}"
 
     def _make_input(
-        self, estimator: Estimator, collected: Sequence[Collected], used: Sequence[Collected], *, is_local: bool
+        self, engine: Engine, estimator: Estimator, collected: Sequence[Collected], used: Sequence[Collected]
     ) -> AdvantageInput | None:
         import torch
 
@@ -135,7 +135,6 @@ class Recomputation:
         mask_BT = torch.frombuffer(bytearray(b"".join(mask.ljust(size, b"\0") for mask in masks)), dtype=torch.bool)
         tasks = [one.row[_OF_ROW["task_id"]] for one in used]
         numbers = {task: number for number, task in enumerate(dict.fromkeys(tasks))}
-        rewards = [one.row[_OF_ROW["reward"]] for one in used]
         greedy_B = None
         if estimator.needs_greedy:
             greedy = {
@@ -146,17 +145,14 @@ class Recomputation:
             if any(greedy.get(task) is None for task in tasks):
                 return None
             greedy_B = torch.tensor([greedy[task] for task in tasks])
-        if not is_local:
-            from rlf.engines.openrlhf.shared import round_reward
-
-            rewards = list(map(round_reward, rewards))
+        rewards = [engine.trained_reward(one.row[_OF_ROW["reward"]]) for one in used]
         assert self._train is not None, "an estimator without its settings"
         return AdvantageInput(
             rewards_B=torch.tensor(rewards, dtype=torch.float32),
             group_B=torch.tensor([numbers[task] for task in tasks]),
             action_mask_BT=mask_BT.view(len(used), size),
             reward_clip=self._train.reward_clip,
-            terms=_make_terms(used) if is_local else None,
+            terms=_make_terms(used),
             greedy_B=greedy_B,
         )
 

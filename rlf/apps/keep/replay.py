@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlf.chat.encoding import decode
-from rlf.core.errors import RlfError
+from rlf.core.errors import RlfError, first_line
 from rlf.lineage.records import StoredTrajectory
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.term import RewardContext
@@ -137,17 +137,19 @@ def find_disagreeing(
     Returns how many were read, and those of which it has less than a share of the sampled tokens as its likeliest.
     """
     import torch
+    from transformers import AutoModelForCausalLM
 
-    from rlf.engines.local.model import load_model
-
-    model = load_model(str(folder), dtype=torch.float32, device=torch.device("cpu"), frozen=True)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise RlfError(f"{folder}: does not load as a causal language model: {first_line(error)}") from error
     num, wrong = 0, []
     for one in stored:
         trajectory = one.scored.trajectory
         if trajectory.images or trajectory.forks:
             raise RlfError("contexts with images, or that begin again, are not read")
         with torch.no_grad():
-            logits = model.full(input_ids=torch.tensor([list(trajectory.tokens)]), use_cache=False).logits[0]
+            logits = model(input_ids=torch.tensor([list(trajectory.tokens)]), use_cache=False).logits[0]
         likeliest = logits[:-1].argmax(-1).tolist()
         pairs = zip(likeliest, trajectory.tokens[1:], trajectory.action_mask[1:], strict=True)
         agrees = [token == own for own, token, sampled in pairs if sampled]

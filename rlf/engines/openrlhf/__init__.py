@@ -63,6 +63,13 @@ class OpenRlhf(OpenRlhfSettings):
     }
 
     HAS_NEWER_STATE: ClassVar[bool] = True
+    COUNTS_LEFT_OUT: ClassVar[bool] = True
+
+    def trained_reward(self, reward: float) -> float:
+        """A reward as OpenRLHF gets it."""
+        from rlf.engines.openrlhf.shared import round_reward
+
+        return round_reward(reward)
 
     def find_faults(self, loaded: LoadedSpec) -> Iterator[Fault]:
         """Faults that OpenRLHF would change silently, refuse at its start or fail at after minutes."""
