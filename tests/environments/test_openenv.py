@@ -13,6 +13,8 @@ import pytest
 
 from rlf.core import RlfError
 from rlf.environments import EnvSpec
+from rlf.environments.kinds.openenv import _read_result
+from rlf.tools.results import to_output
 from rlf.types import Message, Outcome, StopReason, Task
 
 from ..warm import warm_python
@@ -37,10 +39,10 @@ def openenv_python():
 
 
 @contextmanager
-def serve_openenv():
+def serve_openenv(*arguments):
     """The address of a server that OpenEnv itself runs."""
     port = free_port()
-    process = subprocess.Popen([openenv_python(), SERVER, str(port)], env={"PATH": "/usr/bin:/bin"})
+    process = subprocess.Popen([openenv_python(), SERVER, str(port), *arguments], env={"PATH": "/usr/bin:/bin"})
     url = f"http://127.0.0.1:{port}"
     for _ in range(600):
         try:
@@ -58,6 +60,12 @@ def serve_openenv():
 @pytest.fixture(scope="module")
 def url():
     with serve_openenv() as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def tools_url():
+    with serve_openenv("tools", "1") as address:
         yield address
 
 
@@ -92,6 +100,40 @@ def test_the_tool_has_the_servers_own_schema(played, url):
     )
     ((trajectory,), _) = played(env, [call("step", guess="many") + STOP, f"Done.{STOP}"], task=task())
     assert trajectory.calls[0].result.outcome is Outcome.INVALID_ARGUMENTS
+
+
+def test_mcp_tools_of_a_server_are_the_models_tools_and_their_results_are_unwrapped(played, tools_url):
+    env = EnvSpec.model_validate({"kind": "openenv", "url": tools_url})
+    assert env.complaints() == []
+    assert {tool.name: list(tool.input_schema["properties"]) for tool in env.tools} == {
+        "price": ["item"],
+        "buy": ["item", "num"],
+        "count": [],
+    }
+    calls = [call("price", item="pear"), call("count"), call("buy", item="air"), call("buy", item="fig", num=2)]
+    turns = [*(one + STOP for one in [*calls, call("count"), call("buy", item="pear")]), f"Done.{STOP}"]
+    ((one,), _) = played(env, turns, task=task(), max_turns=9)
+    texts = [record.result.text for record in one.calls]
+    assert texts[:2] == ['{"item":"pear","coins":4}', "0"], one.error
+    assert "there is no air" in texts[2] and one.calls[2].result.outcome is Outcome.TOOL_ERROR
+    assert texts[3:5] == ["bought: ['fig', 'fig']", "2"]
+    assert one.stop is StopReason.ENV_DONE and one.world.scores == {"score": 1.0, "last": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("observation", "text", "is_error"),
+    [
+        ({"tool_name": "t", "result": {"temperature": 3}}, '{"temperature": 3}', False),
+        ({"tool_name": "t", "result": 0}, "0", False),
+        ({"result": {"content": [], "structured_content": {"a": 1}, "is_error": False, "data": 5}}, '{"a": 1}', False),
+        ({"result": {"content": [{"type": "text", "text": "no"}], "is_error": True}}, "no", True),
+        ({"result": None, "error": {"error_type": "timeout", "message": "late"}}, "late", True),
+        ({"result": {"content": "of a page"}}, '{"content": "of a page"}', False),
+    ],
+)
+def test_a_tools_result_is_read_through_each_wrapper(observation, text, is_error):
+    output = to_output(_read_result(observation))
+    assert (output.text, output.is_error) == (text, is_error)
 
 
 def test_plain_http_is_refused_with_the_reason(url):

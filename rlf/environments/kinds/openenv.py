@@ -9,14 +9,16 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from pydantic import PrivateAttr
+
 from rlf.core import RlfError
 from rlf.core.callables import about_to_run
 from rlf.core.identity import hash_json
 from rlf.core.kinds import WebAddress
 from rlf.core.text import clean_value
 from rlf.environments.kind import EnvSpec, MakeWorld, Step, World, fill
-from rlf.tools.results import ToolFailure
-from rlf.types import Outcome, Task, ToolCall, ToolDescription
+from rlf.tools.results import ToolFailure, to_text
+from rlf.types import Outcome, Task, ToolCall, ToolDescription, ToolOutput
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession, ClientWebSocketResponse
@@ -31,21 +33,24 @@ class OpenEnvEnv(EnvSpec):
     """A world of an OpenEnv server: each trajectory has a WebSocket, which is a session of its own.
 
     Plain HTTP is refused: `POST /step` steps a fresh world each time, so that a policy would train on noise without an
-    error. The action is a tool with the server's own schema, or with `text` the whole answer of a turn. Scores are
-    `score`, the sum of the rewards, and `last`, the last reward; neither where none came.
+    error. The action is a tool with the server's own schema, or with `text` the whole answer of a turn. Where an action
+    is a call of one of the server's MCP tools, the model has those tools, and reads their results. Scores are `score`,
+    the sum of the rewards, and `last`, the last reward; neither where none came.
     """
 
     kind: Literal["openenv"] = "openenv"
     url: WebAddress
     """Where the server answers, without a path such as `/step`."""
     tool: str = "step"
-    """The action's name as a tool."""
+    """The action's name as a tool; MCP tools have names of their own."""
     text: str | None = None
     """Field of the action that takes the whole answer of a turn; the world then speaks, and has no tool."""
     reset: Mapping[str, Any] = {"seed": "{seed}"}
     """Arguments of a reset; `{seed}`, `{task}` and `{COLUMN}` are the world's seed, the task's id, the row's column."""
     transport: Literal["websocket", "http"] = "websocket"
     """`http` is a fault that says why."""
+    _has_tools: bool = PrivateAttr(default=False)
+    """Whether an action calls one of the server's own tools; known once they are described."""
 
     @property
     def speaks(self) -> bool:
@@ -58,10 +63,13 @@ class OpenEnvEnv(EnvSpec):
         return ("score", "last")
 
     def describe_tools(self) -> Sequence[ToolDescription]:
-        """The action, by the server's schema. Raises RlfError where it cannot be asked."""
+        """The action by the server's schema, or the tools that it calls. Raises RlfError where it cannot be asked."""
         if self.text is not None:
             return ()
         schema = self._action_schema()
+        self._has_tools = _calls_tools(schema)
+        if self._has_tools:
+            return self._list_tools()
         properties = {name: one for name, one in (schema.get("properties") or {}).items() if name != "metadata"}
         description = schema.get("description") or "Act in the world."
         kept = {key: value for key, value in schema.items() if key in ("required", "$defs", "additionalProperties")}
@@ -95,12 +103,23 @@ class OpenEnvEnv(EnvSpec):
             raise RlfError(f"{self.url}: it describes no action; expected an OpenEnv server. Correct the url.")
         return action
 
-    def _fetch_json(self, path: str) -> dict[str, Any]:
-        """The server's answer at a path. Raises RlfError."""
+    def _list_tools(self) -> list[ToolDescription]:
+        """The server's MCP tools, which it lists by a step of a world that nobody else has. Raises RlfError."""
+        found = self._fetch_json("step", {"action": {"type": "list_tools"}}).get("observation") or {}
+        listed = found.get("tools")
+        if not listed:
+            fault = (found.get("metadata") or {}).get("error") or "it lists none"
+            raise RlfError(f"{self.url}: the tools that its actions call: {fault}. Correct the server.")
+        return [ToolDescription(one["name"], one.get("description") or "", one["input_schema"]) for one in listed]
+
+    def _fetch_json(self, path: str, sent: Any = None) -> dict[str, Any]:
+        """The server's answer at a path, to what is sent there. Raises RlfError."""
         url = f"{self.url.rstrip('/')}/{path}"
         about_to_run(f"ask the OpenEnv server {url}")
+        body = None if sent is None else json.dumps(sent).encode()
+        request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
         try:
-            with urllib.request.urlopen(url, timeout=_ASK_S) as answer:
+            with urllib.request.urlopen(request, timeout=_ASK_S) as answer:
                 found = json.load(answer)
         except (OSError, ValueError) as fault:
             raise RlfError(f"{url}: {fault}. Start the OpenEnv server, or correct the url.") from fault
@@ -150,7 +169,9 @@ class _OpenEnvWorld(World):
         return observed(found.get("observation"))
 
     async def call(self, call: ToolCall) -> Step:
-        return await self._play_action(dict(call.arguments))
+        if not self._spec._has_tools:
+            return await self._play_action(dict(call.arguments))
+        return await self._play_action({"type": "call_tool", "tool_name": call.name, "arguments": dict(call.arguments)})
 
     async def reply(self, text: str) -> Step:
         assert self._spec.text is not None, "text for a world that takes none"
@@ -161,6 +182,8 @@ class _OpenEnvWorld(World):
         reward = found.get("reward")
         if reward is not None:
             self._rewards.append(float(reward))
+        if self._spec._has_tools:
+            return Step(_read_result(found.get("observation") or {}), reward, bool(found.get("done")))
         said = observed(found.get("observation"))
         return Step(said if self._spec.speaks else said or "", reward, bool(found.get("done")))
 
@@ -191,6 +214,29 @@ class _OpenEnvWorld(World):
             raise ToolFailure(Outcome.TOOL_ERROR, "; ".join([words, *told]))
         hint = "; lower `limits.max_concurrency`" if code == "CAPACITY_REACHED" else ""
         raise RuntimeError(f"{words} ({code}){hint}")
+
+
+def _calls_tools(action: Mapping[str, Any]) -> bool:
+    """Whether an action, by its schema, calls one of the server's MCP tools."""
+    properties = action.get("properties") or {}
+    return (properties.get("type") or {}).get("const") == "call_tool" and {"tool_name", "arguments"} <= {*properties}
+
+
+def _read_result(observation: Mapping[str, Any]) -> Any:
+    """The result of a tool without its wrappers, which may be OpenEnv's, MCP's or none; an error is its own text."""
+    if (error := observation.get("error")) is not None:
+        text = error.get("message") if isinstance(error, Mapping) else error
+        return ToolOutput(str(text or "the tool failed and does not say why"), is_error=True)
+    result = observation.get("result")
+    if isinstance(result, Mapping) and isinstance(result.get("content"), list) and "is_error" in result:
+        from mcp_types import CallToolResult
+
+        from rlf.tools.mcp.runtime import output_of_call
+
+        known = {"content", "structured_content", "is_error"}
+        return output_of_call(CallToolResult(**{name: one for name, one in result.items() if name in known}))
+    # A world's own observation may have other fields beside: what a tool gave, else all that there is.
+    return observed(observation) or "" if result is None else to_text(result)
 
 
 def observed(observation: Any) -> str | None:
