@@ -34,6 +34,7 @@ T = TypeVar("T")
 _NEAR = 1e-9
 _LATE_SHARE = 0.5
 _OK, _FAILED, _UNKNOWN = Sign.OK, Sign.FAILED, Sign.UNKNOWN
+_ONE_WORLD = "`limits.max_concurrency` is 1, so that there is never a second world"
 _SEE_RESET = "worlds do not begin, or keep state of an earlier episode; see reset"
 
 
@@ -108,6 +109,8 @@ async def _check_isolation(subject: Subject) -> tuple[Sign, str]:
     """Two episodes at once, action by action in turn, are what each is alone."""
     if {"reset", "determinism"} & subject.failed:
         return _UNKNOWN, "worlds differ even one after the other"
+    if subject.bench.num_worlds < 2:
+        return _UNKNOWN, _ONE_WORLD
     pairs = [(0, len(subject.tasks) - 1), (0, 0)]
     for one, other in dict.fromkeys(pairs):
         for second in (subject.probe(other), follow(())):
@@ -240,6 +243,8 @@ async def _check_snapshot(subject: Subject) -> tuple[Sign, str]:
             taken = await _ask_world(world.snapshot(), limits.step_s, "snapshot")
             if taken is None:
                 return _UNKNOWN, "it has no snapshots; forks repeat the calls instead"
+            if subject.bench.num_worlds < 2:
+                return _UNKNOWN, _ONE_WORLD
             async with _open_world(make, limits) as twin:
                 await _ask_world(twin.restore(taken), limits.reset_s, "restore")
                 if difference := await _compare_worlds(world, twin, actions[at : at + 1], limits):

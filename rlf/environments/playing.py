@@ -152,12 +152,19 @@ class Bench:
         """The world's."""
         return self.worlds.spec
 
+    @property
+    def num_worlds(self) -> int:
+        """Worlds that there may be at once."""
+        return self.spec.limits.max_concurrency
+
     async def play(self, task: Task, policy: Policy) -> Played:
         """One episode by itself."""
         return (await self.play_together([(task, policy)]))[0]
 
     async def play_together(self, parts: Sequence[tuple[Task, Policy]]) -> list[Played]:
         """Episodes at once, one action of each in turn."""
+        # The first ends after the last has begun: one more than there may be would wait for ever.
+        assert len(parts) <= self.num_worlds, f"{len(parts)} episodes at once in {self.num_worlds} worlds"
         playing = [Playing(self, task, policy) for task, policy in parts]
         try:
             for one in playing:

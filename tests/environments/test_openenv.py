@@ -1,5 +1,6 @@
 """OpenEnv: a world behind the real server, of `.venv/worlds/openenv`, played by rlf over its WebSocket."""
 
+import asyncio
 import io
 import socket
 import subprocess
@@ -13,7 +14,9 @@ import pytest
 
 from rlf.core import RlfError
 from rlf.environments import EnvSpec
+from rlf.environments.examine import ATTACKS, TRIALS, examine_world
 from rlf.environments.kinds.openenv import _read_result
+from rlf.environments.playing import Ranges, Sign, open_bench
 from rlf.tools.results import to_output
 from rlf.types import Message, Outcome, StopReason, Task
 
@@ -118,6 +121,32 @@ def test_mcp_tools_of_a_server_are_the_models_tools_and_their_results_are_unwrap
     assert "there is no air" in texts[2] and one.calls[2].result.outcome is Outcome.TOOL_ERROR
     assert texts[3:5] == ["bought: ['fig', 'fig']", "2"]
     assert one.stop is StopReason.ENV_DONE and one.world.scores == {"score": 1.0, "last": 1.0}
+
+
+def test_worlds_of_a_server_with_one_session_are_played_one_after_the_other(played, tools_url):
+    env = {"kind": "openenv", "url": tools_url, "limits": {"max_concurrency": 1}}
+    turns = [call("buy", item="pear") + STOP, f"Done.{STOP}"]
+    many = played(env, *[turns] * 6, task=task())[0]
+    assert [one.error for one in many] == [None] * 6
+    assert [one.calls[0].result.text for one in many] == ["bought: ['pear']"] * 6
+
+
+@pytest.mark.parametrize("checks", [TRIALS, ATTACKS])
+def test_a_server_with_one_session_is_tried_to_the_end(tools_url, checks):
+    env = EnvSpec.model_validate({"kind": "openenv", "url": tools_url, "limits": {"max_concurrency": 1}})
+    ranges = Ranges({"score": (0.0, 1.0)}, {})
+
+    async def try_all():
+        async with open_bench(env, [task(1), task(2)], seed=0) as bench:
+            return await examine_world(bench, ranges, checks, tolerance=0.2, seen=bool)
+
+    page = asyncio.run(asyncio.wait_for(try_all(), 120))
+    verdicts = {verdict.name: (verdict.sign, verdict.words) for verdict in page.verdicts}
+    assert list(verdicts) == list(checks) and verdicts["reset"][0] is Sign.OK, verdicts
+    assert verdicts["isolation"] == (
+        Sign.UNKNOWN,
+        "`limits.max_concurrency` is 1, so that there is never a second world",
+    )
 
 
 @pytest.mark.parametrize(

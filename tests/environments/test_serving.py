@@ -88,6 +88,25 @@ def test_rlfs_own_client_plays_the_served_world(played, url):
     assert trajectory.world.scores == {"score": 1.0, "last": 1.0}
 
 
+def test_a_client_for_whom_no_world_is_left_is_refused_at_once(spec):
+    async def ask(url):
+        async with aiohttp.ClientSession() as client, client.ws_connect(f"{url}/ws") as first:
+            await first.send_json({"type": "reset", "data": {}})
+            began = await first.receive_json()
+            async with client.ws_connect(f"{url}/ws") as second:
+                refused = await second.receive_json(timeout=60)
+        async with aiohttp.ClientSession() as client, client.ws_connect(f"{url}/ws") as third:
+            await third.send_json({"type": "reset", "data": {}})
+            return began["type"], refused["data"]["code"], (await third.receive_json(timeout=60))["type"]
+
+    command = ("env", "serve", str(spec), "env.limits.max_concurrency=1", "--openenv", "--port", "0")
+    with Process(call_rlf, *command) as served:
+        url = next(line for line in served.stderr if line.startswith("http")).strip()
+        assert asyncio.run(ask(url)) == ("observation", "CAPACITY_REACHED", "observation")
+        served.send_signal(signal.SIGTERM)
+        served.wait(20)
+
+
 def test_the_same_world_over_mcp_has_lifecycle_tools_for_the_trainer(played, spec):
     server = {"command": warm_python(*MCP), "args": ["-m", "rlf", "env", "serve", str(spec), "--mcp", "stdio"]}
     env = {

@@ -45,7 +45,7 @@ def world_server(bench: Bench, ranges: Ranges, name: str) -> Server[dict[str, An
     """A server of the world's tools and of its lifecycle."""
     sessions: dict[str, Session] = {}
     ended: set[str] = set()
-    most = bench.spec.limits.max_concurrency
+    most = bench.num_worlds
 
     def find_session(world: str, tool: str) -> Session:
         """The session of a name, which may be new. Raises RuntimeError."""

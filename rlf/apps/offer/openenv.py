@@ -80,6 +80,12 @@ class OpenEnvServer:
     async def _session(self, request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse(max_msg_size=_MAX_MESSAGE_BYTES, heartbeat=30)
         await socket.prepare(request)
+        most = self._bench.num_worlds
+        if len(self._sessions) >= most:  # its reset would wait until another client leaves
+            words = f"{most} clients have a world, the most by limits.max_concurrency"
+            await socket.send_json(_error("CAPACITY_REACHED", words))
+            await socket.close()
+            return socket
         session = Session(self._bench, self._ranges)
         self._sessions.add(session)
         try:

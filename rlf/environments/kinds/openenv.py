@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import urllib.request
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from aiohttp import ClientSession, ClientWebSocketResponse
 
 _ASK_S = 10.0
+_END_S = 2.0
+"""Time that a server has to end a world."""
 _MAX_MESSAGE_BYTES = 100_000_000
 _REFUSED = ("VALIDATION_ERROR",)
 """Codes of errors that judge the action, which the model reads; all others are the world's own."""
@@ -194,13 +197,20 @@ class _OpenEnvWorld(World):
     async def close(self) -> None:
         if not self._socket.closed:
             await self._socket.send_json({"type": "close"})
+            # The server closes once its world has ended. A client that closes first frees its permit too early, and
+            # the next world of a server with few sessions finds none free.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_END_S):
+                    while not self._socket.closed:
+                        await self._socket.receive()
         await self._socket.close()
 
     async def _send_message(self, kind: str, data: Any) -> dict[str, Any]:
         """Asks the server. Raises ToolFailure for a refused action, RuntimeError for everything else."""
         import aiohttp
 
-        await self._socket.send_json({"type": kind, "data": data})
+        with suppress(ConnectionError):  # the reason why the server closed may still wait to be read
+            await self._socket.send_json({"type": kind, "data": data})
         message = await self._socket.receive()
         if message.type is not aiohttp.WSMsgType.TEXT:
             raise RuntimeError(f"the session ended ({message.type.name}, {self._socket.close_code})")
