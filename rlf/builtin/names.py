@@ -13,6 +13,7 @@ BUILTIN = "builtin:"
 _HERE = Path(__file__).parent
 _FILES = {
     "encyclopedia": "train validation heldout",
+    "episodes": "train heldout",
     "programs": "train heldout",
     "shop": "train heldout train_shuffled heldout_shuffled orders_train orders_heldout orders_mixed_train "
     "orders_mixed_heldout",

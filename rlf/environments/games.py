@@ -177,8 +177,8 @@ def _call_make(make: Callable[..., Any], name: str, args: Mapping[str, Any]) -> 
 class OwnRandom:
     """Python's shared random numbers as one game sees them."""
 
-    def __init__(self) -> None:
-        self._state: Any = None
+    def __init__(self, state: Any = None) -> None:
+        self._state = state
 
     @contextmanager
     def held(self, seed: int | None = None) -> Iterator[None]:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import random
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from numbers import Real
 from types import MethodType
 from typing import Any, Protocol
 
 from rlf.core import RlfError, nearest
 from rlf.core.callables import is_async
 from rlf.core.text import describe
+from rlf.environments.games import OwnRandom
 from rlf.environments.kind import Step, World
 from rlf.tools.execution.detached import CancelledItself
 from rlf.tools.python.inference import describe_function
@@ -22,13 +27,18 @@ from rlf.types import Outcome, Task, ToolCall, ToolDescription
 
 # A user's class as a world: which methods are tools, what its reset takes, what its scores are.
 #
-# Classes written for TRL's `environment_factory` are such classes: `reset(**columns)`, public methods as tools, and an
-# attribute `reward`.
+# Classes written for TRL's `environment_factory` are such classes: `reset(**columns)`, public methods as tools, and
+# `get_reward`, or an attribute that its reward functions read.
 
-LIFE = ("reset", "reply", "score", "gold", "state", "snapshot", "restore", "close")
+GET_REWARD = "get_reward"
+"""The method that is the score `reward` of a class without a method `score`, as TRL has it."""
+LIFE = ("reset", "reply", "score", GET_REWARD, "gold", "state", "snapshot", "restore", "close")
 """Methods that rlf calls by itself; none of them is a tool."""
 REWARD = "reward"
-"""The attribute that is the score of a class without `score`."""
+_NUMBERS = (REWARD, "score")
+"""Attributes that are the scores of a class with neither method, each by its name."""
+GRADER = re.compile(r"((get|compute|calculate)_)?(reward|score)s?|verify_tool")
+"""Names of methods that other libraries score by: a policy that can call one asks for its own reward."""
 DONE = "done"
 """The attribute that says that the episode is over, of a class that has it."""
 
@@ -94,20 +104,31 @@ def missing_columns(made_by: Callable[..., Any], columns: Collection[str]) -> li
     return [name for name in needed if name not in ("task", "seed", *columns)]
 
 
-def sets_reward(made_by: type[Any]) -> bool:
-    """Whether a class may set the attribute `reward`."""
+def attribute_scores(made_by: Callable[..., Any]) -> tuple[str, ...]:
+    """The scores that a class without a method `score` may have."""
+    if callable(getattr(made_by, GET_REWARD, None)):
+        return (REWARD,)
     try:
-        return hasattr(made_by, REWARD) or f"self.{REWARD}" in inspect.getsource(made_by)
+        source = "\n".join(map(inspect.getsource, getattr(made_by, "__mro__", ())[:-1]))
     except (OSError, TypeError):  # made at run time, so that only playing shows it
-        return True
+        return _NUMBERS
+    return tuple(name for name in _NUMBERS if hasattr(made_by, name) or re.search(rf"self\.{name}\b", source))
+
+
+def kept_attributes(instance: Any) -> dict[str, Any]:
+    """What is known of an instance elsewhere: the end, and the numbers that are its scores."""
+    values = {name: getattr(instance, name, None) for name in (DONE, *_NUMBERS)}
+    # A method may have the name, and a `score` of another class may be anything, such as a table.
+    known = {name: one for name, one in values.items() if one is not None and not callable(one)}
+    return {name: one for name, one in known.items() if name != "score" or isinstance(one, Real)}
 
 
 def to_scores(value: Any, instance: Any) -> dict[str, float]:
-    """The values of `score` by name; a bare number is `score`, and `reward` stands in where there is none."""
-    if value is None and hasattr(instance, REWARD):
-        return {REWARD: float(getattr(instance, REWARD))}
+    """The values of `score` by name; a bare number is `score`, and attributes stand in where there is none."""
     if value is None:
-        raise TypeError("got None; expected a number, a mapping of numbers, or an attribute `reward`")
+        value = {name: one for name, one in kept_attributes(instance).items() if name in _NUMBERS}
+        if not value:
+            raise TypeError("got None; expected a number, a mapping of numbers, or an attribute `reward`")
     if isinstance(value, Mapping):
         return {str(name): float(number) for name, number in value.items()}
     return {"score": float(value)}
@@ -149,6 +170,9 @@ class Place(Protocol):
     async def live(self, instance: Any, name: str, **arguments: Any) -> Any:
         """Calls a lifecycle method; None where the class has no such method."""
 
+    async def seed(self, instance: Any, seed: int) -> None:
+        """Has Python's shared random numbers begin at a seed, as the instance draws them."""
+
     async def discard(self, instance: Any) -> None:
         """Releases what an instance holds, after its last call."""
 
@@ -160,14 +184,14 @@ class StandIn:
         self.home = home
         """Where the instance lives, as its place knows it."""
         for name in LIFE:
-            if hasattr(made_by, name):
-                setattr(self, name, MethodType(getattr(made_by, name), self))
+            if callable(method := getattr(made_by, name, None)):
+                setattr(self, name, MethodType(method, self))
 
 
 def read_answer(stand_in: StandIn, answer: Any) -> Any:
     """The value of an answer from where an instance lives. Raises ToolFailure for a refusal, a fault and anything else.
 
-    The class's own code may have made the answer: of the instance it changes nothing but its two attributes.
+    The class's own code may have made the answer: of the instance it changes nothing but these attributes.
     """
     match answer:
         case {"refusal": str(text)}:
@@ -176,7 +200,7 @@ def read_answer(stand_in: StandIn, answer: Any) -> Any:
             raise ToolFailure(outcome, text)
         case {"fault": str(text)}:
             raise ToolFailure(Outcome.INFRA, text)
-        case {"value": value, "kept": dict(kept)} if kept.keys() <= {DONE, REWARD}:
+        case {"value": value, "kept": dict(kept)} if kept.keys() <= {DONE, *_NUMBERS}:
             vars(stand_in).update(kept)
             return value
     raise ToolFailure(Outcome.INFRA, UNFIT)
@@ -198,11 +222,15 @@ class ClassWorld(World):
 
     def __init__(self, instance: Any, place: Place) -> None:
         self._instance, self._place = instance, place
-        self.shows_state = hasattr(instance, "state")
+        self.shows_state = callable(getattr(instance, "state", None))
         self.ends_when_cancelled = not place.runs_on_loop
 
     async def reset(self, task: Task, seed: int) -> str | None:
-        given = reset_arguments(self._instance.reset, task, seed) if hasattr(self._instance, "reset") else {}
+        if not hasattr(self._instance, "reset"):
+            return None
+        given = reset_arguments(self._instance.reset, task, seed)
+        if "seed" not in given:
+            await self._place.seed(self._instance, seed)
         said: str | None = await self._place.live(self._instance, "reset", **given)
         return said
 
@@ -216,10 +244,17 @@ class ClassWorld(World):
         return self._to_step(await self._place.live(self._instance, "reply", text=text))
 
     async def score(self) -> Mapping[str, float]:
-        return to_scores(await self._place.live(self._instance, "score"), self._instance)
+        value = await self._place.live(self._instance, "score")
+        if value is None and hasattr(self._instance, GET_REWARD):
+            value = {REWARD: await self._place.live(self._instance, GET_REWARD)}
+        return to_scores(value, self._instance)
 
     async def gold(self) -> Sequence[ToolCall | str] | None:
-        return to_actions(await self._place.live(self._instance, "gold")) if hasattr(self._instance, "gold") else None
+        return (
+            to_actions(await self._place.live(self._instance, "gold"))
+            if callable(getattr(self._instance, "gold", None))
+            else None
+        )
 
     async def state(self) -> Any:
         return await self._place.live(self._instance, "state")
@@ -256,6 +291,11 @@ class OwnProcess:
             tool.name: ArgumentAdapter(MethodType(getattr(made_by, tool.name), made_by)) for tool in tools
         }
         self._asynchronous = asynchronous_methods(made_by)
+        # Of a class that takes no seed, in whose module they are: its instances wait for each other, as games do.
+        reset = getattr(made_by, "reset", None)
+        shared = any(value is random for value in getattr(reset, "__globals__", {}).values())
+        self._draws = shared and reset is not None and "seed" not in inspect.signature(reset).parameters
+        self._random: dict[int, OwnRandom] = {}
 
     @property
     def runs_on_loop(self) -> bool:
@@ -271,24 +311,35 @@ class OwnProcess:
         method = self._adapters[call.name].bind(getattr(instance, call.name))
         if call.name in self._asynchronous:
             return await method(**call.arguments)
-        return await self._run(method, call.arguments)
+        return await self._run(method, call.arguments, self._random.get(id(instance)))
 
     async def live(self, instance: Any, name: str, **arguments: Any) -> Any:
         """Calls a lifecycle method; None where the class has no such method."""
         method = getattr(instance, name, None)
-        if method is None:
+        if not callable(method):  # a class may keep data of its own under such a name
             return None
-        return await (method(**arguments) if name in self._asynchronous else self._run(method, arguments))
+        if name in self._asynchronous:
+            return await method(**arguments)
+        return await self._run(method, arguments, self._random.get(id(instance)))
+
+    async def seed(self, instance: Any, seed: int) -> None:
+        """Gives the instance random numbers of its own."""
+        if self._draws:
+            self._random[id(instance)] = OwnRandom(random.Random(seed).getstate())
 
     async def discard(self, instance: Any) -> None:
-        """Does nothing: this process collects the instance."""
+        """Forgets its random numbers: this process collects the instance."""
+        self._random.pop(id(instance), None)
 
-    async def _run(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    async def _run(
+        self, function: Callable[..., Any], arguments: Mapping[str, Any], drawn: OwnRandom | None = None
+    ) -> Any:
         """Calls a plain function, and raises what it raises: a cancellation that nobody asked for as a fault."""
 
         def work() -> tuple[Any, BaseException | None]:
             try:
-                return function(**arguments), None
+                with nullcontext() if drawn is None else drawn.held():
+                    return function(**arguments), None
             except BaseException as fault:  # noqa: BLE001 - a thread must outlive SystemExit
                 return None, fault
 

@@ -102,9 +102,13 @@ class ClassProcesses:
     async def live(self, instance: Any, name: str, **arguments: Any) -> Any:
         """Calls a lifecycle method; None where the class has none, or the process no longer listens."""
         # A process that still works on a request would read `close` only after it: it is killed by `discard` instead.
-        if not hasattr(instance, name) or (name == "close" and not instance.home.listens):
+        if not callable(getattr(instance, name, None)) or (name == "close" and not instance.home.listens):
             return None
         return await self._ask(instance, name, arguments)
+
+    async def seed(self, instance: Any, seed: int) -> None:
+        """Seeds those of its process, which it has for itself."""
+        await self._ask(instance, "seed", {"seed": seed})
 
     async def discard(self, instance: Any) -> None:
         """Kills the process."""

@@ -100,12 +100,16 @@ class ClassSandbox:
 
     async def live(self, instance: Any, name: str, **arguments: Any) -> Any:
         """Calls a lifecycle method; None where the class has none."""
-        if not hasattr(instance, name):
+        if not callable(getattr(instance, name, None)):
             return None
         if isinstance(task := arguments.get("task"), Task):
             shown = {"id": task.id, "answer": task.answer, "columns": dict(task.columns)}
             arguments = arguments | {"task": shown}
         return await self._ask(instance, name, arguments, is_tool=False)
+
+    async def seed(self, instance: Any, seed: int) -> None:
+        """Seeds those of its session."""
+        await self._ask(instance, "seed", {"seed": seed}, is_tool=False)
 
     async def discard(self, instance: Any) -> None:
         """Ends the session."""

@@ -125,7 +125,7 @@ def test_a_class_that_is_no_world_is_a_fault_with_every_reason(project):
     text = faults_of(project, SPEC)
     assert "cannot be made with the args none: missing a required argument: 'size'" in text
     assert "has neither public methods, which are its tools, nor `reply`" in text
-    assert "has neither a method `score` nor an attribute `reward`" in text
+    assert "has neither `score` or `get_reward` nor an attribute `reward`" in text
 
 
 def test_a_tool_without_a_docstring_is_one_fault(project):

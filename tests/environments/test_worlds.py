@@ -1,5 +1,7 @@
 """Worlds in the rollout loop: their life, tools, words, rewards, states and failures."""
 
+from pathlib import Path
+
 import pytest
 
 from rlf.environments import EnvSpec, WorldPool
@@ -68,6 +70,65 @@ def test_calls_of_the_last_turn_still_change_the_world(played):
 def test_a_class_written_for_trl_works_as_it_is(played):
     (trajectory,), _ = played(world("IncrementEnv"), [call("increment", step=3) + STOP, f"Done.{STOP}"])
     assert (trajectory.calls[0].result.text, trajectory.world.scores) == ("3", {"reward": 1.0})
+
+
+TRL = Path(__file__).with_name("trl_worlds.py")
+
+
+@pytest.mark.parametrize("isolation", ["thread", "process", "sandbox"])
+def test_trls_own_examples_give_their_scores_and_never_as_a_tool(played, isolation):
+    env = EnvSpec.model_validate({"kind": "python", "callable": f"{TRL}:IncrementEnv", "isolation": isolation})
+    assert (env.complaints(), [tool.name for tool in env.tools]) == ([], ["increment"])
+    scripts = [[*(call("increment", step=1) + STOP for _ in range(6)), f"Done.{STOP}"]]
+    (counted,), _ = played(env, *scripts, max_turns=7)
+    assert counted.error is None, counted.error
+    target = int(counted.world.observation.rstrip(".").rsplit(" ", 1)[1])
+    assert [one.result.text for one in counted.calls] == list("123456")
+    assert counted.world.scores == {"reward": float(target == 6)}
+    moves = [call("move", direction=to) + STOP for to in ("left", "up", "left", "up")]
+    env = {"kind": "python", "callable": f"{TRL}:Game2048Env", "isolation": isolation}
+    (trajectory,), _ = played(env, [*moves, f"Done.{STOP}"])
+    shown = float(trajectory.calls[-1].result.text.partition("\n")[0].removeprefix("score="))
+    assert trajectory.world.scores == {"score": shown}
+    many, _ = played(env, *[[*moves, f"Done.{STOP}"]] * 4)
+    boards = [[one.world.observation, *(record.result.text for record in one.calls)] for one in many]
+    assert boards == [boards[0]] * 4, "each draws its own numbers, and all of a group the same"
+
+
+@pytest.mark.parametrize("name", ["reward", "get_score", "compute_reward", "compute_score", "verify_tool"])
+def test_a_grader_is_no_tool_unless_the_spec_says_so(name, tmp_path):
+    file = tmp_path / f"with_{name}.py"
+    file.write_text(
+        "class World:\n    def act(self):\n        'Acts.'\n    def score(self): return 1\n"
+        f"    def {name}(self):\n        'Gives the reward.'\n"
+    )
+    env = {"kind": "python", "callable": f"{file}:World"}
+    (complaint,) = EnvSpec.model_validate(env).complaints()
+    assert f"World.{name} would be a tool" in complaint
+    assert EnvSpec.model_validate(env | {"methods": ["act"]}).complaints() == []
+
+
+def test_two_methods_that_score_are_a_fault(tmp_path):
+    file = tmp_path / "twice.py"
+    file.write_text(
+        "class World:\n    def act(self):\n        'Acts.'\n    def score(self): return 1\n"
+        "    def get_reward(self): return 2\n"
+    )
+    (complaint,) = EnvSpec.model_validate({"kind": "python", "callable": f"{file}:World"}).complaints()
+    assert "both `score` and `get_reward`" in complaint
+
+
+def test_data_of_a_class_under_a_name_of_its_life_is_no_method(played, tmp_path):
+    file = tmp_path / "named.py"
+    file.write_text(
+        "class Base:\n    def reset(self):\n        self.reward, self.score, self.state = 2, ['a table'], 'open'\n"
+        "        self.gold = self.close = 3\n\n\nclass World(Base):\n    def __init__(self):\n"
+        "        self.state, self.score = 'new', {}\n    def act(self):\n        'Acts.'\n"
+    )
+    for isolation in ("thread", "process"):
+        env = {"kind": "python", "callable": f"{file}:World", "isolation": isolation}
+        (trajectory,), _ = played(env, [call("act") + STOP, f"Done.{STOP}"])
+        assert (trajectory.error, trajectory.world.scores) == (None, {"reward": 2.0})
 
 
 def test_a_world_that_speaks_is_heard_as_the_user(played, tokenizer):

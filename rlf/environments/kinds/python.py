@@ -18,13 +18,14 @@ from rlf.core.definitions import read_class, returned_keys
 from rlf.core.errors import describe_type
 from rlf.core.identity import hash_json, hash_path
 from rlf.environments.instances import (
-    REWARD,
+    GET_REWARD,
+    GRADER,
     OwnProcess,
     asynchronous_methods,
+    attribute_scores,
     describe_methods,
     make_class_world,
     missing_columns,
-    sets_reward,
     tool_names,
 )
 from rlf.environments.kind import EnvSpec, MakeWorld
@@ -60,7 +61,7 @@ class PythonEnv(EnvSpec):
     Beside them it may have `reset(task, seed)`, `reply(text)`, `score()`, `gold()`, `state()`, `snapshot()`,
     `restore(snapshot)` and `close()`, each `def` or `async def`. `reset` takes any of `task`, `seed` and the columns of
     the row; the text that it returns stands in the prompt. Classes written for TRL's `environment_factory` work as they
-    are.
+    are: `get_reward()` is the score `reward`.
     """
 
     kind: Literal["python"] = "python"
@@ -103,9 +104,9 @@ class PythonEnv(EnvSpec):
 
     @property
     def score_names(self) -> tuple[str, ...] | None:
-        """Those that the source of `score` writes out; `reward` of a class without it."""
+        """Those that the source of `score` writes out; of a class without it, `reward` and the attributes that are."""
         found = returned_keys(self.callable, "score")
-        return found if found is None else tuple(sorted(found)) or (REWARD,)
+        return found if found is None else tuple(sorted(found)) or attribute_scores(self._made_by)
 
     def describe_tools(self) -> Sequence[ToolDescription]:
         """From hints and docstrings of the methods."""
@@ -126,8 +127,14 @@ class PythonEnv(EnvSpec):
             yield f"{self.callable} cannot be made with the args {', '.join(self.args) or 'none'}: {fault}"
         if not tool_names(made_by) and not hasattr(made_by, "reply"):
             yield f"{self.callable} has neither public methods, which are its tools, nor `reply`"
-        if not hasattr(made_by, "score") and not sets_reward(made_by):
-            yield f"{self.callable} has neither a method `score` nor an attribute `reward`; give it one"
+        if not callable(getattr(made_by, "score", None)) and not attribute_scores(made_by):
+            yield f"{self.callable} has neither `score` or `get_reward` nor an attribute `reward`; give it one"
+        if callable(getattr(made_by, "score", None)) and hasattr(made_by, GET_REWARD):
+            yield f"{self.callable} has both `score` and `get_reward`, TRL's name for it; remove one"
+        for name in tool_names(made_by) if self.methods is None else ():
+            if GRADER.fullmatch(name):
+                words = "would be a tool, by which the policy could ask for its reward"
+                yield f"{self.callable}.{name} {words}; rename it `score`, or name the tools in `methods`"
         # The forks' server imports the class by its name, and its own `__main__` is another program.
         if self.isolation is Isolation.PROCESS and self.callable.startswith("__main__:"):
             yield f"{self.callable} is in the main program, which no other process can import; name a module"

@@ -9,6 +9,7 @@ import asyncio
 import inspect
 import os
 import pickle
+import random
 import resource
 import socket
 import sys
@@ -19,7 +20,7 @@ from typing import Any
 
 from rlf.core.callables import load_callable, load_module, opened_files
 from rlf.core.text import describe
-from rlf.environments.instances import DONE, REFUSALS, REWARD
+from rlf.environments.instances import REFUSALS, kept_attributes
 from rlf.processes.forking import Serve, serve_forks
 from rlf.sandbox.guest.wire import Bounds, pack, read_frame, set_apart, write_all
 from rlf.tools.python.parameters import ArgumentAdapter
@@ -75,12 +76,14 @@ class _Served:
         return pickle.dumps({"fault": f"the result of {name!r} cannot leave its process: {why}"}) if why else body
 
     def _answer_request(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Calls a method; `__init__` makes the instance, `call NAME` calls it as a tool."""
+        """Calls a method; `__init__` makes the instance, `call NAME` calls it as a tool, `seed` is this process's."""
         method = name.removeprefix("call ")
         try:
             if name == "__init__":
                 self._instance = self._made_by(**self._args)
                 value = None
+            elif name == "seed":
+                value = random.seed(arguments["seed"])
             else:
                 value = self._run_method(
                     self._bind_method(method) if method != name else getattr(self._instance, name), arguments
@@ -91,8 +94,7 @@ class _Served:
             return {"failure": (failure.outcome, failure.text)}
         except BaseException as fault:  # noqa: BLE001 - the class may raise anything
             return {"fault": describe(fault)}
-        kept = {name: getattr(self._instance, name) for name in (DONE, REWARD) if hasattr(self._instance, name)}
-        return {"value": value, "kept": kept}
+        return {"value": value, "kept": kept_attributes(self._instance)}
 
     def _bind_method(self, name: str) -> Callable[..., Any]:
         if name not in self._adapters:

@@ -6,8 +6,10 @@ import dataclasses
 import inspect
 import json
 import pickle
+import random
 import sys
 import types
+from numbers import Real
 from typing import Any, NamedTuple
 
 _REFUSALS = (ValueError, TypeError, LookupError, ArithmeticError, PermissionError)
@@ -45,16 +47,18 @@ def call_instance(asked: str) -> str:
     if name == "reset" and isinstance(arguments.get("task"), dict):
         arguments["task"] = types.SimpleNamespace(**arguments["task"])
     try:
-        return _answer_with(_call_method(name, arguments))
+        return _answer_with(_call_method(name, arguments, is_tool))
     except _REFUSALS as fault:
         return json.dumps({"refusal" if is_tool else "fault": _describe_fault(fault)})
     except BaseException as fault:  # noqa: BLE001 - the user's code may raise anything
         return json.dumps({"fault": _describe_fault(fault)})
 
 
-def _call_method(name: str, arguments: dict[str, Any]) -> Any:
+def _call_method(name: str, arguments: dict[str, Any], is_tool: bool) -> Any:
     if name == "restore":
         arguments = {"snapshot": pickle.loads(base64.b64decode(arguments["snapshot"]))}
+    if name == "seed" and not is_tool:
+        return random.seed(arguments["seed"])
     value = getattr(_state["instance"], name)(**arguments)
     if inspect.iscoroutine(value):
         _state.setdefault("loop", asyncio.new_event_loop())
@@ -65,7 +69,8 @@ def _call_method(name: str, arguments: dict[str, Any]) -> Any:
 def _answer_with(value: Any) -> str:
     """JSON of a value; the value that JSON has no word for is the class's fault."""
     instance = _state["instance"]
-    kept = {name: getattr(instance, name) for name in ("done", "reward") if hasattr(instance, name)}
+    values = {name: getattr(instance, name, None) for name in ("done", "reward", "score")}
+    kept = {name: one for name, one in values.items() if isinstance(one, Real)}
     step = list(value) if isinstance(value, Step) else None
     try:
         return json.dumps({"value": None if step else value, "step": step, "kept": kept}, default=_plain)

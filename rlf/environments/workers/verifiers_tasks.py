@@ -12,6 +12,7 @@ import importlib.util
 import json
 import os
 import pickle
+import random
 import socket
 import sys
 from collections.abc import Iterator
@@ -298,6 +299,8 @@ async def answer(world: TasksetWorld, name: str, arguments: dict[str, Any]) -> d
     try:
         if name.startswith("call "):
             kind, value = await world.call(name.removeprefix("call "), arguments)
+        elif name == "seed":
+            random.seed(arguments["seed"])
         elif name != "__init__":
             value = await getattr(world, name)(**arguments)
     except BaseException as fault:  # noqa: BLE001 - code of others may raise anything
