@@ -75,13 +75,20 @@ class Finding(NamedTuple):
     given: frozenset[ValueKey]
 
 
-Golds: TypeAlias = Mapping[str, Sequence[ValueKey | None]]
-"""The keys of the golds by tool."""
+Golds: TypeAlias = Mapping[str, Sequence[frozenset[ValueKey]]]
+"""The keys of the golds by tool, each of which finds a gold."""
 
 
 def keyed_golds(golds: Mapping[str, Iterable[Any]]) -> Golds:
-    """Golds by tool as their keys."""
-    return {tool: [value_key(gold) for gold in found] for tool, found in golds.items()}
+    """Golds by tool as their keys; FTRL writes numbers as texts, so that a text of a number is both."""
+    return {tool: [_gold_keys(gold) for gold in found] for tool, found in golds.items()}
+
+
+def _gold_keys(gold: Any) -> frozenset[ValueKey]:
+    if isinstance(gold, str) and not gold.lstrip().startswith(("{", "[", '"')):
+        return text_keys(gold)
+    key = value_key(gold)
+    return frozenset() if key is None else frozenset([key])
 
 
 def count_solved(calls: Iterable[Finding], golds: Golds) -> int:
@@ -91,9 +98,9 @@ def count_solved(calls: Iterable[Finding], golds: Golds) -> int:
     for tool, found, given in calls:
         if not found:
             continue
-        for key in left.get(tool, ()):
-            if key in found and key not in given:
-                left[tool].remove(key)
+        for keys in left.get(tool, ()):
+            if not keys.isdisjoint(found) and keys.isdisjoint(given):
+                left[tool].remove(keys)
                 solved += 1
                 break
     return solved

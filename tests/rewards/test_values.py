@@ -28,6 +28,25 @@ def test_a_result_holds_a_gold_as_one_whole_value_of_its_type(text, gold, holds)
     assert (value_key(gold) in text_keys(text)) is holds
 
 
+@pytest.mark.parametrize(
+    ("gold", "found", "holds"),
+    [
+        ("7", {"tons": 7}, True),
+        ("7.50", {"tons": 7.5}, True),
+        ("7", {"tons": "7"}, True),
+        ("true", {"is_open": True}, True),
+        ("7", {"tons": 17}, False),
+        ("7", {"is_open": True}, False),
+        (7, {"tons": "7"}, False),
+        ('{"tons": 7}', {"tons": 7}, False),
+        ('"7"', {"tons": 7}, False),
+    ],
+)
+def test_a_gold_that_is_a_text_of_a_number_is_found_as_either(gold, found, holds):
+    call = Finding("weigh", text_keys(json.dumps(found)), frozenset())
+    assert count_solved([call], keyed_golds({"weigh": [gold]})) == holds
+
+
 def test_a_call_ticks_one_gold_of_its_own_tool_that_it_was_not_given():
     golds = keyed_golds({"a": ["x", "x", "y"], "b": ["z"]})
 

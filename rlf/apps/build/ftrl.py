@@ -2,7 +2,8 @@
 
 A row has `messages`, `tools` (JSON in OpenAI's form), `codes` (JSON, source by tool), `unsolved_set` (JSON, golds by
 tool), `solve_rate`, `data_source`, `split`, `answer`. A tool's code holds the values of the row's own world that it
-may be asked for, so that it runs without the world's database.
+may be asked for, so that it runs without the world's database. It is one function: FTRL runs it within a function of
+its own, where a tool sees no other name of its code. Golds are texts, of which FTRL looks for the parts.
 """
 
 from __future__ import annotations
@@ -77,12 +78,13 @@ def ftrl_row(
 ) -> dict[str, Any]:
     """One row; `code_of` gives a tool's source for a world."""
     tools = [{"type": "function", "function": document} for document in documents.values()]
+    golds = {tool: list(map(_write_gold, golds)) for tool, golds in task.unsolved_set.items()}
     return {
         "id": task.id,
         "messages": [{"role": "user", "content": task.question}],
         "tools": json.dumps(tools, ensure_ascii=False),
         "codes": json.dumps({tool: code_of(tool, task.world) for tool in task.tools}, ensure_ascii=False),
-        "unsolved_set": json.dumps(task.unsolved_set, ensure_ascii=False),
+        "unsolved_set": json.dumps(golds, ensure_ascii=False),
         "solve_rate": 0.0,
         "data_source": task.scenario.value,
         "split": task.split,
@@ -98,7 +100,7 @@ def _describe_function(file: Path) -> dict[str, Any]:
 def _code_maker(folder: Path, connection: sqlite3.Connection) -> Callable[[str, str], str]:
     """Gives a tool's self-contained source for a world: its own file, or its part of the module with its values."""
     if not (folder / CODE).is_file():
-        return lambda tool, world: (folder / "tools" / f"{tool}.py").read_text(encoding="utf-8")
+        return lambda tool, world: enclose(ast.parse((folder / "tools" / f"{tool}.py").read_text("utf-8")), tool)
     module = ast.parse((folder / CODE).read_text(encoding="utf-8"))
     functions = {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}
     is_tool = {name: not name.startswith("_") for name in functions}
@@ -111,9 +113,40 @@ def _code_maker(folder: Path, connection: sqlite3.Connection) -> Callable[[str, 
     def code_of(tool: str, world: str) -> str:
         function = functions[tool]
         columns, rows = _read_table(ast.literal_eval(_settings_of(function)), world, connection)
-        return f"{shared_source}\n_COLUMNS = {columns!r}\n_ROWS = {rows!r}\n{ast.unparse(function)}\n"
+        source = f"{shared_source}\n_COLUMNS = {columns!r}\n_ROWS = {rows!r}\n{ast.unparse(function)}\n"
+        return enclose(ast.parse(source), tool)
 
     return code_of
+
+
+def _write_gold(gold: Any) -> str:
+    """A gold as FTRL writes what a tool returns."""
+    return gold if isinstance(gold, str) else json.dumps(gold, ensure_ascii=False)
+
+
+def enclose(module: ast.Module, tool: str) -> str:
+    """A module's source as one function that holds all that its tool needs. Raises RlfError where that cannot be."""
+    shared = sorted({name for node in ast.walk(module) if isinstance(node, ast.Global) for name in node.names})
+    is_future = [isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in module.body]
+    future = [node for node, found in zip(module.body, is_future, strict=True) if found]
+    inner = [_Enclosed().visit(node) for node, found in zip(module.body, is_future, strict=True) if not found]
+    outer = ast.parse(f"def {tool}(**arguments):\n    return {tool}(**arguments)").body[0]
+    assert isinstance(outer, ast.FunctionDef), tool
+    outer.body = [*ast.parse("".join(f"{name} = None\n" for name in shared)).body, *inner, *outer.body]
+    source = f"{ast.unparse(ast.fix_missing_locations(ast.Module([*future, outer], [])))}\n"
+    try:
+        compile(source, f"<{tool}>", "exec")
+    except SyntaxError as fault:
+        raise RlfError(f"{tool}: its source cannot be one function: {fault.msg}. Change {tool}.py.") from fault
+    return source
+
+
+class _Enclosed(ast.NodeTransformer):
+    """What a module's functions call global, as it is within one function."""
+
+    def visit_Global(self, node: ast.Global) -> ast.Nonlocal:
+        """Names of the function around."""
+        return ast.copy_location(ast.Nonlocal(node.names), node)
 
 
 def _is_left_out(node: ast.stmt, is_tool: Mapping[str, bool]) -> bool:

@@ -1,6 +1,8 @@
 """Worlds as folders: the same bytes in another process, resumed where they were cut off, and as FTRL's rows."""
 
+import ast
 import asyncio
+import builtins
 import json
 import os
 import shutil
@@ -13,7 +15,7 @@ from typer.testing import CliRunner
 
 from rlf.apps.build import folder
 from rlf.apps.build.folder import WORK, build_world, read_world
-from rlf.apps.build.ftrl import write_ftrl
+from rlf.apps.build.ftrl import enclose, write_ftrl
 from rlf.apps.build.kind import load_build
 from rlf.cli.main import app
 from rlf.core import RlfError, SpecError, hash_path
@@ -122,6 +124,90 @@ def test_rows_of_ftrl_score_as_the_world_does(world):
         assert count_solved(findings, keyed_golds(golds)) == len(task.steps)
 
 
+def call_as_ftrl(name, arguments, code):
+    """What FTRL shows of a call: the code runs in the scope of a function of its own, which is no module."""
+    found = {}
+    exec(code, {"__builtins__": builtins, "json": json}, found)
+    value = eval(name, {"__builtins__": builtins}, found)(**arguments)
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else str(value)
+
+
+def is_found_by_ftrl(shown, gold):
+    """Whether FTRL finds each part of a gold in what a call shows."""
+    shown = shown.lower().replace(",", "").strip()
+    return all(part.lower().replace(",", "").strip() in shown for part in gold.split(", "))
+
+
+@pytest.mark.parametrize("function", [0, 1, 3])
+def test_ftrls_own_code_runs_every_gold_call_and_finds_its_gold(tmp_path, function):
+    scaled = {"function": function, "parameters": 2, "types": 1}
+    build_world(settings(tmp_path / "small", complexity=scaled), silent)
+    _, tasks = read_world(tmp_path / "small")
+    rows = [
+        json.loads(line) for path in write_ftrl(tmp_path / "small") for line in path.read_text("utf-8").splitlines()
+    ]
+    assert {type(step.gold) for task in tasks for step in task.steps} >= {str, int}
+    for task, row in zip(tasks, rows, strict=True):
+        codes, left = json.loads(row["codes"]), json.loads(row["unsolved_set"])
+        for step in task.steps:
+            shown = call_as_ftrl(step.tool, step.filled([each.gold for each in task.steps]), codes[step.tool])
+            left[step.tool].remove(next(gold for gold in left[step.tool] if is_found_by_ftrl(shown, gold)))
+        assert not any(left.values())
+
+
+MODULE = '''
+"""A module as a model writes it."""
+from __future__ import annotations
+import re, math
+from collections import Counter as C
+from dataclasses import dataclass
+from functools import lru_cache
+
+LIMIT: int = 3
+seen = C()
+
+@dataclass
+class Town:
+    name: str
+    size: "int" = LIMIT
+
+@lru_cache
+def size(town):
+    global calls
+    calls = 1
+    seen[town] += 1
+    return Town(town, size=int(math.sqrt(9)) if re.match("[a-z]", town) else LIMIT)
+
+def countdown(n):
+    return [] if n == 0 else [n, *countdown(n - 1)]
+
+def tool(size_of, n: int = LIMIT, **rest):
+    """What it does."""
+    found = [size(one) for one in (size_of,) if len(seen) < LIMIT]
+    return {"town": found[0].name, "size": found[0].size, "down": countdown(n), "calls": calls, "rest": rest}
+
+if __name__ == "__main__":
+    print(tool("a"))
+'''
+
+
+def test_a_module_of_any_shape_is_one_function_that_does_the_same():
+    source = enclose(ast.parse(MODULE), "tool")
+    space = {"__name__": __name__}
+    exec(MODULE, space)
+    for arguments in ({"size_of": "ulm"}, {"size_of": "Ulm", "n": 1, "more": True}):
+        assert call_as_ftrl("tool", arguments, source) == json.dumps(space["tool"](**arguments))
+    names = [node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    assert names == ["tool"]
+
+
+def test_a_module_that_cannot_be_one_function_is_refused_by_its_name():
+    with pytest.raises(RlfError, match=r"tool: its source cannot be one function: .*import \*"):
+        enclose(ast.parse("from math import *\ndef tool(x):\n    return sqrt(x)"), "tool")
+
+
 def test_a_code_of_ftrl_fails_with_words_that_help(world):
     path = world / "ftrl" / "train.jsonl"
     list(write_ftrl(world))
@@ -188,7 +274,10 @@ def test_rows_of_ftrl_are_tasks_whose_golds_are_read(world):
     _, built = read_world(world)
     for task, own in zip(tasks, (one for one in built if one.split == "train"), strict=True):
         assert (task.tools, task.messages[0].content, task.answer) == (own.tools, own.question, own.answer)
-        assert read_golds(task.columns["unsolved_set"]) == own.unsolved_set
+        assert read_golds(task.columns["unsolved_set"]) == {
+            tool: [gold if isinstance(gold, str) else json.dumps(gold) for gold in golds]
+            for tool, golds in own.unsolved_set.items()
+        }
 
 
 def test_a_question_with_a_line_separator_is_one_row_and_a_damaged_file_is_named(world, tmp_path):
