@@ -25,7 +25,7 @@ from rlf.core.clocks import Deadline
 from rlf.core.plain_json import as_json
 from rlf.tools import Executor, ToolDeclaration
 from rlf.tools.execution.detached import DetachedTasks
-from rlf.tools.execution.gate import Gate
+from rlf.tools.execution.gate import ConcurrencyGate
 from rlf.types import ToolCall
 
 QUERY = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
@@ -86,7 +86,7 @@ def rates(contenders: dict[str, Callable[[], Awaitable[object]]], num_calls: int
 
 def overhead(num_calls: int, rounds: int) -> dict[str, dict]:
     """The whole executor and its bare layer beside what asyncio alone costs, for `async def` and for `def`."""
-    gate = Gate(CONCURRENCY)
+    gate = ConcurrencyGate(CONCURRENCY)
     state: dict[str, object] = {}
 
     async def detachable() -> None:

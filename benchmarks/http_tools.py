@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import aiohttp
 
-from rlf.endpoints.guard import Guard, trusted_hosts
+from rlf.endpoints.guard import AddressGuard, trusted_hosts
 from rlf.endpoints.http import HttpClient, HttpRequest
 from rlf.tools import Executor, ToolDeclaration
 from rlf.types import Outcome, ToolCall
@@ -82,7 +82,7 @@ async def compare(url: str, rounds: int, calls: int, concurrency: int) -> dict[s
     target = {"kind": "http", "url": url, "method": "POST", "response": "result"}
     limits = {"max_concurrency": concurrency, "timeout_s": 60}
     mapping = {"name": "ask", "description": "A.", "inputSchema": QUERY, "target": target, "limits": limits}
-    client = HttpClient(Guard(trusted_hosts(url)), max_connections=concurrency, max_bytes=1_000_000)
+    client = HttpClient(AddressGuard(trusted_hosts(url)), max_connections=concurrency, max_bytes=1_000_000)
     connector = aiohttp.TCPConnector(limit=concurrency)
     async with aiohttp.ClientSession(connector=connector) as session, Executor([_declared(mapping)]) as executor:
 

@@ -35,7 +35,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.spool import made  # noqa: E402
 from rlf.engines.openrlhf import spool_pool as pool_module  # noqa: E402
 from rlf.engines.openrlhf.ingest import Ingest  # noqa: E402
-from rlf.engines.openrlhf.job import Attempt, Job, new_attempt  # noqa: E402
+from rlf.engines.openrlhf.job import Job, JobAttempt, new_attempt  # noqa: E402
 from rlf.engines.openrlhf.settings import INGEST_TOKEN, IngestSpec  # noqa: E402
 from rlf.engines.openrlhf.spool import SpoolWriter  # noqa: E402
 from rlf.engines.openrlhf.spool_pool import SpoolPool  # noqa: E402
@@ -54,7 +54,7 @@ def node(orders: Connection, folder: Path, number: int, options: argparse.Namesp
     """One process of agents: writes a step's trajectories when it is ordered, and answers with its CPU seconds."""
     orders.recv()  # the attempt is written
     job = Job(folder, folder)
-    attempt = Attempt.model_validate_json((folder / "attempt.json").read_text())
+    attempt = JobAttempt.model_validate_json((folder / "attempt.json").read_text())
     share = options.trajectories // options.nodes
     records = [made(number * share + at) for at in range(share)]
 

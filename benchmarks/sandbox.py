@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from rlf.sandbox import LevelChoice, Outcome, Request, Sandbox, SandboxSpec
+from rlf.sandbox import LevelChoice, Request, Sandbox, SandboxOutcome, SandboxSpec
 from rlf.sandbox.fork_servers import probe
 
 SOURCE = "total = sum(n * n for n in range(1000))\nprint(total)\ntotal"
@@ -24,7 +24,7 @@ AT_ONCE = 16
 async def one(sandbox, session=None):
     started = time.perf_counter()
     execution = await sandbox.run(Request(SOURCE), session=session)
-    assert execution.outcome is Outcome.OK, execution
+    assert execution.outcome is SandboxOutcome.OK, execution
     return time.perf_counter() - started
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 
 from benchmarks.embedded.shop.tasks import draw_task
-from rlf.builtin.encyclopedia.world import Split
+from rlf.builtin.encyclopedia.world import NameSplit
 from rlf.builtin.shop.world import Shop
 from rlf.environments import EnvSpec, WorldPool
 from rlf.tools import Executor
@@ -138,7 +138,7 @@ def time_fork(num_forks: int) -> float:
     """CPU seconds of a fork of the shop: a snapshot put in place in a world of its own."""
     import random
 
-    shop = draw_task(random.Random(0), Split.TRAIN).open_shop()
+    shop = draw_task(random.Random(0), NameSplit.TRAIN).open_shop()
     started = time.process_time()
     for _ in range(num_forks):
         fork = Shop()

@@ -242,7 +242,7 @@ def _make_tokenizer(name: str) -> PreTrainedTokenizerBase:
 
 
 @dataclass(frozen=True, slots=True)
-class StandIn:
+class FamilyTemplate:
     """The special tokens of a family, and a small chat template."""
 
     special: list[str]
@@ -253,10 +253,10 @@ class StandIn:
     template: str
 
 
-def read_stand_in(name: str) -> StandIn:
+def read_stand_in(name: str) -> FamilyTemplate:
     """The stand-in of a format. Raises RlfError for a format that is unknown or has none."""
     file = Path(inspect.getfile(FORMATS.get(name))).with_suffix(".jinja")
     if not file.is_file():
         raise RlfError(f"chat format {name!r} cannot be used without its model. Name a spec whose model has it.")
     head, _, template = file.read_text(encoding="utf-8").removeprefix("{#- ").partition(" -#}\n")
-    return StandIn(**json.loads(head), template=template)
+    return FamilyTemplate(**json.loads(head), template=template)

@@ -14,7 +14,7 @@ from rlf.core.identity import short
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rlf.runs.compare import Graph, Node, NodeDifference
+    from rlf.runs.compare import Graph, GraphNode, NodeDifference
 
 _FEW = 3
 """Steps and evaluations that a drawing names before it counts the rest."""
@@ -67,14 +67,14 @@ def _print_differences(found: Sequence[NodeDifference]) -> None:
 
 def print_graph(graph: Graph) -> None:
     """Draws a run's graph: what it was made of, and what it made."""
-    few: list[Node] = []
+    few: list[GraphNode] = []
     for kind in dict.fromkeys(node.kind for node in graph.nodes):
         of_kind = [node for node in graph.nodes if node.kind == kind]
         few += of_kind if len(of_kind) <= 2 * _FEW else [*of_kind[:_FEW], *of_kind[-_FEW:]]
     _print_nodes(few, num_left_out=len(graph.nodes) - len(few))
 
 
-def _print_nodes(nodes: Sequence[Node], num_left_out: int = 0) -> None:
+def _print_nodes(nodes: Sequence[GraphNode], num_left_out: int = 0) -> None:
     from rich.text import Text
 
     made_of = [", ".join(dict.fromkeys(key.partition(":")[0] for key in node.made_of)) for node in nodes]

@@ -21,7 +21,7 @@ from rlf.reports.sheets import counted, dollars, duration, points, visible
 
 if TYPE_CHECKING:
     from rlf.plan.plan import PlannedValue
-    from rlf.runs.planning import GpuMemory, Part, PlanDifference, PlanReport, Work
+    from rlf.runs.planning import GpuMemory, MemoryPart, PlanDifference, PlanReport, Workload
     from rlf.runs.planning import PlanningFit as Fit
 
 
@@ -117,7 +117,7 @@ def _show_values(values: tuple[PlannedValue, ...]) -> Table:
 def _show_work(report: PlanReport) -> Iterator[tuple[str, str]]:
     from rlf.reports.paired import power_words
 
-    work: Work = report.work
+    work: Workload = report.work
     most = "at most " if work.num_trajectories_is_bound else ""
     fewer = "at most " if work.num_updates_is_bound else ""
     yield "steps", f"{fewer}{work.num_steps:,}, {work.num_updates:,} optimiser updates"
@@ -165,7 +165,7 @@ def _show_time(report: PlanReport) -> str:
     return f"{whole} for the steps: {time.median_s:.2f} s each, median of {time.num_steps} steps of {runs}"
 
 
-def _show_parts(parts: Sequence[Part], of: str = "memory") -> Table:
+def _show_parts(parts: Sequence[MemoryPart], of: str = "memory") -> Table:
     rows = ((part.name, size(part.size_bytes), part.formula, part.numbers) for part in parts)
     return plain_table((of, "size", "formula", "numbers"), rows)
 

@@ -304,11 +304,11 @@ async def reporting_waits(interval_s: float = REPORT_S) -> AsyncIterator[None]:
 # Stages of this process's work that are under way, each with how much of it is done.
 
 _numbers = itertools.count()
-_open: dict[int, Stage] = {}
+_open: dict[int, TimedStage] = {}
 
 
 @dataclass(slots=True)
-class Stage:
+class TimedStage:
     """One of them."""
 
     what: str
@@ -321,16 +321,16 @@ class Stage:
 
 
 @contextmanager
-def stage(what: str, num_planned: int = 0) -> Iterator[Stage]:
+def stage(what: str, num_planned: int = 0) -> Iterator[TimedStage]:
     """Names what is done within the block, which counts what is done in `num_done`."""
     number = next(_numbers)
-    _open[number] = Stage(what, num_planned, time.time())
+    _open[number] = TimedStage(what, num_planned, time.time())
     try:
         yield _open[number]
     finally:
         del _open[number]
 
 
-def open_stages() -> list[Stage]:
+def open_stages() -> list[TimedStage]:
     """Those under way, the oldest first."""
     return list(_open.values())

@@ -22,7 +22,7 @@ class ImageFile(NamedTuple):
     mime_type: str
 
 
-class Header(NamedTuple):
+class ImageHeader(NamedTuple):
     """Type and size of an image by its first bytes."""
 
     mime_type: str
@@ -50,13 +50,13 @@ def decode_base64(text: str) -> bytes:
     return base64.b64decode(compact + "=" * (-len(compact) % 4), validate=True)
 
 
-def read_header(data: bytes) -> Header | None:
+def read_header(data: bytes) -> ImageHeader | None:
     """Type and size of a PNG, GIF, JPEG or WebP file; None for anything else and for what is cut short."""
     try:
         if data.startswith(b"\x89PNG\r\n\x1a\n") and data[12:16] == b"IHDR":
-            return Header("image/png", *struct.unpack_from(">II", data, 16))
+            return ImageHeader("image/png", *struct.unpack_from(">II", data, 16))
         if data[:6] in (b"GIF87a", b"GIF89a"):
-            return Header("image/gif", *struct.unpack_from("<HH", data, 6))
+            return ImageHeader("image/gif", *struct.unpack_from("<HH", data, 6))
         if data.startswith(b"\xff\xd8\xff"):
             return _read_jpeg(data)
         if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
@@ -66,7 +66,7 @@ def read_header(data: bytes) -> Header | None:
     return None
 
 
-def _read_jpeg(data: bytes) -> Header | None:
+def _read_jpeg(data: bytes) -> ImageHeader | None:
     """Walks the segments to the frame header (ITU T.81, B.2.2)."""
     at = 2
     while data[at] == 0xFF:
@@ -76,23 +76,23 @@ def _read_jpeg(data: bytes) -> Header | None:
             continue
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
             height, width = struct.unpack_from(">HH", data, at + 5)
-            return Header("image/jpeg", width, height)
+            return ImageHeader("image/jpeg", width, height)
         at += 2 + max(2, struct.unpack_from(">H", data, at + 2)[0])
     return None
 
 
-def _read_webp(data: bytes) -> Header | None:
+def _read_webp(data: bytes) -> ImageHeader | None:
     """Lossy, lossless and extended form (RFC 9649)."""
     form = data[12:16]
     if form == b"VP8 ":
         width, height = struct.unpack_from("<HH", data, 26)
-        return Header("image/webp", width & 0x3FFF, height & 0x3FFF)
+        return ImageHeader("image/webp", width & 0x3FFF, height & 0x3FFF)
     if form == b"VP8L":
         bits = struct.unpack_from("<I", data, 21)[0]
-        return Header("image/webp", (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1)
+        return ImageHeader("image/webp", (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1)
     if form == b"VP8X":
         width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
-        return Header("image/webp", width, height) if len(data) >= 30 else None
+        return ImageHeader("image/webp", width, height) if len(data) >= 30 else None
     return None
 
 

@@ -170,7 +170,7 @@ def _name_of(host: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Certificate:
+class TlsCertificate:
     """A server's certificate, and its private key."""
 
     file: Path
@@ -179,16 +179,16 @@ class Certificate:
     """PEM, not encrypted."""
 
 
-def certificate_of(file: Path | None, key: Path | None) -> Certificate | None:
+def certificate_of(file: Path | None, key: Path | None) -> TlsCertificate | None:
     """A pair of options; None without both. Raises RlfError for one alone."""
     if file is None and key is None:
         return None
     if file is None or key is None:
         raise RlfError("--certificate, --key: got one without the other; a server needs both. Write both.")
-    return Certificate(file, key)
+    return TlsCertificate(file, key)
 
 
-def server_context(certificate: Certificate | None) -> ssl.SSLContext | None:
+def server_context(certificate: TlsCertificate | None) -> ssl.SSLContext | None:
     """The TLS context of a server; None for none. Raises RlfError where the files cannot be used."""
     if certificate is None:
         return None

@@ -96,11 +96,11 @@ ROW = "row"
 """The name under which a template sees the row itself, for columns whose names are no words."""
 
 
-class TemplateFault(ValueError):
+class ColumnTemplateFault(ValueError):
     """A fault of a template, or of a row for it."""
 
 
-class Template:
+class ColumnTemplate:
     """A parsed template.
 
     Args:
@@ -119,7 +119,9 @@ class Template:
             """Columns that it names."""
         except TemplateSyntaxError as error:
             reason = (error.message or "unreadable").rstrip(".")
-            raise TemplateFault(f"not a Jinja2 template: line {error.lineno}: {reason}. Correct that line.") from error
+            raise ColumnTemplateFault(
+                f"not a Jinja2 template: line {error.lineno}: {reason}. Correct that line."
+            ) from error
         self._text = text
 
     @cached_property
@@ -141,7 +143,7 @@ class Template:
             return self._compiled_template.render({ROW: values, **values}).rstrip("\n")
         except Exception as error:
             reason = str(error).rstrip(".") or type(error).__name__
-            raise TemplateFault(
+            raise ColumnTemplateFault(
                 f"the template cannot be filled in: {reason}. Correct the row or the template."
             ) from error
 
@@ -152,10 +154,10 @@ def _read_source(source: str) -> str:
     try:
         return Path(source).read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise TemplateFault(f"{Path(source).name}: no such file. Check the path.") from error
+        raise ColumnTemplateFault(f"{Path(source).name}: no such file. Check the path.") from error
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise TemplateFault(f"{Path(source).name}: cannot be read: {reason}. Check the file.") from error
+        raise ColumnTemplateFault(f"{Path(source).name}: cannot be read: {reason}. Check the file.") from error
 
 
 @cache

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from rlf.core import Fault, Place, SpecError, hash_bytes, hash_json, nearest
 from rlf.core.images import read_image_file
 from rlf.core.json_values import NoJsonValue, read_json
-from rlf.data.columns import Template, TemplateFault, cell, missing_column
+from rlf.data.columns import ColumnTemplate, ColumnTemplateFault, cell, missing_column
 from rlf.data.files import Row, fail, read_values, shown_name
 from rlf.data.images import with_images
 from rlf.data.source import read_rows
@@ -32,8 +32,8 @@ class Prompting:
 
     prompt: str
     """Column with the question or messages; not looked at where there is a template."""
-    template: Template | None
-    system: Template | None
+    template: ColumnTemplate | None
+    system: ColumnTemplate | None
     examples: tuple[Message, ...]
 
     def messages(self, values: Mapping[str, Any]) -> tuple[Message, ...]:
@@ -64,12 +64,12 @@ def prompting(
 
 def _make_template(
     key: str, source: str | None, path: str, columns: list[str], left_out: Mapping[str, str], faults: list[Fault]
-) -> Template | None:
+) -> ColumnTemplate | None:
     if source is None:
         return None
     try:
-        template = Template(source)
-    except TemplateFault as fault:
+        template = ColumnTemplate(source)
+    except ColumnTemplateFault as fault:
         faults.append(Fault(Place(shown_name(path)), key, str(fault)))
         return None
     place = Place(shown_name(path))
@@ -80,7 +80,7 @@ def _make_template(
     return template
 
 
-def _make_examples(path: str, examples: Examples, template: Template | None) -> tuple[Message, ...]:
+def _make_examples(path: str, examples: Examples, template: ColumnTemplate | None) -> tuple[Message, ...]:
     """Each as a question of the user's and an answer of the assistant's."""
     if isinstance(examples, str):
         rows = read_rows(examples, None, "train", None)
@@ -98,7 +98,7 @@ def _make_examples(path: str, examples: Examples, template: Template | None) -> 
     return tuple(messages)
 
 
-def _make_example(values: Mapping[str, Any], template: Template | None) -> tuple[Message, Message]:
+def _make_example(values: Mapping[str, Any], template: ColumnTemplate | None) -> tuple[Message, Message]:
     question = values["prompt"] if "prompt" in values else template.render(values) if template else None
     texts = {"prompt": question, "answer": values.get("answer")}
     for key, text in texts.items():

@@ -39,7 +39,7 @@ _RPC_RESERVED: Final = range(-32768, -31999)
 _STATUSES: Final = range(300, 600)
 
 
-class Phase(StrEnum):
+class RequestPhase(StrEnum):
     """How far a request came."""
 
     NOT_SENT = "not_sent"
@@ -51,10 +51,10 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class CallFacts:
+class RequestFacts:
     """What is known of a request without a usable answer."""
 
-    phase: Phase
+    phase: RequestPhase
     status: int | None = None
     """HTTP status of the answer; None where the transport has none."""
     code: int | None = None
@@ -74,15 +74,15 @@ class CallFacts:
     """Whether the verdict on a call is in the answer's body, so that a status judges the transport alone."""
 
 
-def outcome_of(facts: CallFacts, *, tool_errors: Collection[int] = ()) -> Outcome:
+def outcome_of(facts: RequestFacts, *, tool_errors: Collection[int] = ()) -> Outcome:
     """The outcome of a request without a usable answer, by the table above.
 
     Args:
         tool_errors: statuses that this service uses for a verdict on the request, whatever HTTP says.
     """
-    if facts.phase is Phase.NOT_SENT:
+    if facts.phase is RequestPhase.NOT_SENT:
         return Outcome.UNREACHABLE
-    if facts.phase is Phase.SENT:
+    if facts.phase is RequestPhase.SENT:
         if facts.is_hung:
             return Outcome.SERVICE_ERROR
         if facts.is_late and (facts.is_repeatable or facts.is_cancelled):

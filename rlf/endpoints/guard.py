@@ -30,7 +30,7 @@ class BlockedAddress(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class AddressGuard:
     """The hosts that may lie anywhere; all others are reached at public addresses alone."""
 
     trusted: frozenset[tuple[str, int]]
@@ -90,7 +90,7 @@ def _list_carried(address: IPv6Address) -> list[IPv4Address]:
 class GuardedResolver(AbstractResolver):
     """Looks names up and gives only the addresses that may be connected to."""
 
-    def __init__(self, guard: Guard, resolver: AbstractResolver | None = None) -> None:
+    def __init__(self, guard: AddressGuard, resolver: AbstractResolver | None = None) -> None:
         self._guard = guard
         self._resolver = resolver or DefaultResolver()
 

@@ -24,8 +24,8 @@ from yarl import URL
 
 from rlf.core.clocks import TimeLimit, Timers
 from rlf.core.connections import CleanConnector, open_session
-from rlf.endpoints.attribution import CallFacts, Phase, outcome_of
-from rlf.endpoints.guard import BlockedAddress, Guard, GuardedResolver
+from rlf.endpoints.attribution import RequestFacts, RequestPhase, outcome_of
+from rlf.endpoints.guard import AddressGuard, BlockedAddress, GuardedResolver
 from rlf.endpoints.spec import EndpointFailure, Redirects, retry_after_s
 from rlf.types import Outcome
 
@@ -148,7 +148,7 @@ class HttpClient:
 
     def __init__(
         self,
-        guard: Guard,
+        guard: AddressGuard,
         *,
         max_connections: int,
         max_bytes: int,
@@ -236,7 +236,10 @@ class HttpClient:
         unpacker, content = None, response.content
         if coding := response.headers.get("Content-Encoding"):
             if not is_known_coding(coding):
-                facts, text = CallFacts(Phase.ANSWERED, response.status), f"the answer is coded as {coding[:80]!r}"
+                facts, text = (
+                    RequestFacts(RequestPhase.ANSWERED, response.status),
+                    f"the answer is coded as {coding[:80]!r}",
+                )
                 raise EndpointFailure(outcome_of(facts), text, status=response.status)
             unpacker = Unpacker(coding)
         chunks, size = list[bytes](), 0
@@ -246,7 +249,7 @@ class HttpClient:
                 size += len(chunk)
                 if size > self._max_bytes:
                     response.close()
-                    facts = CallFacts(Phase.ANSWERED, response.status, is_oversized=True)
+                    facts = RequestFacts(RequestPhase.ANSWERED, response.status, is_oversized=True)
                     raise EndpointFailure(outcome_of(facts), f"the answer is larger than {self._max_bytes:,} bytes")
                 chunks.append(chunk)
                 if watch is not None:
@@ -280,7 +283,7 @@ class HttpClient:
         course.hop, course.redirect = request._replace(url=str(there), headers=headers), redirect
 
     def _refuse_redirect(self, redirect: _Redirect, why: str) -> EndpointFailure:
-        outcome = outcome_of(CallFacts(Phase.ANSWERED, redirect.status), tool_errors=self._tool_errors)
+        outcome = outcome_of(RequestFacts(RequestPhase.ANSWERED, redirect.status), tool_errors=self._tool_errors)
         return EndpointFailure(outcome, f"HTTP {redirect.status}: {why}", status=redirect.status)
 
     def _open_session(self) -> aiohttp.ClientSession:
@@ -352,7 +355,7 @@ def _loses_body(status: int, method: str, here: URL, there: URL) -> bool:
     return (status == 303 and method != "HEAD") or (status == 302 and method == "POST" and not is_same_place)
 
 
-def _check_url(guard: Guard, text: str) -> URL:
+def _check_url(guard: AddressGuard, text: str) -> URL:
     """The address that a text is. Raises BlockedAddress and _BadAddress."""
     try:
         url = URL(text)
@@ -394,12 +397,12 @@ def _make_failure(fault: Exception, course: _Course) -> EndpointFailure:
     if is_first and isinstance(fault, _NOT_SENT):
         reason = getattr(cause, "strerror", None) or type(cause).__name__
         text = f"no connection within {course.deadline_s:.3g} s" if is_late else f"no connection: {reason}"
-        return EndpointFailure(outcome_of(CallFacts(Phase.NOT_SENT)), text)
+        return EndpointFailure(outcome_of(RequestFacts(RequestPhase.NOT_SENT)), text)
     why = f"the answer cannot be used: {fault}" if isinstance(fault, BodyFault) else ""
     text = why or f"the connection broke ({type(fault).__name__})"
     text = f"no answer within {course.deadline_s:.3g} s" if is_late else text
     is_repeatable = course.request.repeatable or course.request.method in _REPEATABLE
-    outcome = outcome_of(CallFacts(Phase.SENT, is_late=is_late, is_repeatable=is_repeatable))
+    outcome = outcome_of(RequestFacts(RequestPhase.SENT, is_late=is_late, is_repeatable=is_repeatable))
     return EndpointFailure(outcome, text if is_repeatable else f"{text}; the request may have been carried out")
 
 
@@ -408,5 +411,5 @@ def _read_refusal(response: aiohttp.ClientResponse, body: bytes, tool_errors: Co
     text = f"HTTP {response.status} {response.reason or ''}".rstrip()
     text += f": {words[:_MAX_ERROR_CHARS]}" if words else ""
     pause_s = retry_after_s(response.headers.get("Retry-After"))
-    outcome = outcome_of(CallFacts(Phase.ANSWERED, response.status, pause_s=pause_s), tool_errors=tool_errors)
+    outcome = outcome_of(RequestFacts(RequestPhase.ANSWERED, response.status, pause_s=pause_s), tool_errors=tool_errors)
     return EndpointFailure(outcome, text, retry_after_s=pause_s, status=response.status, body=body)

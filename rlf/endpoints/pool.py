@@ -23,7 +23,7 @@ from rlf.core.clocks import Deadline, clock, waiting_for
 from rlf.core.meter import Meter
 from rlf.core.redact import Redactor
 from rlf.endpoints.attribution import KEY_REFUSED
-from rlf.endpoints.guard import Guard, trusted_hosts
+from rlf.endpoints.guard import AddressGuard, trusted_hosts
 from rlf.endpoints.http import HttpClient, HttpRequest
 from rlf.endpoints.openai import (
     ASKED,
@@ -248,7 +248,7 @@ class _Endpoint:
         self.spec = spec
         self.last_failure: EndpointFailure | None = None
         self._headers = spec.request_headers()
-        guard = Guard(trusted_hosts(spec.url))
+        guard = AddressGuard(trusted_hosts(spec.url))
         self.client = HttpClient(guard, max_connections=spec.max_concurrency, max_bytes=MAX_ANSWER_BYTES)
         self._permits = asyncio.Semaphore(spec.max_concurrency)
         self._pace = _Pace(spec.requests_per_minute)

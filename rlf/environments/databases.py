@@ -28,7 +28,7 @@ _STEPS_PER_LOOK = 10_000
 """Steps of SQLite's machine between two looks at the clock."""
 
 
-class Answer(NamedTuple):
+class StatementResult(NamedTuple):
     """Result of a statement."""
 
     names: list[str]
@@ -46,7 +46,7 @@ class Database(ABC):
         """Another number where anything may have changed."""
 
     @abstractmethod
-    def execute(self, sql: str, values: Mapping[str, Any], limit_s: float | None = None) -> Answer:
+    def execute(self, sql: str, values: Mapping[str, Any], limit_s: float | None = None) -> StatementResult:
         """Runs one statement with its `:name`s. Raises ToolFailure for what the data's own rules refuse."""
 
     @abstractmethod
@@ -115,7 +115,7 @@ class SqliteDatabase(Database):
         """The number of changes so far."""
         return self._connection.total_changes
 
-    def execute(self, sql: str, values: Mapping[str, Any], limit_s: float | None = None) -> Answer:
+    def execute(self, sql: str, values: Mapping[str, Any], limit_s: float | None = None) -> StatementResult:
         """Runs one statement. SQLite itself stops at the deadline."""
         try:
             with _limit_statements(self._connection, limit_s):
@@ -124,7 +124,7 @@ class SqliteDatabase(Database):
                 rows = [[_show_value(value) for value in row] for row in cursor]
         except (sqlite3.IntegrityError, sqlite3.DataError, OverflowError) as fault:
             raise ToolFailure(Outcome.TOOL_ERROR, str(fault)) from fault
-        return Answer(names, rows, max(cursor.rowcount, 0))
+        return StatementResult(names, rows, max(cursor.rowcount, 0))
 
     def tables(self) -> list[str]:
         """The names of the tables, sorted."""
@@ -301,7 +301,7 @@ class PostgresDatabase(Database):
         """The number of statements so far."""
         return self._num_executed
 
-    def execute(self, sql: str, values: Mapping[str, Any], limit_s: float | None = None) -> Answer:
+    def execute(self, sql: str, values: Mapping[str, Any], limit_s: float | None = None) -> StatementResult:
         """Runs one statement, which the server ends at its time."""
         from sqlalchemy import text
         from sqlalchemy.exc import DataError, IntegrityError
@@ -317,8 +317,10 @@ class PostgresDatabase(Database):
             except self._faults as fault:
                 raise RuntimeError(_first_line(fault)) from fault
             if not result.returns_rows:
-                return Answer([], [], max(result.rowcount, 0))
-            return Answer(list(result.keys()), [[_show_value_postgres(value) for value in row] for row in result], 0)
+                return StatementResult([], [], max(result.rowcount, 0))
+            return StatementResult(
+                list(result.keys()), [[_show_value_postgres(value) for value in row] for row in result], 0
+            )
 
     def tables(self) -> list[str]:
         """The names of the tables, sorted."""

@@ -18,10 +18,10 @@ from rlf.environments.playing import (
     GoldFault,
     Page,
     Played,
+    PointVerdict,
     Policy,
     Ranges,
     Sign,
-    Verdict,
     first_difference,
     follow,
     panel,
@@ -39,7 +39,7 @@ _SEE_RESET = "worlds do not begin, or keep state of an earlier episode; see rese
 
 
 @dataclass(slots=True)
-class Subject:
+class TrialWorld:
     """A world under trial, and what was learnt of it so far."""
 
     bench: Bench
@@ -73,10 +73,10 @@ class Subject:
         return panel(names, self.bench.executor.descriptions)
 
 
-Check = Callable[[Subject], Awaitable[tuple[Sign, str]]]
+Check = Callable[[TrialWorld], Awaitable[tuple[Sign, str]]]
 
 
-async def _check_reset(subject: Subject) -> tuple[Sign, str]:
+async def _check_reset(subject: TrialWorld) -> tuple[Sign, str]:
     """Every task resets, and a world begins equal whatever was played before it in another one."""
     bench, noop = subject.bench, follow(())
     before = [await bench.play(task, noop) for task in subject.tasks]
@@ -93,7 +93,7 @@ async def _check_reset(subject: Subject) -> tuple[Sign, str]:
     return _OK, f"{len(before)} of {len(before)} tasks; no episode's state reaches the next one"
 
 
-async def _check_determinism(subject: Subject) -> tuple[Sign, str]:
+async def _check_determinism(subject: TrialWorld) -> tuple[Sign, str]:
     """The same actions with the same seed lead to the same words, states and scores."""
     if "reset" in subject.failed:
         return _UNKNOWN, _SEE_RESET
@@ -105,7 +105,7 @@ async def _check_determinism(subject: Subject) -> tuple[Sign, str]:
     return _OK, "the same actions give the same words, states and scores"
 
 
-async def _check_isolation(subject: Subject) -> tuple[Sign, str]:
+async def _check_isolation(subject: TrialWorld) -> tuple[Sign, str]:
     """Two episodes at once, action by action in turn, are what each is alone."""
     if {"reset", "determinism"} & subject.failed:
         return _UNKNOWN, "worlds differ even one after the other"
@@ -126,7 +126,7 @@ async def _check_isolation(subject: Subject) -> tuple[Sign, str]:
     return _OK, "two episodes at once give the same results as one after the other"
 
 
-async def _check_gold(subject: Subject) -> tuple[Sign, str]:
+async def _check_gold(subject: TrialWorld) -> tuple[Sign, str]:
     """A known solution earns the maximum."""
     if subject.gold_fault is not None:
         return _FAILED, subject.gold_fault
@@ -148,7 +148,7 @@ async def _check_gold(subject: Subject) -> tuple[Sign, str]:
     return _OK, f"{len(values)} of {len(values)} golds earn the maximum"
 
 
-async def _check_steps(subject: Subject) -> tuple[Sign, str]:
+async def _check_steps(subject: TrialWorld) -> tuple[Sign, str]:
     """No call that the tools' schemas allow, and no answer, makes a world fail: a policy could hide behind that."""
     if "reset" in subject.failed:
         return _UNKNOWN, _SEE_RESET
@@ -160,7 +160,7 @@ async def _check_steps(subject: Subject) -> tuple[Sign, str]:
     return _OK, "every tool with sample arguments, then senseless and empty answers"
 
 
-async def _check_range(subject: Subject) -> tuple[Sign, str]:
+async def _check_range(subject: TrialWorld) -> tuple[Sign, str]:
     """All scores so far are finite, in their range, and there under their names."""
     finished = [played for played in subject.bench.played if played.failure is None]
     for played in finished:
@@ -179,7 +179,7 @@ async def _check_range(subject: Subject) -> tuple[Sign, str]:
     return _OK, f"scores of {len(finished)} episodes are in their range"
 
 
-async def _check_deadlines(subject: Subject) -> tuple[Sign, str]:
+async def _check_deadlines(subject: TrialWorld) -> tuple[Sign, str]:
     """Nothing so far was late."""
     limits = subject.bench.spec.limits
     allowed = {"reset": limits.reset_s, "step": limits.step_s, "score": limits.score_s}
@@ -194,7 +194,7 @@ async def _check_deadlines(subject: Subject) -> tuple[Sign, str]:
     return (_FAILED, f"more than half of {', '.join(near)}: {words}") if near else (_OK, f"slowest: {words}")
 
 
-async def _check_close(subject: Subject) -> tuple[Sign, str]:
+async def _check_close(subject: TrialWorld) -> tuple[Sign, str]:
     """A world closes, also one that was never reset."""
     detached, reset_s = DetachedTasks(), subject.bench.spec.limits.reset_s
     async with subject.bench.spec.open() as make:
@@ -234,7 +234,7 @@ async def _open_world(make: MakeWorld, limits: EnvLimits) -> AsyncIterator[World
         await DetachedTasks().fault_of(world.close(), CLOSE_S, "world: close")
 
 
-async def _check_snapshot(subject: Subject) -> tuple[Sign, str]:
+async def _check_snapshot(subject: TrialWorld) -> tuple[Sign, str]:
     """A fork, taken before each action of a solution, continues as the world that it was taken from."""
     actions, limits = subject.golds[0] or (), subject.bench.spec.limits
     async with subject.bench.spec.open() as make, _open_world(make, limits) as world:
@@ -275,7 +275,7 @@ async def _play_action(world: World, action: Action) -> Any:
         return refusal.outcome, refusal.text
 
 
-async def _check_hidden(subject: Subject) -> tuple[Sign, str]:
+async def _check_hidden(subject: TrialWorld) -> tuple[Sign, str]:
     """The answer stands neither in the prompt nor in the tools' documents."""
     docs = "\n".join(
         f"{tool.name} {tool.description} {tool.input_schema}" for tool in subject.bench.executor.descriptions
@@ -305,7 +305,7 @@ def _stands_in(secret: str, text: str) -> bool:
 
 
 def _make_skilless_check(name: str) -> Check:
-    async def check(subject: Subject) -> tuple[Sign, str]:
+    async def check(subject: TrialWorld) -> tuple[Sign, str]:
         if "reset" in subject.failed:
             return _UNKNOWN, _SEE_RESET
         best, worst = -math.inf, None
@@ -363,10 +363,15 @@ ATTACKS: Mapping[str, Check] = {
 
 
 async def examine_world(
-    bench: Bench, ranges: Ranges, checks: Mapping[str, Check], *, tolerance: float, seen: Callable[[Verdict], object]
+    bench: Bench,
+    ranges: Ranges,
+    checks: Mapping[str, Check],
+    *,
+    tolerance: float,
+    seen: Callable[[PointVerdict], object],
 ) -> Page:
     """Looks at every point. Args: seen: takes each verdict as it is found."""
-    subject = Subject(bench, ranges, tolerance)
+    subject = TrialWorld(bench, ranges, tolerance)
     for task in bench.tasks:
         try:
             subject.golds.append(await bench.gold(task))
@@ -381,7 +386,7 @@ async def examine_world(
             sign, words = _FAILED, str(fault)
         if sign is _FAILED:
             subject.failed.add(name)
-        verdicts.append(Verdict(name, sign, words))
+        verdicts.append(PointVerdict(name, sign, words))
         seen(verdicts[-1])
     spec = bench.spec
     source = hash_json([spec.model_dump(mode="json"), spec.source_hash()])

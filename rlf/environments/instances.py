@@ -154,7 +154,7 @@ def _to_action(value: Any) -> ToolCall | str:
 UNFIT = "the world's code answers with something else than a result"
 
 
-class Place(Protocol):
+class InstancePlace(Protocol):
     """Where the instances of a class live."""
 
     @property
@@ -206,7 +206,7 @@ def read_answer(stand_in: StandIn, answer: Any) -> Any:
     raise ToolFailure(Outcome.INFRA, UNFIT)
 
 
-async def make_class_world(place: Place) -> World:
+async def make_class_world(place: InstancePlace) -> World:
     """A world of a class, with an instance of its own."""
     return ClassWorld(await place.make(), place)
 
@@ -220,7 +220,7 @@ def asynchronous_methods(made_by: Callable[..., Any]) -> frozenset[str]:
 class ClassWorld(World):
     """An instance of the user's class."""
 
-    def __init__(self, instance: Any, place: Place) -> None:
+    def __init__(self, instance: Any, place: InstancePlace) -> None:
         self._instance, self._place = instance, place
         self.shows_state = callable(getattr(instance, "state", None))
         self.ends_when_cancelled = not place.runs_on_loop

@@ -337,7 +337,7 @@ class Sign(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PointVerdict:
     """One point."""
 
     name: str
@@ -377,10 +377,10 @@ class Page(Jsonable):
     """sha256 of what decides how it behaves."""
     num_tasks: int
     num_episodes: int
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[PointVerdict, ...]
 
     @property
-    def failed(self) -> tuple[Verdict, ...]:
+    def failed(self) -> tuple[PointVerdict, ...]:
         """The points that keep it from being trained in."""
         return tuple(verdict for verdict in self.verdicts if verdict.sign is Sign.FAILED)
 

@@ -14,7 +14,7 @@ from uuid import uuid4
 from rlf.environments.instances import UNFIT, StandIn, read_answer
 from rlf.environments.kind import EnvLimits, Step
 from rlf.environments.workers import sandboxed_class
-from rlf.sandbox import Execution, LevelChoice, Outcome, Request, Sandbox, SandboxSpec
+from rlf.sandbox import Execution, LevelChoice, Request, Sandbox, SandboxOutcome, SandboxSpec
 from rlf.tools.results import ToolFailure
 from rlf.types import Outcome as ToolOutcome
 from rlf.types import Task, ToolCall
@@ -31,7 +31,7 @@ def complain_of_level(spec: SandboxSpec | None) -> str | None:
     return None
 
 
-class Sessions:
+class NamedSessions:
     """Sessions of one sandbox by name."""
 
     def __init__(self, sandbox: Sandbox, wall_s: float) -> None:
@@ -41,7 +41,7 @@ class Sessions:
         """The value of a cell's last expression, a text of JSON. Raises ToolFailure without one."""
         limits = self._sandbox.limits.model_copy(update={"wall_s": self._wall_s})
         execution = await self._sandbox.run(Request(source, limits=limits), session=session)
-        if execution.outcome is not Outcome.OK:
+        if execution.outcome is not SandboxOutcome.OK:
             raise ToolFailure(ToolOutcome.INFRA, _describe_end(execution))
         value = execution.value or ""
         if not _TEXT.fullmatch(value):
@@ -58,11 +58,11 @@ class Sessions:
 
 
 @asynccontextmanager
-async def open_sessions(spec: SandboxSpec, limits: EnvLimits) -> AsyncIterator[Sessions]:
+async def open_sessions(spec: SandboxSpec, limits: EnvLimits) -> AsyncIterator[NamedSessions]:
     """Starts the sandbox of a run's worlds. Raises RlfError with every reason where no level holds."""
     most = max(spec.max_sessions, limits.max_concurrency)
     async with Sandbox(spec.model_copy(update={"max_sessions": most})) as sandbox:
-        yield Sessions(sandbox, limits.step_s + limits.reset_s)
+        yield NamedSessions(sandbox, limits.step_s + limits.reset_s)
 
 
 def _describe_end(execution: Execution) -> str:
@@ -75,7 +75,7 @@ class ClassSandbox:
     runs_on_loop = False
 
     def __init__(
-        self, sessions: Sessions, callable_name: str, made_by: Callable[..., Any], args: Mapping[str, Any]
+        self, sessions: NamedSessions, callable_name: str, made_by: Callable[..., Any], args: Mapping[str, Any]
     ) -> None:
         """Takes the class: `path/file.py:name`, the stub that has its signatures, and what instances are made with."""
         self._sessions, self._made_by = sessions, made_by

@@ -16,7 +16,7 @@ from rlf.types import ToolCall, ToolResult
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class GraphNode:
     """One thing of a run."""
 
     kind: str
@@ -41,13 +41,13 @@ class Graph:
     """Every node of one run, sources first."""
 
     run_id: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[GraphNode, ...]
 
-    def node(self, key: str) -> Node | None:
+    def node(self, key: str) -> GraphNode | None:
         """The node of a key."""
         return next((node for node in self.nodes if node.key == key), None)
 
-    def ancestors(self, key: str) -> list[Node]:
+    def ancestors(self, key: str) -> list[GraphNode]:
         """Everything that a node was made of, directly or not, sources first."""
         wanted, found = [key], set()
         while wanted:
@@ -103,9 +103,9 @@ def read_graph(reader: Reader, run_id: str, step: int | None = None) -> Graph:
     """The graph of a run; with a step also the trajectories, calls and scores of its update."""
     run = reader.get_run(run_id)
     sources = list(_source_nodes(run))
-    plan = Node("plan", run.record.plan_hash[:12], run.record.plan_hash, tuple(node.key for node in sources))
+    plan = GraphNode("plan", run.record.plan_hash[:12], run.record.plan_hash, tuple(node.key for node in sources))
     surroundings = [*_surrounding_nodes(run), *_row_nodes(reader.row_hashes(run_id), sources)]
-    whole_run = Node("run", run.record.id, "", (plan.key, *(node.key for node in surroundings)))
+    whole_run = GraphNode("run", run.record.id, "", (plan.key, *(node.key for node in surroundings)))
     nodes = (*sources, plan, *surroundings, whole_run, *_walk_products(reader, run.record.id))
     if step is None:
         return Graph(run.record.id, nodes)
@@ -118,58 +118,58 @@ def read_graph(reader: Reader, run_id: str, step: int | None = None) -> Graph:
     return Graph(run.record.id, (*nodes, *collected))
 
 
-def _walk_trajectory(step: int, k: int, stored: StoredTrajectory, source: str) -> Iterator[Node]:
+def _walk_trajectory(step: int, k: int, stored: StoredTrajectory, source: str) -> Iterator[GraphNode]:
     """A trajectory with its calls and scores; what measures time is no part of their hashes."""
     scored = stored.scored
     trajectory = scored.trajectory
     name = f"{step} {k}"
     parts = [list(trajectory.tokens), list(trajectory.action_mask), list(map(repr, trajectory.rollout_logprobs))]
-    whole = Node("trajectory", name, hash_json([*parts, trajectory.stop, trajectory.answer]), (source,))
+    whole = GraphNode("trajectory", name, hash_json([*parts, trajectory.stop, trajectory.answer]), (source,))
     yield whole
     for place, record in enumerate(trajectory.calls):
         yield from _walk_call(f"{name} {place}", record.call, record.result, whole.key)
     for score in scored.scores:
         value = [repr(score.value), repr(score.weight), score.state, repr(score.turn_values)]
-        yield Node("score", f"{name} {score.term}", hash_json(value), (whole.key,))
+        yield GraphNode("score", f"{name} {score.term}", hash_json(value), (whole.key,))
 
 
-def _walk_call(name: str, call: ToolCall, result: ToolResult, caller: str) -> Iterator[Node]:
+def _walk_call(name: str, call: ToolCall, result: ToolResult, caller: str) -> Iterator[GraphNode]:
     """A call, and the turns and calls inside of an agent's."""
     parts = [call.name, repr(dict(call.arguments)), result.outcome, result.text]
-    node = Node("call", name, hash_json(parts), (caller,))
+    node = GraphNode("call", name, hash_json(parts), (caller,))
     yield node
     for number, turn in enumerate(result.inner):
         inside = f"{name}/{number}"
-        inner = Node("inner_turn", inside, hash_json([turn.text, turn.reasoning, turn.failures]), (node.key,))
+        inner = GraphNode("inner_turn", inside, hash_json([turn.text, turn.reasoning, turn.failures]), (node.key,))
         yield inner
         for place, made in enumerate(turn.calls):
             yield from _walk_call(f"{inside}.{place}", made.call, made.result, inner.key)
 
 
-def _source_nodes(run: Run) -> Iterator[Node]:
+def _source_nodes(run: Run) -> Iterator[GraphNode]:
     for file in run.record.files:
-        yield Node(file.role, file.path, file.sha256, ())
+        yield GraphNode(file.role, file.path, file.sha256, ())
 
 
-def _surrounding_nodes(run: Run) -> Iterator[Node]:
+def _surrounding_nodes(run: Run) -> Iterator[GraphNode]:
     record = run.record
-    yield Node("rlf", record.code_version, record.patch_sha256 or "", ())
-    yield Node("packages", f"{len(record.packages)} packages", hash_json(record.packages), ())
-    yield Node("seed", str(record.seed), "", ())
-    yield Node("host", str(record.host.get("name", "")), hash_json(record.host), ())
+    yield GraphNode("rlf", record.code_version, record.patch_sha256 or "", ())
+    yield GraphNode("packages", f"{len(record.packages)} packages", hash_json(record.packages), ())
+    yield GraphNode("seed", str(record.seed), "", ())
+    yield GraphNode("host", str(record.host.get("name", "")), hash_json(record.host), ())
     if record.parent_id is not None:
         step = "" if record.parent_step is None else f"@{record.parent_step}"
-        yield Node("parent", f"{record.parent_id}{step} ({record.parent_kind})", "", ())
+        yield GraphNode("parent", f"{record.parent_id}{step} ({record.parent_kind})", "", ())
 
 
-def _row_nodes(row_hashes: Mapping[str, Sequence[str]], sources: Sequence[Node]) -> Iterator[Node]:
+def _row_nodes(row_hashes: Mapping[str, Sequence[str]], sources: Sequence[GraphNode]) -> Iterator[GraphNode]:
     """The questions that each phase tried, as one node: which of the data's rows a run really saw."""
     data = tuple(node.key for node in sources if node.kind == "data")
     for phase, hashes in row_hashes.items():
-        yield Node("rows", f"{len(hashes)} {phase}", hash_json(list(hashes)), data)
+        yield GraphNode("rows", f"{len(hashes)} {phase}", hash_json(list(hashes)), data)
 
 
-def _walk_products(reader: Reader, run_id: str) -> Iterator[Node]:
+def _walk_products(reader: Reader, run_id: str) -> Iterator[GraphNode]:
     """The products of a run. Step metrics that measure time are no part of a step's hash."""
     before, key_by_step = f"run:{run_id}", {0: f"run:{run_id}"}
     pending, checkpoints = reader.changes(run_id), reader.checkpoints(run_id)
@@ -178,25 +178,25 @@ def _walk_products(reader: Reader, run_id: str) -> Iterator[Node]:
         pending = [change for change in pending if change.step >= step.step]
         yield from accepted
         made_of = (before, *(change.key for change in accepted))
-        node = Node("step", str(step.step), hash_metrics(step.metrics), made_of)
+        node = GraphNode("step", str(step.step), hash_metrics(step.metrics), made_of)
         before = key_by_step[step.step] = node.key
         yield node
     yield from (_change_node(change, before) for change in pending)
     for done in reader.evaluations(run_id):
         made_of = (key_by_step.get(done.step, before),)
-        yield Node("evaluation", f"{done.step} {done.mode}", hash_metrics(done.metrics), made_of)
+        yield GraphNode("evaluation", f"{done.step} {done.mode}", hash_metrics(done.metrics), made_of)
     for saved in checkpoints:
-        yield Node("checkpoint", saved.path, saved.sha256, (key_by_step.get(saved.step, before),))
+        yield GraphNode("checkpoint", saved.path, saved.sha256, (key_by_step.get(saved.step, before),))
     by_step = {saved.step: f"checkpoint:{saved.path}" for saved in checkpoints}
     for export in reader.exports(run_id):
         source = by_step.get(export.step, key_by_step.get(export.step, before))
-        yield Node("export", export.path, export.sha256, (source,))
+        yield GraphNode("export", export.path, export.sha256, (source,))
 
 
-def _change_node(change: AcceptedChange, before: str) -> Node:
+def _change_node(change: AcceptedChange, before: str) -> GraphNode:
     """An input that was replaced after a step, by its new hash; a package by its new version."""
     name = f"{change.role} {change.path} after step {change.step}"
-    return Node("change", name, change.sha256, (before,))
+    return GraphNode("change", name, change.sha256, (before,))
 
 
 # Of the machine's pace, and of what judges and tools took, which caches and recordings spare: whatever stands behind

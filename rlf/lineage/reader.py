@@ -37,10 +37,10 @@ from rlf.lineage.records import (
     Pay,
     Run,
     RunLine,
-    Step,
     StepTotals,
     StoredTrajectory,
     ToolCallSummary,
+    TrainingStep,
     TrajectoryFilter,
     TrajectoryLine,
     TrajectoryOrder,
@@ -162,12 +162,12 @@ class Reader:
             return None
         return value(Process, row)
 
-    def steps(self, run_id: str, after_s: float | None = None, stride: int = 1) -> list[Step]:
+    def steps(self, run_id: str, after_s: float | None = None, stride: int = 1) -> list[TrainingStep]:
         """Training steps in order; with `after_s`, those that finished after that moment; every `stride`-th of them."""
         query = _select_of_run(tables.steps, run_id).order_by(tables.steps.c.step)
         query = query if stride == 1 else query.where(tables.steps.c.step % stride == 0)
         rows = self._fetch_all(query if after_s is None else query.where(tables.steps.c.finished > after_s))
-        return [Step(row.step, metrics(row.metrics), row.finished) for row in rows]
+        return [TrainingStep(row.step, metrics(row.metrics), row.finished) for row in rows]
 
     def evaluations(self, run_id: str, after_s: float | None = None) -> list[Evaluation]:
         """Evaluations in order of step, then mode; with `after_s`, those that finished after that moment."""

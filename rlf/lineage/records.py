@@ -165,7 +165,7 @@ class RunLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TrainingStep:
     """One training step."""
 
     step: int

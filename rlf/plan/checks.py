@@ -18,7 +18,7 @@ from rlf.plan.estimate import planned_engine
 from rlf.rewards.term import Unscorable, complaints
 from rlf.spec import LoadedSpec
 from rlf.spec.kinds import is_env_term, is_unpenalised
-from rlf.spec.load import Check, reads
+from rlf.spec.load import SpecCheck, reads
 from rlf.spec.models import KlPlace, Schedule
 from rlf.spec.nodes import dotted
 from rlf.spec.paths import is_local
@@ -315,7 +315,7 @@ def _engine_honours_it(loaded: LoadedSpec) -> Iterator[Fault]:
 
 _MODULES = (globals(), *map(vars, (algorithms, features, judges, verifiers)))
 CHECKS: tuple[Finder, ...] = (
-    *(found for names in _MODULES for found in names.values() if isinstance(found, Check)),
+    *(found for names in _MODULES for found in names.values() if isinstance(found, SpecCheck)),
     features.find_feature_faults,
     _engine_honours_it,
 )

@@ -18,7 +18,7 @@ from rlf.spec.models import EngineSpec, Feature
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class Workload:
     """How much a run does. Bounds hold whatever the policy writes."""
 
     num_steps: int
@@ -41,7 +41,7 @@ class Work:
     """Passes over the training set."""
 
 
-def estimate_work(spec: RunSpec, num_train_rows: int, num_eval_rows: int) -> Work:
+def estimate_work(spec: RunSpec, num_train_rows: int, num_eval_rows: int) -> Workload:
     """Counts of a whole run.
 
     trajectories = steps x prompts_per_step x num_generations [x max_rounds with dynamic filtering, where there are any]
@@ -59,7 +59,7 @@ def estimate_work(spec: RunSpec, num_train_rows: int, num_eval_rows: int) -> Wor
     trajectories = prompts * rollout.num_generations
     played = trajectories + evaluations * per_evaluation
     calls = calls_per_trajectory(spec)
-    return Work(
+    return Workload(
         num_steps=train.steps,
         num_updates=train.steps * train.epochs * train.mini_batches,
         num_trajectories=trajectories,
@@ -78,11 +78,11 @@ _TRAJECTORY, _TOKEN = 2_000, 16
 """Bytes in the lineage of a trajectory and of its tokens, with indices: 1,300 were measured for one of 75 tokens."""
 
 
-def lineage_part(spec: RunSpec, work: Work) -> Part:
+def lineage_part(spec: RunSpec, work: Workload) -> MemoryPart:
     """What the lineage grows by, without images: a bound, as that on tokens."""
     longest, each = spec.rollout.max_total_tokens, work.num_trajectories // work.num_steps
     size_bytes = _TRAJECTORY + _TOKEN * longest
-    return Part(
+    return MemoryPart(
         "lineage, at most",
         "(steps x trajectories + evaluations) x (2000 + 16 max_total_tokens)",
         f"({work.num_steps:,} x {each:,} + {work.num_evaluation_trajectories:,}) x {size_bytes:,}",
@@ -104,7 +104,7 @@ def calls_per_trajectory(spec: RunSpec) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MemoryPart:
     """One part of the memory, or of a disk."""
 
     name: str
@@ -120,7 +120,7 @@ class Memory:
 
     device: str
     """`cpu`, `gpu`, `disk`, or `machine` for what each machine of a job holds beside its GPUs."""
-    parts: tuple[Part, ...]
+    parts: tuple[MemoryPart, ...]
     JSON_PROPERTIES: ClassVar = ("total_bytes",)
 
     @property
@@ -130,11 +130,11 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class MemoryPhase:
     """The memory of a GPU at one time."""
 
     name: str
-    parts: tuple[Part, ...]
+    parts: tuple[MemoryPart, ...]
 
     @property
     def total_bytes(self) -> int:
@@ -148,14 +148,14 @@ class GpuMemory:
 
     holds: str
     num_gpus: int
-    phases: tuple[Phase, ...]
+    phases: tuple[MemoryPhase, ...]
     """Times that follow each other where models leave the GPU in turn; else one."""
     lacks: str = ""
     """Why a part does not fit what is set aside for it, whatever the GPU has free; empty where it does."""
     JSON_PROPERTIES: ClassVar = ("peak_bytes",)
 
     @property
-    def peak(self) -> Phase:
+    def peak(self) -> MemoryPhase:
         """The fullest phase."""
         return max(self.phases, key=lambda phase: phase.total_bytes)
 

@@ -22,7 +22,7 @@ from typing import IO, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from rlf.core.redact import Redactor
 from rlf.processes import supervise
-from rlf.sandbox.guest.wire import HEADER_BYTES, BadFrame, Bounds, Frame, Header, pack, read_header, unpack
+from rlf.sandbox.guest.wire import HEADER_BYTES, BadFrame, Bounds, Frame, PacketHeader, pack, read_header, unpack
 
 logger = logging.getLogger(__name__)
 
@@ -289,7 +289,7 @@ class Channel:
         self._end, self._on_fault, self._on_end = end, on_fault, on_end
         self._expected: deque[_Expected] = deque()
         self._buffer = bytearray()
-        self._header: Header | None = None
+        self._header: PacketHeader | None = None
         """Of the frame that is being read."""
         self._is_reading = True
         self.fault: BadFrame | None = None

@@ -17,8 +17,8 @@ from rlf.lineage.records import (
     Evaluation,
     FoundCall,
     LoggedEvent,
-    Step,
     StoredTrajectory,
+    TrainingStep,
     TrajectoryFilter,
     TrajectorySummary,
 )
@@ -148,7 +148,7 @@ class Run(Jsonable):
     """Where its checkpoints are."""
     runs_folder: Path
 
-    def steps(self) -> Rows[Step]:
+    def steps(self) -> Rows[TrainingStep]:
         """Training steps with their metrics."""
         with open_reader(self.runs_folder) as reader:
             return Rows(reader.steps(self.id))

@@ -21,9 +21,9 @@ from rlf.lineage.records import (
     Evaluation,
     Run,
     RunRecord,
-    Step,
     StepTotals,
     ToolCallSummary,
+    TrainingStep,
     TrajectoryFilter,
     TrajectorySummary,
 )
@@ -39,7 +39,7 @@ class ArmMember:
     """One run of an arm, with what a comparison needs of it."""
 
     run: Run
-    steps: Sequence[Step]
+    steps: Sequence[TrainingStep]
     evaluations: Sequence[Evaluation]
     """All of them, every mode."""
     totals: Sequence[StepTotals]

@@ -20,7 +20,7 @@ from rlf.lineage.records import (
     TrajectoryFilter,
 )
 from rlf.reports.evaluations import kinds_of, success_words
-from rlf.reports.pages.chart import Course, charts_svg, main_charts
+from rlf.reports.pages.chart import ArmCurve, charts_svg, main_charts
 from rlf.reports.report import Report
 from rlf.reports.sheets import Sheet, decimal, percent, sheet_markdown, visible
 
@@ -80,7 +80,7 @@ def read_card(reader: Reader, report: Report, step: int, *, licence: str, usage:
         _describe_evaluation(reader, run_id, f"step {found.step}", found) for found in own if found.step in {0, step}
     ]
     tried += _tried_apart(reader, run_id, step)
-    charts = main_charts([Course("", [report.steps], [own])])[:2]
+    charts = main_charts([ArmCurve("", [report.steps], [own])])[:2]
     image = charts_svg(charts) if charts else None
     return Card(
         report,

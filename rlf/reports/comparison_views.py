@@ -31,7 +31,7 @@ from rlf.reports.comparison import (
 )
 from rlf.reports.outcomes import Basis, ReachedStep
 from rlf.reports.overview import sparkline
-from rlf.reports.pages.chart import Course, further_charts, main_charts
+from rlf.reports.pages.chart import ArmCurve, further_charts, main_charts
 from rlf.reports.pages.render import SidePair, render
 from rlf.reports.paired import power_words
 from rlf.reports.report import judge_totals
@@ -355,9 +355,9 @@ def page(
     return render("compare.html", **page_values(found, examples, openings), **charts)
 
 
-def courses_of(arms: Sequence[Arm]) -> list[Course]:
+def courses_of(arms: Sequence[Arm]) -> list[ArmCurve]:
     """The runs of each arm."""
-    return [Course(arm.letter, [m.steps for m in arm.members], [m.evaluations for m in arm.members]) for arm in arms]
+    return [ArmCurve(arm.letter, [m.steps for m in arm.members], [m.evaluations for m in arm.members]) for arm in arms]
 
 
 def page_values(

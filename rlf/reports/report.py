@@ -13,7 +13,7 @@ from rich.text import Text
 
 from rlf.core.identity import short
 from rlf.core.plain_json import Jsonable
-from rlf.lineage.records import Evaluation, Step
+from rlf.lineage.records import Evaluation, TrainingStep
 from rlf.reports.overview import STATUS_STYLES, elapsed_s, sparkline
 from rlf.reports.sheets import (
     Sheet,
@@ -36,7 +36,7 @@ from rlf.reports.summary import (
     summarize,
 )
 from rlf.reports.trajectory import ReadOpening, no_opening
-from rlf.reports.verdict import Verdict, judge_record, verdict_text
+from rlf.reports.verdict import RunVerdict, judge_record, verdict_text
 from rlf.types.events import is_gap
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class JudgeTotals:
     """Of judge and sentinels, the latest; None where there is none."""
 
 
-def judge_totals(steps: Sequence[Step], evaluations: Sequence[Evaluation]) -> list[JudgeTotals]:
+def judge_totals(steps: Sequence[TrainingStep], evaluations: Sequence[Evaluation]) -> list[JudgeTotals]:
     """A row for each term that asked a judge."""
     trained = [step.metrics for step in steps]
     every = [*trained, *(evaluation.metrics for evaluation in evaluations)]
@@ -143,7 +143,7 @@ class Report(Jsonable):
     """Everything that is shown of a run."""
 
     run: Run
-    steps: Sequence[Step]
+    steps: Sequence[TrainingStep]
     tools: Sequence[ToolCallSummary]
     judges: Sequence[JudgeTotals]
     costs: Sequence[Cost]
@@ -156,7 +156,7 @@ class Report(Jsonable):
     events: Sequence[LoggedEvent]
     notes: Sequence[Note]
     summary: Summary
-    verdict: Verdict
+    verdict: RunVerdict
 
 
 def read_report(reader: Reader, run_id: str) -> Report:

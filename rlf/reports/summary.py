@@ -64,7 +64,7 @@ class EvaluationChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Shift:
+class ScoreShift:
     """The change of a mode over the questions scored both times."""
 
     difference: float
@@ -131,7 +131,7 @@ def flips(change: EvaluationChange) -> tuple[int, int] | None:
     return outcomes.count((0.0, 1.0)), outcomes.count((1.0, 0.0))
 
 
-def shifts(changes: Sequence[EvaluationChange]) -> list[Shift | None]:
+def shifts(changes: Sequence[EvaluationChange]) -> list[ScoreShift | None]:
     """Judges each mode's change, the modes taken together as one report; None for fewer than two questions.
 
     A question's samples are averaged where it has several.
@@ -158,11 +158,11 @@ def _find_evidence(change: EvaluationChange) -> Evidence | None:
     return paired_evidence(*sides, binary=all(map(_is_binary, values)), cluster_by_task=change.before.clusters)
 
 
-def _make_shift(change: EvaluationChange, difference: float, finding: PairedFinding | None) -> Shift:
+def _make_shift(change: EvaluationChange, difference: float, finding: PairedFinding | None) -> ScoreShift:
     shared = {pair.before.task_id for pair in pairs(change)}
     clusters = change.before.clusters
     num_clusters = len({clusters.get(task, (task,)) for task in shared}) if clusters else None
-    return Shift(difference, finding, flips(change), len(shared), num_clusters)
+    return ScoreShift(difference, finding, flips(change), len(shared), num_clusters)
 
 
 def gained_pair(changes: Sequence[EvaluationChange]) -> Pair | None:
@@ -317,14 +317,14 @@ def difference_words(before: float | None, after: float | None) -> str:
     return MISSING if before is None or after is None else points(after - before, signed=True)
 
 
-def shift_lines(changes: Sequence[EvaluationChange], found: Sequence[Shift | None]) -> Iterator[str]:
+def shift_lines(changes: Sequence[EvaluationChange], found: Sequence[ScoreShift | None]) -> Iterator[str]:
     """A sentence on each mode's change."""
     for change, shift in zip(changes, found, strict=True):
         if shift is not None:
             yield f"{change.mode}: {_shift_words(shift, len(changes), change.num_looks or 0)}"
 
 
-def _shift_words(shift: Shift, num_modes: int, num_looks: int) -> str:
+def _shift_words(shift: ScoreShift, num_modes: int, num_looks: int) -> str:
     found, flipped = shift.finding, shift.flips
     if found is None:
         so_far = f"{points(shift.difference, signed=True)} so far, n = {shift.num_questions}"

@@ -22,7 +22,7 @@ from rlf.rollout.diagnosis import Signal, step_signal
 
 if TYPE_CHECKING:
     from rlf.lineage.reader import Reader
-    from rlf.lineage.records import LeftOut, LoggedEvent, Run, Step
+    from rlf.lineage.records import LeftOut, LoggedEvent, Run, TrainingStep
 
 
 class VerdictKind(StrEnum):
@@ -44,7 +44,7 @@ class VerdictKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RunVerdict:
     """A run's result."""
 
     kind: VerdictKind
@@ -57,7 +57,7 @@ class Verdict:
         return f"verdict: {self.kind}: {self.reason}"
 
 
-def read_verdict(reader: Reader, run_id: str) -> Verdict:
+def read_verdict(reader: Reader, run_id: str) -> RunVerdict:
     """The verdict on a run that has made its last step."""
     run, changes = reader.get_run(run_id), read_changes(reader, run_id, finished=True)
     return judge_record(reader, run, reader.steps(run_id), changes, reader.events(run_id))
@@ -66,10 +66,10 @@ def read_verdict(reader: Reader, run_id: str) -> Verdict:
 def judge_record(
     reader: Reader,
     run: Run,
-    steps: Sequence[Step],
+    steps: Sequence[TrainingStep],
     changes: Sequence[EvaluationChange],
     events: Sequence[LoggedEvent],
-) -> Verdict:
+) -> RunVerdict:
     """The verdict on a run from what is read of it already. Trajectories are counted where some have no reward."""
     is_lost = any(step.metrics.get("unscorable") for step in steps)
     left_out = read_left_out(reader.store, run.record.id) if is_lost else None
@@ -85,7 +85,7 @@ def judge_record(
 
 
 def _left_out_words(
-    steps: Sequence[Step], changes: Sequence[EvaluationChange], left_out: LeftOut | None, reported: Set[str]
+    steps: Sequence[TrainingStep], changes: Sequence[EvaluationChange], left_out: LeftOut | None, reported: Set[str]
 ) -> Iterator[str]:
     """What a result rests on less than it seems: rollouts and questions without a value, and which kinds they are.
 
@@ -119,7 +119,7 @@ def _likely_cause(events: Sequence[LoggedEvent]) -> str:
     return seen
 
 
-def verdict_text(verdict: Verdict) -> Text:
+def verdict_text(verdict: RunVerdict) -> Text:
     """The verdict's line, coloured by what it says."""
     return Text(visible(verdict.line), f"bold {_STYLES[verdict.kind]}")
 
@@ -146,23 +146,23 @@ def compares_groups(spec: dict[str, Any]) -> bool:
     return kind not in ESTIMATORS.names() or ESTIMATORS.get(kind).needs_group
 
 
-def judge_run(steps: Sequence[Step], changes: Sequence[EvaluationChange], *, by_group: bool) -> Verdict:
+def judge_run(steps: Sequence[TrainingStep], changes: Sequence[EvaluationChange], *, by_group: bool) -> RunVerdict:
     """The verdict: a shown change first, the absence of a signal next; the first mode that shows one decides."""
     found = shifts(changes)
     lines = list(shift_lines(changes, found))
     present = [shift for shift in found if shift is not None]
     for shift, line in zip(present, lines, strict=True):
         if shift.finding is not None and shift.finding.shown:
-            return Verdict(VerdictKind.LEARNED if shift.difference > 0 else VerdictKind.WORSE, line)
+            return RunVerdict(VerdictKind.LEARNED if shift.difference > 0 else VerdictKind.WORSE, line)
     without = Counter(step_signal(step.metrics, by_group=by_group) for step in steps)
     num_some = without.pop(Signal.SOME, 0)
     if steps and not num_some:
-        return Verdict(VerdictKind.NO_SIGNAL, _no_signal_words(without, len(steps)))
+        return RunVerdict(VerdictKind.NO_SIGNAL, _no_signal_words(without, len(steps)))
     if not lines:
-        return Verdict(VerdictKind.NOT_MEASURED, "no two evaluations to compare")
+        return RunVerdict(VerdictKind.NOT_MEASURED, "no two evaluations to compare")
     rest = f"; {len(steps) - num_some} of {len(steps)} steps had no signal" if without else ""
     running = any(shift.finding is None for shift in present)
-    return Verdict(VerdictKind.RUNNING if running else VerdictKind.NO_CHANGE, f"{lines[0]}{rest}")
+    return RunVerdict(VerdictKind.RUNNING if running else VerdictKind.NO_CHANGE, f"{lines[0]}{rest}")
 
 
 def _no_signal_words(without: Counter[Signal], num_steps: int) -> str:

@@ -356,7 +356,7 @@ TERM_KINDS: Registry[Term] = Registry(
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class KnownSample:
     """Trajectories whose values are known; `gold` is what `TrajectoryFacts` takes."""
 
     gold: Mapping[str, Any]

@@ -2,6 +2,6 @@
 
 from rlf.rollout.collect import collect, rollout_metrics
 from rlf.rollout.loop import Setting, play
-from rlf.rollout.rollout import Limits, Prefix, Rollout
+from rlf.rollout.rollout import Prefix, Rollout, RolloutLimits
 
-__all__ = ["Limits", "Prefix", "Rollout", "Setting", "collect", "play", "rollout_metrics"]
+__all__ = ["Prefix", "Rollout", "RolloutLimits", "Setting", "collect", "play", "rollout_metrics"]

@@ -19,7 +19,7 @@ from rlf.endpoints.openai import Completion, NoAnswer, RequestedCall, image_part
 from rlf.endpoints.pool import Caller, EndpointPool
 from rlf.endpoints.spec import EndpointFailure, SamplingSpec
 from rlf.rollout.loop import with_observation
-from rlf.rollout.rollout import NOT_RUN, Limits, Rollout, infrastructure_error, run_calls
+from rlf.rollout.rollout import NOT_RUN, Rollout, RolloutLimits, infrastructure_error, run_calls
 from rlf.tools.agent_text import TextCalls, read_call, show_results
 from rlf.types import (
     CallRecord,
@@ -57,7 +57,7 @@ class TextPlayer:
 
     pool: EndpointPool
     tools: ToolInvoker
-    limits: Limits
+    limits: RolloutLimits
     """Tokens are those that the server counts."""
     sampling: SamplingSpec
     """Its seed is replaced by each trajectory's own."""

@@ -21,7 +21,7 @@ from rlf.chat.policy import ChatPolicy, HistoryPolicy
 from rlf.chat.scan import END_THINK
 from rlf.core import CheckError
 from rlf.rollout.loop import Setting, play
-from rlf.rollout.rollout import Limits, Rollout
+from rlf.rollout.rollout import Rollout, RolloutLimits
 from rlf.rollout.scripted import Line, ScriptedPolicy
 from rlf.types import Message, Outcome, Sampling, Task, ToolCall, ToolDescription, ToolResult, Trajectory, Turn
 from rlf.types.policy import SampleRequest
@@ -300,7 +300,7 @@ def _play_conversation(
     policy = ScriptedPolicy(chat.tokenizer, lines)
     ends = chat.call_ends if stop_after_call else ()
     sampling = Sampling(stop_token_ids=chat.stop_token_ids, stop_strings=(*chat.stop_strings, *ends))
-    limits = Limits(max_turns=len(script) + 1, max_total_tokens=1 << 24, max_parse_failures=len(script))
+    limits = RolloutLimits(max_turns=len(script) + 1, max_total_tokens=1 << 24, max_parse_failures=len(script))
     handling = ChatPolicy(stop_after_call=stop_after_call, forks=forks)
     replies = [turn.reply for turn in script if turn.reply is not None]
     worlds = _Speaker(replies) if replies else None

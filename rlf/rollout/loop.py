@@ -15,7 +15,7 @@ from rlf.chat.history import without_thinking
 from rlf.chat.marks import ParsedTurn
 from rlf.chat.policy import ChatPolicy, FailurePolicy, RepairPolicy
 from rlf.chat.repair import repaired
-from rlf.rollout.rollout import NOT_RUN, Limits, Prefix, Rollout, TokenRecord, infrastructure_error, run_calls
+from rlf.rollout.rollout import NOT_RUN, Prefix, Rollout, RolloutLimits, TokenRecord, infrastructure_error, run_calls
 from rlf.types.policy import Finish, Policy, Sample, SampleRequest, Sampling
 from rlf.types.task import Message
 from rlf.types.tool import Outcome, ToolCall, ToolInvoker, ToolResult
@@ -32,7 +32,7 @@ class Setting:
     policy: Policy
     chat: ChatFormat
     tools: ToolInvoker
-    limits: Limits
+    limits: RolloutLimits
     sampling: Sampling
     handling: ChatPolicy = _DEFAULT
     """What is repaired, what follows a failure, where sampling of a turn stops."""

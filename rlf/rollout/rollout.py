@@ -76,7 +76,7 @@ class TokenRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RolloutLimits:
     """Limits of one trajectory."""
 
     max_turns: int

@@ -14,7 +14,7 @@ from typing import Any
 
 from rlf.core.errors import NotFoundError, RlfError
 from rlf.core.registry import nearest
-from rlf.lineage.graph import Graph, Node, NodeDifference, differing, explain_differences, read_graph
+from rlf.lineage.graph import Graph, GraphNode, NodeDifference, differing, explain_differences, read_graph
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import EVALUATION, SWEEP, Evaluation, Run, StoredTrajectory, TrajectoryFilter
 from rlf.plan.plan import leaves
@@ -35,7 +35,7 @@ from rlf.reports.pages.render import SidePair
 from rlf.reports.sheets import Sheet
 from rlf.runs.trajectories import Openings
 
-__all__ = ["Graph", "Node", "NodeDifference", "diff_runs", "read_graph", "whence"]
+__all__ = ["Graph", "GraphNode", "NodeDifference", "diff_runs", "read_graph", "whence"]
 
 # How runs differ, as plain values.
 
@@ -163,7 +163,7 @@ def _compared_answer(reader: Reader, arm: Arm, mode: str | None, task_id: str, s
     return stored
 
 
-def whence(reader: Reader, thing: str) -> list[Node]:
+def whence(reader: Reader, thing: str) -> list[GraphNode]:
     """A checkpoint, exported model or run, after everything that it was made from."""
     graph, key = _find_graph_node(reader, thing)
     return [*graph.ancestors(key), *([node] if (node := graph.node(key)) else [])]

@@ -39,7 +39,7 @@ class Doing:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PendingCalls:
     """Pending calls of one tool, or pending requests to one model."""
 
     what: str
@@ -54,7 +54,7 @@ class Now:
     """The present work of a run."""
 
     stages: tuple[Doing, ...]
-    waits: tuple[Waiting, ...]
+    waits: tuple[PendingCalls, ...]
 
     def words(self, at: float) -> str:
         """The same as a sentence. Args: at: Unix time of the reader."""
@@ -76,7 +76,7 @@ def look_now() -> Now:
         waits[what.partition(" (")[0]].append(since)
     return Now(
         tuple(Doing(one.what, one.num_done, one.num_planned, one.since) for one in open_stages()),
-        tuple(Waiting(what, len(times), min(times)) for what, times in sorted(waits.items())),
+        tuple(PendingCalls(what, len(times), min(times)) for what, times in sorted(waits.items())),
     )
 
 
@@ -90,7 +90,7 @@ def read_now(runs_folder: Path, run_id: str) -> Now | None:
     """The present work of a run; None if it does not report any."""
     try:
         found = json.loads((run_folder(runs_folder, run_id) / FILE).read_text(encoding="utf-8"))
-        return Now(tuple(Doing(**one) for one in found["stages"]), tuple(Waiting(**one) for one in found["waits"]))
+        return Now(tuple(Doing(**one) for one in found["stages"]), tuple(PendingCalls(**one) for one in found["waits"]))
     except (RlfError, OSError, ValueError, KeyError, TypeError):  # not there, or another rlf's
         return None
 

@@ -17,8 +17,8 @@ from rlf.engines.engine import engine_of
 from rlf.plan import Plan
 from rlf.plan.estimate import EngineReport, Memory, ModelShape, estimate_work, lineage_part, shape_of
 from rlf.plan.estimate import GpuMemory as GpuMemory
-from rlf.plan.estimate import Part as Part
-from rlf.plan.estimate import Work as Work
+from rlf.plan.estimate import MemoryPart as MemoryPart
+from rlf.plan.estimate import Workload as Workload
 from rlf.plan.plan import Difference, PlannedValue, differences, planned_values
 from rlf.reports.paired import ASSUMED_SPREAD, Power, power_of, power_words, separable_difference
 from rlf.runs.plans import CheckedSpec, check_spec
@@ -89,7 +89,7 @@ class PlanReport(Jsonable):
     plan_hash: str
     files: tuple[InputFile, ...]
     values: tuple[PlannedValue, ...]
-    work: Work
+    work: Workload
     memory: Memory | None
     """Of one process; None where the engine has several, and where sizes are not known."""
     gpus: tuple[GpuMemory, ...]

@@ -29,7 +29,7 @@ from rlf.lineage.recorder import Recorder
 from rlf.plan import Plan
 from rlf.plan.warnings import SLOW_S
 from rlf.reports.sheets import visible
-from rlf.reports.verdict import Verdict
+from rlf.reports.verdict import RunVerdict
 from rlf.rollout.diagnosis import (
     SOLVED,
     CauseKind,
@@ -452,7 +452,7 @@ def log_done(event: RunEvent) -> None:
 class HealthStop(RunError):
     """A guard of `health:` ended the run."""
 
-    def __init__(self, alarms: Sequence[Alarm], verdict: Verdict | None = None) -> None:
+    def __init__(self, alarms: Sequence[Alarm], verdict: RunVerdict | None = None) -> None:
         """The verdict, of a run that has one by now, is the last line."""
         self.alarms = alarms
         words = "; ".join(alarm.text for alarm in alarms)
@@ -489,7 +489,7 @@ class RunOutcome:
     run_id: str
     status: RunStatus
     step: int
-    verdict: Verdict
+    verdict: RunVerdict
     """What the run came to."""
     spent: str | None = None
     """Why it stopped, where its budget is spent."""

@@ -36,7 +36,7 @@ from rlf.lineage.upkeep import parse_keep, thin
 from rlf.lineage.values import training_scores
 from rlf.plan import Plan, plan_to_json
 from rlf.plan.features import name_engines
-from rlf.reports.verdict import Verdict, VerdictKind, read_verdict, signal_so_far
+from rlf.reports.verdict import RunVerdict, VerdictKind, read_verdict, signal_so_far
 from rlf.runs.certificates import certificate_notice
 from rlf.runs.changes import accept, change_notices, find_changes, refuse_changes
 from rlf.runs.now import NowWriter
@@ -378,7 +378,7 @@ def recording_failure(recorder: Recorder, step: Callable[[], int]) -> Iterator[N
         raise
 
 
-def _report_verdict(store: Store, sink: RunSink, info: RunInfo) -> Verdict:
+def _report_verdict(store: Store, sink: RunSink, info: RunInfo) -> RunVerdict:
     """Judges the run by what is recorded of it, and records that too."""
     sink.flush()
     verdict = read_verdict(Reader(store), info.run_id)

@@ -217,7 +217,7 @@ class TokenPage:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class QuestionAnswers:
     """Answers to one question, whole and side by side."""
 
     run: RunLine
@@ -338,7 +338,7 @@ def read_tokens(
 
 def read_answers(
     reader: Reader, name: str, task_id: str, openings: Callable[[str], Openings], step: int | None, phase: str | None
-) -> Answers:
+) -> QuestionAnswers:
     """The answers to a question: those of one step or evaluation, or the first of each evaluation of the run."""
     run = _read_run_line(reader, name)
     found = reader.trajectories(run.id, TrajectoryFilter(task_id=task_id, step=step, phase=phase, limit=1000))
@@ -352,7 +352,7 @@ def read_answers(
     messages = read[0][1].scored.trajectory.task.messages if read else ()
     question = messages[-1].content if messages else ""
     gold = found[0].gold if isinstance(found[0].gold, str) else json.dumps(found[0].gold, ensure_ascii=False)
-    return Answers(run, task_id, question, gold, tuple(sides), tuple(one for one, _ in read))
+    return QuestionAnswers(run, task_id, question, gold, tuple(sides), tuple(one for one, _ in read))
 
 
 def _read_run_line(reader: Reader, name: str) -> RunLine:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from rlf.core.errors import RlfError
 from rlf.lineage.reader import Reader
-from rlf.lineage.records import Evaluation, LoggedEvent, RunLine, Step
+from rlf.lineage.records import Evaluation, LoggedEvent, RunLine, TrainingStep
 from rlf.reports.evaluations import EvaluationReport, is_evaluation, read_evaluations
 from rlf.reports.report import Report, read_report
 from rlf.reports.sweep import SweepReport, is_sweep, read_sweep
@@ -31,7 +31,7 @@ class Cursor:
     evaluation_s: float = 0.0
     num_notices: int = 0
 
-    def behind(self, steps: Sequence[Step], evaluations: Sequence[Evaluation], num_notices: int) -> Cursor:
+    def behind(self, steps: Sequence[TrainingStep], evaluations: Sequence[Evaluation], num_notices: int) -> Cursor:
         """The cursor after more was read."""
         return replace(
             self,
@@ -50,7 +50,7 @@ class RunNews:
 
     run_id: str
     run: RunLine
-    steps: tuple[Step, ...] = ()
+    steps: tuple[TrainingStep, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
     notices: tuple[LoggedEvent, ...] = ()
     cursor: Cursor | None = None

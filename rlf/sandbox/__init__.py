@@ -7,13 +7,13 @@ from rlf.sandbox.spec import (
     Execution,
     Level,
     LevelChoice,
-    Outcome,
+    QueryRows,
     Request,
+    ResourceUsage,
     SandboxLimits,
+    SandboxOutcome,
     SandboxSpec,
     SqlRequest,
-    Table,
-    Usage,
 )
 
 if TYPE_CHECKING:
@@ -23,15 +23,15 @@ __all__ = [
     "Execution",
     "Level",
     "LevelChoice",
-    "Outcome",
+    "QueryRows",
     "RemoteSandbox",
     "Request",
+    "ResourceUsage",
     "Sandbox",
     "SandboxLimits",
+    "SandboxOutcome",
     "SandboxSpec",
     "SqlRequest",
-    "Table",
-    "Usage",
     "open_sandbox",
 ]
 

@@ -20,16 +20,25 @@ from rlf.processes.child import Keeper
 from rlf.sandbox.guest import confine as landlock
 from rlf.sandbox.launch import (
     INSTALL_BUBBLEWRAP,
+    GuestRequest,
     Launch,
     LevelUnavailable,
     Packages,
-    Question,
     environment,
     link_packages,
     python_question,
 )
 from rlf.sandbox.process import Exit, SandboxedProcess, exit_of, judge
-from rlf.sandbox.spec import Execution, Level, LevelChoice, LevelReport, Outcome, Request, SandboxLimits, SandboxSpec
+from rlf.sandbox.spec import (
+    Execution,
+    Level,
+    LevelChoice,
+    LevelReport,
+    Request,
+    SandboxLimits,
+    SandboxOutcome,
+    SandboxSpec,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +54,7 @@ class ServerGone(Exception):
     """The server has ended; what ran in it has ended with it."""
 
 
-class ForkServer:
+class SandboxForkServer:
     """`await ForkServer.start(launch)`; `close()` ends it with all that it has started."""
 
     def __init__(self, launch: Launch, popen: subprocess.Popen[bytes], control: socket.socket, scratch: Path) -> None:
@@ -61,7 +70,7 @@ class ForkServer:
         self._loop.add_reader(control, self._read_packets)
 
     @classmethod
-    async def start(cls, launch: Launch) -> ForkServer:
+    async def start(cls, launch: Launch) -> SandboxForkServer:
         """Starts one and waits until it is ready. Raises LevelUnavailable with the reason."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         scratch = Path(tempfile.mkdtemp(prefix="rlf-sandbox-"))
@@ -255,7 +264,7 @@ _SOURCE = {
 }
 
 
-async def prove(server: ForkServer) -> None:
+async def prove(server: SandboxForkServer) -> None:
     """Raises LevelUnavailable when a process of the server can do what its level denies."""
     level = server.launch.level
     try:
@@ -267,7 +276,7 @@ async def prove(server: ForkServer) -> None:
     finally:
         process.close()
     execution = judge(answer, _LIMITS, level)
-    if execution.outcome is not Outcome.OK:
+    if execution.outcome is not SandboxOutcome.OK:
         raise LevelUnavailable(level, f"its first process failed: {execution.error or execution.stderr}")
     if execution.value != "''":
         raise LevelUnavailable(level, f"it does not hold here: {execution.value}")
@@ -300,47 +309,49 @@ class WarmServer:
         assert server is not None, "no server yet"
         return server.scratch
 
-    async def get(self) -> ForkServer:
+    async def get(self) -> SandboxForkServer:
         """The server. Raises LevelUnavailable when none starts that contains what its level says."""
         return await self._server.get()
 
-    async def once(self, question: Question, limits: SandboxLimits, *, peer: socket.socket | None = None) -> Execution:
+    async def once(
+        self, question: GuestRequest, limits: SandboxLimits, *, peer: socket.socket | None = None
+    ) -> Execution:
         """Runs one request in a process of its own, which is gone at the end; it takes over `peer`."""
         try:
             server = await self.get()
             process = server.begin(limits, once=True, further=None if peer is None else peer.detach())
         except (ServerGone, LevelUnavailable) as fault:
-            return Execution(Outcome.INFRA, error=str(fault), level=self.launch.level)
+            return Execution(SandboxOutcome.INFRA, error=str(fault), level=self.launch.level)
         try:
             answer = await process.ask(question, limits, once=True)
         finally:
             await process.finish()
         return judge(answer, limits, self.launch.level)
 
-    async def test(self, test: Question, program: Question, limits: SandboxLimits) -> Execution:
+    async def test(self, test: GuestRequest, program: GuestRequest, limits: SandboxLimits) -> Execution:
         """Runs a test and its program in a process each; the result of the test, or of what prevented it."""
         one, other = socket.socketpair()
         with one, other:
             running = asyncio.ensure_future(self.once(program, limits, peer=one))
             try:
                 tested = await self.once(test, limits, peer=other)
-                if tested.outcome is not Outcome.OK:
+                if tested.outcome is not SandboxOutcome.OK:
                     await asyncio.wait((running,), timeout=_PROGRAM_GRACE_S)
             finally:
                 if not running.done():
                     running.cancel()
                 await asyncio.gather(running, return_exceptions=True)
         programs = None if running.cancelled() else running.result()
-        return programs if programs is not None and programs.outcome is Outcome.INFRA else tested
+        return programs if programs is not None and programs.outcome is SandboxOutcome.INFRA else tested
 
     async def close(self) -> None:
         """Ends the server and all that runs in it."""
         await self._server.close()
 
 
-async def proven_server(launch: Launch) -> ForkServer:
+async def proven_server(launch: Launch) -> SandboxForkServer:
     """A started server whose processes were seen to be held. Raises LevelUnavailable."""
-    server = await ForkServer.start(launch)
+    server = await SandboxForkServer.start(launch)
     try:
         await prove(server)
     except BaseException:

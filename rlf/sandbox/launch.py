@@ -20,7 +20,7 @@ from rlf.sandbox.guest import confine as landlock
 from rlf.sandbox.guest import seccomp
 from rlf.sandbox.guest.confine import WORK
 from rlf.sandbox.guest.wire import BadFrame, Bounds, Frame
-from rlf.sandbox.spec import Level, Outcome, Request, SandboxLimits, SqlRequest
+from rlf.sandbox.spec import Level, Request, SandboxLimits, SandboxOutcome, SqlRequest
 
 # Which files of site-packages a sandbox shows: those of the allowed distributions and of what they require.
 
@@ -248,14 +248,14 @@ _FIGURE_BYTES = 16 << 20
 class ProcessAnswer(StrictModel):
     """What every process answers."""
 
-    outcome: Outcome
+    outcome: SandboxOutcome
     error: str | None = None
 
 
 class PythonAnswer(ProcessAnswer):
     """The answer of Python: the word of the code that ran, which may say what it likes of itself."""
 
-    outcome: Literal[Outcome.OK, Outcome.ERROR, Outcome.MEMORY]
+    outcome: Literal[SandboxOutcome.OK, SandboxOutcome.ERROR, SandboxOutcome.MEMORY]
     value: str | None = None
     files: tuple[str, ...] = ()
     """Names of the first byte strings; the others are figures."""
@@ -269,7 +269,7 @@ class TableAnswer(ProcessAnswer):
     truncated: bool = False
 
 
-class Question(NamedTuple):
+class GuestRequest(NamedTuple):
     """A request and what may answer it."""
 
     head: Mapping[str, Any]
@@ -294,7 +294,7 @@ class Question(NamedTuple):
         return asked and len(set(names)) == len(names) <= len(frame.blobs) and all(map(_is_within, names))
 
 
-def python_question(request: Request, limits: SandboxLimits, part: str = "test") -> Question:
+def python_question(request: Request, limits: SandboxLimits, part: str = "test") -> GuestRequest:
     """A request to run Python. Raises ValueError for a file's name that leaves the working folder.
 
     Args:
@@ -314,14 +314,14 @@ def python_question(request: Request, limits: SandboxLimits, part: str = "test")
         "fetch": list(request.fetch),
         "bounds": bounds,
     }
-    return Question(head, (request.stdin.encode(errors="replace"), *request.files.values()), bounds, PythonAnswer)
+    return GuestRequest(head, (request.stdin.encode(errors="replace"), *request.files.values()), bounds, PythonAnswer)
 
 
-def sql_question(job: str, place: str, request: SqlRequest, timeout_s: float) -> Question:
+def sql_question(job: str, place: str, request: SqlRequest, timeout_s: float) -> GuestRequest:
     """A request to run SQL."""
     bounds = Bounds(_CHAR_BYTES * request.max_bytes + _ROW_BYTES * request.max_rows + _BESIDE_BYTES)
     limits = {"max_rows": request.max_rows, "max_bytes": request.max_bytes, "timeout_s": timeout_s}
-    return Question(
+    return GuestRequest(
         {"job": job, "place": place, "query": request.query, **limits, "bounds": bounds}, (), bounds, TableAnswer
     )
 

@@ -14,8 +14,8 @@ from typing import Any
 from rlf.core.clocks import Deadline, loop_timers
 from rlf.processes.child import Channel, describe_signal
 from rlf.sandbox.guest.wire import BadFrame, Bounds, Frame
-from rlf.sandbox.launch import PythonAnswer, Question, TableAnswer
-from rlf.sandbox.spec import Execution, Level, Outcome, SandboxLimits, Table, Usage
+from rlf.sandbox.launch import GuestRequest, PythonAnswer, TableAnswer
+from rlf.sandbox.spec import Execution, Level, QueryRows, ResourceUsage, SandboxLimits, SandboxOutcome
 
 # Reading what a sandboxed process prints: never more than is wanted, never blocking, one piece a turn of the loop.
 
@@ -114,7 +114,7 @@ class Exit:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GuestAnswer:
     """The answer to one question."""
 
     found: PythonAnswer | TableAnswer | None
@@ -173,7 +173,7 @@ class SandboxedProcess:
             self._ended.set_result(exit_)
         self._watch_end(None)
 
-    async def ask(self, question: Question, limits: SandboxLimits, *, once: bool) -> Answer:
+    async def ask(self, question: GuestRequest, limits: SandboxLimits, *, once: bool) -> GuestAnswer:
         """Sends one request and waits: for the end of the process where `once`, else for its answer or its end."""
         started = perf_counter()
         self._output.begin(limits.output_bytes)
@@ -202,7 +202,7 @@ class SandboxedProcess:
             loop_timers().stop(deadline)
         return self._take_answer(question, answer, perf_counter() - started, timed_out=timed_out)
 
-    def last_words(self) -> Answer:
+    def last_words(self) -> GuestAnswer:
         """How it ended, without having been asked again."""
         return self._take_answer(None, None, 0.0, timed_out=False)
 
@@ -225,8 +225,8 @@ class SandboxedProcess:
             self.close()
 
     def _take_answer(
-        self, question: Question | None, answer: asyncio.Future[Frame] | None, wall_s: float, *, timed_out: bool
-    ) -> Answer:
+        self, question: GuestRequest | None, answer: asyncio.Future[Frame] | None, wall_s: float, *, timed_out: bool
+    ) -> GuestAnswer:
         while self._channel.read():  # up to the bound of the answer, when the process has ended
             pass
         fault = self._channel.fault or (BadFrame("an end of its channel") if self._closed_its_channel else None)
@@ -238,7 +238,7 @@ class SandboxedProcess:
             except BadFrame as wrong:
                 fault = wrong
         stdout, stderr = self._output.texts()  # last: what it wrote before its answer is in the pipes by now
-        return Answer(
+        return GuestAnswer(
             found,
             blobs,
             fault,
@@ -293,7 +293,7 @@ _CPU_SLACK_S = 0.3
 _UNSAID = "it ended without a reason; the limits of open files, memory or processes may be too low (`ulimit -a`)"
 
 
-def judge(answer: Answer, limits: SandboxLimits, level: Level) -> Execution:
+def judge(answer: GuestAnswer, limits: SandboxLimits, level: Level) -> Execution:
     """The result of a call, whatever its process did."""
     # What rlf and the server saw comes before what the process says of itself: code in it may say anything.
     outcome, error = _outside_outcome(answer, limits, level)
@@ -302,39 +302,44 @@ def judge(answer: Answer, limits: SandboxLimits, level: Level) -> Execution:
         found = answer.found
         assert found is not None, "neither an answer nor a reason"
         outcome, error = found.outcome, found.error
-        if outcome is Outcome.OK and answer.exceeded:
-            outcome, error = Outcome.OUTPUT_LIMIT, f"only the first {limits.output_bytes} bytes of output were kept"
+        if outcome is SandboxOutcome.OK and answer.exceeded:
+            outcome, error = (
+                SandboxOutcome.OUTPUT_LIMIT,
+                f"only the first {limits.output_bytes} bytes of output were kept",
+            )
     ending = answer.exit or Exit()
-    usage = Usage(answer.wall_s, ending.cpu_s, ending.peak_bytes)
+    usage = ResourceUsage(answer.wall_s, ending.cpu_s, ending.peak_bytes)
     execution = Execution(outcome, answer.stdout, answer.stderr, error=error, usage=usage, level=level)
     if isinstance(found, PythonAnswer):
         return _with_value(execution, found, answer.blobs)
     if found is not None and found.columns is not None:
-        return replace(execution, table=Table(found.columns, found.rows, found.truncated))
+        return replace(execution, table=QueryRows(found.columns, found.rows, found.truncated))
     return execution
 
 
-def _outside_outcome(answer: Answer, limits: SandboxLimits, level: Level) -> tuple[Outcome | None, str | None]:
+def _outside_outcome(
+    answer: GuestAnswer, limits: SandboxLimits, level: Level
+) -> tuple[SandboxOutcome | None, str | None]:
     """The outcome as seen from outside; None when the process answered in time."""
     # The order is by who knows best. A server that failed knows nothing of the process, so that no limit may be blamed;
     # a process killed at its time or for its flood also has an exit by SIGKILL and no answer, which say less.
     ending = answer.exit
     if ending is not None and ending.failed:
-        return Outcome.INFRA, ending.failed
+        return SandboxOutcome.INFRA, ending.failed
     if answer.timed_out:
-        return Outcome.TIMEOUT, f"not finished within {limits.wall_s:g} s"
+        return SandboxOutcome.TIMEOUT, f"not finished within {limits.wall_s:g} s"
     if answer.flooded:
-        return Outcome.OUTPUT_LIMIT, f"ended for its output; the first {limits.output_bytes} bytes were kept"
+        return SandboxOutcome.OUTPUT_LIMIT, f"ended for its output; the first {limits.output_bytes} bytes were kept"
     if ending is not None and ending.why == "memory":
-        return Outcome.MEMORY, f"ended for using more than {limits.memory_mb} MiB of memory"
+        return SandboxOutcome.MEMORY, f"ended for using more than {limits.memory_mb} MiB of memory"
     if ending is not None and ending.why == "disk":
-        return Outcome.KILLED, f"ended for writing more than {limits.disk_mb} MiB or too many files"
+        return SandboxOutcome.KILLED, f"ended for writing more than {limits.disk_mb} MiB or too many files"
     # Before its first word nothing foreign ran: an end by then is the machine's, and no policy is to pay for it.
     if not answer.confined:
-        return Outcome.INFRA, f"the sandbox could not be entered: {_last_line(answer.stderr) or _UNSAID}"
+        return SandboxOutcome.INFRA, f"the sandbox could not be entered: {_last_line(answer.stderr) or _UNSAID}"
     # After the limits: a process that is killed half way through a frame has sent a broken one through no fault.
     if answer.fault is not None:
-        return Outcome.KILLED, f"ended since the process answered with {answer.fault}"
+        return SandboxOutcome.KILLED, f"ended since the process answered with {answer.fault}"
     if answer.found is not None:
         return None, None
     assert ending is not None, "no answer and no end"
@@ -346,17 +351,17 @@ def _last_line(text: str) -> str:
     return (text.strip().splitlines() or [""])[-1][-300:]
 
 
-def _ended_early(ending: Exit, limits: SandboxLimits, level: Level) -> tuple[Outcome, str]:
+def _ended_early(ending: Exit, limits: SandboxLimits, level: Level) -> tuple[SandboxOutcome, str]:
     code = os.waitstatus_to_exitcode(ending.status)
     if code >= 0:  # `os._exit` or `sys.exit`: a test that is left so has not passed, whatever the code
-        return Outcome.KILLED, f"the process left with code {code} before its end"
+        return SandboxOutcome.KILLED, f"the process left with code {code} before its end"
     if -code in (signal.SIGKILL, signal.SIGXCPU) and ending.cpu_s >= limits.cpu_s - _CPU_SLACK_S:
-        return Outcome.TIMEOUT, f"more than {limits.cpu_s} s of processor time"
+        return SandboxOutcome.TIMEOUT, f"more than {limits.cpu_s} s of processor time"
     # The kernel's limit of processor time ends in SIGKILL too (above). Any other comes from outside: the machine had no
     # memory left, or somebody killed it, which says nothing of the code.
     if -code == signal.SIGKILL and level.contains_hostile_code:
-        return Outcome.INFRA, "the process was killed from outside of the sandbox"
-    return Outcome.KILLED, f"the process was ended by {describe_signal(-code)}"
+        return SandboxOutcome.INFRA, "the process was killed from outside of the sandbox"
+    return SandboxOutcome.KILLED, f"the process was ended by {describe_signal(-code)}"
 
 
 def _with_value(execution: Execution, found: PythonAnswer, blobs: tuple[bytes, ...]) -> Execution:

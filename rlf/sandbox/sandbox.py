@@ -24,10 +24,19 @@ from pydantic import BaseModel, ConfigDict
 from rlf.core.clocks import within
 from rlf.core.errors import RlfError
 from rlf.core.process import usable_cores
-from rlf.sandbox.fork_servers import ForkServer, ServerGone, WarmServer, candidates, strongest
-from rlf.sandbox.launch import Launch, LevelUnavailable, Question, find_packages, python_question, sql_question
-from rlf.sandbox.process import Answer, SandboxedProcess, judge
-from rlf.sandbox.spec import Execution, Level, Outcome, Request, SandboxLimits, SandboxSpec, SqlRequest, Usage
+from rlf.sandbox.fork_servers import SandboxForkServer, ServerGone, WarmServer, candidates, strongest
+from rlf.sandbox.launch import GuestRequest, Launch, LevelUnavailable, find_packages, python_question, sql_question
+from rlf.sandbox.process import GuestAnswer, SandboxedProcess, judge
+from rlf.sandbox.spec import (
+    Execution,
+    Level,
+    Request,
+    ResourceUsage,
+    SandboxLimits,
+    SandboxOutcome,
+    SandboxSpec,
+    SqlRequest,
+)
 
 _ERROR_CHARS = 500
 _GRACE_S = 10.0
@@ -99,8 +108,8 @@ class RemoteSandbox:
             execution = _make_execution(response, limits)
         except (TimeoutError, OSError, aiohttp.ClientError, ValueError) as fault:
             error = f"{self._url}: {type(fault).__name__}: {fault}"
-            execution = Execution(Outcome.INFRA, error=error[:_ERROR_CHARS], level=Level.REMOTE)
-        return replace(execution, usage=Usage(wall_s=perf_counter() - started))
+            execution = Execution(SandboxOutcome.INFRA, error=error[:_ERROR_CHARS], level=Level.REMOTE)
+        return replace(execution, usage=ResourceUsage(wall_s=perf_counter() - started))
 
     async def end_session(self, session: str) -> None:
         """Holds nothing."""
@@ -143,19 +152,19 @@ def _make_execution(response: _Response, limits: SandboxLimits) -> Execution:
         (text or "").encode()[: limits.output_bytes].decode(errors="ignore") for text in (ran.stdout, ran.stderr)
     )
     outcome, error = _read_outcome(ran, limits)
-    if outcome is Outcome.OK and len(ran.stdout or "") + len(ran.stderr or "") > limits.output_bytes:
-        outcome, error = Outcome.OUTPUT_LIMIT, f"only the first {limits.output_bytes} bytes of output were kept"
+    if outcome is SandboxOutcome.OK and len(ran.stdout or "") + len(ran.stderr or "") > limits.output_bytes:
+        outcome, error = SandboxOutcome.OUTPUT_LIMIT, f"only the first {limits.output_bytes} bytes of output were kept"
     return Execution(outcome, stdout, stderr, error=error, files=files, level=Level.REMOTE)
 
 
-def _read_outcome(ran: _RunResult, limits: SandboxLimits) -> tuple[Outcome, str | None]:
+def _read_outcome(ran: _RunResult, limits: SandboxLimits) -> tuple[SandboxOutcome, str | None]:
     if ran.status == "TimeLimitExceeded":
-        return Outcome.TIMEOUT, f"not finished within {limits.wall_s:g} s"
+        return SandboxOutcome.TIMEOUT, f"not finished within {limits.wall_s:g} s"
     if ran.status == "Finished" and ran.return_code == 0:
-        return Outcome.OK, None
+        return SandboxOutcome.OK, None
     last = (ran.stderr or "").strip().rpartition("\n")[2]
     error = last or f"the program left with code {ran.return_code}"
-    return (Outcome.MEMORY if last.startswith("MemoryError") else Outcome.ERROR), error
+    return (SandboxOutcome.MEMORY if last.startswith("MemoryError") else SandboxOutcome.ERROR), error
 
 
 _STATE_IS_GONE = "The session's state is gone; the next call starts fresh."
@@ -170,7 +179,7 @@ class _Session:
         self.lock = asyncio.Lock()
         """Held while a cell runs: one at a time, and none while it is being ended."""
         self.process: SandboxedProcess | None = None
-        self.server: ForkServer | None = None
+        self.server: SandboxForkServer | None = None
 
 
 class Sessions:
@@ -182,12 +191,12 @@ class Sessions:
         self._open: OrderedDict[str, _Session] = OrderedDict()
         self._evicted: set[str] = set()
 
-    async def run(self, name: str, question: Question, limits: SandboxLimits) -> Execution:
+    async def run(self, name: str, question: GuestRequest, limits: SandboxLimits) -> Execution:
         """Runs the next cell of a session, which begins with its first."""
         if name in self._evicted:
             self._evicted.remove(name)
             notice = f"session {name!r} was ended to make room: max_sessions is {self._max}; its state is gone"
-            return Execution(Outcome.INFRA, error=notice, level=self._warm.launch.level)
+            return Execution(SandboxOutcome.INFRA, error=notice, level=self._warm.launch.level)
         await self._make_room(name)
         session = self._open.setdefault(name, _Session())
         self._open.move_to_end(name)
@@ -214,7 +223,7 @@ class Sessions:
             self._evicted.add(idle)
             await _end_session(self._open.pop(idle))
 
-    async def _run_cell(self, session: _Session, question: Question, limits: SandboxLimits) -> Execution:
+    async def _run_cell(self, session: _Session, question: GuestRequest, limits: SandboxLimits) -> Execution:
         level = self._warm.launch.level
         if session.process is not None and not session.process.alive:
             return await self._judge_end(session, session.process.last_words(), limits)
@@ -224,7 +233,7 @@ class Sessions:
                 session.process = session.server.begin(limits, once=False)
             process, server = session.process, session.server
         except (ServerGone, LevelUnavailable) as fault:
-            return Execution(Outcome.INFRA, error=str(fault), level=level)
+            return Execution(SandboxOutcome.INFRA, error=str(fault), level=level)
         server.order(process.number, "resume")
         try:
             answer = await process.ask(question, limits, once=False)
@@ -236,7 +245,7 @@ class Sessions:
             return judge(answer, limits, level)
         return await self._judge_end(session, answer, limits)
 
-    async def _judge_end(self, session: _Session, answer: Answer, limits: SandboxLimits) -> Execution:
+    async def _judge_end(self, session: _Session, answer: GuestAnswer, limits: SandboxLimits) -> Execution:
         """The result of a cell after which there is no state: also of one that finds its process ended since the last.
 
         Else what a cell leaves running could end the process and so have the next cell's failure left out.

@@ -111,7 +111,7 @@ class SandboxSpec(StrictModel):
 # Calls of a sandbox and their results.
 
 
-class Outcome(StrEnum):
+class SandboxOutcome(StrEnum):
     """How a call ended. Exactly one, never an exception."""
 
     OK = "ok"
@@ -159,7 +159,7 @@ class SqlRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class ResourceUsage:
     """Resources that a call used."""
 
     wall_s: float = 0.0
@@ -173,7 +173,7 @@ class Usage:
 class Execution:
     """The result of a call."""
 
-    outcome: Outcome
+    outcome: SandboxOutcome
     stdout: str = ""
     stderr: str = ""
     value: str | None = None
@@ -184,15 +184,15 @@ class Execution:
     """What `fetch` named and was there."""
     images: tuple[bytes, ...] = ()
     """Figures of matplotlib that were open at the end, as PNG."""
-    table: Table | None = None
+    table: QueryRows | None = None
     """The result of a SQL statement."""
-    usage: Usage = Usage()
+    usage: ResourceUsage = ResourceUsage()
     level: Level | None = None
     """How the call was contained; None when it never began."""
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class QueryRows:
     """Rows of a query."""
 
     columns: tuple[str, ...]

@@ -190,7 +190,7 @@ Finder = Callable[Concatenate[LoadedSpec, Rest], Iterable[Fault]]
 
 
 @dataclass(frozen=True, slots=True)
-class Check(Generic[Rest]):
+class SpecCheck(Generic[Rest]):
     """A function from a loaded spec to faults, with the keys that it reads."""
 
     find: Finder[Rest]
@@ -202,10 +202,10 @@ class Check(Generic[Rest]):
             yield from self.find(loaded.only(self.keys), *args, **kwargs)
 
 
-def reads(*keys: str) -> Callable[[Finder[Rest]], Check[Rest]]:
+def reads(*keys: str) -> Callable[[Finder[Rest]], SpecCheck[Rest]]:
     """Declares the keys of a check, e.g. `@reads("train.steps", "tools", "rewards[]")`.
 
     `tools` and `rewards` are the whole list; `tools[]` and `rewards[]` are its items without those that have faults.
     """
     paths = tuple(tuple(re.split(r"\.|(?=\[])", key)) for key in keys)
-    return lambda find: Check(find, paths)
+    return lambda find: SpecCheck(find, paths)

@@ -20,7 +20,7 @@ from rlf.core.meter import Meter
 from rlf.endpoints.openai import Completion, NoAnswer, RequestedCall
 from rlf.endpoints.pool import Caller, EndpointPool
 from rlf.endpoints.spec import EndpointFailure, SamplingSpec
-from rlf.tools.agent_text import Prompt, TextCalls, read_call, show_results, shown_answer
+from rlf.tools.agent_text import DeclaredPrompt, TextCalls, read_call, show_results, shown_answer
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.execution.executor import Executor
 from rlf.tools.kind import CallContext, CallOrigin, ToolRuntime
@@ -39,7 +39,7 @@ class AgentRuntime(ToolRuntime):
     def __init__(
         self,
         pool: EndpointPool,
-        prompt: Prompt,
+        prompt: DeclaredPrompt,
         tools: Sequence[ToolDeclaration],
         *,
         text_calls: str,

@@ -40,7 +40,7 @@ class _TextTurn(NamedTuple):
     failures: tuple[ParseFailure, ...]
 
 
-class Prompt:
+class DeclaredPrompt:
     """The messages that begin a conversation, by the templates of a declaration.
 
     The arguments are the words of another model: none of them opens a role or becomes a special token.

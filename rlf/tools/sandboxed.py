@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlf.core.readings import Readings
-from rlf.sandbox import Execution, Outcome, SandboxLimits
+from rlf.sandbox import Execution, SandboxLimits, SandboxOutcome
 from rlf.tools.kind import CallContext
 from rlf.tools.results import ToolFailure, inner_deadline_s
 from rlf.types import Outcome as ToolOutcome
@@ -24,9 +24,9 @@ def within_time(limits: SandboxLimits, context: CallContext) -> SandboxLimits:
 
 def refuse_failures(execution: Execution) -> None:
     """Raises ToolFailure where the sandbox, not the model's code, failed, or where the time was up."""
-    if execution.outcome is Outcome.INFRA:
+    if execution.outcome is SandboxOutcome.INFRA:
         raise ToolFailure(ToolOutcome.INFRA, f"the sandbox failed: {execution.error}")
-    if execution.outcome is Outcome.TIMEOUT:
+    if execution.outcome is SandboxOutcome.TIMEOUT:
         raise ToolFailure(ToolOutcome.TIMEOUT, error_of(execution))
 
 

@@ -168,7 +168,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Collection:
+class StepCollection:
     """The trajectories of one step."""
 
     collected: Sequence[Scored]
@@ -247,7 +247,7 @@ class Collector:
         self._stragglers = Stragglers(self._play_group, rollout, train, emit) if rollout.has_stragglers else None
         self._prefix_rows = rollout.prefix_rows
 
-    async def collect(self, step: int, cursor: int, late: Sequence[int] = ()) -> Collection:
+    async def collect(self, step: int, cursor: int, late: Sequence[int] = ()) -> StepCollection:
         """The trajectories of a step, from the task at `cursor` on.
 
         Args:
@@ -264,7 +264,9 @@ class Collector:
             collected = await self._persist(found.collected, rollouts, self.harness.training, step, ())
             stay = {item.trajectory.task.id for item in found.kept}
             kept = [item for item in collected if item.trajectory.task.id in stay]
-            return await self._finish(Collection(collected, kept, None, found.cursor, found.late, found.metrics), step)
+            return await self._finish(
+                StepCollection(collected, kept, None, found.cursor, found.late, found.metrics), step
+            )
         filtering = self._train.dynamic_filtering
         collected, kept = list[Scored](), list[Scored]()
         for _ in range(filtering.max_rounds if filtering else 1):
@@ -278,7 +280,7 @@ class Collector:
             cursor += wanted
             collected += scored
             kept += keep_groups(scored, filtering)
-        return await self._finish(Collection(collected, kept, None, cursor), step)
+        return await self._finish(StepCollection(collected, kept, None, cursor), step)
 
     @property
     def has_stragglers(self) -> bool:
@@ -290,7 +292,7 @@ class Collector:
         if self._stragglers is not None:
             await self._stragglers.close(step)
 
-    async def _finish(self, found: Collection, step: int) -> Collection:
+    async def _finish(self, found: StepCollection, step: int) -> StepCollection:
         """The collection with a greedy trajectory of each task that is kept, where the estimator needs one."""
         if not self._train.algorithm.needs_greedy:
             return found

@@ -110,7 +110,7 @@ def mode_of(evaluation_id: str) -> str:
 SAMPLER = "the sampler"
 
 
-class Cause(NamedTuple):
+class MissingRewardCause(NamedTuple):
     """What took a trajectory's reward."""
 
     name: str
@@ -140,7 +140,7 @@ def choose_tries(scored: Sequence[Scored]) -> list[Scored]:
     return list(chosen.values())
 
 
-def find_cause(scored: Scored) -> Cause | None:
+def find_cause(scored: Scored) -> MissingRewardCause | None:
     """What broke a trajectory; None when it has a reward, and in an evaluation a success."""
     if scored.reward is not None:
         return _missing_success(scored) if is_evaluation(scored.trajectory.id) else None
@@ -149,29 +149,29 @@ def find_cause(scored: Scored) -> Cause | None:
     if trajectory.stop is not StopReason.INFRA_FAILURE:
         return _missing_term(scored.scores)
     if trajectory.world is not None and trajectory.world.failed is not None:
-        return Cause(world_name(trajectory.world), error)
+        return MissingRewardCause(world_name(trajectory.world), error)
     broken = find_broken(trajectory.calls)
-    return Cause(tool_name(broken.call.name) if broken else SAMPLER, error)
+    return MissingRewardCause(tool_name(broken.call.name) if broken else SAMPLER, error)
 
 
-def _missing_success(scored: Scored) -> Cause | None:
+def _missing_success(scored: Scored) -> MissingRewardCause | None:
     """The success term where it should have a value and has none: a reward without it says nothing of success."""
     first = scored.scores[0] if scored.scores and scored.success is None else None
     if first is not None and first.value is not None:  # `success:` names another term
         first = next((score for score in scored.scores if score.value is None), None)
     if first is None or first.state is ScoreState.GATED:
         return None
-    return Cause(term_name(first.term), first.reason, first.state.may_pass)
+    return MissingRewardCause(term_name(first.term), first.reason, first.state.may_pass)
 
 
-def _missing_term(scores: Sequence[Score]) -> Cause | None:
+def _missing_term(scores: Sequence[Score]) -> MissingRewardCause | None:
     """The term without whose value there is no reward, one that may have it another time before others."""
     missing = sorted(
         (score for score in scores if score.value is None and score.weight), key=lambda score: not score.state.may_pass
     )
     if not missing:  # it was not scored, or the sum is not a finite number
         return None
-    return Cause(term_name(missing[0].term), missing[0].reason, missing[0].state.may_pass)
+    return MissingRewardCause(term_name(missing[0].term), missing[0].reason, missing[0].state.may_pass)
 
 
 def term_name(term: str) -> str:

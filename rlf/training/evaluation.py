@@ -138,7 +138,7 @@ class _Modes:
 
 
 @dataclass(frozen=True, slots=True)
-class Mode:
+class EvaluationMode:
     """One way of trying every question."""
 
     name: str
@@ -148,9 +148,12 @@ class Mode:
     """Of each question."""
 
 
-def modes_of(harness: Harness, settings: EvalSpec) -> list[Mode]:
+def modes_of(harness: Harness, settings: EvalSpec) -> list[EvaluationMode]:
     """By sampling, and greedily if that is wanted."""
-    modes = [Mode(SAMPLED, harness.evaluation, settings.num_samples), Mode(GREEDY, harness.greedy, 1)]
+    modes = [
+        EvaluationMode(SAMPLED, harness.evaluation, settings.num_samples),
+        EvaluationMode(GREEDY, harness.greedy, 1),
+    ]
     return modes if settings.greedy else modes[:1]
 
 
@@ -189,7 +192,7 @@ async def play_mode(
     return scored
 
 
-def finish_mode(scored: Sequence[Scored], mode: Mode, *, step: int, emit: EventSink) -> EvaluationFinished:
+def finish_mode(scored: Sequence[Scored], mode: EvaluationMode, *, step: int, emit: EventSink) -> EvaluationFinished:
     """Result of a mode's trajectories; emits a notice of those without a value."""
     if (broken := [item for item in scored if not has_answered(item) or find_cause(item) is not None]) and scored:
         emit(_notice_of_broken(broken, len(scored), mode.name, step))

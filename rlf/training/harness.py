@@ -18,7 +18,7 @@ from rlf.environments.pool import WorldPool
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.term import RewardContext
 from rlf.rollout.loop import Setting
-from rlf.rollout.rollout import Limits
+from rlf.rollout.rollout import RolloutLimits
 from rlf.tools.execution.cache import Tape
 from rlf.tools.execution.executor import Executor
 from rlf.types.policy import Policy, Sampling
@@ -40,7 +40,7 @@ class Harness:
     reward: RewardFunction
     worlds: WorldPool | None
     """None: there are only tools."""
-    limits: Limits
+    limits: RolloutLimits
     training: Sampling
     evaluation: Sampling
     greedy: Sampling
@@ -97,7 +97,7 @@ def build_harness(
     """
     chat = build_chat(spec, tokenizer)
     rollout = spec.rollout
-    limits = Limits(
+    limits = RolloutLimits(
         max_turns=rollout.max_turns,
         max_total_tokens=rollout.max_total_tokens,
         max_new_tokens=rollout.max_new_tokens,

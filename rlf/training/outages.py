@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rlf.core.errors import RunError
-from rlf.training.counting import SAMPLER, Cause, counts, find_cause, term_name, tool_name, world_name
+from rlf.training.counting import SAMPLER, MissingRewardCause, counts, find_cause, term_name, tool_name, world_name
 from rlf.types.score import Scored, ScoreState
 from rlf.types.tool import Outcome
 from rlf.types.trajectory import CallRecord, Trajectory
@@ -221,7 +221,7 @@ class Outages:
             raise
         return found, replaced
 
-    async def _pause(self, cause: Cause, num_waiting: int) -> None:
+    async def _pause(self, cause: MissingRewardCause, num_waiting: int) -> None:
         """Waits before what broke too much is tried again. Raises OutageError when patience is at its end."""
         service = self._service(cause.name)
         service.num_waiting = num_waiting
@@ -230,7 +230,7 @@ class Outages:
         if not await self._wait(cause, service):
             raise self._stop(cause)
 
-    def find_excess(self, scored: Sequence[Scored]) -> Cause | None:
+    def find_excess(self, scored: Sequence[Scored]) -> MissingRewardCause | None:
         """What broke more of a whole collection than it may lose; `note_now` has seen each of its trajectories."""
         causes = [(find_cause(item), item.trajectory.task.id) for item in scored]
         passing = [(cause, task) for cause, task in causes if cause is not None and cause.may_pass]
@@ -240,7 +240,7 @@ class Outages:
         name = find_excess(broken, len(scored), down)
         return next((cause for cause, _ in reversed(passing) if cause.name == name), None)
 
-    async def _wait(self, cause: Cause, service: _Service) -> bool:
+    async def _wait(self, cause: MissingRewardCause, service: _Service) -> bool:
         """Pauses before the next try, until the service is known to be up; False where patience is at its end."""
         if service.down_since is None:
             return True
@@ -255,7 +255,7 @@ class Outages:
             self._report_down(cause, service)
         return True
 
-    def _report_down(self, cause: Cause, service: _Service) -> None:
+    def _report_down(self, cause: MissingRewardCause, service: _Service) -> None:
         assert service.down_since is not None, f"{cause.name} is up"
         down_s = time.monotonic() - service.down_since
         text = (
@@ -264,7 +264,7 @@ class Outages:
         service.is_reported = True
         self._notify("warning", f"{text}{self._patience_s:g} s in all (engine.outage_s). {last_error(cause)}")
 
-    def _give_up(self, cause: Cause, service: _Service) -> None:
+    def _give_up(self, cause: MissingRewardCause, service: _Service) -> None:
         if not service.is_given_up:
             text = (
                 f"{cause.name} has not answered for {self._patience_s:g} s (engine.outage_s): until it does, "
@@ -273,7 +273,7 @@ class Outages:
             self._notify("warning", f"{text}. {last_error(cause)}")
         service.is_given_up = True
 
-    def _stop(self, cause: Cause, *, is_up: bool = False) -> OutageError:
+    def _stop(self, cause: MissingRewardCause, *, is_up: bool = False) -> OutageError:
         """Why the run stops. Args: is_up: whether the cause answers others."""
         seen = "has answered too seldom" if is_up else "has not answered"
         return OutageError(
@@ -332,12 +332,12 @@ def _failures(scored: Scored) -> Iterator[tuple[str, float | None]]:
         yield cause.name, None
 
 
-def _is_broken_by(scored: Scored, cause: Cause) -> bool:
+def _is_broken_by(scored: Scored, cause: MissingRewardCause) -> bool:
     found = find_cause(scored)
     return found is not None and found.name == cause.name
 
 
-def last_error(cause: Cause) -> str:
+def last_error(cause: MissingRewardCause) -> str:
     """One line of bounded length, since it is read back from a job's output."""
     return f"The last error: {' '.join(cause.error.split())[:_MAX_ERROR_CHARS] or 'none was given'}"
 

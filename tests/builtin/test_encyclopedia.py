@@ -14,7 +14,7 @@ from benchmarks.embedded.encyclopedia.build import build, generate_split_world
 from benchmarks.embedded.encyclopedia.questions import Kind, Lookup, sample_question
 from rlf.builtin.encyclopedia import calculator, search, search_disabled, search_shuffled
 from rlf.builtin.encyclopedia.search import NOTHING_FOUND, SearchIndex, _built_once, load_corpus
-from rlf.builtin.encyclopedia.world import ENDS, RELATIONS, STARTS, Split, WorldSize, generate_world, split_names
+from rlf.builtin.encyclopedia.world import ENDS, RELATIONS, STARTS, NameSplit, WorldSize, generate_world, split_names
 
 DATA = files("rlf.builtin.encyclopedia").joinpath("data")
 SMALL = WorldSize(persons=12, towns=8, rivers=8, companies=6, countries=6)
@@ -31,12 +31,12 @@ def names_in(text):
 
 
 def test_a_world_depends_on_its_seed_alone():
-    assert generate_world(5, Split.TRAIN, SMALL) == generate_world(5, Split.TRAIN, SMALL)
-    assert generate_world(5, Split.TRAIN, SMALL) != generate_world(6, Split.TRAIN, SMALL)
+    assert generate_world(5, NameSplit.TRAIN, SMALL) == generate_world(5, NameSplit.TRAIN, SMALL)
+    assert generate_world(5, NameSplit.TRAIN, SMALL) != generate_world(6, NameSplit.TRAIN, SMALL)
 
 
 def test_splits_share_no_name_and_cover_every_pair_of_syllables():
-    names = [set(split_names(split)) for split in Split]
+    names = [set(split_names(split)) for split in NameSplit]
     assert sum(map(len, names)) == len(set().union(*names)) == len(STARTS) * len(ENDS)
 
 
@@ -45,7 +45,7 @@ def test_shipped_splits_mention_disjoint_names():
         split: set().union(
             *(names_in(f"{row['question']} {row['answer']}") for row in read_rows(f"{split.value}.jsonl"))
         )
-        for split in Split
+        for split in NameSplit
     }
     for split, names in names_by_split.items():
         assert len(names) > 300
@@ -67,7 +67,7 @@ def test_question_files_hold_the_promised_numbers_of_distinct_questions():
         assert all(set(row) == {"id", "question", "answer", "kind"} for row in rows)
 
 
-@pytest.mark.parametrize("split", list(Split))
+@pytest.mark.parametrize("split", list(NameSplit))
 def test_kinds_come_in_the_ratio_four_to_three_to_two_to_one(split):
     counts = Counter(row["kind"] for row in read_rows(f"{split.value}.jsonl"))
     total = sum(counts.values())
@@ -77,7 +77,7 @@ def test_kinds_come_in_the_ratio_four_to_three_to_two_to_one(split):
         assert counts[kind.value] / total == pytest.approx(share, abs=0.05)
 
 
-@pytest.mark.parametrize("split", list(Split))
+@pytest.mark.parametrize("split", list(NameSplit))
 def test_no_constant_answer_scores_three_percent_of_any_kind(split):
     rows = read_rows(f"{split.value}.jsonl")
     for kind in Kind:
@@ -86,7 +86,7 @@ def test_no_constant_answer_scores_three_percent_of_any_kind(split):
     assert Counter(row["answer"] for row in rows).most_common(1)[0][1] / len(rows) < 0.03
 
 
-@pytest.mark.parametrize("split", list(Split))
+@pytest.mark.parametrize("split", list(NameSplit))
 def test_search_puts_the_stated_fact_first_for_every_fact_of_every_relation(split):
     world = generate_split_world(split)
     assert {relation for relation, _ in world.fact_by_key} == set(RELATIONS)
@@ -95,14 +95,14 @@ def test_search_puts_the_stated_fact_first_for_every_fact_of_every_relation(spli
 
 
 def test_search_also_finds_the_fact_from_the_question_itself():
-    world, rng = generate_split_world(Split.VALIDATION), random.Random(0)
+    world, rng = generate_split_world(NameSplit.VALIDATION), random.Random(0)
     questions = [sample_question(rng, world, Kind.SINGLE) for _ in range(200)]
     found = [question.answer in search(question.text) for question in questions]
     assert sum(found) / len(found) > 0.8
 
 
 def test_the_planned_look_ups_lead_to_the_answer():
-    world, rng = generate_world(1, Split.TRAIN, SMALL), random.Random(0)
+    world, rng = generate_world(1, NameSplit.TRAIN, SMALL), random.Random(0)
     for kind in [*Kind] * 50:
         question = sample_question(rng, world, kind)
         values = [world.fact_by_key[lookup.relation, lookup.subject].value for lookup in question.lookups_by_turn[-1]]
@@ -117,7 +117,7 @@ def test_the_planned_look_ups_lead_to_the_answer():
 
 
 def test_only_calculations_have_an_expression_and_its_result_is_positive():
-    world, rng = generate_world(1, Split.TRAIN, SMALL), random.Random(0)
+    world, rng = generate_world(1, NameSplit.TRAIN, SMALL), random.Random(0)
     for kind in [*Kind] * 50:
         question = sample_question(rng, world, kind)
         assert (question.expression is not None) == (kind is Kind.CALCULATION)

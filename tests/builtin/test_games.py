@@ -28,7 +28,7 @@ from benchmarks.embedded.rooms import demonstrations as room_demonstrations
 from benchmarks.embedded.rooms.build import build as build_rooms
 from rlf.builtin import rooms
 from rlf.builtin.encyclopedia import calculator
-from rlf.builtin.encyclopedia.world import Split, split_names
+from rlf.builtin.encyclopedia.world import NameSplit, split_names
 from rlf.builtin.games.goal import reached
 from rlf.builtin.rooms.vault import CLOSED, COLOURS, chance, plan_vault
 from rlf.types import (
@@ -129,7 +129,7 @@ def test_bisection_needs_six_probes_for_63_numbers_and_four_find_15() -> None:
     assert ceiling(63, 6) == 1.0
     assert ceiling(63, 4) == pytest.approx(15 / 63)  # 1 + 2 + 4 + 8 numbers
     assert ceiling(127, 7) == 1.0
-    box_by_number = {hidden_number(name): name for name in split_names(Split.TRAIN)}
+    box_by_number = {hidden_number(name): name for name in split_names(NameSplit.TRAIN)}
     assert sorted(box_by_number) == list(range(1, 64))
     found = [bisect_box(bisect.Box(), box) for box in box_by_number.values()]
     assert [text for text, _ in found] == [prize(box) for box in box_by_number.values()]
@@ -192,7 +192,7 @@ def test_the_held_out_composition_is_in_no_training_question() -> None:
 
 def test_no_demonstration_uses_the_search_and_the_calculator() -> None:
     tokenizer, rng = build_tokenizer(), random.Random(0)
-    names = split_names(Split.TRAIN)
+    names = split_names(NameSplit.TRAIN)
     for skill in compose_demonstrations.Skill:
         for _ in range(50):
             row = compose_demonstrations.demonstrate(tokenizer, rng, lambda: rng.choice(names), skill)
@@ -213,7 +213,7 @@ def test_a_call_that_breaks_off_names_no_tool() -> None:
 
 def test_demonstrations_of_the_shipped_habits_seldom_succeed() -> None:
     tokenizer, rng = build_tokenizer(), random.Random(0)
-    names = split_names(Split.TRAIN)
+    names = split_names(NameSplit.TRAIN)
 
     def share(module, failure, count=400):
         habits, weights = list(module.POLICY), list(module.POLICY.values())
@@ -240,7 +240,7 @@ def noted_probes(token_ids: list[int]) -> list[tuple[int, int, int]]:
 
 def test_each_probe_of_a_drill_is_between_the_numbers_noted_before_it() -> None:
     rng, widths = random.Random(0), []
-    for box in split_names(Split.TRAIN)[:40]:
+    for box in split_names(NameSplit.TRAIN)[:40]:
         row = box_demonstrations.drill(build_tokenizer(), rng, box, lambda: box_demonstrations.Habit.INSIDE)
         for less, more, number in noted_probes(row.token_ids):
             assert less < number < more
@@ -251,7 +251,7 @@ def test_each_probe_of_a_drill_is_between_the_numbers_noted_before_it() -> None:
 
 
 def test_a_drill_teaches_all_of_its_probes_but_the_first_that_misses() -> None:
-    for seed, box in enumerate(split_names(Split.TRAIN)[:20]):
+    for seed, box in enumerate(split_names(NameSplit.TRAIN)[:20]):
         row = box_demonstrations.drill(
             build_tokenizer(), random.Random(seed), box, lambda: box_demonstrations.Habit.INSIDE
         )
@@ -262,7 +262,7 @@ def test_a_drill_teaches_all_of_its_probes_but_the_first_that_misses() -> None:
 
 def test_notes_of_a_demonstration_follow_the_answers_and_its_probes_do_not_bisect() -> None:
     rng, firsts = random.Random(0), []
-    for box in split_names(Split.TRAIN)[:100]:
+    for box in split_names(NameSplit.TRAIN)[:100]:
         row = box_demonstrations.demonstrate(
             build_tokenizer(), rng, box, lambda: box_demonstrations.Habit.INSIDE, has_notes=True
         )
@@ -291,7 +291,7 @@ def test_random_probes_reach_every_number() -> None:
         tokenizer.decode(
             box_demonstrations.demonstrate(tokenizer, rng, name, lambda: rng.choices(habits, weights)[0]).token_ids
         )
-        for name in split_names(Split.TRAIN)[:400]
+        for name in split_names(NameSplit.TRAIN)[:400]
     )
     assert set(map(int, re.findall(r'"number": (\d+)', text))) == set(range(1, NUM_NUMBERS + 1))
     assert NUM_PROBES == 6

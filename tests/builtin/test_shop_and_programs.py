@@ -18,7 +18,7 @@ from benchmarks.embedded.shop.build import build as build_shop
 from rlf.builtin.names import builtin_path
 from rlf.chat import FORMATS
 from rlf.rewards import RewardContext, RewardFunction, Term
-from rlf.rollout import Limits, Rollout, Setting, play
+from rlf.rollout import Rollout, RolloutLimits, Setting, play
 from rlf.rollout.scripted import ScriptedPolicy
 from rlf.tools import Executor, ToolDeclaration
 from rlf.tools.examples import run_examples
@@ -97,7 +97,10 @@ def played(name: str, row: dict[str, str], arguments: dict[str, str], answer: st
             call = json.dumps({"name": name, "arguments": arguments})
             script = [f"<tool_call>\n{call}\n</tool_call><|im_end|>", f"{answer}<|im_end|>"]
             policy = ScriptedPolicy(tokenizer, script)
-            limits, sampling = Limits(max_turns=4, max_total_tokens=4000), Sampling(stop_token_ids=chat.stop_token_ids)
+            limits, sampling = (
+                RolloutLimits(max_turns=4, max_total_tokens=4000),
+                Sampling(stop_token_ids=chat.stop_token_ids),
+            )
             task = Task(row["id"], (Message("user", row["question"]),), answer=row["answer"], columns=row)
             return await play(Rollout("t", task, 0, 0), Setting(policy, chat, executor, limits, sampling))
 

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from benchmarks.embedded.shop.tasks import TaskKind, draw_task, find_gold
-from rlf.builtin.encyclopedia.world import Split
+from rlf.builtin.encyclopedia.world import NameSplit
 from rlf.builtin.names import builtin_path
 from rlf.builtin.shop.world import STATES, Shop, ShopForgetful, ShopShuffled, stock_shop
 
@@ -32,7 +32,7 @@ def test_the_shipped_rows_are_what_the_generator_makes():
     kinds = list(TaskKind)
     mixed = builtin_path("shop/orders_mixed_heldout").read_text(encoding="utf-8").splitlines()
     for number, row in enumerate(map(json.loads, mixed[:6])):
-        assert draw_task(rng, Split.HELDOUT, kinds[number % 3]).row(number) == row
+        assert draw_task(rng, NameSplit.HELDOUT, kinds[number % 3]).row(number) == row
 
 
 def test_gold_reaches_the_goal_of_every_held_out_task():
@@ -61,7 +61,7 @@ def test_shuffled_orders_are_another_customers():
 
 
 def test_orders_move_as_the_policies_allow():
-    order = {one.state: one for one in stock_shop(3, Split.TRAIN)}
+    order = {one.state: one for one in stock_shop(3, NameSplit.TRAIN)}
     for action, allowed in (("cancel", "open"), ("refund", "delivered")):
         for state in STATES:
             shop = opened({"shop": 3, "split": "train", "changes": {}, "bought": []})
@@ -87,5 +87,5 @@ def test_a_snapshot_is_the_same_shop_and_a_shop_of_its_own():
 
 
 def test_gold_is_found_again():
-    task = draw_task(random.Random(5), Split.VALIDATION, TaskKind.SWAP)
+    task = draw_task(random.Random(5), NameSplit.VALIDATION, TaskKind.SWAP)
     assert [call.name for call in find_gold(task)][0::2] == ["orders", "buy"]

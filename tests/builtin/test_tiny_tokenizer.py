@@ -16,7 +16,7 @@ from benchmarks.embedded.tiny.layout import (
     turn_ids,
 )
 from benchmarks.embedded.tiny.tokenizer import SPECIAL_TOKENS, build_tokenizer
-from rlf.builtin.encyclopedia.world import ENDS, STARTS, Split, WorldSize, generate_world
+from rlf.builtin.encyclopedia.world import ENDS, STARTS, NameSplit, WorldSize, generate_world
 
 TOKENIZER = build_tokenizer()
 QUESTION = "Where were Bakbir and Kalfex born?"
@@ -106,7 +106,7 @@ def test_the_skeleton_of_a_call_costs_few_tokens():
 
 
 def test_every_passage_is_a_handful_of_tokens():
-    world = generate_world(0, Split.TRAIN, WorldSize(persons=50, towns=20, rivers=20, companies=20, countries=20))
+    world = generate_world(0, NameSplit.TRAIN, WorldSize(persons=50, towns=20, rivers=20, companies=20, countries=20))
     assert max(len(TOKENIZER.encode(passage)) for passage in world.passages) <= 8
 
 

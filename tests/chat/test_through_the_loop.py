@@ -9,7 +9,7 @@ import pytest
 
 from rlf.chat import FORMATS
 from rlf.core import RlfError
-from rlf.rollout import Limits, Rollout, Setting, play
+from rlf.rollout import Rollout, RolloutLimits, Setting, play
 from rlf.rollout.scripted import ScriptedPolicy
 from rlf.tools import Executor, ToolDeclaration
 from rlf.training.batch import make_batch
@@ -53,7 +53,7 @@ def search():
 
 def played(chat, policy, num_trajectories, **limits):
     """The trajectories of one collection, side by side."""
-    limits = Limits(**{"max_turns": TURNS, "max_total_tokens": 99_999, "max_parse_failures": 9} | limits)
+    limits = RolloutLimits(**{"max_turns": TURNS, "max_total_tokens": 99_999, "max_parse_failures": 9} | limits)
 
     async def main():
         async with Executor([search()]) as tools:

@@ -15,7 +15,7 @@ from aiohttp import web
 from rlf.apps.offer.search import search_app
 from rlf.apps.offer.tools import mcp_server
 from rlf.apps.serve import ServeSettings
-from rlf.apps.serve.app import Server
+from rlf.apps.serve.app import ModelServer
 from rlf.apps.web.app import create_app
 from rlf.apps.web.settings import WebSettings
 from rlf.builtin.names import builtin_path
@@ -74,7 +74,9 @@ def test_a_name_of_the_environment_is_the_servers_own(monkeypatch):
 def _applications():
     corpus = SimpleNamespace(num_passages=1, search=lambda query, topk: [])
     yield "search", search_app(corpus, ThreadPoolExecutor(1), "127.0.0.1"), "/retrieve", {"queries": ["q"]}
-    server = Server(SimpleNamespace(num_slots=1), load_tokenizer(str(CHECKPOINT)), ServeSettings(name="judge")).app()
+    server = ModelServer(
+        SimpleNamespace(num_slots=1), load_tokenizer(str(CHECKPOINT)), ServeSettings(name="judge")
+    ).app()
     yield "judge", server, "/v1/chat/completions", {"model": "another", "messages": []}
     yield "ingest", Receiver(SimpleNamespace(run_id="r"), "word").app("127.0.0.1"), "/r/0/a.spool", {}
 

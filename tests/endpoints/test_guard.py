@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from rlf.endpoints.guard import BlockedAddress, Guard, GuardedResolver, is_public, trusted_hosts
+from rlf.endpoints.guard import AddressGuard, BlockedAddress, GuardedResolver, is_public, trusted_hosts
 from rlf.endpoints.http import HttpClient, HttpRequest
 from rlf.endpoints.spec import EndpointFailure
 from rlf.types import Outcome
@@ -53,7 +53,7 @@ class Names(AbstractResolver):
 
 
 async def get(url: str, declared: str, **settings: Any) -> bytes:
-    client = HttpClient(Guard(trusted_hosts(declared)), max_connections=2, max_bytes=1000, **settings)
+    client = HttpClient(AddressGuard(trusted_hosts(declared)), max_connections=2, max_bytes=1000, **settings)
     try:
         return (await client.send(HttpRequest("GET", url), deadline_s=5)).body
     finally:
@@ -102,7 +102,7 @@ def test_each_look_up_of_a_name_is_judged_anew() -> None:
     """A public answer first and a private one at the next look-up, which is the one that is connected to."""
 
     async def main() -> None:
-        resolver = GuardedResolver(Guard(frozenset()), Names("8.8.8.8", "127.0.0.1"))
+        resolver = GuardedResolver(AddressGuard(frozenset()), Names("8.8.8.8", "127.0.0.1"))
         assert [found["host"] for found in await resolver.resolve("rebind.example", 80)] == ["8.8.8.8"]
         with pytest.raises(BlockedAddress):
             await resolver.resolve("rebind.example", 80)
@@ -111,7 +111,7 @@ def test_each_look_up_of_a_name_is_judged_anew() -> None:
 
 
 def test_of_several_addresses_the_public_ones_alone_are_left() -> None:
-    guard = Guard(frozenset())
+    guard = AddressGuard(frozenset())
     assert guard.allowed("mixed.example", 80, ["10.0.0.1", "8.8.8.8", "fe80::1%eth0"]) == ["8.8.8.8"]
     assert guard.allowed("unknown.example", 80, []) == []
 

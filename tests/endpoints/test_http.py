@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from rlf.endpoints.guard import Guard, trusted_hosts
+from rlf.endpoints.guard import AddressGuard, trusted_hosts
 from rlf.endpoints.http import HttpClient, HttpRequest, HttpResponse, retry_after_s
 from rlf.endpoints.spec import EndpointFailure, Redirects
 from rlf.types import Outcome
@@ -25,7 +25,7 @@ async def ask(url: str, method: str = "GET", deadline_s: float = 5.0, **keys: An
     """One request by a client that trusts the host of the URL."""
     settings = {key: keys.pop(key) for key in ("redirects", "resolver") if key in keys}
     trusted = trusted_hosts(keys.pop("declared", url), keys.pop("also", ()))
-    client = HttpClient(Guard(trusted), max_connections=8, max_bytes=MAX_BYTES, **settings)
+    client = HttpClient(AddressGuard(trusted), max_connections=8, max_bytes=MAX_BYTES, **settings)
     try:
         return await client.send(HttpRequest(method, url, **keys), deadline_s=deadline_s)
     finally:
@@ -140,7 +140,7 @@ def test_a_request_that_never_had_a_connection_was_not_delivered() -> None:
 
     async def main() -> None:
         async with serving(hang=hang) as url:
-            client = HttpClient(Guard(trusted_hosts(url)), max_connections=1, max_bytes=100)
+            client = HttpClient(AddressGuard(trusted_hosts(url)), max_connections=1, max_bytes=100)
             first, second = (HttpRequest("POST", f"{url}/hang", body=body) for body in (b"first", b"second"))
             under_way = asyncio.create_task(client.send(first, deadline_s=60))
             await has_come.wait()
@@ -282,7 +282,7 @@ def test_declared_headers_do_not_follow_a_redirect_to_another_host() -> None:
 
             async with serving(elsewhere=elsewhere) as url:
                 trusted = trusted_hosts(url, [other.removeprefix("http://")])
-                client = HttpClient(Guard(trusted), max_connections=1, max_bytes=100, redirects=Redirects.ANY)
+                client = HttpClient(AddressGuard(trusted), max_connections=1, max_bytes=100, redirects=Redirects.ANY)
                 request = HttpRequest("GET", f"{url}/elsewhere", {"X-Key": "canary"})
                 response = await client.send(request, deadline_s=5)
                 await client.close()
@@ -304,7 +304,7 @@ def test_no_more_connections_are_opened_than_allowed() -> None:
 
     async def main() -> None:
         async with serving(count=count) as url:
-            client = HttpClient(Guard(trusted_hosts(url)), max_connections=7, max_bytes=100)
+            client = HttpClient(AddressGuard(trusted_hosts(url)), max_connections=7, max_bytes=100)
             request = HttpRequest("GET", f"{url}/count")
             await asyncio.gather(*(client.send(request, deadline_s=30) for _ in range(200)))
             await client.close()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlf.endpoints.guard import Guard, trusted_hosts
+from rlf.endpoints.guard import AddressGuard, trusted_hosts
 from rlf.endpoints.http import HttpClient, HttpRequest, HttpResponse
 from rlf.endpoints.spec import EndpointFailure, Redirects
 from rlf.types import Outcome
@@ -27,7 +27,7 @@ async def send(
     """The answer or the failure of one request by a client that trusts the host."""
     keys = {"max_connections": 8, "max_bytes": MAX_BYTES} | keys
     deadline_s = keys.pop("deadline_s", 20.0)
-    client = HttpClient(Guard(trusted_hosts(url)), **keys)
+    client = HttpClient(AddressGuard(trusted_hosts(url)), **keys)
     try:
         return await client.send(HttpRequest(method, url, headers, body), deadline_s=deadline_s)
     except EndpointFailure as failure:
@@ -187,7 +187,7 @@ def test_a_redirect_to_a_host_that_is_not_there_is_infrastructure() -> None:
 
         async with raw_keeping(away) as (url, _):
             client = HttpClient(
-                Guard(trusted_hosts(url, [nobody[7:]])), max_connections=1, max_bytes=9, redirects=Redirects.ANY
+                AddressGuard(trusted_hosts(url, [nobody[7:]])), max_connections=1, max_bytes=9, redirects=Redirects.ANY
             )
             with pytest.raises(EndpointFailure) as caught:
                 await client.send(HttpRequest("GET", url), deadline_s=5)
@@ -291,7 +291,7 @@ def test_a_request_is_sent_once_also_on_a_connection_that_breaks(method: str) ->
 
     async def main() -> None:
         async with raw_keeping(break_second) as (url, raw):
-            client = HttpClient(Guard(trusted_hosts(url)), max_connections=1, max_bytes=100)
+            client = HttpClient(AddressGuard(trusted_hosts(url)), max_connections=1, max_bytes=100)
             await client.send(HttpRequest(method, f"{url}/first"), deadline_s=5)
             with pytest.raises(EndpointFailure) as caught:
                 await client.send(HttpRequest(method, f"{url}/second"), deadline_s=5)
@@ -326,7 +326,7 @@ def test_a_connection_with_unread_bytes_is_not_used_again(
 
     async def main() -> None:
         async with raw_keeping(reply) as (url, raw):
-            client = HttpClient(Guard(trusted_hosts(url)), max_connections=1, max_bytes=1000)
+            client = HttpClient(AddressGuard(trusted_hosts(url)), max_connections=1, max_bytes=1000)
             for number in range(4):
                 written.clear()
                 found = await client.send(HttpRequest(method, f"{url}/{number}"), deadline_s=5)
@@ -346,7 +346,7 @@ def test_a_clean_connection_is_used_again() -> None:
 
     async def main() -> None:
         async with raw_keeping(reply) as (url, raw):
-            client = HttpClient(Guard(trusted_hosts(url)), max_connections=1, max_bytes=1000)
+            client = HttpClient(AddressGuard(trusted_hosts(url)), max_connections=1, max_bytes=1000)
             for number in range(12):
                 try:
                     await client.send(HttpRequest("GET", f"{url}/{number}"), deadline_s=5)
@@ -370,7 +370,7 @@ def test_a_connection_that_the_server_has_closed_is_not_used_again(method: str) 
 
     async def main() -> None:
         async with raw_keeping(reply) as (url, raw):
-            client = HttpClient(Guard(trusted_hosts(url)), max_connections=1, max_bytes=1000)
+            client = HttpClient(AddressGuard(trusted_hosts(url)), max_connections=1, max_bytes=1000)
             for _ in range(12):
                 closed.clear()
                 assert (await client.send(HttpRequest(method, url), deadline_s=5)).body == b"fine"

@@ -8,7 +8,7 @@ import pytest
 from rlf.chat import FORMATS
 from rlf.chat.repair import read_stand_in
 from rlf.environments import EnvSpec, WorldPool
-from rlf.rollout import Limits, Rollout, Setting, play
+from rlf.rollout import Rollout, RolloutLimits, Setting, play
 from rlf.rollout.scripted import ScriptedPolicy
 from rlf.tools import Executor
 from rlf.types import Message, Sampling, Task
@@ -51,7 +51,7 @@ def played(tokenizer):
                     policy,
                     chat,
                     executor,
-                    Limits(**({"max_turns": 6, "max_total_tokens": 9999, "max_parse_failures": 3} | limits)),
+                    RolloutLimits(**({"max_turns": 6, "max_total_tokens": 9999, "max_parse_failures": 3} | limits)),
                     Sampling(stop_token_ids=chat.stop_token_ids),
                     worlds=worlds,
                 )

@@ -12,7 +12,7 @@ from rlf.core.meter import Meter
 from rlf.endpoints.pool import open_pool
 from rlf.endpoints.spec import EndpointSpec, SamplingSpec
 from rlf.environments import EnvSpec, WorldPool
-from rlf.rollout import Limits, Rollout
+from rlf.rollout import Rollout, RolloutLimits
 from rlf.rollout.by_text import TextPlayer
 from rlf.tools import Executor
 from rlf.tools.agent_text import AUTO, TextCalls
@@ -47,7 +47,7 @@ def play(env, script, max_turns=4, max_total_tokens=999):
         pool = await open_pool([EndpointSpec.model_validate(endpoint)])
         spec = EnvSpec.model_validate(env)
         async with WorldPool(spec, seed=7) as worlds, Executor(worlds.declarations) as executor:
-            limits = Limits(max_turns=max_turns, max_total_tokens=max_total_tokens)
+            limits = RolloutLimits(max_turns=max_turns, max_total_tokens=max_total_tokens)
             texts = TextCalls(AUTO, executor.descriptions)
             room, sampling = asyncio.Semaphore(2), SamplingSpec()
             player = TextPlayer(pool, executor, limits, sampling, 20.0, room, Meter(), texts, {}, worlds=worlds)

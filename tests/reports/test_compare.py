@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 from rlf.core.errors import RlfError
-from rlf.lineage import Evaluation, FileRecord, Reader, Recorder, Run, Step, StepTotals, open_store, start_run
+from rlf.lineage import Evaluation, FileRecord, Reader, Recorder, Run, StepTotals, TrainingStep, open_store, start_run
 from rlf.lineage.records import EVALUATION, SWEEP, AcceptedChange, ParentKind
 from rlf.lineage.run import accept_changes
 from rlf.reports.arms import Arm, ArmMember, DifferenceCause, differences, named_by_difference, read_arms
 from rlf.reports.comparison import compare, flip_matrix, read_examples
 from rlf.reports.comparison_views import HEADER, comparison_view, csv_text, markdown, page, sheets
 from rlf.reports.outcomes import Basis, contrasts, outcome
-from rlf.reports.pages.chart import Course, main_charts
+from rlf.reports.pages.chart import ArmCurve, main_charts
 from rlf.reports.report import read_report
 from rlf.types import EvaluationFinished, RunStatus
 
@@ -78,7 +78,7 @@ def member(successes: dict[str, float | None], *, status: RunStatus = RunStatus.
     run = Run(replace(run_record(), **record), status, False, 4, 1.0, None)
     evaluations = [Evaluation(0, "sampled", {"success": 0.0}, 0.0)]
     evaluations.append(Evaluation(4, "sampled", {"success": sum(counted) / len(counted)}, 0.0))
-    steps = [Step(step, {"time/step_s": 2.0, "reward/mean": float(step)}, 0.0) for step in (1, 2, 3, 4)]
+    steps = [TrainingStep(step, {"time/step_s": 2.0, "reward/mean": float(step)}, 0.0) for step in (1, 2, 3, 4)]
     totals = [StepTotals(step, 8, 100, 50, 10) for step in (1, 2, 3, 4)]
     return ArmMember(run, steps, evaluations, totals, (), {("sampled", 4): tries})
 
@@ -660,7 +660,9 @@ def test_the_page_shows_what_the_policies_saw_before_the_question(swept: Reader)
 
 def test_curves_of_an_evaluation_have_a_band_over_questions_or_over_seeds(swept: Reader) -> None:
     arms = read_arms(swept, ["20260102-030400-fast,20260102-030401-fast", "20260102-030400-slow"])
-    courses = [Course(arm.letter, [m.steps for m in arm.members], [m.evaluations for m in arm.members]) for arm in arms]
+    courses = [
+        ArmCurve(arm.letter, [m.steps for m in arm.members], [m.evaluations for m in arm.members]) for arm in arms
+    ]
     drawn = main_charts(courses)
     assert [one.title for one in drawn][:3] == ["held-out success, sampled", "held-out success, greedy", "reward"]
     assert all(line.band for line in drawn[0].lines)

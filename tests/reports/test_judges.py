@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rlf.lineage import Evaluation, Step
+from rlf.lineage import Evaluation, TrainingStep
 from rlf.reports.comparison import compare
 from rlf.reports.comparison_views import sheets
 from rlf.reports.report import JudgeTotals, judge_totals
@@ -17,7 +17,7 @@ def took(tokens: float, cost_usd: float, **more: float) -> dict[str, float]:
     return {f"rewards/good/{name}": value for name, value in names.items()} | {"rewards/exact/mean": 1.0}
 
 
-STEPS = [Step(1, took(300, 0.5, cached=0.0), 0.0), Step(2, took(100, 0.25, cached=0.5, kappa=0.8), 0.0)]
+STEPS = [TrainingStep(1, took(300, 0.5, cached=0.0), 0.0), TrainingStep(2, took(100, 0.25, cached=0.5, kappa=0.8), 0.0)]
 EVALUATIONS = [Evaluation(0, "greedy", took(1000, 2.0), 0.0)]
 
 
@@ -27,7 +27,7 @@ def test_tokens_and_cost_are_summed_over_steps_and_evaluations() -> None:
 
 
 def test_a_run_without_judges_has_no_row() -> None:
-    assert judge_totals([Step(1, {"rewards/exact/mean": 1.0, "tokens/total": 9.0}, 0.0)], []) == []
+    assert judge_totals([TrainingStep(1, {"rewards/exact/mean": 1.0, "tokens/total": 9.0}, 0.0)], []) == []
 
 
 def test_arms_are_compared_by_what_their_judges_took_in_the_mean_run() -> None:

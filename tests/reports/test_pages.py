@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from rlf.cli.main import app
 from rlf.lineage import Reader
-from rlf.lineage.records import Step
-from rlf.reports.pages.chart import Chart, Course, Line, draw, further_curves, main_curves, ticks
+from rlf.lineage.records import TrainingStep
+from rlf.reports.pages.chart import ArmCurve, Chart, Line, draw, further_curves, main_curves, ticks
 from rlf.reports.pages.render import beside, run_page, side
 from rlf.reports.report import read_report
 from rlf.reports.summary import read_summary
@@ -80,8 +80,8 @@ def test_the_command_writes_the_page_of_a_run(reader: Reader, tmp_path: Path) ->
 
 def test_the_gap_to_a_hidden_term_is_a_main_curve_with_its_bounds() -> None:
     name = "gap/gold/right"
-    steps = [Step(n, {name: 0.1 * n, f"{name}/low": 0.05 * n, f"{name}/high": 0.3}, 0.0) for n in (1, 2)]
-    courses = [Course("", [steps], [[]])]
+    steps = [TrainingStep(n, {name: 0.1 * n, f"{name}/low": 0.05 * n, f"{name}/high": 0.3}, 0.0) for n in (1, 2)]
+    courses = [ArmCurve("", [steps], [[]])]
     (chart,) = main_curves(courses)
     assert (chart.title, chart.share) == ("share of what right pays that hidden gold refuses", True)
     assert chart.lines[0].points == ((1, 0.1), (2, 0.2))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rlf.lineage.records import LeftOut, LoggedEvent, Run, Step
+from rlf.lineage.records import LeftOut, LoggedEvent, Run, TrainingStep
 from rlf.reports.summary import EvaluationChange
-from rlf.reports.verdict import Verdict, VerdictKind, compares_groups, judge_record, judge_run
+from rlf.reports.verdict import RunVerdict, VerdictKind, compares_groups, judge_record, judge_run
 from rlf.types import RunStatus
 
 from .synthetic import run_record
@@ -28,8 +28,8 @@ def changed(num_before: int, num_after: int, num: int = 40) -> list[EvaluationCh
     return [change(before, after)]
 
 
-def verdict(changes: list[EvaluationChange], *metrics: dict[str, float], by_group: bool = True) -> Verdict:
-    steps = [Step(number, values, 0.0) for number, values in enumerate(metrics, 1)]
+def verdict(changes: list[EvaluationChange], *metrics: dict[str, float], by_group: bool = True) -> RunVerdict:
+    steps = [TrainingStep(number, values, 0.0) for number, values in enumerate(metrics, 1)]
     return judge_run(steps, changes, by_group=by_group)
 
 
@@ -86,7 +86,7 @@ def test_groups_count_only_where_the_estimator_compares_them() -> None:
 def test_a_verdict_ends_with_what_was_left_out_and_which_kinds_it_hit(monkeypatch: pytest.MonkeyPatch) -> None:
     by_kind: dict[str | None, tuple[int, int]] = {"hard": (88, 640), "easy": (8, 640), "odd": (0, 4)}
     left_out = LeftOut(by_kind, {"reward term 'good'": 6, "tool 'search'": 90})
-    steps = [Step(1, ALIVE | {"left_out/length": 0.25, "unscorable": 3.0}, 0.0), Step(2, ALIVE, 0.0)]
+    steps = [TrainingStep(1, ALIVE | {"left_out/length": 0.25, "unscorable": 3.0}, 0.0), TrainingStep(2, ALIVE, 0.0)]
     before = [tried(f"t{k}", 0.0, kind="hard" if k < 4 else "easy") for k in range(20)]
     after = [tried(f"t{k}", None if k < 3 else 0.0, kind="hard" if k < 4 else "easy") for k in range(20)]
     monkeypatch.setattr("rlf.reports.verdict.read_left_out", lambda store, run_id: left_out)
@@ -99,11 +99,15 @@ def test_a_verdict_ends_with_what_was_left_out_and_which_kinds_it_hit(monkeypatc
 
 
 def test_a_verdict_names_the_terms_that_rewards_were_summed_without_where_the_run_warned_of_them() -> None:
-    steps = [Step(n, ALIVE | {"rewards/good/unscorable": 8.0, "rewards/odd/unscorable": 1.0}, 0.0) for n in (1, 2)]
+    steps = [
+        TrainingStep(n, ALIVE | {"rewards/good/unscorable": 8.0, "rewards/odd/unscorable": 1.0}, 0.0) for n in (1, 2)
+    ]
     warned = LoggedEvent(0.0, "warning", "", {"cause": "reward term 'good'", "missing": 8, "asked": 16})
     reason = judge_record(READER, RUN, steps, changed(10, 11), (warned,)).reason
     assert reason.endswith("; reward term 'good' had no value for 16 trajectories of training")
 
 
 def test_a_verdict_on_a_run_that_left_nothing_out_has_the_change_alone() -> None:
-    assert judge_record(READER, RUN, [Step(1, ALIVE, 0.0)], changed(10, 11), ()) == verdict(changed(10, 11), ALIVE)
+    assert judge_record(READER, RUN, [TrainingStep(1, ALIVE, 0.0)], changed(10, 11), ()) == verdict(
+        changed(10, 11), ALIVE
+    )

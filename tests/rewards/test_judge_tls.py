@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rlf.core.servers import Certificate, server_context
+from rlf.core.servers import TlsCertificate, server_context
 
 from ..certificates import make_certificate
 from .judges import Judge
@@ -40,7 +40,7 @@ def test_a_judge_is_asked_over_tls_with_its_key_and_no_other_certificate_will_do
     (tmp_path / "other").mkdir()
     other, _ = make_certificate(tmp_path / "other")
     judge = Judge(lambda body: '{"reason": "r", "score": 7}')
-    context = server_context(Certificate(file, key))
+    context = server_context(TlsCertificate(file, key))
     assert context is not None
     judge.server.socket = context.wrap_socket(judge.server.socket, server_side=True)
     judge.url = judge.url.replace("http:", "https:")

@@ -7,7 +7,7 @@ import pytest
 from rlf.chat import FORMATS
 from rlf.chat.policy import ChatPolicy
 from rlf.chat.repair import read_stand_in
-from rlf.rollout import Limits, Rollout, Setting, play
+from rlf.rollout import Rollout, RolloutLimits, Setting, play
 from rlf.rollout.scripted import ScriptedPolicy
 from rlf.types import Message, Outcome, Sampling, Task, ToolDescription, ToolResult
 
@@ -54,7 +54,12 @@ def played(chat):
         ends = chat.call_ends if handling.stop_after_call else ()
         sampling = Sampling(stop_token_ids=chat.stop_token_ids, stop_strings=ends)
         setting = Setting(
-            policy, chat, Echo(), Limits(**{"max_turns": 6, "max_total_tokens": 9999} | limits), sampling, handling
+            policy,
+            chat,
+            Echo(),
+            RolloutLimits(**{"max_turns": 6, "max_total_tokens": 9999} | limits),
+            sampling,
+            handling,
         )
         rollout = Rollout("t", Task("t", (Message("user", "Where?"),)), 0, seed=0)
         return asyncio.run(play(rollout, setting)), policy

@@ -8,7 +8,7 @@ import pytest
 from rlf.core.meter import Meter
 from rlf.endpoints.openai import Completion, RequestedCall
 from rlf.endpoints.spec import SamplingSpec, Usage
-from rlf.rollout import Limits, Rollout
+from rlf.rollout import Rollout, RolloutLimits
 from rlf.rollout.by_text import TextPlayer
 from rlf.tools.agent_text import AUTO, TextCalls, show_results
 from rlf.types import FailureClass, Image, Message, Outcome, ParseFailure, StopReason, Task, ToolResult
@@ -47,7 +47,7 @@ async def play_until_a_call_returned():
     player = TextPlayer(
         SimpleNamespace(chat=chat),
         tools,
-        Limits(max_turns=4, max_total_tokens=999),
+        RolloutLimits(max_turns=4, max_total_tokens=999),
         SamplingSpec(),
         timeout_s=20.0,
         room=asyncio.Semaphore(1),

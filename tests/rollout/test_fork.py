@@ -10,7 +10,7 @@ import pytest
 from rlf.chat.history import without_thinking
 from rlf.chat.policy import ChatPolicy, HistoryPolicy
 from rlf.core import CheckError
-from rlf.rollout import Limits, Rollout, Setting, play
+from rlf.rollout import Rollout, RolloutLimits, Setting, play
 from rlf.rollout.certificate import certify
 from rlf.rollout.scripted import ScriptedPolicy
 from rlf.types import Message, Sampling, StopReason, Task
@@ -38,7 +38,7 @@ def played(chat, *script, **limits):
         policy,
         chat,
         Echo(),
-        Limits(**({"max_turns": 6, "max_total_tokens": 9999} | limits)),
+        RolloutLimits(**({"max_turns": 6, "max_total_tokens": 9999} | limits)),
         Sampling(stop_token_ids=chat.stop_token_ids),
         ChatPolicy(forks=True),
     )

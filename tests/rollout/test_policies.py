@@ -8,7 +8,7 @@ from rlf.chat import FORMATS
 from rlf.chat.policy import ChatPolicy, FailurePolicy, RepairPolicy
 from rlf.chat.repair import stand_in
 from rlf.core import RlfError
-from rlf.rollout import Limits, Rollout, Setting, play, rollout_metrics
+from rlf.rollout import Rollout, RolloutLimits, Setting, play, rollout_metrics
 from rlf.rollout.scripted import ScriptedPolicy
 from rlf.types import FailureClass, Message, Outcome, Sampling, Scored, StopReason, Task, ToolCall
 
@@ -198,6 +198,6 @@ def _played_in(chat, script, *, stop_after_call):
     policy = ScriptedPolicy(chat.tokenizer, script)
     ends = chat.call_ends if stop_after_call else ()
     sampling = Sampling(stop_token_ids=chat.stop_token_ids, stop_strings=(*chat.stop_strings, *ends))
-    limits = Limits(max_turns=len(script), max_total_tokens=99_999)
+    limits = RolloutLimits(max_turns=len(script), max_total_tokens=99_999)
     setting = Setting(policy, chat, Echo(), limits, sampling, ChatPolicy(stop_after_call=stop_after_call))
     return asyncio.run(play(Rollout("t", Task("t", (Message("user", "Where?"),)), 0, seed=0), setting))

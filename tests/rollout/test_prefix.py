@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rlf.chat.policy import ChatPolicy
-from rlf.rollout import Limits, Prefix, Rollout, Setting, play
+from rlf.rollout import Prefix, Rollout, RolloutLimits, Setting, play
 from rlf.rollout.collect import wait_share
 from rlf.rollout.scripted import ScriptedPolicy
 from rlf.types import Message, Outcome, Sampling, Scored, StopReason, Task, ToolResult
@@ -43,7 +43,7 @@ def go_on(chat):
             policy,
             chat,
             tools or Counter(),
-            Limits(**({"max_turns": 6, "max_total_tokens": 9999, "max_parse_failures": 3} | limits)),
+            RolloutLimits(**({"max_turns": 6, "max_total_tokens": 9999, "max_parse_failures": 3} | limits)),
             Sampling(stop_token_ids=chat.stop_token_ids),
             handling or ChatPolicy(),
         )

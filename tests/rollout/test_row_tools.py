@@ -6,7 +6,7 @@ from transformers import AutoTokenizer
 
 from rlf.builtin.names import builtin_path
 from rlf.chat import FORMATS
-from rlf.rollout import Limits, Rollout, Setting, play
+from rlf.rollout import Rollout, RolloutLimits, Setting, play
 from rlf.rollout.scripted import ScriptedPolicy
 from rlf.types import Message, Outcome, Sampling, Task, ToolDescription, ToolResult
 
@@ -40,7 +40,11 @@ def played(tools):
     policy = ScriptedPolicy(tokenizer, [*calls, "done<|im_end|>"])
     task = Task("t", (Message("user", "find x"),), tools=tools)
     setting = Setting(
-        policy, chat, invoker, Limits(max_turns=4, max_total_tokens=2000), Sampling(stop_token_ids=chat.stop_token_ids)
+        policy,
+        chat,
+        invoker,
+        RolloutLimits(max_turns=4, max_total_tokens=2000),
+        Sampling(stop_token_ids=chat.stop_token_ids),
     )
     trajectory = asyncio.run(play(Rollout("t", task, 0, 0), setting))
     prompt = chat.decode(trajectory.tokens[: trajectory.turns[0].start])

@@ -12,7 +12,7 @@ import pytest
 
 from rlf.core import RunError
 from rlf.lineage import Reader
-from rlf.lineage.records import LoggedEvent, Run, Step
+from rlf.lineage.records import LoggedEvent, Run, TrainingStep
 from rlf.runs.place import open_lineage
 from rlf.runs.start import resume, run
 from rlf.types import Score, StepFinished
@@ -48,7 +48,7 @@ class Drifted:
     """A run, as its lineage has it."""
 
     run: Run
-    steps: Sequence[Step]
+    steps: Sequence[TrainingStep]
     alarms: Sequence[LoggedEvent]
     scores: Mapping[int, Sequence[Score]]
     """Of the judge, by step."""

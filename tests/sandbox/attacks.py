@@ -24,11 +24,20 @@ from time import perf_counter, thread_time
 
 from rlf.sandbox.guest import server as processes
 from rlf.sandbox.sandbox import Sandbox
-from rlf.sandbox.spec import Execution, Level, LevelChoice, Outcome, Request, SandboxLimits, SandboxSpec, SqlRequest
+from rlf.sandbox.spec import (
+    Execution,
+    Level,
+    LevelChoice,
+    Request,
+    SandboxLimits,
+    SandboxOutcome,
+    SandboxSpec,
+    SqlRequest,
+)
 
 _CONTAINED = frozenset({Level.NAMESPACES, Level.LANDLOCK})
 _LIMITED = _CONTAINED | {Level.PROCESS}
-_OK = frozenset({Outcome.OK})
+_OK = frozenset({SandboxOutcome.OK})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +47,7 @@ class Attack:
     name: str
     text: str
     """Python, or SQL where `sql`."""
-    outcomes: frozenset[Outcome] = _OK
+    outcomes: frozenset[SandboxOutcome] = _OK
     """How it may end."""
     levels: frozenset[Level] = _CONTAINED
     """Those that say they stop it; at others it is never run."""
@@ -87,11 +96,11 @@ ok = {"outcome": "ok", "error": None, "value": "'forged'", "files": []}
 """
 
 
-def _outcome_set(*outcomes: Outcome) -> frozenset[Outcome]:
+def _outcome_set(*outcomes: SandboxOutcome) -> frozenset[SandboxOutcome]:
     return frozenset(outcomes)
 
 
-_TIMEOUT = _outcome_set(Outcome.TIMEOUT)
+_TIMEOUT = _outcome_set(SandboxOutcome.TIMEOUT)
 _PYTHON = (
     Attack("cpu loop", "while True: pass", _TIMEOUT, _LIMITED, wall_s=0.3),
     Attack(
@@ -117,14 +126,14 @@ _PYTHON = (
     Attack(
         "memory bomb",
         "hoard = []\nwhile True:\n    hoard.append(bytearray(1 << 20))",
-        _outcome_set(Outcome.MEMORY),
+        _outcome_set(SandboxOutcome.MEMORY),
         _LIMITED,
     ),
     Attack(
         "memory bomb of many processes",
         "import os, time\nfor _ in range(6):\n    if os.fork() == 0:\n        hoard = bytearray(30 << 20)\n"
         "        time.sleep(60)\ntime.sleep(60)",
-        _outcome_set(Outcome.MEMORY, Outcome.ERROR),
+        _outcome_set(SandboxOutcome.MEMORY, SandboxOutcome.ERROR),
     ),
     Attack(
         "memory of no process",
@@ -134,14 +143,14 @@ _PYTHON = (
     Attack(
         "disk bomb",
         "number = 0\nwhile True:\n    number += 1\n    open(str(number), 'wb').write(bytes(1 << 20))",
-        _outcome_set(Outcome.ERROR, Outcome.KILLED),
+        _outcome_set(SandboxOutcome.ERROR, SandboxOutcome.KILLED),
     ),
     Attack(
         "a bomb of empty files",
         "number = 0\nwhile True:\n    number += 1\n    open(str(number), 'wb').close()",
-        _outcome_set(Outcome.ERROR, Outcome.KILLED),
+        _outcome_set(SandboxOutcome.ERROR, SandboxOutcome.KILLED),
     ),
-    Attack("output bomb", "while True: print('x' * 1000)", _outcome_set(Outcome.OUTPUT_LIMIT), _LIMITED),
+    Attack("output bomb", "while True: print('x' * 1000)", _outcome_set(SandboxOutcome.OUTPUT_LIMIT), _LIMITED),
     Attack(
         "daemon",
         "import os, time\ntry:\n    if os.fork() == 0:\n        os.setsid()\n        if os.fork() == 0:\n"
@@ -152,7 +161,7 @@ _PYTHON = (
         "kill(parent) and others",
         _REFUSED + "import os\nfor victim in (os.getppid(), BYSTANDER, 0):\n    tried('', os.kill, victim, 9)\n"
         "tried('', os.killpg, BYSTANDER, 9)\n''",
-        _outcome_set(Outcome.OK),
+        _outcome_set(SandboxOutcome.OK),
     ),
     Attack(
         "limits of others",
@@ -229,7 +238,7 @@ _PYTHON = (
     ),
     Attack("a link to a key as its file", "import os\nos.symlink(KEY_FILE, 'link')\n''"),
 )
-_KILLED = _outcome_set(Outcome.KILLED)
+_KILLED = _outcome_set(SandboxOutcome.KILLED)
 _WRONG_ANSWERS = {
     "a failure of the sandbox": "ok | {'outcome': 'infra'}",
     "no outcome": "{'value': 'x'}",
@@ -304,7 +313,7 @@ _CHANNEL_ATTACKS = (
         session=True,
     ),
 )
-_ERROR = _outcome_set(Outcome.ERROR)
+_ERROR = _outcome_set(SandboxOutcome.ERROR)
 _RECURSIVE = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
 _JOIN = "t a, t b, t c, t d, t e WHERE a.x + b.x + c.x > d.x + e.x"
 _SQL = (
@@ -316,7 +325,9 @@ _SQL = (
     Attack("SQL PRAGMA", "PRAGMA writable_schema = 1", _ERROR, sql=True),
     Attack("SQL load_extension", "SELECT load_extension('/work/x.so')", _ERROR, sql=True),
     Attack("SQL printf bomb", "SELECT printf('%.*c', 900000000, 'x')", _TIMEOUT, sql=True, wall_s=0.3),
-    Attack("SQL memory bomb", f"{_RECURSIVE} SELECT x FROM n ORDER BY -x", _outcome_set(Outcome.MEMORY), sql=True),
+    Attack(
+        "SQL memory bomb", f"{_RECURSIVE} SELECT x FROM n ORDER BY -x", _outcome_set(SandboxOutcome.MEMORY), sql=True
+    ),
     Attack("SQL endless rows", f"{_RECURSIVE} SELECT x FROM n", sql=True),
     Attack("SQL runaway join", f"SELECT count(*) FROM {_JOIN}", _TIMEOUT, sql=True, wall_s=0.3),
 )
@@ -341,7 +352,7 @@ class AttackResult:
 
     attack: str
     level: Level
-    outcome: Outcome
+    outcome: SandboxOutcome
     wall_s: float
     escaped: tuple[str, ...]
     """What it achieved, or what was wrong afterwards; empty when it was contained."""
@@ -469,7 +480,7 @@ def _check_execution(execution: Execution, host: _Host, attack: Attack) -> Itera
     """Escapes that the call itself shows."""
     if execution.outcome not in attack.outcomes:
         yield f"ended {execution.outcome}: {execution.error}"
-    if not attack.sql and execution.outcome is Outcome.OK and execution.value != "''":
+    if not attack.sql and execution.outcome is SandboxOutcome.OK and execution.value != "''":
         yield f"achieved {execution.value}"
     if host.secret in repr(execution):
         yield "saw a secret of the host"
@@ -486,10 +497,10 @@ async def _check_next_call(sandbox: Sandbox, attack: Attack) -> list[str]:
     session = _SESSION if attack.session else None
     following = await sandbox.run(Request(attack.after or "''"), session=session)
     if session is not None:
-        if following.outcome is Outcome.KILLED:
+        if following.outcome is SandboxOutcome.KILLED:
             following = await sandbox.run(Request("''"), session=session)
         await sandbox.end_session(session)
-    if following.outcome is not Outcome.OK:
+    if following.outcome is not SandboxOutcome.OK:
         return [f"the next call ended {following.outcome}: {following.error}"]
     return [] if following.value == "''" else [f"the next call finds {following.value}"]
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from rlf.sandbox import Level, Outcome
+from rlf.sandbox import Level, SandboxOutcome
 
 from .attacks import ATTACKS
 from .machine import need, run_as
@@ -47,7 +47,7 @@ def test_an_attack_achieves_nothing_and_leaves_nothing(user, level, attack):
 
 
 def test_no_attack_may_end_as_infrastructures_fault():
-    assert not [attack.name for attack in ATTACKS if Outcome.INFRA in attack.outcomes]
+    assert not [attack.name for attack in ATTACKS if SandboxOutcome.INFRA in attack.outcomes]
 
 
 def test_names_of_attacks_are_distinct():

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from rlf.sandbox import Execution, Level, Outcome, Request, Sandbox, SandboxLimits, SandboxSpec
+from rlf.sandbox import Execution, Level, Request, Sandbox, SandboxLimits, SandboxOutcome, SandboxSpec
 from rlf.sandbox.spec import LevelChoice
 
 from .machine import need
@@ -117,18 +117,18 @@ def test_plain_values_cross_and_all_else_is_reached_but_not_compared(level: Leve
 @pytest.mark.parametrize(
     ("program", "outcome", "words"),
     [
-        ("import nothing_like_it", Outcome.ERROR, "the program fails: Traceback"),
-        ("import sys; sys.exit(0)", Outcome.ERROR, "NameError"),
-        ("import os; os._exit(0)", Outcome.ERROR, "the program has ended"),
-        ("def f(): import os; os._exit(0)", Outcome.ERROR, "the program has ended"),
-        ("def f(): raise SystemExit(0)", Outcome.ERROR, "the program raised ['SystemExit'"),
-        ("def f(): raise StopIteration", Outcome.ERROR, "the program raised ['StopIteration'"),
-        ("def f(): return 'x' * (1 << 26)", Outcome.ERROR, "the limit is"),
-        ("def f():\n while True: pass", Outcome.TIMEOUT, "not finished within 2 s"),
+        ("import nothing_like_it", SandboxOutcome.ERROR, "the program fails: Traceback"),
+        ("import sys; sys.exit(0)", SandboxOutcome.ERROR, "NameError"),
+        ("import os; os._exit(0)", SandboxOutcome.ERROR, "the program has ended"),
+        ("def f(): import os; os._exit(0)", SandboxOutcome.ERROR, "the program has ended"),
+        ("def f(): raise SystemExit(0)", SandboxOutcome.ERROR, "the program raised ['SystemExit'"),
+        ("def f(): raise StopIteration", SandboxOutcome.ERROR, "the program raised ['StopIteration'"),
+        ("def f(): return 'x' * (1 << 26)", SandboxOutcome.ERROR, "the limit is"),
+        ("def f():\n while True: pass", SandboxOutcome.TIMEOUT, "not finished within 2 s"),
     ],
 )
-def test_a_program_that_does_not_answer_fails_its_test(program: str, outcome: Outcome, words: str) -> None:
-    wall_s = 2 if outcome is Outcome.TIMEOUT else 30
+def test_a_program_that_does_not_answer_fails_its_test(program: str, outcome: SandboxOutcome, words: str) -> None:
+    wall_s = 2 if outcome is SandboxOutcome.TIMEOUT else 30
     execution = run(Level.PROCESS, "try:\n    f()\nexcept Exception as error:\n    raise", program, wall_s=wall_s)
     assert execution.outcome is outcome
     assert execution.error is not None and words in execution.error
@@ -172,7 +172,7 @@ def test_a_program_that_answers_with_something_else_fails_its_test_whatever_the_
     program = f"{SEND}\ndef f():\n    send(1, {answer})"
     test = "try:\n    f()\nexcept Exception:\n    pass\n'passed'"
     execution = run(Level.PROCESS, test, program, wall_s=30)
-    assert (execution.outcome, execution.value) == (Outcome.ERROR, None)
+    assert (execution.outcome, execution.value) == (SandboxOutcome.ERROR, None)
     assert execution.error is not None and "the program" in execution.error
 
 
@@ -190,7 +190,7 @@ def test_a_program_that_answers_with_something_else_fails_its_test_whatever_the_
 )
 def test_a_program_answers_each_question_once_and_says_nothing_to_rlf(level: Level, program: str) -> None:
     execution = run(level, "assert f() == 7\nassert f() == 7\n'passed'", program, wall_s=30)
-    assert (execution.outcome, execution.value) == (Outcome.ERROR, None)
+    assert (execution.outcome, execution.value) == (SandboxOutcome.ERROR, None)
 
 
 def test_what_ends_with_the_server_is_infrastructures_fault() -> None:
@@ -203,7 +203,7 @@ def test_what_ends_with_the_server_is_infrastructures_fault() -> None:
             os.kill(sandbox.server_pid or 0, signal.SIGKILL)
             return await running
 
-    assert asyncio.run(main()).outcome is Outcome.INFRA
+    assert asyncio.run(main()).outcome is SandboxOutcome.INFRA
 
 
 def test_lines_of_a_test_are_reported_where_it_fails() -> None:
@@ -233,11 +233,11 @@ time.sleep(0.2)
 def test_no_code_makes_its_own_end_look_like_one_from_outside(level: Level) -> None:
     """Else a policy could have whatever it fails at left out of its group."""
 
-    async def main() -> dict[str, Outcome]:
+    async def main() -> dict[str, SandboxOutcome]:
         async with Sandbox(SandboxSpec(level=LevelChoice(need(level)))) as sandbox:
             limits = SandboxLimits(wall_s=20, cpu_s=2)
             return {
                 name: (await sandbox.run(Request(source, limits=limits))).outcome for name, source in OWN_END.items()
             }
 
-    assert Outcome.INFRA not in asyncio.run(main()).values()
+    assert SandboxOutcome.INFRA not in asyncio.run(main()).values()

@@ -8,10 +8,10 @@ import pytest
 from aiohttp import web
 
 from rlf.core import RlfError
-from rlf.sandbox import LevelChoice, Outcome, Request, Sandbox, SandboxLimits, SandboxSpec, open_sandbox
+from rlf.sandbox import LevelChoice, Request, Sandbox, SandboxLimits, SandboxOutcome, SandboxSpec, open_sandbox
 from tests.endpoints.servers import answer, raw_keeping
 
-STATUS = {Outcome.OK: "Finished", Outcome.TIMEOUT: "TimeLimitExceeded"}
+STATUS = {SandboxOutcome.OK: "Finished", SandboxOutcome.TIMEOUT: "TimeLimitExceeded"}
 
 
 def service(sandbox, seen):
@@ -32,12 +32,12 @@ def service(sandbox, seen):
         result = {
             "status": STATUS.get(ran.outcome, "Error"),
             "execution_time": ran.usage.wall_s,
-            "return_code": 0 if ran.outcome is Outcome.OK else 1,
+            "return_code": 0 if ran.outcome is SandboxOutcome.OK else 1,
             "stdout": ran.stdout,
             "stderr": ran.error or ran.stderr,
         }
         fetched = {name: base64.b64encode(content).decode() for name, content in ran.files.items()}
-        status = "Success" if ran.outcome is Outcome.OK else "Failed"
+        status = "Success" if ran.outcome is SandboxOutcome.OK else "Failed"
         return web.json_response(
             {"status": status, "message": "", "compile_result": None, "run_result": result, "files": fetched}
         )
@@ -71,9 +71,14 @@ def executions(*requests):
 def test_output_files_and_errors_come_back():
     good = Request("print(input())\nopen('b', 'wb').write(open('a', 'rb').read() * 2)", "hi", {"a": b"\0"}, ("b",))
     (ran, raised, hung), seen = executions(good, Request("1 / 0"), Request("while True: pass"))
-    assert (ran.outcome, ran.stdout, dict(ran.files), ran.level) == (Outcome.OK, "hi\n", {"b": b"\0\0"}, "remote")
-    assert (raised.outcome, raised.error) == (Outcome.ERROR, "ZeroDivisionError: division by zero")
-    assert hung.outcome is Outcome.TIMEOUT
+    assert (ran.outcome, ran.stdout, dict(ran.files), ran.level) == (
+        SandboxOutcome.OK,
+        "hi\n",
+        {"b": b"\0\0"},
+        "remote",
+    )
+    assert (raised.outcome, raised.error) == (SandboxOutcome.ERROR, "ZeroDivisionError: division by zero")
+    assert hung.outcome is SandboxOutcome.TIMEOUT
     assert {"code", "language", "compile_timeout", "run_timeout", "stdin", "files", "fetch_files"} <= set(seen[0])
 
 
@@ -92,7 +97,7 @@ def test_what_the_service_says_unasked_is_nobodys_result():
         async with raw_keeping(reply) as (url, raw), open_sandbox(SandboxSpec(level="remote", url=url)) as remote:
             for number in range(6):
                 ran = await remote.run(Request(str(number)))
-                assert (ran.outcome, ran.stdout) == (Outcome.OK, str(number))
+                assert (ran.outcome, ran.stdout) == (SandboxOutcome.OK, str(number))
                 await asyncio.sleep(0.01)
             assert len(raw.seen) == 6
 
@@ -101,13 +106,13 @@ def test_what_the_service_says_unasked_is_nobodys_result():
 
 def test_output_beyond_what_is_kept_is_left_out():
     [ran], _ = executions(Request("print('x' * 1500)"))
-    assert (ran.outcome, len(ran.stdout)) == (Outcome.OUTPUT_LIMIT, 1000)
+    assert (ran.outcome, len(ran.stdout)) == (SandboxOutcome.OUTPUT_LIMIT, 1000)
 
 
 @pytest.mark.parametrize("source", ["down", "broken", "garbage"])
 def test_a_service_that_fails_is_infrastructures_fault_and_is_asked_once(source):
     [ran], seen = executions(Request(source))
-    assert ran.outcome is Outcome.INFRA and "/run_code" in ran.error
+    assert ran.outcome is SandboxOutcome.INFRA and "/run_code" in ran.error
     assert len(seen) == 1
 
 
@@ -118,7 +123,7 @@ def test_a_service_that_is_not_there_is_infrastructures_fault():
                 await remote.run(Request("1"), session="a")
             return await remote.run(Request("1"))
 
-    assert asyncio.run(main()).outcome is Outcome.INFRA
+    assert asyncio.run(main()).outcome is SandboxOutcome.INFRA
 
 
 @pytest.mark.parametrize("keys", [{"level": "remote"}, {"url": "http://x"}])

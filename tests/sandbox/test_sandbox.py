@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rlf.core import RlfError
-from rlf.sandbox import Execution, Level, Outcome, Request, Sandbox, SandboxLimits, SandboxSpec, SqlRequest
+from rlf.sandbox import Execution, Level, Request, Sandbox, SandboxLimits, SandboxOutcome, SandboxSpec, SqlRequest
 from rlf.sandbox import fork_servers as warm
 from rlf.sandbox.guest import seccomp
 from rlf.sandbox.guest import server as processes
@@ -76,7 +76,7 @@ def run():
 @each_level
 def test_a_call_gives_output_value_usage_and_its_level(level, run):
     execution = run(level, "import sys\nprint('out')\nprint('err', file=sys.stderr)\n[1, 2] * 2")
-    assert (execution.outcome, execution.error) == (Outcome.OK, None)
+    assert (execution.outcome, execution.error) == (SandboxOutcome.OK, None)
     assert (execution.stdout, execution.stderr, execution.value) == ("out\n", "err\n", "[1, 2, 1, 2]")
     assert execution.level is level
     assert execution.usage.wall_s > 0 and execution.usage.peak_memory_bytes > 2**20
@@ -100,7 +100,7 @@ def test_a_files_name_stays_in_the_working_folder(name):
 
 def test_a_traceback_shows_the_models_lines_alone(run):
     execution = run(Level.PROCESS, "import json\ndef load():\n    return json.loads('{')\nload()")
-    assert execution.outcome is Outcome.ERROR
+    assert execution.outcome is SandboxOutcome.ERROR
     assert execution.error is not None
     assert 'File "<code>", line 4' in execution.error and "return json.loads('{')" in execution.error
     assert "decoder.py" not in execution.error and execution.error.endswith("(char 1)")
@@ -119,42 +119,42 @@ def test_a_traceback_shows_the_models_lines_alone(run):
 )
 def test_an_error_is_reported(source, error, run):
     execution = run(Level.PROCESS, source)
-    assert execution.outcome is Outcome.ERROR
+    assert execution.outcome is SandboxOutcome.ERROR
     assert error in (execution.error or "")
 
 
 def test_leaving_with_zero_is_a_good_end(run):
-    assert run(Level.PROCESS, "print('x')\nexit(0)").outcome is Outcome.OK
+    assert run(Level.PROCESS, "print('x')\nexit(0)").outcome is SandboxOutcome.OK
 
 
 @each_level
 def test_what_was_written_before_the_time_was_up_is_kept(level, run):
     source = "import time\nprint('begun', flush=True)\ntime.sleep(60)"
     execution = run(level, source, limits=SandboxLimits(wall_s=1.5))
-    assert (execution.outcome, execution.stdout) == (Outcome.TIMEOUT, "begun\n")
+    assert (execution.outcome, execution.stdout) == (SandboxOutcome.TIMEOUT, "begun\n")
     assert execution.error == "not finished within 1.5 s"
 
 
 def test_processor_time_is_limited_too(run):
     execution = run(Level.PROCESS, "while True: pass", limits=SandboxLimits(wall_s=60, cpu_s=1))
-    assert (execution.outcome, execution.error) == (Outcome.TIMEOUT, "more than 1 s of processor time")
+    assert (execution.outcome, execution.error) == (SandboxOutcome.TIMEOUT, "more than 1 s of processor time")
 
 
 def test_output_beyond_what_is_kept_is_left_out_and_reported(run):
     execution = run(Level.PROCESS, "print('x' * 1500)", limits=SandboxLimits(output_bytes=1000))
-    assert (execution.outcome, len(execution.stdout)) == (Outcome.OUTPUT_LIMIT, 1000)
+    assert (execution.outcome, len(execution.stdout)) == (SandboxOutcome.OUTPUT_LIMIT, 1000)
 
 
 def test_a_crash_is_reported_by_its_signal(run):
     execution = run(Level.PROCESS, "import ctypes\nctypes.string_at(0)")
-    assert (execution.outcome, execution.error) == (Outcome.KILLED, "the process was ended by SIGSEGV")
+    assert (execution.outcome, execution.error) == (SandboxOutcome.KILLED, "the process was ended by SIGSEGV")
 
 
 @each_level
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGRTMIN, signal.SIGRTMIN + 1])
 def test_no_signal_that_code_sends_itself_breaks_the_verdict_or_is_anothers_fault(number, level, run):
     execution = run(level, f"import os\nos.kill(os.getpid(), {int(number)})")
-    assert execution.outcome in (Outcome.OK, Outcome.ERROR, Outcome.KILLED), execution
+    assert execution.outcome in (SandboxOutcome.OK, SandboxOutcome.ERROR, SandboxOutcome.KILLED), execution
 
 
 def test_random_numbers_and_sets_of_texts_are_the_same_in_every_call_and_server(run):
@@ -205,7 +205,12 @@ def test_a_session_keeps_names_and_each_has_its_own(level):
         return values, alone.outcome, len(sandbox._sessions._open), await sandbox.run(Request("x"), session="a")
 
     values, alone, num_sessions, anew = opened(level, play)
-    assert (values, alone, num_sessions, anew.outcome) == (["2", "11", "3"], Outcome.ERROR, 1, Outcome.ERROR)
+    assert (values, alone, num_sessions, anew.outcome) == (
+        ["2", "11", "3"],
+        SandboxOutcome.ERROR,
+        1,
+        SandboxOutcome.ERROR,
+    )
     assert anew.error.endswith("NameError: name 'x' is not defined")
 
 
@@ -216,8 +221,8 @@ def test_a_cell_that_is_killed_ends_its_session_and_says_so():
         return hung, await sandbox.run(Request("x"), session="a")
 
     hung, anew = opened(Level.PROCESS, play)
-    assert hung.outcome is Outcome.TIMEOUT and hung.error.endswith("state is gone; the next call starts fresh.")
-    assert anew.outcome is Outcome.ERROR
+    assert hung.outcome is SandboxOutcome.TIMEOUT and hung.error.endswith("state is gone; the next call starts fresh.")
+    assert anew.outcome is SandboxOutcome.ERROR
 
 
 def test_a_cell_whose_answer_is_none_ends_its_session_and_says_so():
@@ -227,8 +232,10 @@ def test_a_cell_whose_answer_is_none_ends_its_session_and_says_so():
         return [await sandbox.run(Request(source), session="a") for source in ("x = 1", forge, "2", "x")]
 
     _, forged, anew, gone = opened(Level.PROCESS, play)
-    assert forged.outcome is Outcome.KILLED and forged.error.endswith("state is gone; the next call starts fresh.")
-    assert (anew.value, gone.outcome) == ("2", Outcome.ERROR)
+    assert forged.outcome is SandboxOutcome.KILLED and forged.error.endswith(
+        "state is gone; the next call starts fresh."
+    )
+    assert (anew.value, gone.outcome) == ("2", SandboxOutcome.ERROR)
 
 
 def test_beyond_max_sessions_the_one_idle_longest_is_ended_and_told_by_name():
@@ -240,8 +247,8 @@ def test_beyond_max_sessions_the_one_idle_longest_is_ended_and_told_by_name():
 
     num_sessions, (kept, ended, anew) = opened(Level.PROCESS, play, max_sessions=2)
     assert (num_sessions, kept.value) == (2, "1")
-    assert ended.outcome is Outcome.INFRA and "session 'b' was ended to make room" in ended.error
-    assert anew.outcome is Outcome.ERROR
+    assert ended.outcome is SandboxOutcome.INFRA and "session 'b' was ended to make room" in ended.error
+    assert anew.outcome is SandboxOutcome.ERROR
 
 
 @held
@@ -279,7 +286,7 @@ def test_a_call_killed_from_outside_is_infrastructures_fault_and_the_next_is_fin
         return await call, await sandbox.run(Request("1"))
 
     killed, following = opened(level, play)
-    assert (killed.outcome, following.value) == (Outcome.INFRA, "1")
+    assert (killed.outcome, following.value) == (SandboxOutcome.INFRA, "1")
 
 
 @each_level
@@ -295,7 +302,12 @@ def test_a_server_killed_from_outside_is_replaced_and_its_calls_are_infrastructu
         return killed, lost, await sandbox.run(Request("1")), first != sandbox.server_pid
 
     killed, lost, following, replaced = opened(level, play)
-    assert (killed.outcome, lost.outcome, following.value, replaced) == (Outcome.INFRA, Outcome.INFRA, "1", True)
+    assert (killed.outcome, lost.outcome, following.value, replaced) == (
+        SandboxOutcome.INFRA,
+        SandboxOutcome.INFRA,
+        "1",
+        True,
+    )
 
 
 def test_hung_calls_do_not_hold_up_others():
@@ -409,7 +421,7 @@ def test_a_query_gives_columns_and_rows(level, database):
     assert good.table.rows == (("A", 3, "<2 bytes>"), ("B", None, None))
     assert (len(cut.table.rows), cut.table.truncated, good.table.truncated) == (1, True, False)
     assert [row[1] for row in schema.table.rows] == ["name", "people", "crest"]
-    assert (bad.outcome, bad.error) == (Outcome.ERROR, "no such column: nam")
+    assert (bad.outcome, bad.error) == (SandboxOutcome.ERROR, "no such column: nam")
     assert "the database may only be read" in written.error
 
 

@@ -8,10 +8,10 @@ from collections import Counter
 
 import pytest
 
-from rlf.tools.execution.gate import Gate, StartWindow, TokenWindow
+from rlf.tools.execution.gate import ConcurrencyGate, StartWindow, TokenWindow
 
 
-async def hold(gate: Gate, trajectory_id: str, order: list[str], seconds: float = 0.0) -> None:
+async def hold(gate: ConcurrencyGate, trajectory_id: str, order: list[str], seconds: float = 0.0) -> None:
     if not gate.try_enter():
         await gate.enter(trajectory_id)
     try:
@@ -23,7 +23,7 @@ async def hold(gate: Gate, trajectory_id: str, order: list[str], seconds: float 
 
 def test_a_thousand_calls_of_one_trajectory_delay_another_by_one_turn() -> None:
     async def story() -> list[str]:
-        gate, order = Gate(4), list[str]()
+        gate, order = ConcurrencyGate(4), list[str]()
         async with asyncio.TaskGroup() as group:
             for _ in range(1000):
                 group.create_task(hold(gate, "greedy", order))
@@ -42,7 +42,7 @@ def test_a_thousand_calls_of_one_trajectory_delay_another_by_one_turn() -> None:
 
 def test_never_more_hold_a_permit_than_there_are() -> None:
     async def story() -> int:
-        gate, most = Gate(3), 0
+        gate, most = ConcurrencyGate(3), 0
 
         async def one(number: int) -> None:
             nonlocal most
@@ -60,7 +60,7 @@ def test_never_more_hold_a_permit_than_there_are() -> None:
 
 def test_who_is_cancelled_while_waiting_or_in_the_moment_of_the_permit_keeps_none() -> None:
     async def story() -> None:
-        gate, order = Gate(1), list[str]()
+        gate, order = ConcurrencyGate(1), list[str]()
         assert gate.try_enter()
         waiting = [asyncio.create_task(hold(gate, str(number), order)) for number in range(10)]
         await asyncio.sleep(0)
@@ -100,7 +100,7 @@ def test_tokens_of_the_last_span_hold_calls_back_until_they_are_old() -> None:
 
 def test_calls_wait_for_the_rate_in_turn_by_trajectory() -> None:
     async def story() -> tuple[list[str], float]:
-        gate, order = Gate(64, [StartWindow(4, 0.2)]), list[str]()
+        gate, order = ConcurrencyGate(64, [StartWindow(4, 0.2)]), list[str]()
         started = time.perf_counter()
         async with asyncio.TaskGroup() as group:
             for _ in range(10):

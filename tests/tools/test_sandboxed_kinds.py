@@ -80,7 +80,7 @@ def test_a_program_that_hangs_ends_at_the_tools_deadline_with_what_it_wrote():
 def test_a_sandbox_that_fails_is_infrastructures_fault(monkeypatch):
     async def lost(self, request, *, session=None):
         from rlf.sandbox import Execution
-        from rlf.sandbox import Outcome as SandboxOutcome
+        from rlf.sandbox import SandboxOutcome as SandboxOutcome
 
         return Execution(SandboxOutcome.INFRA, error="gone")
 

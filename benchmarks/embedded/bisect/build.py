@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.embedded.bisect.box import NUM_NUMBERS, BoxWide, prize, question
 from benchmarks.embedded.rows import write_questions
-from rlf.builtin.encyclopedia.world import Split, split_names
+from rlf.builtin.encyclopedia.world import NameSplit, split_names
 
 _NUM_TRAIN, _NUM_EVALUATION = 1024, 256
 
@@ -16,9 +16,9 @@ _NUM_TRAIN, _NUM_EVALUATION = 1024, 256
 def build(folder: Path) -> None:
     """Writes the boxes for training, the held-out ones, and those with more numbers into `folder`."""
     for name, split, num_numbers, count in (
-        ("train", Split.TRAIN, NUM_NUMBERS, _NUM_TRAIN),
-        ("heldout", Split.HELDOUT, NUM_NUMBERS, _NUM_EVALUATION),
-        ("heldout_wide", Split.HELDOUT, BoxWide.num_numbers, _NUM_EVALUATION),
+        ("train", NameSplit.TRAIN, NUM_NUMBERS, _NUM_TRAIN),
+        ("heldout", NameSplit.HELDOUT, NUM_NUMBERS, _NUM_EVALUATION),
+        ("heldout_wide", NameSplit.HELDOUT, BoxWide.num_numbers, _NUM_EVALUATION),
     ):
         boxes = random.Random(f"bisect:{name}").sample(split_names(split), count)
         kind = f"{num_numbers} numbers"

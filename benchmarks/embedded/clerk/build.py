@@ -25,7 +25,7 @@ from benchmarks.embedded.tiny.evaluate import Episode, EvaluationQuestion, play_
 from benchmarks.embedded.tiny.layout import ToolCallTextError, opening_ids
 from benchmarks.embedded.tiny.model import Shape, round_weights, run_build, save_checkpoint
 from benchmarks.embedded.tiny.pretrain import HabitsPlan, SkillsPlan, Stage, train_habits, train_skills
-from rlf.builtin.encyclopedia.world import Split
+from rlf.builtin.encyclopedia.world import NameSplit
 from rlf.builtin.shop.world import Shop
 
 logger = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ def _measure_figures(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast
     """Share of held-out tasks whose goal is reached, by kind, greedy and sampled at temperature 1."""
     rng = random.Random("orders:heldout")
     kinds = list(TaskKind)
-    tasks = [draw_task(rng, Split.HELDOUT, kinds[number % len(kinds)]) for number in range(_NUM_FIGURES)]
+    tasks = [draw_task(rng, NameSplit.HELDOUT, kinds[number % len(kinds)]) for number in range(_NUM_FIGURES)]
     return {
         "greedy": _measure_success(model, tokenizer, tasks, None),
         "sampled": _measure_success(model, tokenizer, tasks * 2, 0),

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from benchmarks.embedded.clerk.tokenizer import SYSTEM
 from benchmarks.embedded.shop.tasks import Call, ShopTask, TaskKind, draw_task
 from benchmarks.embedded.tiny.demonstrations import Demonstration
-from rlf.builtin.encyclopedia.world import Split
+from rlf.builtin.encyclopedia.world import NameSplit
 from rlf.builtin.shop.world import Order, Shop, stock_shop
 
 ANSWER = "done"
@@ -49,7 +49,7 @@ def demonstrate(
     tokenizer: PreTrainedTokenizerFast, rng: random.Random, habit: Habit, kind: TaskKind | None = None
 ) -> Demonstration:
     """A task of a shop of its own, done by a habit."""
-    task = draw_task(rng, Split.TRAIN, kind)
+    task = draw_task(rng, NameSplit.TRAIN, kind)
     shop, row = task.open_shop(), Demonstration(tokenizer)
     row.ask(SYSTEM, task.question)
     if habit is not Habit.BLIND:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.embedded.compose.almanac import ATTRIBUTES, fact
 from benchmarks.embedded.rows import write_questions
-from rlf.builtin.encyclopedia.world import Split, split_names
+from rlf.builtin.encyclopedia.world import NameSplit, split_names
 
 _NUM_TRAIN, _NUM_EVALUATION = 1024, 256
 _KINDS = tuple(f"{keyword} {operation}" for keyword in ATTRIBUTES for operation in ("more", "together"))
@@ -21,9 +21,9 @@ def build(folder: Path) -> None:
     """Writes questions for training, held-out names, and the held-out composition of held-out names into `folder`."""
     trained = [kind for kind in _KINDS if kind != HELDOUT_KIND]
     for name, split, kinds, count in (
-        ("train", Split.TRAIN, trained, _NUM_TRAIN),
-        ("heldout", Split.HELDOUT, trained, _NUM_EVALUATION),
-        ("heldout_composition", Split.HELDOUT, [HELDOUT_KIND], _NUM_EVALUATION),
+        ("train", NameSplit.TRAIN, trained, _NUM_TRAIN),
+        ("heldout", NameSplit.HELDOUT, trained, _NUM_EVALUATION),
+        ("heldout_composition", NameSplit.HELDOUT, [HELDOUT_KIND], _NUM_EVALUATION),
     ):
         rng = random.Random(f"compose:{name}")
         write_questions(folder / f"{name}.jsonl", _draw_questions(rng, split_names(split), kinds, count))

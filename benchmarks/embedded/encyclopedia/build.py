@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from benchmarks.embedded.encyclopedia.questions import Question, sample_kind, sample_question
 from benchmarks.embedded.rows import write_questions, write_rows
-from rlf.builtin.encyclopedia.world import Split, World, WorldSize, generate_world
+from rlf.builtin.encyclopedia.world import Encyclopedia, NameSplit, WorldSize, generate_world
 from rlf.builtin.names import builtin_path
 
 _WORLD_SEED = 0
@@ -25,14 +25,14 @@ class _SplitPlan(NamedTuple):
 
 
 _EVALUATION = _SplitPlan(WorldSize(persons=160, towns=100, rivers=100, companies=100, countries=80), 512)
-_PLANS: dict[Split, _SplitPlan] = {
-    Split.TRAIN: _SplitPlan(WorldSize(persons=700, towns=400, rivers=400, companies=400, countries=300), 4608),
-    Split.VALIDATION: _EVALUATION,
-    Split.HELDOUT: _EVALUATION,
+_PLANS: dict[NameSplit, _SplitPlan] = {
+    NameSplit.TRAIN: _SplitPlan(WorldSize(persons=700, towns=400, rivers=400, companies=400, countries=300), 4608),
+    NameSplit.VALIDATION: _EVALUATION,
+    NameSplit.HELDOUT: _EVALUATION,
 }
 
 
-def generate_split_world(split: Split) -> World:
+def generate_split_world(split: NameSplit) -> Encyclopedia:
     """The one world that the questions of `split` are about."""
     return generate_world(_WORLD_SEED, split, _PLANS[split].size)
 
@@ -40,7 +40,7 @@ def generate_split_world(split: Split) -> World:
 def build(folder: Path) -> None:
     """Write corpus.jsonl and one question file for each split into `folder`."""
     passages: list[dict[str, str]] = []
-    for split in Split:
+    for split in NameSplit:
         world = generate_split_world(split)
         passages += [
             {"text": fact.passage, "relation": fact.relation, "subject": fact.subject, "value": fact.value}
@@ -50,7 +50,7 @@ def build(folder: Path) -> None:
     write_rows(folder / "corpus.jsonl", passages)
 
 
-def _draw_questions(split: Split, world: World) -> list[tuple[str, str, str]]:
+def _draw_questions(split: NameSplit, world: Encyclopedia) -> list[tuple[str, str, str]]:
     """Distinct questions in the ratio of their kinds."""
     rng = random.Random(f"questions:{split.value}:{_QUESTION_SEED}")
     question_by_text: dict[str, Question] = {}

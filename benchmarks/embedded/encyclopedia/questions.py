@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rlf.builtin.encyclopedia.world import RELATIONS, Entity, World
+from rlf.builtin.encyclopedia.world import RELATIONS, Encyclopedia, Entity
 
 
 class Kind(StrEnum):
@@ -165,7 +165,7 @@ def sample_kind(rng: random.Random) -> Kind:
     return rng.choices(list(_KIND_WEIGHTS), weights=list(_KIND_WEIGHTS.values()))[0]
 
 
-def sample_question(rng: random.Random, world: World, kind: Kind) -> Question:
+def sample_question(rng: random.Random, world: Encyclopedia, kind: Kind) -> Question:
     """A question of `kind` about `world`; relation, subjects and wording are drawn uniformly."""
     match kind:
         case Kind.SINGLE:
@@ -178,7 +178,7 @@ def sample_question(rng: random.Random, world: World, kind: Kind) -> Question:
             return _calculation(rng, world)
 
 
-def _sample_single(rng: random.Random, world: World) -> Question:
+def _sample_single(rng: random.Random, world: Encyclopedia) -> Question:
     relation = rng.choice(list(_SINGLE))
     subject = rng.choice(world.names_by_entity[RELATIONS[relation].subject])
     text = rng.choice(_SINGLE[relation]).format(x=subject)
@@ -186,7 +186,7 @@ def _sample_single(rng: random.Random, world: World) -> Question:
     return Question(Kind.SINGLE, text, answer, ((Lookup(relation, subject),),))
 
 
-def _two_hop(rng: random.Random, world: World) -> Question:
+def _two_hop(rng: random.Random, world: Encyclopedia) -> Question:
     first, second = rng.choice(list(_TWO_HOP))
     subject = rng.choice(world.names_by_entity[RELATIONS[first].subject])
     between = world.fact_by_key[first, subject].value
@@ -195,7 +195,7 @@ def _two_hop(rng: random.Random, world: World) -> Question:
     return Question(Kind.TWO_HOP, text, answer, ((Lookup(first, subject),), (Lookup(second, between),)))
 
 
-def _parallel(rng: random.Random, world: World) -> Question:
+def _parallel(rng: random.Random, world: Encyclopedia) -> Question:
     relation = rng.choice(list(_PARALLEL))
     while True:
         left, right = rng.sample(world.names_by_entity[RELATIONS[relation].subject], 2)
@@ -208,7 +208,7 @@ def _parallel(rng: random.Random, world: World) -> Question:
     return Question(Kind.PARALLEL, text, f"{left_value} and {right_value}", (lookups,))
 
 
-def _calculation(rng: random.Random, world: World) -> Question:
+def _calculation(rng: random.Random, world: Encyclopedia) -> Question:
     """Sum or difference of two rivers' lengths; a difference is asked of the longer one, so it is positive."""
     operator = rng.choice(list(_CALCULATION))
     rivers = rng.sample(world.names_by_entity[Entity.RIVER], 2)

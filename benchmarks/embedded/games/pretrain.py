@@ -15,7 +15,7 @@ from benchmarks.embedded.compose import demonstrations as compose
 from benchmarks.embedded.rooms import demonstrations as rooms
 from benchmarks.embedded.tiny.demonstrations import Demonstration, copy_drill
 from benchmarks.embedded.tiny.pretrain import HabitsPlan, Schedule, Stage
-from rlf.builtin.encyclopedia.world import Split, split_names
+from rlf.builtin.encyclopedia.world import NameSplit, split_names
 from rlf.builtin.rooms.vault import plan_vault
 
 _NUM_COPY_DRILLS, _NUM_ROOM_DRILLS, _NUM_SINGLES, _NUM_VAULTS, _NUM_BOXES = 6, 12, 30, 16, 28
@@ -53,7 +53,7 @@ def _rows(tokenizer: PreTrainedTokenizerFast, seed: str, step: int, *, is_mixed:
 
 
 def _short_rows(tokenizer: PreTrainedTokenizerFast, rng: random.Random, *, is_mixed: bool) -> list[Demonstration]:
-    names = split_names(Split.TRAIN)
+    names = split_names(NameSplit.TRAIN)
     rows = [copy_drill(tokenizer, rng) for _ in range(_NUM_COPY_DRILLS)]
     rows += [rooms.drill(tokenizer, rng, rng.choice(names)) for _ in range(0 if is_mixed else _NUM_ROOM_DRILLS)]
     policy = compose.POLICY if is_mixed else compose.SKILLS
@@ -62,7 +62,7 @@ def _short_rows(tokenizer: PreTrainedTokenizerFast, rng: random.Random, *, is_mi
 
 
 def _long_rows(tokenizer: PreTrainedTokenizerFast, rng: random.Random, *, is_mixed: bool) -> list[Demonstration]:
-    names = split_names(Split.TRAIN)
+    names = split_names(NameSplit.TRAIN)
     rows: list[Demonstration] = []
     while len(rows) < _NUM_VAULTS:
         name = rng.choice(names)

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from benchmarks.embedded.reader.words import KINDS, NOUNS, PARAMETERS, VERBS
 from benchmarks.embedded.tiny.demonstrations import Demonstration
-from rlf.builtin.encyclopedia.world import ENDS, STARTS, Split, split_names
+from rlf.builtin.encyclopedia.world import ENDS, STARTS, NameSplit, split_names
 
 
 class Habit(StrEnum):
@@ -101,7 +101,7 @@ class Scene:
         kind = self._kinds.setdefault(subject, tool.kind)
         if kind != tool.kind:
             return f"error: WrongKind: '{subject}' is a {kind}; this function takes the name of a {tool.kind}"
-        found = self._found.setdefault((tool.relation, subject), self.rng.choice(split_names(Split.TRAIN)))
+        found = self._found.setdefault((tool.relation, subject), self.rng.choice(split_names(NameSplit.TRAIN)))
         if value_kind is not None:
             self._kinds.setdefault(found, value_kind)
         return found
@@ -119,7 +119,7 @@ def draw_scene(rng: random.Random, shape: str, max_tools: int = 9) -> Scene:
     chains: list[list[_Tool]] = []
     while len(chains) < num_chains:
         chains.append(list(chains[0]) if alike and chains else rng.choices(tools, k=hops[len(chains)]))
-    return Scene(shape, tools, chains, rng.sample(split_names(Split.TRAIN), num_chains), rng)
+    return Scene(shape, tools, chains, rng.sample(split_names(NameSplit.TRAIN), num_chains), rng)
 
 
 def _draw_tools(rng: random.Random, kinds: Sequence[str], number: int) -> list[_Tool]:
@@ -148,7 +148,7 @@ def demonstrate(tokenizer: PreTrainedTokenizerFast, scene: Scene, habit: Habit) 
     row = Demonstration(tokenizer)
     row.ask(scene.system, scene.question)
     if habit is Habit.GUESS:
-        row.say(", ".join(scene.rng.choice(split_names(Split.TRAIN)) for _ in scene.chains))
+        row.say(", ".join(scene.rng.choice(split_names(NameSplit.TRAIN)) for _ in scene.chains))
         return row
     values = list(scene.subjects)
     num_hops = 1 if habit is Habit.STOP else max(map(len, scene.chains))

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.embedded.rows import write_questions
-from rlf.builtin.encyclopedia.world import Split, split_names
+from rlf.builtin.encyclopedia.world import NameSplit, split_names
 from rlf.builtin.names import builtin_path
 from rlf.builtin.rooms.vault import plan_vault, question
 
@@ -17,9 +17,9 @@ _NUM_TRAIN, _NUM_EVALUATION = 1024, 256
 def build(folder: Path) -> None:
     """Writes a file for each number of rooms and split that a spec uses into `folder`."""
     for split, names, num_rooms, count in (
-        ("train", Split.TRAIN, 5, _NUM_TRAIN),
-        ("heldout", Split.HELDOUT, 5, _NUM_EVALUATION),
-        ("train_three", Split.TRAIN, 3, _NUM_TRAIN),
+        ("train", NameSplit.TRAIN, 5, _NUM_TRAIN),
+        ("heldout", NameSplit.HELDOUT, 5, _NUM_EVALUATION),
+        ("train_three", NameSplit.TRAIN, 3, _NUM_TRAIN),
     ):
         plans = [plan for plan in map(plan_vault, split_names(names)) if len(plan.order) == num_rooms]
         sample = random.Random(f"rooms:{split}").sample(plans, count)

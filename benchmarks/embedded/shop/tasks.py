@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.embedded.rows import write_rows
-from rlf.builtin.encyclopedia.world import Split
+from rlf.builtin.encyclopedia.world import NameSplit
 from rlf.builtin.shop.world import PRODUCTS, Order, Shop, stock_shop
 
 _MAX_CALLS = 3
@@ -38,7 +38,7 @@ class ShopTask(NamedTuple):
     """One task, as a row of a dataset has it."""
 
     shop: int
-    split: Split
+    split: NameSplit
     kind: TaskKind
     question: str
     customer: str
@@ -57,7 +57,7 @@ class ShopTask(NamedTuple):
         return shop
 
 
-def draw_task(rng: random.Random, split: Split, kind: TaskKind | None = None) -> ShopTask:
+def draw_task(rng: random.Random, split: NameSplit, kind: TaskKind | None = None) -> ShopTask:
     """A task about a shop of its own."""
     number, kind = rng.getrandbits(32), kind or rng.choice(list(TaskKind))
     stock = stock_shop(number, split)
@@ -123,7 +123,10 @@ def write_tasks(folder: Path) -> None:
     Customers of the training files are in no other.
     """
     for name, kinds in (("orders", [TaskKind.BY_STATE]), ("orders_mixed", list(TaskKind))):
-        for part, split, count in (("train", Split.TRAIN, _NUM_TRAIN), ("heldout", Split.HELDOUT, _NUM_EVALUATION)):
+        for part, split, count in (
+            ("train", NameSplit.TRAIN, _NUM_TRAIN),
+            ("heldout", NameSplit.HELDOUT, _NUM_EVALUATION),
+        ):
             rng = random.Random(f"{name}:{part}")
             rows = (draw_task(rng, split, kinds[number % len(kinds)]).row(number) for number in range(count))
             write_rows(folder / f"{name}_{part}.jsonl", rows)

@@ -17,7 +17,7 @@ from benchmarks.embedded.encyclopedia.questions import Kind, Lookup, Question, s
 from benchmarks.embedded.tiny.layout import call_text, observation_ids, opening_ids, prompt_ids, turn_ids
 from rlf.builtin.encyclopedia.calculator import calculator
 from rlf.builtin.encyclopedia.search import NOTHING_FOUND, SearchIndex
-from rlf.builtin.encyclopedia.world import ENDS, RELATIONS, STARTS, Split, World, WorldSize, generate_world
+from rlf.builtin.encyclopedia.world import ENDS, RELATIONS, STARTS, Encyclopedia, NameSplit, WorldSize, generate_world
 
 GIVE_UP_ANSWER = "unknown"
 _BATCH_WORLD = WorldSize(persons=30, towns=18, rivers=14, companies=14, countries=10)
@@ -67,7 +67,7 @@ class Demonstration:
 class Scene:
     """A world that lives for one batch, and its own search index."""
 
-    world: World
+    world: Encyclopedia
     index: SearchIndex
     rng: random.Random
 
@@ -110,7 +110,7 @@ class Careless(StrEnum):
 def sample_scene(seed: str) -> Scene:
     """A fresh training world with a generator of its own; both depend on `seed` alone."""
     rng = random.Random(seed)
-    world = generate_world(rng.getrandbits(48), Split.TRAIN, _BATCH_WORLD)
+    world = generate_world(rng.getrandbits(48), NameSplit.TRAIN, _BATCH_WORLD)
     return Scene(world, SearchIndex(world.passages), rng)
 
 

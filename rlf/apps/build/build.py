@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlf.apps.build import load_build
-from rlf.apps.build.folder import BuildTally, Certificate, build_world, read_world
+from rlf.apps.build.folder import BuildCertificate, BuildTally, build_world, read_world
 from rlf.apps.build.ftrl import write_ftrl
 from rlf.apps.build.task import BuildTask
 from rlf.core import RlfError
@@ -20,7 +20,7 @@ Told = Callable[[int, int, int, Mapping[str, int]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate(Jsonable):
+class BuildEstimate(Jsonable):
     """Size and cost of a build."""
 
     out: Path
@@ -34,7 +34,7 @@ class Built(Jsonable):
 
     out: Path
     num_tasks: int
-    certificate: Certificate
+    certificate: BuildCertificate
     ftrl: tuple[Path, ...] = ()
     """Files of FTRL rows, where they were asked for."""
 
@@ -70,14 +70,14 @@ class ShownWorld(Jsonable):
     """A world's certificate, and a task if one was requested."""
 
     folder: Path
-    certificate: Certificate
+    certificate: BuildCertificate
     task: ShownTask | None
 
 
-def estimate_build(file: Path, overrides: Sequence[str]) -> Estimate:
+def estimate_build(file: Path, overrides: Sequence[str]) -> BuildEstimate:
     """Counts and cost of a build. Raises RlfError."""
     settings = load_build(file, overrides)
-    return Estimate(Path(settings.out), settings.build.estimate(settings))
+    return BuildEstimate(Path(settings.out), settings.build.estimate(settings))
 
 
 def build_env(file: Path, overrides: Sequence[str], tell: Told, *, ftrl: bool = False, fresh: bool = False) -> Built:

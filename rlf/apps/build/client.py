@@ -23,7 +23,7 @@ from rlf.core import RlfError, RunError, hash_json
 from rlf.core.files import write_whole
 from rlf.core.meter import COST, Meter
 from rlf.core.readings import compile_schema
-from rlf.data.columns import Template, TemplateFault
+from rlf.data.columns import ColumnTemplate, ColumnTemplateFault
 from rlf.endpoints.openai import Completion, json_schema_format
 from rlf.endpoints.pool import Caller, EndpointPool
 from rlf.endpoints.spec import EndpointFailure, SamplingSpec
@@ -112,8 +112,8 @@ class Client:
         """The text of a stage's prompt. Raises RlfError."""
         path = prompt_file(stage, self._prompts)
         try:
-            return Template(str(path)).render(_harmless(values))
-        except TemplateFault as fault:
+            return ColumnTemplate(str(path)).render(_harmless(values))
+        except ColumnTemplateFault as fault:
             raise RlfError(f"{path}: {fault}") from fault
 
     async def _find_text(
@@ -219,13 +219,13 @@ _PLACEHOLDER = re.compile(r"\{(\d+)\}")
 _WORD = re.compile(r"\w+")
 
 
-class Answer(BaseModel):
+class ModelAnswer(BaseModel):
     """An answer; keys beside the ones asked for are left out."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class DraftStep(Answer):
+class DraftStep(ModelAnswer):
     """One sub-question."""
 
     question: Annotated[str, Field(min_length=1)]
@@ -233,7 +233,7 @@ class DraftStep(Answer):
     needs: tuple[int, ...] = ()
 
 
-class Draft(Answer):
+class Draft(ModelAnswer):
     """A decomposed question."""
 
     question: Annotated[str, Field(min_length=1)]
@@ -259,7 +259,7 @@ class Draft(Answer):
         return self.join.of(values)
 
 
-class Verdicts(Answer):
+class Verdicts(ModelAnswer):
     """Verdicts on a decomposed question."""
 
     dependency: Annotated[int, Field(ge=0, le=1)]
@@ -268,13 +268,13 @@ class Verdicts(Answer):
     complete: Annotated[int, Field(ge=0, le=1)]
 
 
-class Guess(Answer):
+class Guess(ModelAnswer):
     """An answer without tools."""
 
     answer: int | float | str
 
 
-class Document(Answer):
+class Document(ModelAnswer):
     """A tool's document."""
 
     name: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]{2,60}$")]
@@ -288,26 +288,26 @@ class Merged(Document):
     replaces: tuple[int, ...]
 
 
-class Merge(Answer):
+class Merge(ModelAnswer):
     """All documents after integration."""
 
     tools: Annotated[tuple[Merged, ...], Field(min_length=1)]
 
 
-class Distractors(Answer):
+class Distractors(ModelAnswer):
     """Documents of tools that no sub-question needs."""
 
     tools: tuple[Document, ...]
 
 
-class DraftCall(Answer):
+class DraftCall(ModelAnswer):
     """The call that answers a sub-question."""
 
     step: int
     arguments: Mapping[str, Any]
 
 
-class Deployed(Answer):
+class Deployed(ModelAnswer):
     """A function with its data."""
 
     data: Mapping[str, Any]

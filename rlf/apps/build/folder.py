@@ -43,7 +43,7 @@ class GateResult(Jsonable):
 
 
 @dataclass(frozen=True, slots=True)
-class Certificate(Jsonable):
+class BuildCertificate(Jsonable):
     """Results of a build."""
 
     build_sha256: str
@@ -94,10 +94,10 @@ class BuildTally:
         """Tasks that were not kept, by reason, most first."""
         return dict(sorted(self._dropped.items(), key=lambda item: (-item[1], item[0])))
 
-    def certificate(self, settings: BuildSettings, files: Mapping[str, str]) -> Certificate:
+    def certificate(self, settings: BuildSettings, files: Mapping[str, str]) -> BuildCertificate:
         """The certificate of all parts."""
         figures = {name: _mean_scores(self._figures[name]) for name in sorted(self._figures)}
-        return Certificate(
+        return BuildCertificate(
             build_sha256=settings.sha256,
             tasks={split: dict(sorted(counts.items())) for split, counts in self._tasks.items()},
             figures=figures,
@@ -125,9 +125,9 @@ def _check_gates(settings: BuildSettings, means: Mapping[str, float]) -> Iterabl
     yield GateResult("no_tool", means["no_tool"], bounds.no_tool, means["no_tool"] <= bounds.no_tool)
 
 
-def read_certificate(value: Mapping[str, Any]) -> Certificate:
+def read_certificate(value: Mapping[str, Any]) -> BuildCertificate:
     """The certificate of a JSON value that `Certificate.to_json` made."""
-    return Certificate(**{**value, "gates": tuple(GateResult(**gate) for gate in value["gates"])})
+    return BuildCertificate(**{**value, "gates": tuple(GateResult(**gate) for gate in value["gates"])})
 
 
 WORK = ".build"
@@ -142,7 +142,7 @@ Tell = Callable[[int, int, BuildTally], None]
 """Takes the parts that are done, all there are, and the sums so far."""
 
 
-def build_world(settings: BuildSettings, tell: Tell, *, fresh: bool = False) -> Certificate:
+def build_world(settings: BuildSettings, tell: Tell, *, fresh: bool = False) -> BuildCertificate:
     """Builds a world, or completes one that was cut off, and writes it.
 
     Args:
@@ -280,7 +280,7 @@ def write_file(path: Path, text: str) -> None:
     write_whole(path, text)
 
 
-def read_world(folder: Path) -> tuple[Certificate, list[BuildTask]]:
+def read_world(folder: Path) -> tuple[BuildCertificate, list[BuildTask]]:
     """The certificate and the tasks of a world. Raises RlfError where a folder is none."""
     try:
         certificate = read_certificate(json.loads((folder / CERTIFICATE).read_text(encoding="utf-8")))

@@ -29,7 +29,7 @@ from rlf.core import RunError
 from rlf.core.readings import compile_schema
 from rlf.rewards.normalization import normalize
 from rlf.rewards.values import Finding, text_keys, value_key
-from rlf.sandbox import Execution, Outcome, RemoteSandbox, Sandbox, SandboxSpec
+from rlf.sandbox import Execution, RemoteSandbox, Sandbox, SandboxOutcome, SandboxSpec
 from rlf.tools.kinds.source import call_text, evaluate, value_of
 from rlf.tools.results import to_text
 
@@ -38,7 +38,7 @@ _MAX_CANDIDATES = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class DeployedTool:
     """A deployed tool."""
 
     document: Document
@@ -73,7 +73,9 @@ class Stages:
         self.client, self.contained = client, contained
         self._sandbox, self._shape, self._repairs = sandbox, shape, repairs
 
-    async def make(self, seed: str, scenario: Scenario, draw: int, spent: Counter[str]) -> tuple[Draft, list[Function]]:
+    async def make(
+        self, seed: str, scenario: Scenario, draw: int, spent: Counter[str]
+    ) -> tuple[Draft, list[DeployedTool]]:
         """Makes a decomposed question and deploys its tools; `spent` gets the cost. Raises Unproven."""
         SPENT.set(spent)
         draft = await self._decompose(seed, scenario, draw)
@@ -142,7 +144,7 @@ class Stages:
         values = {"documents": shown, "steps": steps, "count": count}
         return list((await self.client.ask("distract", answers.Distractors, values, check)).tools)
 
-    async def _deploy(self, draft: Draft, document: Document, numbers: Sequence[int]) -> Function:
+    async def _deploy(self, draft: Draft, document: Document, numbers: Sequence[int]) -> DeployedTool:
         """The function, whose calls were made in the sandbox; asked for again with what was wrong."""
         steps = [(number, draft.steps[number].model_dump()) for number in numbers]
         values: dict[str, Any] = {"document": document.model_dump(), "steps": steps}
@@ -155,7 +157,7 @@ class Stages:
                 if attempt:
                     SPENT.get()["repaired/deploy"] += 1
                 calls = {call.step: call.arguments for call in deployed.calls}
-                return Function(document, source_of(deployed), calls)
+                return DeployedTool(document, source_of(deployed), calls)
         raise ProofFailure(f"deploy: {_sort_of(reason)} after {self._repairs} repairs")
 
     async def _try_function(self, draft: Draft, document: Document, deployed: Deployed) -> str:
@@ -164,18 +166,18 @@ class Stages:
         swapped = source_of(deployed.model_copy(update={"data": _swap_golds(deployed.data, draft)}))
         if not deployed.calls:
             execution = await self._evaluate(source, f"callable({document.name})")
-            return "" if execution.outcome is Outcome.OK else f"it cannot be defined: {execution.error}"
+            return "" if execution.outcome is SandboxOutcome.OK else f"it cannot be defined: {execution.error}"
         for call in deployed.calls:
             arguments = filled(call.arguments, draft)
             gold = draft.steps[call.step].answer
             shown = f"{document.name}(**{json.dumps(arguments, ensure_ascii=False)})"
             execution = await self._call_function(source, document.name, arguments)
-            if execution.outcome is not Outcome.OK:
+            if execution.outcome is not SandboxOutcome.OK:
                 return f"{shown} failed: {execution.outcome}: {execution.error}"
             if value_key(gold) not in text_keys(to_text(value_of(execution))):
                 return f"{shown} returned {execution.value}; expected the value {gold!r} as a whole, or as a field"
             other = await self._call_function(swapped, document.name, arguments)
-            if other.outcome is Outcome.OK and value_key(gold) in text_keys(to_text(value_of(other))):
+            if other.outcome is SandboxOutcome.OK and value_key(gold) in text_keys(to_text(value_of(other))):
                 return f"{shown} returns {gold!r} whatever `data` holds: the code contains its answers"
         return ""
 
@@ -184,15 +186,15 @@ class Stages:
 
     async def _evaluate(self, source: str, expression: str) -> Execution:
         execution = await evaluate(self._sandbox, source, expression, self.contained.limits)
-        if execution.outcome is Outcome.INFRA:
+        if execution.outcome is SandboxOutcome.INFRA:
             raise RunError(f"the sandbox failed: {execution.error}. Run the build again: it continues.")
         return execution
 
-    async def call(self, function: Function, arguments: Mapping[str, Any]) -> Any:
+    async def call(self, function: DeployedTool, arguments: Mapping[str, Any]) -> Any:
         """Calls a deployed function. Raises ValueError where it fails."""
         compile_schema(dict(function.document.parameters)).validate(dict(arguments))
         execution = await self._call_function(function.source, function.document.name, arguments)
-        if execution.outcome is not Outcome.OK:
+        if execution.outcome is not SandboxOutcome.OK:
             raise ValueError(execution.error)
         return value_of(execution)
 
@@ -291,14 +293,14 @@ class LlmMaker:
         random.Random(f"splits:{seed}").shuffle(self._splits)
         self.names: Sequence[str] = tuple(f"t{number:05d}" for number in range(count))
         self._spent: dict[int, Counter[str]] = {}
-        self._drafts: dict[int, asyncio.Task[tuple[Draft, list[Function]]]] = {}
+        self._drafts: dict[int, asyncio.Task[tuple[Draft, list[DeployedTool]]]] = {}
 
     def make(self, name: str) -> BuildPart:
         """One task, or the reason why there is none."""
         number = self.names.index(name)
         dropped: dict[str, int] = {}
         tasks: tuple[BuildTask, ...] = ()
-        functions: list[Function] = []
+        functions: list[DeployedTool] = []
         figures = Figures()
         try:
             draft, functions = self._runner.run(self._await_draft(number))
@@ -316,7 +318,7 @@ class LlmMaker:
             spent=dict(sorted(self._spent.pop(number).items())),
         )
 
-    async def _await_draft(self, number: int) -> tuple[Draft, list[Function]]:
+    async def _await_draft(self, number: int) -> tuple[Draft, list[DeployedTool]]:
         """The draft of a task; those of the next ones are begun."""
         for each in range(number, min(number + self._concurrency, len(self.names))):
             if each not in self._drafts:
@@ -327,7 +329,7 @@ class LlmMaker:
                 self._drafts[each] = asyncio.get_running_loop().create_task(made)
         return await self._drafts.pop(number)
 
-    def _prove_task(self, number: int, draft: Draft, functions: Sequence[Function], figures: Figures) -> BuildTask:
+    def _prove_task(self, number: int, draft: Draft, functions: Sequence[DeployedTool], figures: Figures) -> BuildTask:
         """The task, proven with the deployed functions in the sandbox."""
         by_name = {function.document.name: function for function in functions}
         bench = ProofBench(lambda tool, arguments: self._runner.run(self._stages.call(by_name[tool], arguments)))
@@ -342,7 +344,7 @@ class LlmMaker:
         figures.add(task, policy_scores(task, gold, attempts, rng))
         return task
 
-    def _make_task(self, number: int, draft: Draft, functions: Sequence[Function]) -> BuildTask:
+    def _make_task(self, number: int, draft: Draft, functions: Sequence[DeployedTool]) -> BuildTask:
         tool_by_step = {step: function for function in functions for step in function.calls}
         steps = tuple(
             CallStep(

@@ -90,7 +90,7 @@ class Asks(StrictModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
+class PackRelation:
     """One relation of a pack."""
 
     name: str
@@ -126,10 +126,10 @@ class Pack(StrictModel):
         return self
 
     @cached_property
-    def relations(self) -> tuple[Relation, ...]:
+    def relations(self) -> tuple[PackRelation, ...]:
         """Every relation, in the order of the file."""
         return tuple(
-            Relation(name, family.subject, family.value, place, words)
+            PackRelation(name, family.subject, family.value, place, words)
             for place, family in enumerate(self.families)
             for name, words in family.relations.items()
         )

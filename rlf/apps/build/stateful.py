@@ -34,7 +34,7 @@ def _exchange(tool: dict[str, Any], subject: Any, other: Any) -> dict[str, int]:
     return {"receipt": receipt(relation, [first, second], [value, another])}
 
 
-class World:
+class StatefulWorld:
     """The tables as they are at first, and the functions over them, which are its methods."""
 
     def __init__(self) -> None:

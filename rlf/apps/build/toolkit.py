@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rlf.apps.build.kind import Complexity
-from rlf.apps.build.pack import Family, Pack, Relation
+from rlf.apps.build.pack import Family, Pack, PackRelation
 
 SUBJECT, KEY, OTHER = "subject", "key", "other"
 
@@ -145,7 +145,7 @@ def make_toolkit(
     return Toolkit((*functions, *actions.values()), by_relation, families, actions)
 
 
-def _make_change_function(pack: Pack, relation: Relation, used: set[str], rng: random.Random) -> Function:
+def _make_change_function(pack: Pack, relation: PackRelation, used: set[str], rng: random.Random) -> Function:
     """A function by which two things change values."""
     word = rng.choice(relation.words.nouns)
     name = f"{rng.choice(('exchange', 'swap', 'switch'))}_{word}"
@@ -162,7 +162,12 @@ def _make_change_function(pack: Pack, relation: Relation, used: set[str], rng: r
 
 
 def _make_function(
-    pack: Pack, family: Family, group: Sequence[Relation], complexity: Complexity, used: set[str], rng: random.Random
+    pack: Pack,
+    family: Family,
+    group: Sequence[PackRelation],
+    complexity: Complexity,
+    used: set[str],
+    rng: random.Random,
 ) -> Function:
     kind = family.subject
     words = {relation.name: rng.choice(relation.words.nouns) for relation in group}

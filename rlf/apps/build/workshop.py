@@ -17,7 +17,7 @@ from typing import Any
 
 from rlf.apps.build import runtime, stateful
 from rlf.apps.build.kind import BuildPart, BuildShape
-from rlf.apps.build.pack import Pack, Relation
+from rlf.apps.build.pack import Pack, PackRelation
 from rlf.apps.build.task import (
     REFERENCE,
     BuildTask,
@@ -63,7 +63,7 @@ def shared_sources(*, acts: bool) -> list[str]:
 class WorldChange:
     """Two things that change their values of a relation before the question."""
 
-    relation: Relation
+    relation: PackRelation
     names: tuple[str, str]
 
     def applied(self, facts: Facts) -> Facts:

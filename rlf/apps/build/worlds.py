@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from rlf.apps.build.kind import Noise
-from rlf.apps.build.pack import NUMBER, Pack, Relation
+from rlf.apps.build.pack import NUMBER, Pack, PackRelation
 from rlf.apps.build.task import Join, Scenario
 from rlf.apps.build.toolkit import Function, Parameter, Toolkit, renamed
 
@@ -25,7 +25,7 @@ Facts = Mapping[tuple[str, str], str | int]
 
 
 @dataclass(frozen=True)
-class World:
+class FactWorld:
     """Things by kind, and what is true of them."""
 
     name: str
@@ -45,7 +45,7 @@ class World:
         return {relation: max(Counter(found).values()) / len(found) for relation, found in values.items()}
 
 
-def make_world(name: str, pack: Pack, names: Sequence[str], rng: random.Random, *, with_former: bool) -> World:
+def make_world(name: str, pack: Pack, names: Sequence[str], rng: random.Random, *, with_former: bool) -> FactWorld:
     """A world of as many things of each kind as the names are enough for.
 
     Raises:
@@ -66,11 +66,11 @@ def make_world(name: str, pack: Pack, names: Sequence[str], rng: random.Random, 
             table.update(zip(places, column, strict=True))
         if with_former and relation.words.mutable:
             former.update(zip(places, derange(values, rng), strict=True))
-    return World(name, names_by_kind, facts, swapped, former)
+    return FactWorld(name, names_by_kind, facts, swapped, former)
 
 
 def _draw_values(
-    relation: Relation, subjects: Sequence[str], names_by_kind: Mapping[str, tuple[str, ...]], rng: random.Random
+    relation: PackRelation, subjects: Sequence[str], names_by_kind: Mapping[str, tuple[str, ...]], rng: random.Random
 ) -> list[str | int]:
     """A value for each thing, none of them itself."""
     if relation.value == NUMBER:
@@ -103,7 +103,7 @@ THINGS = "things"
 """The table of all things with their kinds."""
 
 
-def tables(pack: Pack, world: World) -> Iterator[tuple[str, tuple[str, ...], list[tuple[str | int, ...]]]]:
+def tables(pack: Pack, world: FactWorld) -> Iterator[tuple[str, tuple[str, ...], list[tuple[str | int, ...]]]]:
     """Name, columns and rows of each table: one of all things, and one for each kind with its relations."""
     things = [(name.casefold(), kind, world.name) for kind in pack.kinds for name in world.names_by_kind[kind]]
     yield THINGS, ("key", "kind", "world"), list(things)
@@ -125,7 +125,7 @@ def create_statement(table: str, columns: Sequence[str]) -> str:
     return f'CREATE TABLE IF NOT EXISTS "{table}" ("{columns[0]}" TEXT PRIMARY KEY{rest}) WITHOUT ROWID'
 
 
-def to_sql(pack: Pack, world: World) -> str:
+def to_sql(pack: Pack, world: FactWorld) -> str:
     """The statements that make a world's tables and fill them."""
     lines = []
     for table, columns, rows in tables(pack, world):
@@ -134,7 +134,7 @@ def to_sql(pack: Pack, world: World) -> str:
     return "\n".join(lines) + "\n"
 
 
-def open_database(pack: Pack, world: World) -> sqlite3.Connection:
+def open_database(pack: Pack, world: FactWorld) -> sqlite3.Connection:
     """A world's tables in memory."""
     connection = sqlite3.connect(":memory:")
     for table, columns, rows in tables(pack, world):
@@ -224,7 +224,7 @@ class Chain:
     """Relations one after the other, from a thing that the question names."""
 
     subject: str
-    relations: tuple[Relation, ...]
+    relations: tuple[PackRelation, ...]
 
     def follow(self, facts: Facts) -> list[str | int]:
         """The value of each relation."""
@@ -289,15 +289,15 @@ class Paths:
     pack: Pack
 
     @cached_property
-    def by_kind(self) -> Mapping[str, tuple[Relation, ...]]:
+    def by_kind(self) -> Mapping[str, tuple[PackRelation, ...]]:
         """Relations by the kind of their subject."""
         return {kind: tuple(r for r in self.pack.relations if r.subject == kind) for kind in self.pack.kinds}
 
     @cached_property
-    def _ways(self) -> dict[tuple[str, int], tuple[Relation, ...]]:
+    def _ways(self) -> dict[tuple[str, int], tuple[PackRelation, ...]]:
         return {}
 
-    def starts(self, kind: str, hops: int) -> tuple[Relation, ...]:
+    def starts(self, kind: str, hops: int) -> tuple[PackRelation, ...]:
         """The relations of a kind with which a chain of some length can begin."""
         if (kind, hops) not in self._ways:
             relations = self.by_kind[kind]
@@ -306,7 +306,7 @@ class Paths:
             self._ways[kind, hops] = relations
         return self._ways[kind, hops]
 
-    def sample(self, hops: int, rng: random.Random) -> tuple[Relation, ...]:
+    def sample(self, hops: int, rng: random.Random) -> tuple[PackRelation, ...]:
         """A chain's relations; every kind that can begin one is as likely."""
         kind = rng.choice([kind for kind in self.pack.kinds if self.starts(kind, hops)])
         relations = []
@@ -324,7 +324,12 @@ class Paths:
 
 
 def sample_graph(
-    paths: Paths, world: World, scenario: Scenario, hops: tuple[int, int], parallel: tuple[int, int], rng: random.Random
+    paths: Paths,
+    world: FactWorld,
+    scenario: Scenario,
+    hops: tuple[int, int],
+    parallel: tuple[int, int],
+    rng: random.Random,
 ) -> FactGraph:
     """A graph of a shape: its lengths, relations, things and join are drawn, each as likely as the others."""
     num_chains = rng.randint(*parallel) if scenario.is_parallel else 1

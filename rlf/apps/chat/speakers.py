@@ -14,7 +14,7 @@ from rlf.chat.format import ChatFormat
 from rlf.core.errors import RlfError
 from rlf.rollout.by_text import TextPlay, TextPlayer
 from rlf.rollout.loop import Setting
-from rlf.rollout.rollout import Limits, Prefix, Rollout
+from rlf.rollout.rollout import Prefix, Rollout, RolloutLimits
 from rlf.types import CallRecord, Message, Task, ToolCall, ToolDescription, ToolInvoker, ToolResult, Trajectory
 from rlf.types.policy import Finish, Host, Sample, SampleRequest
 
@@ -205,7 +205,7 @@ class TokenSpeaker:
         rollout = Rollout(f"chat/{seed}", earlier.task, 0, seed, prefix)
         return await self._play_rollout(rollout, self._answer_limits(earlier))
 
-    async def _play_rollout(self, rollout: Rollout, limits: Limits) -> ConversationState:
+    async def _play_rollout(self, rollout: Rollout, limits: RolloutLimits) -> ConversationState:
         setting = replace(self.setting, limits=limits)
         setting.open([rollout.id])
         return ConversationState(await setting.play(rollout))
@@ -234,7 +234,7 @@ class TokenSpeaker:
             answer=None,
         )
 
-    def _answer_limits(self, earlier: Trajectory) -> Limits:
+    def _answer_limits(self, earlier: Trajectory) -> RolloutLimits:
         """Those of one answer, counted from the end of the conversation before."""
         limits, turns = self.setting.limits, earlier.turns
         num_failed = sum(bool(turn.failures and not turn.calls) for turn in turns)

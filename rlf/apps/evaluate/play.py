@@ -20,7 +20,7 @@ from rlf.reports.statistics import pass_at_k, pass_hat_k
 from rlf.rollout.rollout import Rollout
 from rlf.runs.players import open_text_players
 from rlf.training.counting import evaluation_rollout, find_cause
-from rlf.training.evaluation import GREEDY, Mode, finish_mode, modes_of, play_mode
+from rlf.training.evaluation import GREEDY, EvaluationMode, finish_mode, modes_of, play_mode
 from rlf.training.harness import Harness, Traffic, build_harness
 from rlf.training.outages import Broken, OutageError, find_excess, last_error
 from rlf.types import EvaluationFinished, EventSink, Notice, Scored, written
@@ -216,7 +216,7 @@ class _Playing:
     prepared: PlannedEvaluation
     harness: Harness
     player: Player
-    mode: Mode
+    mode: EvaluationMode
     spool: Spool
     usage: dict[str, dict[str, float]]
     emit: EventSink

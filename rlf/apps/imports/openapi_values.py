@@ -233,7 +233,7 @@ _NEVER_PARAMETERS = frozenset({"accept", "content-type", "authorization"})
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class DocumentParameter:
     """A parameter as a document says it."""
 
     name: str
@@ -254,7 +254,7 @@ class Parameter:
         return self.schema.get("type") == "array"
 
 
-def read_parameters(document: Json, schemas: Schemas, *lists: Any) -> list[Parameter]:
+def read_parameters(document: Json, schemas: Schemas, *lists: Any) -> list[DocumentParameter]:
     """The parameters of an operation, whose own take the place of those of its path."""
     written: dict[tuple[str, str], Json] = {}
     for one in (one for some in lists for one in as_list(some)):
@@ -268,7 +268,7 @@ def read_parameters(document: Json, schemas: Schemas, *lists: Any) -> list[Param
     return [_read_parameter(schemas, place, name, whole) for (place, name), whole in written.items()]
 
 
-def _read_parameter(schemas: Schemas, place: str, name: str, written: Json) -> Parameter:
+def _read_parameter(schemas: Schemas, place: str, name: str, written: Json) -> DocumentParameter:
     content = as_mapping(written.get("content"))
     of_content = as_mapping(next(iter(content.values()), {}))
     is_json = bool(content) and next(iter(content)).split(";")[0].strip().endswith("json")
@@ -277,10 +277,10 @@ def _read_parameter(schemas: Schemas, place: str, name: str, written: Json) -> P
         schema = {**schema, "description": written["description"]}
     style = as_text(written.get("style")) or ("form" if place in ("query", "cookie") else "simple")
     explode = written.get("explode") if isinstance(written.get("explode"), bool) else style in ("form", "deepObject")
-    return Parameter(name, place, written.get("required") is True, schema, style, bool(explode), is_json)
+    return DocumentParameter(name, place, written.get("required") is True, schema, style, bool(explode), is_json)
 
 
-def constant_headers(parameters: list[Parameter]) -> dict[str, str]:
+def constant_headers(parameters: list[DocumentParameter]) -> dict[str, str]:
     """Headers that an operation needs and that can only be one value. Raises LeftOut for others that it needs."""
     found = {}
     for parameter in parameters:
@@ -294,7 +294,7 @@ def constant_headers(parameters: list[Parameter]) -> dict[str, str]:
     return found
 
 
-def path_template(path: str, parameters: list[Parameter], arguments: Arguments) -> str:
+def path_template(path: str, parameters: list[DocumentParameter], arguments: Arguments) -> str:
     """The path as a template of an address. Text of the document can hold neither a template nor a reference."""
     by_name = {parameter.name: parameter for parameter in parameters if parameter.place == "path"}
     parts, end = [], 0
@@ -310,7 +310,7 @@ def path_template(path: str, parameters: list[Parameter], arguments: Arguments) 
     return "".join([*parts, quote(path[end:], safe=_IN_A_PATH + "%")])
 
 
-def _in_path(parameter: Parameter, argument: str) -> str:
+def _in_path(parameter: DocumentParameter, argument: str) -> str:
     name, style = quote(parameter.name, safe=""), parameter.style
     before = {"simple": "", "label": ".", "matrix": f";{name}="}.get(style)
     if before is None or parameter.is_json:
@@ -330,7 +330,9 @@ def _in_path(parameter: Parameter, argument: str) -> str:
     return f"{{% for key, item in {argument}.items() %}}{start}{{% endfor %}}"
 
 
-def query_templates(parameters: list[Parameter], arguments: Arguments, taken: Mapping[str, Any]) -> tuple[Json, Json]:
+def query_templates(
+    parameters: list[DocumentParameter], arguments: Arguments, taken: Mapping[str, Any]
+) -> tuple[Json, Json]:
     """The query, and how lists and objects in it are written.
 
     Args:

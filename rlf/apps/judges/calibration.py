@@ -14,7 +14,7 @@ from time import perf_counter
 from rlf.core.errors import RlfError
 from rlf.reports.statistics import Estimate, Interval, welch_interval, wilson_interval
 from rlf.rewards.judging.drift import LabelledItem, cohen_kappa, read_labels
-from rlf.rewards.judging.scorer import Comparison, JudgeScorer
+from rlf.rewards.judging.scorer import JudgeScorer, PairComparison
 from rlf.rewards.judging.settings import Compare
 from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.rewards.term import RewardContext, Scoring, Verdict
@@ -165,7 +165,7 @@ async def judge_all(scorer: JudgeScorer, term: JudgeTerm, items: Sequence[Labell
             elif term.compare is Compare.PAIRWISE:
                 both = await scorer.compare_with_gold(item.trajectory)
                 result, orders = (
-                    (both.judgement, _values_by_order(both)) if isinstance(both, Comparison) else (both, None)
+                    (both.judgement, _values_by_order(both)) if isinstance(both, PairComparison) else (both, None)
                 )
             else:
                 result = await scorer.judge_alone(item.trajectory)
@@ -174,7 +174,7 @@ async def judge_all(scorer: JudgeScorer, term: JudgeTerm, items: Sequence[Labell
     return list(await asyncio.gather(*map(judge, items)))
 
 
-def _values_by_order(both: Comparison) -> tuple[float, float] | None:
+def _values_by_order(both: PairComparison) -> tuple[float, float] | None:
     straight, swapped = both.straight.value, both.swapped.value
     return None if straight is None or swapped is None else (straight, swapped)
 

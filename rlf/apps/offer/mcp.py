@@ -21,7 +21,7 @@ from mcp_types import (
 )
 
 from rlf import __version__
-from rlf.apps.offer.session import Session
+from rlf.apps.offer.session import WorldSession
 from rlf.apps.offer.tools import result_of
 from rlf.environments.playing import Bench, Ranges
 from rlf.tools.mcp.server import OUTCOME
@@ -43,18 +43,18 @@ LIFECYCLE: dict[str, tuple[str, dict[str, Any]]] = {
 
 def world_server(bench: Bench, ranges: Ranges, name: str) -> Server[dict[str, Any]]:
     """A server of the world's tools and of its lifecycle."""
-    sessions: dict[str, Session] = {}
+    sessions: dict[str, WorldSession] = {}
     ended: set[str] = set()
     most = bench.num_worlds
 
-    def find_session(world: str, tool: str) -> Session:
+    def find_session(world: str, tool: str) -> WorldSession:
         """The session of a name, which may be new. Raises RuntimeError."""
         if world in ended and tool != "reset_state":
             raise RuntimeError(f"world {world!r} has ended; call reset_state to begin it again")
         if world not in sessions and len(sessions) >= most:
             raise RuntimeError(f"{most} worlds are open, the most by limits.max_concurrency; end one by end_world")
         ended.discard(world)
-        return sessions.setdefault(world, Session(bench, ranges))
+        return sessions.setdefault(world, WorldSession(bench, ranges))
 
     async def list_tools(context: Any, params: PaginatedRequestParams | None) -> ListToolsResult:
         named = {one.name: (one.description, dict(one.input_schema)) for one in bench.executor.descriptions}
@@ -89,7 +89,7 @@ def _with_world(schema: dict[str, Any]) -> dict[str, Any]:
     return schema | {"properties": {**(schema.get("properties") or {}), _WORLD: world}}
 
 
-async def _called(session: Session, name: str, arguments: dict[str, Any]) -> CallToolResult:
+async def _called(session: WorldSession, name: str, arguments: dict[str, Any]) -> CallToolResult:
     if name == "reset_state":
         return _make_result({"text": await session.reset(arguments.get("task"), arguments.get("seed"))})
     if name == "save_state":

@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import WSMsgType, web
 
 from rlf import __version__
-from rlf.apps.offer.session import ActionResult, Session
+from rlf.apps.offer.session import ActionReply, WorldSession
 from rlf.environments.playing import Bench, Ranges
 from rlf.types import ToolCall, WorldFailure
 
@@ -24,7 +24,7 @@ class OpenEnvServer:
 
     def __init__(self, bench: Bench, ranges: Ranges, name: str) -> None:
         self._bench, self._ranges, self._name = bench, ranges, name
-        self._sessions = set[Session]()
+        self._sessions = set[WorldSession]()
 
     def routes(self) -> list[web.RouteDef]:
         """The server's routes."""
@@ -86,7 +86,7 @@ class OpenEnvServer:
             await socket.send_json(_error("CAPACITY_REACHED", words))
             await socket.close()
             return socket
-        session = Session(self._bench, self._ranges)
+        session = WorldSession(self._bench, self._ranges)
         self._sessions.add(session)
         try:
             async for message in socket:
@@ -106,7 +106,7 @@ class OpenEnvServer:
         await asyncio.gather(*(session.close() for session in self._sessions))
 
 
-async def _answer_message(session: Session, message: str) -> dict[str, Any] | None:
+async def _answer_message(session: WorldSession, message: str) -> dict[str, Any] | None:
     """The answer to one message; None where it ends the session."""
     try:
         asked = json.loads(message)
@@ -133,7 +133,7 @@ async def _answer_message(session: Session, message: str) -> dict[str, Any] | No
     return _error("UNKNOWN_TYPE", f"Unknown message type: {asked.get('type')}")
 
 
-async def _step(session: Session, action: Mapping[str, Any]) -> ActionResult:
+async def _step(session: WorldSession, action: Mapping[str, Any]) -> ActionReply:
     """Raises ValueError for an action that is neither a call nor words."""
     tool, text, arguments = action.get("tool"), action.get("text"), action.get("arguments") or {}
     if isinstance(tool, str) and text is None and isinstance(arguments, dict):
@@ -150,7 +150,7 @@ def _number(data: Mapping[str, Any], name: str) -> int | None:
     return value
 
 
-def _show_observation(acted: ActionResult) -> dict[str, Any]:
+def _show_observation(acted: ActionReply) -> dict[str, Any]:
     observation = {"text": acted.said or ""} | ({} if acted.scores is None else {"scores": acted.scores})
     return _observation(observation, acted.reward, done=acted.done)
 

@@ -10,7 +10,7 @@ from rlf.environments.playing import Bench, Ranges
 from rlf.types import Phase, Task, ToolCall, ToolDescription, ToolResult, WorldFailure
 
 
-class ActionResult(NamedTuple):
+class ActionReply(NamedTuple):
     """Result of one action."""
 
     said: str | None
@@ -23,7 +23,7 @@ class ActionResult(NamedTuple):
     """At the end."""
 
 
-class Session:
+class WorldSession:
     """One client's world; a reset makes another one."""
 
     def __init__(self, bench: Bench, ranges: Ranges) -> None:
@@ -54,7 +54,7 @@ class Session:
         texts = [message.content for message in self.task.messages] + ([said] if said else [])
         return "\n\n".join(texts)
 
-    async def call(self, call: ToolCall) -> ActionResult:
+    async def call(self, call: ToolCall) -> ActionReply:
         """Runs a call. Raises WorldFailure where the world failed."""
         episode = self._live()
         result = await self._bench.executor.invoke(call, trajectory_id=self._id)
@@ -63,7 +63,7 @@ class Session:
             raise WorldFailure(kind, Phase.STEP, result.text.removeprefix(f"error: world {kind}: {Phase.STEP}: "))
         return await self._acted(episode, result.text, result, ends=False)
 
-    async def say(self, text: str) -> ActionResult:
+    async def say(self, text: str) -> ActionReply:
         """A turn without calls, which ends the episode where the world has no answer. Raises WorldFailure."""
         episode = self._live()
         if episode.speaks:
@@ -72,13 +72,13 @@ class Session:
 
     async def _acted(
         self, episode: WorldEpisode, said: str | None, result: ToolResult | None, *, ends: bool
-    ) -> ActionResult:
+    ) -> ActionReply:
         self.num_steps += 1
         step = episode.take_step()
         done = step.is_over or (ends and step.reply is None)
         scores = await self.scores() if done else None
         reward = step.reward if scores is None else self._ranges.value(scores)
-        return ActionResult(step.reply if step.reply is not None else said, result, reward, done, scores)
+        return ActionReply(step.reply if step.reply is not None else said, result, reward, done, scores)
 
     async def scores(self) -> dict[str, float]:
         """Scores of the state as it is. Raises WorldFailure."""

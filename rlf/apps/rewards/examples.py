@@ -13,7 +13,7 @@ from rlf.core.plain_json import Jsonable
 from rlf.rewards.facts import Example, TrajectoryFacts
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.term import RewardContext, Sample, Term
+from rlf.rewards.term import KnownSample, RewardContext, Term
 from rlf.types import FailureClass, Score, Scored, ScoreState
 
 _TOLERANCE = 1e-6
@@ -185,7 +185,7 @@ def _is_penalty(term: Term) -> bool:
     return term.weight_at(1) * term.scale < 0
 
 
-def _has_options_of(term: Term, sample: Sample) -> bool:
+def _has_options_of(term: Term, sample: KnownSample) -> bool:
     """Whether a rule has the options that its sample is for."""
     meant = type(term).model_validate({"name": term.name, **sample.options})
     options = type(term).model_fields.keys() - Rule.model_fields.keys()

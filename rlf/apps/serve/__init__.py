@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rlf.core.servers import Certificate
+from rlf.core.servers import TlsCertificate
 
 __all__ = ["ServeSettings"]
 
@@ -24,7 +24,7 @@ class ServeSettings:
     """0 takes any that is free."""
     api_key: str | None = field(default=None, repr=False)
     """The key that a request must bring as `Authorization: Bearer KEY` or `x-api-key: KEY`; None: nothing."""
-    certificate: Certificate | None = None
+    certificate: TlsCertificate | None = None
     """Its certificate, for TLS; None: plain HTTP."""
     strict: bool = False
     """Whether only the keys that judges send are taken, and a limit that does not fit is refused, not lowered."""

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from rlf.apps.serve.dialect import AnswerBlock, BlockDialect, Event, Json, Kind, Stage
+from rlf.apps.serve.dialect import AnswerBlock, BlockDialect, BlockKind, BlockStage, Event, Json
 from rlf.apps.serve.dialogue import UNREAD, StoredConversation
 from rlf.apps.serve.generation import Delta
 from rlf.apps.serve.requests import ChatRequest, Refusal, read_request
@@ -150,9 +150,9 @@ class Messages(BlockDialect):
     def chunks(self, deltas: Sequence[Delta]) -> Iterator[Event]:
         """Blocks as they open, grow and close."""
         for stage, block, new in self.feed(deltas):
-            if stage is Stage.OPENED:
+            if stage is BlockStage.OPENED:
                 yield _make_event("content_block_start", index=block.index, content_block=_opened_block(block))
-            elif stage is Stage.GROWN:
+            elif stage is BlockStage.GROWN:
                 kind, key = _DELTAS[block.kind]
                 yield _make_event("content_block_delta", index=block.index, delta={"type": kind, key: new})
             else:
@@ -184,9 +184,9 @@ class Messages(BlockDialect):
 
 
 _DELTAS = {
-    Kind.TEXT: ("text_delta", "text"),
-    Kind.REASONING: ("thinking_delta", "thinking"),
-    Kind.CALL: ("input_json_delta", "partial_json"),
+    BlockKind.TEXT: ("text_delta", "text"),
+    BlockKind.REASONING: ("thinking_delta", "thinking"),
+    BlockKind.CALL: ("input_json_delta", "partial_json"),
 }
 
 
@@ -200,7 +200,7 @@ def _opened_block(block: AnswerBlock) -> Json:
         return {"type": "tool_use", "id": block.call.id, "name": block.call.name, "input": {}}
     return (
         {"type": "text", "text": ""}
-        if block.kind is Kind.TEXT
+        if block.kind is BlockKind.TEXT
         else {"type": "thinking", "thinking": "", "signature": ""}
     )
 
@@ -208,7 +208,7 @@ def _opened_block(block: AnswerBlock) -> Json:
 def _finished_block(block: AnswerBlock) -> Json:
     """The fields that a whole block has in place of that."""
     if block.call is None:
-        return {block.kind.value if block.kind is Kind.TEXT else "thinking": block.text}
+        return {block.kind.value if block.kind is BlockKind.TEXT else "thinking": block.text}
     # A call whose arguments are no object is shown all the same, under the key under which `dialogue` puts such
     # arguments into a prompt: what the client sends back renders as if it had never left.
     try:

@@ -19,10 +19,10 @@ from rlf.apps.serve.agent import ServedAgent
 from rlf.apps.serve.anthropic import CountRequest, Messages
 from rlf.apps.serve.dialect import Dialect
 from rlf.apps.serve.dialogue import Dialogue
-from rlf.apps.serve.generation import Answers, Gate, Metrics
+from rlf.apps.serve.generation import Answers, HostGate, Metrics
 from rlf.apps.serve.model import ServedModel
 from rlf.apps.serve.openai import Chat, Completions
-from rlf.apps.serve.requests import Refusal, Tool, read_json, read_request, token_text
+from rlf.apps.serve.requests import Refusal, RequestTool, read_json, read_request, token_text
 from rlf.apps.serve.responses import Responses
 from rlf.core.kinds import StrictModel
 from rlf.core.servers import guard_visitors, server_context
@@ -60,7 +60,7 @@ class TokenizeRequest(StrictModel):
     model: str | None = None
     prompt: str | None = None
     messages: tuple[dict[str, Any], ...] | None = Field(default=None, min_length=1)
-    tools: tuple[Tool, ...] = ()
+    tools: tuple[RequestTool, ...] = ()
     return_token_strs: bool = False
     add_special_tokens: bool = True
 
@@ -72,7 +72,7 @@ class DetokenizeRequest(StrictModel):
     tokens: tuple[int, ...]
 
 
-class Server:
+class ModelServer:
     """The handlers of one model. `app` makes the application."""
 
     def __init__(
@@ -87,7 +87,7 @@ class Server:
         self._settings = settings
         self._pace = settings.flush_s, settings.keep_alive_s
         self._metrics = Metrics()
-        self._gate = Gate(host, settings.max_queue, self._metrics)
+        self._gate = HostGate(host, settings.max_queue, self._metrics)
         self._model = ServedModel(self._gate, Dialogue(tokenizer, chat_format, thinking_tag), settings, agent)
         self._metrics.gauges["rlf_answers_running"] = ("Answers that are sampled.", lambda: self._gate.num_running)
         self._metrics.gauges["rlf_answers_waiting"] = ("Answers that wait.", lambda: self._gate.num_waiting)
@@ -277,7 +277,7 @@ async def serving(
     agent: ServedAgent | None = None,
 ) -> AsyncIterator[str]:
     """Answers what comes to a socket for as long as the context is open; gives the base URL of the endpoint."""
-    server = Server(host, tokenizer, settings, chat_format, thinking_tag, agent)
+    server = ModelServer(host, tokenizer, settings, chat_format, thinking_tag, agent)
     runner = web.AppRunner(server.app(), access_log=None, handler_cancellation=True, shutdown_timeout=2)
     await runner.setup()
     try:

@@ -83,7 +83,7 @@ class Dialect(ABC):
 # An answer as a sequence of blocks, as the newer protocols write it: thinking, text, calls.
 
 
-class Kind(StrEnum):
+class BlockKind(StrEnum):
     """The content of a block."""
 
     REASONING = "reasoning"
@@ -91,7 +91,7 @@ class Kind(StrEnum):
     CALL = "call"
 
 
-class Stage(StrEnum):
+class BlockStage(StrEnum):
     """A change of a block."""
 
     OPENED = "opened"
@@ -104,7 +104,7 @@ class AnswerBlock:
     """One of them."""
 
     index: int
-    kind: Kind
+    kind: BlockKind
     text: str = ""
     """So far; of a call, its arguments."""
     call: RequestedCall | None = None
@@ -161,8 +161,8 @@ class BlockDialect(Dialect):
         settings = self.settings
         if settings is None:
             return
-        text = "".join(block.text for block in self.blocks.all if block.kind is Kind.TEXT)
-        thought = "".join(block.text for block in self.blocks.all if block.kind is Kind.REASONING)
+        text = "".join(block.text for block in self.blocks.all if block.kind is BlockKind.TEXT)
+        thought = "".join(block.text for block in self.blocks.all if block.kind is BlockKind.REASONING)
         answer: Json = {"role": "assistant", "content": text, **({"reasoning_content": thought} if thought else {})}
         calls = [RequestedCall(b.call.id, b.call.name, b.text) for b in self.blocks.all if b.call is not None]
         if calls:
@@ -184,7 +184,7 @@ class BlockDialect(Dialect):
     def show(self) -> Json:
         """The answer as far as it was sampled."""
 
-    def feed(self, deltas: Sequence[Delta]) -> Iterator[tuple[Stage, AnswerBlock, str]]:
+    def feed(self, deltas: Sequence[Delta]) -> Iterator[tuple[BlockStage, AnswerBlock, str]]:
         """The changes of the blocks, each with its new text."""
         self.count(deltas)
         self.last = deltas[-1]
@@ -198,33 +198,35 @@ class Blocks:
         self.all: list[AnswerBlock] = []
         self._is_open = False
 
-    def feed(self, deltas: Sequence[Delta]) -> Iterator[tuple[Stage, AnswerBlock, str]]:
+    def feed(self, deltas: Sequence[Delta]) -> Iterator[tuple[BlockStage, AnswerBlock, str]]:
         """The changes of the blocks, each with its new text."""
         for delta in deltas:
-            for kind, text in ((Kind.REASONING, delta.reasoning), (Kind.TEXT, delta.text)):
+            for kind, text in ((BlockKind.REASONING, delta.reasoning), (BlockKind.TEXT, delta.text)):
                 if text:
                     yield from self._open_block(kind)
                     yield self._grow_block(text)
             for call in delta.calls:
-                yield from self._open_block(Kind.CALL, call)
+                yield from self._open_block(BlockKind.CALL, call)
                 yield self._grow_block(call.arguments)
             if delta.finish is not None:
                 yield from self._close_block()
 
-    def _open_block(self, kind: Kind, call: RequestedCall | None = None) -> Iterator[tuple[Stage, AnswerBlock, str]]:
+    def _open_block(
+        self, kind: BlockKind, call: RequestedCall | None = None
+    ) -> Iterator[tuple[BlockStage, AnswerBlock, str]]:
         # A call always opens a block of its own: two calls in a row are two, however alike.
         if self._is_open and call is None and self.all[-1].kind is kind:
             return
         yield from self._close_block()
         self.all.append(AnswerBlock(len(self.all), kind, call=call))
         self._is_open = True
-        yield Stage.OPENED, self.all[-1], ""
+        yield BlockStage.OPENED, self.all[-1], ""
 
-    def _grow_block(self, text: str) -> tuple[Stage, AnswerBlock, str]:
+    def _grow_block(self, text: str) -> tuple[BlockStage, AnswerBlock, str]:
         self.all[-1].text += text
-        return Stage.GROWN, self.all[-1], text
+        return BlockStage.GROWN, self.all[-1], text
 
-    def _close_block(self) -> Iterator[tuple[Stage, AnswerBlock, str]]:
+    def _close_block(self) -> Iterator[tuple[BlockStage, AnswerBlock, str]]:
         if self._is_open:
             self._is_open = False
-            yield Stage.CLOSED, self.all[-1], ""
+            yield BlockStage.CLOSED, self.all[-1], ""

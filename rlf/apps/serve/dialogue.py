@@ -57,7 +57,7 @@ class StoredConversation:
     """Keys of the first request that hold for the requests after it."""
 
 
-class Memory(Generic[T]):
+class RecentValues(Generic[T]):
     """The latest values by key, as many as fit."""
 
     def __init__(self, max_size: int) -> None:
@@ -115,8 +115,8 @@ class Dialogue:
             RlfError: a named format cannot be used with the tokenizer.
         """
         self.tokenizer = tokenizer
-        self.memory: Memory[SampledTurn] = Memory(_MAX_TOKENS)
-        self.conversations: Memory[StoredConversation] = Memory(_MAX_CHARS)
+        self.memory: RecentValues[SampledTurn] = RecentValues(_MAX_TOKENS)
+        self.conversations: RecentValues[StoredConversation] = RecentValues(_MAX_CHARS)
         try:
             self._bound = lru_cache(maxsize=64)(partial(_open_format, chat_format, tokenizer, thinking_tag))
             self._has_format = bool(self._bound("[]"))
@@ -372,7 +372,7 @@ _VALUES: Mapping[str, tuple[Any, Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class TurnOpening:
     """The beginning of a turn."""
 
     tokens: tuple[int, ...] = ()
@@ -383,7 +383,7 @@ class Opening:
 
 async def choose_opening(
     host: Host, chat: ChatFormat, prompt: Sequence[int], tools: Sequence[ToolDescription], temperature: float, seed: int
-) -> Opening:
+) -> TurnOpening:
     """The beginning of a call of one of the tools. Raises Refusal in a format whose calls cannot be begun."""
     left = {tool.name: _common_tokens(chat, tool) for tool in tools}
     chosen: list[int] = []
@@ -397,7 +397,7 @@ async def choose_opening(
         chosen.append(token)
         left = {name: opening for name, opening in left.items() if list(opening[: len(chosen)]) == chosen}
     name, opening = next(iter(left.items()))
-    return Opening(tuple(opening), chat.decode(opening), name)
+    return TurnOpening(tuple(opening), chat.decode(opening), name)
 
 
 def _common_tokens(chat: ChatFormat, tool: ToolDescription) -> list[int]:

@@ -141,7 +141,7 @@ class Delta:
     """Of the tokens; None: all."""
 
 
-class Gate:
+class HostGate:
     """The way to the host: so many answers are sampled or wait, no more."""
 
     def __init__(self, host: Host, max_queue: int, metrics: Metrics) -> None:
@@ -183,7 +183,7 @@ class Gate:
 class Answers:
     """The answers to one request, sampled side by side."""
 
-    def __init__(self, gate: Gate, prepared: Sequence[AnswerRequest], *, live: bool) -> None:
+    def __init__(self, gate: HostGate, prepared: Sequence[AnswerRequest], *, live: bool) -> None:
         """Takes what is to be sampled.
 
         Args:

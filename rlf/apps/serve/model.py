@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from rlf.apps.serve import ServeSettings
 from rlf.apps.serve.agent import ServedAgent
-from rlf.apps.serve.dialogue import Dialogue, Messages, Opening, SampledTurn, Tools, choose_opening
-from rlf.apps.serve.generation import AnswerRequest, Delta, Gate
+from rlf.apps.serve.dialogue import Dialogue, Messages, SampledTurn, Tools, TurnOpening, choose_opening
+from rlf.apps.serve.generation import AnswerRequest, Delta, HostGate
 from rlf.apps.serve.requests import ChatRequest, CompletionRequest, NamedTool, Refusal, SampledRequest
 from rlf.apps.serve.turns import TurnReader, calls_of
 from rlf.chat import ChatFormat
@@ -29,7 +29,7 @@ class ServedModel:
     """One model with what reads and writes for it."""
 
     def __init__(
-        self, gate: Gate, dialogue: Dialogue, settings: ServeSettings, agent: ServedAgent | None = None
+        self, gate: HostGate, dialogue: Dialogue, settings: ServeSettings, agent: ServedAgent | None = None
     ) -> None:
         self.agent = agent
         """Plays conversations to their answers; None: a request is one turn."""
@@ -143,11 +143,13 @@ class ServedModel:
             raise Refusal(400, "prompt: expected some text; this model has no token for an empty one", key="prompt")
         return tokens
 
-    async def _force_call(self, asked: ChatRequest, prompt: list[int], chat: ChatFormat | None, seed: int) -> Opening:
+    async def _force_call(
+        self, asked: ChatRequest, prompt: list[int], chat: ChatFormat | None, seed: int
+    ) -> TurnOpening:
         """The beginning of the turn, where the request demands a call."""
         choice, tools = asked.tool_choice, [tool.function.described for tool in asked.tools]
         if isinstance(choice, str) and choice != "required":
-            return Opening()
+            return TurnOpening()
         if not tools or chat is None:
             raise Refusal(400, "tool_choice: a call is required, but there are no `tools`", key="tool_choice")
         if isinstance(choice, NamedTool):

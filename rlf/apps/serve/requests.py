@@ -175,7 +175,7 @@ class SampledRequest(StrictModel):
         raise NotImplementedError
 
 
-class Function(StrictModel):
+class ToolFunction(StrictModel):
     """A tool, as the model sees it."""
 
     name: str = Field(min_length=1, max_length=256, pattern=r"^[\w.:-]+$")
@@ -190,11 +190,11 @@ class Function(StrictModel):
         return ToolDescription(self.name, self.description or "", self.parameters or {})
 
 
-class Tool(StrictModel):
+class RequestTool(StrictModel):
     """An element of `tools`."""
 
     type: Literal["function"] = "function"
-    function: Function
+    function: ToolFunction
 
 
 class NamedFunction(StrictModel):
@@ -214,7 +214,7 @@ class ChatRequest(SampledRequest):
     """`/v1/chat/completions`."""
 
     messages: tuple[dict[str, Any], ...] = Field(min_length=1)
-    tools: tuple[Tool, ...] = ()
+    tools: tuple[RequestTool, ...] = ()
     tool_choice: Literal["auto", "none", "required"] | NamedTool = "auto"
     parallel_tool_calls: bool = True
     max_completion_tokens: int | None = Field(default=None, ge=1)

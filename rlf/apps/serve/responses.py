@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from rlf.apps.serve.dialect import AnswerBlock, BlockDialect, Event, Json, Kind, Stage
+from rlf.apps.serve.dialect import AnswerBlock, BlockDialect, BlockKind, BlockStage, Event, Json
 from rlf.apps.serve.dialogue import StoredConversation
 from rlf.apps.serve.generation import Delta
 from rlf.apps.serve.requests import ChatRequest, Refusal, read_request
@@ -138,12 +138,12 @@ class Responses(BlockDialect):
     def chunks(self, deltas: Sequence[Delta]) -> Iterator[Event]:
         """Items as they open, grow and close."""
         for stage, block, new in self.feed(deltas):
-            if stage is Stage.OPENED:
+            if stage is BlockStage.OPENED:
                 item = _show_item(block, done=False)
                 yield self._make_event("response.output_item.added", output_index=block.index, item=item)
             where = {"output_index": block.index, "item_id": _make_id(block)}
             yield from self._part_events(stage, block, new, where)
-            if stage is Stage.CLOSED:
+            if stage is BlockStage.CLOSED:
                 item = _show_item(block, done=True)
                 yield self._make_event("response.output_item.done", output_index=block.index, item=item)
 
@@ -154,21 +154,21 @@ class Responses(BlockDialect):
         kind = "response.incomplete" if self._finish == "length" else "response.completed"
         yield self._make_event(kind, response=self.show())
 
-    def _part_events(self, stage: Stage, block: AnswerBlock, new: str, where: Json) -> Iterator[Event]:
+    def _part_events(self, stage: BlockStage, block: AnswerBlock, new: str, where: Json) -> Iterator[Event]:
         """Events of the part of an item that grows."""
-        if block.kind is Kind.CALL:
-            if stage is Stage.GROWN:
+        if block.kind is BlockKind.CALL:
+            if stage is BlockStage.GROWN:
                 yield self._make_event("response.function_call_arguments.delta", **where, delta=new)
-            elif stage is Stage.CLOSED:
+            elif stage is BlockStage.CLOSED:
                 yield self._make_event("response.function_call_arguments.done", **where, arguments=block.text)
             return
         # An item of text or thinking has one part here: a block that is opened again is another item.
-        where, is_text = {**where, "content_index": 0}, block.kind is Kind.TEXT
+        where, is_text = {**where, "content_index": 0}, block.kind is BlockKind.TEXT
         name = "response.output_text" if is_text else "response.reasoning_text"
         extra: Json = {"logprobs": []} if is_text else {}
-        if stage is Stage.OPENED:
+        if stage is BlockStage.OPENED:
             yield self._make_event("response.content_part.added", **where, part=_show_part(block, ""))
-        elif stage is Stage.GROWN:
+        elif stage is BlockStage.GROWN:
             yield self._make_event(f"{name}.delta", **where, delta=new, **extra)
         else:
             yield self._make_event(f"{name}.done", **where, text=block.text, **extra)
@@ -211,7 +211,7 @@ class Responses(BlockDialect):
         }
 
 
-_PREFIXES = {Kind.TEXT: "msg", Kind.REASONING: "rs", Kind.CALL: "fc"}
+_PREFIXES = {BlockKind.TEXT: "msg", BlockKind.REASONING: "rs", BlockKind.CALL: "fc"}
 
 
 def _make_id(block: AnswerBlock) -> str:
@@ -225,13 +225,13 @@ def _show_item(block: AnswerBlock, *, done: bool) -> Json:
         call = {"call_id": block.call.id, "name": block.call.name, "arguments": arguments}
         return {**item, "type": "function_call", **call}
     content = [_show_part(block, block.text)] if done else []
-    if block.kind is Kind.REASONING:
+    if block.kind is BlockKind.REASONING:
         return {**item, "type": "reasoning", "summary": [], "content": content}
     return {**item, "type": "message", "role": "assistant", "content": content}
 
 
 def _show_part(block: AnswerBlock, text: str) -> Json:
-    if block.kind is Kind.REASONING:
+    if block.kind is BlockKind.REASONING:
         return {"type": "reasoning_text", "text": text}
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 

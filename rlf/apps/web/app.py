@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from rlf import __version__
 from rlf.apps.web.api import AREAS
 from rlf.apps.web.files import StaleError
-from rlf.apps.web.guard import Departures, Guard
+from rlf.apps.web.guard import Departures, RequestGuard
 from rlf.apps.web.pages import ROUTERS
 from rlf.apps.web.settings import WebSettings
 from rlf.apps.web.site import API, Area, Site
@@ -112,7 +112,7 @@ def create_app(settings: WebSettings) -> FastAPI:
         app.include_router(area.router)
     _answer_errors(app, site)
     app.add_middleware(Departures, fresh=site.fresh)
-    app.add_middleware(Guard, settings=settings)
+    app.add_middleware(RequestGuard, settings=settings)
     return app
 
 

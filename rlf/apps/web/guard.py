@@ -34,7 +34,7 @@ _POLICY = (
 )
 
 
-class Guard:
+class RequestGuard:
     """The outermost layer of the application."""
 
     def __init__(self, app: ASGIApp, settings: WebSettings) -> None:

@@ -51,7 +51,7 @@ class JobState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class CommandJob:
     """One command."""
 
     id: str
@@ -81,7 +81,7 @@ class Jobs:
         self._max_running = max_running
         self._starting = threading.Lock()
 
-    def start(self, action: str, words: Sequence[str], *, records: bool = True, writes: str = "") -> Job:
+    def start(self, action: str, words: Sequence[str], *, records: bool = True, writes: str = "") -> CommandJob:
         """Starts `rlf WORDS --json` in a session of its own. Raises RunError where too many run.
 
         Args:
@@ -94,7 +94,7 @@ class Jobs:
                 raise RunError(f"{num_running} jobs are running, which is the limit. Wait for one, or stop it.")
             return self._start_job(action, words, records=records, writes=writes)
 
-    def _start_job(self, action: str, words: Sequence[str], *, records: bool, writes: str) -> Job:
+    def _start_job(self, action: str, words: Sequence[str], *, records: bool, writes: str) -> CommandJob:
         job_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
         folder = self._folder / job_id
         folder.mkdir(parents=True)
@@ -116,12 +116,12 @@ class Jobs:
         draft.rename(folder / "job.json")  # whole, or not there
         return self.get(job_id)
 
-    def list(self) -> tuple[Job, ...]:
+    def list(self) -> tuple[CommandJob, ...]:
         """Every job, the newest first."""
         folders = sorted(self._folder.glob("*/job.json"), reverse=True) if self._folder.is_dir() else []
         return tuple(_read_job(file.parent)[0] for file in folders)
 
-    def get(self, job_id: str) -> Job:
+    def get(self, job_id: str) -> CommandJob:
         """One job. Raises NotFoundError where there is none."""
         return _read_job(self._find_folder(job_id))[0]
 
@@ -132,7 +132,7 @@ class Jobs:
             raise NotFoundError(f"job {job_id}: has written no pages.")
         return folder
 
-    def stop(self, job_id: str) -> Job:
+    def stop(self, job_id: str) -> CommandJob:
         """Interrupts a job as Ctrl-C does."""
         folder = self._find_folder(job_id)
         job, process = _read_job(folder)
@@ -155,7 +155,7 @@ def checked_words(files: Sequence[str], overrides: Sequence[str]) -> list[str]:
     return [*files, *overrides]
 
 
-def _read_job(folder: Path) -> tuple[Job, Process]:
+def _read_job(folder: Path) -> tuple[CommandJob, Process]:
     about = json.loads((folder / "job.json").read_text())
     process = Process(**about["process"])
     runs = is_visible(process) and not is_gone(process)
@@ -167,7 +167,7 @@ def _read_job(folder: Path) -> tuple[Job, Process]:
     else:
         state = JobState.RUNNING if runs else JobState.GONE
     return (
-        Job(
+        CommandJob(
             id=folder.name,
             action=about["action"],
             command=about["command"],

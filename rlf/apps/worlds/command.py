@@ -24,7 +24,7 @@ from rlf.reports.sheets import visible
 if TYPE_CHECKING:
     from rlf.apps.worlds.worlds import DescribedWorld
     from rlf.core.readings import Readings
-    from rlf.environments.playing import Action, Happened, Page, Scene, Verdict
+    from rlf.environments.playing import Action, Happened, Page, PointVerdict, Scene
 
 NumTasks = Annotated[int, typer.Option("--tasks", min=1, help="Tasks of the training data to try.")]
 Tolerance = Annotated[
@@ -106,7 +106,7 @@ def _examine_world(arguments: list[str], num_tasks: int, tolerance: float, as_js
     spec = world_spec(*split_arguments(arguments))
     console = stdout_console()
 
-    def show(verdict: Verdict) -> None:
+    def show(verdict: PointVerdict) -> None:
         if not as_json:
             console.print(
                 Text.assemble(

@@ -14,7 +14,7 @@ from rlf.core.files import write_whole
 from rlf.core.plain_json import Jsonable
 from rlf.environments import ENV_KINDS
 from rlf.environments.examine import ATTACKS, TRIALS, examine_world
-from rlf.environments.playing import Action, Happened, Page, Played, Scene, Verdict, open_bench
+from rlf.environments.playing import Action, Happened, Page, Played, PointVerdict, Scene, open_bench
 from rlf.rewards.answers import draw_questions
 from rlf.runs.worlds import own_keys, page_file, score_ranges, tasks_of, world_of, world_spec
 from rlf.types import Task, ToolCall, ToolDescription
@@ -93,7 +93,7 @@ def render_prompt(spec: RunSpec, task: Task, observation: str | None = None) -> 
 
 
 async def examine(
-    spec: RunSpec, num_tasks: int, *, attack: bool, tolerance: float, seen: Callable[[Verdict], object] = bool
+    spec: RunSpec, num_tasks: int, *, attack: bool, tolerance: float, seen: Callable[[PointVerdict], object] = bool
 ) -> Page:
     """Tests a world's lifecycle, or attacks its rewards.
 

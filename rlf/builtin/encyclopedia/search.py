@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # a check imports this function and calls it not
 
 __all__ = [
     "NOTHING_FOUND",
-    "Passage",
+    "CorpusRow",
     "SearchIndex",
     "load_corpus",
     "load_index",
@@ -44,7 +44,7 @@ _WORD = re.compile(r"[a-z0-9]+")
 _MAX_QUERY_WORDS = 64
 
 
-class Passage(NamedTuple):
+class CorpusRow(NamedTuple):
     """One row of the corpus."""
 
     text: str
@@ -122,11 +122,11 @@ def _built_once(build: Callable[[], T]) -> Callable[[], T]:
 
 
 @_built_once
-def load_corpus() -> tuple[Passage, ...]:
+def load_corpus() -> tuple[CorpusRow, ...]:
     """Every passage of the shipped encyclopedia, in file order."""
     text = files("rlf.builtin.encyclopedia").joinpath("data/corpus.jsonl").read_text(encoding="utf-8")
     rows = [json.loads(line) for line in text.splitlines()]
-    return tuple(Passage(row["text"], row["relation"], row["value"]) for row in rows)
+    return tuple(CorpusRow(row["text"], row["relation"], row["value"]) for row in rows)
 
 
 @_built_once

@@ -21,7 +21,7 @@ _AWKWARD = frozenset({*_AWKWARD_STARTS, "Suk", "Tit", "Tot", "fux", "for", "sex"
 """Syllables that are words of the templates, or that one would rather not read."""
 
 
-class Split(StrEnum):
+class NameSplit(StrEnum):
     """Which questions a name may appear in."""
 
     TRAIN = "train"
@@ -152,7 +152,7 @@ class WorldSize:
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class Encyclopedia:
     """Entities and their facts."""
 
     names_by_entity: dict[Entity, tuple[str, ...]]
@@ -176,21 +176,21 @@ ENDS: tuple[str, ...] = _syllables("bdfgklmnprstvwz", "aeiouy", "lnrsx", _SYLLAB
 
 
 @cache
-def split_names(split: Split) -> tuple[str, ...]:
+def split_names(split: NameSplit) -> tuple[str, ...]:
     """Every name that `split` may use; the three tuples are disjoint and cover all pairs of syllables."""
     names = [start + end for start in STARTS for end in ENDS]
     random.Random(_SPLIT_SEED).shuffle(names)
     num_evaluation = int(len(names) * _EVALUATION_SHARE)
     bounds = {
-        Split.HELDOUT: (0, num_evaluation),
-        Split.VALIDATION: (num_evaluation, 2 * num_evaluation),
-        Split.TRAIN: (2 * num_evaluation, len(names)),
+        NameSplit.HELDOUT: (0, num_evaluation),
+        NameSplit.VALIDATION: (num_evaluation, 2 * num_evaluation),
+        NameSplit.TRAIN: (2 * num_evaluation, len(names)),
     }
     first, last = bounds[split]
     return tuple(names[first:last])
 
 
-def generate_world(seed: int, split: Split, size: WorldSize) -> World:
+def generate_world(seed: int, split: NameSplit, size: WorldSize) -> Encyclopedia:
     """A world that depends on its arguments alone.
 
     Every entity has one fact for each relation of its kind; no two entities share a name, no two rivers a length.
@@ -206,4 +206,4 @@ def generate_world(seed: int, split: Split, size: WorldSize) -> World:
             value = str(next(lengths)) if relation.value is None else rng.choice(names_by_entity[relation.value])
             passage = rng.choice(relation.passages).format(s=subject, v=value)
             fact_by_key[relation.name, subject] = Fact(relation.name, subject, value, passage)
-    return World(names_by_entity, fact_by_key)
+    return Encyclopedia(names_by_entity, fact_by_key)

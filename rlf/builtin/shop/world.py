@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rlf.builtin.encyclopedia.world import Split, split_names
+from rlf.builtin.encyclopedia.world import NameSplit, split_names
 
 __all__ = ["PRODUCTS", "STATES", "Order", "Shop", "ShopForgetful", "ShopShuffled", "stock_shop"]
 
@@ -33,7 +33,7 @@ class Order(NamedTuple):
     """One of `STATES`, or the outcome of one: cancelled, refunded."""
 
 
-def stock_shop(number: int, split: Split) -> list[Order]:
+def stock_shop(number: int, split: NameSplit) -> list[Order]:
     """The orders of a shop at the start: each customer has one in every state, of three products, in any order."""
     rng = random.Random(f"shop:{split}:{number}")
     customers = rng.sample(split_names(split), _NUM_CUSTOMERS)
@@ -60,7 +60,7 @@ class Shop:
             changes: the states that orders must end in, by number.
             bought: customer and product of each order that must be new.
         """
-        orders = stock_shop(shop, Split(split))
+        orders = stock_shop(shop, NameSplit(split))
         self._connection.execute(_TABLE)
         self._connection.executemany("INSERT INTO orders VALUES (?, ?, ?, ?)", orders)
         self._goal = [order._replace(state=changes.get(order.number, order.state)) for order in orders]

@@ -233,7 +233,7 @@ def ragged_attention(
 
 
 @dataclass(slots=True, eq=False)
-class Row:
+class AttentionRow:
     """One open trajectory."""
 
     id: str
@@ -320,17 +320,17 @@ class Slots:
     def __init__(self, cache: KVCache, num_slots: int) -> None:
         self.cache = cache
         self.num_slots = num_slots
-        self.rows: list[Row] = []
+        self.rows: list[AttentionRow] = []
         """By slot."""
         self.num_active = 0
 
     @property
-    def active(self) -> list[Row]:
+    def active(self) -> list[AttentionRow]:
         """Rows that decode, by slot."""
         return self.rows[: self.num_active]
 
     @property
-    def away(self) -> list[Row]:
+    def away(self) -> list[AttentionRow]:
         """Rows that wait: for their tools, or for their turn to join."""
         return self.rows[self.num_active :]
 
@@ -339,7 +339,7 @@ class Slots:
         """Whether a slot is free."""
         return len(self.rows) < self.num_slots
 
-    def admit(self, row: Row) -> None:
+    def admit(self, row: AttentionRow) -> None:
         """Gives a row a slot."""
         row.slot = len(self.rows)
         self.rows.append(row)
@@ -348,18 +348,18 @@ class Slots:
         """Lets the cache hold all that its rows know."""
         self.cache.fit(len(self.rows), max(len(row.context) for row in self.rows))
 
-    def activate(self, row: Row) -> None:
+    def activate(self, row: AttentionRow) -> None:
         """Moves a waiting row to the end of those that decode."""
         self._exchange(row.slot, self.num_active)
         self.num_active += 1
 
-    def deactivate(self, row: Row) -> None:
+    def deactivate(self, row: AttentionRow) -> None:
         """Moves a row behind those that decode, if it is one of them."""
         if row.slot < self.num_active:
             self.num_active -= 1
             self._exchange(row.slot, self.num_active)
 
-    def free(self, row: Row) -> None:
+    def free(self, row: AttentionRow) -> None:
         """Frees a row's slot."""
         self.deactivate(row)
         self._exchange(row.slot, len(self.rows) - 1)

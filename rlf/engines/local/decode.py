@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import pad
 
 from rlf.core.errors import RlfError
-from rlf.engines.local.attention import Row, Slots, ragged_layout, run_shape, using
+from rlf.engines.local.attention import AttentionRow, Slots, ragged_layout, run_shape, using
 from rlf.engines.local.cache import BLOCK, round_up
 from rlf.engines.local.model import PolicyModel
 from rlf.training.draw import draw, likeliest
@@ -41,7 +41,7 @@ class Decoder:
         self._decode = decode
 
     @torch.inference_mode()
-    def tick(self, joining: Sequence[Row]) -> list[Row]:
+    def tick(self, joining: Sequence[AttentionRow]) -> list[AttentionRow]:
         """Samples one token for each decoding and joining row; returns the rows whose turn ended, by slot.
 
         Of rows with the very same tokens only the first, the leader, is fed; its followers copy keys and values, and
@@ -74,7 +74,7 @@ class Decoder:
             slots.deactivate(row)
         return finished
 
-    def _prefill(self, row: Row) -> None:
+    def _prefill(self, row: AttentionRow) -> None:
         """Feeds a long run of tokens in pieces, so that no memory grows with its square; the last piece is left."""
         cache = self._slots.cache
         while len(row.pending) > _MAX_RUN:
@@ -86,7 +86,9 @@ class Decoder:
                 self._model.hidden(torch.tensor([piece], device=cache.device), layout.positions_N[None])
             row.num_cached += _MAX_RUN
 
-    def _share(self, twins: Sequence[tuple[Row, Row]], followers: Sequence[tuple[Row, Row]]) -> None:
+    def _share(
+        self, twins: Sequence[tuple[AttentionRow, AttentionRow]], followers: Sequence[tuple[AttentionRow, AttentionRow]]
+    ) -> None:
         """Copies keys and values of what was fed from leaders to their followers."""
         cache = self._slots.cache
         if twins:
@@ -100,7 +102,9 @@ class Decoder:
             targets = slice(alike[0].slot, alike[-1].slot + 1)
             cache.copy(leader_slot, targets, alike[0].num_cached, len(alike[0].context))
 
-    def _forward(self, decoding: Sequence[Row], leaders: Sequence[Row], *, gathered: bool) -> torch.Tensor:
+    def _forward(
+        self, decoding: Sequence[AttentionRow], leaders: Sequence[AttentionRow], *, gathered: bool
+    ) -> torch.Tensor:
         """The next-token logits of decoding rows, then of leaders: [A + R, V], float32.
 
         Args:
@@ -134,7 +138,7 @@ class Decoder:
             logits_BV = pad(logits_BV, (0, -logits_BV.shape[-1] % (4 * BLOCK)), value=-math.inf)
         return logits_BV
 
-    def _append(self, rows: Sequence[Row], logits_BV: torch.Tensor) -> None:
+    def _append(self, rows: Sequence[AttentionRow], logits_BV: torch.Tensor) -> None:
         """Draws a token for every row, rows of equal sampling settings together."""
         settings = [row.turn.sampling for row in rows]
         if all(map(partial(is_, settings[0]), settings)):  # the usual case, without a hash of each
@@ -145,7 +149,7 @@ class Decoder:
             part_BV = logits_BV if len(index) == len(rows) else logits_BV[index]
             self._append_drawn([rows[i] for i in index], part_BV, sampling)
 
-    def _append_drawn(self, rows: Sequence[Row], logits_BV: torch.Tensor, sampling: Sampling) -> None:
+    def _append_drawn(self, rows: Sequence[AttentionRow], logits_BV: torch.Tensor, sampling: Sampling) -> None:
         noise = [row.next_uniform for row in rows]
         uniforms_B = torch.tensor(noise, dtype=torch.float64, device=logits_BV.device)
         tokens_B, logprobs_B = draw(logits_BV, uniforms_B, sampling)
@@ -160,24 +164,24 @@ class Decoder:
                 row.versions.append(self.version)
             row.finish = self._finish(row, token, sampling)
 
-    def _finish(self, row: Row, token: int, sampling: Sampling) -> Finish | None:
+    def _finish(self, row: AttentionRow, token: int, sampling: Sampling) -> Finish | None:
         if token in sampling.stop_token_ids:
             return Finish.STOP
         if sampling.stop_strings and self._ends_in_stop_string(row, sampling.stop_strings):
             return Finish.STOP
         return Finish.LENGTH if len(row.tokens) >= row.turn.max_tokens else None
 
-    def _ends_in_stop_string(self, row: Row, stop_strings: Sequence[str]) -> bool:
+    def _ends_in_stop_string(self, row: AttentionRow, stop_strings: Sequence[str]) -> bool:
         reach = max(len(stop.encode()) for stop in stop_strings)
         tail = self._decode(row.tokens[-reach:])
         return any(stop in tail for stop in stop_strings)
 
 
-def by_context(rows: Sequence[Row]) -> tuple[list[Row], list[tuple[Row, Row]]]:
+def by_context(rows: Sequence[AttentionRow]) -> tuple[list[AttentionRow], list[tuple[AttentionRow, AttentionRow]]]:
     """Splits rows into leaders, to be fed, and (follower, leader) pairs of equal tokens, as many of them cached."""
-    leaders: list[Row] = []
-    followers: list[tuple[Row, Row]] = []
-    found: dict[tuple[int, ...], list[Row]] = {}
+    leaders: list[AttentionRow] = []
+    followers: list[tuple[AttentionRow, AttentionRow]] = []
+    found: dict[tuple[int, ...], list[AttentionRow]] = {}
     for row in rows:
         context = row.context
         alike = found.setdefault((row.num_cached, len(context), *context[-_NUM_COMPARED:]), [])
@@ -217,7 +221,7 @@ def _sample(model: PolicyModel, prompts: Sequence[Sequence[int]]) -> list[tuple[
     """The tokens of each prompt's continuation with their log-probabilities."""
     slots = Slots(model.new_cache(0, 0), len(prompts))
     decoder = Decoder(model, slots, lambda _: "", invariant=True)
-    rows = [Row(str(place)) for place in range(len(prompts))]
+    rows = [AttentionRow(str(place)) for place in range(len(prompts))]
     for row, prompt in zip(rows, prompts, strict=True):
         row.begin(SampleRequest(row.id, prompt, _NUM_TICKS, Sampling(), seed=0), None, 0)
         slots.admit(row)

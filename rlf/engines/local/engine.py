@@ -46,7 +46,7 @@ from rlf.engines.local.model import PolicyModel, load_model, resolve_device, res
 from rlf.engines.local.update import Updater, UpdateResult
 from rlf.spec.models import CheckpointSpec, ModelSpec, Schedule
 from rlf.training.batch import make_batch
-from rlf.training.collection import Collection, Collector
+from rlf.training.collection import Collector, StepCollection
 from rlf.training.evaluation import evaluate, step_metrics
 from rlf.training.harness import build_harness
 from rlf.training.outages import OutageError, Outages
@@ -90,7 +90,7 @@ class Trainer:
         self._sampler = host if pipeline is None else pipeline.host
         self._num_behind = 0
         """Updates that the sampler's weights are behind where the run begins."""
-        self._ahead: asyncio.Task[tuple[Collection, dict[str, float]]] | None = None
+        self._ahead: asyncio.Task[tuple[StepCollection, dict[str, float]]] | None = None
         """The next step's collection, under way."""
         self._updater = updater
         self._settings = updater.train
@@ -138,14 +138,14 @@ class Trainer:
                 await asyncio.gather(self._ahead, return_exceptions=True)
             await self._collector.close(self.progress.step + 1)
 
-    async def _collect(self, step: int, cursor: int, late: Sequence[int]) -> tuple[Collection, dict[str, float]]:
+    async def _collect(self, step: int, cursor: int, late: Sequence[int]) -> tuple[StepCollection, dict[str, float]]:
         """The collection of a step, and how long it took."""
         started, held_s = time.perf_counter(), self._sampler.held_s
         collection = await self._collector.collect(step, cursor, late)
         taken_s, held_s = time.perf_counter() - started, self._sampler.held_s - held_s
         return collection, {"time/generate_s": taken_s, "time/schedule_s": held_s}
 
-    async def _begin_next(self, step: int, collection: Collection) -> None:
+    async def _begin_next(self, step: int, collection: StepCollection) -> None:
         """Begins what of the next step needs no update: in a pipeline its rollouts, else the reset of its worlds."""
         # The collection of this step is whole, and that of the next one has not begun: what terms count across steps
         # (running means, curricula) is now what a resume after this step must find.
@@ -184,7 +184,12 @@ class Trainer:
             raise asyncio.CancelledError
 
     def _finish_step(
-        self, step: int, collection: Collection, used: Sequence[Scored], result: UpdateResult, times: dict[str, float]
+        self,
+        step: int,
+        collection: StepCollection,
+        used: Sequence[Scored],
+        result: UpdateResult,
+        times: dict[str, float],
     ) -> None:
         own = result.metrics | times | collection.metrics | _staleness(used, step)
         own["memory/peak_bytes"] = _peak_bytes(self._host.model.device)
@@ -203,7 +208,7 @@ class Trainer:
         self._emit(StepFinished(step, metrics, scored, [advantages.get(item.trajectory.id) for item in scored]))
         self.progress = replace(self.progress, step=step, cursor=collection.cursor, late=collection.late)
 
-    async def _update(self, used: Sequence[Scored], step: int, collection: Collection) -> UpdateResult:
+    async def _update(self, used: Sequence[Scored], step: int, collection: StepCollection) -> UpdateResult:
         """Begins the next step, and updates the policy."""
         await self._begin_next(step, collection)
         if not used:

@@ -26,7 +26,7 @@ import torch
 
 from rlf.chat.encoding import decode, load_tokenizer
 from rlf.engines.engine import SERVED, HostSettings
-from rlf.engines.local.attention import Row, Slots
+from rlf.engines.local.attention import AttentionRow, Slots
 from rlf.engines.local.decode import Decoder, check_invariance
 from rlf.engines.local.model import PolicyModel, load_model, resolve_device, resolve_dtype, split
 from rlf.spec.models import Schedule
@@ -80,9 +80,9 @@ class PolicyHost:
         self._thread = ThreadPoolExecutor(1, "rlf-model", initializer=torch.set_num_threads, initargs=(threads,))
         if schedule is Schedule.INVARIANT:
             self._thread.submit(check_invariance, model).result()
-        self._rows: dict[str, Row] = {}
+        self._rows: dict[str, AttentionRow] = {}
         self._num_open = 0
-        self._queue: deque[Row] = deque()
+        self._queue: deque[AttentionRow] = deque()
         self._tick = 0
         self._bursting = False
         self._changed = asyncio.Event()
@@ -113,7 +113,7 @@ class PolicyHost:
         """Announces trajectories in their logical order."""
         for id_ in trajectory_ids:
             assert id_ not in self._rows, f"trajectory {id_} is open already"
-            self._rows[id_] = row = Row(id_)
+            self._rows[id_] = row = AttentionRow(id_)
             self._queue.append(row)
             self._num_open += 1
 
@@ -226,16 +226,16 @@ class PolicyHost:
         if holds_back:
             self.held_s += time.perf_counter() - started_s
 
-    async def _burst(self, joining: list[Row]) -> list[Row]:
+    async def _burst(self, joining: list[AttentionRow]) -> list[AttentionRow]:
         self._bursting = True
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, self._decode, joining)
         finally:
             self._bursting = False
 
-    def _decode(self, joining: list[Row]) -> list[Row]:
+    def _decode(self, joining: list[AttentionRow]) -> list[AttentionRow]:
         """Runs ticks on the model's thread, up to the next point where rows may join."""
-        finished: list[Row] = []
+        finished: list[AttentionRow] = []
         for _ in range(_LOGICAL_STRIDE if self._logical else 1):
             ended = self._decoder.tick(joining)
             self._tick += 1
@@ -269,12 +269,12 @@ class PolicyHost:
             row.due = self._tick
             self._slots.admit(row)
 
-    def _take_joining(self) -> list[Row]:
+    def _take_joining(self) -> list[AttentionRow]:
         away = self._slots.away
         joining = [row for row in away if row.request is not None and not row.released and self._is_due(row)]
         return sorted(joining, key=lambda row: row.due)
 
-    def _is_due(self, row: Row) -> bool:
+    def _is_due(self, row: AttentionRow) -> bool:
         return not self._logical or row.due <= self._tick
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rlf.plan.estimate import Memory, ModelShape, Part, adapter_parameters
+from rlf.plan.estimate import Memory, MemoryPart, ModelShape, adapter_parameters
 from rlf.spec import RunSpec
 
 PROCESS_BYTES = 400_000_000
@@ -37,7 +37,7 @@ def estimate_memory(
         gradient_checkpointing: whether of all layers but one only the inputs are held.
     """
     size = _Sizes.of(spec, shape, on_gpu=on_gpu, threads=1 if on_gpu else threads)
-    parts = [] if on_gpu else [Part("process", "Python, torch, transformers, measured", "", PROCESS_BYTES)]
+    parts = [] if on_gpu else [MemoryPart("process", "Python, torch, transformers, measured", "", PROCESS_BYTES)]
     parts += _weight_parts(spec, shape, size)
     parts += _training(shape, size)
     parts += [
@@ -68,15 +68,15 @@ def estimate_disk(spec: RunSpec, shape: ModelShape, *, on_gpu: bool) -> Memory:
     return Memory(
         "disk",
         (
-            Part(
+            MemoryPart(
                 "checkpoints",
                 f"number x ({' + '.join(formulas)})",
                 f"{number} x ({' + '.join(numbers)})",
                 number * sum(sizes),
             ),
-            Part("final model", "4 T", f"4 x {t:,}", model)
+            MemoryPart("final model", "4 T", f"4 x {t:,}", model)
             if lora is not None
-            else Part("final model", "P x bytes", f"{p:,} x {size.held_bytes}", model),
+            else MemoryPart("final model", "P x bytes", f"{p:,} x {size.held_bytes}", model),
         ),
     )
 
@@ -115,33 +115,35 @@ class _Sizes:
         )
 
 
-def _weight_parts(spec: RunSpec, shape: ModelShape, size: _Sizes) -> Iterator[Part]:
+def _weight_parts(spec: RunSpec, shape: ModelShape, size: _Sizes) -> Iterator[MemoryPart]:
     p, c, held = shape.num_parameters, size.compute_bytes, size.held_bytes
     models = f"{size.num_models} x " if size.num_models > 1 else ""
     critic = ", policy and critic" if size.num_models > 1 else ""
-    yield Part(f"weights{critic}", "models x P x bytes", f"{models}{p:,} x {held}", size.num_models * p * held)
+    yield MemoryPart(f"weights{critic}", "models x P x bytes", f"{models}{p:,} x {held}", size.num_models * p * held)
     if spec.model.lora is not None:
         adapters = size.num_models * size.num_trainable * 4
-        yield Part("adapters", "models x A x 4", f"{models}{size.num_trainable:,} x 4", adapters)
+        yield MemoryPart("adapters", "models x A x 4", f"{models}{size.num_trainable:,} x 4", adapters)
     if spec.train.kl.coef > 0:
-        yield Part("reference", "P x bytes", f"{p:,} x {c}", p * c)
+        yield MemoryPart("reference", "P x bytes", f"{p:,} x {c}", p * c)
     if c != held:
-        yield Part("weights in the computing type", "P x bytes", f"{p:,} x {c}", p * c)
+        yield MemoryPart("weights in the computing type", "P x bytes", f"{p:,} x {c}", p * c)
     if spec.train.staleness:  # weights that are not trained are shared
         trained, each = size.num_trainable, 4 + (c if c != held else 0)
-        yield Part("copy that samples", "T x bytes", f"{trained:,} x {each}", trained * each)
+        yield MemoryPart("copy that samples", "T x bytes", f"{trained:,} x {each}", trained * each)
 
 
-def _training(shape: ModelShape, size: _Sizes) -> Iterator[Part]:
+def _training(shape: ModelShape, size: _Sizes) -> Iterator[MemoryPart]:
     models = f"{size.num_models} x " if size.num_models > 1 else ""
     trainable = size.num_models * size.num_trainable
-    yield Part(
+    yield MemoryPart(
         "gradients",
         "models x T x 4 x copies",
         f"{models}{size.num_trainable:,} x 4 x {size.copies}",
         trainable * 4 * size.copies,
     )
-    yield Part("optimiser", "models x T x 8 (AdamW's two means)", f"{models}{size.num_trainable:,} x 8", trainable * 8)
+    yield MemoryPart(
+        "optimiser", "models x T x 8 (AdamW's two means)", f"{models}{size.num_trainable:,} x 8", trainable * 8
+    )
 
 
 def micro_batch_tokens(spec: RunSpec) -> int:
@@ -151,7 +153,7 @@ def micro_batch_tokens(spec: RunSpec) -> int:
     return min(max(train.micro_batch_tokens, longest), mini_batch)
 
 
-def _activations(spec: RunSpec, shape: ModelShape, size: _Sizes, whole_layers: int) -> Part:
+def _activations(spec: RunSpec, shape: ModelShape, size: _Sizes, whole_layers: int) -> MemoryPart:
     """Values that one layer keeps of a token for the backward pass: inputs of norms, projections, attention and MLP."""
     tokens = micro_batch_tokens(spec)
     inputs = 5 + shape.num_layers - whole_layers
@@ -163,7 +165,7 @@ def _activations(spec: RunSpec, shape: ModelShape, size: _Sizes, whole_layers: i
     )
     each = f"({whole_layers} x ({layer}) + {inputs} x {shape.hidden_size:,})"
     numbers = f"{models}{size.threads} x {tokens:,} x {each} x {size.compute_bytes}"
-    return Part(
+    return MemoryPart(
         "activations",
         "models x threads x N x (L x (6 H + 5 Q + 4 K + 4 F) + 5 H) x bytes",
         numbers,
@@ -171,11 +173,11 @@ def _activations(spec: RunSpec, shape: ModelShape, size: _Sizes, whole_layers: i
     )
 
 
-def _logits(spec: RunSpec, shape: ModelShape, size: _Sizes) -> Part:
+def _logits(spec: RunSpec, shape: ModelShape, size: _Sizes) -> MemoryPart:
     """Logits and their gradient of every token of a micro-batch, as if all were sampled, and one chunk in float32."""
     tokens = micro_batch_tokens(spec)
     chunk = min(tokens * shape.vocab_size, _CHUNK_NUMEL)
-    return Part(
+    return MemoryPart(
         "logits",
         "threads x (2 x N x V x bytes + 2 x chunk x 4)",
         f"{size.threads} x (2 x {tokens:,} x {shape.vocab_size:,} x {size.compute_bytes} + 2 x {chunk:,} x 4)",
@@ -183,14 +185,14 @@ def _logits(spec: RunSpec, shape: ModelShape, size: _Sizes) -> Part:
     )
 
 
-def _cache(spec: RunSpec, shape: ModelShape, size: _Sizes, num_eval_rows: int) -> Part:
+def _cache(spec: RunSpec, shape: ModelShape, size: _Sizes, num_eval_rows: int) -> MemoryPart:
     """Keys and values of every open trajectory at full length; the policy and a copy that samples hold their own."""
     rollout = spec.rollout
     per_evaluation = min(num_eval_rows, spec.eval.limit) * spec.eval.num_samples
     per_step = math.ceil(spec.train.prompts_per_step * rollout.oversample) * rollout.num_generations
     held = (per_step, per_evaluation) if spec.train.staleness else (max(per_step, per_evaluation),)
     slots = sum(min(spec.most_at_once, most) for most in held)
-    return Part(
+    return MemoryPart(
         "keys and values",
         "2 x L x slots x K x max_total_tokens x bytes",
         f"2 x {shape.num_layers} x {slots} x {shape.kv_size:,} x {rollout.max_total_tokens:,} x {size.compute_bytes}",

@@ -31,7 +31,7 @@ Value = bool | str | int | float | Sequence[str | int | float] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class OptionInputs:
     """The inputs of options."""
 
     spec: RunSpec
@@ -57,12 +57,12 @@ class Option:
     """Without dashes."""
     keys: str
     """The keys of the spec that it is made from, separated by spaces; empty for what rlf decides itself."""
-    value: Callable[[Source], Value] | None = None
+    value: Callable[[OptionInputs], Value] | None = None
     """None: the key's own value; the option is left out where a section that leads to it is absent."""
     note: str = ""
     """How the value is made, where it is not the key's own."""
 
-    def of(self, source: Source) -> Value:
+    def of(self, source: OptionInputs) -> Value:
         """The option's value."""
         return _find(source.spec, self.keys) if self.value is None else self.value(source)
 
@@ -77,7 +77,7 @@ class Elsewhere:
 
 def argv(spec: RunSpec, job: Job) -> list[str]:
     """The options of a plan without faults, `engine.extra_flags` last."""
-    source = Source(spec, openrlhf_settings(spec), Layout.of(spec), job)
+    source = OptionInputs(spec, openrlhf_settings(spec), Layout.of(spec), job)
     values = {option.flag: option.of(source) for option in OPTIONS} | flat(source.engine.extra_flags)
     return [word for flag, value in values.items() for word in words(flag, value)]
 
@@ -106,18 +106,18 @@ def _find(start: Any, path: str) -> Any:
     return start
 
 
-def _laid(path: str) -> Callable[[Source], Value]:
+def _laid(path: str) -> Callable[[OptionInputs], Value]:
     return lambda source: _find(source.layout, path)
 
 
-def _warmup_ratio(source: Source) -> float:
+def _warmup_ratio(source: OptionInputs) -> float:
     """The ratio that OpenRLHF's ceil(updates x ratio) makes these warm-up updates of."""
     train = source.train
     updates = train.steps * train.epochs * train.mini_batches
     return (train.warmup_steps - 0.5) / updates if train.warmup_steps else 0.0
 
 
-def _schedule(source: Source) -> str:
+def _schedule(source: OptionInputs) -> str:
     """transformers' `constant` has no warm-up."""
     train = source.train
     return (
@@ -128,14 +128,14 @@ def _schedule(source: Source) -> str:
 def _of_critic(option: Option) -> Option:
     """An option of the critic alone, which is left out where there is none."""
 
-    def value(source: Source) -> Value:
+    def value(source: OptionInputs) -> Value:
         return None if source.layout.critic is None else option.of(source)
 
     return replace(option, flag=f"critic.{option.flag}", value=value)
 
 
-def _corrected(value: Callable[[OffPolicyCorrection], Value]) -> Callable[[Source], Value]:
-    def of(source: Source) -> Value:
+def _corrected(value: Callable[[OffPolicyCorrection], Value]) -> Callable[[OptionInputs], Value]:
+    def of(source: OptionInputs) -> Value:
         correction = source.train.loss.correction
         return None if correction.level is CorrectionLevel.OFF else value(correction)
 
@@ -148,19 +148,21 @@ def _bounds(correction: OffPolicyCorrection) -> Value:
     return (-1.0 if correction.gating is CorrectionGating.BINARY_KL else low), high
 
 
-def _packed(value: Callable[[Source], Value], otherwise: Callable[[Source], Value]) -> Callable[[Source], Value]:
+def _packed(
+    value: Callable[[OptionInputs], Value], otherwise: Callable[[OptionInputs], Value]
+) -> Callable[[OptionInputs], Value]:
     return lambda source: value(source) if source.engine.packing else otherwise(source)
 
 
-def _aggregation(source: Source) -> str:
+def _aggregation(source: OptionInputs) -> str:
     return "token-mean" if source.train.loss.aggregation is Aggregation.TOKEN_MEAN else "seq-mean-token-mean"
 
 
-def _estimator(source: Source) -> str:
+def _estimator(source: OptionInputs) -> str:
     return ESTIMATOR_NAMES[type(source.train.algorithm).__module__.rpartition(".")[2]]
 
 
-def _adapted(source: Source) -> Value:
+def _adapted(source: OptionInputs) -> Value:
     lora = source.spec.model.lora
     return None if lora is None or lora.target_modules == ALL_LINEAR else lora.target_modules
 

@@ -23,7 +23,7 @@ from rlf.core.servers import server_context
 from rlf.data import recall
 from rlf.engines.openrlhf.dataset import find_row_fault
 from rlf.engines.openrlhf.flags import find_flag_faults
-from rlf.engines.openrlhf.job import Place
+from rlf.engines.openrlhf.job import MachinePlace
 from rlf.engines.openrlhf.rehearsal_place import rehearsal_environment
 from rlf.engines.openrlhf.settings import (
     VERSION,
@@ -73,7 +73,7 @@ print("sees")
 _COUNT = "import torch; print(torch.cuda.device_count())"
 
 
-def check_place(place: Place, spec: RunSpec) -> None:
+def check_place(place: MachinePlace, spec: RunSpec) -> None:
     """Raises RlfError when a job of `spec` cannot run there, with every reason."""
     printed, engine = _run_probe(place, LOOK, *PINS), openrlhf_settings(spec)
     reasons = find_version_complaints(printed, engine.accept_versions)
@@ -126,7 +126,7 @@ def check_secrets(names: Sequence[str]) -> None:
         raise RlfError(f"{', '.join(absent)}: not set; a tool, a reward, a report or the ingest reads it. Set it.")
 
 
-def _run_probe(place: Place, source: str, *arguments: str) -> str:
+def _run_probe(place: MachinePlace, source: str, *arguments: str) -> str:
     """The last line that a place's interpreter prints for a program."""
     done = run_to_end([place.python, "-c", source, *arguments], _TIMEOUT_S, env=place.environment({}))
     if done.returncode != 0:

@@ -30,7 +30,7 @@ from rlf.engines.openrlhf import ray_script
 from rlf.engines.openrlhf.checks import LOOK, PINS, find_version_complaints
 from rlf.engines.openrlhf.job import (
     Job,
-    Place,
+    MachinePlace,
     checkpoint_hash,
     latest_checkpoint,
     point_to,
@@ -61,7 +61,7 @@ class Cluster:
     """A job server, and the interpreter that can speak to it."""
 
     address: str
-    place: Place
+    place: MachinePlace
     emit: EventSink
 
     def state(self, name: str) -> str:

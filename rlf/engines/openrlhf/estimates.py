@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rlf.engines.openrlhf.settings import Colocate, Gpus, Layout, OpenRlhfSettings, openrlhf_settings
-from rlf.plan.estimate import GpuMemory, Memory, ModelShape, Part, Phase, adapter_parameters
+from rlf.plan.estimate import GpuMemory, Memory, MemoryPart, MemoryPhase, ModelShape, adapter_parameters
 from rlf.spec.models import RunSpec
 
 _WEIGHT = 2
@@ -46,13 +46,15 @@ def estimate_gpus(spec: RunSpec, shape: ModelShape, gpu_bytes: int | None) -> li
         policy += model.reference(layout.ref)
     if layout.critic is not None and engine.colocate is Colocate.TRAINED:
         policy += model.trained("critic", layout.critic)
-    groups.append(GpuMemory("policy", layout.actor.total, (Phase("training", tuple(policy)),)))
+    groups.append(GpuMemory("policy", layout.actor.total, (MemoryPhase("training", tuple(policy)),)))
     if layout.ref is not None and engine.colocate is Colocate.NONE:
-        groups.append(GpuMemory("reference", layout.ref.total, (Phase("reading", tuple(model.reference(layout.ref))),)))
+        groups.append(
+            GpuMemory("reference", layout.ref.total, (MemoryPhase("reading", tuple(model.reference(layout.ref))),))
+        )
     if layout.critic is not None and engine.colocate is not Colocate.TRAINED:
         critic = tuple(model.trained("critic", layout.critic))
-        groups.append(GpuMemory("critic", layout.critic.total, (Phase("training", critic),)))
-    groups.append(GpuMemory("vLLM", layout.vllm_gpus, (Phase("sampling", (sampling,)),), lacks))
+        groups.append(GpuMemory("critic", layout.critic.total, (MemoryPhase("training", critic),)))
+    groups.append(GpuMemory("vLLM", layout.vllm_gpus, (MemoryPhase("sampling", (sampling,)),), lacks))
     return groups
 
 
@@ -88,22 +90,22 @@ class _Models:
             return self.layout.micro_batch_tokens
         return self.layout.micro_batch * self.spec.rollout.max_total_tokens
 
-    def shared_phases(self, sampling: Part) -> tuple[Phase, ...]:
+    def shared_phases(self, sampling: MemoryPart) -> tuple[MemoryPhase, ...]:
         """Parts of the memory while vLLM samples and while each model trains; at once without sleep."""
         layout = self.layout
         policy = list(self.trained("policy", layout.actor))
         critic = [] if layout.critic is None else list(self.trained("critic", layout.critic))
         reference = [] if layout.ref is None else list(self.reference(layout.ref))
         if not layout.sleep:
-            return (Phase("all at once", (sampling, *policy, *reference, *critic)),)
+            return (MemoryPhase("all at once", (sampling, *policy, *reference, *critic)),)
         resting = [*reference, *critic[:1]]
         kept = (policy[0], *self.mean())
-        phases = [Phase("sampling", (sampling, *kept, *resting)), Phase("training", (*policy, *resting))]
+        phases = [MemoryPhase("sampling", (sampling, *kept, *resting)), MemoryPhase("training", (*policy, *resting))]
         if critic:
-            phases.append(Phase("training the critic", (*critic, *kept, *reference)))
+            phases.append(MemoryPhase("training the critic", (*critic, *kept, *reference)))
         return tuple(phases)
 
-    def trained(self, name: str, gpus: Gpus) -> Iterator[Part]:
+    def trained(self, name: str, gpus: Gpus) -> Iterator[MemoryPart]:
         """Weights first: they stay where the rest leaves the GPU."""
         stage, count, learnt = self.engine.zero_stage, gpus.total, self._learnt
         held = learnt if self.spec.model.lora is None else ("(P + A)", self.shape.num_parameters + learnt[1])
@@ -122,22 +124,22 @@ class _Models:
             yield self._logits()
             yield from self.mean()
 
-    def mean(self) -> Iterator[Part]:
+    def mean(self) -> Iterator[MemoryPart]:
         """The mean of weights, which DeepSpeed moves off the GPU at stage 3 alone and which never sleeps."""
         if self.engine.ema is not None and self.engine.zero_stage < 3:
             yield _cut("policy: mean of weights", _WEIGHT, self._all, 1)
 
-    def reference(self, gpus: Gpus) -> Iterator[Part]:
+    def reference(self, gpus: Gpus) -> Iterator[MemoryPart]:
         """The frozen weights; its passes are shorter than those of training."""
         if not self.engine.offload_ref:
             yield _cut("reference: weights", _WEIGHT, self._all, gpus.total if self.engine.zero_stage >= 3 else 1)
 
-    def vllm(self, gpu_bytes: int | None) -> Part:
+    def vllm(self, gpu_bytes: int | None) -> MemoryPart:
         """vLLM's share of the GPU; without the GPU's size its weights and one trajectory."""
         if gpu_bytes is None:
             return self._least_of_vllm()
         share = self.layout.gpu_memory
-        return Part("vLLM", "gpu_memory x GPU", f"{share:g} x {gpu_bytes:,}", int(share * gpu_bytes))
+        return MemoryPart("vLLM", "gpu_memory x GPU", f"{share:g} x {gpu_bytes:,}", int(share * gpu_bytes))
 
     def complain_of_share(self, gpu_bytes: int | None) -> str:
         """Why vLLM's share does not hold its weights and one trajectory; empty where it does or is not known."""
@@ -150,18 +152,18 @@ class _Models:
             "Raise engine.vllm.tensor_parallel, or engine.vllm.gpu_memory."
         )
 
-    def _least_of_vllm(self) -> Part:
+    def _least_of_vllm(self) -> MemoryPart:
         """Its weights, and keys and values of one trajectory."""
         shape, parts = self.shape, self.layout.tensor_parallel
         longest, layers = self.spec.rollout.max_total_tokens, shape.num_layers
-        return Part(
+        return MemoryPart(
             "vLLM, at least",
             "(2 P + 4 L K max_total_tokens) / tensor_parallel",
             f"(2 x {shape.num_parameters:,} + 4 x {layers} x {shape.kv_size:,} x {longest:,}) / {parts}",
             (2 * shape.num_parameters + 4 * layers * shape.kv_size * longest) // parts,
         )
 
-    def beside_gpus(self) -> Iterator[Part]:
+    def beside_gpus(self) -> Iterator[MemoryPart]:
         """Parts in the machine's memory: of optimisers and references that are offloaded, and of what is asleep."""
         nodes, gpus = self.layout.actor.nodes, self.layout.actor
         trained = ["policy"] if self.layout.critic is None else ["policy", "critic"]
@@ -180,7 +182,7 @@ class _Models:
             number = self.shape.num_parameters * copies
             yield _cut("vLLM: weights while others work", _WEIGHT, ("P x engines of the machine", number), 1)
 
-    def _activations(self, name: str) -> Part:
+    def _activations(self, name: str) -> MemoryPart:
         """Of every layer; with checkpointing each layer's input, and one layer whole."""
         shape, n, layer = self.shape, self.tokens, self.shape.values_per_layer
         if self.engine.gradient_checkpointing:
@@ -189,19 +191,19 @@ class _Models:
         else:
             values, formula = shape.num_layers * layer, "2 N L layer"
             numbers = f"2 x {n:,} x {shape.num_layers} x {layer:,}"
-        return Part(f"{name}: activations", f"{formula}, layer = 6 H + 5 Q + 4 K + 4 F", numbers, 2 * n * values)
+        return MemoryPart(f"{name}: activations", f"{formula}, layer = 6 H + 5 Q + 4 K + 4 F", numbers, 2 * n * values)
 
-    def _logits(self) -> Part:
+    def _logits(self) -> MemoryPart:
         n, v = self.tokens, self.shape.vocab_size
-        return Part("policy: logits", f"{_LOGIT} N V", f"{_LOGIT} x {n:,} x {v:,}", _LOGIT * n * v)
+        return MemoryPart("policy: logits", f"{_LOGIT} N V", f"{_LOGIT} x {n:,} x {v:,}", _LOGIT * n * v)
 
 
-def _cut(name: str, size_bytes: int, weights: tuple[str, int], count: int, over: str = "GPUs") -> Part:
+def _cut(name: str, size_bytes: int, weights: tuple[str, int], count: int, over: str = "GPUs") -> MemoryPart:
     """So many bytes of each of some weights, whose sign and number are given, over so many GPUs or machines."""
     sign, number = weights
     if count == 1:
-        return Part(name, f"{size_bytes} {sign}", f"{size_bytes} x {number:,}", size_bytes * number)
-    return Part(
+        return MemoryPart(name, f"{size_bytes} {sign}", f"{size_bytes} x {number:,}", size_bytes * number)
+    return MemoryPart(
         name, f"{size_bytes} {sign} / {over}", f"{size_bytes} x {number:,} / {count}", size_bytes * number // count
     )
 
@@ -211,7 +213,7 @@ def estimate_disk(spec: RunSpec, shape: ModelShape) -> Memory:
     return Memory("disk", tuple(_list_parts(spec, shape)))
 
 
-def _list_parts(spec: RunSpec, shape: ModelShape) -> Iterator[Part]:
+def _list_parts(spec: RunSpec, shape: ModelShape) -> Iterator[MemoryPart]:
     engine, lora, p = openrlhf_settings(spec), spec.model.lora, shape.num_parameters
     saved = spec.train.steps // spec.checkpoint.every
     # One more than is kept while the newest is being written, and the one of the best evaluation.
@@ -221,7 +223,7 @@ def _list_parts(spec: RunSpec, shape: ModelShape) -> Iterator[Part]:
     signs, sizes = ("2 P + 12 P", "(P + V H)") if lora is None else ("2 (P + A) + 12 A", "A")
     each = _WEIGHT * held + _OPTIMISER * learnt
     for name in ("policy", "critic") if spec.train.algorithm.needs_critic else ("policy",):
-        yield Part(
+        yield MemoryPart(
             f"checkpoints: {name}",
             f"number x ({signs})",
             f"{number} x (2 x {held:,} + 12 x {learnt:,})",
@@ -232,7 +234,7 @@ def _list_parts(spec: RunSpec, shape: ModelShape) -> Iterator[Part]:
     formula, numbers = f"2 {sizes}", f"2 x {learnt:,}" if lora is not None else f"2 x ({learnt:,} + {head:,})"
     model = _WEIGHT * (learnt + head)
     if engine.hf_checkpoints:
-        yield Part(
+        yield MemoryPart(
             "Hugging Face folders", f"steps / checkpoint.every x {formula}", f"{saved} x {numbers}", saved * model
         )
-    yield Part("final model", formula, numbers, model)
+    yield MemoryPart("final model", formula, numbers, model)

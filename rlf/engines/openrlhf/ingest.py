@@ -19,8 +19,8 @@ from rlf.algo.estimator import AdvantageInput
 from rlf.core.callables import note_opened
 from rlf.engines.openrlhf.dataset import Purpose, read_label
 from rlf.engines.openrlhf.job import (
-    Attempt,
     Job,
+    JobAttempt,
     best_checkpoint,
     checkpoint_hash,
     kept_checkpoints,
@@ -28,7 +28,7 @@ from rlf.engines.openrlhf.job import (
     step_of,
     whole_checkpoints,
 )
-from rlf.engines.openrlhf.log import EvaluationLine, LogReader, StepLine, parse_line
+from rlf.engines.openrlhf.log import LogEvaluation, LogReader, LogStep, parse_line
 from rlf.engines.openrlhf.settings import openrlhf_settings
 from rlf.engines.openrlhf.shared import Group, filler, round_reward
 from rlf.engines.openrlhf.spool import SpoolReader
@@ -101,7 +101,7 @@ class Ingest:
         self,
         spec: RunSpec,
         job: Job,
-        attempt: Attempt,
+        attempt: JobAttempt,
         *,
         emit: EventSink,
         pool: SpoolPool | None = None,
@@ -125,7 +125,7 @@ class Ingest:
         self._comes_late = openrlhf_settings(spec).ingest is not None
         self._folder = job.received(attempt.number) if self._comes_late else Path(attempt.spool)
         self._spool = SpoolReader(self._folder, pool)
-        self._lines = deque[StepLine | EvaluationLine]()
+        self._lines = deque[LogStep | LogEvaluation]()
         """Those whose trajectories have not all come."""
         self._groups: dict[int, Group] = {}
         """By row, those of which not all has come."""
@@ -170,9 +170,9 @@ class Ingest:
         # so one that was taken too early would take those of the next.
         while self._lines and (last or not self._comes_late or self._has_come(self._lines[0])):
             match self._lines.popleft():
-                case StepLine() as over:
+                case LogStep() as over:
                     self._tell_step(over)
-                case EvaluationLine(step):
+                case LogEvaluation(step):
                     self._tell_evaluation(step, self._next_evaluation())
         self._tell_checkpoints(last=last)
         return lines
@@ -201,15 +201,15 @@ class Ingest:
     def awaits(self) -> str:
         """The step or evaluation that still waits for its trajectories, in words; empty without one."""
         match [*self._lines][:1]:
-            case [StepLine(step)]:
+            case [LogStep(step)]:
                 return f"step {step}"
-            case [EvaluationLine(step)]:
+            case [LogEvaluation(step)]:
                 return f"the evaluation after step {step}"
         return ""
 
-    def _has_come(self, line: StepLine | EvaluationLine) -> bool:
+    def _has_come(self, line: LogStep | LogEvaluation) -> bool:
         """Whether all trajectories are there that OpenRLHF had when it printed a line."""
-        if isinstance(line, EvaluationLine):
+        if isinstance(line, LogEvaluation):
             return len(self._evaluating) >= len(self._order)
         # By groups and not by the steps in records: with a filter OpenRLHF draws again, and a step has as many whole
         # groups that are trained on as it has rows, whatever else was played for it.
@@ -237,7 +237,7 @@ class Ingest:
         if self._after < step <= self._until:
             self._emit(event)
 
-    def _tell_step(self, line: StepLine) -> None:
+    def _tell_step(self, line: LogStep) -> None:
         # By row and sample, not as they came: the order of trajectories in the lineage does not depend on who was
         # first.
         records = sorted(self._training.pop(line.step, []), key=lambda record: (record.row, record.sample))

@@ -133,7 +133,7 @@ class Job:
 _FILE = "place.json"
 
 
-class Place(StrictModel):
+class MachinePlace(StrictModel):
     """The Python, variables and resources of one machine."""
 
     python: str = sys.executable
@@ -159,13 +159,13 @@ class Place(StrictModel):
         return inherited | {"RAY_DEDUP_LOGS": "0"} | dict(job_variables) | dict(self.variables) | path
 
 
-def read_place(job: Job) -> Place | None:
+def read_place(job: Job) -> MachinePlace | None:
     """Where a job was started; None before its first launch."""
     file = job.folder / _FILE
-    return Place.model_validate_json(file.read_text()) if file.is_file() else None
+    return MachinePlace.model_validate_json(file.read_text()) if file.is_file() else None
 
 
-def write_place(job: Job, place: Place) -> None:
+def write_place(job: Job, place: MachinePlace) -> None:
     """Saves where a job is started."""
     (job.folder / _FILE).write_text(place.model_dump_json(indent=1))
 
@@ -177,7 +177,7 @@ def write_place(job: Job, place: Place) -> None:
 _FILE_ATTEMPT = "attempt.json"
 
 
-class Attempt(StrictModel):
+class JobAttempt(StrictModel):
     """Where the agents of one launch write, and what they do first."""
 
     run: str
@@ -196,15 +196,15 @@ class Attempt(StrictModel):
     """Whether the lineage has the trajectories that the end of this launch cut off."""
 
 
-def read_attempt(job: Job) -> Attempt:
+def read_attempt(job: Job) -> JobAttempt:
     """The latest launch of a job; the first one for a job that was started by hand."""
     file = job.folder / _FILE_ATTEMPT
-    return Attempt.model_validate_json(file.read_text()) if file.is_file() else new_attempt(job, 1, first_step=1)
+    return JobAttempt.model_validate_json(file.read_text()) if file.is_file() else new_attempt(job, 1, first_step=1)
 
 
-def new_attempt(job: Job, number: int, *, first_step: int, opening_calls: bool = False) -> Attempt:
+def new_attempt(job: Job, number: int, *, first_step: int, opening_calls: bool = False) -> JobAttempt:
     """The launch of that number; it evaluates first where nothing has been trained yet."""
-    return Attempt(
+    return JobAttempt(
         run=job.run_id,
         number=number,
         first_step=first_step,
@@ -214,7 +214,7 @@ def new_attempt(job: Job, number: int, *, first_step: int, opening_calls: bool =
     )
 
 
-def write_attempt(job: Job, attempt: Attempt) -> None:
+def write_attempt(job: Job, attempt: JobAttempt) -> None:
     """Makes `attempt` the latest launch."""
     temporary = job.folder / f".{_FILE_ATTEMPT}.tmp"
     temporary.write_text(attempt.model_dump_json(indent=1))

@@ -64,7 +64,7 @@ METRICS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class StepLine:
+class LogStep:
     """A step is over."""
 
     step: int
@@ -73,7 +73,7 @@ class StepLine:
 
 
 @dataclass(frozen=True, slots=True)
-class EvaluationLine:
+class LogEvaluation:
     """An evaluation after a step is over."""
 
     step: int
@@ -98,13 +98,13 @@ class LogReader:
         return [_COLOUR.sub("", line) for line in whole.decode(errors="replace").splitlines()]
 
 
-def parse_line(line: str) -> StepLine | EvaluationLine | None:
+def parse_line(line: str) -> LogStep | LogEvaluation | None:
     """The step or evaluation that a line reports; None for other lines."""
     if match := _STEP.search(line):
         found = _numbers(match[2])
-        return StepLine(int(match[1]), {ours: found[theirs] for theirs, ours in METRICS.items() if theirs in found})
+        return LogStep(int(match[1]), {ours: found[theirs] for theirs, ours in METRICS.items() if theirs in found})
     if match := _EVALUATION.search(line):
-        return EvaluationLine(int(match[1]))
+        return LogEvaluation(int(match[1]))
     return None
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rlf.core.errors import RunError
 from rlf.engines.openrlhf import ray_script
-from rlf.engines.openrlhf.job import Place
+from rlf.engines.openrlhf.job import MachinePlace
 from rlf.processes.child import supervised
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,9 @@ async def logged(
 
 
 @asynccontextmanager
-async def local_ray(place: Place, *, log: Path, environment: Mapping[str, str], folder: Path) -> AsyncIterator[str]:
+async def local_ray(
+    place: MachinePlace, *, log: Path, environment: Mapping[str, str], folder: Path
+) -> AsyncIterator[str]:
     """Ray on this machine alone, on the loopback interface, with a place of its own for what it writes; its address.
 
     Args:

@@ -25,7 +25,7 @@ import rlf
 from rlf.core.errors import RlfError, RunError
 from rlf.core.identity import hash_json
 from rlf.engines.engine import Fit
-from rlf.engines.openrlhf.job import Place
+from rlf.engines.openrlhf.job import MachinePlace
 from rlf.engines.openrlhf.rehearsal_model import place_changes
 from rlf.engines.openrlhf.settings import VERSION, Layout, find_python_complaint, openrlhf_settings
 from rlf.spec import RunSpec
@@ -242,9 +242,9 @@ class CpuPlace:
             )
         return cls(environment, vllm)
 
-    def for_job(self, spec: RunSpec) -> Place:
+    def for_job(self, spec: RunSpec) -> MachinePlace:
         """The place of a spec's job: Ray counts this CPU as the GPUs that it asks for."""
-        return Place(
+        return MachinePlace(
             python=str(self.environment.python),
             paths=tuple(map(str, [SHIM, *([] if self.vllm else [STANDIN]), *_source_folders()])),
             variables=self.environment.variables(),
@@ -273,9 +273,9 @@ class CpuPlace:
         return Notice("warning", text, {"place": "cpu", "standin": True})
 
 
-def find_place(spec: RunSpec, place: object | None) -> Place | None:
+def find_place(spec: RunSpec, place: object | None) -> MachinePlace | None:
     """The place of a spec's job, from what a `Fit` names or from where this process stands; None: with this Python."""
-    if isinstance(place, Place):
+    if isinstance(place, MachinePlace):
         return place
     if isinstance(place, CpuPlace):
         return place.for_job(spec)

@@ -33,9 +33,9 @@ from rlf.engines.openrlhf.cluster import (
 from rlf.engines.openrlhf.emit import ENTRY, write_job
 from rlf.engines.openrlhf.ingest import Ingest
 from rlf.engines.openrlhf.job import (
-    Attempt,
     Job,
-    Place,
+    JobAttempt,
+    MachinePlace,
     drop_surplus,
     latest_checkpoint,
     new_attempt,
@@ -84,7 +84,7 @@ class OpenRlhfRun:
         emit: EventSink,
         flush: Callable[[], None] = lambda: None,
         encode: Encode | None = None,
-        place: Place | None = None,
+        place: MachinePlace | None = None,
         opening_calls: bool = False,
     ) -> None:
         """Builds what can be built here; nothing is written yet.
@@ -105,7 +105,7 @@ class OpenRlhfRun:
         self._emit, self._flush = emit, flush
         self._pool = SpoolPool(encode)
         self.job = Job.of_run(folder, self._engine.output)
-        self._place = read_place(self.job) or place or Place()
+        self._place = read_place(self.job) or place or MachinePlace()
         self._opening_calls = opening_calls
         address = self._engine.ray_address
         self._cluster = None if address is None else Cluster(address, self._place, emit)
@@ -204,7 +204,7 @@ class OpenRlhfRun:
                     await asyncio.to_thread(self._drop_checkpoints)
             await asyncio.to_thread(self._drop_records)
 
-    def _tell_left(self, ingest: Ingest, attempt: Attempt) -> None:
+    def _tell_left(self, ingest: Ingest, attempt: JobAttempt) -> None:
         """Reports what a stop or a failure cut off, once: the mark is made when the lineage has it."""
         if not attempt.left_is_told:
             ingest.tell_left()
@@ -224,7 +224,7 @@ class OpenRlhfRun:
         self._flush()
         shutil.rmtree(self.job.spool if self._ingest is None else self.job.folder / "spool", ignore_errors=True)
 
-    async def _new_launch(self) -> Attempt:
+    async def _new_launch(self) -> JobAttempt:
         """Writes what the next launch of the job reads; reports what an earlier one left."""
         number = 1
         if self._last_recorded is not None:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from rlf.algo.loss_config import PolicyLossKind
-from rlf.core.servers import Certificate
+from rlf.core.servers import TlsCertificate
 from rlf.engines.engine import Engine
 from rlf.spec.models import RunSpec, Section
 
@@ -130,9 +130,9 @@ class IngestSpec(Section):
         """Of its address."""
         return "http" if self.certificate is None else "https"
 
-    def shown(self) -> Certificate | None:
+    def shown(self) -> TlsCertificate | None:
         """The server's certificate; None without TLS."""
-        return None if not (self.certificate and self.key) else Certificate(Path(self.certificate), Path(self.key))
+        return None if not (self.certificate and self.key) else TlsCertificate(Path(self.certificate), Path(self.key))
 
 
 class OpenRlhfSettings(Engine):

@@ -23,7 +23,7 @@ from aiohttp import web
 from rlf.core.connections import CleanConnector, open_session
 from rlf.core.errors import RlfError
 from rlf.core.servers import client_context, guard_visitors, server_context
-from rlf.engines.openrlhf.job import Attempt, Job
+from rlf.engines.openrlhf.job import Job, JobAttempt
 from rlf.engines.openrlhf.settings import INGEST_TOKEN, IngestSpec
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class NotTaken(Exception):
 class Sender:
     """Copies the files of one agent, one after the other; one that another follows is removed when it is taken."""
 
-    def __init__(self, ingest: IngestSpec, attempt: Attempt, certificate: Path) -> None:
+    def __init__(self, ingest: IngestSpec, attempt: JobAttempt, certificate: Path) -> None:
         """Sends nothing before a file grows.
 
         Args:
@@ -151,7 +151,7 @@ async def send_from(http: aiohttp.ClientSession, url: str, path: Path, offset: i
             raise NotTaken(f"an answer that is none of rlf: {error!r}") from error
 
 
-async def send_files(paths: Sequence[Path], ingest: IngestSpec, attempt: Attempt, certificate: Path) -> None:
+async def send_files(paths: Sequence[Path], ingest: IngestSpec, attempt: JobAttempt, certificate: Path) -> None:
     """Sends what is not sent of files that grow no more. Raises as `send_from` does."""
     async with session(certificate if ingest.certificate else None) as http:
         for path in paths:
@@ -161,7 +161,7 @@ async def send_files(paths: Sequence[Path], ingest: IngestSpec, attempt: Attempt
                 size = await send_from(http, url, path, size)
 
 
-def _url(path: Path, ingest: IngestSpec, attempt: Attempt) -> str:
+def _url(path: Path, ingest: IngestSpec, attempt: JobAttempt) -> str:
     return f"{ingest.scheme}://{ingest.host}:{ingest.port}/{attempt.run}/{attempt.number}/{path.name}"
 
 

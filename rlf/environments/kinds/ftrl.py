@@ -23,7 +23,7 @@ from rlf.core.json_values import read_json
 from rlf.data.source import read_rows
 from rlf.environments.instances import UNFIT
 from rlf.environments.kind import EnvSpec, MakeWorld, Step, World
-from rlf.environments.sandboxes import Sessions, complain_of_level, open_sessions
+from rlf.environments.sandboxes import NamedSessions, complain_of_level, open_sessions
 from rlf.environments.workers import ftrl_tools
 from rlf.rewards.values import Finding, count_solved, keyed_golds, read_golds, text_keys, value_keys
 from rlf.sandbox import SandboxSpec
@@ -172,7 +172,7 @@ class _FtrlWorld(World):
 
     ends_when_cancelled = True
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: NamedSessions) -> None:
         self._sessions, self._session = sessions, uuid4().hex
         self._golds: dict[str, list[Any]] = {}
         self._findings: list[Finding] = []

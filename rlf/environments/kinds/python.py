@@ -37,7 +37,7 @@ from rlf.tools.python.threads import ThreadPool
 from rlf.types import ToolDescription
 
 
-class Isolation(StrEnum):
+class WorldIsolation(StrEnum):
     """Where the methods of a class run."""
 
     AUTO = "auto"
@@ -71,7 +71,7 @@ class PythonEnv(EnvSpec):
     """Arguments of the class, by name."""
     methods: tuple[str, ...] | None = None
     """Names of the methods that are tools; None: all public ones."""
-    isolation: Isolation = Isolation.AUTO
+    isolation: WorldIsolation = WorldIsolation.AUTO
     memory_mb: int | None = Field(None, ge=16)
     """Memory that an instance may take beside the imports, in MiB, with `isolation: process`; None: as much as there
     is."""
@@ -81,11 +81,11 @@ class PythonEnv(EnvSpec):
     @model_validator(mode="after")
     def _keys_fit_the_isolation(self) -> Self:
         words = complain_of_level(self.sandbox)
-        if self.memory_mb is not None and self.isolation is not Isolation.PROCESS:
+        if self.memory_mb is not None and self.isolation is not WorldIsolation.PROCESS:
             words = "`memory_mb` limits a process; write `isolation: process` too"
-        if self.sandbox is not None and self.isolation is not Isolation.SANDBOX:
+        if self.sandbox is not None and self.isolation is not WorldIsolation.SANDBOX:
             words = "`sandbox` needs `isolation: sandbox`; write both"
-        if self.isolation is Isolation.SANDBOX and not self.callable.rpartition(":")[0].endswith(".py"):
+        if self.isolation is WorldIsolation.SANDBOX and not self.callable.rpartition(":")[0].endswith(".py"):
             words = "a sandbox runs one file; write `path/file.py:name`"
         if words:
             raise PydanticCustomError("python_env", "{reason}", {"reason": words})
@@ -95,7 +95,7 @@ class PythonEnv(EnvSpec):
     def _made_by(self) -> Callable[..., Any]:
         """The class; of one that is sandboxed what its source says of it. Raises RlfError."""
         # Read, not imported: a stub with the signatures is all that complaints, tools and prompts need.
-        return read_class(self.callable) if self.isolation is Isolation.SANDBOX else load_callable(self.callable)
+        return read_class(self.callable) if self.isolation is WorldIsolation.SANDBOX else load_callable(self.callable)
 
     @property
     def speaks(self) -> bool:
@@ -136,9 +136,12 @@ class PythonEnv(EnvSpec):
                 words = "would be a tool, by which the policy could ask for its reward"
                 yield f"{self.callable}.{name} {words}; rename it `score`, or name the tools in `methods`"
         # The forks' server imports the class by its name, and its own `__main__` is another program.
-        if self.isolation is Isolation.PROCESS and self.callable.startswith("__main__:"):
+        if self.isolation is WorldIsolation.PROCESS and self.callable.startswith("__main__:"):
             yield f"{self.callable} is in the main program, which no other process can import; name a module"
-        if self.isolation in (Isolation.PROCESS, Isolation.SANDBOX):  # a process that blocks holds up itself alone
+        if self.isolation in (
+            WorldIsolation.PROCESS,
+            WorldIsolation.SANDBOX,
+        ):  # a process that blocks holds up itself alone
             return
         for name in (name for name in dir(made_by) if not name.startswith("__")):
             method = getattr(made_by, name)
@@ -154,18 +157,18 @@ class PythonEnv(EnvSpec):
         """Covers the file that defines the class, not what that file imports or reads."""
         file, _, name = self.callable.rpartition(":")
         # A file that is not trusted is hashed as bytes: to find the class's own source it would have to be imported.
-        sandboxed = self.isolation is Isolation.SANDBOX
+        sandboxed = self.isolation is WorldIsolation.SANDBOX
         hashed = hash_path(Path(file)) if sandboxed else source_hash(load_callable(self.callable))
         return hash_json([name, hashed, dict(self.args)])
 
     def contained(self) -> Self:
         """A class of `def` methods in processes, unless the spec says where. An `async def` stays on the loop."""
-        if self.isolation is not Isolation.AUTO or self.callable.startswith("__main__:"):
+        if self.isolation is not WorldIsolation.AUTO or self.callable.startswith("__main__:"):
             return self
         # Methods that await share clients and connections on the loop, which a fork cannot take along.
         if asynchronous_methods(load_callable(self.callable)):
             return self
-        return self.model_copy(update={"isolation": Isolation.PROCESS})
+        return self.model_copy(update={"isolation": WorldIsolation.PROCESS})
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[MakeWorld]:
@@ -173,15 +176,15 @@ class PythonEnv(EnvSpec):
         sandbox."""
         # In order of what is contained: memory and hangs, code that means harm, nothing, and hangs alone.
         made_by = self._made_by
-        if self.isolation is Isolation.PROCESS:
+        if self.isolation is WorldIsolation.PROCESS:
             async with ClassProcesses(self.callable, made_by, self.args, memory_mb=self.memory_mb) as processes:
                 yield partial(make_class_world, processes)
             return
-        if self.isolation is Isolation.SANDBOX:
+        if self.isolation is WorldIsolation.SANDBOX:
             async with open_sessions(self.sandbox or SandboxSpec(), self.limits) as sessions:
                 yield partial(make_class_world, ClassSandbox(sessions, self.callable, made_by, self.args))
             return
-        if self.isolation is Isolation.INLINE:
+        if self.isolation is WorldIsolation.INLINE:
             yield partial(make_class_world, OwnProcess(made_by, self.args, None, self.tools))
             return
         # Threads that hang are left behind and counted: there are some more than worlds, so that these do not starve.

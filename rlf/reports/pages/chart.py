@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from statistics import fmean
 
-from rlf.lineage.records import Evaluation, Step
+from rlf.lineage.records import Evaluation, TrainingStep
 from rlf.reports.evaluations import interval_of
 from rlf.reports.sheets import decimal, percent
 from rlf.reports.statistics import mean_interval
@@ -157,18 +157,18 @@ _MAX_POINTS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class ArmCurve:
     """The runs of one arm, or a single run."""
 
     name: str
     """What its curves are called: a letter, or the run's mode."""
-    steps: Sequence[Sequence[Step]]
+    steps: Sequence[Sequence[TrainingStep]]
     """By run."""
     evaluations: Sequence[Sequence[Evaluation]]
     """By run, every mode."""
 
 
-def main_curves(courses: Sequence[Course]) -> list[Chart]:
+def main_curves(courses: Sequence[ArmCurve]) -> list[Chart]:
     """Held-out success by mode, then the metrics of training that matter."""
     modes = dict.fromkeys(e.mode for course in courses for run in course.evaluations for e in run)
     charts = [_chart_evaluations(courses, mode) for mode in sorted(modes, key=lambda mode: (mode != "sampled", mode))]
@@ -177,14 +177,14 @@ def main_curves(courses: Sequence[Course]) -> list[Chart]:
     return [chart for chart in charts if chart.lines]
 
 
-def further_curves(courses: Sequence[Course]) -> list[Chart]:
+def further_curves(courses: Sequence[ArmCurve]) -> list[Chart]:
     """Every other metric of training, by name."""
     names = [name for name in _names(courses) if name not in _MAIN and not name.startswith("gap/")]
     charts = (_chart_training(courses, name, name) for name in names)
     return [chart for chart in charts if chart.lines]
 
 
-def _names(courses: Sequence[Course]) -> list[str]:
+def _names(courses: Sequence[ArmCurve]) -> list[str]:
     """The metrics of training, sorted."""
     return sorted({name for course in courses for run in course.steps for step in run for name in step.metrics})
 
@@ -194,17 +194,17 @@ def _gap_title(name: str) -> str:
     return f"share of what {trained} pays that hidden {hidden} refuses"
 
 
-def main_charts(courses: Sequence[Course]) -> list[Drawn]:
+def main_charts(courses: Sequence[ArmCurve]) -> list[Drawn]:
     """The curves that are always open, drawn."""
     return [draw(chart) for chart in main_curves(courses)]
 
 
-def further_charts(courses: Sequence[Course]) -> list[Drawn]:
+def further_charts(courses: Sequence[ArmCurve]) -> list[Drawn]:
     """The other curves, drawn."""
     return [draw(chart) for chart in further_curves(courses)]
 
 
-def _chart_evaluations(courses: Sequence[Course], mode: str) -> Chart:
+def _chart_evaluations(courses: Sequence[ArmCurve], mode: str) -> Chart:
     def found(run: Sequence[Evaluation]) -> dict[int, Evaluation]:
         return {e.step: e for e in run if e.mode == mode and "success" in e.metrics}
 
@@ -220,7 +220,7 @@ def _bands_over_questions(run: Mapping[int, Evaluation]) -> dict[int, tuple[floa
     return {step: interval for step, e in run.items() if (interval := interval_of(e.metrics)) is not None}
 
 
-def _chart_training(courses: Sequence[Course], name: str, title: str) -> Chart:
+def _chart_training(courses: Sequence[ArmCurve], name: str, title: str) -> Chart:
     lines: list[Line] = []
     for place, course in enumerate(courses):
         values = [{s.step: s.metrics[name] for s in run if name in s.metrics} for run in course.steps]
@@ -229,7 +229,7 @@ def _chart_training(courses: Sequence[Course], name: str, title: str) -> Chart:
     return Chart(title, tuple(lines), share=name in _SHARES or is_gap(name))
 
 
-def _bands_over_steps(name: str, run: Sequence[Step]) -> dict[int, tuple[float, float]]:
+def _bands_over_steps(name: str, run: Sequence[TrainingStep]) -> dict[int, tuple[float, float]]:
     ends = [f"{name}/{end}" for end in INTERVAL_ENDS]
     found = {step.step: [step.metrics[end] for end in ends if end in step.metrics] for step in run}
     return {step: (values[0], values[1]) for step, values in found.items() if len(values) == 2}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from rlf.lineage.records import StoredTrajectory
-from rlf.reports.pages.chart import Course, further_charts, main_charts
+from rlf.reports.pages.chart import ArmCurve, further_charts, main_charts
 from rlf.reports.report import Report, origin_facts, shown_events, status_words, usage_sheets
 from rlf.reports.sheets import Sheet, decimal, visible
 from rlf.reports.summary import change_sheet, shift_lines, shifts
@@ -164,7 +164,7 @@ def run_page(report: Report, evaluations: Sequence[Evaluation], opening: ReadOpe
     """The page as HTML; it loads nothing."""
     record, changes, verdict = report.run.record, report.summary.changes, report.verdict.line
     lines = [line for line in shift_lines(changes, shifts(changes)) if line not in verdict]
-    courses = [Course("", [report.steps], [evaluations])]
+    courses = [ArmCurve("", [report.steps], [evaluations])]
     files = ((file.role, visible(file.path), file.sha256[:12]) for file in record.files)
     return render(
         "run.html",

@@ -28,7 +28,7 @@ from rlf.core.meter import Meter
 from rlf.endpoints.openai import TokenLogprob, json_schema_format
 from rlf.endpoints.spec import EndpointFailure, EndpointSpec, SamplingSpec
 from rlf.processes.child import supervised
-from rlf.rewards.judging.reply import Unreadable
+from rlf.rewards.judging.reply import UnreadableReply
 from rlf.rewards.judging.settings import Cache, Judging, Serve
 from rlf.types import ScoreUsage
 
@@ -226,9 +226,9 @@ class Panel:
             try:
                 usage += reply.usage
                 if isinstance(reply, NoReply):
-                    raise Unreadable(reply.reason)
+                    raise UnreadableReply(reply.reason)
                 values.append(read(reply, number))
-            except Unreadable as fault:
+            except UnreadableReply as fault:
                 failures.append(str(fault))
         return Votes(values, failures, usage)
 

@@ -22,7 +22,7 @@ _WHOLE = re.compile(r"\s*\d{1,3}\s*")
 _SHOWN = 80
 
 
-class Unreadable(ValueError):
+class UnreadableReply(ValueError):
     """Why a reply is no verdict, in words for a person who reads the trace."""
 
 
@@ -33,9 +33,9 @@ def json_object(text: str) -> Mapping[str, Any]:
     try:
         value = json.loads(whole[1] if whole else answer, object_pairs_hook=_refuse_duplicates)
     except (ValueError, RecursionError) as fault:
-        raise Unreadable(f"no single JSON object: {_show_text(answer)}") from fault
+        raise UnreadableReply(f"no single JSON object: {_show_text(answer)}") from fault
     if not isinstance(value, dict):
-        raise Unreadable(f"no JSON object: {_show_text(answer)}")
+        raise UnreadableReply(f"no JSON object: {_show_text(answer)}")
     return value
 
 
@@ -44,7 +44,7 @@ def tagged(text: str, tag: str) -> str:
     answer = _drop_thoughts(text)
     found = re.findall(rf"<{re.escape(tag)}>(.*?)</{re.escape(tag)}>", answer, re.DOTALL)
     if len(found) != 1:
-        raise Unreadable(f"{len(found) or 'no'} <{tag}> in {_show_text(answer)}")
+        raise UnreadableReply(f"{len(found) or 'no'} <{tag}> in {_show_text(answer)}")
     return str(found[0])
 
 
@@ -53,9 +53,9 @@ def score_of(value: Any, low: float, high: float) -> float:
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise Unreadable(f"the score {_show_text(str(value))} is not a number")
+        raise UnreadableReply(f"the score {_show_text(str(value))} is not a number")
     if not low <= value <= high:
-        raise Unreadable(f"the score {value:g} lies outside {low:g} to {high:g}")
+        raise UnreadableReply(f"the score {value:g} lies outside {low:g} to {high:g}")
     return (value - low) / (high - low)
 
 
@@ -64,7 +64,7 @@ def ranking_of(value: Any, num: int) -> list[int]:
     if isinstance(value, str):
         value = [int(word) for word in re.findall(r"\d{1,6}", value)]
     if not isinstance(value, list) or sorted(map(str, value)) != sorted(str(n + 1) for n in range(num)):
-        raise Unreadable(f"{_show_text(str(value))} is not an order of 1 to {num}")
+        raise UnreadableReply(f"{_show_text(str(value))} is not an order of 1 to {num}")
     return [int(number) - 1 for number in value]
 
 
@@ -90,7 +90,7 @@ def expected(
         Unreadable: the server gives no probabilities, none lies on verdicts, or a verdict took two tokens.
     """
     if not tokens:
-        raise Unreadable("the endpoint gave no logprobs")
+        raise UnreadableReply("the endpoint gave no logprobs")
     for place, token in enumerate(tokens):
         chances = {**token.top, token.token: token.logprob}
         verdicts = [(value, math.exp(chance)) for text, chance in chances.items() if (value := read(text)) is not None]
@@ -98,10 +98,10 @@ def expected(
         if mass >= coverage:
             following = tokens[place + 1].token if place + 1 < len(tokens) else ""
             if read(token.token) is not None and re.match(r"\w|\.\d", following):
-                raise Unreadable(f"the verdict is several tokens: {_show_text(token.token + following)}")
+                raise UnreadableReply(f"the verdict is several tokens: {_show_text(token.token + following)}")
             return sum(value * chance for value, chance in verdicts) / mass, min(mass, 1.0)
     reply = "".join(token.token for token in tokens)
-    raise Unreadable(f"no token with {coverage:g} of its probability on verdicts: {_show_text(reply)}")
+    raise UnreadableReply(f"no token with {coverage:g} of its probability on verdicts: {_show_text(reply)}")
 
 
 def _drop_thoughts(text: str) -> str:

@@ -24,7 +24,7 @@ from rlf.rewards.judging.prompts import (
     system_text,
     task_values,
 )
-from rlf.rewards.judging.reply import Unreadable, expected, json_object, ranking_of, score_of, tagged, whole_number
+from rlf.rewards.judging.reply import UnreadableReply, expected, json_object, ranking_of, score_of, tagged, whole_number
 from rlf.rewards.judging.settings import Combine, Compare, Judging, Read
 from rlf.rewards.term import Scoring, Verdict
 from rlf.types import Image, ScoreUsage, Trajectory
@@ -167,9 +167,9 @@ class JudgeScorer:
         if self._judging.compare is Compare.POINTWISE:
             return await self._score_pointwise(trajectory, fresh=fresh)
         compared = await self.compare_with_gold(trajectory, fresh=fresh)
-        return compared.judgement if isinstance(compared, Comparison) else compared
+        return compared.judgement if isinstance(compared, PairComparison) else compared
 
-    async def compare_with_gold(self, trajectory: Trajectory, *, fresh: bool = False) -> Comparison | Verdict:
+    async def compare_with_gold(self, trajectory: Trajectory, *, fresh: bool = False) -> PairComparison | Verdict:
         """Both orders of a trajectory's answer and its gold; why not, where there is none."""
         task = task_values(trajectory.task, self._judging.criteria)
         if task["gold"] is None:
@@ -249,7 +249,7 @@ class JudgeScorer:
         values = json_object(reply.text)
         missing = [name for name in names if name not in values]
         if missing:
-            raise Unreadable(f"no {missing[0]!r} among {', '.join(values) or 'nothing'}")
+            raise UnreadableReply(f"no {missing[0]!r} among {', '.join(values) or 'nothing'}")
         return [values[name] for name in names], str(values.get("reason", ""))
 
     async def _compare_pair(
@@ -259,7 +259,7 @@ class JudgeScorer:
         other: Mapping[str, Any],
         *,
         fresh: bool = False,
-    ) -> Comparison:
+    ) -> PairComparison:
         """Which of two candidates is better, asked in both orders."""
 
         async def ask(first: Mapping[str, Any], second: Mapping[str, Any]) -> Verdict:
@@ -268,7 +268,7 @@ class JudgeScorer:
             return self._combine_votes(votes)
 
         straight, swapped = await asyncio.gather(ask(one, other), ask(other, one))
-        return Comparison(straight, swapped)
+        return PairComparison(straight, swapped)
 
     def _read_winner(self, reply: Reply) -> tuple[float, str]:
         """1 where the first is better."""
@@ -279,7 +279,7 @@ class JudgeScorer:
         (winner,), reason = self._read_values(reply, ["winner"])
         won = _WINNERS.get(str(winner).strip().lower())
         if won is None:
-            raise Unreadable(f"the winner {str(winner)[:40]!r} is none of A, B and tie")
+            raise UnreadableReply(f"the winner {str(winner)[:40]!r} is none of A, B and tie")
         return won, reason
 
     async def _judge_group(self, members: Sequence[Trajectory]) -> Mapping[str, Verdict]:
@@ -373,7 +373,7 @@ class JudgeScorer:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class PairComparison:
     """Two candidates, in both orders."""
 
     straight: Verdict

@@ -18,7 +18,7 @@ from rlf.rewards.term import Range, RewardContext, Scorer, Scoring, Stage, Term,
 from rlf.types import Trajectory
 
 
-class Shape(StrEnum):
+class CallConvention(StrEnum):
     """The convention that the parameters of a function follow."""
 
     AUTO = "auto"
@@ -47,7 +47,7 @@ class PythonTerm(Term):
     kind: Literal["python"] = "python"
     callable: CallableName
     """`package.module:name`, or `path/file.py:name` relative to the file that says so."""
-    shape: Shape = Shape.AUTO
+    shape: CallConvention = CallConvention.AUTO
     timeout_s: float = Field(default=30.0, gt=0, allow_inf_nan=False)
     """Time that one call has; past it the trajectory is unscorable."""
     range: Range | None = None
@@ -74,17 +74,17 @@ class _Caller:
     def __init__(self, term: PythonTerm) -> None:
         self._term = term
         self._function = OwnFunction(term.callable, term.timeout_s)
-        self._shape = _detect_shape(self._function.parameters) if term.shape is Shape.AUTO else term.shape
+        self._shape = _detect_shape(self._function.parameters) if term.shape is CallConvention.AUTO else term.shape
 
     async def score(self, trajectory: Trajectory, scoring: Scoring) -> Verdict:
         """What the function returns: a number, or None when it cannot score."""
         columns, taken = trajectory.task.columns, self._function.taken
         try:
             match self._shape:
-                case Shape.TRL:
+                case CallConvention.TRL:
                     offered = {name: [value] for name, value in columns.items()} | _for_trl(trajectory)
                     return self._read_verdict(await self._function(**taken(offered)))
-                case Shape.VERL:
+                case CallConvention.VERL:
                     return self._read_verdict(await self._function(**taken(dict(columns) | _for_verl(trajectory))))
             return self._read_verdict(await self._function(trajectory, **taken(columns, after=1)))
         except TookTooLong as error:
@@ -92,9 +92,9 @@ class _Caller:
 
     def _read_verdict(self, value: Any) -> Verdict:
         name = self._term.callable
-        if self._shape is Shape.VERL and isinstance(value, Mapping):
+        if self._shape is CallConvention.VERL and isinstance(value, Mapping):
             value = value.get("score")
-        if self._shape is Shape.TRL and value is not None:
+        if self._shape is CallConvention.TRL and value is not None:
             values = _read_list(name, value)
             if len(values) != 1:
                 raise ValueError(f"{name} returned {len(values)} values for one completion")
@@ -123,12 +123,12 @@ def _read_number(name: str, value: Any) -> float:
     raise TypeError(f"{name} returned {repr(value)[:80]}, which is not a number")
 
 
-def _detect_shape(parameters: Mapping[str, Parameter]) -> Shape:
+def _detect_shape(parameters: Mapping[str, Parameter]) -> CallConvention:
     if "completions" in parameters:
-        return Shape.TRL
+        return CallConvention.TRL
     if {"solution_str", "ground_truth"} <= parameters.keys():
-        return Shape.VERL
-    return Shape.RLF
+        return CallConvention.VERL
+    return CallConvention.RLF
 
 
 def _for_trl(trajectory: Trajectory) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from rlf.core import Registry
 from rlf.rewards.normalization import Normalization, destroyed, golds, normalize
-from rlf.rewards.term import RewardContext, Sample, Scorer, Scoring, Stage, Term, Verdict
+from rlf.rewards.term import KnownSample, RewardContext, Scorer, Scoring, Stage, Term, Verdict
 from rlf.types import Trajectory
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class Rule(Term):
     """A term that needs nothing but the record: pure, quick, the same every time."""
 
     chosen_by: ClassVar[str] = "rule"
-    sample: ClassVar[Sample | None] = None
+    sample: ClassVar[KnownSample | None] = None
     """Trajectories with known values, by which conformance is tested; None: the rule has none to show."""
     gold_advice: ClassVar[str] = "Write `rule: math`, `rule: regex` or `kind: python`."
     """What to do about golds that `read_gold` finds a fault in."""

@@ -46,7 +46,7 @@ _ONE_TEXT = (
 _COLUMN = re.compile(r"\bcolumns\.([A-Za-z_]\w*)")
 
 
-class Compare(StrEnum):
+class ResultMatch(StrEnum):
     """When the tool's result counts as what is expected."""
 
     EQUAL = "equal"
@@ -68,8 +68,8 @@ class Compare(StrEnum):
     """What a function of yours says: `callable`."""
 
 
-_ROWS = (Compare.ROWS_SET, Compare.ROWS_MULTISET, Compare.ROWS_ORDERED)
-_NEAR = (Compare.NUMERIC, Compare.JSON_SUBSET, *_ROWS)
+_ROWS = (ResultMatch.ROWS_SET, ResultMatch.ROWS_MULTISET, ResultMatch.ROWS_ORDERED)
+_NEAR = (ResultMatch.NUMERIC, ResultMatch.JSON_SUBSET, *_ROWS)
 
 
 def _are_templates(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -117,7 +117,7 @@ class VerifyTerm(Term):
     also `test`."""
     expected: Expected | None = None
     """What it is compared with; None: the task's gold answers, any of them."""
-    compare: Compare = Compare.EQUAL
+    compare: ResultMatch = ResultMatch.EQUAL
     tolerance: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """How far numbers may lie apart, of `numeric`, `json_subset` and rows: relative to numbers beyond 1, absolute
     within. Two whole numbers of rows must be equal. None: 1e-6; of rows 1e-6, beyond 1000 a billionth."""
@@ -133,7 +133,7 @@ class VerifyTerm(Term):
 
     @model_validator(mode="after")
     def _names_are_known(self) -> Self:
-        test = ("test",) if self.compare is Compare.TESTS_PASSED else ()
+        test = ("test",) if self.compare is ResultMatch.TESTS_PASSED else ()
         _refuse_unknown("arguments", self.templates.names, (*PRODUCED, *test, *ASKED))
         if self.gold_templates is not None:
             _refuse_unknown("expected.arguments", self.gold_templates.names, ASKED)
@@ -142,11 +142,11 @@ class VerifyTerm(Term):
     @model_validator(mode="after")
     def _comparison_applies(self) -> Self:
         by_column = self.expected is not None and self.expected.column is not None
-        if (self.compare is Compare.CALLABLE) != (self.callable is not None):
+        if (self.compare is ResultMatch.CALLABLE) != (self.callable is not None):
             raise wrong_value("`compare: callable` and `callable` go together. Write both or neither.")
-        if self.compare is Compare.TESTS_PASSED and not by_column:
+        if self.compare is ResultMatch.TESTS_PASSED and not by_column:
             raise wrong_value("tests_passed needs the tests. Write e.g. `expected: {column: tests}`.")
-        if self.compare is Compare.TESTS_PASSED and "test" not in self.templates.names:
+        if self.compare is ResultMatch.TESTS_PASSED and "test" not in self.templates.names:
             raise wrong_value(
                 "tests_passed runs each test, but no argument names `test`. Write e.g. `test: '{{ test }}'`."
             )

@@ -11,7 +11,7 @@ from rlf.core.redact import fold
 from rlf.rewards.answers import Answer, marked_part
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.normalization import golds, shown
-from rlf.rewards.term import Sample, Verdict
+from rlf.rewards.term import KnownSample, Verdict
 from rlf.types import Trajectory
 
 # Only the end of an answer is read: models conclude there, and every expression below stays linear in it.
@@ -111,7 +111,7 @@ class Choice(Rule):
     """
 
     needs_answer: ClassVar[bool] = True
-    sample: ClassVar[Sample] = Sample(gold={"gold": "B", "answer": "The answer is (B)."})
+    sample: ClassVar[KnownSample] = KnownSample(gold={"gold": "B", "answer": "The answer is (B)."})
 
     gold_advice: ClassVar[str] = "Name the column of letters, write `choices`, or `rule: exact_match`."
 

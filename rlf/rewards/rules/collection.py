@@ -13,7 +13,7 @@ from rlf.core.redact import fold
 from rlf.rewards.answers import Answer, read, result_of
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.normalization import Normalization, normalize, plain
-from rlf.rewards.term import Sample, Verdict
+from rlf.rewards.term import KnownSample, Verdict
 from rlf.types import Trajectory
 
 _STRONG = re.compile(r"[;\n]")
@@ -26,7 +26,7 @@ _FENCE = re.compile(r"```(?:json)?\s([^`]+)```", re.IGNORECASE)
 _AND = re.compile(r"\s*and\b", re.IGNORECASE)
 
 
-class Comparison(StrEnum):
+class CollectionMatch(StrEnum):
     """Which collections count as the same."""
 
     LIST = "list"
@@ -56,11 +56,11 @@ class Collection(Rule):
     """
 
     needs_answer: ClassVar[bool] = True
-    sample: ClassVar[Sample] = Sample(gold={"gold": ["Ann", "Bob"], "answer": "Bob and Ann"})
+    sample: ClassVar[KnownSample] = KnownSample(gold={"gold": ["Ann", "Bob"], "answer": "Bob and Ann"})
 
     rule: Literal["collection"] = "collection"
     normalize: Normalization = Normalization.TEXT
-    compare: Comparison = Comparison.SET
+    compare: CollectionMatch = CollectionMatch.SET
     credit: Credit = Credit.ALL
 
     def judge(self, trajectory: Trajectory) -> Verdict:
@@ -68,10 +68,10 @@ class Collection(Rule):
         if not gold:
             return Verdict(None, f"the gold {trajectory.task.answer!r} lists nothing")
         given = answer_items(result_of(trajectory.answer or ""), gold, self.normalize)
-        if self.compare is Comparison.SET:
+        if self.compare is CollectionMatch.SET:
             given, gold = list(dict.fromkeys(given)), list(dict.fromkeys(gold))
         common = (Counter(given) & Counter(gold)).total()
-        if self.compare is Comparison.LIST:
+        if self.compare is CollectionMatch.LIST:
             common = sum(one == other for one, other in zip(given, gold, strict=False))
         reason = f"{common} of {len(gold)} items are there, and {len(given) - common} others"
         if self.credit is Credit.F1:

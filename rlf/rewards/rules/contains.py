@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.normalization import Normalization, golds, holds
-from rlf.rewards.term import Sample, Verdict
+from rlf.rewards.term import KnownSample, Verdict
 from rlf.types import Trajectory
 
 
@@ -17,7 +17,7 @@ class Contains(Rule):
     """
 
     needs_answer: ClassVar[bool] = True
-    sample: ClassVar[Sample] = Sample(gold={"gold": "Paris", "answer": "It is Paris, France."})
+    sample: ClassVar[KnownSample] = KnownSample(gold={"gold": "Paris", "answer": "It is Paris, France."})
 
     rule: Literal["contains"] = "contains"
     normalize: Normalization = Normalization.TEXT

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from rlf.core.kinds import wrong_value
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.term import Sample, Verdict
+from rlf.rewards.term import KnownSample, Verdict
 from rlf.types import Trajectory
 
 
@@ -18,7 +18,7 @@ class Efficiency(Rule):
     Within its budgets a trajectory has 1; twice over 0.5. It says nothing of being right: put `when:` before it.
     """
 
-    sample: ClassVar[Sample] = Sample(
+    sample: ClassVar[KnownSample] = KnownSample(
         gold={"answer": "Ann", "turns": [{"calls": [{"name": "search"}]}, {"text": "Ann"}]}, options={"calls": 2}
     )
 

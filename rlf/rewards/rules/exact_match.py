@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.normalization import Normalization, golds, shown
-from rlf.rewards.term import Sample, Verdict
+from rlf.rewards.term import KnownSample, Verdict
 from rlf.types import Trajectory
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class ExactMatch(Rule):
     """
 
     needs_answer: ClassVar[bool] = True
-    sample: ClassVar[Sample] = Sample(gold={"gold": "Paris", "answer": "the Paris."})
+    sample: ClassVar[KnownSample] = KnownSample(gold={"gold": "Paris", "answer": "the Paris."})
 
     rule: Literal["exact_match"] = "exact_match"
     normalize: Normalization = Normalization.TEXT

@@ -14,7 +14,7 @@ from pydantic import field_validator
 from rlf.core import nearest
 from rlf.core.kinds import wrong_value
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.term import Range, Sample, Scoring, Verdict
+from rlf.rewards.term import KnownSample, Range, Scoring, Verdict
 from rlf.types import Outcome, Trajectory
 
 _MAX_CHARS, _MAX_NODES = 500, 100
@@ -52,7 +52,9 @@ class Expression(Rule):
     Division by zero, or a term without a value, leaves the trajectory unscorable.
     """
 
-    sample: ClassVar[Sample] = Sample(gold={"answer": "Ann"}, options={"formula": "answered * max(0, 1 - 0.1 * calls)"})
+    sample: ClassVar[KnownSample] = KnownSample(
+        gold={"answer": "Ann"}, options={"formula": "answered * max(0, 1 - 0.1 * calls)"}
+    )
 
     rule: Literal["expression"] = "expression"
     formula: str

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.normalization import golds, holds, same_text
-from rlf.rewards.term import Sample, Verdict
+from rlf.rewards.term import KnownSample, Verdict
 from rlf.rewards.values import argument_text, finding, finding_of, names, read_golds, value_key
 from rlf.types import CallRecord, Trajectory, Turn
 
@@ -62,7 +62,7 @@ class Ftrl(Rule):
 
     needs_answer: ClassVar[bool] = True
     judges_turns: ClassVar[bool] = True
-    sample: ClassVar[Sample] = Sample(
+    sample: ClassVar[KnownSample] = KnownSample(
         gold={
             "gold": "3 km",
             "columns": {"unsolved_set": {"length": ["3 km"]}},

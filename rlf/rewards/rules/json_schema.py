@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, field_validator
 from rlf.core.json_values import read_json
 from rlf.core.kinds import wrong_value
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.term import Sample, Verdict
+from rlf.rewards.term import KnownSample, Verdict
 from rlf.types import Trajectory
 
 _FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n?```\s*", re.DOTALL | re.IGNORECASE)
@@ -32,7 +32,7 @@ class JsonSchema(Rule):
 
     model_config = ConfigDict(populate_by_name=True)
 
-    sample: ClassVar[Sample] = Sample(
+    sample: ClassVar[KnownSample] = KnownSample(
         gold={"answer": '{"town": "Paris"}'},
         options={"schema": {"type": "object", "required": ["town"]}},
     )

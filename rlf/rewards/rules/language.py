@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.rules.regex import Where
-from rlf.rewards.term import Sample, Verdict
+from rlf.rewards.term import KnownSample, Verdict
 from rlf.types import Trajectory
 
 _MAX_CHARS = 20_000
@@ -92,7 +92,7 @@ class LanguageRule(Rule):
     by sentences. A text without letters, such as a number, is in no language: 0.
     """
 
-    sample: ClassVar[Sample] = Sample(
+    sample: ClassVar[KnownSample] = KnownSample(
         gold={"answer": "The river is in the north of the country."}, options={"language": "en"}
     )
 

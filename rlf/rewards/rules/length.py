@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from rlf.core.kinds import wrong_value
 from rlf.core.redact import fold
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.term import Sample, Verdict
+from rlf.rewards.term import KnownSample, Verdict
 from rlf.types import Trajectory
 
 
@@ -29,7 +29,7 @@ class Length(Rule):
     Without an answer 0.
     """
 
-    sample: ClassVar[Sample] = Sample(gold={"answer": "in the town of Paris"}, options={"at_most": 8})
+    sample: ClassVar[KnownSample] = KnownSample(gold={"answer": "in the town of Paris"}, options={"at_most": 8})
 
     rule: Literal["length"] = "length"
     unit: Unit = Unit.WORDS

@@ -19,7 +19,7 @@ from rlf.core.clocks import within
 from rlf.rewards.answers import Answer
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.normalization import golds, normalize, shown
-from rlf.rewards.term import RewardContext, Sample, Scorer, Scoring, Verdict
+from rlf.rewards.term import KnownSample, RewardContext, Scorer, Scoring, Verdict
 from rlf.types import Trajectory
 
 _MAX_CHARS = 4000
@@ -48,7 +48,7 @@ class Math(Rule):
     """
 
     needs_answer: ClassVar[bool] = True
-    sample: ClassVar[Sample] = Sample(gold={"gold": "1/2", "answer": r"It is \boxed{\frac{1}{2}}."})
+    sample: ClassVar[KnownSample] = KnownSample(gold={"gold": "1/2", "answer": r"It is \boxed{\frac{1}{2}}."})
 
     gold_advice: ClassVar[str] = "Write them as LaTeX, or `rule: exact_match`."
 

@@ -6,7 +6,7 @@ import json
 from typing import ClassVar, Literal
 
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.term import Sample, Verdict
+from rlf.rewards.term import KnownSample, Verdict
 from rlf.types import Trajectory
 
 
@@ -18,7 +18,7 @@ class NoRepeat(Rule):
     """
 
     judges_turns: ClassVar[bool] = True
-    sample: ClassVar[Sample] = Sample(
+    sample: ClassVar[KnownSample] = KnownSample(
         gold={"turns": [{"calls": [{"name": "search", "arguments": {"q": each}}]} for each in "ab"]}
     )
 

@@ -10,7 +10,7 @@ from pydantic import Field
 from rlf.rewards.answers import Answer, number_in, read, result_of
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.normalization import golds
-from rlf.rewards.term import Sample, Verdict
+from rlf.rewards.term import KnownSample, Verdict
 from rlf.types import Trajectory
 
 
@@ -29,7 +29,7 @@ class Numeric(Rule):
     """
 
     needs_answer: ClassVar[bool] = True
-    sample: ClassVar[Sample] = Sample(gold={"gold": "168", "answer": "It is 168."})
+    sample: ClassVar[KnownSample] = KnownSample(gold={"gold": "168", "answer": "It is 168."})
 
     gold_advice: ClassVar[str] = "Write each as one number, or `rule: exact_match`."
 

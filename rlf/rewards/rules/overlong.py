@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from rlf.core.kinds import wrong_value
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.term import Sample, Verdict
+from rlf.rewards.term import KnownSample, Verdict
 from rlf.types import Trajectory
 
 
@@ -18,7 +18,7 @@ class Overlong(Rule):
     Equation 13 of DAPO (Yu et al., 2025). What tools say is not counted: the policy has not chosen it.
     """
 
-    sample: ClassVar[Sample] = Sample(
+    sample: ClassVar[KnownSample] = KnownSample(
         gold={"answer": "Ann"}, best=0.0, malformed=0.0, options={"max_tokens": 512, "buffer_tokens": 128}
     )
 

@@ -10,7 +10,7 @@ from pydantic import field_validator
 
 from rlf.core.kinds import wrong_value
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.term import Sample, Verdict
+from rlf.rewards.term import KnownSample, Verdict
 from rlf.types import Trajectory
 
 _TIMEOUT_S = 0.5
@@ -32,7 +32,7 @@ class Regex(Rule):
     half a second leaves the trajectory unscorable.
     """
 
-    sample: ClassVar[Sample] = Sample(gold={"answer": "It is 42."}, options={"pattern": r"\b42\b"})
+    sample: ClassVar[KnownSample] = KnownSample(gold={"answer": "It is 42."}, options={"pattern": r"\b42\b"})
 
     rule: Literal["regex"] = "regex"
     pattern: str

@@ -10,7 +10,7 @@ from pydantic import Field
 from rlf.rewards.answers import same
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.normalization import Normalization, golds, shown
-from rlf.rewards.term import Sample, Verdict
+from rlf.rewards.term import KnownSample, Verdict
 from rlf.types import Trajectory
 
 _TAG = re.compile(r"</?answer>")
@@ -24,7 +24,7 @@ class RlFactorySearch(Rule):
     """
 
     needs_answer: ClassVar[bool] = True
-    sample: ClassVar[Sample] = Sample(
+    sample: ClassVar[KnownSample] = KnownSample(
         gold={"gold": "Paris", "answer": "Paris", "turns": [{"text": "<answer>Paris</answer>"}]},
         best=1.05,
         malformed=-0.15,

@@ -9,7 +9,7 @@ from pydantic import Field
 from rlf.rewards.answers import same
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.normalization import Normalization, golds, shown
-from rlf.rewards.term import Sample, Verdict
+from rlf.rewards.term import KnownSample, Verdict
 from rlf.rewards.values import shows
 from rlf.types import Trajectory
 
@@ -28,7 +28,7 @@ class SearchR1(Rule):
     """
 
     needs_answer: ClassVar[bool] = True
-    sample: ClassVar[Sample] = Sample(gold={"gold": ["Paris"], "answer": "the Paris."})
+    sample: ClassVar[KnownSample] = KnownSample(gold={"gold": ["Paris"], "answer": "the Paris."})
 
     rule: Literal["search_r1"] = "search_r1"
     normalize: Normalization = Normalization.SQUAD

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from rlf.rewards.answers import same
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.normalization import Normalization, golds, has_words, normalize
-from rlf.rewards.term import Sample, Verdict
+from rlf.rewards.term import KnownSample, Verdict
 from rlf.types import Trajectory
 
 
@@ -16,7 +16,7 @@ class TokenF1(Rule):
     """F1 = 2 P R / (P + R) over normalised words, the best of the golds (SQuAD, arXiv:1606.05250, section 6.1)."""
 
     needs_answer: ClassVar[bool] = True
-    sample: ClassVar[Sample] = Sample(gold={"gold": "New York", "answer": "new york"})
+    sample: ClassVar[KnownSample] = KnownSample(gold={"gold": "New York", "answer": "new york"})
 
     rule: Literal["token_f1"] = "token_f1"
     normalize: Normalization = Normalization.TEXT

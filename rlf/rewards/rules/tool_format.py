@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from rlf.rewards.kinds.rule import Rule, share_of, shares_by_turn
-from rlf.rewards.term import Sample, Verdict
+from rlf.rewards.term import KnownSample, Verdict
 from rlf.types import Outcome, Trajectory, Turn
 
 _MALFORMED = frozenset({Outcome.INVALID_ARGUMENTS, Outcome.UNKNOWN_TOOL})
@@ -19,7 +19,7 @@ class ToolFormat(Rule):
     """
 
     judges_turns: ClassVar[bool] = True
-    sample: ClassVar[Sample] = Sample(
+    sample: ClassVar[KnownSample] = KnownSample(
         gold={"turns": [{"calls": [{"name": "search", "arguments": {"query": "Ann"}}]}, {"text": "Ann"}]}
     )
 

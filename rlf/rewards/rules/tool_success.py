@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from rlf.rewards.kinds.rule import Rule, share_of, shares_by_turn
-from rlf.rewards.term import Sample, Verdict
+from rlf.rewards.term import KnownSample, Verdict
 from rlf.types import Outcome, Trajectory, Turn
 
 
@@ -16,7 +16,7 @@ class ToolSuccess(Rule):
     """
 
     judges_turns: ClassVar[bool] = True
-    sample: ClassVar[Sample] = Sample(gold={"turns": [{"calls": [{"name": "search", "result": "Ann"}]}]})
+    sample: ClassVar[KnownSample] = KnownSample(gold={"turns": [{"calls": [{"name": "search", "result": "Ann"}]}]})
 
     rule: Literal["tool_success"] = "tool_success"
     tools: tuple[str, ...] | None = None

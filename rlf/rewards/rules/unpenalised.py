@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.term import Sample, Verdict
+from rlf.rewards.term import KnownSample, Verdict
 from rlf.types import Trajectory
 
 
 class Unpenalised(Rule):
     """1 / (1 + failures whose class `chat.failures` maps to `penalise`); 0 if nothing was called or answered."""
 
-    sample: ClassVar[Sample] = Sample(gold={"answer": "Ann"})
+    sample: ClassVar[KnownSample] = KnownSample(gold={"answer": "Ann"})
 
     rule: Literal["unpenalised"] = "unpenalised"
 

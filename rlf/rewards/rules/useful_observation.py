@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.normalization import golds, holds
-from rlf.rewards.term import Sample, Verdict
+from rlf.rewards.term import KnownSample, Verdict
 from rlf.rewards.values import shows
 from rlf.types import Trajectory
 
@@ -21,7 +21,7 @@ class UsefulObservation(Rule):
     """
 
     judges_turns: ClassVar[bool] = True
-    sample: ClassVar[Sample] = Sample(
+    sample: ClassVar[KnownSample] = KnownSample(
         gold={"gold": "Lyon", "turns": [{"calls": [{"name": "a", "result": "In Lyon."}]}]}
     )
 

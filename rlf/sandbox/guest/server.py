@@ -109,7 +109,7 @@ class _Call:
     """Why the server ended it; empty when it did not."""
 
 
-class Server:
+class GuestServer:
     """Serves one socket until its end. `settings` is rlf's first packet."""
 
     def __init__(self, control: socket.socket, settings: dict[str, Any]) -> None:
@@ -318,6 +318,6 @@ def main(control_descriptor: int) -> None:
     confine_server(settings["level"])
     gc.collect()
     gc.freeze()
-    server = Server(control, settings)
+    server = GuestServer(control, settings)
     control.send(json.dumps({"python": sys.version}).encode())
     server.serve()

@@ -45,7 +45,7 @@ class Bounds(NamedTuple):
         return f"{len(blobs)} parts; at most {MAX_BLOBS} are read" if len(blobs) > MAX_BLOBS else ""
 
 
-class Header(NamedTuple):
+class PacketHeader(NamedTuple):
     """What comes first, checked."""
 
     number: int
@@ -88,9 +88,9 @@ def pack(number: int, head: Mapping[str, Any] | bytes, blobs: Sequence[bytes] = 
     return b"".join([_HEADER.pack(number, len(text), sum(map(len, body))), text, *body])
 
 
-def read_header(header: bytes | bytearray, bounds: Bounds, number: int | None = None) -> Header:
+def read_header(header: bytes | bytearray, bounds: Bounds, number: int | None = None) -> PacketHeader:
     """Raises BadFrame for a frame beyond the bounds, or with another number than one that is given."""
-    found = Header(*_HEADER.unpack(header))
+    found = PacketHeader(*_HEADER.unpack(header))
     if number not in (None, found.number):
         raise BadFrame("a message that answers no request")
     if found.head_bytes > bounds.head_bytes:
@@ -100,7 +100,7 @@ def read_header(header: bytes | bytearray, bounds: Bounds, number: int | None = 
     return found
 
 
-def unpack(header: Header, rest: bytes | bytearray) -> Frame:
+def unpack(header: PacketHeader, rest: bytes | bytearray) -> Frame:
     """A frame from what follows its header. Raises BadFrame."""
     with memoryview(rest) as view:
         head, at, blobs = bytes(view[: header.head_bytes]), header.head_bytes, list[bytes]()

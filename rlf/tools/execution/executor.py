@@ -34,7 +34,7 @@ from rlf.tools.execution.cache import (
     arguments_text,
     canonical,
 )
-from rlf.tools.execution.gate import Gate, LoopMonitor, affordable_calls
+from rlf.tools.execution.gate import ConcurrencyGate, LoopMonitor, affordable_calls
 from rlf.tools.execution.open_tool import Course, OpenTool, Surroundings, refusal
 from rlf.tools.kind import CallOrigin, LimitScope
 from rlf.tools.results import MAX_NAME_CHARS, CountTokens, shorten
@@ -156,7 +156,7 @@ class Executor:
         logger.info("opened %d tools", len(self._tools))
         return self
 
-    def _shared_gate(self) -> Gate | None:
+    def _shared_gate(self) -> ConcurrencyGate | None:
         """Permits over all tools, where the spec or the machine has fewer than the tools together."""
         declared = self._declarations
         alone = [one.limits.max_concurrency for one in declared if not one.target.shares_permits]
@@ -166,7 +166,7 @@ class Executor:
         if self._max_concurrency is not None:
             wanted = min(wanted, self._max_concurrency)
         affordable = affordable_calls(wanted)
-        return None if self._max_concurrency is None and affordable == wanted else Gate(affordable)
+        return None if self._max_concurrency is None and affordable == wanted else ConcurrencyGate(affordable)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

@@ -79,7 +79,7 @@ class TokenWindow:
 Window: TypeAlias = StartWindow | TokenWindow
 
 
-class Gate:
+class ConcurrencyGate:
     """At most `max_concurrency` holders at once, and starts within the windows.
 
     Invariants: `num_held` is the number of permits given and not given back; `num_waiting` is the number of futures in

@@ -18,7 +18,7 @@ from rlf.core.meter import Meter
 from rlf.core.text import MAX_FAULT_CHARS, clean, describe, size_bytes
 from rlf.tools.declaration import CacheScope, ToolDeclaration
 from rlf.tools.execution.detached import CancelledItself, DetachedTasks
-from rlf.tools.execution.gate import FAILURES, TASK_PREFIX, Breaker, Gate, StartWindow, TokenWindow, Window
+from rlf.tools.execution.gate import FAILURES, TASK_PREFIX, Breaker, ConcurrencyGate, StartWindow, TokenWindow, Window
 from rlf.tools.kind import MAX_ABANDONED, CallContext, CallOrigin, RateSpec, ToolRuntime
 from rlf.tools.results import CountTokens, OutputBudget, ToolFailure, check_images, outcome_of_fault, shorten
 from rlf.tools.validate import ArgumentCheck, OutputCheck
@@ -41,7 +41,7 @@ class Surroundings:
     seed: int = 0
     meter: Meter | None = None
     """Counts what all calls spend."""
-    gate: Gate | None = None
+    gate: ConcurrencyGate | None = None
     """Permits over all tools; None: each tool's own alone count."""
     count_tokens: CountTokens | None = None
     redact: Callable[[str], str] = str
@@ -100,7 +100,7 @@ class OpenTool:
         self.budget = OutputBudget(limits, around.count_tokens, around.redact)
         self._around = around
         self._output = None if declaration.output_schema is None else OutputCheck(declaration.output_schema)
-        self._gate = Gate(declaration.target.concurrency(limits), _make_windows(limits.rate))
+        self._gate = ConcurrencyGate(declaration.target.concurrency(limits), _make_windows(limits.rate))
         self._breaker = None if limits.breaker is None else Breaker(limits.breaker)
         self._holds_trajectories = type(runtime).end_trajectory is not ToolRuntime.end_trajectory
         self._gets_ready = type(runtime).make_ready is not ToolRuntime.make_ready

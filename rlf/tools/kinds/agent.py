@@ -13,7 +13,7 @@ from rlf.core.identity import hash_json
 from rlf.core.kinds import wrong_value
 from rlf.endpoints.spec import EndpointSpec, SamplingSpec
 from rlf.endpoints.template import Template, TemplateText, unknown_names
-from rlf.tools.agent_text import AUTO, NONE, Prompt
+from rlf.tools.agent_text import AUTO, NONE, DeclaredPrompt
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.kind import Limits, ToolKind, ToolRuntime
 
@@ -97,7 +97,7 @@ class AgentTool(ToolKind):
 
         runtime = AgentRuntime(
             await open_pool(self.endpoints),
-            Prompt(self.prompt, self.system, self.endpoints),
+            DeclaredPrompt(self.prompt, self.system, self.endpoints),
             self.tools,
             text_calls=self.text_calls,
             sampling=self.sampling,

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from rlf.core.identity import hash_json
 from rlf.core.kinds import wrong_value
 from rlf.core.text import clean
-from rlf.sandbox import Execution, LevelChoice, Outcome, Request, SandboxSpec, open_sandbox
+from rlf.sandbox import Execution, LevelChoice, Request, SandboxOutcome, SandboxSpec, open_sandbox
 from rlf.tools.kind import CallContext, Limits, ToolKind, ToolRuntime
 from rlf.tools.sandboxed import argument_complaints, error_of, refuse_failures, usage_of, within_time
 from rlf.types import Image, ToolOutput
@@ -74,7 +74,7 @@ class CodeRuntime(ToolRuntime):
         request = Request(arguments[tool.argument], limits=limits, program=program)
         execution = await self.sandbox.run(request, session=context.trajectory_id if tool.session else None)
         refuse_failures(execution)
-        failed = execution.outcome is not Outcome.OK
+        failed = execution.outcome is not SandboxOutcome.OK
         return ToolOutput(
             clean(error_of(execution) if failed else _show_execution(execution)),
             images=tuple(Image(data, "image/png") for data in execution.images),

@@ -165,12 +165,12 @@ class HttpTool(ToolKind):
 
     async def open(self, limits: Limits) -> ToolRuntime:
         """Makes a client, and asks whether the service takes the key, where there is one."""
-        from rlf.endpoints.guard import Guard, trusted_hosts
+        from rlf.endpoints.guard import AddressGuard, trusted_hosts
         from rlf.endpoints.http import HttpClient
         from rlf.tools.http import HttpRuntime, RequestMaker
 
         client = HttpClient(
-            Guard(trusted_hosts(self.url if self.has_fixed_host else "", self.allow_private)),
+            AddressGuard(trusted_hosts(self.url if self.has_fixed_host else "", self.allow_private)),
             max_connections=limits.max_concurrency,
             max_bytes=self.max_bytes,
             redirects=self.redirects,

@@ -16,7 +16,7 @@ from rlf.core.readings import compile_schema
 from rlf.endpoints.openai import Completion, Images, NoAnswer, json_schema_format
 from rlf.endpoints.spec import EndpointFailure, EndpointSpec, SamplingSpec
 from rlf.endpoints.template import Template, TemplateText, unknown_names
-from rlf.tools.agent_text import Prompt, shown_answer
+from rlf.tools.agent_text import DeclaredPrompt, shown_answer
 from rlf.tools.kind import CallContext, Limits, ToolKind, ToolRuntime
 from rlf.tools.results import NoSuchPart, ToolFailure, inner_deadline_s, part_at, to_text, tool_failure
 from rlf.types import Outcome, ToolOutput
@@ -101,7 +101,7 @@ class ModelRuntime(ToolRuntime):
 
     def __init__(self, tool: ModelTool, pool: EndpointPool) -> None:
         """Takes what is asked, and whom."""
-        self._pool, self._prompt, self._api = pool, Prompt(tool.prompt, tool.system, tool.endpoints), tool.api
+        self._pool, self._prompt, self._api = pool, DeclaredPrompt(tool.prompt, tool.system, tool.endpoints), tool.api
         self._sampling, self._response, schema = tool.sampling, tool.response, tool.response_schema
         self._format = None if schema is None else json_schema_format("answer", schema)
         self._schema = None if schema is None else compile_schema(schema)

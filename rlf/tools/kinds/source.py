@@ -11,7 +11,16 @@ from pydantic import AfterValidator, Field, ValidationInfo
 
 from rlf.core.identity import hash_json, hash_path
 from rlf.core.text import clean
-from rlf.sandbox import Execution, Outcome, RemoteSandbox, Request, Sandbox, SandboxLimits, SandboxSpec, open_sandbox
+from rlf.sandbox import (
+    Execution,
+    RemoteSandbox,
+    Request,
+    Sandbox,
+    SandboxLimits,
+    SandboxOutcome,
+    SandboxSpec,
+    open_sandbox,
+)
 from rlf.tools.kind import CallContext, Limits, SharedThings, ToolKind, ToolRuntime
 from rlf.tools.results import to_text
 from rlf.tools.sandboxed import error_of, refuse_failures, usage_of, within_time
@@ -84,7 +93,7 @@ class SourceRuntime(ToolRuntime):
         limits = within_time(self.limits, context)
         execution = await evaluate(self.sandbox, self._source, call_text(self._function, arguments), limits)
         refuse_failures(execution)
-        failed = execution.outcome is not Outcome.OK
+        failed = execution.outcome is not SandboxOutcome.OK
         text = error_of(execution) if failed else to_text(value_of(execution))
         return ToolOutput(clean(text), is_error=failed, usage=usage_of(execution))
 

@@ -20,7 +20,7 @@ from rlf.core import RlfError
 from rlf.core.identity import hash_json, hash_path
 from rlf.core.kinds import wrong_value
 from rlf.core.text import clean
-from rlf.sandbox import Execution, LevelChoice, Outcome, Sandbox, SandboxSpec, SqlRequest, Table
+from rlf.sandbox import Execution, LevelChoice, QueryRows, Sandbox, SandboxOutcome, SandboxSpec, SqlRequest
 from rlf.tools.kind import CallContext, Limits, ToolKind, ToolRuntime
 from rlf.tools.sandboxed import argument_complaints, error_of, refuse_failures, usage_of, within_time
 from rlf.types import ToolOutput
@@ -140,14 +140,14 @@ class SqlRuntime(ToolRuntime):
         execution = await self._run(SqlRequest(arguments[tool.argument], tool.max_rows, tool.max_bytes, limits))
         refuse_failures(execution)
         usage, table = usage_of(execution), execution.table
-        if execution.outcome is not Outcome.OK or table is None:
+        if execution.outcome is not SandboxOutcome.OK or table is None:
             return ToolOutput(clean(error_of(execution)), is_error=True, usage=usage)
         rows = [list(row) for row in table.rows]
         structured = {"columns": list(table.columns), "rows": rows, "truncated": table.truncated}
         return ToolOutput(clean(_as_text(table)), structured=structured, usage=usage)
 
 
-def _as_text(table: Table) -> str:
+def _as_text(table: QueryRows) -> str:
     """One row a line, cells between bars, the columns' names first."""
     cells = [
         ["NULL" if value is None else " ".join(str(value).split("\n")) for value in line]

@@ -35,11 +35,11 @@ from mcp_types import (
 )
 
 from rlf.core.text import clean_value
-from rlf.endpoints.attribution import CallFacts, Phase
+from rlf.endpoints.attribution import RequestFacts, RequestPhase
 from rlf.tools.mcp.server import MAX_MESSAGE_BYTES, NO_ANSWER, readable_tools, too_large
 
 Id: TypeAlias = int | str
-ANSWER: Final = CallFacts(Phase.ANSWERED, is_rpc=True)
+ANSWER: Final = RequestFacts(RequestPhase.ANSWERED, is_rpc=True)
 """An answer over a transport without statuses."""
 HEARD: Final = "notifications/tools/list_changed"
 """The one notification that is used. The SDK takes so long for each that a flood of others would hold up answers."""
@@ -145,7 +145,7 @@ class OpenRequests:
             if message.method == "notifications/cancelled":
                 self._ids.pop((message.params or {}).get("requestId", ""), None)
 
-    def read(self, raw: bytes | MessageEdges, facts: CallFacts = ANSWER) -> list[SessionMessage] | None:
+    def read(self, raw: bytes | MessageEdges, facts: RequestFacts = ANSWER) -> list[SessionMessage] | None:
         """The messages that are passed on to the session; None where the bytes are no message.
 
         Args:
@@ -161,14 +161,14 @@ class OpenRequests:
             return self._fail_unreadable(raw, facts)
         return [passed for message in messages for passed in self._admit(message, facts)]
 
-    def fail(self, text: str, facts: CallFacts, ids: list[Id] | None = None) -> list[SessionMessage]:
+    def fail(self, text: str, facts: RequestFacts, ids: list[Id] | None = None) -> list[SessionMessage]:
         """The failure of requests that wait: of those, or of all."""
         failed = [number for number in (self._ids if ids is None else ids) if number in self._ids]
         for number in failed:
             del self._ids[number]
         return [failure(number, text, facts) for number in failed]
 
-    def _admit(self, message: JSONRPCMessage, facts: CallFacts) -> Iterator[SessionMessage]:
+    def _admit(self, message: JSONRPCMessage, facts: RequestFacts) -> Iterator[SessionMessage]:
         if isinstance(message, JSONRPCNotification):
             if message.method == HEARD and not self._is_change_known:
                 self._is_change_known = True
@@ -213,13 +213,13 @@ class OpenRequests:
     def _was_asked(self, number: Id) -> bool:
         return number in self._ids or (isinstance(number, int) and 0 <= number <= self._last_id)
 
-    def _fail_oversized(self, line: MessageEdges, facts: CallFacts) -> list[SessionMessage] | None:
+    def _fail_oversized(self, line: MessageEdges, facts: RequestFacts) -> list[SessionMessage] | None:
         ids = _ids_in(line.tail.rpartition(b"}")[0][-40:]) or _ids_in(line.head[:80])
         if not ids and _METHOD.search(line.head[:80]):
             return []
         return self._fail_one(ids, too_large(line.size_bytes), replace(facts, is_oversized=bool(ids)))
 
-    def _fail_unreadable(self, raw: bytes, facts: CallFacts) -> list[SessionMessage] | None:
+    def _fail_unreadable(self, raw: bytes, facts: RequestFacts) -> list[SessionMessage] | None:
         """None for what is no answer: a line of a log, also one that quotes a message."""
         head, tail = raw[:_EDGE_BYTES].lstrip(b"\xef\xbb\xbf \t\r"), raw[-_EDGE_BYTES:]
         if not head.startswith((b"{", b"[")) or _METHOD.search(head):
@@ -230,7 +230,7 @@ class OpenRequests:
         is_answer = b'"result"' in raw or b'"error"' in raw  # which a line of a log may have, but not with this id
         return self.fail(_UNREADABLE, facts, ids[-1:]) or None if is_answer else None
 
-    def _fail_one(self, ids: list[Id], text: str, facts: CallFacts) -> list[SessionMessage]:
+    def _fail_one(self, ids: list[Id], text: str, facts: RequestFacts) -> list[SessionMessage]:
         """The failure of the request that was found, unless it was given up; of all that wait where none was."""
         if ids and not any(number in self._ids for number in ids) and all(map(self._was_asked, ids)):
             return []
@@ -263,13 +263,13 @@ class Pulse:
         self._heard.set()
         self._blames_one = False
 
-    def judge_late(self, pinged_at: float) -> CallFacts:
+    def judge_late(self, pinged_at: float) -> RequestFacts:
         """What is known of a call whose time is up, and during which a ping was sent then."""
         if self._heard_at >= pinged_at:
-            return CallFacts(Phase.SENT, is_late=True, is_cancelled=True)
+            return RequestFacts(RequestPhase.SENT, is_late=True, is_cancelled=True)
         is_hung = self._blames_one or self.is_unread()
         self._blames_one = True
-        return CallFacts(Phase.SENT, is_late=True, is_cancelled=True, is_hung=is_hung)
+        return RequestFacts(RequestPhase.SENT, is_late=True, is_cancelled=True, is_hung=is_hung)
 
     async def is_heard_within(self, limit_s: float) -> bool:
         """Whether the server answers something from now on, in that time."""
@@ -286,7 +286,7 @@ def ignore_fault(ended: asyncio.Future[Any]) -> None:
         ended.exception()
 
 
-def failure(number: Id, text: str, facts: CallFacts) -> SessionMessage:
+def failure(number: Id, text: str, facts: RequestFacts) -> SessionMessage:
     """The error that stands in for the answer to a request."""
     error = ErrorData(code=NO_ANSWER, message=text, data=facts)
     return SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=error))
@@ -297,7 +297,7 @@ def _count_parts(result: Mapping[str, Any]) -> int:
     return sum(len(found) for key in ("content", "contents") if isinstance(found := result.get(key), list))
 
 
-def _mark_error(message: JSONRPCError, facts: CallFacts) -> JSONRPCError:
+def _mark_error(message: JSONRPCError, facts: RequestFacts) -> JSONRPCError:
     """The error with its facts in place of the server's data, of which one kind alone is read: by the SDK."""
     error = message.error
     if error.code == UNSUPPORTED_PROTOCOL_VERSION:

@@ -14,7 +14,7 @@ from httpcore2 import AsyncHTTP11Connection
 from mcp.shared.message import SessionMessage
 from pydantic_core import from_json
 
-from rlf.endpoints.attribution import CallFacts, Phase
+from rlf.endpoints.attribution import RequestFacts, RequestPhase
 from rlf.endpoints.spec import retry_after_s
 from rlf.tools.mcp.messages import ANSWER, EVENT_END, Cutter, Event, Inbound, MessageEdges, read_event
 from rlf.tools.mcp.server import McpServer
@@ -42,7 +42,7 @@ _UNSENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout
 class Refusal(Exception):
     """A request without a usable answer."""
 
-    def __init__(self, text: str, facts: CallFacts) -> None:
+    def __init__(self, text: str, facts: RequestFacts) -> None:
         super().__init__(text)
         self.text, self.facts = text, facts
 
@@ -77,11 +77,11 @@ async def open_answer(
                 raise Refusal(text, replace(ANSWER, status=status))
             yield response
         except _UNSENT as fault:
-            raise Refusal(f"no connection: {_in_words(fault)}", CallFacts(Phase.NOT_SENT)) from fault
+            raise Refusal(f"no connection: {_in_words(fault)}", RequestFacts(RequestPhase.NOT_SENT)) from fault
         except httpx2.InvalidURL as fault:
-            raise Refusal("the address is no URL", CallFacts(Phase.NOT_SENT)) from fault
+            raise Refusal("the address is no URL", RequestFacts(RequestPhase.NOT_SENT)) from fault
         except (httpx2.HTTPError, httpx2.StreamError, OSError) as fault:
-            raise Refusal(f"the connection broke: {_in_words(fault)}", CallFacts(Phase.SENT)) from fault
+            raise Refusal(f"the connection broke: {_in_words(fault)}", RequestFacts(RequestPhase.SENT)) from fault
 
 
 async def _follow(
@@ -174,7 +174,7 @@ async def events_of(response: httpx2.Response) -> AsyncIterator[Event]:
                     await asyncio.sleep(0)
                 yield read_event(block)
     except (httpx2.HTTPError, httpx2.StreamError, OSError) as fault:
-        raise Refusal(f"the connection broke: {_in_words(fault)}", CallFacts(Phase.SENT)) from fault
+        raise Refusal(f"the connection broke: {_in_words(fault)}", RequestFacts(RequestPhase.SENT)) from fault
 
 
 async def pass_on(inbound: Inbound, messages: list[SessionMessage]) -> None:

@@ -17,7 +17,7 @@ from mcp_types import CallToolResult, InputRequiredResult, RequestParamsMeta
 from rlf.core.clocks import Timers
 from rlf.core.images import decode_base64, image_type
 from rlf.core.text import describe
-from rlf.endpoints.attribution import CallFacts, Phase, outcome_of
+from rlf.endpoints.attribution import RequestFacts, RequestPhase, outcome_of
 from rlf.tools.kind import CallContext, ToolRuntime
 from rlf.tools.mcp.connection import Connection, Pool
 from rlf.tools.mcp.server import OUTCOME, TRAJECTORY, McpServer, expand
@@ -136,9 +136,9 @@ def attributed(connection: Connection) -> Iterator[None]:
 def _failure_of(error: MCPError, connection: Connection) -> ToolFailure:
     """An error by the facts that the transport has put into it; the SDK's own, without any: the session has ended."""
     facts = error.error.data
-    if isinstance(facts, CallFacts):
+    if isinstance(facts, RequestFacts):
         return ToolFailure(outcome_of(facts), error.message, facts.pause_s)
-    ended = CallFacts(Phase.SENT, is_hung=connection.is_hung)
+    ended = RequestFacts(RequestPhase.SENT, is_hung=connection.is_hung)
     why = connection.why_it_ended or "ended"
     return ToolFailure(outcome_of(ended), f"the server {why}, during the call")
 

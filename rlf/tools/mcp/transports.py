@@ -28,7 +28,7 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from rlf.core.text import describe
-from rlf.endpoints.attribution import CallFacts, Phase
+from rlf.endpoints.attribution import RequestFacts, RequestPhase
 from rlf.tools.mcp.messages import (
     ANSWER,
     HEARD,
@@ -188,7 +188,7 @@ class _Talk:
         except Refusal as refused:
             await self._pass(waiting.fail(refused.text, refused.facts))
         except Exception as fault:  # noqa: BLE001 - else nobody would answer the call, which its lateness is charged to
-            await self._pass(waiting.fail(f"the exchange broke: {describe(fault)}", CallFacts(Phase.SENT)))
+            await self._pass(waiting.fail(f"the exchange broke: {describe(fault)}", RequestFacts(RequestPhase.SENT)))
         if self._is_lost and self._on_end is not None:
             await asyncio.sleep(0)  # the call has its failure before the session ends
             self._on_end(_FORGOT)
@@ -232,7 +232,7 @@ class _Talk:
             raise Refusal("the server's answer cannot be read: it is no valid JSON-RPC", facts)
         await self._pass(messages)
 
-    async def _read_events(self, response: httpx2.Response, waiting: OpenRequests, facts: CallFacts) -> None:
+    async def _read_events(self, response: httpx2.Response, waiting: OpenRequests, facts: RequestFacts) -> None:
         """Passes on what comes until the request is answered; a stream that breaks off is continued."""
         last, pause_s, num_failed = None, _RESUME_S, 0
         async with contextlib.AsyncExitStack() as stack:
@@ -247,7 +247,7 @@ class _Talk:
                             return
                 while True:
                     if not last or num_failed >= _NUM_RESUMES or pause_s > _MAX_RESUME_PAUSE_S:
-                        raise Refusal("the server's stream ended without the answer", CallFacts(Phase.SENT))
+                        raise Refusal("the server's stream ended without the answer", RequestFacts(RequestPhase.SENT))
                     await asyncio.sleep(max(pause_s, _LEAST_PAUSE_S))
                     num_failed += 1
                     headers = self._headers({"Accept": EVENTS, "Last-Event-ID": last})
@@ -288,7 +288,7 @@ class _Talk:
             return False
         if self._on_end is not None:
             self._is_lost = True
-            raise Refusal(f"the server {_FORGOT}, as after a restart", CallFacts(Phase.NOT_SENT))
+            raise Refusal(f"the server {_FORGOT}, as after a restart", RequestFacts(RequestPhase.NOT_SENT))
         assert self._opening is not None, "a session that was never opened"
         forgotten = self._session_id  # which calls are still sent with: they are refused, and wait for this one's end
         waiting = OpenRequests(self._pulse.hear)
@@ -302,7 +302,7 @@ class _Talk:
             self._session_id = forgotten
             text = f"the server {_FORGOT} and opens no other: {fault or 'no answer in time'}"
             pause_s = fault.facts.pause_s if isinstance(fault, Refusal) else None
-            raise Refusal(text, CallFacts(Phase.NOT_SENT, pause_s=pause_s)) from fault
+            raise Refusal(text, RequestFacts(RequestPhase.NOT_SENT, pause_s=pause_s)) from fault
         self._num_opened += 1
         await self._say(JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized"), {})
         self._listen()
@@ -335,7 +335,7 @@ class _Talk:
                         if event.data:
                             await self._pass(waiting.read(event.data) or [])
             except Refusal as refused:
-                if refused.facts.phase is Phase.ANSWERED:  # most often 405: there is no such stream
+                if refused.facts.phase is RequestPhase.ANSWERED:  # most often 405: there is no such stream
                     return
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s + 0.1, _MAX_LISTEN_PAUSE_S)

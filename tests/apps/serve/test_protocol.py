@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from rlf.apps.serve.generation import AnswerRequest, Answers, Gate, Metrics
+from rlf.apps.serve.generation import AnswerRequest, Answers, HostGate, Metrics
 from rlf.apps.serve.turns import TurnReader
 from rlf.types.policy import Finish, Host, Sample, Sampling
 
@@ -75,7 +75,7 @@ def test_answers_come_in_the_order_of_their_indices_whichever_ends_first() -> No
             return Sample([seed], [0.0], Finish.STOP)
 
     async def main() -> list[int]:
-        gate = Gate(cast("Host", LastFirst()), 0, Metrics())
+        gate = HostGate(cast("Host", LastFirst()), 0, Metrics())
         asked = [AnswerRequest(n, [0], 1, Sampling(), n, TurnReader(None, calls=False), str) for n in range(3)]
         return [delta.index for delta in await Answers(gate, asked, live=False).whole()]
 

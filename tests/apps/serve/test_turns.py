@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlf.apps.serve.dialogue import Memory, SampledTurn
+from rlf.apps.serve.dialogue import RecentValues, SampledTurn
 from rlf.apps.serve.turns import TurnReader
 from rlf.chat import FORMATS
 from rlf.chat.repair import stand_in
@@ -80,7 +80,7 @@ def test_a_stop_string_ends_the_text_before_it_and_no_part_of_it_is_shown() -> N
 
 
 def test_the_oldest_conversations_are_forgotten_when_there_is_no_room() -> None:
-    memory = Memory[SampledTurn](max_size=10)
+    memory = RecentValues[SampledTurn](max_size=10)
     for number in range(4):
         memory.put(f"conversation {number}", SampledTurn((number,) * 4, "", ()), 4)
     assert [memory.get(f"conversation {number}") is not None for number in range(4)] == [False, False, True, True]

@@ -13,7 +13,7 @@ import pytest
 
 from rlf.core import RlfError, RunError
 from rlf.engines.openrlhf.cluster import Cluster
-from rlf.engines.openrlhf.job import Place
+from rlf.engines.openrlhf.job import MachinePlace
 from rlf.lineage import Reader
 from rlf.runs.place import open_lineage
 from rlf.runs.start import resume
@@ -191,7 +191,7 @@ def test_a_job_that_cannot_be_stopped_is_named(tmp_path):
     notices = []
 
     async def leave():
-        async with Cluster("http://head:8265", Place(python=str(client)), notices.append).followed(
+        async with Cluster("http://head:8265", MachinePlace(python=str(client)), notices.append).followed(
             "j", tmp_path / "log"
         ):
             pass

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from rlf.core import RlfError, RunError
-from rlf.engines.openrlhf.job import Place
+from rlf.engines.openrlhf.job import MachinePlace
 from rlf.lineage import Reader, TrajectoryFilter
 from rlf.processes.supervise import descendants
 from rlf.runs.place import open_lineage
@@ -37,9 +37,9 @@ SIZES = [
 FAKES = Path(__file__).parent / "fake_packages"
 
 
-def place(what: str = "", raylet: str = "") -> Place:
+def place(what: str = "", raylet: str = "") -> MachinePlace:
     variables = {"FAKE_TRAINER": what, "FAKE_RAYLET": raylet}
-    return Place(paths=(str(FAKES), str(ROOT)), variables=variables, num_gpus=8, name="nowhere")
+    return MachinePlace(paths=(str(FAKES), str(ROOT)), variables=variables, num_gpus=8, name="nowhere")
 
 
 class Watch:
@@ -284,7 +284,7 @@ def test_a_machine_without_the_packages_or_the_gpus_is_reported_before_anything_
             runs_folder=tmp_path,
             view=Watch(),
             command=[],
-            place=Place(num_gpus=1),
+            place=MachinePlace(num_gpus=1),
         )
     assert "ray is not installed there" in str(error.value)
     assert "rlf rehearse" in str(error.value)

@@ -12,7 +12,7 @@ from rlf.core.redact import Redactor
 from rlf.engines.openrlhf.dataset import JobRow, Purpose, write_row
 from rlf.engines.openrlhf.ingest import Ingest
 from rlf.engines.openrlhf.job import Job, new_attempt
-from rlf.engines.openrlhf.log import EvaluationLine, StepLine, find_error, parse_line
+from rlf.engines.openrlhf.log import LogEvaluation, LogStep, find_error, parse_line
 from rlf.engines.openrlhf.settings import IngestSpec
 from rlf.engines.openrlhf.spool_pool import Record, to_frame
 from rlf.plan import compile as compile_plan
@@ -274,8 +274,8 @@ def test_what_never_comes_is_counted_in_a_warning(spec_apart, tmp_path):
 
 def test_lines_of_steps_and_evaluations_are_read_in_both_modes():
     line = "\x1b[36m(TrainingActor pid=1)\x1b[0m INFO a.py:2] Global step 7: {'vllm_kl': 0.5, 'x': inf, 'kl': -inf}"
-    assert parse_line(line) == StepLine(7, {"policy/mismatch_kl": 0.5})
-    assert parse_line("INFO Eval at step 4: {'eval_sampled_pass1': 0.5}") == EvaluationLine(4)
+    assert parse_line(line) == LogStep(7, {"policy/mismatch_kl": 0.5})
+    assert parse_line("INFO Eval at step 4: {'eval_sampled_pass1': 0.5}") == LogEvaluation(4)
     assert parse_line("Generate samples: 100%") is None
 
 

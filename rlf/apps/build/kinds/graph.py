@@ -17,7 +17,7 @@ from rlf.apps.build.task import Scenario
 from rlf.apps.build.toolkit import Toolkit, make_toolkit
 from rlf.apps.build.workshop import CODE, WorldMaker, WorldPlan, shared_sources
 from rlf.apps.build.worlds import Paths, add_noise
-from rlf.builtin.encyclopedia.world import Split, split_names
+from rlf.builtin.encyclopedia.world import NameSplit, split_names
 from rlf.core import RlfError, hash_json
 
 
@@ -119,7 +119,7 @@ class GraphBuild(BuildKind):
         return plans
 
     def _draw_names(self, split: str, num_worlds: int, pack: Pack) -> list[str]:
-        names = list(split_names(Split(split)))
+        names = list(split_names(NameSplit(split)))
         needed = num_worlds * self.entities * len(pack.kinds)
         if needed > len(names):
             most = len(names) // (self.entities * len(pack.kinds))

@@ -8,7 +8,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 from fastapi import Body, Response
 
-from rlf.apps.web.jobs import PAGES, Job, checked_words
+from rlf.apps.web.jobs import PAGES, CommandJob, checked_words
 from rlf.apps.web.site import Area, Site
 from rlf.runs.now import RunStop, stop_run
 
@@ -20,12 +20,12 @@ def routes(site: Site) -> Area:
     area = Area(site, "jobs")
 
     @area.read("/jobs")
-    def list_jobs() -> tuple[Job, ...]:
+    def list_jobs() -> tuple[CommandJob, ...]:
         """Commands that pages of this project started, the newest first."""
         return site.jobs.list()
 
     @area.read("/jobs/{job}")
-    def show_job(job: str) -> Job:
+    def show_job(job: str) -> CommandJob:
         """One job, with its result as soon as it has one."""
         return site.jobs.get(job)
 
@@ -40,7 +40,7 @@ def routes(site: Site) -> Area:
         return Response(archive.getvalue(), media_type="application/zip", headers=named)
 
     @area.act("DELETE", "/jobs/{job}")
-    def stop_job(job: str) -> Job:
+    def stop_job(job: str) -> CommandJob:
         """Interrupts a job as Ctrl-C does."""
         return site.jobs.stop(job)
 
@@ -51,14 +51,14 @@ def routes(site: Site) -> Area:
             return stop_run(reader, run, force=force)
 
     @area.act("POST", "/runs/{run}/resume", status=202)
-    def resume(run: str, accept_changes: Flag = False) -> Job:
+    def resume(run: str, accept_changes: Flag = False) -> CommandJob:
         """Continues a run from its last checkpoint."""
         with site.reader() as reader:
             run_id = reader.get_run(run).record.id
         return site.jobs.start("resume", ["resume", run_id, *(["--accept-changes"] if accept_changes else [])])
 
     @area.act("POST", "/runs/{run}/export", status=202)
-    def export(run: str) -> Job:
+    def export(run: str) -> CommandJob:
         """Writes a run as pages to share, as a job whose `pages` are the archive."""
         with site.reader() as reader:
             run_id = reader.get_run(run).record.id
@@ -69,7 +69,7 @@ def routes(site: Site) -> Area:
         run: str,
         step: Annotated[int | None, Body(ge=0)] = None,
         overrides: Annotated[list[str], Body(max_length=100)] = [],  # noqa: B006
-    ) -> Job:
+    ) -> CommandJob:
         """Starts a child run from a checkpoint of a run, with changes."""
         with site.reader() as reader:
             run_id = reader.get_run(run).record.id
@@ -85,7 +85,7 @@ def routes(site: Site) -> Area:
         turn: Annotated[int, Body(ge=0)] = 0,
         samples: Annotated[int, Body(ge=1, le=256)] = 8,
         observation: Annotated[str | None, Body(max_length=100_000)] = None,
-    ) -> Job:
+    ) -> CommandJob:
         """Plays a trajectory again from one of its turns, as a job; the result is an evaluation of its own."""
         with site.reader() as reader:
             found = reader.trajectory(reader.get_run(run).record.id, k=k, step=step, phase=phase).summary

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import Body, Query
 
-from rlf.apps.web.jobs import Job, checked_words
+from rlf.apps.web.jobs import CommandJob, checked_words
 from rlf.apps.web.site import Area, Site
 from rlf.core.errors import NotFoundError, RlfError
 
@@ -59,7 +59,7 @@ def _add_tools(area: Area, site: Site) -> None:
         )
 
     @area.act("POST", "/tools/{file}/{action}", status=202)
-    def examine_tool(file: str, action: Literal["test", "bench"]) -> Job:
+    def examine_tool(file: str, action: Literal["test", "bench"]) -> CommandJob:
         """Tests or benchmarks a tool as a job."""
         return site.jobs.start(f"tools {action}", ["tools", action, _tool(site, file)], records=False)
 
@@ -105,7 +105,7 @@ def _add_rewards(area: Area, site: Site) -> None:
         )
 
     @area.act("POST", "/rewards/attack", status=202)
-    def attack_rewards(spec: Place, overrides: Words = []) -> Job:  # noqa: B006
+    def attack_rewards(spec: Place, overrides: Words = []) -> CommandJob:  # noqa: B006
         """Looks for wrong answers that a reward pays, as a job."""
         site.files.path(spec)
         return site.jobs.start(
@@ -130,7 +130,7 @@ def _add_worlds(area: Area, site: Site) -> None:
         return site.fresh.call("play_world", spec=spec, number=task, actions=actions, deadline_s=_TRIAL_S)
 
     @area.act("POST", "/worlds/{action}", status=202)
-    def examine_world(action: Literal["test", "attack"], spec: Annotated[str, Body(embed=True)]) -> Job:
+    def examine_world(action: Literal["test", "attack"], spec: Annotated[str, Body(embed=True)]) -> CommandJob:
         """Tests a world's lifecycle, or attacks its rewards, as a job."""
         site.files.path(spec)
         return site.jobs.start(f"env {action}", ["env", action, spec], records=False)
@@ -171,7 +171,7 @@ def _add_projects(area: Area, site: Site) -> None:
         return site.fresh.call("list_projects", folder=str(site.settings.project))
 
     @area.act("POST", "/projects/open", status=202)
-    def open_project(name: Annotated[str, Body(embed=True, max_length=100)]) -> Job:
+    def open_project(name: Annotated[str, Body(embed=True, max_length=100)]) -> CommandJob:
         """Serves the page of a project beside this one as a job, which has its address."""
         folder = site.settings.project.parent / name
         if name not in site.fresh.call("list_projects", folder=str(site.settings.project))["beside"]:

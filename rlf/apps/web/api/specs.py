@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Body, Header
 
 from rlf.apps.web.files import FileText, ProjectFile
-from rlf.apps.web.jobs import Job, checked_words
+from rlf.apps.web.jobs import CommandJob, checked_words
 from rlf.apps.web.site import Area, Site
 from rlf.core.errors import NotFoundError
 
@@ -67,7 +67,7 @@ def routes(site: Site) -> Area:
         files: Annotated[list[str], Body(min_length=1, max_length=20)],
         overrides: Words = [],  # noqa: B006
         action: Annotated[Literal["run", "sweep", "rehearse"], Body()] = "run",
-    ) -> Job:
+    ) -> CommandJob:
         """Starts a run, a sweep or a rehearsal as a process of its own."""
         for file in files:
             if not site.files.path(file).is_file():

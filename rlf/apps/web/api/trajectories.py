@@ -11,7 +11,7 @@ from rlf.apps.web.why import PaidNotRight, find_paid
 from rlf.core.errors import RlfError
 from rlf.lineage.records import TrajectoryFilter, TrajectoryOrder
 from rlf.runs.trajectories import (
-    Answers,
+    QuestionAnswers,
     TokenPage,
     TrajectoryList,
     TrajectoryPage,
@@ -125,13 +125,13 @@ def routes(site: Site) -> Area:
             return find_paid(reader, run, limit)
 
     @area.read("/runs/{run}/groups/{step}/{task:path}")
-    def show_group(run: str, step: int, task: str, phase: str = "train") -> Answers:
+    def show_group(run: str, step: int, task: str, phase: str = "train") -> QuestionAnswers:
         """The answers to one question in one step, side by side."""
         with site.reader() as reader:
             return read_answers(reader, run, task, site.openings, step, phase)
 
     @area.read("/runs/{run}/questions/{task:path}")
-    def show_question(run: str, task: str, phase: str = "") -> Answers:
+    def show_question(run: str, task: str, phase: str = "") -> QuestionAnswers:
         """One question through the steps and evaluations of a run."""
         with site.reader() as reader:
             return read_answers(reader, run, task, site.openings, None, phase or None)

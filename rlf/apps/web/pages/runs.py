@@ -14,7 +14,7 @@ from rlf.apps.web.site import Site
 from rlf.core.errors import RlfError
 from rlf.lineage.records import TRAIN, Run, TrajectoryFilter, TrajectoryOrder
 from rlf.reports.overview import NAMES, Overview, OverviewPage, elapsed_s, page_overviews
-from rlf.reports.pages.chart import Course, further_curves, main_curves
+from rlf.reports.pages.chart import ArmCurve, further_curves, main_curves
 from rlf.reports.report import Report, origin_facts, read_report, shown_events, status_words, usage_sheets
 from rlf.reports.summary import difference_words, rate_rows
 from rlf.reports.sweep import is_sweep, read_sweep
@@ -132,7 +132,7 @@ def show_run(request: Request, name: str) -> HTMLResponse:
         tags = reader.tags().get(run_id, ())
         children = reader.run_lines(parent_id=run_id)
         sweep = read_sweep(reader, run_id) if is_sweep(report.run) else None
-    courses = [Course("", [report.steps], [evaluations])]
+    courses = [ArmCurve("", [report.steps], [evaluations])]
     values = {
         "run": report.run,
         "report": report,

@@ -20,7 +20,7 @@ from rlf.lineage.records import TRAIN, TrajectoryOrder
 from rlf.runs.place import Reader
 from rlf.runs.players import find_branches
 from rlf.runs.trajectories import (
-    Answers,
+    QuestionAnswers,
     Token,
     TrajectoryList,
     page_trajectories,
@@ -233,7 +233,7 @@ def show_question(request: Request, name: str, task: str, phase: str = "") -> HT
 def _answers(request: Request, name: str, task: str, step: int | None, phase: str | None, words: str) -> HTMLResponse:
     site = site_of(request)
     with lineage(request) as reader:
-        found: Answers = read_answers(reader, name, task, site.openings, step, phase)
+        found: QuestionAnswers = read_answers(reader, name, task, site.openings, step, phase)
         run = reader.get_run(found.run.id)
     values = {"run": run, "found": found, "base": f"/runs/{run.record.id}/t", "words": words}
     return page(request, "members.html", f"{words} {task}", place="runs", **values)
