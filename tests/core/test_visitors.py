@@ -210,8 +210,8 @@ def test_a_body_that_nobody_reads_holds_no_connection_either(body, tmp_path):
     async def main():
         for name, app, path in _asgi_applications(tmp_path):
             async with _served(app) as port:
-                line = await _send_unfinished(port, path, body, "Origin: http://evil.example\r\n")
-                assert b" 403 " in line, name
+                status = await _send_unfinished(port, path, body, "Origin: http://evil.example\r\n")
+                assert status in (403, None), name
 
     asyncio.run(main())
 
