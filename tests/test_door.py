@@ -182,7 +182,7 @@ def test_steps_and_trajectories_are_tables(trained):
     assert arrow.num_rows == 4 and {"reward", "task_id", "stop"} <= set(arrow.column_names)
     assert len(rlf.list_runs(runs_folder=run.runs_folder)) == 1
     assert "<table" in run.steps()._repr_html_()
-    assert repr(run.steps()[:1]) == "Rows[Step](1)"
+    assert repr(run.steps()[:1]) == "Rows[TrainingStep](1)"
 
 
 def test_rows_without_pandas_are_shown_as_text(monkeypatch):

@@ -18,6 +18,7 @@ from rlf.types import (
     ToolResult,
     Turn,
 )
+from rlf.types.score import ScoreState
 
 from .builders import run_record, scored, step
 
@@ -165,7 +166,11 @@ def test_rollouts_left_out_of_training_are_counted_once_by_kind_and_by_what_brok
         item = scored(place)
         stop = StopReason.INFRA_FAILURE if error else StopReason.ANSWERED
         made = replace(item.trajectory, task=replace(item.trajectory.task, id=task, kind=kind), sample_index=place)
-        scores = () if error else (Score("a", 1.0, 0.0), Score(term or "b", None if term else 1.0, 1.0, state="fault"))
+        scores = (
+            ()
+            if error
+            else (Score("a", 1.0, 0.0), Score(term or "b", None if term else 1.0, 1.0, state=ScoreState.FAULT))
+        )
         reward = None if error or term else 1.0
         return replace(item, trajectory=replace(made, stop=stop, error=error), scores=scores, reward=reward)
 
