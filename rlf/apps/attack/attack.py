@@ -248,7 +248,8 @@ class _Assault:
         self._share = share
         self._reading = read_terms(reward.terms)
         self._watch = Watch(reward.terms)
-        self._reference = NOTHING
+        self._references = [NOTHING]
+        """The right answer in the form that is paid most, then in others that are paid like it."""
         self._arcs: dict[Shape, frozenset[Arc]] = {}
         self._known_arcs: set[Arc] = set()
         self._news: dict[Shape, int] = {}
@@ -276,7 +277,11 @@ class _Assault:
             right += [each for each in formed if _is_mostly_paid(each)]
         shape, gold, wrong = max(right, key=lambda each: _rank_reference(each[1], each[2]))
         (nothing,) = await self._score_shapes([NOTHING])
-        self._reference, self.scale = shape, scale_of(gold, wrong, nothing)
+        rank, others = _rank_reference(gold, wrong), sorted(right, key=lambda each: each[0].num_turns)
+        like = [each[0] for each in others if rank[0] and _rank_reference(each[1], each[2]) >= (True, rank[1] * WHOLE)]
+        shapes_by_form = {each.form: each for each in (*reversed(like), shape)}
+        self._references = sorted(shapes_by_form.values(), key=lambda each: each is not shape)[:_MAX_FORMS]
+        self.scale = scale_of(gold, wrong, nothing)
         self.scale = replace(self.scale, hedged=await self._find_hedged(self.scale))
         twin = self._make_attempt(TWIN, twin_of(shape), HackCause.FORM, wrong)
         return self._make_attempt("gold", shape, None, gold), twin
@@ -289,7 +294,7 @@ class _Assault:
     async def _find_hedged(self, scale: Scale) -> frozenset[int]:
         """The questions on which the right answer among wrong ones is paid like the right one."""
         hedges = [shape for shape, _ in ADVERSARIES.values() if shape.claim is Claim.SEVERAL]
-        hedges += [made for shape in hedges if (made := in_form(shape, self._reference)) is not None]
+        hedges += [made for shape in hedges for made in self._in_forms(shape)]
         played = await self._score_shapes(hedges)
         return frozenset(
             at
@@ -299,12 +304,19 @@ class _Assault:
             if (item.reward - scale.base[at]) / worth >= WHOLE
         )
 
+    def _in_forms(self, shape: Shape) -> list[Shape]:
+        """A shape in the form of the right answer; wrong answers, and several, in each form that is paid like it."""
+        is_read = shape.claim is Claim.SEVERAL or shape == Shape(parts=(AnswerPart.OTHERS,))
+        made = (in_form(shape, each) for each in self._references[: None if is_read else 1])
+        return [each for each in made if each is not None]
+
     async def try_named(self) -> list[ShapeResult]:
         """Plays the named adversaries on every question, and those that answer in the form of the right answer too."""
         named = dict(ADVERSARIES)
         for name, (shape, cause) in ADVERSARIES.items():
-            if (made := in_form(shape, self._reference)) is not None:
-                named[f"{name}, in form"] = (made, cause)
+            for made in self._in_forms(shape):
+                form = "in form" if made.form == self._references[0].form else made.words
+                named[f"{name}, {form}"] = (made, cause)
         played = await self._score_shapes([shape for shape, _ in named.values()])
         tried = [
             self._make_attempt(name, shape, cause, scored)
@@ -416,7 +428,7 @@ class _Assault:
         """The lines of own functions that a behaviour runs and the right answer does not."""
         if attempt is None:
             return ()
-        honest = self._arcs.get(self._reference, frozenset())
+        honest = self._arcs.get(self._references[0], frozenset())
         arcs = sorted(self._arcs.get(attempt.shape, frozenset()) - honest)
         return tuple(dict.fromkeys(f"{Path(file).name}:{line}" for file, _, line in arcs))[:_MAX_LINES]
 
@@ -426,6 +438,7 @@ _NUM_FIRST = 2
 _BATCH = 32
 _PROMISING = 0.2
 """Share from which a shape is played on every question."""
+_MAX_FORMS = 5
 _MAX_JUDGED = 12
 """Shapes of the search that judges are asked about."""
 _MAX_LATE = 3

@@ -346,7 +346,7 @@ def _find_unpaid(standard: Standard, terms: Sequence[Term]) -> HackFinding:
     name = terms[0].name if reading is None else reading.name
     advice = (
         f"{words}; add a term that compares the answer with the gold, e.g. `rule: exact_match`, unless the reward is "
-        "for what calls do, which no behaviour here can test"
+        "for what calls do, which no behaviour here can test; give it a test whose answer has the form of a right one"
         if reading is None
         else f"{words}; give this term a positive weight that outweighs the others"
     )

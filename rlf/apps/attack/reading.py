@@ -29,6 +29,7 @@ from typing import Any
 from rlf.chat.examples import example_call
 from rlf.core.callables import library_folders, load_callable
 from rlf.core.errors import RlfError
+from rlf.rewards.normalization import golds
 from rlf.rewards.rules.json_schema import JsonSchema
 from rlf.rewards.term import Term
 from rlf.types import ToolDescription
@@ -40,6 +41,7 @@ _OF_TERMS = {"kind", "name", "rule", "callable", "shape", "stage", "unscorable",
     *("clip", "range", "required", "timeout_s")
 }
 """Keys that say nothing of what the value of a term goes by."""
+_EVALUATORS = frozenset({"eval", "exec", "locals", "vars"})
 _RLF = str(Path(__file__).parents[2])
 
 
@@ -50,6 +52,8 @@ class Reading:
     words: dict[str, str] = field(default_factory=dict)
     numbers: dict[float, str] = field(default_factory=dict)
     patterns: dict[str, str] = field(default_factory=dict)
+    forms: list[str] = field(default_factory=list)
+    """Answers of the terms' own tests, with `HOLE` in place of the gold."""
 
     def add(self, value: Any, place: str) -> None:
         """Takes a constant, or those in it."""
@@ -96,6 +100,9 @@ def read_terms(terms: Iterator[Term] | tuple[Term, ...]) -> Reading:
             reading.add(value, place)
             if key == "formula":
                 _read_formula(value, place, reading)
+        for test in term.tests:
+            if test.expect and (gold := next((each for each in golds(test.gold) if each in (test.answer or "")), "")):
+                reading.forms.append((test.answer or "").replace(gold, HOLE, 1))
     return reading
 
 
@@ -136,6 +143,8 @@ def _list_reached(found: Any, home: str, reading: Reading) -> list[Any]:
     doc, names = getattr(function, "__doc__", None), set[str]()
     for part in _with_inner(code):
         names.update(part.co_names)
+        if not _EVALUATORS.isdisjoint(part.co_names):  # what it evaluates may name what it holds
+            reading.add(part.co_varnames, f"names of {place}")
         for constant in part.co_consts:
             if constant != doc:
                 reading.add(constant, place)
@@ -264,17 +273,21 @@ def matching(pattern: str, variant: int = 0) -> str | None:
     Args:
         variant: 0 for as little as matches, others for more of what may be repeated, and for other choices.
     """
-    text = _write(pattern, variant, None)
+    tree = _parse(pattern)
+    text = None if tree is None else _Writer(variant, None).write(tree)
     return text if text is not None and _is_matched(pattern, text) else None
 
 
-def templates(pattern: str) -> Iterator[str]:
+def templates(pattern: str, variant: int = 1) -> Iterator[str]:
     """Texts that the pattern matches with `HOLE` in place of each group, and of each part that may hold anything."""
-    for hole in range(16):
-        text = _write(pattern, 1, hole)
-        if text is None or HOLE not in text:
+    tree = _parse(pattern)
+    for hole in range(16 if tree is not None else 0):
+        writer = _Writer(variant, hole)
+        text = writer.write(tree or ())
+        if HOLE not in text:
             return
-        if any(_is_matched(pattern, text.replace(HOLE, each)) for each in ("9", "A", "yes", "B", "word", "")):
+        fillings = (writer.held, "9", "A", "yes", "B", "word", "")
+        if any(_is_matched(pattern, text.replace(HOLE, each)) for each in fillings):
             yield text
 
 
@@ -294,11 +307,6 @@ def _parse(pattern: str) -> Sequence[Any] | None:
         return None
 
 
-def _write(pattern: str, variant: int, hole: int | None) -> str | None:
-    tree = _parse(pattern)
-    return None if tree is None else _Writer(variant, hole).write(tree)
-
-
 class _Writer:
     """One walk over the tree of a pattern.
 
@@ -312,6 +320,8 @@ class _Writer:
         self._num_places = 0
         self._num_written = 0
         self._groups: dict[int, str] = {}
+        self.held = ""
+        """What the pattern itself would have in the place that is left open."""
 
     def write(self, tree: Sequence[Any]) -> str:
         return "".join(self._write_node(code, value) for code, value in tree)
@@ -326,7 +336,10 @@ class _Writer:
             return self.write(branches[self._variant % len(branches)])
         if code is op.SUBPATTERN:
             group, tree = value[0], value[3]
-            text = self.write(tree) if group is None or not self._is_hole() else HOLE
+            is_hole = group is not None and self._is_hole()
+            text = self.write(tree)
+            if is_hole:
+                self.held, text = text, HOLE
             self._groups[group] = text
             return text
         if code in (op.MAX_REPEAT, op.MIN_REPEAT, op.POSSESSIVE_REPEAT):
@@ -347,10 +360,12 @@ class _Writer:
 
     def _write_repeated(self, least: int, most: int, tree: Sequence[Any]) -> str:
         is_free = len(tree) == 1 and tree[0][0] in (op.ANY, op.NOT_LITERAL, op.IN) and most > 1
-        if is_free and tree[0] != (op.IN, [(op.CATEGORY, op.CATEGORY_SPACE)]) and self._is_hole():
-            return HOLE
+        is_hole = is_free and tree[0] != (op.IN, [(op.CATEGORY, op.CATEGORY_SPACE)]) and self._is_hole()
         wanted = (least, max(least, 1), least + _MANY, max(least, 4))[self._variant % 4]
-        return "".join(self.write(tree) for _ in range(min(wanted, most, _MAX_MADE_CHARS)))
+        text = "".join(self.write(tree) for _ in range(min(wanted, most, _MAX_MADE_CHARS)))
+        if is_hole:
+            self.held, text = text, HOLE
+        return text
 
     def _write_character(self, code: Any, value: Any) -> str:
         """A character of a class: letters of words in turn where it may be any, digits by the variant."""

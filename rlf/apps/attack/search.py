@@ -63,7 +63,8 @@ Candidate = tuple[Shape, HackCause]
 
 def read_forms(reading: Reading) -> list[str]:
     """Wrappings of an answer by the patterns, tags, labels and keys that a reward names."""
-    forms = [*_USUAL_FORMS, *(form for pattern in reading.patterns for form in templates(pattern))]
+    forms = [*reading.forms, *_USUAL_FORMS]
+    forms += [form for pattern in reading.patterns for variant in (1, 0) for form in templates(pattern, variant)]
     tags = list(dict.fromkeys(tag for word in reading.words for tag in re.findall(r"<(\w[\w-]*)>", word)))
     for names in (tags[:_MAX_NAMES], reading.names[:_MAX_NAMES]):
         forms += [f"<{name}>{HOLE}</{name}>" for name in names]

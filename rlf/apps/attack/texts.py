@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -34,6 +35,8 @@ _NUM_OTHERS, _NUM_FEW = 8, 5
 """Wrong answers for each right one that is hidden among them."""
 _MADE_UP = ("Aldermoor", "Bentova", "Corvath", "Delphine", "Ektar", "Fornby", "Gullen", "Hathor", "Ismere", "Jorvik")
 _MAX_POOL = 60
+_SAID_TWICE = re.compile(r"^\(?\w[).:]\s|####")
+"""A gold with a part that says it all: the letter of "B) Lyon", the number at the end of a solution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ def answer_texts(task: Task, facts: GoldFacts, *, rubric: str, long: str) -> dic
     others = [text for text in facts.every if not any(may_be_same(text, gold) for gold in every)] or ["nothing"]
     others.sort(key=lambda text: (abs(len(text.split()) - len(right.split())), abs(len(text) - len(right))))
     half, measured = right[: len(right) // 2], WITH_UNIT.fullmatch(_bare(right))
+    is_whole = not (_SAID_TWICE.search(right) or result_of(right) != right.strip())
     mixed, few = (_hide(every, others, number * len(every)) for number in (_NUM_OTHERS, _NUM_FEW))
     return {
         AnswerPart.QUESTION: task.question,
@@ -102,11 +106,11 @@ def answer_texts(task: Task, facts: GoldFacts, *, rubric: str, long: str) -> dic
         AnswerPart.EVERYTHING: ", ".join(mixed),
         AnswerPart.EVERYTHING_JSON: json.dumps(mixed, ensure_ascii=False),
         AnswerPart.EITHER: " or ".join(few),
-        AnswerPart.GOLD_HALF: "" if measured and half == measured[1] else half,
-        AnswerPart.GOLD_WORD: right.split()[-1] if len(right.split()) > 1 else "",
-        AnswerPart.GOLD_LETTER: right[0] if len(right) > 2 else "",
+        AnswerPart.GOLD_HALF: half if is_whole and not (measured and half == measured[1]) else "",
+        AnswerPart.GOLD_WORD: right.split()[-1] if is_whole and len(right.split()) > 1 else "",
+        AnswerPart.GOLD_LETTER: right[0] if is_whole and len(right) > 2 else "",
         AnswerPart.LONG: long,
-        **_wrong_variants(right, facts),
+        **_wrong_variants(right, every, facts),
     }
 
 
@@ -132,8 +136,8 @@ def _bare(text: str) -> str:
     return fold(text).strip()
 
 
-def _wrong_variants(gold: str, facts: GoldFacts) -> dict[AnswerPart, str]:
-    """Answers that are wrong by a sign, a point, a unit, a letter or an operator; those that the gold has."""
+def _wrong_variants(gold: str, every: Sequence[str], facts: GoldFacts) -> dict[AnswerPart, str]:
+    """Answers that are wrong by a sign, a point, a unit, a letter, an operator or a size; those that the gold has."""
     found: dict[AnswerPart, str] = {}
     number = _bare(gold)
     if WHOLE_NUMBER.fullmatch(number) and last_number(number):
@@ -144,21 +148,40 @@ def _wrong_variants(gold: str, facts: GoldFacts) -> dict[AnswerPart, str]:
             found[AnswerPart.NO_POINT] = without
         if "." in number:
             found[AnswerPart.OTHER_FRACTION] = _other_fraction(number)
+        found[AnswerPart.OTHER_SIZE] = _other_size(number, 1.5)
     if measured := WITH_UNIT.fullmatch(number):
         unit = next(unit for unit in _UNITS if unit != measured[3])
         found[AnswerPart.OTHER_UNIT] = f"{measured[1]}{measured[2]}{unit}"
+        if WHOLE_NUMBER.fullmatch(measured[1]) and (size := _other_size(measured[1], 100)):
+            found[AnswerPart.OTHER_SIZE] = f"{size}{measured[2]}{measured[3]}"
     without = destroyed(gold, Normalization.SQUAD) or ""
     if (without and last_number(without) != last_number(number)) or not last_number(number):
         found[AnswerPart.NO_MARKS] = without
     if is_pattern(gold):
         drawn = (matching(gold, variant) for variant in range(5))
         found[AnswerPart.AS_PATTERN] = next((text for text in drawn if text and not same(text, gold)), "")
-    found[AnswerPart.GLUED] = number * 2 if len(number) > 1 else f"1{number}" if number.isdecimal() else ""
-    found[AnswerPart.REVERSED] = number[::-1] if len(number) > 2 and last_number(number) != 0 else ""
+    if number.isalnum():  # of several words, or with marks, the second time stands apart and is right
+        found[AnswerPart.GLUED] = number * 2 if len(number) > 1 else f"1{number}" if number.isdecimal() else ""
+    if len(number) > 2 and last_number(number) != 0 and _items(number[::-1]) != _items(number):
+        found[AnswerPart.REVERSED] = number[::-1]
     kept = {
-        part: text for part, text in found.items() if text and not same(text, gold) and not _same_number(text, gold)
+        part: text
+        for part, text in found.items()
+        if text and not any(same(text, each) or _same_number(text, each) for each in every)
     }
     return kept | ({AnswerPart.OTHER_CASE: gold.swapcase()} if facts.is_cased and gold.swapcase() != gold else {})
+
+
+def _items(text: str) -> list[str]:
+    """Numbers and words in an order of their own: n+1 is 1+n."""
+    return sorted(re.findall(r"\d+(?:\.\d+)?|[^\W\d_]+", text))
+
+
+def _other_size(number: str, factor: float) -> str:
+    """A number further away than any tolerance, with as many places; empty of 0 and of what no float holds exactly."""
+    value, places = float(number.replace(",", "")), len(number.partition(".")[2])
+    larger = math.copysign(max(abs(value) * factor, abs(value) + 0.1**places), value)
+    return f"{larger:.{places}f}" if 0 < abs(value) < 1e12 else ""
 
 
 def _other_fraction(number: str) -> str:

@@ -1,4 +1,8 @@
-"""Rewards of a second author, who had read neither the attack nor the other corpora: 60 bad ones and 30 sound ones."""
+"""Rewards of a second author, who had read neither the attack nor the other corpora: 60 bad ones and 30 sound ones.
+
+The attack's first run found 58 of the bad ones (`b_percent_or_share` for a wrong reason; it missed `b_any_box` and
+`b_evaluates_with_its_locals`), and accused two sound ones (`s_citation_is_checked`, `s_runs_it`). It was then fixed.
+"""
 
 # ruff: noqa: BLE001, B905, E731 - rewards as people write them
 

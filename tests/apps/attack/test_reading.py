@@ -13,6 +13,7 @@ import pytest
 from rlf.apps.attack.reading import HOLE, Reading, Watch, all_texts, is_pattern, matching, read_terms, templates
 from rlf.apps.attack.search import read_forms
 from rlf.rewards.calling import OwnFunction
+from rlf.rewards.facts import Example
 from rlf.rewards.term import Term
 
 PATTERNS = (
@@ -42,6 +43,7 @@ def test_the_places_of_a_pattern_that_an_answer_may_stand_in_are_left_open() -> 
     assert f"#### {HOLE}" in {form.strip() for form in templates(r"#### (-?[\d.,]+)\s*$")}
     assert any(re.fullmatch(rf"<a>.*</a>\s*<b>{HOLE}</b>", form) for form in templates(r"<a>.+?</a>\s*<b>(.*?)</b>"))
     assert list(templates("therefore|thus")) == []
+    assert f"{HOLE} [1]" in templates(r"(\d{4})\s*\[(\d+)\]"), "as long as the pattern itself wants it"
 
 
 @pytest.mark.parametrize("text", ["plain words", "Is it so?", "a(", "x" * 3])
@@ -73,6 +75,11 @@ def own(trajectory, *, mark="delta"):
 
 def against(trajectory, gold):
     return float(bool(re.search(rf"\\b{gold}\\b", trajectory)))
+
+
+def computes(trajectory):
+    expected = 7
+    return float(eval(trajectory, {}, locals()) == expected)
 
 
 class Caller:
@@ -113,6 +120,17 @@ def test_constants_are_read_in_functions_modules_defaults_closures_and_objects(t
     assert "own.py" in found.words["alpha"]
     for name, word in (("called", "epsilon"), ("closed", "zeta"), ("bound", "eta")):
         assert word in read(tmp_path, name).words, name
+
+
+def test_names_are_read_where_a_function_evaluates_what_was_written(tmp_path: Path) -> None:
+    assert "expected" in read(tmp_path, "computes").words
+    assert "tag" not in read(tmp_path, "own").words
+
+
+def test_answers_of_a_terms_own_tests_are_forms_of_right_ones(tmp_path: Path) -> None:
+    tests = [{"gold": "Lyon", "answer": "Lyon [2]", "expect": 1}, {"gold": "Lyon", "answer": "Lyon (2)", "expect": 0}]
+    found = read_terms((term(tmp_path, "own").model_copy(update={"tests": tuple(map(Example.model_validate, tests))}),))
+    assert found.forms == [f"{HOLE} [2]"] and f"{HOLE} [2]" in read_forms(found)
 
 
 def test_keys_of_terms_that_are_no_code_are_read_too() -> None:
