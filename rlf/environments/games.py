@@ -1,4 +1,4 @@
-"""Text worlds of other packages behind one interface: Gymnasium-like classes, TextArena, reasoning-gym.
+"""Text worlds of other packages behind one interface: Gymnasium-like classes, TextArena, reasoning-gym, skyrl-gym.
 
 `make: "package:id"` names one. TextArena draws from Python's own random numbers, which all its games share; each game
 here has a state of these of its own, so that what one game draws does not depend on the others.
@@ -36,6 +36,10 @@ class ActionResult(NamedTuple):
 
 class Game(ABC):
     """One game. Its methods block, and are called one after the other."""
+
+    def begin(self, task: Task, seed: int) -> str | None:
+        """Begins the game for a row; most take its seed alone."""
+        return self.reset(seed)
 
     @abstractmethod
     def reset(self, seed: int) -> str | None:
@@ -76,6 +80,37 @@ class _GymGame(Game):
     def close(self) -> None:
         if hasattr(self._made, "close"):
             self._made.close()
+
+
+class _SkyrlGame(Game):
+    """An environment of skyrl-gym, which is made for a row, whose columns are its `extras`, and begins by `init`."""
+
+    def __init__(self, make: Callable[[Mapping[str, Any]], Any]) -> None:
+        self._make = make
+        self._made: Any = None
+
+    def reset(self, seed: int) -> str | None:
+        return None  # without a row there is nothing to make
+
+    def begin(self, task: Task, seed: int) -> str | None:
+        self._made = self._make(dict(task.columns))
+        prompt = [{"role": message.role, "content": message.content} for message in task.messages]
+        messages, _ = self._made.init([dict(message) for message in prompt])
+        if messages[: len(prompt)] != prompt:
+            raise ValueError("its init rewrites the prompt of the row; it may only add to it")
+        return _join_messages(messages[len(prompt) :])
+
+    def step(self, action: str) -> ActionResult:
+        result = self._made.step(action)
+        return ActionResult(_join_messages(result["observations"]), float(result["reward"]), bool(result["done"]))
+
+    def close(self) -> None:
+        if self._made is not None:
+            self._made.close()
+
+
+def _join_messages(messages: Sequence[Mapping[str, Any]]) -> str | None:
+    return "\n\n".join(str(_check_observation(message["content"])) for message in messages) or None
 
 
 class _TextArenaGame(Game):
@@ -160,10 +195,14 @@ def find_game(make: str, args: Mapping[str, Any]) -> Callable[[], Game]:
         return lambda: _ReasoningGymGame(lambda seed: module.create_dataset(name, seed=seed, size=1, **args))
     if package == "textarena":
         return lambda: _TextArenaGame(_call_make(module.make, name, args))
+    if package == "skyrl_gym":
+        return lambda: _SkyrlGame(lambda row: _call_make(module.make, name, {"env_config": {}, **args, "extras": row}))
     # A name of the module's own wins: a package with `make` may also export the class that the spec names.
     if hasattr(module, "make") and not hasattr(module, name):
         return lambda: _GymGame(_call_make(module.make, name, args))
     made_by = load_callable(make)
+    if hasattr(made_by, "init") and not hasattr(made_by, "reset"):
+        return lambda: _SkyrlGame(lambda row: made_by(**{"env_config": {}, **args, "extras": row}))
     return lambda: _GymGame(made_by(**args))
 
 
@@ -177,8 +216,8 @@ def _call_make(make: Callable[..., Any], name: str, args: Mapping[str, Any]) -> 
 class OwnRandom:
     """Python's shared random numbers as one game sees them."""
 
-    def __init__(self, state: Any = None) -> None:
-        self._state = state
+    def __init__(self) -> None:
+        self._state: Any = None
 
     @contextmanager
     def held(self, seed: int | None = None) -> Iterator[None]:
@@ -229,7 +268,7 @@ class PlayedGame:
         seed = int(task.columns.get("seed", seed)) % 2**32  # NumPy, which many games draw from, takes 32 bits
         with self._random.held(seed):
             self._game = self._make()
-            return self._game.reset(seed)
+            return self._game.begin(task, seed)
 
     def reply(self, text: str) -> Step:
         """Plays one action."""

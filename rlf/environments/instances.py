@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import random
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from numbers import Real
+from pathlib import Path
 from types import MethodType
 from typing import Any, Protocol
 
 from rlf.core import RlfError, nearest
 from rlf.core.callables import is_async
 from rlf.core.text import describe
-from rlf.environments.games import OwnRandom
 from rlf.environments.kind import Step, World
 from rlf.tools.execution.detached import CancelledItself
 from rlf.tools.python.inference import describe_function
@@ -37,6 +35,8 @@ LIFE = ("reset", "reply", "score", GET_REWARD, "gold", "state", "snapshot", "res
 REWARD = "reward"
 _NUMBERS = (REWARD, "score")
 """Attributes that are the scores of a class with neither method, each by its name."""
+# Neither `random.Random(7)`, nor `random` of another object or package.
+_DRAWS = re.compile(r"(?<![\w.])random\.[a-z]\w*\(|^\s*from random import (?!Random\b)", re.MULTILINE)
 GRADER = re.compile(r"((get|compute|calculate)_)?(reward|score)s?|verify_tool")
 """Names of methods that other libraries score by: a policy that can call one asks for its own reward."""
 DONE = "done"
@@ -91,6 +91,18 @@ def reset_arguments(reset: Callable[..., Any], task: Task, seed: int) -> dict[st
         named = {name: offered[name] for name in ("task", "seed") if name in parameters}
         return {**task.columns, **named}
     return {name: offered[name] for name in parameters if name in offered}
+
+
+def draws_shared(made_by: Callable[..., Any]) -> bool:
+    """Whether worlds may draw from Python's shared random numbers: `reset` takes no seed, and its file draws some."""
+    reset = getattr(made_by, "reset", None)
+    if reset is None or "seed" in inspect.signature(reset).parameters:
+        return False
+    try:
+        file = inspect.getsourcefile(made_by)
+        return file is not None and _DRAWS.search(Path(file).read_text(encoding="utf-8")) is not None
+    except (OSError, TypeError, ValueError):  # made at run time
+        return False
 
 
 def missing_columns(made_by: Callable[..., Any], columns: Collection[str]) -> list[str]:
@@ -291,11 +303,6 @@ class OwnProcess:
             tool.name: ArgumentAdapter(MethodType(getattr(made_by, tool.name), made_by)) for tool in tools
         }
         self._asynchronous = asynchronous_methods(made_by)
-        # Of a class that takes no seed, in whose module they are: its instances wait for each other, as games do.
-        reset = getattr(made_by, "reset", None)
-        shared = any(value is random for value in getattr(reset, "__globals__", {}).values())
-        self._draws = shared and reset is not None and "seed" not in inspect.signature(reset).parameters
-        self._random: dict[int, OwnRandom] = {}
 
     @property
     def runs_on_loop(self) -> bool:
@@ -311,35 +318,27 @@ class OwnProcess:
         method = self._adapters[call.name].bind(getattr(instance, call.name))
         if call.name in self._asynchronous:
             return await method(**call.arguments)
-        return await self._run(method, call.arguments, self._random.get(id(instance)))
+        return await self._run(method, call.arguments)
 
     async def live(self, instance: Any, name: str, **arguments: Any) -> Any:
         """Calls a lifecycle method; None where the class has no such method."""
         method = getattr(instance, name, None)
         if not callable(method):  # a class may keep data of its own under such a name
             return None
-        if name in self._asynchronous:
-            return await method(**arguments)
-        return await self._run(method, arguments, self._random.get(id(instance)))
+        return await (method(**arguments) if name in self._asynchronous else self._run(method, arguments))
 
     async def seed(self, instance: Any, seed: int) -> None:
-        """Gives the instance random numbers of its own."""
-        if self._draws:
-            self._random[id(instance)] = OwnRandom(random.Random(seed).getstate())
+        """Does nothing: all instances share them, and rlf's own code does."""
 
     async def discard(self, instance: Any) -> None:
-        """Forgets its random numbers: this process collects the instance."""
-        self._random.pop(id(instance), None)
+        """Does nothing: this process collects the instance."""
 
-    async def _run(
-        self, function: Callable[..., Any], arguments: Mapping[str, Any], drawn: OwnRandom | None = None
-    ) -> Any:
+    async def _run(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
         """Calls a plain function, and raises what it raises: a cancellation that nobody asked for as a fault."""
 
         def work() -> tuple[Any, BaseException | None]:
             try:
-                with nullcontext() if drawn is None else drawn.held():
-                    return function(**arguments), None
+                return function(**arguments), None
             except BaseException as fault:  # noqa: BLE001 - a thread must outlive SystemExit
                 return None, fault
 

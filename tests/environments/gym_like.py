@@ -61,3 +61,28 @@ class Steady(Number):
         if action == "0":
             time.sleep(4)
         return super().step(action)
+
+
+class Rows:
+    """As skyrl-gym's: made with the row's columns as `extras`, begun by `init`, and a step is a mapping."""
+
+    def __init__(self, env_config, extras):
+        self.truth, self.most, self.tries = extras["reward_spec"]["ground_truth"], extras.get("max_turns", 2), 0
+        self.hint = env_config.get("hint")
+
+    def init(self, prompt):
+        return [*prompt, {"role": "user", "content": self.hint}] if self.hint else prompt, {}
+
+    def step(self, action):
+        self.tries += 1
+        right, over = action == self.truth, self.tries >= self.most
+        said = [] if right or over else [{"role": "user", "content": "Again."}]
+        return {"observations": said, "reward": 1.0 if right else 0.1, "done": right or over, "metadata": {}}
+
+    def close(self):
+        pass
+
+
+class Rewriting(Rows):
+    def init(self, prompt):
+        return [{"role": "user", "content": "Other words."}], {}

@@ -6,7 +6,7 @@ import pytest
 
 from rlf.environments import EnvSpec
 from rlf.environments.games import PlayedGame
-from rlf.types import StopReason, Task
+from rlf.types import Message, StopReason, Task
 
 from .conftest import STOP
 
@@ -44,6 +44,22 @@ def test_words_that_make_a_game_raise_are_its_own_failure_unless_the_spec_names_
     assert other.stop is StopReason.INFRA_FAILURE
     all_of_them = EnvSpec.model_validate({**env, "invalid": {"raises": ["Exception"]}})
     assert "which every failure of the game is" in all_of_them.static_complaints()[0]
+
+
+def test_a_game_that_init_begins_is_made_for_its_row(played):
+    env = {"kind": "text", "make": f"{GAMES}:Rows", "args": {"env_config": {"hint": "Count."}}}
+    task = Task("t", (Message("user", "2 + 2?"),), columns={"reward_spec": {"ground_truth": "4"}})
+    assert EnvSpec.model_validate(env).complaints() == []
+    right, wrong = played(env, [f"5{STOP}", f"4{STOP}"], [f"5{STOP}", f"6{STOP}"], task=task)[0]
+    assert right.error is None and right.world.observation == "Count."
+    assert [turn.world.reply for turn in right.turns] == ["Again.", None]
+    assert [turn.world.reward for turn in right.turns] == [0.1, 1.0]
+    assert (right.stop, wrong.stop) == (StopReason.ENV_DONE, StopReason.ENV_DONE)
+    assert (right.world.scores["score"], wrong.world.scores["score"]) == (1.1, 0.2)
+    ((rewritten,), _) = played({"kind": "text", "make": f"{GAMES}:Rewriting"}, [f"4{STOP}"], task=task)
+    assert "its init rewrites the prompt" in rewritten.error
+    ((rowless,), _) = played(env, [f"4{STOP}"])
+    assert "KeyError: 'reward_spec'" in rowless.error
 
 
 def test_a_game_that_pickle_does_not_bring_back_has_no_snapshots():

@@ -72,27 +72,25 @@ def test_a_class_written_for_trl_works_as_it_is(played):
     assert (trajectory.calls[0].result.text, trajectory.world.scores) == ("3", {"reward": 1.0})
 
 
-TRL = Path(__file__).with_name("trl_worlds.py")
+DRAWING = Path(__file__).with_name("drawing_worlds.py")
 
 
-@pytest.mark.parametrize("isolation", ["thread", "process", "sandbox"])
-def test_trls_own_examples_give_their_scores_and_never_as_a_tool(played, isolation):
-    env = EnvSpec.model_validate({"kind": "python", "callable": f"{TRL}:IncrementEnv", "isolation": isolation})
-    assert (env.complaints(), [tool.name for tool in env.tools]) == ([], ["increment"])
-    scripts = [[*(call("increment", step=1) + STOP for _ in range(6)), f"Done.{STOP}"]]
-    (counted,), _ = played(env, *scripts, max_turns=7)
-    assert counted.error is None, counted.error
-    target = int(counted.world.observation.rstrip(".").rsplit(" ", 1)[1])
-    assert [one.result.text for one in counted.calls] == list("123456")
-    assert counted.world.scores == {"reward": float(target == 6)}
-    moves = [call("move", direction=to) + STOP for to in ("left", "up", "left", "up")]
-    env = {"kind": "python", "callable": f"{TRL}:Game2048Env", "isolation": isolation}
-    (trajectory,), _ = played(env, [*moves, f"Done.{STOP}"])
-    shown = float(trajectory.calls[-1].result.text.partition("\n")[0].removeprefix("score="))
-    assert trajectory.world.scores == {"score": shown}
-    many, _ = played(env, *[[*moves, f"Done.{STOP}"]] * 4)
-    boards = [[one.world.observation, *(record.result.text for record in one.calls)] for one in many]
-    assert boards == [boards[0]] * 4, "each draws its own numbers, and all of a group the same"
+@pytest.mark.parametrize("isolation", ["auto", "thread", "process", "sandbox"])
+def test_a_class_for_trl_is_scored_by_its_method_or_its_number_and_neither_is_a_tool(played, isolation):
+    env = EnvSpec.model_validate({"kind": "python", "callable": f"{DRAWING}:Dial", "isolation": isolation})
+    assert (env.complaints(), [tool.name for tool in env.tools]) == ([], ["turn"])
+    (dial,), _ = played(env, [*(call("turn", by=1) + STOP for _ in range(6)), f"Done.{STOP}"], max_turns=7)
+    assert dial.error is None, dial.error
+    assert [one.result.text for one in dial.calls] == list("123456")
+    assert dial.world.scores == {"reward": float(dial.world.observation == "Turn the dial to 6.")}
+    env = {"kind": "python", "callable": f"{DRAWING}:Dice", "isolation": isolation}
+    rolls = [[*[call("roll") + STOP] * 4, f"Done.{STOP}"]]
+    many, _ = played(env, *rolls * 3)
+    for one in many:
+        assert one.world.scores == {"score": float(one.calls[-1].result.text.removeprefix("score="))}
+    if isolation != "thread":
+        rolled = [[record.result.text for record in one.calls] for one in many]
+        assert rolled == [rolled[0]] * 3, "each draws its own numbers, and all of a group the same"
 
 
 @pytest.mark.parametrize("name", ["reward", "get_score", "compute_reward", "compute_score", "verify_tool"])

@@ -24,6 +24,7 @@ from rlf.environments.instances import (
     asynchronous_methods,
     attribute_scores,
     describe_methods,
+    draws_shared,
     make_class_world,
     missing_columns,
     tool_names,
@@ -41,8 +42,9 @@ class WorldIsolation(StrEnum):
     """Where the methods of a class run."""
 
     AUTO = "auto"
-    """`thread`; where the engine plays in processes of a job, `process` for a class without `async def`, since a class
-    that ends its process would end the job."""
+    """`thread`; `process` for a class without `async def` where the engine plays in processes of a job, which a class
+    that ends its process would end, and for one that may draw from Python's shared random numbers: `reset` takes no
+    `seed`, and its file calls `random`. There they begin at the world's seed."""
     THREAD = "thread"
     """`def` on a thread, `async def` on the loop. A hung thread is left behind, it cannot be killed."""
     INLINE = "inline"
@@ -176,7 +178,8 @@ class PythonEnv(EnvSpec):
         sandbox."""
         # In order of what is contained: memory and hangs, code that means harm, nothing, and hangs alone.
         made_by = self._made_by
-        if self.isolation is WorldIsolation.PROCESS:
+        isolation = self.contained().isolation if draws_shared(made_by) else self.isolation
+        if isolation is WorldIsolation.PROCESS:
             async with ClassProcesses(self.callable, made_by, self.args, memory_mb=self.memory_mb) as processes:
                 yield partial(make_class_world, processes)
             return

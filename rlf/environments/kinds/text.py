@@ -35,7 +35,8 @@ class TextEnv(EnvSpec):
     """A text world: `reset` gives the first observation, `step(text)` the next one, a reward, and whether it is over.
 
     `make` names it by package and id: `textarena:GuessTheNumber-v0`, `reasoning_gym:leg_counting`, the id of any other
-    package that has `make(id)`, or a class with `reset` and `step` in a package or a file. The whole answer of a turn
+    package that has `make(id)`, or a class with `reset` and `step` in a package or a file. Those of skyrl-gym, with
+    `init`, get the row's columns as `extras`. The whole answer of a turn
     without calls is the action. Scores are `score`, the sum of the rewards, and `turns`, the number of actions.
     A row's column `seed` is the world's seed.
     """

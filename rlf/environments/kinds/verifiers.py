@@ -32,10 +32,11 @@ _TOOLS: dict[tuple[str, ...], Sequence[ToolDescription]] = {}
 
 
 class VerifiersEnv(EnvSpec):
-    """A taskset: its prompts, the tools of its toolsets, and the scores of its `@vf.reward` functions.
+    """A taskset: its prompts, the tools of its toolsets, and the scores of its `@vf.reward` functions. Where its
+    package has an `Env` of its own, this one plays: its words are the user's, and its rewards count.
 
     The taskset is loaded by the Python that has verifiers; each world is a process forked from it. It lives as in
-    verifiers: `setup`, the toolsets with the trace's state, `@vf.stop` of a trace after a call, `finalize`, scoring. A
+    verifiers: `setup`, the toolsets with the trace's state, `Env.run`, `@vf.stop` of a trace, `finalize`, scoring. A
     row's column `index` picks the task, else the world's seed does. Tools have verifiers' names (`TOOLSET_TOOL`).
     Scores are each reward and metric by the name of its function, and `reward`, their weighted sum.
     """
