@@ -317,7 +317,8 @@ def _make_skilless_check(name: str) -> Check:
             value = sum(map(subject.value, ended)) / len(ended)
             if value > best:
                 best, worst = value, max(ended, key=subject.value)
-        allowed = 0.0 if name in ("no-op", "empty answers") else subject.tolerance
+        idle = subject.ranges.idle_value
+        allowed = idle + (0.0 if name in ("no-op", "empty answers") else subject.tolerance) * (1 - idle)
         words = f"earns {best:.3g} of the maximum"
         if best > allowed + _NEAR:
             assert worst is not None

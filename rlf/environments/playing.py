@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -172,10 +173,9 @@ class Bench:
             going = list(playing)
             while going:
                 going = [one for one in going if await one.step()]
-            return [await self._end_play(one) for one in playing]
+            return list(await asyncio.gather(*map(self._end_play, playing)))
         finally:
-            for one in playing:
-                await one.episode.close()
+            await asyncio.gather(*(one.episode.close() for one in playing))
 
     async def _end_play(self, playing: Playing) -> Played:
         played = await playing.end()
@@ -363,6 +363,12 @@ class Ranges:
         most = sum(paid[name] * (bounds[name][1] - bounds[name][0]) for name in paid)
         have = sum(paid[name] * (scores.get(name, bounds[name][0]) - bounds[name][0]) for name in paid)
         return have / most if most else 0.0
+
+    @property
+    def idle_value(self) -> float:
+        """The share that no reward at all is: above 0 where wrong actions cost something, and right ones pay."""
+        pays = {name: least if most <= 0 else min(max(0.0, least), most) for name, (least, most) in self.bounds.items()}
+        return self.value(pays) if pays else 0.0
 
 
 @dataclass(frozen=True, slots=True)

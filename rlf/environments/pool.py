@@ -73,8 +73,7 @@ class WorldPool:
     ) -> None:
         """Closes every world that is still open, then what they share."""
         await self._close_prepared()
-        for episode in list(self._episodes.values()):
-            await episode.close()
+        await asyncio.gather(*(episode.close() for episode in self._episodes.values()))
         for fault, times in self._close_faults.items():
             if times > 1:
                 logger.warning("world %s: close: %s: %d times in all", self.spec.kind, fault, times)

@@ -10,19 +10,24 @@ import asyncio
 import json
 import os
 import pickle
+import signal
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+import sys
+import traceback
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from multiprocessing.connection import Connection, Pipe
+from typing import Any, NoReturn, TypeVar
 
 from rlf.core.clocks import within
-from rlf.core.errors import RlfError
+from rlf.core.errors import RlfError, RunError
 from rlf.core.text import describe
 from rlf.processes.child import Channel, Child, describe_exit
-from rlf.processes.forking import MAX_ORDER_BYTES
+from rlf.processes.forking import MAX_ORDER_BYTES, die_with
 from rlf.sandbox.guest.wire import BadFrame, Bounds, Frame
 
+T = TypeVar("T")
 _ORDER_S = 20.0
 """Time in which an order is answered. A pause of this process has no part in it: it would end what all worlds share."""
 
@@ -171,3 +176,88 @@ class Fork:
         except ForkFault as gone:
             return str(gone)
         return describe_exit(os.waitstatus_to_exitcode(status))
+
+
+Work = Callable[[Callable[[Any], None]], Coroutine[Any, Any, T]]
+"""Makes what a fork does; takes a function that tells values to the process that waits for it."""
+
+
+def run_apart(work: Work[T], seen: Callable[[Any], object] = bool, *, still_s: float) -> T:
+    """The result of work in a fork of this process, which user code may end or block, and whose stdout is stderr.
+
+    Args:
+        seen: takes what the work tells, here.
+        still_s: how long its event loop may stand still: no deadline holds then.
+
+    Raises:
+        ForkFault: it ended before it had a result.
+        TimeoutError: its event loop stood still; it is killed.
+        RlfError: the work raised one.
+    """
+    reader, writer = Pipe(duplex=False)
+    sys.stdout.flush()
+    parent, pid = os.getpid(), os.fork()
+    if not pid:
+        die_with(parent)
+        _serve_work(work, writer)
+    writer.close()
+    value: Any = None
+    is_last = False
+    try:
+        while not is_last:
+            if not reader.poll(still_s):
+                raise TimeoutError(f"its event loop stood still for {still_s:g} s")
+            is_last, value = reader.recv()
+            if value is not None and not is_last:
+                seen(value)
+    except EOFError:
+        pass
+    except BaseException as fault:
+        # This process alone may have been told to end. What holds Python heeds no signal but one.
+        os.kill(pid, signal.SIGKILL if isinstance(fault, TimeoutError) else signal.SIGTERM)
+        raise
+    finally:
+        reader.close()
+        status = os.waitpid(pid, 0)[1]
+    if not is_last:
+        raise ForkFault(describe_exit(os.waitstatus_to_exitcode(status)))
+    if isinstance(value, RlfError):
+        raise value
+    found: T = value
+    return found
+
+
+def _serve_work(work: Work[T], writer: Connection) -> NoReturn:
+    """Sends a sign of life each second, what the work tells, and its result or fault at last; ends the process."""
+    os.dup2(2, 1)  # what user code prints is no result
+
+    def send(value: Any, *, is_last: bool = False) -> None:
+        writer.send((is_last, value))
+
+    async def tick() -> None:
+        while True:
+            send(None)
+            await asyncio.sleep(1)
+
+    async def run() -> T:
+        ticking = asyncio.create_task(tick())
+        try:
+            return await work(send)
+        finally:
+            ticking.cancel()
+
+    result: Any
+    try:
+        try:
+            result = asyncio.run(run())
+        except RlfError as error:  # as words: what else it holds may not leave the process
+            result = (RunError if isinstance(error, RunError) else RlfError)(str(error))
+        sys.stdout.flush()
+        send(result, is_last=True)
+    except KeyboardInterrupt:
+        pass
+    except BaseException:  # noqa: BLE001 - shown here, since the process ends without it
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+    os._exit(0)

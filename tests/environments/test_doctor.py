@@ -1,14 +1,21 @@
 """The doctor of worlds: each fault is found by its name, and a sound world raises no alarm."""
 
 import asyncio
+import json
+import time
 from pathlib import Path
 
 import pytest
 
-from rlf.environments import EnvSpec
+from rlf.core import RlfError
+from rlf.environments import EnvSpec, WorldPool
+from rlf.environments.episode import CLOSE_S
 from rlf.environments.examine import ATTACKS, TRIALS, examine_world
 from rlf.environments.playing import Ranges, Sign, open_bench
+from rlf.processes.fork_server import run_apart
 from rlf.types import Message, Task
+
+from ..processes import Process, call_rlf
 
 VAULTS = Path(__file__).with_name("vaults.py")
 TASKS = [
@@ -81,6 +88,182 @@ def test_whatever_a_world_raises_is_a_verdict(world):
 def test_scores_that_no_episode_reached_are_not_said_to_be_in_their_range():
     words = {verdict.name: verdict.words for verdict in examine("Unmade", TRIALS, tasks=TASKS[:1]).verdicts}
     assert words["range"] == "no episode came to its score"
+
+
+PRINTS = """
+import os
+
+class World:
+    def look(self) -> str:
+        "Looks."
+        print("looked")
+        os.write(1, b"wrote")
+        return "Nothing."
+
+    def reset(self):
+        print("reset")
+        return "You wake up."
+
+    def score(self):
+        print("scored")
+        return {"won": 0.0}
+
+
+class Ends(World):
+    def score(self):
+        os._exit(0)
+
+
+class EndsAtOnce(World):
+    def reset(self):
+        os._exit(0)
+"""
+
+
+@pytest.fixture
+def printing(tmp_path):
+    """Runs a command on a class of a file that prints, in a process of its own."""
+    (tmp_path / "own.py").write_text(PRINTS)
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "Begin."}\n')
+
+    def run(command, name, *arguments):
+        spec = tmp_path / f"{name}.yaml"
+        spec.write_text(
+            f"env: {{kind: python, callable: 'own.py:{name}'}}\nrewards: [{{kind: env, name: won, score: won}}]\n"
+            "data: {train: {path: rows.jsonl, prompt: prompt, answer: null}}\n"
+        )
+        with Process(call_rlf, "env", command, str(spec), *arguments, folder=tmp_path) as process:
+            printed, faults = process.communicate(timeout=120)
+            return process.wait(), printed, faults
+
+    return run
+
+
+def test_what_a_world_prints_is_never_on_stdout(printing):
+    for command in ("test", "attack", "show", "play"):
+        _, printed, faults = printing(command, "World", "--json")
+        assert json.loads(printed)["command"] == f"env {command}", (command, printed)
+        assert command == "play" or "reset" in faults, faults
+
+
+@pytest.mark.parametrize("world", ["Ends", "EndsAtOnce"])
+@pytest.mark.parametrize("command", ["test", "attack"])
+def test_a_world_that_ends_its_process_is_no_sound_world(printing, command, world):
+    code, _, faults = printing(command, world)
+    assert code == 3 and "the world ended the process that tries it (exit code 0), at the point 'reset'" in faults
+
+
+def test_work_apart_that_holds_its_event_loop_is_ended():
+    async def hold(tell):
+        tell("begun")
+        while True:
+            pass
+
+    seen = []
+    with pytest.raises(TimeoutError, match="its event loop stood still for 3 s"):
+        run_apart(hold, seen.append, still_s=3)
+    assert seen == ["begun"]
+
+
+def test_a_fault_of_work_apart_is_raised_here_and_its_result_is_a_value():
+    async def fail(tell):
+        raise RlfError("no such world.")
+
+    async def sum_up(tell):
+        await asyncio.sleep(0)
+        return {"sum": 2**70, "text": "x" * 500_000}
+
+    with pytest.raises(RlfError, match=r"no such world\."):
+        run_apart(fail, still_s=60)
+    assert run_apart(sum_up, still_s=60) == {"sum": 2**70, "text": "x" * 500_000}
+
+
+def test_the_prompt_of_a_world_is_shown_with_its_first_words(printing):
+    code, printed, _ = printing("show", "World")
+    assert code == 0 and "You wake up." in printed
+    code, printed, faults = printing("show", "EndsAtOnce")
+    assert code == 0 and "look" in printed and "its first words are not shown" in faults
+
+
+def test_a_person_sees_that_a_world_ended_its_process(printing):
+    code, printed, faults = printing("play", "Ends")
+    assert code == 3 and "0 actions; scores: none" in printed
+    assert "world python: score: the world's process ended (exit code 0)" in faults
+
+
+class Costs:
+    """Pays 1 for the right word, takes 1 for a wrong one."""
+
+    pays = 0.0
+
+    def say(self, word: str) -> str:
+        """Say a word."""
+        self.pays = 1.0 if word == "AMBER7" else -1.0
+        return "Heard."
+
+    def gold(self):
+        """What solves it."""
+        return [{"name": "say", "arguments": {"word": "AMBER7"}}]
+
+    def score(self):
+        """What it came to."""
+        return {"won": self.pays}
+
+
+class Bribes(Costs):
+    """Pays half for nothing."""
+
+    pays = 0.5
+
+
+@pytest.mark.parametrize(
+    ("world", "bounds", "alarms"),
+    [
+        ("Costs", (-1.0, 1.0), []),
+        ("Bribes", (-1.0, 1.0), ["no-op"]),
+        ("Bribes", (0.0, 1.0), ["no-op"]),
+        ("Costs", (-1.0, 0.0), ["no-op"]),
+    ],
+)
+def test_doing_nothing_may_earn_no_reward_where_wrong_actions_cost_some(world, bounds, alarms):
+    env = EnvSpec.model_validate({"kind": "python", "callable": f"{__name__}:{world}"})
+
+    async def go():
+        async with open_bench(env, TASKS[:1], seed=0) as bench:
+            checks = {name: ATTACKS[name] for name in ("no-op", "spam", "repeat", "echo")}
+            ranges = Ranges({"won": bounds}, {})
+            return await examine_world(bench, ranges, checks, tolerance=0.2, seen=lambda _: None)
+
+    assert [verdict.name for verdict in asyncio.run(go()).failed][:1] == alarms
+
+
+class NeverCloses:
+    """Hangs as it closes."""
+
+    def look(self) -> str:
+        """Look."""
+        return "Nothing."
+
+    def score(self):
+        """Nothing."""
+        return 0.0
+
+    async def close(self):
+        """Takes for ever."""
+        await asyncio.Event().wait()
+
+
+def test_worlds_that_do_not_close_are_waited_for_together():
+    env = EnvSpec.model_validate({"kind": "python", "callable": f"{__name__}:NeverCloses"})
+
+    async def go():
+        async with WorldPool(env, seed=0) as worlds:
+            for number in range(8):
+                await worlds.open(f"t{number}", TASKS[0]).reset()
+            began = time.monotonic()
+        return time.monotonic() - began
+
+    assert CLOSE_S <= asyncio.run(go()) < 4 * CLOSE_S
 
 
 def test_the_hash_of_a_page_is_that_of_its_verdicts():

@@ -1,13 +1,19 @@
 """MCP servers as worlds: a session or a key for each trajectory, and lifecycle tools that the model does not see."""
 
+import asyncio
+import json
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
+from pydantic import ValidationError
 
+from rlf.apps.imports.worlds import import_world
 from rlf.core import RlfError
 from rlf.environments import EnvSpec
-from rlf.types import Message, Outcome, Task
+from rlf.environments.playing import follow, open_bench
+from rlf.types import Message, Outcome, Task, ToolCall
 
 from ..warm import MCP, warm_python
 from .conftest import STOP, call
@@ -53,6 +59,75 @@ def test_trajectories_have_a_world_each_and_see_no_lifecycle(played, keys):
     tools = EnvSpec.model_validate(env).tools
     assert [tool.name for tool in tools] == ["look", "open"]
     assert all("world" not in tool.input_schema["properties"] for tool in tools)
+
+
+def by_state(*args, **keys):
+    """The same server without a tool that scores."""
+    env = vault("scoreless", *args, after="gold", **keys)
+    del env["score"]
+    return env
+
+
+def opened_by(*codes, tool="open"):
+    """A task whose goal is the state after these calls."""
+    calls = [{"name": tool, "arguments": {"code": code}} for code in codes]
+    return Task("t", (Message("user", "Please."),), columns={"answer": "AMBER7", "gold": calls})
+
+
+@pytest.mark.parametrize("keys", [{}, {"key": "world", "end": {"tool": "forget"}}], ids=["session", "key"])
+def test_a_server_without_a_score_is_scored_by_the_state_after_the_rows_calls(played, keys):
+    env = by_state(*(["keyed"] if keys else []), **keys)
+    assert EnvSpec.model_validate(env).missing_columns(["answer"]) == ["gold"]
+    (opened, closed), _ = played(env, OPENED, CLOSED, task=opened_by("BASALT3", "AMBER7"))
+    assert (opened.world.scores, closed.world.scores) == ({"score": 1.0}, {"score": 0.0}), (opened.error, closed.error)
+    (opened, closed), _ = played(env, OPENED, CLOSED, task=opened_by("BASALT3"))
+    assert (opened.world.scores, closed.world.scores) == ({"score": 0.0}, {"score": 1.0})
+
+
+def test_the_rows_calls_are_the_solution_that_trials_play():
+    async def play(task):
+        env = EnvSpec.model_validate(by_state() | {"after": "calls"})
+        async with open_bench(env, [task], seed=0) as bench:
+            gold = await bench.gold(task)
+            return gold, (await bench.play(task, follow(gold))).scores
+
+    calls = json.dumps([{"name": "open", "arguments": {"code": "AMBER7"}}])
+    gold, scores = asyncio.run(play(Task("t", (), columns={"answer": "AMBER7", "calls": calls})))
+    assert gold == (ToolCall("open", {"code": "AMBER7"}),) and scores == (("score", 1.0),)
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        (opened_by("AMBER7", tool="unlock"), "the goal's call of unlock"),
+        (Task("t", (Message("user", "?"),), columns={"answer": "A", "gold": ["open it"]}), "expected calls alone"),
+        (Task("t", (Message("user", "?"),), columns={"answer": "A", "gold": "no JSON"}), "score: "),
+        (Task("t", (Message("user", "?"),), columns={"answer": "A", "gold": None}), "does not say what leads"),
+    ],
+)
+def test_a_goal_that_cannot_be_reached_makes_the_trajectory_unscorable_by_name(played, task, words):
+    ((trajectory,), _) = played(by_state(), [f"Done.{STOP}"], task=task)
+    assert words in trajectory.error and not trajectory.scorable
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"after": "gold"}, "write one of them"),
+        ({"score": None}, "write one of them"),
+        ({"score": None, "after": "gold", "save": None}, "write `save` too"),
+    ],
+)
+def test_a_world_is_scored_in_one_way(keys, words):
+    with pytest.raises(ValidationError, match=words):
+        EnvSpec.model_validate(vault(**keys))
+
+
+def test_a_server_without_a_score_is_imported_by_the_tool_that_shows_its_state(tmp_path):
+    done = import_world("mcp", f"{warm_python(*MCP)} {SERVER} scoreless", tmp_path / "world.yaml")
+    env = yaml.safe_load(done.text)["env"]
+    assert (env["save"], env["after"]) == ({"tool": "save_state"}, "gold") and "score" not in env
+    assert "data: the row's column `gold` holds the calls (`name`, `arguments`) that lead to the goal" in done.notes
 
 
 def test_what_the_server_refuses_is_read_by_the_model(played):

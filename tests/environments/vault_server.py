@@ -1,4 +1,7 @@
-"""An MCP server with a state and lifecycle tools; with `keyed` it keeps worlds apart by an argument."""
+"""An MCP server with a state and lifecycle tools.
+
+With `keyed` it keeps worlds apart by an argument; with `scoreless` it has no tool that scores.
+"""
 
 import os
 import sys
@@ -68,7 +71,8 @@ def forget(world: str) -> str:
 
 is_keyed = "keyed" in sys.argv
 for tool in (reset_state, greet, get_score, save_state):
-    server.add_tool(tool)
+    if tool is not get_score or "scoreless" not in sys.argv:
+        server.add_tool(tool)
 server.add_tool(look_in if is_keyed else look, name="look")
 server.add_tool(open_in if is_keyed else open_vault, name="open")
 if is_keyed:

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import pickle
-import select
-import signal
-import sys
-import threading
-import traceback
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -23,9 +16,8 @@ from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, s
 from rlf.cli.completion import complete_run
 from rlf.cli.envelope import print_envelope
 from rlf.cli.output import plain_table, stdout_console
-from rlf.core.errors import CheckError, RlfError, RunError
-from rlf.processes.child import describe_exit
-from rlf.processes.forking import die_with
+from rlf.core.errors import CheckError, RlfError
+from rlf.processes.fork_server import ForkFault, run_apart
 from rlf.reports.sheets import decimal, percent, visible
 
 if TYPE_CHECKING:
@@ -76,7 +68,7 @@ def attack_rewards(
         try:
             spec = rescoring_spec(layers, overrides)
             play = attack(spec, num_questions=questions, seconds=seconds, step=step, share=share, texts=texts)
-            found[name] = replace(_run_apart(play), spec=name)
+            found[name] = replace(_play_apart(play), spec=name)
         except RlfError as error:
             if not each:
                 raise
@@ -102,72 +94,21 @@ _MAX_TEXTS = 40
 _MAX_STILL_S = 60.0
 
 
-def _run_apart(play: Coroutine[Any, Any, Attack]) -> Attack:
-    """Runs the attack in a process of its own, which a reward may end or block: answers are run by some.
-
-    The process writes a point each second as long as Python runs in it, then what it found. A reward that holds Python
-    itself, as a pattern that tries all ways does, stops the points. Raises RlfError.
-    """
-    reader, writer = os.pipe()
-    parent, pid = os.getpid(), os.fork()
-    if not pid:
-        die_with(parent)
-        _serve_result(play, writer)
-    play.close()
-    os.close(writer)
-    received = bytearray()
+def _play_apart(play: Coroutine[Any, Any, Attack]) -> Attack:
+    """Runs the attack in a process of its own, which a reward may end or block: answers are run by some."""
     try:
-        while select.select([reader], [], [], _MAX_STILL_S)[0]:
-            if not (chunk := os.read(reader, 1 << 16)):
-                break
-            received += chunk
-        else:
-            os.kill(pid, signal.SIGKILL)
-            raise RlfError(
-                f"a reward term has held Python for {_MAX_STILL_S:g} s, so that no time limit works: e.g. a regular "
-                "expression with one repetition inside another. Write it so that it ends on any text."
-            )
-    finally:
-        os.close(reader)
-        status = os.waitpid(pid, 0)[1]
-    found = received.partition(b"\n")[2]
-    if not found:
-        ended = describe_exit(os.waitstatus_to_exitcode(status))
+        return run_apart(lambda _: play, still_s=_MAX_STILL_S)
+    except TimeoutError as fault:
         raise RlfError(
-            f"a reward term ended the process of the attack ({ended}). Run answers in a process of their own."
-        )
-    result: Attack | RlfError = pickle.loads(found)
-    if isinstance(result, RlfError):
-        raise result
-    return result
-
-
-def _serve_result(play: Coroutine[Any, Any, Attack], writer: int) -> NoReturn:
-    """Writes points, then a line end and the result or the fault, and ends the process."""
-    import asyncio
-
-    done = threading.Event()
-
-    def tick() -> None:
-        while not done.wait(1.0):
-            os.write(writer, b".")
-
-    ticking = threading.Thread(target=tick, daemon=True)
-    ticking.start()
-    result: Attack | RlfError | None = None
-    try:
-        result = asyncio.run(play)
-    except RlfError as error:
-        result = (RunError if isinstance(error, RunError) else RlfError)(str(error))
-    except BaseException:  # noqa: BLE001 - shown here, since the process ends without it
-        traceback.print_exc()
-    done.set()
-    ticking.join()
-    with os.fdopen(writer, "wb") as file:
-        file.write(b"\n" + (pickle.dumps(result) if result is not None else b""))
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0 if result is not None else 1)
+            f"a reward term has held Python for {_MAX_STILL_S:g} s, so that no time limit works: e.g. a regular "
+            "expression with one repetition inside another. Write it so that it ends on any text."
+        ) from fault
+    except ForkFault as fault:
+        raise RlfError(
+            f"a reward term ended the process of the attack ({fault}). Run answers in a process of their own."
+        ) from fault
+    finally:
+        play.close()
 
 
 def _raise_findings(found: Mapping[str, Attack], failed: Sequence[str]) -> None:

@@ -126,10 +126,14 @@ def _mcp(source: str) -> tuple[dict[str, Any], list[str]]:
         life[part] = {"tool": entry.name} | ({"arguments": arguments} if arguments else {})
         columns = [name for name in needed if name not in _FILL]
         notes += [f"data: {part} sends the row's column `{name}`" for name in columns]
-    if "score" not in life:
+    if "score" not in life and "save" in life:
+        life["after"] = "gold"
+        notes.append("data: the row's column `gold` holds the calls (`name`, `arguments`) that lead to the goal")
+    elif "score" not in life:
         raise RlfError(
-            f"{source}: none of its tools scores by name (it has: {', '.join(listing.tool_names)}). A world needs one; "
-            "write `env: {kind: mcp, score: {tool: NAME}, ...}` by hand where it goes by another name."
+            f"{source}: by their names none of its tools scores or shows the state (it has: "
+            f"{', '.join(listing.tool_names)}). A world needs one; write `env: {{kind: mcp, score: {{tool: NAME}}, "
+            "...}` by hand, or `save: {tool: NAME}` with `after: COLUMN`."
         )
     entries = [entry for entry in listing.entries if entry.resource is None]
     keys = [key for key in _KEYS if all(key in (one.input_schema.get("properties") or {}) for one in entries)]

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -97,16 +98,18 @@ def attack_world(
 
 
 def _examine_world(arguments: list[str], num_tasks: int, tolerance: float, as_json: bool, *, attack: bool) -> Page:
-    import asyncio
-
     from rlf.apps.worlds import worlds
     from rlf.cli.output import stdout_console
+    from rlf.environments.examine import ATTACKS, TRIALS
+    from rlf.processes.fork_server import ForkFault, run_apart
     from rlf.runs.worlds import world_spec
 
     spec = world_spec(*split_arguments(arguments))
     console = stdout_console()
+    points = list(ATTACKS if attack else TRIALS)
 
     def show(verdict: PointVerdict) -> None:
+        points.remove(verdict.name)
         if not as_json:
             console.print(
                 Text.assemble(
@@ -117,7 +120,19 @@ def _examine_world(arguments: list[str], num_tasks: int, tolerance: float, as_js
                 soft_wrap=True,
             )
 
-    return asyncio.run(worlds.examine(spec, num_tasks, attack=attack, tolerance=tolerance, seen=show))
+    try:  # in a process of its own, which a world may end or block
+        return run_apart(
+            lambda tell: worlds.examine(spec, num_tasks, attack=attack, tolerance=tolerance, seen=tell),
+            show,
+            still_s=worlds.MAX_STILL_S,
+        )
+    except (ForkFault, TimeoutError) as fault:
+        is_late = isinstance(fault, TimeoutError)
+        what = f"held the process that tries it: {fault}" if is_late else f"ended the process that tries it ({fault})"
+        raise CheckError(
+            f"the world {what}, at the point {points[0]!r}. Have it return or raise; a class of `kind: python` that "
+            "may end its process is tried with `env.isolation=process`."
+        ) from fault
 
 
 def _summarize_page(page: Page) -> str:
@@ -184,7 +199,8 @@ def play_world(
             except ValueError as fault:
                 tell(f"  {fault}")
 
-    played = asyncio.run(worlds.play(spec, chosen, act))
+    with redirect_stdout(sys.stderr):  # where the world prints
+        played = asyncio.run(worlds.play(spec, chosen, act))
     for line in (line for step in played.steps[num_shown:] for line in _show_happened(step)):
         tell(line)
     scores = ", ".join(f"{name} {value:g}" for name, value in played.scores)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,13 +15,18 @@ from rlf.core.files import write_whole
 from rlf.core.plain_json import Jsonable
 from rlf.environments import ENV_KINDS
 from rlf.environments.examine import ATTACKS, TRIALS, examine_world
-from rlf.environments.playing import Action, Happened, Page, Played, PointVerdict, Scene, open_bench
+from rlf.environments.playing import Action, Happened, Page, Played, PointVerdict, Scene, follow, open_bench
+from rlf.processes.fork_server import ForkFault, run_apart
 from rlf.rewards.answers import draw_questions
 from rlf.runs.worlds import own_keys, page_file, score_ranges, tasks_of, world_of, world_spec
 from rlf.types import Task, ToolCall, ToolDescription
 
 if TYPE_CHECKING:
     from rlf.spec.models import RunSpec
+
+logger = logging.getLogger(__name__)
+MAX_STILL_S = 60.0
+"""How long a world may hold the event loop itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +71,14 @@ def list_worlds(folder: Path = Path("specs")) -> list[WorldKind]:
 
 
 def describe_world(files: Sequence[Path], overrides: Sequence[str]) -> DescribedWorld:
-    """A world's tools, scores and limits, and the first prompt. Raises RlfError."""
+    """A world's tools, scores and limits, and the first prompt with its first words. Raises RlfError."""
     spec = world_spec(files, overrides)
     env, tasks = world_of(spec), tasks_of(spec)
+    try:
+        begun = run_apart(lambda _: _begin_world(spec, tasks[0]), still_s=MAX_STILL_S)
+    except (ForkFault, TimeoutError, RlfError) as fault:
+        logger.warning("its first words are not shown: %s", fault)
+        begun = None
     return DescribedWorld(
         env.kind,
         env.source_hash(),
@@ -76,8 +87,17 @@ def describe_world(files: Sequence[Path], overrides: Sequence[str]) -> Described
         env.tools,
         env.limits.model_dump(),
         len(tasks),
-        render_prompt(spec, tasks[0]),
+        render_prompt(spec, tasks[0], begun),
     )
+
+
+async def _begin_world(spec: RunSpec, task: Task) -> str | None:
+    """The first words of a task's world."""
+    async with open_bench(world_of(spec), [task], seed=spec.seed) as bench:
+        played = await bench.play(task, follow(()))
+    if played.observation is None and played.failure is not None:
+        raise RlfError(f"{played.failure}.")
+    return played.observation
 
 
 def render_prompt(spec: RunSpec, task: Task, observation: str | None = None) -> str:
@@ -125,7 +145,8 @@ async def play(spec: RunSpec, task: Task, act: Act) -> Played:
     Raises:
         RlfError: a world that was begun again did not have the same result.
     """
-    async with open_bench(world_of(spec), [task], seed=spec.seed, tools=spec.tools, max_actions=1000) as bench:
+    env = world_of(spec).contained()  # in a process that it may end without ending this one
+    async with open_bench(env, [task], seed=spec.seed, tools=spec.tools, max_actions=1000) as bench:
         kept: tuple[Happened, ...] = ()
         while True:
             replay = _Replay(kept, act)

@@ -7,7 +7,7 @@ import asyncio
 import json
 import os
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -15,11 +15,16 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
+from pydantic import model_validator
+from pydantic_core import PydanticCustomError
+
 from rlf.core import RlfError, nearest
 from rlf.core.identity import hash_json
+from rlf.core.json_values import read_json
 from rlf.core.kinds import StrictModel
 from rlf.core.text import clean_value
-from rlf.environments.kind import EnvSpec, MakeWorld, Step, World, fill
+from rlf.environments.instances import to_actions
+from rlf.environments.kind import EnvSpec, MakeWorld, Step, World, fill, hash_state, plain_state
 from rlf.tools.mcp.listing import find_faults, list_live, listing_of
 from rlf.tools.mcp.server import Entry, Listing, McpServer
 from rlf.tools.results import ToolFailure
@@ -56,8 +61,11 @@ class McpEnv(EnvSpec):
     """Called first; what it says is not shown. None: a new session is a new world."""
     opening: LifecycleCall | None = None
     """Called after `reset`: what it says stands in the prompt."""
-    score: LifecycleCall
-    """Called at the end: a mapping of numbers by name, or a number, which is `score`."""
+    score: LifecycleCall | None = None
+    """Called at the end: a mapping of numbers by name, or a number, which is `score`. None: `after` scores."""
+    after: str | None = None
+    """Column of the row that holds the calls (`name`, `arguments`) that lead to the goal. The score `score` is 1 where
+    the final state, as `save` shows it, equals that of another world after them, and 0 otherwise."""
     save: LifecycleCall | None = None
     """Called after each change: the state, as JSON or as text."""
     end: LifecycleCall | None = None
@@ -66,6 +74,26 @@ class McpEnv(EnvSpec):
     """Argument that distinguishes trajectories; the model does not see it."""
     shown: tuple[str, ...] | None = None
     """Names of the tools that the model sees; None: all but those of the lifecycle."""
+
+    @model_validator(mode="after")
+    def _is_scored(self) -> McpEnv:
+        words = ""
+        if (self.score is None) is (self.after is None):
+            words = "either the tool `score` scores a world or its state `after` the row's calls; write one of them"
+        elif self.after is not None and self.save is None:
+            words = "`after` compares states; write `save` too, the tool that shows one"
+        if words:
+            raise PydanticCustomError("mcp_env", "{reason}", {"reason": words})
+        return self
+
+    @property
+    def score_names(self) -> tuple[str, ...] | None:
+        """Known where states are compared."""
+        return None if self.after is None else ("score",)
+
+    def missing_columns(self, columns: Collection[str]) -> list[str]:
+        """The one that holds what leads to the goal."""
+        return [] if self.after is None or self.after in columns else [self.after]
 
     @property
     def _asked(self) -> McpServer:
@@ -135,7 +163,7 @@ class McpEnv(EnvSpec):
     def source_hash(self) -> str:
         """Covers the server's command with the files it names, and what is called."""
         calls = {name: call.model_dump(mode="json") for name, call in self.lifecycle.items()}
-        return hash_json([self.server.identity(), calls, self.key, self.shown])
+        return hash_json([self.server.identity(), calls, self.after, self.key, self.shown])
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[MakeWorld]:
@@ -172,15 +200,17 @@ class _Maker:
         self._own = set[Connection]()
         """Connections of single worlds, also of those whose start was cancelled; until they are closed."""
         self._num_made = 0
+        self._goals: dict[tuple[str, int, str], str] = {}
+        """Hashes of the states that rows' calls lead to, by task, seed and calls."""
 
-    async def make(self) -> World:
+    async def make(self) -> _McpWorld:
         """A world over a session that is open."""
         from rlf.tools.mcp.connection import Connection
 
         if self._shared:
             connection = self._shared[self._num_made % len(self._shared)]
             self._num_made += 1
-            return _McpWorld(self.spec, connection, await self._session(connection), AsyncExitStack())
+            return _McpWorld(self, connection, await self._session(connection), AsyncExitStack())
         async with AsyncExitStack() as stack:
             server = self.spec.server
             if self.spec.takes_folder:
@@ -189,7 +219,26 @@ class _Maker:
             self._own.add(connection)
             stack.push_async_callback(self._close, connection)
             session = await self._session(connection)
-            return _McpWorld(self.spec, connection, session, stack.pop_all())
+            return _McpWorld(self, connection, session, stack.pop_all())
+
+    async def find_goal(self, task: Task, seed: int) -> str:
+        """The hash of the state after the row's calls, found once for all trajectories of a task. Raises RuntimeError.
+
+        In a world of its own: a reset that leaves something behind would make the goal depend on what was played.
+        """
+        calls = read_goal(task, self.spec.after)
+        key = task.id, seed, repr(calls)
+        if key not in self._goals:
+            async with AsyncExitStack() as stack:
+                world = await self.make()
+                stack.push_async_callback(world.close)
+                await world.reset(task, seed)
+                for call in calls:
+                    output = (await world.call(call)).said
+                    if output.is_error:  # of a row that names it wrongly too: the server has no such tool
+                        raise RuntimeError(f"the goal's call of {call.name}: {output.text}")
+                self._goals[key] = hash_state(plain_state(await world.state()))
+        return self._goals[key]
 
     async def _session(self, connection: Connection) -> ClientSession:
         """The session. Raises ToolFailure where it lacks a tool that the policy is shown, as after an upgrade."""
@@ -214,16 +263,17 @@ class _McpWorld(World):
 
     ends_when_cancelled = True
 
-    def __init__(self, spec: McpEnv, connection: Connection, session: ClientSession, owned: AsyncExitStack) -> None:
-        self._spec, self._connection, self._session, self._owned = spec, connection, session, owned
+    def __init__(self, maker: _Maker, connection: Connection, session: ClientSession, owned: AsyncExitStack) -> None:
+        self._maker, self._connection, self._session, self._owned = maker, connection, session, owned
+        self._spec = spec = maker.spec
         self._key = {} if spec.key is None else {spec.key: uuid4().hex}
         self._values: dict[str, Any] = {}
-        self._is_reset = False
+        self._begun: tuple[Task, int] | None = None
         self.shows_state = spec.save is not None
 
     async def reset(self, task: Task, seed: int) -> str | None:
         self._values = {**task.columns, "task": task.id, "seed": seed}
-        self._is_reset = True
+        self._begun = task, seed
         if self._spec.reset is not None:
             await self._call_lifecycle(self._spec.reset)
         return None if self._spec.opening is None else (await self._call_lifecycle(self._spec.opening)).text
@@ -232,7 +282,15 @@ class _McpWorld(World):
         return Step(await self._call_tool(call.name, call.arguments))
 
     async def score(self) -> Mapping[str, float]:
-        return to_scores(value_of(await self._call_lifecycle(self._spec.score)))
+        if self._spec.score is not None:
+            return to_scores(value_of(await self._call_lifecycle(self._spec.score)))
+        assert self._begun is not None, "a score before the reset"
+        final = hash_state(plain_state(await self.state()))
+        return {"score": float(final == await self._maker.find_goal(*self._begun))}
+
+    async def gold(self) -> Sequence[ToolCall] | None:
+        assert self._begun is not None, "a solution before the reset"
+        return None if self._spec.after is None else read_goal(self._begun[0], self._spec.after)
 
     async def state(self) -> Any:
         assert self._spec.save is not None, "a state without `save`"
@@ -240,7 +298,7 @@ class _McpWorld(World):
 
     async def close(self) -> None:
         try:
-            if self._spec.end is not None and self._is_reset:
+            if self._spec.end is not None and self._begun is not None:
                 await self._call_lifecycle(self._spec.end)
         finally:
             await self._owned.aclose()
@@ -267,6 +325,19 @@ class _McpWorld(World):
         if isinstance(result, InputRequiredResult):
             raise ToolFailure(Outcome.TOOL_ERROR, "the server asks a person for input, but no person is there")
         return as_it_ended(result, output_of_call(result))
+
+
+def read_goal(task: Task, column: str | None) -> list[ToolCall]:
+    """The calls that lead to a row's goal. Raises TypeError or ValueError for anything else."""
+    assert column is not None, "a goal without `after`"
+    value = task.columns.get(column)
+    actions = to_actions(read_json(value) if isinstance(value, str) else value)
+    if actions is None:  # which is not the same as no calls: then doing nothing would be right
+        raise ValueError(f"{column}: the row does not say what leads to the goal; write a list of calls")
+    calls = [action for action in actions if isinstance(action, ToolCall)]
+    if len(calls) < len(actions):
+        raise TypeError(f"{column}: got an answer among the calls that lead to the goal; expected calls alone")
+    return calls
 
 
 def value_of(output: ToolOutput) -> Any:
