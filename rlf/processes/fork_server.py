@@ -178,11 +178,11 @@ class Fork:
         return describe_exit(os.waitstatus_to_exitcode(status))
 
 
-Work = Callable[[Callable[[Any], None]], Coroutine[Any, Any, T]]
+ForkWork = Callable[[Callable[[Any], None]], Coroutine[Any, Any, T]]
 """Makes what a fork does; takes a function that tells values to the process that waits for it."""
 
 
-def run_apart(work: Work[T], seen: Callable[[Any], object] = bool, *, still_s: float) -> T:
+def run_apart(work: ForkWork[T], seen: Callable[[Any], object] = bool, *, still_s: float) -> T:
     """The result of work in a fork of this process, which user code may end or block, and whose stdout is stderr.
 
     Args:
@@ -227,7 +227,7 @@ def run_apart(work: Work[T], seen: Callable[[Any], object] = bool, *, still_s: f
     return found
 
 
-def _serve_work(work: Work[T], writer: Connection) -> NoReturn:
+def _serve_work(work: ForkWork[T], writer: Connection) -> NoReturn:
     """Sends a sign of life each second, what the work tells, and its result or fault at last; ends the process."""
     os.dup2(2, 1)  # what user code prints is no result
 
