@@ -179,14 +179,14 @@ class Fork:
 
 
 ForkWork = Callable[[Callable[[Any], None]], Coroutine[Any, Any, T]]
-"""Makes what a fork does; takes a function that tells values to the process that waits for it."""
+"""Makes what a fork does; takes a function that sends values to the process that waits for it."""
 
 
 def run_apart(work: ForkWork[T], seen: Callable[[Any], object] = bool, *, still_s: float) -> T:
     """The result of work in a fork of this process, which user code may end or block, and whose stdout is stderr.
 
     Args:
-        seen: takes what the work tells, here.
+        seen: takes what the work sends, here.
         still_s: how long its event loop may stand still: no deadline holds then.
 
     Raises:
@@ -228,7 +228,7 @@ def run_apart(work: ForkWork[T], seen: Callable[[Any], object] = bool, *, still_
 
 
 def _serve_work(work: ForkWork[T], writer: Connection) -> NoReturn:
-    """Sends a sign of life each second, what the work tells, and its result or fault at last; ends the process."""
+    """Sends a sign of life each second, what the work sends, and its result or fault at last; ends the process."""
     os.dup2(2, 1)  # what user code prints is no result
 
     def send(value: Any, *, is_last: bool = False) -> None:

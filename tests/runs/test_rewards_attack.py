@@ -75,7 +75,8 @@ def test_a_sound_reward_is_left_alone(tmp_path: Path) -> None:
     assert found.gold is not None and found.gold.reward == 1.0
     assert found.hacks == [] and not found.nothing_beats_trying
     assert found.is_passed and "none earns any" in found.verdict
-    assert {attempt.name for attempt in found.attempts} <= ADVERSARIES.keys()
+    names = [attempt.name for attempt in found.attempts]
+    assert [name for name in names if name not in ADVERSARIES and name.partition(",")[0] not in ADVERSARIES] == []
     assert [(tool.name, tool.kind, tool.played) for tool in found.tools] == [("search", "python", True)]
 
 

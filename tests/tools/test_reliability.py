@@ -125,8 +125,8 @@ def test_a_tool_whose_calls_all_hang_is_refused_before_it_takes_more_threads(dec
         for outcome in (Outcome.TIMEOUT, Outcome.CIRCUIT_OPEN):
             results = await asyncio.gather(*(timed(invoke(executor, "hang_sync")) for _ in range(100)))
             assert {result.outcome for result, _ in results} == {outcome}
-            assert max(took for _, took in results) < 0.35
-            assert num_threads() - before <= 100 + 1  # and the one that watches the loop
+            assert max(took for _, took in results) < 1.5
+            assert num_threads() - before <= 100 + 2  # and those that watch the loop and pauses
 
     during([declare("hang_sync", OPEN, limits={"timeout_s": 0.15, "max_concurrency": 100})], story)
 
