@@ -17,8 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
+from rlf.apps.keep.verification import check_rows
 from rlf.lineage import Reader, Recorder, RunRecord, open_store, start_run
-from rlf.lineage.marks import find_damage
 from rlf.reports.overview import read_overviews
 from rlf.reports.report import read_report
 from rlf.types import (
@@ -38,6 +38,7 @@ from rlf.types import (
 )
 
 CALLS = 5
+RUN = "20260101-000000-made"
 
 
 def trajectory(rng, task, sample, passages):
@@ -93,9 +94,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rlf.db"
         with open_store(path) as store:
-            start_run(store, RunRecord("r", "benchmark", "local", 0, {"spec": {}}, "p", "0", {}, {}, "c", "f"))
+            start_run(store, RunRecord(RUN, "benchmark", "local", 0, {"spec": {}}, "p", "0", {}, {}, "c", "f"))
             started = time.perf_counter()
-            with Recorder(store, "r") as recorder:
+            with Recorder(store, RUN) as recorder:
                 for step in range(1, arguments.steps + 1):
                     recorder(StepFinished(step, metrics, [replace(item) for item in items], [0.1] * len(items)))
             write_s = time.perf_counter() - started
@@ -106,12 +107,12 @@ def main():
         num_tokens = len(items[0].trajectory.tokens)
         print(f"size          {size / 2**20:,.0f} MiB, {size / num:,.0f} bytes a trajectory of {num_tokens} tokens")
         print(f"runs list     {timed(path, read_overviews) * 1000:.0f} ms")
-        print(f"runs show     {timed(path, lambda reader: read_report(reader, 'r')) * 1000:.0f} ms")
-        first = timed(path, lambda reader: reader.trajectory("r", k=0, step=1))
+        print(f"runs show     {timed(path, lambda reader: read_report(reader, RUN)) * 1000:.0f} ms")
+        first = timed(path, lambda reader: reader.trajectory(RUN, k=0, step=1))
         print(f"trajectory    {first * 1000:.0f} ms")
         started = time.process_time()
         with open_store(path) as store:
-            assert list(find_damage(store)) == []
+            assert check_rows(Reader(store)).faults == ()
         spent_s = time.process_time() - started
         print(f"runs verify   {size / 1e6 / spent_s:.0f} MB a CPU second")
 

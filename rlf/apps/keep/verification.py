@@ -53,6 +53,7 @@ def verify_folder(runs_folder: Path, progress: Progress = lambda _: None) -> Ver
     Raises:
         RlfError: there is no lineage, it is another program's, or nothing can be read for a reason that is no damage.
     """
+    progress("what the last process left behind")  # a journal of gigabytes is written into the database first
     try:
         with open_lineage(runs_folder) as store:
             found = _verify_what_opens(store, runs_folder, progress)
