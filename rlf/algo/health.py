@@ -161,7 +161,9 @@ class Watch:
             metrics["tool_use"] = calls / self._most_calls if self._most_calls else 0.0
         if not self._by_group:
             metrics.pop("groups/dead_share", None)
-        metrics["parse_failures"] = _parse_failures(event.trajectories)
+        metrics["parse_failures"] = sum(len(item.trajectory.failures) for item in event.trajectories) / max(
+            1, len(event.trajectories)
+        )
         return [alarm for name in self._guards if (alarm := self._check_guard(name, metrics, event)) is not None]
 
     def _check_guard(self, name: str, metrics: Mapping[str, float], event: StepFinished) -> Alarm | None:
@@ -201,10 +203,6 @@ READINGS: dict[str, Reading] = {
     "loss": _read_metric("loss/policy"),
 }
 """What each guard reads of a step's metrics; None where the run has no such number. `hidden` reads scores."""
-
-
-def _parse_failures(trajectories: Sequence[Scored]) -> float:
-    return sum(len(item.trajectory.failures) for item in trajectories) / max(1, len(trajectories))
 
 
 def _show_bound(guard: Guard, value: float) -> str:

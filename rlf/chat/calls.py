@@ -261,21 +261,19 @@ def _read_literal(node: ast.expr) -> Any:
         case ast.List(elts=elements) | ast.Tuple(elts=elements):
             return [_read_literal(element) for element in elements]
         case ast.Dict(keys=keys, values=values):
-            return _read_dict(keys, values)
+            names = [key.value if isinstance(key, ast.Constant) else None for key in keys]
+            table = {
+                name: _read_literal(value) for name, value in zip(names, values, strict=True) if isinstance(name, str)
+            }
+            if len(table) != len(keys):
+                raise _NoLiteralError("a key that is no string, or is given twice")
+            return table
         case ast.Name(id=name) if name in _JSON_NAMES:
             return _JSON_NAMES[name]
         case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=ast.Constant(value=int() | float() as number)):
             if not isinstance(number, bool) and math.isfinite(number):
                 return -number if isinstance(sign, ast.USub) else number
     raise _NoLiteralError(ast.unparse(node)[:24])
-
-
-def _read_dict(keys: list[ast.expr | None], values: list[ast.expr]) -> dict[str, Any]:
-    names = [key.value if isinstance(key, ast.Constant) else None for key in keys]
-    table = {name: _read_literal(value) for name, value in zip(names, values, strict=True) if isinstance(name, str)}
-    if len(table) != len(keys):
-        raise _NoLiteralError("a key that is no string, or is given twice")
-    return table
 
 
 def _measure_depth_call_python(text: str) -> int:

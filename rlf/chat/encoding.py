@@ -370,7 +370,8 @@ class Vision:
         if not isinstance(placeholder, int) or not hasattr(processor, "image_processor"):
             raise RlfError("model.path: the model has no processor of images. Use a vision-language model (VLM).")
         self.placeholder = placeholder
-        self.never_sampled = _never_sampled(processor)
+        named = [getattr(processor, f"{part}_token_id", None) for part in _PARTS]
+        self.never_sampled = tuple(sorted({token for token in named if isinstance(token, int)}))
         """Tokens that a policy that sees may not sample, since the model would look for an image behind them."""
         self._thread = ThreadPoolExecutor(1, "rlf-vision")
         self.prepare_image = lru_cache(MAX_KEPT)(self._process_image)
@@ -414,8 +415,3 @@ class Vision:
                 "count the images of a trajectory by that token alone. Use e.g. a model of the Qwen-VL family."
             )
         return PreparedImage(tokens, image, {name: value for name, value in made.items() if name not in _OF_THE_TEXT})
-
-
-def _never_sampled(processor: Any) -> tuple[int, ...]:
-    named = [getattr(processor, f"{part}_token_id", None) for part in _PARTS]
-    return tuple(sorted({token for token in named if isinstance(token, int)}))

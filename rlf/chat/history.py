@@ -197,17 +197,16 @@ def _number_calls(turns: Sequence[HistoryTurn], as_calls: bool, ids: str) -> Ite
         if as_calls and turn.thinking:
             assistant |= {"reasoning_content": turn.thinking, "thinking": turn.thinking}
         if as_calls and turn.calls:
-            assistant["tool_calls"] = [_to_openai_call(call, id_) for call, id_ in zip(turn.calls, names, strict=True)]
+            assistant["tool_calls"] = [
+                {"type": "function", "id": id_, "function": {"name": call.name, "arguments": dict(call.arguments)}}
+                for call, id_ in zip(turn.calls, names, strict=True)
+            ]
         results = [
             {"role": "tool", "name": call.name, "tool_call_id": id_, "content": result}
             for call, id_, result in zip(turn.calls, names, turn.results, strict=True)
         ]
         replies = [] if turn.reply is None else [{"role": "user", "content": turn.reply}]
         yield [assistant, *results, *replies]
-
-
-def _to_openai_call(call: ToolCall, id_: str) -> dict[str, Any]:
-    return {"type": "function", "id": id_, "function": {"name": call.name, "arguments": dict(call.arguments)}}
 
 
 # A conversation as templates show it that drop earlier thinking: the same tokens without those of the thinking.

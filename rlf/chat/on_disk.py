@@ -57,7 +57,11 @@ class _Tokenizer:
         except Exception as error:  # tokenizers raises nothing narrower
             raise RlfError(f"model.path: {file} is no tokenizer: {error}. Fetch the model's files again.") from error
         self.added_tokens_decoder: dict[int, Any] = self.backend_tokenizer.get_added_tokens_decoder()
-        self.special_tokens_map = _special_tokens(folder)
+        values = _read_object(folder / "special_tokens_map.json") | _read_object(folder / "tokenizer_config.json")
+        named = {name: values[name] for name in _SPECIAL if values.get(name) is not None}
+        self.special_tokens_map = {
+            name: token["content"] if isinstance(token, dict) else str(token) for name, token in named.items()
+        }
         self.bos_token_id = self._id_of("bos_token")
         self.eos_token_id = self._id_of("eos_token")
         self.chat_template = read_chat_template(folder)
@@ -141,13 +145,6 @@ def _compile_template(template: str) -> Template:
 
 def _to_json(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
     return json.dumps(value, ensure_ascii=ensure_ascii, **options)
-
-
-def _special_tokens(folder: Path) -> dict[str, str]:
-    """The text of each special token that the folder names."""
-    values = _read_object(folder / "special_tokens_map.json") | _read_object(folder / "tokenizer_config.json")
-    named = {name: values[name] for name in _SPECIAL if values.get(name) is not None}
-    return {name: token["content"] if isinstance(token, dict) else str(token) for name, token in named.items()}
 
 
 def _read_object(file: Path) -> dict[str, Any]:

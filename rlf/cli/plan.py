@@ -60,7 +60,10 @@ def plan(
 
 def _print_report(console: Console, report: PlanReport) -> None:
     console.print(Text(f"{report.name}: plan {report.plan_hash}", "bold"))
-    console.print(_show_values(report.values), "", crop=False)
+    table = plain_table(("value", "", "from"))
+    for value in report.values:
+        table.add_row(value.path, _show_value(value.value), _show_origin(value), style=_STYLES.get(value.source, ""))
+    console.print(table, "", crop=False)
     files = ((each.path, each.sha256[:12], each.role) for each in report.files)
     console.print(plain_table(("file", "sha256", "role"), files), "", crop=False)
     console.print(facts_table(_show_work(report)), "", crop=False)
@@ -105,13 +108,6 @@ def _print_gpu(console: Console, group: GpuMemory) -> None:
         console.print(f"{phase.name}: {size(phase.total_bytes)}\n")
     if group.lacks:
         console.print(Text(f"{group.lacks}\n", "bold red"), soft_wrap=True)
-
-
-def _show_values(values: tuple[PlannedValue, ...]) -> Table:
-    table = plain_table(("value", "", "from"))
-    for value in values:
-        table.add_row(value.path, _show_value(value.value), _show_origin(value), style=_STYLES.get(value.source, ""))
-    return table
 
 
 def _show_work(report: PlanReport) -> Iterator[tuple[str, str]]:

@@ -147,27 +147,17 @@ def run(
     if multirun or sweep is not None:
         if record or replay is not None:
             raise RlfError("--record and --replay go with one run, not with a sweep.")
-        _run_sweep(files, overrides, sweep, runs_folder, commas=multirun, as_json=as_json)
+        from rlf.runs.plans import members_of
+        from rlf.runs.sweeps import run_sweep
+
+        watch_sweep(
+            "run", partial(run_sweep, files, *members_of(overrides, sweep, commas=multirun)), runs_folder, as_json
+        )
 
     try:
         watch("run", partial(start.run, files, overrides, record=record, replay=replay), runs_folder, as_json=as_json)
     except SpecError as error:
         raise suggest_sweep(error, overrides) from error
-
-
-def _run_sweep(
-    files: Sequence[Path],
-    overrides: Sequence[str],
-    file: Path | None,
-    runs_folder: Path,
-    *,
-    commas: bool,
-    as_json: bool,
-) -> NoReturn:
-    from rlf.runs.plans import members_of
-    from rlf.runs.sweeps import run_sweep
-
-    watch_sweep("run", partial(run_sweep, files, *members_of(overrides, file, commas=commas)), runs_folder, as_json)
 
 
 def run_in_view(

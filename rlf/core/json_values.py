@@ -125,20 +125,15 @@ def _read_other(value: Any) -> Any:
     if isinstance(value, _AS_TEXT):
         return str(value)
     if hasattr(type(value), "dtype") and callable(getattr(value, "tolist", None)):
-        return _read_array(value)
+        if getattr(value, "ndim", 0):
+            return [json_value(item) for item in value]
+        plain = value.item() if hasattr(value, "item") else value.tolist()
+        return json_value(short_float(value) if type(plain) is float and value.dtype.itemsize < 8 else plain)
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
         return _read_float(float(value))
     raise NoJsonValue(f"got {describe_type(value)}, which JSON does not have. Write text, numbers, lists or objects.")
-
-
-def _read_array(value: Any) -> Any:
-    """An array or a scalar of NumPy."""
-    if getattr(value, "ndim", 0):
-        return [json_value(item) for item in value]
-    plain = value.item() if hasattr(value, "item") else value.tolist()
-    return json_value(short_float(value) if type(plain) is float and value.dtype.itemsize < 8 else plain)
 
 
 def short_float(value: Any) -> float:

@@ -206,7 +206,7 @@ def _converter(kind: Any) -> Convert | None:
         converts = column_converters([kind.field(at) for at in range(kind.num_fields)])
         return (lambda value: value | _convert_fields(value, converts)) if converts else None
     inner = _converter(kind.value_type) if _is_list(kind) else None
-    return None if inner is None else _list_converter(inner)
+    return None if inner is None else (lambda value: [None if item is None else inner(item) for item in value])
 
 
 def _is_list(kind: Any) -> bool:
@@ -221,10 +221,6 @@ def _shorten(kind: Any) -> Convert:
     """The number that a float of fewer bits stands for: 0.1, not 0.10000000149011612."""
     number = kind.to_pandas_dtype()
     return lambda value: short_float(number(value))
-
-
-def _list_converter(inner: Convert) -> Convert:
-    return lambda value: [None if item is None else inner(item) for item in value]
 
 
 def _map_converter(inner: Convert | None) -> Convert:
@@ -255,21 +251,17 @@ def read_parquet(path: Path, shown: str) -> Iterator[Row]:
 
     try:
         file = pyarrow.parquet.ParquetFile(path)
-        _refuse_repeated(file.schema_arrow, shown)
+        # Of columns with one name only the last would be read.
+        repeated = repeated_names(file.schema_arrow)
+        if repeated is not None:
+            message = f"the schema has {repeated}; a row has one value for each column. Rename the others."
+            raise fail(Place(shown), "", message)
         rows = (row for batch in file.iter_batches() for row in batch.to_pylist())
         yield from _converted(rows, file.schema_arrow, shown)
     except (pyarrow.ArrowException, OSError) as error:
         raise fail(Place(shown), "", f"not parquet: {error}. Save it again with pyarrow or pandas.") from error
     except (ValueError, OverflowError) as error:  # text that is not UTF-8, a date that Python does not have
         raise fail(Place(shown), "", f"a value cannot be read: {error}. Save it again as text.") from error
-
-
-def _refuse_repeated(schema: Any, shown: str) -> None:
-    """Of columns with one name only the last would be read."""
-    repeated = repeated_names(schema)
-    if repeated is not None:
-        message = f"the schema has {repeated}; a row has one value for each column. Rename the others."
-        raise fail(Place(shown), "", message)
 
 
 def _converted(rows: Iterable[dict[str, Any]], schema: Any, shown: str) -> Iterator[Row]:

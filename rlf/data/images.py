@@ -50,31 +50,25 @@ def _make_reference(item: Any, folder: Path) -> str:
     if isinstance(item, Mapping) and {"bytes", "path"} >= item.keys():
         item = item.get("path") if item.get("bytes") is None else item["bytes"]
     if isinstance(item, bytes):
-        return _of_bytes(item)
+        header = read_header(item)
+        if header is None:
+            raise ValueError(
+                f"got {len(item)} bytes that are not a PNG, JPEG, GIF or WebP file. Convert the image to one."
+            )
+        return Image(item, header.mime_type).reference
     if not isinstance(item, str) or not item.strip():
         raise ValueError(f"got {str(item)[:60]!r}; expected a path, a data: URI or the bytes of an image.")
     if item.startswith("data:"):
-        return _check_uri(item)
+        try:
+            read_image_file(item)
+        except RlfError as error:
+            raise ValueError(str(error)) from error
+        return item
     if item.startswith(("http://", "https://")):
         raise ValueError(
             f"got {item!r}; rlf fetches no images, since such a run could not be repeated. Save them and write paths."
         )
     return _of_path((folder / item).absolute())
-
-
-def _of_bytes(data: bytes) -> str:
-    header = read_header(data)
-    if header is None:
-        raise ValueError(f"got {len(data)} bytes that are not a PNG, JPEG, GIF or WebP file. Convert the image to one.")
-    return Image(data, header.mime_type).reference
-
-
-def _check_uri(uri: str) -> str:
-    try:
-        read_image_file(uri)
-    except RlfError as error:
-        raise ValueError(str(error)) from error
-    return uri
 
 
 def _of_path(path: Path) -> str:

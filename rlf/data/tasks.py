@@ -339,7 +339,11 @@ def load_tasks(
     faults += _repeated_ids(rows, tasks, id or "id")
     faults += _undeclared_tools(rows, maker)
     if faults:
-        raise SpecError(_cap_faults(faults, len(rows)))
+        shown = sorted(faults)[:MAX_FAULTS]
+        if len(faults) > MAX_FAULTS:
+            message = f"{len(faults) - MAX_FAULTS} more faults in {len(rows)} rows are not shown. Fix these first."
+            shown.append(Fault(Place(shown[-1].place.file, shown[-1].place.line, shown[-1].place.column), "~", message))
+        raise SpecError(shown)
     return tasks
 
 
@@ -349,7 +353,7 @@ def dataset_hash(tasks: Sequence[Task]) -> str:
         [
             [
                 task.id,
-                _messages_json(task),
+                [[message.role, message.content, *map(_image_hash, message.images)] for message in task.messages],
                 _to_plain_json(task.answer),
                 task.kind,
                 _to_plain_json(task.columns),
@@ -403,10 +407,15 @@ class _Maker:
     def task(self, number: int, row: Row) -> Task:
         messages = self._try_column(self.prompt, row, lambda: self.prompting.messages(row.values)) or ()
         listed = self._read_cell(self.tools, row)
+        known = len(self.faults)
+        gold = self._read_cell(self.answer, row)
+        if self.answer is not None and gold in (None, "", []) and len(self.faults) == known:
+            message = "the row has no answer; every row needs one. Fill it in or drop the row."
+            self.faults.append(Fault(row.place, self.answer, message))
         return Task(
             id=self._read_id(number, row),
             messages=self._with_images(messages, row),
-            answer=self._read_gold(row),
+            answer=gold,
             kind=self._read_name(self.kind, row),
             columns=row.values if self.images is None else _drop_column(row.values, self.images),
             tools=self._read_tools(listed, row),
@@ -427,14 +436,6 @@ class _Maker:
         if listed is None:
             return None
         return self._try_column(self.tools or "", row, lambda: tools_of_row(listed, self.declared, self.undeclared))
-
-    def _read_gold(self, row: Row) -> Any:
-        known = len(self.faults)
-        gold = self._read_cell(self.answer, row)
-        if self.answer is not None and gold in (None, "", []) and len(self.faults) == known:
-            message = "the row has no answer; every row needs one. Fill it in or drop the row."
-            self.faults.append(Fault(row.place, self.answer, message))
-        return gold
 
     def _read_id(self, number: int, row: Row) -> str:
         value = self._read_cell(self.id or "id", row)
@@ -482,18 +483,6 @@ def _repeated_ids(rows: Sequence[Row], tasks: Sequence[Task], column: str) -> li
             faults.append(Fault(row.place, column, message))
         first.setdefault(task.id, row)
     return faults
-
-
-def _cap_faults(faults: Sequence[Fault], num_rows: int) -> list[Fault]:
-    shown = sorted(faults)[:MAX_FAULTS]
-    if len(faults) > MAX_FAULTS:
-        message = f"{len(faults) - MAX_FAULTS} more faults in {num_rows} rows are not shown. Fix these first."
-        shown.append(Fault(Place(shown[-1].place.file, shown[-1].place.line, shown[-1].place.column), "~", message))
-    return shown
-
-
-def _messages_json(task: Task) -> list[list[str]]:
-    return [[message.role, message.content, *map(_image_hash, message.images)] for message in task.messages]
 
 
 def _image_hash(reference: str) -> str:

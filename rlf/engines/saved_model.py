@@ -40,7 +40,12 @@ def load_saved(folder: Path) -> PreTrainedModel:
             return auto_model(AutoConfig.from_pretrained(path)).from_pretrained(path)  # type: ignore[no-any-return]
         path = json.loads((folder / _CONFIG).read_text())["base_model_name_or_path"]
         dtype = AutoConfig.from_pretrained(folder).dtype
-        return _merged(auto_model(AutoConfig.from_pretrained(path)).from_pretrained(path, dtype=dtype), folder)
+        base = auto_model(AutoConfig.from_pretrained(path)).from_pretrained(path, dtype=dtype)
+        from peft import PeftModel
+
+        dtype = base.dtype
+        merged: PreTrainedModel = PeftModel.from_pretrained(base.float(), folder).merge_and_unload().to(dtype)
+        return merged
     except (OSError, ValueError, RuntimeError) as error:
         raise RunError(f"{folder}: the trained model does not load from {path!r}: {first_line(error)}") from error
 
@@ -50,14 +55,6 @@ def auto_model(config: Any) -> Any:
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
     return AutoModelForImageTextToText if hasattr(config, "vision_config") else AutoModelForCausalLM
-
-
-def _merged(base: Any, folder: Path) -> PreTrainedModel:
-    from peft import PeftModel
-
-    dtype = base.dtype
-    merged: PreTrainedModel = PeftModel.from_pretrained(base.float(), folder).merge_and_unload().to(dtype)
-    return merged
 
 
 # A checkpoint's files compared with its manifest. No torch: `rlf runs verify` uses it.

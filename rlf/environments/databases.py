@@ -214,7 +214,7 @@ class PostgresSeed:
         """
         self._script = None if script is None else script.read_text(encoding="utf-8")
         self._template, self._limit_s = template, limit_s
-        self._server = _normal_url(server)
+        self._server = server.replace("postgresql://", "postgresql+psycopg://", 1)
         self._lock = threading.RLock()
         """Held while the shared connection is used."""
         self._names = set[str]()
@@ -347,10 +347,6 @@ class PostgresDatabase(Database):
         with self._lock:
             _disconnect(self._connection)
         self._drop()
-
-
-def _normal_url(server: str) -> str:
-    return server.replace("postgresql://", "postgresql+psycopg://", 1)
 
 
 def _connect(server: str, database: str | None = None) -> Connection:

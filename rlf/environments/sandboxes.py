@@ -14,7 +14,7 @@ from uuid import uuid4
 from rlf.environments.instances import UNFIT, StandIn, read_answer
 from rlf.environments.kind import EnvLimits, Step
 from rlf.environments.workers import sandboxed_class
-from rlf.sandbox import Execution, LevelChoice, Request, Sandbox, SandboxOutcome, SandboxSpec
+from rlf.sandbox import LevelChoice, Request, Sandbox, SandboxOutcome, SandboxSpec
 from rlf.tools.results import ToolFailure
 from rlf.types import Outcome as ToolOutcome
 from rlf.types import Task, ToolCall
@@ -42,7 +42,9 @@ class NamedSessions:
         limits = self._sandbox.limits.model_copy(update={"wall_s": self._wall_s})
         execution = await self._sandbox.run(Request(source, limits=limits), session=session)
         if execution.outcome is not SandboxOutcome.OK:
-            raise ToolFailure(ToolOutcome.INFRA, _describe_end(execution))
+            raise ToolFailure(
+                ToolOutcome.INFRA, f"the world's code ended its process ({execution.outcome}): {execution.error or ''}"
+            )
         value = execution.value or ""
         if not _TEXT.fullmatch(value):
             words = f"a result has more than {limits.output_bytes} characters; raise env.sandbox.limits.output_bytes"
@@ -63,10 +65,6 @@ async def open_sessions(spec: SandboxSpec, limits: EnvLimits) -> AsyncIterator[N
     most = max(spec.max_sessions, limits.max_concurrency)
     async with Sandbox(spec.model_copy(update={"max_sessions": most})) as sandbox:
         yield NamedSessions(sandbox, limits.step_s + limits.reset_s)
-
-
-def _describe_end(execution: Execution) -> str:
-    return f"the world's code ended its process ({execution.outcome}): {execution.error or ''}"
 
 
 class ClassSandbox:

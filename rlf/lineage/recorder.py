@@ -153,15 +153,12 @@ class Recorder:
             return
         reason = str(self._failure) or type(self._failure).__name__
         with suppress(Exception):  # the database may be what failed
-            self._write_end(reason)
-
-    def _write_end(self, reason: str) -> None:
-        values = {"status": RunStatus.FAILED, "finished": time.time(), "error": self._store.redactor.text(reason)}
-        with self._store.write() as connection:
-            self._store.leases[self._run_id].check(connection)
-            connection.execute(update(tables.runs).where(tables.runs.c.id == self._run_id).values(values))
-            query = select(*(tables.runs.c[name] for name in END.columns)).where(tables.runs.c.id == self._run_id)
-            append_link(connection, self._run_id, LinkKind.END, {}, END(connection.execute(query).one()))
+            values = {"status": RunStatus.FAILED, "finished": time.time(), "error": self._store.redactor.text(reason)}
+            with self._store.write() as connection:
+                self._store.leases[self._run_id].check(connection)
+                connection.execute(update(tables.runs).where(tables.runs.c.id == self._run_id).values(values))
+                query = select(*(tables.runs.c[name] for name in END.columns)).where(tables.runs.c.id == self._run_id)
+                append_link(connection, self._run_id, LinkKind.END, {}, END(connection.execute(query).one()))
 
     def _await_oldest(self) -> None:
         wait([self._pending[0]])  # Forgotten only then: Ctrl-C here must not hide it from a later flush.
@@ -217,7 +214,12 @@ class _Transaction:
             case FilesRead():
                 self._write_files(event)
             case StepFinished():
-                self._write_step(event)
+                measured = self._write_measured(tables.steps, {"step": event.step}, event.metrics)
+                written = self._write_trajectories(
+                    TRAIN, event.step, event.trajectories, event.advantages, event.encoded
+                )
+                self._update_run(last_step=event.step)
+                self._link(LinkKind.STEP, {"phase": TRAIN, "step": event.step}, measured, written)
             case EvaluationFinished():
                 self._write_evaluation(event)
             case Interrupted():
@@ -231,12 +233,6 @@ class _Transaction:
                 row = {"status": event.status, "finished": self._now, "error": error, "last_step": event.step}
                 self._update_run(**row)
                 self._link(LinkKind.END, {}, END.of(row))
-
-    def _write_step(self, event: StepFinished) -> None:
-        measured = self._write_measured(tables.steps, {"step": event.step}, event.metrics)
-        written = self._write_trajectories(TRAIN, event.step, event.trajectories, event.advantages, event.encoded)
-        self._update_run(last_step=event.step)
-        self._link(LinkKind.STEP, {"phase": TRAIN, "step": event.step}, measured, written)
 
     def _write_evaluation(self, event: EvaluationFinished) -> None:
         measured = self._write_measured(tables.evaluations, {"step": event.step, "mode": event.mode}, event.metrics)

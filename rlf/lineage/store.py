@@ -91,7 +91,8 @@ class Store:
     ) -> None:
         self.place = _show_place(engine.url)
         self.read_only = read_only
-        self.base = _base_folder(engine.url)
+        sqlite = engine.url.get_backend_name() == "sqlite" and engine.url.database
+        self.base = Path(engine.url.database or "").parent.resolve() if sqlite else None
         """The folder that relative paths in the database start at: its file's own; None for a server's database."""
         self.redactor = redactor
         self.leases: dict[str, Lease] = {}
@@ -269,11 +270,6 @@ _URL_FORM = "Write e.g. `sqlite:///runs/rlf.db` or `postgresql+psycopg://user@ho
 def _show_place(url: URL) -> str:
     file = url.database if url.get_backend_name() == "sqlite" else None
     return file or url.render_as_string(hide_password=True)
-
-
-def _base_folder(url: URL) -> Path | None:
-    sqlite = url.get_backend_name() == "sqlite" and url.database
-    return Path(url.database or "").parent.resolve() if sqlite else None
 
 
 def _check_file(url: URL, *, create: bool) -> None:

@@ -213,7 +213,7 @@ def run_apart(work: ForkWork[T], seen: Callable[[Any], object] = bool, *, still_
     except EOFError:
         pass
     except BaseException as fault:
-        # This process alone may have been told to end. What holds Python heeds no signal but one.
+        # The signal may have come to this process alone. A child held in C code reacts to SIGKILL only.
         os.kill(pid, signal.SIGKILL if isinstance(fault, TimeoutError) else signal.SIGTERM)
         raise
     finally:

@@ -132,6 +132,7 @@ def card_markdown(card: Card) -> str:
     """The card as the README of a model's folder."""
     record = card.report.run.record
     spec = record.plan["spec"]
+    rows = [(visible(term["name"]), visible(_term_kind(term)), _shown_weight(term)) for term in spec.get("rewards", ())]
     parts = [
         _front_matter(card, spec),
         f"# {visible(record.name)}",
@@ -140,7 +141,7 @@ def card_markdown(card: Card) -> str:
         *_show_usage(card),
         _show_base(card, record, spec),
         _show_tools(spec),
-        _show_rewards(spec),
+        _make_sheet("Rewards", ("term", "kind", "weight"), rows, note="The first term is what counts as success."),
         _show_training(card, spec),
         _write_evaluations(card),
         _controls_part(card),
@@ -201,11 +202,6 @@ def _show_tools(spec: Mapping[str, Any]) -> str:
         arguments = ", ".join(schema.get("properties", {})) or "none"
         rows.append((visible(tool["name"]), visible(tool["description"]), visible(arguments)))
     return _make_sheet("Tools", ("tool", "what it does", "arguments"), rows) if rows else "## Tools\n\nNone."
-
-
-def _show_rewards(spec: Mapping[str, Any]) -> str:
-    rows = [(visible(term["name"]), visible(_term_kind(term)), _shown_weight(term)) for term in spec.get("rewards", ())]
-    return _make_sheet("Rewards", ("term", "kind", "weight"), rows, note="The first term is what counts as success.")
 
 
 def _shown_weight(term: Mapping[str, Any]) -> str:

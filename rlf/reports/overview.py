@@ -62,17 +62,13 @@ def compile_filter(text: str, names: Mapping[str, str]) -> Test:
     if len(text) > _MAX_CHARS:
         raise _make_refusal(text[:40] + "...", f"longer than {_MAX_CHARS} characters")
     try:
-        tree = ast.parse(_spans_as_seconds(text), mode="eval")
+        # `7d` as the number of its seconds, outside quotes.
+        parts = _QUOTED.split(text)
+        parts[::2] = [_SPAN.sub(lambda m: str(float(m[1]) * _UNITS[m[2]]), part) for part in parts[::2]]
+        tree = ast.parse("".join(parts).strip(), mode="eval")
     except SyntaxError as error:
         raise _make_refusal(text, f"{error.msg}") from error
     return _compile_node(tree.body, text, names)
-
-
-def _spans_as_seconds(text: str) -> str:
-    """`7d` as the number of its seconds, outside quotes."""
-    parts = _QUOTED.split(text)
-    parts[::2] = [_SPAN.sub(lambda m: str(float(m[1]) * _UNITS[m[2]]), part) for part in parts[::2]]
-    return "".join(parts).strip()
 
 
 def _compile_node(node: ast.expr, text: str, names: Mapping[str, str]) -> Test:
@@ -174,7 +170,11 @@ class OverviewPage:
 def page_overviews(reader: Reader, wanted: str | None, sort: str | None, after: str | None, limit: int) -> OverviewPage:
     """The runs that `rlf runs list` shows for a filter and an order, from behind a run's id on."""
     if wanted is None and sort is None:
-        return _newest_page(reader, after, limit)
+        lines, num_runs = reader.run_lines(after=after, limit=limit + 1), reader.num_runs()
+        shown = lines[:limit]
+        latest, tags = reader.latest_evaluations([line.id for line in shown]), reader.tags()
+        page = [_make_overview(line, latest.get(line.id), tags.get(line.id, ())) for line in shown]
+        return OverviewPage(tuple(page), num_runs, num_runs, shown[-1].id if len(lines) > limit else None)
     every = read_overviews(reader)
     found = chosen(every, wanted, sort)
     ids = [item.run_id for item in found]
@@ -182,15 +182,6 @@ def page_overviews(reader: Reader, wanted: str | None, sort: str | None, after: 
     page = found[begin : begin + limit]
     following = page[-1].run_id if begin + limit < len(found) else None
     return OverviewPage(tuple(page), len(found), len(every), following)
-
-
-def _newest_page(reader: Reader, after: str | None, limit: int) -> OverviewPage:
-    """A page of all runs, for which nothing else is read."""
-    lines, num_runs = reader.run_lines(after=after, limit=limit + 1), reader.num_runs()
-    shown = lines[:limit]
-    latest, tags = reader.latest_evaluations([line.id for line in shown]), reader.tags()
-    page = tuple(_make_overview(line, latest.get(line.id), tags.get(line.id, ())) for line in shown)
-    return OverviewPage(page, num_runs, num_runs, shown[-1].id if len(lines) > limit else None)
 
 
 def _make_overview(run: RunLine, latest: Evaluation | None, tags: tuple[str, ...]) -> Overview:

@@ -182,7 +182,9 @@ def read_report(reader: Reader, run_id: str) -> Report:
 def report_view(report: Report, options: str = "", opening: ReadOpening = no_opening) -> RenderableType:
     """Renders a report, its result first and what it was made from last; to be printed as `summary_view` says."""
     title = Text(f"{visible(report.run.record.name)} · {report.run.record.id}", "bold")
-    parts: list[RenderableType] = [Rule(title, align="left", style="dim"), _show_status(report.run)]
+    text = Text(visible(status_words(report.run)), overflow="fold")
+    text.stylize(STATUS_STYLES[report.run.status], 0, len(report.run.status))
+    parts: list[RenderableType] = [Rule(title, align="left", style="dim"), text]
     parts.append(verdict_text(report.verdict))
     parts += [change_view(report.summary, report.verdict.line), Text()]
     parts.append(label_grid(_show_course(report)))
@@ -190,13 +192,6 @@ def report_view(report: Report, options: str = "", opening: ReadOpening = no_ope
         parts += [Text(), sheet_table(sheet)]
     parts += [*example_parts(report.summary, options, opening), Text()]
     return Group(*parts, label_grid(_show_origin(report.run, options)))
-
-
-def _show_status(run: Run) -> Text:
-    """How far the run got, and what went wrong."""
-    text = Text(visible(status_words(run)), overflow="fold")
-    text.stylize(STATUS_STYLES[run.status], 0, len(run.status))
-    return text
 
 
 def status_words(run: Run) -> str:

@@ -157,17 +157,14 @@ def judge_run(steps: Sequence[TrainingStep], changes: Sequence[EvaluationChange]
     without = Counter(step_signal(step.metrics, by_group=by_group) for step in steps)
     num_some = without.pop(Signal.SOME, 0)
     if steps and not num_some:
-        return RunVerdict(VerdictKind.NO_SIGNAL, _no_signal_words(without, len(steps)))
+        num_steps = len(steps)
+        each = [f"{_WORDS[signal]} in {number} of {num_steps} steps" for signal, number in without.most_common()]
+        return RunVerdict(VerdictKind.NO_SIGNAL, ", ".join(each))
     if not lines:
         return RunVerdict(VerdictKind.NOT_MEASURED, "no two evaluations to compare")
     rest = f"; {len(steps) - num_some} of {len(steps)} steps had no signal" if without else ""
     running = any(shift.finding is None for shift in present)
     return RunVerdict(VerdictKind.RUNNING if running else VerdictKind.NO_CHANGE, f"{lines[0]}{rest}")
-
-
-def _no_signal_words(without: Counter[Signal], num_steps: int) -> str:
-    each = [f"{_WORDS[signal]} in {number} of {num_steps} steps" for signal, number in without.most_common()]
-    return ", ".join(each)
 
 
 _WORDS = {

@@ -141,12 +141,12 @@ def read_golds(column: Any) -> dict[str, list[Any]] | None:
     return {str(tool): [gold for gold in golds if gold is not None] for tool, golds in column.items()}
 
 
-def solved_by(trajectory: Trajectory, column: str = "unsolved_set") -> Solved | None:
+def solved_by(trajectory: Trajectory) -> Solved | None:
     """The sub-questions that a trajectory's calls solve, by value and type; None where its row has no sub-questions.
 
     A call that could not be read counts as a call.
     """
-    golds = read_golds(trajectory.task.columns.get(column))
+    golds = read_golds(trajectory.task.columns.get("unsolved_set"))
     if not golds or not any(golds.values()):
         return None
     findings = [found for record in trajectory.calls if (found := finding_of(record)) is not None]

@@ -294,14 +294,10 @@ def message_of(message: Message) -> dict[str, Any]:
     first, *rest = message.texts
     parts = [text_part(first)] if first else []
     for reference, text in zip(message.images, rest, strict=True):
-        parts.append(image_part(_image(reference)))
+        file = read_image_file(reference)
+        parts.append(image_part(Image(file.data, file.mime_type)))
         parts += [text_part(text)] if text else []
     return {"role": message.role, "content": parts}
-
-
-def _image(reference: str) -> Image:
-    file = read_image_file(reference)
-    return Image(file.data, file.mime_type)
 
 
 def _show_completion(completion: Completion) -> str:

@@ -218,7 +218,8 @@ class _Play:
     async def _turn(self) -> StopReason | None:
         """Plays one turn; None when the trajectory continues."""
         fresh = self._fork()
-        budget = self._token_budget()
+        left = self.limits.max_total_tokens - self.record.segment_size
+        budget = left if self.limits.max_new_tokens is None else min(left, self.limits.max_new_tokens)
         if budget <= 0:
             return StopReason.LENGTH
         started = time.perf_counter()
@@ -372,10 +373,6 @@ class _Play:
         sample = await self.setting.policy.sample(request)
         self.num_sampled += len(sample.tokens)
         return sample
-
-    def _token_budget(self) -> int:
-        left = self.limits.max_total_tokens - self.record.segment_size
-        return left if self.limits.max_new_tokens is None else min(left, self.limits.max_new_tokens)
 
     async def _invoke(self, records: list[CallRecord]) -> None:
         """Runs a turn's calls side by side, each into its place; those over the trajectory's limit are answered so."""

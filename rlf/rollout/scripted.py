@@ -73,7 +73,7 @@ class ScriptedPolicy:
         if not part.rest or len(request.tokens) != part.context_size:
             part.rest = encode_template(self._tokenizer, self._line(request, part.num_turns))
             part.num_turns += 1
-        size, finish = self._end(part.rest, request)
+        size, finish = end_sample(self._tokenizer, part.rest, request)
         tokens, part.rest = part.rest[:size], part.rest[size:]
         part.context_size = len(request.tokens) + size
         sample = Sample(tokens, [self._logprob] * size, finish)
@@ -96,14 +96,15 @@ class ScriptedPolicy:
         line = lines[turn]
         return line if isinstance(line, str) else line(request)
 
-    def _end(self, tokens: Sequence[int], request: SampleRequest) -> tuple[int, Finish]:
-        """How many of the tokens one sample takes, and why no more."""
-        sampling = request.sampling
-        for size in range(1, min(len(tokens), request.max_tokens) + 1):
-            if tokens[size - 1] in sampling.stop_token_ids:
+
+def end_sample(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int], request: SampleRequest) -> tuple[int, Finish]:
+    """How many of the tokens one sample takes, and why no more."""
+    sampling = request.sampling
+    for size in range(1, min(len(tokens), request.max_tokens) + 1):
+        if tokens[size - 1] in sampling.stop_token_ids:
+            return size, Finish.STOP
+        if sampling.stop_strings:
+            text = decode(tokenizer, tokens[:size])
+            if any(stop in text for stop in sampling.stop_strings):
                 return size, Finish.STOP
-            if sampling.stop_strings:
-                text = decode(self._tokenizer, tokens[:size])
-                if any(stop in text for stop in sampling.stop_strings):
-                    return size, Finish.STOP
-        return min(len(tokens), request.max_tokens), Finish.LENGTH
+    return min(len(tokens), request.max_tokens), Finish.LENGTH

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import rlf
 from rlf.core import hash_bytes, hash_json
@@ -76,6 +76,8 @@ def _world_speaks(spec: RunSpec) -> bool:
 
 
 def _certificate_key(spec: RunSpec, chat: ChatFormat, name: str, tools: Sequence[ToolDescription]) -> str:
+    backend = getattr(chat.tokenizer, "backend_tokenizer", None)
+    state = json.dumps(chat.tokenizer.get_vocab(), sort_keys=True) if backend is None else backend.to_str()
     return hash_json(
         {
             "format": name,
@@ -85,16 +87,10 @@ def _certificate_key(spec: RunSpec, chat: ChatFormat, name: str, tools: Sequence
             "speaks": _world_speaks(spec),
             "tools": [tool.as_openai() for tool in tools],
             "template": chat.tokenizer.chat_template,
-            "tokenizer": _tokenizer_hash(chat.tokenizer),
+            "tokenizer": hash_bytes(state.encode()),
             "code": _code_hash(),
         }
     )
-
-
-def _tokenizer_hash(tokenizer: Any) -> str:
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    state = json.dumps(tokenizer.get_vocab(), sort_keys=True) if backend is None else backend.to_str()
-    return hash_bytes(state.encode())
 
 
 @cache

@@ -230,7 +230,10 @@ def export_model(
         with published(target) as temporary:
             source.write(temporary)
             vllm = vllm_command(temporary, run, shown_as=target)
-            _write_card(reader, run, source, temporary)
+            card = make_card(reader, run, source.step, temporary, find_licence(str(source.base["path"])))
+            (temporary / CARD).write_text(card_markdown(card), encoding="utf-8")
+            if card.image is not None:
+                (temporary / CURVE).write_text(card.image, encoding="utf-8")
             origin = {
                 "run": run.record.id,
                 "name": run.record.name,
@@ -269,13 +272,6 @@ def make_card(reader: Reader, run: Run, step: int, folder: Path, licence: str) -
         ("what of this card is proven", "rlf verify ."),
     ]
     return read_card(reader, read_report(reader, run.record.id), step, licence=licence, usage=usage)
-
-
-def _write_card(reader: Reader, run: Run, source: SavedModel, folder: Path) -> None:
-    card = make_card(reader, run, source.step, folder, find_licence(str(source.base["path"])))
-    (folder / CARD).write_text(card_markdown(card), encoding="utf-8")
-    if card.image is not None:
-        (folder / CURVE).write_text(card.image, encoding="utf-8")
 
 
 def find_licence(path: str) -> str:

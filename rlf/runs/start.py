@@ -247,7 +247,7 @@ def resume(
         budget = open_budget(plan, sum(costs.values()), max_usd, is_played=played is not None)
         sink = RunSink(plan.spec, signals, budget)
         if plan.spec.health.hidden is not None and plan.spec.health.hidden.action is Action.STOP:
-            # Whoever continues a run that a gap has stopped knows of it; `begin_resume` may delete the alarm.
+            # Who resumes a run that a gap has stopped knows of the gap; `begin_resume` may delete the alarm.
             sink.hidden.raised |= {event.data["guard"] for event in reader.events(record.id) if "guard" in event.data}
         recording = folder / RECORDING
         engine = _open_engine(PlacedPlan(plan), folder, sink, store, recording if recording.is_file() else None, played)

@@ -329,7 +329,10 @@ def read_tokens(
             text=texts[at],
             sampled=trajectory.action_mask[at],
             logprob=trajectory.rollout_logprobs[at] if trajectory.action_mask[at] else None,
-            turn=_turn_of(trajectory, at),
+            turn=next(
+                (number for number, turn in enumerate(trajectory.turns, 1) if turn.start <= at < turn.observation_end),
+                None,
+            ),
         )
         for at in range(begin, min(end, len(trajectory.tokens)))
     ]
@@ -357,13 +360,6 @@ def read_answers(
 
 def _read_run_line(reader: Reader, name: str) -> RunLine:
     return reader.run_lines(run_id=reader.get_run(name).record.id)[0]
-
-
-def _turn_of(trajectory: Trajectory, position: int) -> int | None:
-    return next(
-        (number for number, turn in enumerate(trajectory.turns, 1) if turn.start <= position < turn.observation_end),
-        None,
-    )
 
 
 # Trajectories and calls of a run that match.

@@ -311,7 +311,8 @@ def judge(answer: GuestAnswer, limits: SandboxLimits, level: Level) -> Execution
     usage = ResourceUsage(answer.wall_s, ending.cpu_s, ending.peak_bytes)
     execution = Execution(outcome, answer.stdout, answer.stderr, error=error, usage=usage, level=level)
     if isinstance(found, PythonAnswer):
-        return _with_value(execution, found, answer.blobs)
+        files = dict(zip(found.files, answer.blobs, strict=False))
+        return replace(execution, value=found.value, files=files, images=answer.blobs[len(files) :])
     if found is not None and found.columns is not None:
         return replace(execution, table=QueryRows(found.columns, found.rows, found.truncated))
     return execution
@@ -362,9 +363,3 @@ def _ended_early(ending: Exit, limits: SandboxLimits, level: Level) -> tuple[San
     if -code == signal.SIGKILL and level.contains_hostile_code:
         return SandboxOutcome.INFRA, "the process was killed from outside of the sandbox"
     return SandboxOutcome.KILLED, f"the process was ended by {describe_signal(-code)}"
-
-
-def _with_value(execution: Execution, found: PythonAnswer, blobs: tuple[bytes, ...]) -> Execution:
-    """Adds what the process gave back."""
-    files = dict(zip(found.files, blobs, strict=False))
-    return replace(execution, value=found.value, files=files, images=blobs[len(files) :])

@@ -176,17 +176,11 @@ def _put_move(root: Node, move: Move, faults: list[Fault]) -> Node:
     if depth < len(move.path) and isinstance(there.value, dict):
         return _with_child(root, move.path, move.node)
     if not move.weak and plain(there) != plain(move.node):
-        faults.append(_disagreement_fault(move, there))
+        name = dotted(move.path)
+        both = name if there.path == move.path else f"{dotted(there.path)}, which is {name} too,"
+        message = f"got {_show_node(move.node)}, but {both} says {_show_node(there)} at {there.place}; one value has "
+        faults.append(move.node.fault(f"{message}one name. Remove one of them."))
     return root
-
-
-def _disagreement_fault(move: Move, there: Node) -> Fault:
-    name = dotted(move.path)
-    both = name if there.path == move.path else f"{dotted(there.path)}, which is {name} too,"
-    message = (
-        f"got {_show_node(move.node)}, but {both} says {_show_node(there)} at {there.place}; one value has one name."
-    )
-    return move.node.fault(f"{message} Remove one of them.")
 
 
 def _show_node(node: Node) -> str:

@@ -160,7 +160,8 @@ def _type_words(annotation: Any) -> str:
     if origin is Literal:
         return " or ".join(f"`{value}`" for value in arguments)
     if origin in (tuple, list) and len(arguments) == 2 and arguments[1] is ...:
-        return f"list of {_plural_of(_type_words(arguments[0]))}"
+        words = _type_words(arguments[0])
+        return f"list of {(words if words == 'text' else f'{words}s')}"
     if origin in (tuple, list):
         return f"[{', '.join(map(_type_words, arguments))}]"
     if annotation in _NAMES:
@@ -168,10 +169,6 @@ def _type_words(annotation: Any) -> str:
     if inspect.isclass(annotation) and issubclass(annotation, Enum):
         return " or ".join(f"`{member.value}`" for member in annotation)
     return "mapping"
-
-
-def _plural_of(words: str) -> str:
-    return words if words == "text" else f"{words}s"
 
 
 def _find_unit(name: str, info: FieldInfo) -> str:

@@ -50,18 +50,14 @@ def interpolate(root: Node, faults: list[Fault]) -> Node:
 
     from rlf.spec.references import References
 
-    root = _with_our_names(root)
+    # `${rollout.n}` as `${rollout.num_generations}`: values lie under the spec's own names by now.
+    root = edit_leaves(root, lambda _, node: replace_text(node, _KEY, _our_name))
     references = References(plain(root))
     return edit_leaves(root, lambda path, node: _resolve_node(path, node, references, faults))
 
 
 def _is_reference(value: object) -> bool:
     return isinstance(value, str) and "${" in value
-
-
-def _with_our_names(root: Node) -> Node:
-    """The tree with `${rollout.n}` as `${rollout.num_generations}`: values lie under the spec's own names by now."""
-    return edit_leaves(root, lambda _, node: replace_text(node, _KEY, _our_name))
 
 
 def _our_name(reference: re.Match[str]) -> str:

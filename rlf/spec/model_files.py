@@ -32,17 +32,15 @@ def folder_on_disk(path: str) -> Path | None:
 
 def _find_cached(model_id: str) -> Path | None:
     """The snapshot of a model's main branch in the hub's cache, whose layout is huggingface_hub's."""
-    models = _hub_cache() / f"models--{model_id.replace('/', '--')}"
+    home = Path(os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
+    models = (
+        Path(os.environ.get("HF_HUB_CACHE") or home / "hub").expanduser() / f"models--{model_id.replace('/', '--')}"
+    )
     try:
         commit = (models / "refs" / "main").read_text(encoding="utf-8").strip()
     except (OSError, ValueError):  # ValueError: no path at all
         return None
     return models / "snapshots" / commit
-
-
-def _hub_cache() -> Path:
-    home = Path(os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
-    return Path(os.environ.get("HF_HUB_CACHE") or home / "hub").expanduser()
 
 
 # The headers of a model's safetensors files: names and shapes of its weights, without the weights.
@@ -82,7 +80,7 @@ def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
     try:
         for file in sorted(folder.glob("*.safetensors")):
-            shapes |= _read_shapes(file)
+            shapes |= {name: tuple(entry["shape"]) for name, entry in _read_entries(file)[0].items()}
     except (OSError, ValueError, KeyError, TypeError, struct.error):
         return {}
     return shapes
@@ -100,10 +98,6 @@ def find_cut_weights(folder: Path) -> str | None:
         if size != expected:
             return f"{file.name} has {size} bytes; its header lists {expected}"
     return None
-
-
-def _read_shapes(file: Path) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(entry["shape"]) for name, entry in _read_entries(file)[0].items()}
 
 
 def _read_entries(file: Path) -> tuple[dict[str, Any], int]:

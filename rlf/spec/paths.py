@@ -238,16 +238,12 @@ def identity(path: Path) -> str | None:
     """
     try:
         if not path.is_dir():
-            return _file_hash(path)
+            stamp = stamp_file(path, MIN_BYTES)
+            return hash_path(path) if stamp is None else remember(["sha256", *stamp], lambda: hash_path(path))
         files = [file for file in sorted(path.iterdir()) if file.is_file()]
         return hash_json([[file.name, *_describe_file(file)] for file in files])
     except OSError:
         return None
-
-
-def _file_hash(path: Path) -> str:
-    stamp = stamp_file(path, MIN_BYTES)
-    return hash_path(path) if stamp is None else remember(["sha256", *stamp], lambda: hash_path(path))
 
 
 def _describe_file(file: Path) -> tuple[int, str]:

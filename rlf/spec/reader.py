@@ -112,7 +112,9 @@ def _parse_scalar(tag: str, text: str) -> Scalar:
     if tag == BOOL:
         return text.lower() == "true"
     if tag == INT:
-        return _parse_integer(text)
+        if len(text) > 40:
+            raise _BadScalar(f"got a number of {len(text)} digits; at most 40 are read. Quote it if it is text.")
+        return read_integer(text)
     if tag == FLOAT:
         return _parse_finite(text)
     _check_tag(tag, (STR, MERGE))
@@ -131,12 +133,6 @@ def _check_tag(tag: str, known: tuple[str, ...]) -> None:
     if tag not in known:
         shown = tag.replace(TAG, "!!")
         raise _BadScalar(f"got the tag {shown}; tags other than !!str are not read. Remove it.")
-
-
-def _parse_integer(text: str) -> int:
-    if len(text) > 40:
-        raise _BadScalar(f"got a number of {len(text)} digits; at most 40 are read. Quote it if it is text.")
-    return read_integer(text)
 
 
 def _parse_finite(text: str) -> float:

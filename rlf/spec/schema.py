@@ -99,7 +99,10 @@ def model_schema(model: type[BaseModel], title: str) -> Schema:
 
 def _layer_spec(defs: Defs) -> Schema:
     """A spec: whole, or any part of one with `extends` or with another library's sections, which may say the rest."""
-    extends = {"description": "Specs that this one is laid over, left to right.", "anyOf": [_PATH, _list_of(_PATH)]}
+    extends = {
+        "description": "Specs that this one is laid over, left to right.",
+        "anyOf": [_PATH, {"type": "array", "items": _PATH}],
+    }
     defs[f"RunSpec{_PART}"]["properties"]["extends"] = extends
     part, whole = {"$ref": f"#/$defs/RunSpec{_PART}"}, {"$ref": "#/$defs/RunSpec"}
     partial = {"anyOf": [{"required": [key]} for key in ("extends", *_FOREIGN)]}
@@ -380,7 +383,3 @@ def _with_refs(value: Any, names: Mapping[str, str]) -> Any:
 
 def _dump_json(value: Schema) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-def _list_of(item: Schema) -> Schema:
-    return {"type": "array", "items": item}

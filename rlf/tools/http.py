@@ -89,15 +89,12 @@ class RequestMaker:
             body = _form_text(value, self._encoding).encode()
             return _add_content_type(self._headers, "application/x-www-form-urlencoded"), body
         if self._format is BodyFormat.MULTIPART:
-            return self._in_parts(value)
+            try:
+                content_type, body = multipart(value, self._encoding)
+            except UnicodeEncodeError as fault:
+                raise TemplateFault(f"the body cannot be sent: {fault}") from fault
+            return {**self._headers, "Content-Type": content_type}, body
         return (self._text_headers if isinstance(value, str) else self._json_headers), _encode_body(value)
-
-    def _in_parts(self, value: Mapping[str, Any]) -> tuple[Mapping[str, str], bytes]:
-        try:
-            content_type, body = multipart(value, self._encoding)
-        except UnicodeEncodeError as fault:
-            raise TemplateFault(f"the body cannot be sent: {fault}") from fault
-        return {**self._headers, "Content-Type": content_type}, body
 
     def _build_url(self, values: Mapping[str, Any], query: Mapping[str, Any]) -> str:
         url = self._fixed_url or self._filled_url(values)
@@ -109,19 +106,15 @@ class RequestMaker:
     def _filled_url(self, values: Mapping[str, Any]) -> str:
         url = self._url.render(values).strip()
         if NOTHING in url:
-            url = _without_nothing(url)
+            # A URL that null or empty values fill in. Raises TemplateFault where one is a whole part of the path:
+            # what lies there is another thing, such as all of a list in place of one of its items.
+            path = url.partition("?")[0].partition("#")[0]
+            if any(part and not part.strip(NOTHING) for part in path.split("/")):
+                raise TemplateFault("a part of the path would be empty, which leads to another path")
+            url = url.replace(NOTHING, "")
         if _DOTS & set(urlsplit(url).path.lower().split("/")):
             raise TemplateFault("a part of the path would be `.` or `..`, which leads to another path")
         return url
-
-
-def _without_nothing(url: str) -> str:
-    """A URL that null or empty values fill in. Raises TemplateFault where one is a whole part of the path: what lies
-    there is another thing, such as all of a list in place of one of its items."""
-    path = url.partition("?")[0].partition("#")[0]
-    if any(part and not part.strip(NOTHING) for part in path.split("/")):
-        raise TemplateFault("a part of the path would be empty, which leads to another path")
-    return url.replace(NOTHING, "")
 
 
 def _form_text(fields: Mapping[str, Any], encodings: Mapping[str, Encoding]) -> str:
@@ -360,7 +353,14 @@ class Batcher(Generic[In, Out]):
             task = asyncio.get_running_loop().create_task(self._answer_batch(batch))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-            _stop_when_abandoned(task, batch)
+
+            # Ends a request that nobody waits for any more.
+            def look(_: asyncio.Future[Out]) -> None:
+                if all(waiting.reply.cancelled() for waiting in batch):
+                    task.cancel()
+
+            for waiting in batch:
+                waiting.reply.add_done_callback(look)
 
     async def _answer_batch(self, batch: Sequence[_Waiting[In, Out]]) -> None:
         try:
@@ -378,14 +378,3 @@ class Batcher(Generic[In, Out]):
         finally:  # also where this task is cancelled: a reply that never came would be awaited for ever
             for waiting in batch:
                 waiting.reply.cancel()
-
-
-def _stop_when_abandoned(task: asyncio.Task[None], batch: Sequence[_Waiting[In, Out]]) -> None:
-    """Ends a request that nobody waits for any more."""
-
-    def look(_: asyncio.Future[Out]) -> None:
-        if all(waiting.reply.cancelled() for waiting in batch):
-            task.cancel()
-
-    for waiting in batch:
-        waiting.reply.add_done_callback(look)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rlf.core.identity import derive_seed
 from rlf.rollout.rollout import Prefix, Rollout, find_broken
 from rlf.spec.models import FilterSpec
-from rlf.types.score import Score, Scored, ScoreState
+from rlf.types.score import Scored, ScoreState
 from rlf.types.task import Task
 from rlf.types.trajectory import StopReason, Trajectory
 from rlf.types.world import WorldRecord
@@ -147,7 +147,14 @@ def find_cause(scored: Scored) -> MissingRewardCause | None:
     trajectory = scored.trajectory
     error = trajectory.error or ""
     if trajectory.stop is not StopReason.INFRA_FAILURE:
-        return _missing_term(scored.scores)
+        # The term without whose value there is no reward, one that may have it another time before others.
+        missing = sorted(
+            (score for score in scored.scores if score.value is None and score.weight),
+            key=lambda score: not score.state.may_pass,
+        )
+        if not missing:  # it was not scored, or the sum is not a finite number
+            return None
+        return MissingRewardCause(term_name(missing[0].term), missing[0].reason, missing[0].state.may_pass)
     if trajectory.world is not None and trajectory.world.failed is not None:
         return MissingRewardCause(world_name(trajectory.world), error)
     broken = find_broken(trajectory.calls)
@@ -162,16 +169,6 @@ def _missing_success(scored: Scored) -> MissingRewardCause | None:
     if first is None or first.state is ScoreState.GATED:
         return None
     return MissingRewardCause(term_name(first.term), first.reason, first.state.may_pass)
-
-
-def _missing_term(scores: Sequence[Score]) -> MissingRewardCause | None:
-    """The term without whose value there is no reward, one that may have it another time before others."""
-    missing = sorted(
-        (score for score in scores if score.value is None and score.weight), key=lambda score: not score.state.may_pass
-    )
-    if not missing:  # it was not scored, or the sum is not a finite number
-        return None
-    return MissingRewardCause(term_name(missing[0].term), missing[0].reason, missing[0].state.may_pass)
 
 
 def term_name(term: str) -> str:

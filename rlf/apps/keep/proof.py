@@ -1,8 +1,8 @@
 """`rlf verify FOLDER`: which sentences of an exported model's card follow from what lies beside it, without a network.
 
-Nothing of the folder is run: reward terms other than rules, and tools, are code of others. Whoever makes a whole new
-folder can make all of it fit together. What stands against that is the head of the chain, which the one who trained the
-model can publish elsewhere.
+No code of the folder is run, so reward terms other than rules, and tools, are not called. A forger who makes a whole
+new folder can make all of it consistent; the head of the chain, published elsewhere by the one who trained the model,
+shows the forgery.
 """
 
 from __future__ import annotations

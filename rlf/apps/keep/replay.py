@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlf.chat.encoding import decode
 from rlf.core.errors import RlfError, first_line
 from rlf.lineage.records import StoredTrajectory
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.term import RewardContext
 from rlf.rollout.rollout import Rollout
+from rlf.rollout.scripted import end_sample
 from rlf.tools.execution.cache import AnsweredCall, Tape, arguments_text
 from rlf.tools.execution.executor import Executor
 from rlf.training.harness import Traffic, build_harness
 from rlf.types import Outcome, Trajectory
-from rlf.types.policy import Finish, Sample, SampleRequest, Sampling
+from rlf.types.policy import Sample, SampleRequest
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -46,21 +46,11 @@ class _Recorded:
         if turn is None:
             raise RlfError(f"a turn begins at token {size}, where none was recorded")
         tokens = list(trajectory.tokens[size : turn.end])
-        num, finish = self._end(tokens[: request.max_tokens], request.sampling)
+        num, finish = end_sample(self._tokenizer, tokens, request)
         return Sample(tokens[:num], list(trajectory.rollout_logprobs[size : size + num]), finish)
 
     def release(self, trajectory_id: str) -> None:
         """Holds nothing."""
-
-    def _end(self, tokens: Sequence[int], sampling: Sampling) -> tuple[int, Finish]:
-        for size in range(1, len(tokens) + 1):
-            if tokens[size - 1] in sampling.stop_token_ids:
-                return size, Finish.STOP
-            if sampling.stop_strings:
-                text = decode(self._tokenizer, tokens[:size])
-                if any(stop in text for stop in sampling.stop_strings):
-                    return size, Finish.STOP
-        return len(tokens), Finish.LENGTH
 
 
 def _ignore(level: str, text: str) -> None:

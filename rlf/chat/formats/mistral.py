@@ -106,20 +106,18 @@ class _Scan(Scan):
 
     def read(self, tag: re.Match[str]) -> int:
         if tag[1] == _THINK:
-            return self._bracketed_thinking(tag.start(), tag.end(1))
+            inside = tag.end(1)
+            end = self.text.find(_END_THINK, inside)
+            if end < 0:
+                self.thought(inside, len(self.text))
+                return self.cut(FailureClass.UNCLOSED_THINKING, tag.start())
+            self.thought(inside, end)
+            return self._end_of_thinking(end + len(_END_THINK))
         if tag[1] == _END_THINK:
             return self._turn_into_thinking(tag.start(), tag.end(1))
         if self.text.startswith("[", tag.end()) and not self.text.startswith(("[ARGS]", "[CALL_ID]"), tag.end()):
             return self._read_list(tag.start(), tag.end())
         return self._read_named(tag.start(), tag.end())
-
-    def _bracketed_thinking(self, start: int, inside: int) -> int:
-        end = self.text.find(_END_THINK, inside)
-        if end < 0:
-            self.thought(inside, len(self.text))
-            return self.cut(FailureClass.UNCLOSED_THINKING, start)
-        self.thought(inside, end)
-        return self._end_of_thinking(end + len(_END_THINK))
 
     def _read_list(self, start: int, body: int) -> int:
         """Reads a JSON list of calls."""

@@ -220,7 +220,10 @@ class Updater:
         num_sequences = float(mask_BT.any(dim=1).sum().clamp(min=1))
         mini = _MiniBatch(batch, fixed, output, denominator, float(mask_BT.sum().clamp(min=1)), num_sequences)
         for gradients, metrics in self._map(partial(self._gradients, mini), self._parts(batch, rows)):
-            _accumulate(self._parameters(), gradients)
+            # Not strict: nothing is given when `backward` has added the gradients already.
+            for parameter, gradient in zip(self._parameters(), gradients, strict=False):
+                if gradient is not None:
+                    parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
             for name, value in metrics.items():
                 sums[name] += value
         self.num_updates += 1
@@ -340,13 +343,6 @@ def _share_filtered_of(loss: PolicyLossConfig, part: _Part, mini: _MiniBatch) ->
     if loss.correction.level is CorrectionLevel.TOKEN:
         return float(part.loss_mask_BT.sum()) / mini.num_tokens
     return float(part.loss_mask_BT.any(dim=1).sum()) / mini.num_sequences
-
-
-def _accumulate(parameters: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor | None]) -> None:
-    """Adds gradients in place; nothing is given when `backward` has added them already."""
-    for parameter, gradient in zip(parameters, gradients, strict=False):
-        if gradient is not None:
-            parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
 
 
 def _logprobs(model: PolicyModel, temperature: float, part: _Part) -> torch.Tensor:

@@ -58,7 +58,6 @@ from rlf.types.task import Task
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rlf.spec.models import RunSpec
 
 logger = logging.getLogger(__name__)
 
@@ -308,7 +307,10 @@ class Agent:
             return self._parts
 
     async def _build(self, tokenizer: PreTrainedTokenizerBase) -> _Parts:
-        spec, sender = _with_contained_parts(self._spec), None
+        # The spec with tools and a world that cannot end the actor, and with it the job.
+        tools = [tool.model_copy(update={"target": tool.target.contained()}) for tool in self._spec.tools]
+        env = None if self._spec.env is None else self._spec.env.contained()
+        spec, sender = self._spec.model_copy(update={"tools": tools, "env": env}), None
         if (ingest := openrlhf_settings(spec).ingest) is not None:
             certificate = Job(self._folder, self._folder).certificate
             sender = partial(Sender, ingest=ingest, attempt=self._attempt, certificate=certificate)
@@ -350,13 +352,6 @@ class Agent:
 
     async def _evaluate(self, parts: _Parts, policy: EnginePolicy, rows: Sequence[JobRow]) -> None:
         await asyncio.gather(*(self._evaluate_row(parts, policy, row, step=0) for row in rows))
-
-
-def _with_contained_parts(spec: RunSpec) -> RunSpec:
-    """The spec with tools and a world that cannot end the actor, and with it the job."""
-    tools = [tool.model_copy(update={"target": tool.target.contained()}) for tool in spec.tools]
-    env = None if spec.env is None else spec.env.contained()
-    return spec.model_copy(update={"tools": tools, "env": env})
 
 
 @dataclass(slots=True)

@@ -165,7 +165,10 @@ class Ingest:
                 self._emit_event(item, self.step + 1)
             else:
                 self._sort(item)
-        self._tell_first_evaluation()
+        # The evaluation before training is over when every row of it is there.
+        if self._first_evaluation and len(self._first_evaluation) >= len(self._order):
+            self._tell_evaluation(0, self._first_evaluation)
+            self._first_evaluation = []
         # Lines in their order, each only when its trajectories are there: an evaluation takes the oldest of its rows,
         # so one that was taken too early would take those of the next.
         while self._lines and (last or not self._comes_late or self._has_come(self._lines[0])):
@@ -267,12 +270,6 @@ class Ingest:
             own={name: value for name, value in reported.items() if not (no_reference and name == "policy/kl_ref")},
         )
 
-    def _tell_first_evaluation(self) -> None:
-        """The evaluation before training is over when every row of it is there."""
-        if self._first_evaluation and len(self._first_evaluation) >= len(self._order):
-            self._tell_evaluation(0, self._first_evaluation)
-            self._first_evaluation = []
-
     def _next_evaluation(self) -> list[Record]:
         """The trajectories of the oldest evaluation that is not reported yet: they follow each other, one row each."""
         # The agents' clocks may differ by seconds; between two evaluations lies at least one step, which takes longer.
@@ -297,13 +294,11 @@ class Ingest:
             encoded = [record.encoded for record in chosen]
             self._emit(EvaluationFinished(step, str(purpose), metrics, scored, encoded))
             if purpose is Purpose.SAMPLED and not self._comes_late:
-                self._keep_best(step, metrics.get("success"))
-
-    def _keep_best(self, step: int, success: float | None) -> None:
-        """Keeps the checkpoint of the best evaluation, which OpenRLHF writes before it evaluates the step."""
-        found = best_checkpoint(self._job)
-        if success is not None and is_best(step, success, None if found is None else found[1]):
-            mark_best(self._job, step, success)
+                # Keeps the checkpoint of the best evaluation, which OpenRLHF writes before it evaluates the step.
+                success = metrics.get("success")
+                found = best_checkpoint(self._job)
+                if success is not None and is_best(step, success, None if found is None else found[1]):
+                    mark_best(self._job, step, success)
 
     def _tell_checkpoints(self, *, last: bool) -> None:
         """Reports new ones, each after its step and when it grows no more: not all processes write as fast."""

@@ -104,16 +104,13 @@ def remove_leftovers() -> None:
             if found.st_uid != os.getuid():  # another user's may lead to any file
                 continue
             if (folder / _LOCK).exists():
-                _remove_unowned(folder / _LOCK)
+                lock = folder / _LOCK
+                with lock.open("w") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    logger.info("%s: left by a job that was killed; it is removed", lock.parent)
+                    shutil.rmtree(lock.parent, ignore_errors=True)
             elif time.time() - found.st_mtime > _MAKING_S:
                 shutil.rmtree(folder, ignore_errors=True)
-
-
-def _remove_unowned(lock: Path) -> None:
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        logger.info("%s: left by a job that was killed; it is removed", lock.parent)
-        shutil.rmtree(lock.parent, ignore_errors=True)
 
 
 async def _started(process: asyncio.subprocess.Process, log: Path) -> None:

@@ -141,19 +141,16 @@ class RehearsalEnvironment:
     def _add_torchvision(self, tell: Callable[[str], None]) -> None:
         """Text needs no torchvision, and bears none that is broken: without it there is an environment for text."""
         try:
-            self._install_torchvision()
+            self._pip("install", "--no-deps", TORCHVISION)
+            extension = self._packages / "torchvision" / "extension.py"
+            if extension.is_file() and _SUPPLEMENT not in extension.read_text():
+                extension.write_text(extension.read_text() + _SUPPLEMENT)
+            self._run([str(self.python), "-c", "import torchvision.transforms.v2"], {})
         except RunError:
             self._pip("uninstall", "-y", "torchvision")
             tell(f"{TORCHVISION} cannot be installed, so models that see images cannot be rehearsed; see {self.log}")
         else:
             _marker(self.folder, "images").touch()
-
-    def _install_torchvision(self) -> None:
-        self._pip("install", "--no-deps", TORCHVISION)
-        extension = self._packages / "torchvision" / "extension.py"
-        if extension.is_file() and _SUPPLEMENT not in extension.read_text():
-            extension.write_text(extension.read_text() + _SUPPLEMENT)
-        self._run([str(self.python), "-c", "import torchvision.transforms.v2"], {})
 
     @property
     def _packages(self) -> Path:

@@ -230,7 +230,11 @@ class OpenRlhfRun:
         if self._last_recorded is not None:
             number = self._catch_up(self._last_recorded) + 1
         if not self.job.argv.is_file():
-            await self._try_parts()
+            # Opens tools and rewards once: what is wrong with them is reported before anything is started.
+            async with AsyncExitStack() as stack:
+                await stack.enter_async_context(self._harness.tools)
+                await stack.enter_async_context(self._harness.reward)
+            self._reach("parts")
             self.job.folder.mkdir(parents=True, exist_ok=True)
         # Also for a job that is there: the runs folder may have moved, and changes of data may have been accepted.
         write_job(self._plan, self._inputs.train, self._inputs.evaluation, self.job)
@@ -259,13 +263,6 @@ class OpenRlhfRun:
         ingest.poll(last=True)
         self._tell_left(ingest, attempt)
         return attempt.number
-
-    async def _try_parts(self) -> None:
-        """Opens tools and rewards once: what is wrong with them is reported before anything is started."""
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._harness.tools)
-            await stack.enter_async_context(self._harness.reward)
-        self._reach("parts")
 
     async def _launch(self, ingest: Ingest, number: int) -> None:
         job_env = json.loads(self.job.env.read_text())

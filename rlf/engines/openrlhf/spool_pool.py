@@ -183,7 +183,13 @@ def _read_payload(payload: bytes, as_arrays: bool) -> Line:
         return Notice(*values["notice"])
     if "opened" in values:
         return FilesOpened(tuple((code, path) for code, path in values["opened"]))
-    record = _read_record(values, values["scored"]["trajectory"] | {name: [] for name in NUMBERS})
+    version, purpose, *place = values["head"]
+    if not FIRST_VERSION <= version <= VERSION:
+        raise ValueError(f"a spool record of version {version}; this rlf reads versions {FIRST_VERSION} to {VERSION}")
+    row, sample, step, time, again = place
+    trajectory = values["scored"]["trajectory"] | {name: [] for name in NUMBERS}
+    scored = read(Scored, values["scored"] | {"trajectory": trajectory})
+    record = Record(Purpose(purpose), row, sample, step, time, scored, again)
     start, found, num = 0, list[Any](), values["num_tokens"]
     for code, size in zip(_TYPES, _SIZES, strict=True):
         part = numbers[start : start + num * size]
@@ -196,15 +202,6 @@ def _read_payload(payload: bytes, as_arrays: bool) -> Line:
         tokens, action_mask, logprobs = tokens.tolist(), list(map(bool, action_mask)), logprobs.tolist()
     trajectory = replace(record.scored.trajectory, tokens=tokens, action_mask=action_mask, rollout_logprobs=logprobs)
     return replace(record, scored=replace(record.scored, trajectory=trajectory))
-
-
-def _read_record(values: dict[str, Any], trajectory: dict[str, Any]) -> Record:
-    version, purpose, *place = values["head"]
-    if not FIRST_VERSION <= version <= VERSION:
-        raise ValueError(f"a spool record of version {version}; this rlf reads versions {FIRST_VERSION} to {VERSION}")
-    row, sample, step, time, again = place
-    scored = read(Scored, values["scored"] | {"trajectory": trajectory})
-    return Record(Purpose(purpose), row, sample, step, time, scored, again)
 
 
 Encode = Callable[[Scored], object]
@@ -395,15 +392,11 @@ def read_span(span: Span, encode: Encode | None) -> list[Line]:
     try:
         for line, end in frames:
             known = span.start + end
-            lines.append(_encoded(line, encode))
+            lines.append(replace(line, encoded=encode(line.scored)) if encode and isinstance(line, Record) else line)
     except ValueError as error:
         message = f"{span.path}: the record that begins at byte {known} cannot be read: {error}. Move the file away "
         raise RunError(f"{message}to continue without what follows there.") from error
     return lines
-
-
-def _encoded(line: Line, encode: Encode | None) -> Line:
-    return replace(line, encoded=encode(line.scored)) if encode and isinstance(line, Record) else line
 
 
 class _Pickler(pickle.Pickler):

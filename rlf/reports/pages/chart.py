@@ -75,7 +75,9 @@ class Drawn:
 def draw(chart: Chart) -> Drawn:
     """A chart as geometry. The lines have points."""
     xs = [x for line in chart.lines for x, _ in line.points]
-    heights = [y for line in chart.lines for y in _list_heights(line)]
+    heights = [
+        y for line in chart.lines for y in [*(y for _, y in line.points), *(y for _, *ends in line.band for y in ends)]
+    ]
     low, high = (0.0, 1.0) if chart.share else _widen_range(min(heights), max(heights))
     first, last = min(xs), max(xs)
 
@@ -100,10 +102,6 @@ def draw(chart: Chart) -> Drawn:
             for line in chart.lines
         ),
     )
-
-
-def _list_heights(line: Line) -> list[float]:
-    return [*(y for _, y in line.points), *(y for _, *ends in line.band for y in ends)]
 
 
 def _widen_range(low: float, high: float) -> tuple[float, float]:

@@ -53,7 +53,11 @@ class Gathering:
         group.num_waiting += 1
         self._close_if_full(key, group)
         try:
-            await self._wait_for_others(key, group)
+            try:
+                with within(self._timeout_s):
+                    await group.closed.wait()
+            except TimeoutError:
+                self._close_group(key, group)
             assert group.verdicts is not None, "a closed group is being judged"
             return (await asyncio.shield(group.verdicts))[trajectory.id]
         finally:
@@ -66,13 +70,6 @@ class Gathering:
         group = self._groups.setdefault(key, _Group(size))
         group.size -= 1
         self._close_if_full(key, group)
-
-    async def _wait_for_others(self, key: tuple[int, str], group: _Group) -> None:
-        try:
-            with within(self._timeout_s):
-                await group.closed.wait()
-        except TimeoutError:
-            self._close_group(key, group)
 
     def _close_if_full(self, key: tuple[int, str], group: _Group) -> None:
         if len(group.members) >= group.size:

@@ -233,7 +233,11 @@ def _enter_namespaces(to: Confinement) -> None:
     """Becomes an ordinary user of the new namespaces, with an empty /proc and a file system of its own to write to."""
     set_dumpable()
     for name, text in (("setgroups", "deny"), ("uid_map", _id_map(to.user)), ("gid_map", _id_map(to.user))):
-        _write_file(f"/proc/self/{name}", text)
+        file = os.open(f"/proc/self/{name}", os.O_WRONLY)
+        try:
+            os.write(file, text.encode())
+        finally:
+            os.close(file)
     os.setresgid(_INSIDE, _INSIDE, _INSIDE)
     os.setresuid(_INSIDE, _INSIDE, _INSIDE)
     disk_mb = to.limits["disk_mb"]
@@ -244,14 +248,6 @@ def _enter_namespaces(to: Confinement) -> None:
 
 def _id_map(outside: int) -> str:
     return f"{_INSIDE} {outside} 1"
-
-
-def _write_file(path: str, text: str) -> None:
-    file = os.open(path, os.O_WRONLY)
-    try:
-        os.write(file, text.encode())
-    finally:
-        os.close(file)
 
 
 def _set_limits(to: Confinement, address_space: int) -> None:

@@ -200,7 +200,12 @@ class GuestServer:
     ) -> None:
         """Turns the forked child into the call; never returns."""
         try:
-            self._take_descriptors(descriptors)
+            # 0 to 3 stay open: /dev/null as the server has it, stdout, stderr, the channel; and the end of a test's.
+            sources = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 100) for descriptor in descriptors]
+            targets = (_CHANNEL, 1, 2, DESCRIPTOR)[: len(sources)]
+            for source, target in zip(sources, targets, strict=True):
+                os.dup2(source, target)
+            os.closerange(max(targets) + 1, _MAX_DESCRIPTOR)
             os.setsid()  # kill(0) reaches a process group, across namespaces
             if self._level != "namespaces":
                 die_with_parent(parent)
@@ -212,14 +217,6 @@ class GuestServer:
             sys.stderr.flush()
         finally:
             os._exit(1)
-
-    def _take_descriptors(self, descriptors: list[int]) -> None:
-        """Leaves 0 to 3 open, /dev/null as the server has it, stdout, stderr, the channel; and the end of a test's."""
-        sources = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 100) for descriptor in descriptors]
-        targets = (_CHANNEL, 1, 2, DESCRIPTOR)[: len(sources)]
-        for source, target in zip(sources, targets, strict=True):
-            os.dup2(source, target)
-        os.closerange(max(targets) + 1, _MAX_DESCRIPTOR)
 
     def _reap_call(self, call: _Call) -> None:
         _, status, usage = os.wait4(call.pid, 0)

@@ -61,7 +61,14 @@ def read_signature(function: Callable[..., Any]) -> CallSignature:
     by_kind: dict[Any, list[Argument]] = {}
     for one in parameters:
         kind = one.kind if one.kind in _VARIADIC else None
-        by_kind.setdefault(kind, []).append(_make_argument(one, types.get(one.name, one.annotation)))
+        annotation = types.get(one.name, one.annotation)
+        default = one.default
+        if isinstance(default, FieldInfo):
+            base = Any if annotation is Parameter.empty else annotation
+            annotation, default = Annotated[base, default], NO_DEFAULT
+        by_kind.setdefault(kind, []).append(
+            Argument(one.name, _portable_type(annotation), default, one.kind is Parameter.POSITIONAL_ONLY)
+        )
     return CallSignature(
         tuple(one for one in by_kind.get(None, ()) if one.name not in bound),
         next(iter(by_kind.get(Parameter.VAR_KEYWORD, ())), None),
@@ -105,14 +112,6 @@ def _resolve_annotation(target: Any, name: str, annotation: Any) -> Any:
         return typing.get_type_hints(stand_in, vars(module), include_extras=True)[name]
     except Exception:  # noqa: BLE001 - as above: left as it is written
         return annotation
-
-
-def _make_argument(parameter: Parameter, annotation: Any) -> Argument:
-    default = parameter.default
-    if isinstance(default, FieldInfo):
-        base = Any if annotation is Parameter.empty else annotation
-        annotation, default = Annotated[base, default], NO_DEFAULT
-    return Argument(parameter.name, _portable_type(annotation), default, parameter.kind is Parameter.POSITIONAL_ONLY)
 
 
 def _portable_type(annotation: Any, within: tuple[Any, ...] = ()) -> Any:

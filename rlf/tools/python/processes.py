@@ -344,9 +344,13 @@ class ProcessState:
 
     def restore(self) -> list[Leftover]:
         """Puts back what has changed, timers first, so that none goes off meanwhile. Returns what that was."""
+        running = [timer for timer in _TIMERS if any(signal.setitimer(timer, 0))]
+        changed = [number for number, handler in self._handlers.items() if signal.getsignal(number) != handler]
+        for number in changed:
+            signal.signal(number, self._handlers[number])
         found = [
-            ("a timer", _stop_timers()),
-            ("signal handlers", self._restore_handlers()),
+            ("a timer", True if running else None),
+            ("signal handlers", True if changed else None),
             ("the working folder", self._restore_folder()),
             ("environment variables", self._restore_environment()),
             ("the file mode mask", os.umask(self._umask) != self._umask or None),
@@ -354,12 +358,6 @@ class ProcessState:
         ]
         leftovers = [Leftover(name, is_reset) for name, is_reset in found if is_reset is not None]
         return [*leftovers, *self._threads_left()]
-
-    def _restore_handlers(self) -> bool | None:
-        changed = [number for number, handler in self._handlers.items() if signal.getsignal(number) != handler]
-        for number in changed:
-            signal.signal(number, self._handlers[number])
-        return True if changed else None
 
     def _restore_folder(self) -> bool | None:
         with suppress(FileNotFoundError):
@@ -394,11 +392,6 @@ class ProcessState:
         self._threads |= threads
         if threads:
             yield Leftover("threads", is_reset=False)
-
-
-def _stop_timers() -> bool | None:
-    running = [timer for timer in _TIMERS if any(signal.setitimer(timer, 0))]
-    return True if running else None
 
 
 if __name__ == "__main__":

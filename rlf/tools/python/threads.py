@@ -80,7 +80,10 @@ class ThreadPool:
         try:
             return await job.future  # type: ignore[no-any-return]  # what `work` returned
         except asyncio.CancelledError:
-            self._abandon_job(job)
+            with self._lock:
+                if not job.done:
+                    job.abandoned = True
+                    self.num_abandoned += 1
             raise
 
     def close(self) -> None:
@@ -109,12 +112,6 @@ class ThreadPool:
         except RuntimeError as fault:
             raise ToolFailure(Outcome.INFRA, "the machine has no thread left to run the tool on") from fault
         self.num_threads += 1
-
-    def _abandon_job(self, job: _Job) -> None:
-        with self._lock:
-            if not job.done:
-                job.abandoned = True
-                self.num_abandoned += 1
 
     def _serve_jobs(self) -> None:
         while (job := self._jobs.get()) is not None:
