@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from rlf.apps.offer.corpus import open_corpus
 from rlf.core.process import usable_cores
-from rlf.data.corpus import open_corpus
 
 WORDS = [f"{a}{b}{c}" for a, b, c in itertools.product(("ba", "do", "ki", "lu", "mer", "ta", "vo", "sun"), repeat=3)]
 VOCABULARY = [f"{one}{number}" for number in range(200) for one in WORDS]

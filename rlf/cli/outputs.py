@@ -82,7 +82,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "runs.planning": ("PlanDifference", "PlanReport"),
     "runs.sweeps": ("Member",),
     "reports.progress": ("EvaluationLine", "InterruptedLine", "StepLine"),
-    "runs.view": ("TailEnd",),
+    "runs.now": ("TailEnd",),
     "types": ("CheckpointSaved", "Notice", "RunFinished"),
 }
 """Modules, below `rlf`, of the types that commands print."""

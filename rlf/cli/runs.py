@@ -130,8 +130,8 @@ def tail_run(
 ) -> None:
     """Print a run's last steps, evaluations and notices, a line each, and those to come until it ends."""
     from rlf.cli.live import event_line
+    from rlf.runs.now import TailEnd, follow_events
     from rlf.runs.place import open_reader
-    from rlf.runs.view import TailEnd, follow_events
 
     with open_reader(runs_folder) as reader:
         record = reader.get_run(name).record

@@ -2,8 +2,8 @@
 
 A link has digests of the rows that were written with it, and a hash of these and of the link before it. A row that is
 changed, added or deleted later does not match its link, and a link that is does not match the next one. The last one,
-the head, stands for all before it: an edit shows to anyone who kept it. `rlf runs verify` reads the chain. Tags, notes and
-what requests cost that belong to no trajectory are in no link.
+the head, stands for all before it: an edit shows to anyone who kept it. `rlf runs verify` reads the chain. Tags, notes
+and what requests cost that belong to no trajectory are in no link.
 """
 
 from __future__ import annotations

@@ -151,40 +151,10 @@ class Overview:
 def read_overviews(reader: Reader) -> list[Overview]:
     """Every run, newest first."""
     latest, tags = reader.latest_evaluations(), reader.tags()
-    return [_make_overview(run, latest.get(run.id), tags.get(run.id, ())) for run in reader.run_lines()]
+    return [make_overview(run, latest.get(run.id), tags.get(run.id, ())) for run in reader.run_lines()]
 
 
-@dataclass(frozen=True, slots=True)
-class OverviewPage:
-    """Some of the runs that a filter wants."""
-
-    runs: tuple[Overview, ...]
-    num_wanted: int
-    """By the filter, on all pages."""
-    num_runs: int
-    """In the lineage."""
-    next: str | None
-    """The id behind which the next page begins; None on the last one."""
-
-
-def page_overviews(reader: Reader, wanted: str | None, sort: str | None, after: str | None, limit: int) -> OverviewPage:
-    """The runs that `rlf runs list` shows for a filter and an order, from behind a run's id on."""
-    if wanted is None and sort is None:
-        lines, num_runs = reader.run_lines(after=after, limit=limit + 1), reader.num_runs()
-        shown = lines[:limit]
-        latest, tags = reader.latest_evaluations([line.id for line in shown]), reader.tags()
-        page = [_make_overview(line, latest.get(line.id), tags.get(line.id, ())) for line in shown]
-        return OverviewPage(tuple(page), num_runs, num_runs, shown[-1].id if len(lines) > limit else None)
-    every = read_overviews(reader)
-    found = chosen(every, wanted, sort)
-    ids = [item.run_id for item in found]
-    begin = ids.index(after) + 1 if after in ids else 0
-    page = found[begin : begin + limit]
-    following = page[-1].run_id if begin + limit < len(found) else None
-    return OverviewPage(tuple(page), len(found), len(every), following)
-
-
-def _make_overview(run: RunLine, latest: Evaluation | None, tags: tuple[str, ...]) -> Overview:
+def make_overview(run: RunLine, latest: Evaluation | None, tags: tuple[str, ...]) -> Overview:
     return Overview(
         run_id=run.id,
         name=run.name,

@@ -28,13 +28,7 @@ from rlf.reports.sheets import (
     sheet_table,
     visible,
 )
-from rlf.reports.summary import (
-    Summary,
-    change_view,
-    example_parts,
-    read_changes,
-    summarize,
-)
+from rlf.reports.summary import Summary, change_view, example_parts, read_changes, summarize
 from rlf.reports.trajectory import ReadOpening, no_opening
 from rlf.reports.verdict import RunVerdict, judge_record, verdict_text
 from rlf.types.events import is_gap

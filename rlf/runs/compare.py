@@ -1,43 +1,20 @@
-"""Runs beside one another: comparisons as pages show them, what made each, and the keys in which plans differ."""
+"""Runs beside one another: how they differ, and what each was made from."""
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
-from typing import Any
 
-from rlf.core.errors import NotFoundError, RlfError
-from rlf.core.registry import nearest
+from rlf.core.errors import RlfError
 from rlf.lineage.graph import Graph, GraphNode, NodeDifference, differing, explain_differences, read_graph
 from rlf.lineage.reader import Reader
-from rlf.lineage.records import EVALUATION, SWEEP, Evaluation, Run, StoredTrajectory, TrajectoryFilter
-from rlf.plan.plan import leaves
-from rlf.reports.arms import Arm, read_arms, shared_step
-from rlf.reports.comparison import (
-    Comparison,
-    ComparisonExample,
-    KindRows,
-    compare,
-    flip_matrix,
-    pair_of,
-    question_of,
-    read_examples,
-    title_of,
-)
-from rlf.reports.comparison_views import markdown, sheets
-from rlf.reports.pages.render import SidePair
-from rlf.reports.sheets import Sheet
-from rlf.runs.trajectories import Openings
+from rlf.reports.arms import read_arms
+from rlf.reports.comparison import Comparison, compare
+from rlf.reports.comparison_views import markdown
 
 __all__ = ["Graph", "GraphNode", "NodeDifference", "diff_runs", "read_graph", "whence"]
-
-# How runs differ, as plain values.
 
 
 def compare_runs(
@@ -51,116 +28,6 @@ def compare_runs(
     """Compares runs; of one arm, such as a sweep of seeds alone, what chance does to it."""
     found = compare(read_arms(reader, names), mode, threshold, at_ends=at_ends)
     return replace(found, markdown=markdown(found))
-
-
-_MATRIX_FLIPS = 20
-"""Questions of each arm whose trajectories are read for the first turn that differs."""
-_STEPS = 400
-"""Steps of a curve at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemberCurve:
-    """The curves of one run of an arm."""
-
-    run_id: str
-    seed: int
-    steps: tuple[int, ...]
-    values: dict[str, tuple[float | None, ...]]
-    evaluations: tuple[Evaluation, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ArmCurves:
-    """The curves of an arm."""
-
-    letter: str
-    label: str
-    members: tuple[MemberCurve, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ComparisonView:
-    """Everything that the page of a comparison shows."""
-
-    title: str
-    comparison: Comparison
-    results: tuple[Sheet, ...]
-    origins: tuple[Sheet, ...]
-    kinds: tuple[KindRows, ...]
-    """Every question by arm."""
-    curves: tuple[ArmCurves, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionView:
-    """One question as two arms answered it at the evaluation that is compared."""
-
-    task_id: str
-    question: str
-    left: str
-    right: str
-    """Letters of the arms."""
-    pair: SidePair
-    first_difference: int | None
-    """The first turn that differs."""
-
-
-def view_comparison(reader: Reader, names: Sequence[str], mode: str | None) -> ComparisonView:
-    """A comparison with its tables, questions and curves."""
-    found = compare_runs(reader, names, mode)
-    tables = sheets(found)
-    return ComparisonView(
-        title=title_of(found),
-        comparison=found,
-        results=tuple(tables.results),
-        origins=tuple(tables.origins),
-        kinds=tuple(flip_matrix(found, read_examples(reader, found, _MATRIX_FLIPS))),
-        curves=tuple(map(_arm_curves, found.arms)),
-    )
-
-
-def _arm_curves(arm: Arm) -> ArmCurves:
-    members = []
-    for member in arm.members:
-        steps = list(member.steps)[:: -max(1, math.ceil(len(member.steps) / _STEPS))][::-1]
-        names = sorted({name for step in steps for name in step.metrics})
-        values = {name: tuple(step.metrics.get(name) for step in steps) for name in names}
-        numbers = tuple(step.step for step in steps)
-        record = member.run.record
-        members.append(MemberCurve(record.id, record.seed, numbers, values, tuple(member.evaluations)))
-    return ArmCurves(arm.letter, arm.label, tuple(members))
-
-
-def view_question(
-    reader: Reader,
-    names: Sequence[str],
-    mode: str | None,
-    task_id: str,
-    letters: tuple[str, str],
-    openings: Callable[[str], Openings],
-) -> QuestionView:
-    """One question as the first runs of two arms answered it."""
-    arms = {arm.letter: arm for arm in read_arms(reader, names)}
-    for letter in letters:
-        if letter not in arms:
-            raise RlfError(f"arm: got {letter!r}; expected one of {', '.join(arms)}.")
-    both = [arms[letter] for letter in letters]
-    step = shared_step(both, mode or next(iter(both[0].modes), "sampled"))
-    stored = [_compared_answer(reader, arm, mode, task_id, step) for arm in both]
-    example = ComparisonExample(task_id, letters[0], stored[0], letters[1], stored[1])
-    pair = pair_of(example, {letter: openings(arms[letter].runs[0]) for letter in letters})
-    return QuestionView(task_id, question_of(example), *letters, pair, pair.first_difference)
-
-
-def _compared_answer(reader: Reader, arm: Arm, mode: str | None, task_id: str, step: int | None) -> StoredTrajectory:
-    run_id, chosen = arm.runs[0], mode or next(iter(arm.modes), "sampled")
-    found = reader.trajectories(run_id, TrajectoryFilter(phase=chosen, task_id=task_id, step=step))
-    last = max(found, key=lambda one: (one.step, -one.sample_index), default=None)
-    stored = None if last is None else reader.whole(run_id, last)
-    if stored is None:
-        raise NotFoundError(f"run {run_id}: no {chosen} answer to {task_id!r} is kept.")
-    return stored
 
 
 def whence(reader: Reader, thing: str) -> list[GraphNode]:
@@ -200,148 +67,3 @@ def diff_runs(reader: Reader, names: Sequence[str], step: int | None) -> list[No
     ids = [reader.get_run(name).record.id for name in names]
     left, right = (read_graph(reader, run_id, step) for run_id in ids)
     return explain_differences(reader, ids[0], ids[1], differing(left, right))
-
-
-_MAX_RUNS = 200
-"""Newest runs of a spec that are compared."""
-_MAX_PLANS = 1_000
-"""Plans whose values are kept, by their text."""
-_NOT_TRAINED = frozenset({EVALUATION, SWEEP})
-_FREE = frozenset({"seed", "name"})
-"""Keys that two runs may differ in, and still be taken for a pair of another key."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlanChange:
-    """A key whose values differ; None where a plan has no such key."""
-
-    key: str
-    before: Any
-    now: Any
-
-
-@dataclass(frozen=True, slots=True)
-class KeyValue:
-    """Runs with one value of a key."""
-
-    value: Any
-    runs: tuple[str, ...]
-    """Ids, newest first."""
-    success: float | None
-    """Mean of their latest held-out success; None where none was evaluated."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeyPair:
-    """Two runs that differ in one key, seeds aside."""
-
-    before: str
-    """A run's id."""
-    now: str
-    value_before: Any
-    value_now: Any
-    success_before: float
-    success_now: float
-
-
-@dataclass(frozen=True, slots=True)
-class KeyRuns:
-    """Results of a spec's runs with other values of a key."""
-
-    spec: str
-    key: str
-    values: tuple[KeyValue, ...]
-    pairs: tuple[KeyPair, ...]
-    """Runs that differ in nothing else; without any, what the values show may have other causes."""
-
-
-def plan_leaves(run: Run) -> dict[str, Any]:
-    """The values of a run's plan by key."""
-    return leaves(run.record.plan.get("spec", {}))
-
-
-@dataclass(frozen=True, slots=True)
-class PlanValues:
-    """The values of a plan by key, and each as text, for values are compared and some cannot be hashed."""
-
-    values: dict[str, Any]
-    texts: dict[str, str]
-    items: frozenset[tuple[str, str]]
-    """The texts of what is set."""
-
-
-@lru_cache(_MAX_PLANS)
-def _read_leaves(plan: str) -> PlanValues:
-    values = leaves(json.loads(plan).get("spec", {}))
-    texts = {key: repr(value) for key, value in values.items()}
-    return PlanValues(values, texts, frozenset((key, texts[key]) for key, value in values.items() if value is not None))
-
-
-def find_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[PlanChange, ...]:
-    """Keys whose values differ, in the order of the first plan."""
-    keys = dict.fromkeys([*before, *now])
-    return tuple(PlanChange(key, before.get(key), now.get(key)) for key in keys if before.get(key) != now.get(key))
-
-
-def last_run(runs_folder: Path, spec: str) -> Run | None:
-    """The newest run of a spec in a folder."""
-    from rlf.runs.place import open_reader  # loads the database's library
-
-    if not (runs_folder / "rlf.db").is_file():
-        return None
-    with open_reader(runs_folder) as reader:
-        return next(iter(reader.list_runs(_find_runs(reader, spec, 1))), None)
-
-
-def varied_keys(plans: Mapping[str, PlanValues]) -> dict[str, int]:
-    """Keys that runs have several values of, with the number of these."""
-    seen: dict[str, set[str]] = {}
-    for plan in plans.values():
-        for key, text in plan.texts.items():
-            seen.setdefault(key, set()).add(text)
-    return {key: len(values) for key, values in seen.items() if len(values) > 1}
-
-
-def read_key(reader: Reader, plans: Mapping[str, PlanValues], spec: str, key: str) -> KeyRuns:
-    """The results of a key's values. Raises RlfError if no run of the spec has the key."""
-    known = list(dict.fromkeys(name for plan in plans.values() for name in plan.values))
-    if key not in known:
-        raise RlfError(f"key: got {key[:80]!r}; no run of {spec[:80]!r} has it{nearest(key, known) or '.'}")
-    found = reader.latest_evaluations(list(plans))
-    success = {run_id: one.metrics["success"] for run_id, one in found.items() if "success" in one.metrics}
-    by_value: dict[str, list[str]] = {}
-    for run_id, plan in plans.items():
-        by_value.setdefault(plan.texts.get(key, ""), []).append(run_id)
-    values = list[KeyValue]()
-    for ids in by_value.values():
-        known_success = [success[one] for one in ids if one in success]
-        mean = fmean(known_success) if known_success else None
-        values.append(KeyValue(plans[ids[0]].values.get(key), tuple(ids), mean))
-    return KeyRuns(spec, key, tuple(values), tuple(_find_pairs(plans, success, key)))
-
-
-def _find_pairs(plans: Mapping[str, PlanValues], success: Mapping[str, float], key: str) -> list[KeyPair]:
-    """Each run beside the newest earlier one that differs in this key alone."""
-    alike: dict[frozenset[tuple[str, str]], list[str]] = {}
-    pairs = list[KeyPair]()
-    for now in reversed([one for one in plans if one in success]):
-        plan = plans[now]
-        others = alike.setdefault(plan.items - {(free, plan.texts.get(free, "")) for free in (key, *_FREE)}, [])
-        before = next((one for one in reversed(others) if plans[one].values.get(key) != plan.values.get(key)), None)
-        if before is not None:
-            values = plans[before].values.get(key), plan.values.get(key)
-            pairs.append(KeyPair(before, now, *values, success[before], success[now]))
-        others.append(now)
-    return pairs[::-1]
-
-
-def _find_runs(reader: Reader, spec: str, limit: int) -> list[str]:
-    ids = [line.id for line in reader.run_lines(name=spec) if line.engine not in _NOT_TRAINED]
-    return ids[:limit]
-
-
-def read_plans(reader: Reader, spec: str) -> dict[str, PlanValues]:
-    """The newest runs of a spec with their plans, newest first."""
-    ids = _find_runs(reader, spec, _MAX_RUNS)
-    texts = reader.plans(ids)
-    return {run_id: _read_leaves(texts[run_id]) for run_id in ids if run_id in texts}

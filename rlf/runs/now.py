@@ -1,12 +1,12 @@
-"""The present work of a run: a file in its folder, which its process writes and other processes read."""
+"""The present work of a run, in a file of its folder that its process writes and others read; and its last events."""
 
 from __future__ import annotations
 
 import json
-import signal
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,8 +16,9 @@ from typing import Self
 from rlf.core.clocks import open_stages, open_waits
 from rlf.core.errors import RlfError
 from rlf.core.files import run_folder
-from rlf.lineage.process import is_visible, send_signal
 from rlf.lineage.reader import Reader
+from rlf.types import EvaluationFinished, Notice, RunEvent, StepFinished
+from rlf.types.events import RunStatus
 
 FILE = "now.json"
 _EVERY_S = 0.5
@@ -128,34 +129,46 @@ class NowWriter:
                 written = now
 
 
-# Stopping a run from outside of its process: as Ctrl-C does, and only the process that the lineage names.
+# A run's events as the lineage has them, while it runs.
+
+_POLL_S = 0.5
+_Key = tuple[str, int, float]
+"""The identity of an event, its time last: a clock that is set back puts later ones before earlier ones."""
 
 
 @dataclass(frozen=True, slots=True)
-class RunStop:
-    """A run that was asked to stop."""
+class TailEnd:
+    """A run's state when its events were no longer followed."""
 
     run_id: str
-    pid: int
-    signal: str
+    status: RunStatus
+    step: int
 
 
-def stop_run(reader: Reader, name: str, *, force: bool) -> RunStop:
-    """Asks a run's process to stop after what it is doing, or at once.
+def follow_events(reader: Reader, run_id: str, lines: int, *, follow: bool) -> Iterator[RunEvent]:
+    """The last events of a run, and those to come until it ends."""
+    shown: dict[_Key, None] | None = None
+    while True:
+        status = reader.get_run(run_id).status
+        events = _read_events(reader, run_id)
+        if shown is None:
+            shown = dict.fromkeys(list(events)[: max(0, len(events) - lines)])
+        yield from (event for key, event in events.items() if key not in shown)
+        shown |= dict.fromkeys(events)
+        if status is not RunStatus.RUNNING or not follow:
+            return
+        time.sleep(_POLL_S)
 
-    Args:
-        force: sends SIGTERM in place of SIGINT, for a process that does not stop.
 
-    Raises:
-        RlfError: nothing runs it, or its process is of another machine or container.
-    """
-    run_id = reader.get_run(name).record.id
-    process = reader.owner(run_id)
-    if process is None:
-        raise RlfError(f"run {run_id}: no process runs it. `rlf resume {run_id}` continues it.")
-    if not is_visible(process):
-        raise RlfError(f"run {run_id}: runs as process {process.pid} on {process.node}. Stop it there.")
-    number = signal.SIGTERM if force else signal.SIGINT
-    if not send_signal(process, number):
-        raise RlfError(f"run {run_id}: its process {process.pid} has just ended.")
-    return RunStop(run_id, process.pid, number.name)
+def _read_events(reader: Reader, run_id: str) -> dict[_Key, RunEvent]:
+    """The events of a run that the lineage has, in the order of their times, without trajectories."""
+    timed: dict[_Key, RunEvent] = {
+        ("step", step.step, step.finished): StepFinished(step.step, step.metrics, (), ())
+        for step in reader.steps(run_id)
+    }
+    timed |= {
+        (e.mode, e.step, e.finished): EvaluationFinished(e.step, e.mode, e.metrics, ())
+        for e in reader.evaluations(run_id)
+    }
+    timed |= {("notice", at, e.time): Notice(e.level, e.text, e.data) for at, e in enumerate(reader.events(run_id))}
+    return dict(sorted(timed.items(), key=lambda item: item[0][2]))

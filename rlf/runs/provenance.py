@@ -14,13 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from importlib.metadata import (
-    Distribution,
-    PackageNotFoundError,
-    distribution,
-    entry_points,
-    packages_distributions,
-)
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, entry_points, packages_distributions
 from importlib.util import source_from_cache
 from pathlib import Path
 from typing import Any

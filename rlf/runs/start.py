@@ -73,12 +73,7 @@ from rlf.spec.models import Feature
 from rlf.tools.execution.cache import Tape
 from rlf.trackers import TrackedRun
 from rlf.training.harness import Traffic
-from rlf.types.events import (
-    CheckpointSaved,
-    Notice,
-    RunFinished,
-    RunStatus,
-)
+from rlf.types.events import CheckpointSaved, Notice, RunFinished, RunStatus
 
 if TYPE_CHECKING:
     from rlf.engines.engine import EngineRun

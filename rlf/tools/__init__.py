@@ -7,14 +7,12 @@ from rlf.tools.declaration import CacheScope, CacheSpec, Expectation, ToolDeclar
 from rlf.tools.kind import TOOL_KINDS, Limits, ToolKind, ToolRuntime
 
 if TYPE_CHECKING:
-    from rlf.tools.examples import ExampleRun, run_examples
     from rlf.tools.execution.executor import Executor, refuse_misfits
 
 __all__ = [
     "TOOL_KINDS",
     "CacheScope",
     "CacheSpec",
-    "ExampleRun",
     "Executor",
     "Expectation",
     "Limits",
@@ -23,11 +21,6 @@ __all__ = [
     "ToolRuntime",
     "ToolTest",
     "refuse_misfits",
-    "run_examples",
 ]
 
-_EXECUTOR, _EXAMPLES = "execution.executor", "examples"
-__getattr__ = lazily(
-    __name__,
-    {"Executor": _EXECUTOR, "refuse_misfits": _EXECUTOR, "ExampleRun": _EXAMPLES, "run_examples": _EXAMPLES},
-)
+__getattr__ = lazily(__name__, dict.fromkeys(("Executor", "refuse_misfits"), "execution.executor"))

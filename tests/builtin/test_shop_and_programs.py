@@ -15,13 +15,13 @@ from transformers import AutoTokenizer
 import rlf
 from benchmarks.embedded.programs.build import build as build_programs
 from benchmarks.embedded.shop.build import build as build_shop
+from rlf.apps.tools.examples import run_examples
 from rlf.builtin.names import builtin_path
 from rlf.chat import FORMATS
 from rlf.rewards import RewardContext, RewardFunction, Term
 from rlf.rollout import Rollout, RolloutLimits, Setting, play
 from rlf.rollout.scripted import ScriptedPolicy
 from rlf.tools import Executor, ToolDeclaration
-from rlf.tools.examples import run_examples
 from rlf.types import Message, Sampling, Task, Trajectory
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ from rlf.core import RlfError
 from rlf.lineage import Recorder, begin_resume, open_store, start_run, tables
 from rlf.lineage.lease import describe_owner
 from rlf.reports.overview import elapsed_s
-from rlf.runs import view as tail
+from rlf.runs import now as tail
 from rlf.types import Notice, RunFinished, RunStatus
 
 from .builders import run_record, step

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from rlf.apps.evaluate.branches import BranchPoint, play_branches
+from rlf.apps.web.trajectories import find_branches
 from rlf.core.errors import RlfError
 from rlf.lineage.records import BRANCH
 from rlf.runs.place import open_reader
-from rlf.runs.players import find_branches
 
 RUNS = Path("copy/runs")
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from rlf.apps.web.comparisons import view_comparison, view_question
 from rlf.core import RlfError
 from rlf.core.errors import NotFoundError
 from rlf.lineage import Reader, Recorder, open_store, start_run
-from rlf.runs.compare import view_comparison, view_question
 from rlf.runs.trajectories import Openings
 
 from ..reports.synthetic import events, run_record

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rlf.tools import Executor, Expectation, ToolDeclaration, run_examples
-from rlf.tools.examples import shortfalls
+from rlf.apps.tools.examples import run_examples, shortfalls
+from rlf.tools import Executor, Expectation, ToolDeclaration
 from rlf.types import Outcome, ToolResult
 
 FOLDER = Path(__file__).parents[2] / "tool_specs"

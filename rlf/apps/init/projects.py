@@ -8,7 +8,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlf.builtin.tables import Table, find_uncopied, questions_of, read_table
+from rlf.apps.init.tables import Table, find_uncopied, questions_of, read_table
 from rlf.core.errors import RlfError
 from rlf.core.files import write_whole
 from rlf.core.registry import nearest

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rlf.apps.offer.corpus import Corpus, Passage, open_corpus
 from rlf.core.process import usable_cores
 from rlf.core.servers import guard_visitors, listening, serve_app
-from rlf.data.corpus import Corpus, Passage, open_corpus
 
 _MAX_BODY_BYTES = 4_000_000
 

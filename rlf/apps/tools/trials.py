@@ -12,6 +12,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, ClassVar
 
+from rlf.apps.tools.examples import DrillRun, drill, run_examples, run_samples
 from rlf.core import RlfError, nearest
 from rlf.core.errors import CheckError
 from rlf.core.plain_json import Jsonable
@@ -19,9 +20,7 @@ from rlf.core.text import clean, clean_value
 from rlf.python.tools import ToolPrompt
 from rlf.runs.certificates import format_name
 from rlf.runs.prompts import open_chat
-from rlf.tools import run_examples
 from rlf.tools.declaration import CacheSpec, ToolDeclaration
-from rlf.tools.examples import DrillRun, drill, run_samples
 from rlf.tools.execution.detached import DetachedTasks
 from rlf.tools.execution.executor import Executor
 from rlf.tools.kind import CallContext

@@ -24,6 +24,7 @@ from typing import Any
 
 from rlf.core.errors import CheckError, NotFoundError, RlfError, RunError
 from rlf.lineage.process import Process, is_gone, is_visible, process_of, send_signal
+from rlf.lineage.reader import Reader
 
 PAGES = "pages"
 """The folder of what an export writes, in that of its job."""
@@ -211,3 +212,33 @@ def _read_tail(file: Path) -> str:
         stream.seek(max(0, file.stat().st_size - _TAIL_BYTES))
         return stream.read().decode(errors="replace")
     return ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunStop:
+    """A run that was asked to stop."""
+
+    run_id: str
+    pid: int
+    signal: str
+
+
+def stop_run(reader: Reader, name: str, *, force: bool) -> RunStop:
+    """Asks a run's process to stop after what it is doing, or at once.
+
+    Args:
+        force: sends SIGTERM in place of SIGINT, for a process that does not stop.
+
+    Raises:
+        RlfError: nothing runs it, or its process is of another machine or container.
+    """
+    run_id = reader.get_run(name).record.id
+    process = reader.owner(run_id)
+    if process is None:
+        raise RlfError(f"run {run_id}: no process runs it. `rlf resume {run_id}` continues it.")
+    if not is_visible(process):
+        raise RlfError(f"run {run_id}: runs as process {process.pid} on {process.node}. Stop it there.")
+    number = signal.SIGTERM if force else signal.SIGINT
+    if not send_signal(process, number):
+        raise RlfError(f"run {run_id}: its process {process.pid} has just ended.")
+    return RunStop(run_id, process.pid, number.name)

@@ -9,11 +9,11 @@ import time
 import pytest
 
 from rlf.apps.web.api import live
+from rlf.apps.web.run_views import Cursor, parse_cursors
 from rlf.apps.web.settings import WebSettings
 from rlf.apps.web.site import Site
 from rlf.core.errors import RunError
 from rlf.lineage import Recorder, open_store, start_run
-from rlf.runs.view import Cursor, parse_cursors
 from rlf.types import Notice, StepFinished
 
 from ...reports.synthetic import run_record

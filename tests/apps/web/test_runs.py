@@ -7,11 +7,11 @@ import time
 from dataclasses import replace
 
 from rlf.apps.web.api.live import Look
+from rlf.apps.web.comparisons import PlanChange, find_changes, last_run, plan_leaves
 from rlf.apps.web.settings import WebSettings
 from rlf.apps.web.site import Site
 from rlf.core.clocks import stage, waiting_for
 from rlf.lineage import Recorder, open_store, start_run
-from rlf.runs.compare import PlanChange, find_changes, last_run, plan_leaves
 from rlf.runs.now import NowWriter
 from rlf.types import EvaluationFinished
 

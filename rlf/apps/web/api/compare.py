@@ -6,9 +6,9 @@ from typing import Annotated
 
 from fastapi import Query
 
+from rlf.apps.web.comparisons import ComparisonView, QuestionView, view_comparison, view_question
 from rlf.apps.web.site import Area, Site
 from rlf.core.errors import RlfError
-from rlf.runs.compare import ComparisonView, QuestionView, view_comparison, view_question
 
 Names = Annotated[list[str], Query(max_length=26)]
 

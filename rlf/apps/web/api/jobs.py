@@ -8,9 +8,8 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 from fastapi import Body, Response
 
-from rlf.apps.web.jobs import PAGES, CommandJob, checked_words
+from rlf.apps.web.jobs import PAGES, CommandJob, RunStop, checked_words, stop_run
 from rlf.apps.web.site import Area, Site
-from rlf.runs.now import RunStop, stop_run
 
 Flag = Annotated[bool, Body(embed=True)]
 

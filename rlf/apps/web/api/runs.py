@@ -6,14 +6,14 @@ from typing import Annotated
 
 from fastapi import Body, Query
 
+from rlf.apps.web.comparisons import KeyRuns, read_key, read_plans
+from rlf.apps.web.run_views import Curves, OverviewPage, RunView, page_overviews, read_curves, read_run
 from rlf.apps.web.site import Area, Site
 from rlf.core.errors import RlfError
-from rlf.reports.overview import OverviewPage, page_overviews
 from rlf.reports.sweep import SweepReport
 from rlf.runs import place as marks
-from rlf.runs.compare import Graph, KeyRuns, read_graph, read_key, read_plans
+from rlf.runs.compare import Graph, read_graph
 from rlf.runs.place import RunNote, RunTags
-from rlf.runs.view import Curves, RunView, read_curves, read_run
 
 Named = Annotated[str, Query(min_length=1, max_length=500)]
 Limit = Annotated[int, Query(ge=1, le=500)]

@@ -7,10 +7,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Query
 
 from rlf.apps.web.site import Area, Site
-from rlf.apps.web.why import PaidNotRight, find_paid
-from rlf.core.errors import RlfError
-from rlf.lineage.records import TrajectoryFilter, TrajectoryOrder
-from rlf.runs.trajectories import (
+from rlf.apps.web.trajectories import (
     QuestionAnswers,
     TokenPage,
     TrajectoryList,
@@ -20,8 +17,11 @@ from rlf.runs.trajectories import (
     read_answers,
     read_tokens,
     read_trajectory,
-    wanted_trajectories,
 )
+from rlf.apps.web.why import PaidNotRight, find_paid
+from rlf.core.errors import RlfError
+from rlf.lineage.records import TrajectoryFilter, TrajectoryOrder
+from rlf.runs.trajectories import wanted_trajectories
 from rlf.types import Outcome, StopReason
 
 _FAILED = "failed"

@@ -9,17 +9,18 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
+from rlf.apps.web.comparisons import plan_leaves, read_key, read_plans, varied_keys
 from rlf.apps.web.pages.shared import lineage, page, site_of
+from rlf.apps.web.run_views import OverviewPage, page_overviews
 from rlf.apps.web.site import Site
 from rlf.core.errors import RlfError
 from rlf.lineage.records import TRAIN, Run, TrajectoryFilter, TrajectoryOrder
-from rlf.reports.overview import NAMES, Overview, OverviewPage, elapsed_s, page_overviews
+from rlf.reports.overview import NAMES, Overview, elapsed_s
 from rlf.reports.pages.chart import ArmCurve, further_curves, main_curves
 from rlf.reports.report import Report, origin_facts, read_report, shown_events, status_words, usage_sheets
 from rlf.reports.summary import difference_words, rate_rows
 from rlf.reports.sweep import is_sweep, read_sweep
 from rlf.runs import compare as graph
-from rlf.runs.compare import plan_leaves, read_key, read_plans, varied_keys
 from rlf.runs.now import now_words
 from rlf.runs.place import Reader
 

@@ -14,20 +14,20 @@ from fastapi.responses import HTMLResponse
 
 from rlf.apps.web.api.trajectories import read_filter
 from rlf.apps.web.pages.shared import is_part, lineage, page, site_of
-from rlf.apps.web.why import find_paid
-from rlf.core.errors import RlfError
-from rlf.lineage.records import TRAIN, TrajectoryOrder
-from rlf.runs.place import Reader
-from rlf.runs.players import find_branches
-from rlf.runs.trajectories import (
+from rlf.apps.web.trajectories import (
     QuestionAnswers,
     Token,
     TrajectoryList,
+    find_branches,
     page_trajectories,
     read_answers,
     read_tokens,
     read_trajectory,
 )
+from rlf.apps.web.why import find_paid
+from rlf.core.errors import RlfError
+from rlf.lineage.records import TRAIN, TrajectoryOrder
+from rlf.runs.place import Reader
 from rlf.types import FailureClass, Outcome
 from rlf.types.trajectory import Trajectory
 

@@ -1,24 +1,19 @@
-"""One run as a page shows it, and its curves."""
+"""Runs as the page shows them: one with its curves, a list page by page, and the news since the last look."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rlf.core.errors import RlfError
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import Evaluation, LoggedEvent, RunLine, TrainingStep
 from rlf.reports.evaluations import EvaluationReport, is_evaluation, read_evaluations
+from rlf.reports.overview import Overview, chosen, make_overview, read_overviews
 from rlf.reports.report import Report, read_report
 from rlf.reports.sweep import SweepReport, is_sweep, read_sweep
-from rlf.types import EvaluationFinished, Notice, RunEvent, StepFinished
 from rlf.types.events import RunStatus
-
-__all__ = ["Cursor", "RunLine", "RunNews", "changed_lines", "parse_cursors", "read_news"]
-
-# News of the lineage since the last look, for pages that show runs while they run.
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,46 +169,31 @@ def read_curves(reader: Reader, name: str, names: Sequence[str], max_points: int
     )
 
 
-# A run's events as the lineage has them, while it runs.
-
-_POLL_S = 0.5
-_Key = tuple[str, int, float]
-"""The identity of an event, its time last: a clock that is set back puts later ones before earlier ones."""
-
-
 @dataclass(frozen=True, slots=True)
-class TailEnd:
-    """A run's state when its events were no longer followed."""
+class OverviewPage:
+    """Some of the runs that a filter wants."""
 
-    run_id: str
-    status: RunStatus
-    step: int
-
-
-def follow_events(reader: Reader, run_id: str, lines: int, *, follow: bool) -> Iterator[RunEvent]:
-    """The last events of a run, and those to come until it ends."""
-    shown: dict[_Key, None] | None = None
-    while True:
-        status = reader.get_run(run_id).status
-        events = _read_events(reader, run_id)
-        if shown is None:
-            shown = dict.fromkeys(list(events)[: max(0, len(events) - lines)])
-        yield from (event for key, event in events.items() if key not in shown)
-        shown |= dict.fromkeys(events)
-        if status is not RunStatus.RUNNING or not follow:
-            return
-        time.sleep(_POLL_S)
+    runs: tuple[Overview, ...]
+    num_wanted: int
+    """By the filter, on all pages."""
+    num_runs: int
+    """In the lineage."""
+    next: str | None
+    """The id behind which the next page begins; None on the last one."""
 
 
-def _read_events(reader: Reader, run_id: str) -> dict[_Key, RunEvent]:
-    """The events of a run that the lineage has, in the order of their times, without trajectories."""
-    timed: dict[_Key, RunEvent] = {
-        ("step", step.step, step.finished): StepFinished(step.step, step.metrics, (), ())
-        for step in reader.steps(run_id)
-    }
-    timed |= {
-        (e.mode, e.step, e.finished): EvaluationFinished(e.step, e.mode, e.metrics, ())
-        for e in reader.evaluations(run_id)
-    }
-    timed |= {("notice", at, e.time): Notice(e.level, e.text, e.data) for at, e in enumerate(reader.events(run_id))}
-    return dict(sorted(timed.items(), key=lambda item: item[0][2]))
+def page_overviews(reader: Reader, wanted: str | None, sort: str | None, after: str | None, limit: int) -> OverviewPage:
+    """The runs that `rlf runs list` shows for a filter and an order, from behind a run's id on."""
+    if wanted is None and sort is None:
+        lines, num_runs = reader.run_lines(after=after, limit=limit + 1), reader.num_runs()
+        shown = lines[:limit]
+        latest, tags = reader.latest_evaluations([line.id for line in shown]), reader.tags()
+        page = [make_overview(line, latest.get(line.id), tags.get(line.id, ())) for line in shown]
+        return OverviewPage(tuple(page), num_runs, num_runs, shown[-1].id if len(lines) > limit else None)
+    every = read_overviews(reader)
+    found = chosen(every, wanted, sort)
+    ids = [item.run_id for item in found]
+    begin = ids.index(after) + 1 if after in ids else 0
+    page = found[begin : begin + limit]
+    following = page[-1].run_id if begin + limit < len(found) else None
+    return OverviewPage(tuple(page), len(found), len(every), following)
