@@ -60,10 +60,8 @@ embedded: .venv/installed  ## Makes the built-in worlds and models again from th
 
 reference: .venv/installed  ## Makes docs/schema and docs/reference again from the code.
 	$(BIN)/rlf schema --write docs/schema
-	$(BIN)/python -m rlf.spec.reference docs/reference
-	$(BIN)/python -m rlf.apps.build.reference docs
+	$(BIN)/python docs/reference.py
 	$(BIN)/python docs/generate.py
-	$(BIN)/python -m rlf.engines.openrlhf.flags docs/reference
 
 docs: .venv/docs/ready  ## Builds the documentation as a site in build/site, to open without a server.
 	.venv/docs/bin/python docs/build_site.py

@@ -12,8 +12,6 @@ ROOT = Path(rlf.__file__).parent
 ALLOWED = {
     "spec/models.py": ['_DEFAULT = "local"'],  # the engine of a spec that names none
     "runs/provenance.py": ['"openrlhf",'],  # a package whose version is recorded, like torch's
-    "spec/libraries.py": ["openrlhf: str"],  # a column of names of other libraries
-    "spec/reference.py": ["row.openrlhf"],
     "algo/returns.py": ["(openrlhf/models/utils.py)"],  # where a formula is mirrored from
 }
 """Lines, or parts of them, that may name one."""

@@ -114,10 +114,13 @@ def rlf(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def show_reference_and_completion() -> None:
     from rlf.cli.completion import complete_spec
-    from rlf.spec.reference import pages
+
+    from ..reference import load_reference
+
+    pages = load_reference().pages()
 
     names = {"reward.md": "max_words", "estimators.md": "## even", "spec.md": "loudness"}
-    print(*(word in pages()[page] for page, word in names.items()))
+    print(*(word in pages[page] for page, word in names.items()))
     print(complete_spec("train.algorithm=ev"), complete_spec("report_to=sh"))
 
 

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rlf.spec.libraries import ROWS
+from ..reference import load_reference
+
+ROWS = load_reference().OTHER_LIBRARIES
 
 CONFIGS = (("trl", "trainer/grpo_config.py"), ("trl", "trainer/base_config.py"), ("transformers", "training_args.py"))
 """The files of TRL's `GRPOConfig` and of what it inherits from; to import them takes seconds."""

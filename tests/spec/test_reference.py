@@ -13,15 +13,16 @@ from rlf.rewards.kinds.rule import RULES
 from rlf.rewards.term import TERM_KINDS
 from rlf.spec.facts import KeyFact, field_doc, is_discriminator, key_facts, submodels
 from rlf.spec.models import ENGINES, RunSpec
-from rlf.spec.reference import pages
 from rlf.spec.schema import FILES
 from rlf.tools.kind import TOOL_KINDS
 from rlf.trackers import TRACKERS
 from rlf.types.events import METRICS
 
 from ..metrics import find_metric
+from ..reference import load_reference
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference"
+PAGES = load_reference().pages()
 REGISTRIES = (ENGINES, ESTIMATORS, TERM_KINDS, RULES, TOOL_KINDS, TRACKERS)
 
 
@@ -36,9 +37,9 @@ def models():
     return found
 
 
-@pytest.mark.parametrize("name", list(pages()))
+@pytest.mark.parametrize("name", list(PAGES))
 def test_the_committed_reference_is_current(name):
-    assert (REFERENCE / name).read_text(encoding="utf-8") == pages()[name], "run `make reference`"
+    assert (REFERENCE / name).read_text(encoding="utf-8") == PAGES[name], "run `make reference`"
 
 
 @pytest.mark.parametrize("model", models(), ids=lambda model: model.__name__)
@@ -84,7 +85,7 @@ def test_facts_are_read_off_a_field():
 
 
 def test_every_top_level_key_is_reported():
-    text = pages()["spec.md"]
+    text = PAGES["spec.md"]
     assert all(f"| `{name}` |" in text for name in RunSpec.model_fields)
 
 

@@ -67,14 +67,6 @@ class Option:
         return _find(source.spec, self.keys) if self.value is None else self.value(source)
 
 
-@dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """Keys that need no option."""
-
-    keys: str
-    where: str
-
-
 def argv(spec: RunSpec, job: Job) -> list[str]:
     """The options of a plan without faults, `engine.extra_flags` last."""
     source = OptionInputs(spec, openrlhf_settings(spec), Layout.of(spec), job)
@@ -436,52 +428,3 @@ OPTIONS: tuple[Option, ...] = (
     *_REPORTS,
 )
 """Every option that rlf emits, in order."""
-
-ELSEWHERE: tuple[Elsewhere, ...] = (
-    Elsewhere(
-        "chat tools rewards success.term success.at_least success.at_most",
-        "the agent: rlf's own chat formats, tools and rewards",
-    ),
-    Elsewhere(
-        "env.kind env.files env.keep_state env.limits.reset_s env.limits.step_s env.limits.score_s "
-        "env.limits.episode_s env.limits.max_concurrency env.limits.max_output_chars",
-        "the agent: rlf's own worlds, each vLLM engine for itself",
-    ),
-    Elsewhere(
-        "rollout.max_turns rollout.max_tool_calls rollout.max_new_tokens rollout.max_parse_failures rollout.stop "
-        "rollout.top_k rollout.min_p",
-        "the agent: rlf's own loop, turn by turn",
-    ),
-    Elsewhere("train.dynamic_filtering.low train.dynamic_filtering.high", "the agents, which know the whole group"),
-    Elsewhere("rollout.max_tool_concurrency", "the agents: each vLLM engine for itself"),
-    Elsewhere("report_to lineage", "rlf, which follows the job's steps"),
-    Elsewhere(
-        "limits.max_usd limits.max_usd_per_evaluation",
-        "rlf, which follows the job's steps; `max_usd_per_evaluation` is refused",
-    ),
-    Elsewhere("health", "rlf, which follows the job's steps; `action: rollback` is refused"),
-    Elsewhere(
-        "eval.num_samples eval.greedy eval.limit",
-        "rows of data/eval.jsonl: one for each sample, and a greedy one",
-    ),
-    Elsewhere("engine.kind engine.ray_address engine.ingest", "how the job is started and followed"),
-    Elsewhere("limits.max_usd", "rlf, which follows the job's steps"),
-    Elsewhere("engine.accept_versions", "what is checked of the packages before the job starts"),
-    Elsewhere("engine.outage_s", "how long an agent waits for what is down"),
-    Elsewhere("engine.record_logprobs", "what the agent asks vLLM for"),
-    Elsewhere("engine.extra_flags", "options as they are"),
-    Elsewhere("rollout.schedule", "a warning: vLLM has no ticks"),
-    Elsewhere(
-        "rollout.oversample rollout.deadline_s rollout.late train.staleness rollout.prefix_rows "
-        "train.observations_in_loss rollout.max_concurrency train.dynamic_filtering.max_rounds train.mask_truncated "
-        "train.loss.off_policy_mask train.loss.probability_mask train.loss.top_entropy train.kl.sync_every "
-        "limits.max_usd_per_evaluation",
-        "refused",
-    ),
-    Elsewhere("train.algorithm.observations", "`bootstrap` is OpenRLHF's only way; `skip` is refused"),
-    Elsewhere(
-        "train.loss.length train.loss.tau_pos train.loss.tau_neg train.kl.sync_mix",
-        "of losses and estimators that are refused",
-    ),
-)
-"""Keys that are no options, with what uses them."""

@@ -1,8 +1,7 @@
 """Options of OpenRLHF 0.11.2: those that it takes, those that a spec may not set, and whether it accepts a plan's.
 
 Accepted is what OpenRLHF's own parser takes if it is installed, else what is listed here; a test holds the list against
-the parser of the installed version. `python -m rlf.engines.openrlhf.flags [FOLDER]` writes the page of the reference
-that says which option each key becomes.
+the parser of the installed version.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any
 
 from rlf.core import Fault, nearest
 from rlf.core.identity import remember, stamp_file
-from rlf.engines.openrlhf.argv import ELSEWHERE, OPTIONS, argv
+from rlf.engines.openrlhf.argv import OPTIONS, argv
 from rlf.engines.openrlhf.job import Job
 from rlf.engines.openrlhf.settings import (
     LAYOUT_KEYS,
@@ -350,39 +349,3 @@ def _of_wrong_kind(flag: str, value: Any) -> str | None:
     if isinstance(value, list | tuple) and " " not in takes:
         return f"got a list; --{flag} takes one value ({takes}). Write it alone."
     return None
-
-
-FILE = "openrlhf.md"
-_MADE = "<!-- Made by `python -m rlf.engines.openrlhf.flags` from the code; edits here are lost. -->\n"
-
-
-def page() -> str:
-    """The page as Markdown."""
-    return _MADE + "\n" + "\n".join(_lines()) + "\n"
-
-
-def _lines() -> Iterator[str]:
-    yield f"# Options of OpenRLHF {VERSION}\n"
-    yield "What rlf writes for `engine: openrlhf`, in order. An option is left out where its value is null or false.\n"
-    yield "| option | made from | how |\n|---|---|---|"
-    for option in OPTIONS:
-        keys = ", ".join(f"`{key}`" for key in option.keys.split()) or "rlf"
-        yield f"| `--{option.flag}` | {keys} | {option.note} |"
-    yield "\n## Keys that are no option\n"
-    yield "| keys | where they count |\n|---|---|"
-    for elsewhere in ELSEWHERE:
-        yield f"| {', '.join(f'`{key}`' for key in elsewhere.keys.split())} | {elsewhere.where} |"
-    yield "\n## Options that `engine.extra_flags` does not take\n"
-    yield "Beside those above, which a key is for:\n"
-    yield "| option | why |\n|---|---|"
-    for flag, why in REFUSED.items():
-        yield f"| `--{flag}` | {why} |"
-    yield "\nThese are refused where they would change nothing:\n"
-    yield "| option | refused where |\n|---|---|"
-    for flag, (_, why) in EFFECTS.items():
-        yield f"| `--{flag}` | {why} |"
-
-
-if __name__ == "__main__":
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/reference")
-    (folder / FILE).write_text(page(), encoding="utf-8")

@@ -8,8 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from rlf.apps.build.kind import load_build
-from rlf.apps.build.reference import build_files
 from rlf.cli.main import app
+
+from ...reference import load_reference
 
 REPOSITORY = Path(__file__).parents[3]
 GUIDE = REPOSITORY / "docs/guides/env-build.md"
@@ -40,7 +41,7 @@ def test_the_commands_of_the_guide_work_in_their_order(project, monkeypatch):
 
 
 def test_the_committed_schema_and_reference_of_build_files_are_current():
-    for name, text in build_files().items():
+    for name, text in load_reference().build_files().items():
         assert (REPOSITORY / "docs" / name).read_text(encoding="utf-8") == text, "run `make reference`"
 
 

@@ -14,7 +14,7 @@ from rlf.algo import ESTIMATORS
 from rlf.algo.loss_config import LrSchedule, PolicyLossKind, lr_factor
 from rlf.core import SpecError
 from rlf.engines.openrlhf import OpenRlhf
-from rlf.engines.openrlhf.argv import ELSEWHERE, OPTIONS, argv, words
+from rlf.engines.openrlhf.argv import OPTIONS, argv, words
 from rlf.engines.openrlhf.faults import find_openrlhf_faults
 from rlf.engines.openrlhf.flags import TAKES
 from rlf.engines.openrlhf.settings import ESTIMATOR_NAMES, LOSS_NAMES, Layout
@@ -22,10 +22,11 @@ from rlf.plan import compile as compile_plan
 from rlf.spec.facts import leaves
 from rlf.spec.models import RunSpec
 
+from ...reference import load_reference
 from .conftest import JOB
 
 MAPPED = {key for option in OPTIONS for key in option.keys.split()}
-UNMAPPED = {key for elsewhere in ELSEWHERE for key in elsewhere.keys.split()}
+UNMAPPED = {key for elsewhere in load_reference().KEYS_WITHOUT_OPTION for key in elsewhere.keys.split()}
 WHOLE = (
     "chat",
     "tools",
