@@ -17,7 +17,8 @@ import jsonschema_rs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rlf.apps.build.kind import BuildShape
-from rlf.apps.build.task import Join, ProofFailure, Scenario, Value, ends_of
+from rlf.apps.build.leaks import SearchedText
+from rlf.apps.build.task import Join, ProofFailure, Scenario, Value, ends_of, refuse_leak
 from rlf.chat.marks import harmless
 from rlf.core import RlfError, RunError, hash_json
 from rlf.core.files import write_whole
@@ -95,8 +96,10 @@ class Client:
                 found = answer.model_validate_json(_strip_fence(text))
                 if check is not None:
                     check(found)
+            except ProofFailure as fault:
+                sort, reason = str(fault), f"{fault}: {fault.detail}"
             except (ValidationError, ValueError) as error:
-                reason = _usage_words(error)
+                sort, reason = f"{stage}: no usable answer", _usage_words(error)
             else:
                 if attempt:
                     SPENT.get()[f"repaired/{stage}"] += 1
@@ -106,7 +109,7 @@ class Client:
                 {"role": "assistant", "content": text},
                 {"role": "user", "content": f"That cannot be used: {reason}\nAnswer again, with JSON alone."},
             ]
-        raise ProofFailure(f"{stage}: no usable answer after {self._repairs} repairs")
+        raise ProofFailure(f"{sort} after {self._repairs} repairs")
 
     def prompt(self, stage: str, values: Mapping[str, Any]) -> str:
         """The text of a stage's prompt. Raises RlfError."""
@@ -216,7 +219,6 @@ def _usage_words(error: ValueError) -> str:
 
 # `{2}` in a sub-question stands for the answer of sub-question 2.
 _PLACEHOLDER = re.compile(r"\{(\d+)\}")
-_WORD = re.compile(r"\w+")
 
 
 class ModelAnswer(BaseModel):
@@ -327,14 +329,14 @@ def check_draft(draft: Draft, scenario: Scenario, shape: BuildShape) -> None:
                 "chain whose steps pass no answer on is forced"
             )
         for earlier in draft.steps[:number]:
-            if holds_word(step.question, str(earlier.answer)):
+            if SearchedText(step.question).find(earlier.answer):
                 raise ValueError(f"sub-question {number} names an earlier answer instead of {{n}}")
     _check_shape(draft, scenario, shape)
     if str(draft.answer).strip().casefold() != draft.joined.casefold():
         raise ValueError(f"`answer` is {draft.answer!r}, and the sub-questions make {draft.joined!r}")
+    question = SearchedText(draft.question)
     for step in draft.steps:
-        if holds_word(draft.question, str(step.answer)):
-            raise ValueError(f"the main question names {step.answer!r}, which a sub-question asks for")
+        refuse_leak("the question", step.answer, question)
 
 
 def _check_shape(draft: Draft, scenario: Scenario, shape: BuildShape) -> None:
@@ -367,10 +369,9 @@ def check_document(document: Document, draft: Draft) -> None:
         raise ValueError("`required` names something that is not a property")
     if not all(name.isidentifier() for name in parameters["properties"]):
         raise ValueError("parameters must have names that Python allows")
-    text = json.dumps([document.name, document.description, parameters], ensure_ascii=False)
-    for step in draft.steps:
-        if holds_word(text, str(step.answer)):
-            raise ValueError(f"the document contains the answer {step.answer!r}")
+    searched = SearchedText(json.dumps([document.name, document.description, parameters], ensure_ascii=False))
+    for answer in (*(step.answer for step in draft.steps), draft.joined):
+        refuse_leak("a tool's document", answer, searched)
 
 
 def check_merge(merge: Merge, documents: Sequence[Document], draft: Draft) -> None:
@@ -398,9 +399,3 @@ def check_scaled(scaled: Document, before: Document, draft: Draft, *, may_requir
     ]
     if changed:
         raise ValueError(f"required parameters have other types: {', '.join(changed)}")
-
-
-def holds_word(text: str, word: str) -> bool:
-    """Whether the words of one text stand in another, one after the other."""
-    words, wanted = _WORD.findall(text.casefold()), _WORD.findall(word.casefold())
-    return bool(wanted) and any(words[at : at + len(wanted)] == wanted for at in range(len(words) - len(wanted) + 1))

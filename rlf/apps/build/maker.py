@@ -6,14 +6,28 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from rlf.apps.build import client as answers
 from rlf.apps.build.client import SPENT, Client, Deployed, Document, Draft
 from rlf.apps.build.kind import BuildPart, BuildShape, shares_of
+from rlf.apps.build.leaks import SearchedText
+from rlf.apps.build.plays import SandboxPlays, source_of
+from rlf.apps.build.probe import (
+    GoldCall,
+    KnownTool,
+    check_arguments,
+    check_code,
+    check_distractor,
+    check_tool,
+    check_ways,
+    fill_schema,
+    gold_calls,
+    list_leaves,
+)
 from rlf.apps.build.task import (
     REFERENCE,
     BuildTask,
@@ -22,19 +36,17 @@ from rlf.apps.build.task import (
     ProofBench,
     ProofFailure,
     Scenario,
+    check_calls,
     policy_scores,
     prove,
 )
 from rlf.core import RunError
 from rlf.core.readings import compile_schema
 from rlf.rewards.normalization import normalize
-from rlf.rewards.values import Finding, text_keys, value_key
+from rlf.rewards.values import Finding, ValueKey, text_keys, value_key
 from rlf.sandbox import Execution, RemoteSandbox, Sandbox, SandboxOutcome, SandboxSpec
 from rlf.tools.kinds.source import call_text, evaluate, value_of
 from rlf.tools.results import to_text
-
-_MAX_CANDIDATES = 32
-"""Arguments that a policy that tries everything gives a tool with one name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +54,20 @@ class DeployedTool:
     """A deployed tool."""
 
     document: Document
-    source: str
+    data: Mapping[str, Any]
+    code: str
     calls: Mapping[int, Mapping[str, Any]]
     """The arguments of the call that answers each sub-question of it, with placeholders."""
+
+    @property
+    def source(self) -> str:
+        """The file of its function."""
+        return source_of(self.data, self.code)
+
+    @property
+    def known(self) -> KnownTool:
+        """The tool as checks know it."""
+        return KnownTool(self.document.name, self.document.description, self.document.parameters, self.data)
 
     def declaration(self, sandbox: SandboxSpec) -> dict[str, Any]:
         """The tool's file, which names the file with the source beside it."""
@@ -57,6 +80,16 @@ class DeployedTool:
             "target": {**target, "sandbox": sandbox.model_dump(mode="json", exclude_defaults=True)},
             "idempotent": True,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class ProvenDraft:
+    """A task without its place in the build, and its tools."""
+
+    task: BuildTask
+    functions: Sequence[DeployedTool]
+    left_out: Mapping[str, int]
+    """Distractors that it does without, by reason."""
 
 
 class Stages:
@@ -73,10 +106,8 @@ class Stages:
         self.client, self.contained = client, contained
         self._sandbox, self._shape, self._repairs = sandbox, shape, repairs
 
-    async def make(
-        self, seed: str, scenario: Scenario, draw: int, spent: Counter[str]
-    ) -> tuple[Draft, list[DeployedTool]]:
-        """Makes a decomposed question and deploys its tools; `spent` gets the cost. Raises Unproven."""
+    async def make(self, seed: str, scenario: Scenario, draw: int, spent: Counter[str]) -> ProvenDraft:
+        """Makes a decomposed question and deploys its tools; `spent` gets the cost. Raises ProofFailure."""
         SPENT.set(spent)
         draft = await self._decompose(seed, scenario, draw)
         documents = await asyncio.gather(*(self._write_document(draft, number) for number in range(len(draft.steps))))
@@ -86,9 +117,15 @@ class Stages:
         names = [document.name for document in (*scaled, *extra)]
         if len(set(names)) < len(names):
             raise ProofFailure("toolset: two tools have one name")
-        steps = [*numbers, *([] for _ in extra)]
-        deployed = (self._deploy(draft, *each) for each in zip((*scaled, *extra), steps, strict=True))
-        return draft, list(await asyncio.gather(*deployed))
+        made = await asyncio.gather(*(self._deploy(draft, *each) for each in zip(scaled, numbers, strict=True)))
+        task = _make_task(draft, scenario, made)
+        left_out = Counter[str]()
+        distractors = await asyncio.gather(*(self._deploy_distractor(draft, task, each, left_out) for each in extra))
+        functions = [*made, *(each for each in distractors if each is not None)]
+        task = replace(task, tools=tuple(function.document.name for function in functions))
+        check_calls(task)
+        await check_ways(task, {each.document.name: each.known for each in functions}, self._open_plays(functions))
+        return ProvenDraft(task, functions, left_out)
 
     async def _decompose(self, seed: str, scenario: Scenario, draw: int) -> Draft:
         shape = self._shape
@@ -146,40 +183,87 @@ class Stages:
 
     async def _deploy(self, draft: Draft, document: Document, numbers: Sequence[int]) -> DeployedTool:
         """The function, whose calls were made in the sandbox; asked for again with what was wrong."""
-        steps = [(number, draft.steps[number].model_dump()) for number in numbers]
-        values: dict[str, Any] = {"document": document.model_dump(), "steps": steps}
-        reason = ""
-        for attempt in range(self._repairs + 1):
-            check = partial(_check_draft_calls, document=document, numbers=numbers, draft=draft)
-            deployed = await self.client.ask("deploy", Deployed, {**values, "reason": reason}, check, draw=attempt)
-            reason = await self._try_function(draft, document, deployed)
-            if not reason:
-                if attempt:
-                    SPENT.get()["repaired/deploy"] += 1
-                calls = {call.step: call.arguments for call in deployed.calls}
-                return DeployedTool(document, source_of(deployed), calls)
-        raise ProofFailure(f"deploy: {_sort_of(reason)} after {self._repairs} repairs")
 
-    async def _try_function(self, draft: Draft, document: Document, deployed: Deployed) -> str:
-        """Tries a function; describes its fault to the model, with empty text where there is none."""
-        source = source_of(deployed)
-        swapped = source_of(deployed.model_copy(update={"data": _swap_golds(deployed.data, draft)}))
-        if not deployed.calls:
-            execution = await self._evaluate(source, f"callable({document.name})")
-            return "" if execution.outcome is SandboxOutcome.OK else f"it cannot be defined: {execution.error}"
+        async def check(made: DeployedTool, deployed: Deployed) -> None:
+            await self._try_golds(draft, document, deployed)
+            calls = _gold_calls(draft, document.name, made.calls)
+            hidden = [step.answer for at, step in enumerate(draft.steps) if at not in made.calls]
+            question, plays = SearchedText(draft.question), self._open_plays([made])
+            await check_tool(made.known, calls, question, draft.joined, plays, hidden=hidden)
+            check_code(made.code, made.known, calls)
+
+        return await self._deploy_checked(draft, document, numbers, check)
+
+    async def _deploy_distractor(
+        self, draft: Draft, task: BuildTask, document: Document, left_out: Counter[str]
+    ) -> DeployedTool | None:
+        """A function that no gold call needs, and that finds nothing of the task; None where it cannot be had."""
+
+        async def check(made: DeployedTool, _: Deployed) -> None:
+            execution = await self._evaluate(made.source, f"callable({document.name})")
+            if execution.outcome is not SandboxOutcome.OK:
+                raise ProofFailure("deploy: it cannot be defined", str(execution.error))
+            await check_distractor(made.known, task, self._open_plays([made]))
+
+        try:
+            return await self._deploy_checked(draft, document, (), check)
+        except ProofFailure as fault:
+            left_out[f"left out, {fault}"] += 1
+            return None
+
+    async def _deploy_checked(
+        self,
+        draft: Draft,
+        document: Document,
+        numbers: Sequence[int],
+        check: Callable[[DeployedTool, Deployed], Awaitable[None]],
+    ) -> DeployedTool:
+        steps = [(number, draft.steps[number].model_dump()) for number in numbers]
+        values: dict[str, Any] = {"document": document.model_dump(), "steps": steps, "reason": ""}
+        fault = ProofFailure("deploy")
+        for attempt in range(self._repairs + 1):
+            own = partial(_check_draft_calls, document=document, numbers=numbers, draft=draft)
+            deployed = await self.client.ask("deploy", Deployed, values, own, draw=attempt)
+            calls = {call.step: call.arguments for call in deployed.calls}
+            made = DeployedTool(document, deployed.data, deployed.code, calls)
+            try:
+                await check(made, deployed)
+            except ProofFailure as found:
+                fault, values = found, {**values, "reason": f"{found}: {found.detail}"}
+                continue
+            if attempt:
+                SPENT.get()["repaired/deploy"] += 1
+            return made
+        raise ProofFailure(f"{fault} after {self._repairs} repairs", fault.detail)
+
+    async def _try_golds(self, draft: Draft, document: Document, deployed: Deployed) -> None:
+        """Makes a function's gold calls, and makes them over other data. Raises ProofFailure."""
+        source = source_of(deployed.data, deployed.code)
+        golds = {value_key(step.answer) for step in draft.steps}
+        other_data = _swap_values(deployed.data, golds)
+        if other_data == deployed.data:  # values that are computed change with the numbers that they are made of
+            other_data = _swap_values(deployed.data, None)
+        swapped = source_of(other_data, deployed.code)
         for call in deployed.calls:
             arguments = filled(call.arguments, draft)
             gold = draft.steps[call.step].answer
             shown = f"{document.name}(**{json.dumps(arguments, ensure_ascii=False)})"
             execution = await self._call_function(source, document.name, arguments)
             if execution.outcome is not SandboxOutcome.OK:
-                return f"{shown} failed: {execution.outcome}: {execution.error}"
+                late = execution.outcome is SandboxOutcome.TIMEOUT
+                words = "deploy: it takes too long" if late else "deploy: it fails"
+                raise ProofFailure(words, f"{shown} failed: {execution.outcome}: {execution.error}")
             if value_key(gold) not in text_keys(to_text(value_of(execution))):
-                return f"{shown} returned {execution.value}; expected the value {gold!r} as a whole, or as a field"
+                words = f"{shown} returned {execution.value}; expected the value {gold!r} as a whole, or as a field"
+                raise ProofFailure("deploy: it returns another value", words)
             other = await self._call_function(swapped, document.name, arguments)
             if other.outcome is SandboxOutcome.OK and value_key(gold) in text_keys(to_text(value_of(other))):
-                return f"{shown} returns {gold!r} whatever `data` holds: the code contains its answers"
-        return ""
+                words = f"{shown} returns {gold!r} whatever `data` holds"
+                raise ProofFailure("deploy: the code contains its answers", words)
+
+    def _open_plays(self, functions: Sequence[DeployedTool]) -> SandboxPlays:
+        sources = {function.document.name: function.source for function in functions}
+        return SandboxPlays(self._sandbox, self.contained.limits, sources)
 
     async def _call_function(self, source: str, function: str, arguments: Mapping[str, Any]) -> Execution:
         return await self._evaluate(source, call_text(function, arguments))
@@ -207,12 +291,6 @@ _REASONS = {
 }
 
 
-def source_of(deployed: Deployed) -> str:
-    """The file of a function: its data, then its code."""
-    data = json.dumps(deployed.data, ensure_ascii=False)
-    return f"import json\n\nDATA = json.loads({data!r})\n\n\n{deployed.code.strip()}\n"
-
-
 def filled(arguments: Mapping[str, Any], draft: Draft) -> dict[str, Any]:
     """A draft's arguments with the answers of earlier sub-questions."""
     step = CallStep("", "", arguments, "", needs=tuple(range(len(draft.steps))))
@@ -224,49 +302,61 @@ def _check_draft_calls(deployed: Deployed, document: Document, numbers: Sequence
     if sorted(call.step for call in deployed.calls) != sorted(numbers):
         raise ValueError(f"`calls` must have one for each of the sub-questions {list(numbers)}")
     validator = compile_schema(dict(document.parameters))
+    known = KnownTool(document.name, document.description, document.parameters, deployed.data)
     for call in deployed.calls:
         step = draft.steps[call.step]
-        if set(_list_references(call.arguments)) != set(step.needs):
+        references = [leaf[REFERENCE] for _, leaf in list_leaves(call.arguments) if isinstance(leaf, Mapping)]
+        if set(references) != set(step.needs):
             raise ValueError(f'the call of {call.step} must take {list(step.needs)} as {{"$step": n}}, and no others')
         if not validator.is_valid(filled(call.arguments, draft)):
             raise ValueError(f"the arguments of the call of {call.step} break the tool's schema")
+        check_arguments(SearchedText(draft.question), call.arguments, known)
     if f"def {document.name}(" not in deployed.code:
         raise ValueError(f"`code` defines no function {document.name}")
 
 
-def _list_references(value: Any) -> Iterator[int]:
+def _swap_values(value: Any, golds: Collection[ValueKey | None] | None) -> Any:
+    """Data with other values in place of the answers, or of all numbers where none are given; its keys stay."""
     if isinstance(value, Mapping):
-        if REFERENCE in value:
-            yield value[REFERENCE]
-        else:
-            for child in value.values():
-                yield from _list_references(child)
-    elif isinstance(value, list | tuple):
-        for child in value:
-            yield from _list_references(child)
-
-
-def _swap_golds(value: Any, draft: Draft) -> Any:
-    """Data with other values in place of the answers; its keys stay."""
-    golds = {value_key(step.answer) for step in draft.steps}
-    if isinstance(value, Mapping):
-        return {key: _swap_golds(child, draft) for key, child in value.items()}
+        return {key: _swap_values(child, golds) for key, child in value.items()}
     if isinstance(value, list | tuple):
-        return [_swap_golds(child, draft) for child in value]
-    if value_key(value) not in golds:
+        return [_swap_values(child, golds) for child in value]
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_number if golds is None else value_key(value) in golds):
         return value
-    return f"{value[::-1]} other" if isinstance(value, str) else value + 17
+    return value + 17 if is_number else f"{str(value)[::-1]} other"
 
 
-def _sort_of(reason: str) -> str:
-    """The sort of a fault, without what is the task's own."""
-    sorts = {
-        "timeout": "it takes too long",
-        "whatever `data` holds": "the code contains its answers",
-        "expected the value": "it returns another value",
-        "cannot be defined": "it cannot be defined",
-    }
-    return next((words for sign, words in sorts.items() if sign in reason), "it fails")
+def _gold_calls(draft: Draft, tool: str, calls: Mapping[int, Mapping[str, Any]]) -> list[GoldCall]:
+    """The gold calls of one tool of a draft."""
+    steps = [
+        CallStep(step.question, tool, calls.get(at, {}), step.answer, step.needs) for at, step in enumerate(draft.steps)
+    ]
+    return [call for call in gold_calls(steps) if call.number in calls]
+
+
+def _make_task(draft: Draft, scenario: Scenario, functions: Sequence[DeployedTool]) -> BuildTask:
+    """The task, without its place in the build."""
+    tool_by_step = {step: function for function in functions for step in function.calls}
+    steps = tuple(
+        CallStep(step.question, tool_by_step[at].document.name, tool_by_step[at].calls[at], step.answer, step.needs)
+        for at, step in enumerate(draft.steps)
+    )
+    question = SearchedText(draft.question)
+    leaves = [leaf for step in steps for _, leaf in list_leaves(step.arguments)]
+    names = [str(leaf) for leaf in leaves if not isinstance(leaf, Mapping) and question.find(leaf)]
+    return BuildTask(
+        id="",
+        split="",
+        world="",
+        scenario=scenario,
+        question=draft.question,
+        answer=draft.joined,
+        join=draft.join,
+        steps=steps,
+        tools=tuple(function.document.name for function in functions),
+        names=tuple(dict.fromkeys(names)),
+    )
 
 
 class LlmMaker:
@@ -293,32 +383,32 @@ class LlmMaker:
         random.Random(f"splits:{seed}").shuffle(self._splits)
         self.names: Sequence[str] = tuple(f"t{number:05d}" for number in range(count))
         self._spent: dict[int, Counter[str]] = {}
-        self._drafts: dict[int, asyncio.Task[tuple[Draft, list[DeployedTool]]]] = {}
+        self._drafts: dict[int, asyncio.Task[ProvenDraft]] = {}
 
     def make(self, name: str) -> BuildPart:
         """One task, or the reason why there is none."""
         number = self.names.index(name)
-        dropped: dict[str, int] = {}
+        dropped = Counter[str]()
         tasks: tuple[BuildTask, ...] = ()
-        functions: list[DeployedTool] = []
+        functions: Sequence[DeployedTool] = ()
         figures = Figures()
         try:
-            draft, functions = self._runner.run(self._await_draft(number))
-            task = self._prove_task(number, draft, functions, figures)
-            tasks = (task,)
+            draft = self._runner.run(self._await_draft(number))
+            dropped.update(draft.left_out)
+            tasks, functions = (self._prove_task(number, draft, figures),), draft.functions
         except ProofFailure as reason:
-            dropped[str(reason)], functions = 1, []
+            dropped[str(reason)] += 1
         return BuildPart(
             name=name,
             tasks=tasks,
             tools=tuple(each.declaration(self._stages.contained) for each in functions),
             codes={each.document.name: each.source for each in functions},
             figures=figures.by_scenario,
-            dropped=dropped,
+            dropped=dict(dropped),
             spent=dict(sorted(self._spent.pop(number).items())),
         )
 
-    async def _await_draft(self, number: int) -> tuple[Draft, list[DeployedTool]]:
+    async def _await_draft(self, number: int) -> ProvenDraft:
         """The draft of a task; those of the next ones are begun."""
         for each in range(number, min(number + self._concurrency, len(self.names))):
             if each not in self._drafts:
@@ -329,83 +419,20 @@ class LlmMaker:
                 self._drafts[each] = asyncio.get_running_loop().create_task(made)
         return await self._drafts.pop(number)
 
-    def _prove_task(self, number: int, draft: Draft, functions: Sequence[DeployedTool], figures: Figures) -> BuildTask:
-        """The task, proven with the deployed functions in the sandbox."""
-        by_name = {function.document.name: function for function in functions}
+    def _prove_task(self, number: int, draft: ProvenDraft, figures: Figures) -> BuildTask:
+        """The task in its place, proven with the deployed functions in the sandbox."""
+        by_name = {function.document.name: function for function in draft.functions}
         bench = ProofBench(lambda tool, arguments: self._runner.run(self._stages.call(by_name[tool], arguments)))
-        task = self._make_task(number, draft, functions)
-        gold = prove(task, bench, frozenset())
+        tools = [*by_name]
+        random.Random(f"tools:{self._seed}:{number}").shuffle(tools)
+        split, world = self._splits[number], self.names[number]
+        task = replace(draft.task, id=f"{split}-{world}", split=split, world=world, tools=tuple(tools))
+        documents = [json.dumps(function.document.model_dump(), ensure_ascii=False) for function in draft.functions]
+        gold = prove(task, bench, SearchedText("\n".join(documents)))
 
         def attempts(tool: str, name: str) -> list[Finding]:
-            tried = candidates(by_name[tool].document.parameters, name)[:_MAX_CANDIDATES]
-            return [bench.call(tool, arguments) for arguments in tried]
+            return [bench.call(tool, arguments) for arguments in fill_schema(by_name[tool].document.parameters, name)]
 
         rng = random.Random(f"policies:{self._seed}:{number}")
         figures.add(task, policy_scores(task, gold, attempts, rng))
         return task
-
-    def _make_task(self, number: int, draft: Draft, functions: Sequence[DeployedTool]) -> BuildTask:
-        tool_by_step = {step: function for function in functions for step in function.calls}
-        steps = tuple(
-            CallStep(
-                step.question,
-                tool_by_step[at].document.name,
-                tool_by_step[at].calls[at],
-                step.answer,
-                step.needs,
-            )
-            for at, step in enumerate(draft.steps)
-        )
-        tools = [function.document.name for function in functions]
-        random.Random(f"tools:{self._seed}:{number}").shuffle(tools)
-        given = [
-            leaf for step in steps for leaf in _list_leaves(step.arguments) if answers.holds_word(draft.question, leaf)
-        ]
-        return BuildTask(
-            id=f"{self._splits[number]}-{self.names[number]}",
-            split=self._splits[number],
-            world=self.names[number],
-            scenario=self._scenarios[number],
-            question=draft.question,
-            answer=draft.joined,
-            join=draft.join,
-            steps=steps,
-            tools=tuple(tools),
-            names=tuple(dict.fromkeys(given)),
-        )
-
-
-def _list_leaves(value: Any) -> Iterator[str]:
-    """The texts and numbers of arguments, as text."""
-    if isinstance(value, Mapping):
-        for child in () if REFERENCE in value else value.values():
-            yield from _list_leaves(child)
-    elif isinstance(value, list | tuple):
-        for child in value:
-            yield from _list_leaves(child)
-    else:
-        yield str(value)
-
-
-def candidates(schema: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    """Possible arguments of a schema for a name: the name for every text, and every choice of an enum."""
-    found: list[dict[str, Any]] = [{}]
-    for each in schema.get("required", ()):
-        values = _list_values(schema["properties"][each], name)
-        found = [{**arguments, each: value} for arguments in found for value in values][:_MAX_CANDIDATES]
-    return found
-
-
-def _list_values(schema: Mapping[str, Any], name: str) -> list[Any]:
-    if "enum" in schema:
-        return list(schema["enum"])
-    match schema.get("type"):
-        case "integer" | "number":
-            return [int(name) if name.lstrip("-").isdecimal() else schema.get("default", 1)]
-        case "boolean":
-            return [True, False]
-        case "array":
-            return [[value] for value in _list_values(schema.get("items", {}), name)]
-        case "object":
-            return list(candidates(schema, name))
-    return [name]

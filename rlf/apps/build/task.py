@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from rlf.apps.build.leaks import SearchedText
 from rlf.rewards.values import Finding, Golds, Solved, count_solved, keyed_golds, text_keys, value_key, value_keys
 from rlf.tools.results import to_text
 
@@ -193,6 +194,11 @@ POLICIES = ("gold", "null", "random", "spam")
 class ProofFailure(Exception):
     """Why a task is not written, in words that do not depend on the task, so that they can be counted."""
 
+    def __init__(self, reason: str, detail: str = "") -> None:
+        """Takes the reason, and what it was of this task."""
+        super().__init__(reason)
+        self.detail = detail
+
 
 @dataclass(slots=True)
 class ProofBench:
@@ -242,11 +248,11 @@ def answer_of(task: BuildTask, values: Sequence[Value]) -> str:
     return task.join.of([values[end] for end in task.ends])
 
 
-def prove(task: BuildTask, bench: ProofBench, documents: frozenset[str]) -> Solved:
+def prove(task: BuildTask, bench: ProofBench, documents: SearchedText) -> Solved:
     """Checks a task by every test but the twin; returns the score of its gold calls.
 
     Args:
-        documents: words of the tools' documents, in lower case.
+        documents: those of the tools.
 
     Raises:
         Unproven: the first that it does not.
@@ -259,11 +265,18 @@ def prove(task: BuildTask, bench: ProofBench, documents: frozenset[str]) -> Solv
     values = [step.gold for step in task.steps]
     if answer_of(task, values) != task.answer:
         raise ProofFailure("gold: the values found do not make the answer")
-    if len(set(map(id, findings))) < total or not _are_all_needed(task):  # the bench gives equal calls one finding
-        raise ProofFailure("minimal: a gold call can be left out")
+    check_calls(task)
     _check_ends(task, values)
     _check_leaks(task, documents)
     return found
+
+
+def check_calls(task: BuildTask) -> None:
+    """No gold call is another one in other letters, and the answer needs each. Raises ProofFailure."""
+    values = [step.gold for step in task.steps]
+    plain = {f"{step.tool} {step.filled(values)!r}".casefold().replace(" ", "") for step in task.steps}
+    if len(plain) < len(task.steps) or not _are_all_needed(task):
+        raise ProofFailure("minimal: a gold call can be left out")
 
 
 def _are_all_needed(task: BuildTask) -> bool:
@@ -293,27 +306,18 @@ def _check_ends(task: BuildTask, values: Sequence[Value]) -> None:
             raise ProofFailure("minimal: a value does not change the answer")
 
 
-def _check_leaks(task: BuildTask, documents: frozenset[str]) -> None:
-    asked = f" {task.question.casefold()} "
-    for step in task.steps:
-        gold = str(step.gold).casefold()
-        if _holds_word(asked, gold):
-            raise ProofFailure("leak: the question names a value that a call finds")
-        if gold in documents:
-            raise ProofFailure("leak: a tool's document names a value")
-    if task.join not in (Join.VALUE, Join.LIST) and _holds_word(asked, task.answer.casefold()):
-        raise ProofFailure("leak: the question names the answer")
+def _check_leaks(task: BuildTask, documents: SearchedText) -> None:
+    question = SearchedText(task.question)
+    answers = [] if task.join in (Join.VALUE, Join.LIST) else [task.answer]
+    for value in (*(step.gold for step in task.steps), *answers):
+        refuse_leak("the question", value, question)
+        refuse_leak("a tool's document", value, documents)
 
 
-def _holds_word(text: str, word: str) -> bool:
-    """Whether a text holds a word that is no part of another one."""
-    start = text.find(word)
-    while start >= 0:
-        before, after = text[start - 1 : start], text[start + len(word) : start + len(word) + 1]
-        if not (before.isalnum() or after.isalnum()):
-            return True
-        start = text.find(word, start + 1)
-    return False
+def refuse_leak(where: str, value: Value, text: SearchedText) -> None:
+    """Raises ProofFailure where a text has a value that a call finds, or one that is made of such."""
+    if form := text.find(value):
+        raise ProofFailure(f"leak: {where} names a value that a call finds, {form}", f"it names {value!r}")
 
 
 def policy_scores(task: BuildTask, gold: Solved, attempts: Attempts, rng: random.Random) -> list[Solved]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import sqlite3
 from collections import ChainMap, Counter
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from typing import Any
 
 from rlf.apps.build import runtime, stateful
 from rlf.apps.build.kind import BuildPart, BuildShape
+from rlf.apps.build.leaks import SearchedText
 from rlf.apps.build.pack import Pack, PackRelation
 from rlf.apps.build.task import (
     REFERENCE,
@@ -43,7 +43,6 @@ _TRIES = 200
 _OWN_IMPORT = "".join(
     line for line in Path(stateful.__file__).read_text(encoding="utf-8").splitlines(True) if line.startswith("from rlf")
 )
-_WORD = re.compile(r"\w+")
 
 
 @cache
@@ -56,7 +55,8 @@ def shared_sources(*, acts: bool) -> list[str]:
     """The code that all functions share, with that of changes where there are any."""
     if not acts:
         return [runtime_source()]
-    return [runtime_source(), Path(stateful.__file__).read_text(encoding="utf-8").replace(_OWN_IMPORT, "")]
+    source = Path(stateful.__file__).read_text(encoding="utf-8").replace(_OWN_IMPORT, "")
+    return [runtime_source(), source.replace(f"class {stateful.StatefulWorld.__name__}:", "class World:")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,9 +298,9 @@ class Workshop:
         return found
 
     @cached_property
-    def _documents(self) -> frozenset[str]:
+    def _documents(self) -> SearchedText:
         texts = (json.dumps(function.declaration()) for function in self._functions.values())
-        return frozenset(word for text in texts for word in _WORD.findall(text.casefold()))
+        return SearchedText("\n".join(texts))
 
     def _open_bench(self) -> ProofBench:
         """The deployed functions over a database in memory."""

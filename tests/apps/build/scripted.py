@@ -111,7 +111,11 @@ class Model:
         document = json.loads(re.search(r"^Tool: (.*)$", prompt, re.M)[1])
         (parameter,) = document["parameters"]["required"]
         steps = re.findall(r"^(\d+)\. (.*?) -> (.*)$", prompt, re.M)
-        data, calls = {"Elsewhere": "Nothing"}, []
+        others = [
+            f"{name}{place}" for place, name in enumerate(("Ulm", "Orvik", "Tolmar", "Brenhal", "Dagfor", "Ystrel"))
+        ]
+        lengths = "river" in document["parameters"]["required"]
+        data, calls = {name: 20_011 + 7 * at if lengths else f"{name}brook" for at, name in enumerate(others)}, []
         for number, question, gold in steps:
             earlier = re.search(r"\{(\d+)\}", question)
             subject = question.rpartition(" ")[2]

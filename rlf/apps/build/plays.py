@@ -1,0 +1,96 @@
+"""Where calls of tools that a model wrote are tried: many in one process of the sandbox, and always in a new one."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rlf.apps.build import frozen
+from rlf.apps.build.probe import Attempt, Call, show_call
+from rlf.apps.build.task import ProofFailure
+from rlf.core import RunError
+from rlf.sandbox import RemoteSandbox, Sandbox, SandboxLimits, SandboxOutcome
+from rlf.tools.kinds.source import evaluate, value_of
+from rlf.tools.results import to_text
+
+_CALLS_IN_TIME = 100
+"""Calls that are given the time of one, and as much again for as many more."""
+_TRY = """
+
+def _try_calls(calls):
+    import json
+    found = []
+    for name, arguments in calls:
+        try:
+            found.append([True, json.dumps(globals()[name](**arguments), ensure_ascii=False, default=str)])
+        except Exception as fault:
+            found.append([False, f"{type(fault).__name__}: {fault}"])
+    return found
+"""
+
+
+class SandboxPlays:
+    """Plays over the sources of tools, each of which has a process of its own in a play."""
+
+    def __init__(
+        self, sandbox: Sandbox | RemoteSandbox, limits: SandboxLimits, source_by_tool: Mapping[str, str]
+    ) -> None:
+        self._sandbox, self._limits, self._sources = sandbox, limits, source_by_tool
+
+    async def __call__(self, calls: Sequence[Call], moment: tuple[float, float] | None) -> list[Attempt]:
+        """Plays calls. Raises ProofFailure where one ends the process or takes too long."""
+        found: dict[int, Attempt] = {}
+        for tool in dict.fromkeys(name for name, _ in calls):
+            places = [place for place, (name, _) in enumerate(calls) if name == tool]
+            made = await self._try_tool(tool, [calls[place][1] for place in places], moment)
+            found.update(zip(places, made, strict=True))
+        return [found[place] for place in range(len(calls))]
+
+    async def _try_tool(
+        self, tool: str, given: Sequence[Mapping[str, Any]], moment: tuple[float, float] | None
+    ) -> list[Attempt]:
+        before = "" if moment is None else f"{_frozen_source()}\nfreeze(*{moment!r})\n"
+        asked = [(tool, dict(arguments)) for arguments in given]
+        wall_s = self._limits.wall_s * (1 + len(given) // _CALLS_IN_TIME)
+        execution = await evaluate(
+            self._sandbox,
+            f"{before}{self._sources[tool]}{_TRY}",
+            f"_try_calls({asked!r})",
+            self._limits.model_copy(update={"wall_s": wall_s}),
+        )
+        if execution.outcome is SandboxOutcome.INFRA:
+            raise RunError(f"the sandbox failed: {execution.error}. Run it again: what is done is kept.")
+        made = value_of(execution) if execution.outcome is SandboxOutcome.OK else None
+        if not isinstance(made, list) or len(made) != len(given):
+            raise ProofFailure(
+                "probe: a call that the schema allows ends the tool or takes too long",
+                f"one of {len(given)} as {show_call(tool, given[-1])}: {execution.outcome}: {execution.error}",
+            )
+        return [
+            Attempt(arguments, has_result, to_text(json.loads(text)) if has_result else text)
+            for arguments, (has_result, text) in zip(given, made, strict=True)
+        ]
+
+
+@cache
+def _frozen_source() -> str:
+    return Path(frozen.__file__).read_text(encoding="utf-8")
+
+
+def source_of(data: Mapping[str, Any], code: str) -> str:
+    """The file of a function: its data, then its code."""
+    return f"import json\n\nDATA = json.loads({json.dumps(data, ensure_ascii=False)!r})\n\n\n{code.strip()}\n"
+
+
+def read_source(source: str) -> tuple[Any, str]:
+    """The data and the code of such a file; no data where it is of another form."""
+    for node in ast.parse(source).body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id="DATA")], value=ast.Call(args=[ast.Constant(value=str(text))])):
+                lines = source.splitlines()
+                return json.loads(text), "\n".join(lines[node.end_lineno :])
+    return {}, source
