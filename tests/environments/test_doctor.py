@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from rlf.apps.worlds.examine import ATTACKS, TRIALS, Sign, examine_world
 from rlf.core import RlfError
 from rlf.environments import EnvSpec, WorldPool
 from rlf.environments.episode import CLOSE_S
-from rlf.environments.examine import ATTACKS, TRIALS, examine_world
-from rlf.environments.playing import Ranges, Sign, open_bench
+from rlf.environments.playing import Ranges, open_bench
 from rlf.processes.fork_server import run_apart
 from rlf.types import Message, Task
 

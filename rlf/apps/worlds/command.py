@@ -23,9 +23,10 @@ from rlf.core.text import clean_value
 from rlf.reports.sheets import visible
 
 if TYPE_CHECKING:
+    from rlf.apps.worlds.examine import Page, PointVerdict
     from rlf.apps.worlds.worlds import DescribedWorld
     from rlf.core.readings import Readings
-    from rlf.environments.playing import Action, Happened, Page, PointVerdict, Scene
+    from rlf.environments.playing import Action, Happened, Scene
 
 NumTasks = Annotated[int, typer.Option("--tasks", min=1, help="Tasks of the training data to try.")]
 Tolerance = Annotated[
@@ -99,8 +100,8 @@ def attack_world(
 
 def _examine_world(arguments: list[str], num_tasks: int, tolerance: float, as_json: bool, *, attack: bool) -> Page:
     from rlf.apps.worlds import worlds
+    from rlf.apps.worlds.examine import ATTACKS, TRIALS
     from rlf.cli.output import stdout_console
-    from rlf.environments.examine import ATTACKS, TRIALS
     from rlf.processes.fork_server import ForkFault, run_apart
     from rlf.runs.worlds import world_spec
 

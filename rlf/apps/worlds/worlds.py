@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlf.apps.worlds.examine import ATTACKS, TRIALS, Page, PointVerdict, examine_world
 from rlf.core.errors import RlfError
 from rlf.core.files import write_whole
 from rlf.core.plain_json import Jsonable
 from rlf.environments import ENV_KINDS
-from rlf.environments.examine import ATTACKS, TRIALS, examine_world
-from rlf.environments.playing import Action, Happened, Page, Played, PointVerdict, Scene, follow, open_bench
+from rlf.environments.playing import Action, Happened, Played, Scene, follow, open_bench
 from rlf.processes.fork_server import ForkFault, run_apart
 from rlf.rewards.answers import draw_questions
 from rlf.runs.worlds import own_keys, page_file, score_ranges, tasks_of, world_of, world_spec

@@ -6,31 +6,74 @@ import math
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from itertools import zip_longest
+from typing import Any, ClassVar, TypeVar
 
+from rlf.apps.worlds.policies import panel
 from rlf.core.identity import hash_json
+from rlf.core.plain_json import Jsonable
 from rlf.environments.episode import CLOSE_S, describe_late
 from rlf.environments.kind import EnvLimits, MakeWorld, World
-from rlf.environments.playing import (
-    Action,
-    Bench,
-    GoldFault,
-    Page,
-    Played,
-    PointVerdict,
-    Policy,
-    Ranges,
-    Sign,
-    first_difference,
-    follow,
-    panel,
-)
+from rlf.environments.playing import Action, Bench, GoldFault, Happened, Played, Policy, Ranges, follow
 from rlf.tools.execution.detached import DetachedTasks
 from rlf.tools.results import ToolFailure
 from rlf.types import Outcome, Task
 
 T = TypeVar("T")
+
+
+class Sign(StrEnum):
+    """How a point came out."""
+
+    OK = "ok"
+    """As it has to be."""
+    FAILED = "failed"
+    """Not to be trained in."""
+    UNKNOWN = "unknown"
+    """It could not be looked at; the words say why."""
+
+
+@dataclass(frozen=True, slots=True)
+class PointVerdict:
+    """One point."""
+
+    name: str
+    sign: Sign
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Jsonable):
+    """All verdicts on a world."""
+
+    JSON_PROPERTIES: ClassVar[tuple[str, ...]] = ("sha256", "is_sound")
+
+    world: str
+    """The world's kind."""
+    source: str
+    """sha256 of what decides how it behaves."""
+    num_tasks: int
+    num_episodes: int
+    verdicts: tuple[PointVerdict, ...]
+
+    @property
+    def failed(self) -> tuple[PointVerdict, ...]:
+        """The points that keep it from being trained in."""
+        return tuple(verdict for verdict in self.verdicts if verdict.sign is Sign.FAILED)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether no point failed."""
+        return not self.failed
+
+    @property
+    def sha256(self) -> str:
+        """Of the page: what runs of that world are recorded with."""
+        return hash_json(asdict(self))
+
+
 _NEAR = 1e-9
 _LATE_SHARE = 0.5
 _OK, _FAILED, _UNKNOWN = Sign.OK, Sign.FAILED, Sign.UNKNOWN
@@ -392,3 +435,23 @@ async def examine_world(
     spec = bench.spec
     source = hash_json([spec.model_dump(mode="json"), spec.source_hash()])
     return Page(spec.kind, source, len(bench.tasks), len(bench.played), tuple(verdicts))
+
+
+def first_difference(one: Played, other: Played) -> str:
+    """Where two episodes part, in words."""
+    pairs: list[tuple[str, Any, Any]] = [
+        ("the first words", one.observation, other.observation),
+        ("the first state", one.first_state, other.first_state),
+    ]
+    for number, (a, b) in enumerate(zip_longest(one.steps, other.steps), start=1):
+        pairs.append((f"step {number}", a, b))
+    pairs += [("scores", dict(one.scores), dict(other.scores)), ("failure", one.failure, other.failure)]
+    name, a, b = next((pair for pair in pairs if pair[1] != pair[2]), ("nothing", None, None))
+    if isinstance(a, Happened) and isinstance(b, Happened):
+        a, b = (step.said if one.said != other.said else step for step, one, other in ((a, a, b), (b, a, b)))
+    return f"{name}: {_shorten(a)}, then {_shorten(b)}"
+
+
+def _shorten(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 160 else f"{text[:159]}…"
