@@ -6,6 +6,7 @@ their source says has been looked at.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -27,7 +28,16 @@ from rlf.spec.load import LoadedSpec, reads
 from rlf.spec.model_files import folder_on_disk, named_folder, read_config, read_context, read_shapes
 from rlf.spec.models import DataSource
 from rlf.spec.nodes import KeyPath, find
-from rlf.spec.paths import FORBIDDEN, declared_files, env_files, is_forbidden, is_local, missing_file, reward_files
+from rlf.spec.paths import (
+    FORBIDDEN,
+    declared_files,
+    env_files,
+    identity,
+    is_forbidden,
+    is_local,
+    missing_file,
+    reward_files,
+)
 from rlf.spec.reader import shown_path
 from rlf.tools.validate import ArgumentCheck
 from rlf.types import Task
@@ -77,6 +87,7 @@ def look(loaded: LoadedSpec, read: Datasets | None = None) -> InputReport:
         _tool_files,
         _reward_files,
         _env_files,
+        _check_certificates,
         _check_items,
         _check_world,
         _check_keys,
@@ -248,6 +259,39 @@ def _env_files(loaded: LoadedSpec) -> list[Fault]:
     """Files that the world names, and that are not there."""
     found = [(find(loaded.tree, path)[0], Path(file)) for path, file in env_files(loaded.spec.env)]
     return [node.fault(message) for node, file in found if (message := missing_file(node, file))]
+
+
+_CERTIFICATE, _UNPROVEN = "certificate.json", frozenset({"spec.yaml", "build.yaml"})
+"""Of a built world; and those of its files that no proof rests on."""
+
+
+@reads("data", "tools[]", "env")
+def _check_certificates(loaded: LoadedSpec) -> list[Fault]:
+    """Files of built worlds, in whose folders the spec's files lie, that are not those that were proven."""
+    known = {file.absolute: file.sha256 for file in loaded.files}
+    tools = {path.parent.parent for path in known if path.parent.name == "tools"}
+    folders = {path.parent for path in known} | tools
+    faults = []
+    for folder in () if loaded.spec.data.allow_edited else sorted(folders):
+        proven = _proven_files(folder / _CERTIFICATE)
+        edited = [n for n, sha256 in proven if (known.get(folder / n) or identity(folder / n)) != sha256]
+        if edited:
+            more = f", and {len(edited) - 1} more of its files" * (len(edited) > 1)
+            message = f"{shown_path(folder / edited[0])}{more}: not as proven ({_CERTIFICATE} has another hash). "
+            fix = f"Prove it as it is with `rlf env prove {shown_path(folder)}`, build it again, or write"
+            faults.append(loaded.fault(("data", "train", "path"), f"{message}{fix} `data.allow_edited: true`."))
+    return faults
+
+
+def _proven_files(certificate: Path) -> list[tuple[str, str]]:
+    """Names and hashes of the files that a built world's certificate was written for; none of another file."""
+    try:
+        found = json.loads(certificate.read_bytes())
+        return [
+            (str(n), str(sha256)) for n, sha256 in found["files"].items() if n not in _UNPROVEN and "gates" in found
+        ]
+    except (OSError, ValueError, TypeError, LookupError, AttributeError):
+        return []
 
 
 @reads("tools[]", "rewards[]")

@@ -198,6 +198,8 @@ class DataSpec(Section):
     """The tasks that rollouts are collected on, shuffled again for each pass."""
     eval: EvalSource | None = None
     """None: no evaluation."""
+    allow_edited: bool = False
+    """Whether files of a built world may differ from those that its certificate was written for."""
 
 
 class Schedule(StrEnum):

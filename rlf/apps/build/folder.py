@@ -168,7 +168,7 @@ def build_world(settings: BuildSettings, tell: Tell, *, fresh: bool = False) -> 
         _write_world(out, settings, [_read_saved(work, name) for name in maker.names])
     files = {path.name if path.parent == out else f"tools/{path.name}": hash_path(path) for path in _list_files(out)}
     certificate = tally.certificate(settings, files)
-    _write_json(out / CERTIFICATE, certificate.to_json())
+    write_json(out / CERTIFICATE, certificate.to_json())
     for finished in (out / WORK / PARTS).iterdir():  # earlier settings' among them
         shutil.rmtree(finished)
     return certificate
@@ -180,7 +180,7 @@ def _iterate_parts(maker: Maker, work: Path) -> Iterator[BuildPart]:
     for name in maker.names:
         path = work / f"{name}.json"
         if not path.is_file():
-            _write_json(path, register.admitted(maker.make(name)).to_json())
+            write_json(path, register.admitted(maker.make(name)).to_json())
         part = _read_saved(work, name)
         register.add(part)
         yield part
@@ -271,7 +271,8 @@ def _list_files(out: Path) -> list[Path]:
     return sorted(here) + sorted((out / "tools").iterdir())
 
 
-def _write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any) -> None:
+    """Writes a JSON value as a whole."""
     write_file(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
 
 

@@ -13,14 +13,15 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rlf.apps.build.folder import CERTIFICATE, DATABASE, SPEC, SPLITS, read_world, write_file
+from rlf.apps.build.folder import CERTIFICATE, DATABASE, SPEC, SPLITS, read_world, write_file, write_json
 from rlf.apps.build.task import BuildTask
 from rlf.apps.build.workshop import CODE
-from rlf.core import RlfError
+from rlf.core import RlfError, hash_path
 from rlf.core.yaml_text import dump_yaml, load_document
 
 _STORED = {"_connection", "_find", "_names", "_kind_of"}
@@ -38,12 +39,13 @@ def _kind_of(key):
 
 def write_ftrl(folder: Path) -> Iterator[Path]:
     """Writes a file of rows for each part of a world's split into its folder `ftrl`, and a spec that trains on them."""
-    _, tasks = read_world(folder)
+    certificate, tasks = read_world(folder)
     if "class World" in ((folder / CODE).read_text(encoding="utf-8") if (folder / CODE).is_file() else ""):
         raise RlfError(
             f"{folder}: its tools change the world, but rows of FTRL keep no state. Build with `changes: 0`."
         )
     (folder / "ftrl").mkdir(exist_ok=True)
+    files: dict[str, str] = {}
     with closing(sqlite3.connect(folder / DATABASE if (folder / DATABASE).is_file() else ":memory:")) as connection:
         code_of = _code_maker(folder, connection)
         describe = cache(lambda tool: _describe_function(folder / "tools" / f"{tool}.yaml"))
@@ -55,7 +57,9 @@ def write_ftrl(folder: Path) -> Iterator[Path]:
                 if task.split == split
             )
             write_file(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+            files[path.name] = hash_path(path)
             yield path
+    write_json(folder / "ftrl" / CERTIFICATE, replace(certificate, files=files).to_json())
     spec = _make_spec(load_document((folder / SPEC).read_text(encoding="utf-8")))
     (folder / "ftrl" / SPEC).write_text(dump_yaml(spec), encoding="utf-8")
 
@@ -69,7 +73,7 @@ def _make_spec(world: Mapping[str, Any]) -> dict[str, Any]:
         "name": f"{world['name']}-ftrl",
         "data": {part: {"path": file, **columns} for part, file in files.items()},
         "tools": [],
-        "env": {"kind": "ftrl", "rows": list(dict.fromkeys(files.values())), "files": [f"../{CERTIFICATE}"]},
+        "env": {"kind": "ftrl", "rows": list(dict.fromkeys(files.values())), "files": [CERTIFICATE]},
     }
 
 

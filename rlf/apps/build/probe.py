@@ -195,7 +195,7 @@ async def check_tool(
     *,
     hidden: Sequence[Value],
 ) -> None:
-    """A tool finds each gold by its own arguments alone, always, among enough others, and its errors tell none.
+    """A tool finds each gold by its own arguments alone, always, among enough others, and its errors show none.
 
     Args:
         calls: the gold calls of the tool.

@@ -21,6 +21,8 @@ from rlf.cli.main import app
 from rlf.core import RlfError, SpecError, hash_path
 from rlf.data import load_tasks
 from rlf.rewards.values import Finding, count_solved, keyed_golds, read_golds, text_keys, value_keys
+from rlf.spec import load_spec
+from rlf.spec.inputs import look
 from rlf.tools.results import to_text
 from tests.apps.build.worlds import rewards_of_gold, settings
 
@@ -252,9 +254,6 @@ def test_a_gate_that_does_not_hold_is_a_failed_check(project):
 
 
 def test_the_spec_of_a_world_has_no_faults(world):
-    from rlf.spec import load_spec
-    from rlf.spec.inputs import look
-
     looked = look(load_spec([world / "spec.yaml"]))
     assert looked.faults == []
     assert {task.kind for task in looked.train} == {"single", "parallel_single", "multi", "parallel_multi"}
@@ -293,3 +292,61 @@ def test_a_question_with_a_line_separator_is_one_row_and_a_damaged_file_is_named
     rows.unlink()
     with pytest.raises(RlfError, match=r"it has no train\.jsonl"):
         read_world(copy)
+
+
+def edit_line(path, old, new):
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+
+
+EDITS = {
+    "an answer": lambda folder: edit_line(folder / "train.jsonl", '"answer": "', '"answer": "not '),
+    "a gold": lambda folder: edit_line(folder / "train.jsonl", '"gold": ', '"gold": 1, "was": '),
+    "a question of another split": lambda folder: edit_line(
+        folder / "heldout.jsonl", '"question": "', '"question": "O'
+    ),
+    "a tool's words": lambda folder: edit_line(
+        next((folder / "tools").iterdir()), "description: ", "description: Not "
+    ),
+    "a tool's code": lambda folder: edit_line(folder / "tools.py", "return value", "return 7"),
+    "the database": lambda folder: (folder / "world.db").write_bytes((folder / "world.db").read_bytes()[:-1] + b"x"),
+    "a file that is gone": lambda folder: (folder / "heldout.jsonl").unlink(),
+    "a row of FTRL's": lambda folder: edit_line(folder / "ftrl" / "train.jsonl", '"answer": "', '"answer": "not '),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_a_spec_over_a_built_world_that_was_edited_has_a_fault_unless_it_allows_that(world, tmp_path, name):
+    copy = tmp_path / "world"
+    shutil.copytree(world, copy)
+    list(write_ftrl(copy))
+    spec = copy / ("ftrl" if "FTRL" in name else "") / "spec.yaml"
+    assert faults_of_spec(spec) == []
+    EDITS[name](copy)
+    (fault,) = faults_of_spec(spec)
+    assert "not as proven" in fault and "rlf env prove" in fault
+    assert faults_of_spec(spec, "data.allow_edited=true") == []
+
+
+def test_a_spec_of_ones_own_over_a_built_worlds_rows_is_held_against_its_certificate(world, tmp_path):
+    copy = tmp_path / "world"
+    shutil.copytree(world, copy)
+    edit_line(copy / "spec.yaml", "learning_rate: 0.0003", "learning_rate: 0.0001")
+    assert faults_of_spec(copy / "spec.yaml") == []
+    own = tmp_path / "own.yaml"
+    spec = {
+        "name": "own",
+        "model": {"path": "builtin:tiny"},
+        "data": {"train": {"path": "world/train.jsonl", "prompt": "question"}},
+        "rewards": [{"kind": "rule", "name": "answer", "rule": "exact_match", "weight": 1.0}],
+        "train": {"steps": 1, "algorithm": "grpo"},
+    }
+    own.write_text(json.dumps(spec), encoding="utf-8")
+    assert not any("not as proven" in fault for fault in faults_of_spec(own))
+    EDITS["an answer"](copy)
+    assert sum("not as proven" in fault for fault in faults_of_spec(own)) == 1
+
+
+def faults_of_spec(spec, *overrides):
+    return [str(fault) for fault in look(load_spec([spec], [*overrides])).faults]
