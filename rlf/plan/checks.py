@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from rlf.algo.loss_config import KlKind
 from rlf.builtin.names import BUILTIN
 from rlf.chat.known import format_names
-from rlf.chat.policy import FailurePolicy
+from rlf.chat.policy import FailurePolicy, HistoryPolicy
 from rlf.core import Fault, nearest
 from rlf.plan import algorithms, features, judges, verifiers
 from rlf.plan.estimate import planned_engine
@@ -196,12 +196,14 @@ def _answers_are_there(loaded: LoadedSpec) -> Iterator[Fault]:
             yield loaded.fault(("data", name, "answer"), message)
 
 
-@reads("env", "rewards[]")
+@reads("env", "rewards[]", "rollout.agent")
 def _scores_have_a_world(loaded: LoadedSpec) -> Iterator[Fault]:
     env = loaded.spec.env
     for position, term in enumerate(loaded.spec.rewards):
         if not is_env_term(term):
             continue
+        if env is None and loaded.spec.rollout.agent is not None:
+            continue  # scores that the agent reports
         if env is None:
             message = (
                 "there is no world that scores. Declare one, e.g. `env: {kind: python, callable: world.py:World}`."
@@ -211,6 +213,32 @@ def _scores_have_a_world(loaded: LoadedSpec) -> Iterator[Fault]:
             known = list(env.score_names)
             message = f"the world gives no score {term.score!r}{nearest(term.score, known)} (known: {', '.join(known)})"
             yield loaded.fault(("rewards", position, "score"), f"{message}. Write one of these.")
+
+
+@reads("rollout", "tools", "env", "chat.history")
+def _agent_plays_alone(loaded: LoadedSpec) -> Iterator[Fault]:
+    spec = loaded.spec
+    if spec.rollout.agent is None:
+        return
+    if spec.env is not None:
+        message = "is given with rollout.agent, which has no way to it. Remove it, or let the agent report its scores."
+        yield loaded.fault(("env",), message)
+    for position, tool in enumerate(spec.tools):
+        if not tool.hidden:
+            message = f"{tool.name!r} is never called: with rollout.agent the agent brings the tools. Remove it, or "
+            yield loaded.fault(("tools", position), f"{message}write hidden: true where a reward term calls it.")
+    if spec.rollout.prefix_rows:
+        message = "got true with rollout.agent, whose program cannot begin in the middle. Remove it."
+        yield loaded.fault(("rollout", "prefix_rows"), message)
+    if spec.rollout.max_images:
+        message = f"got {spec.rollout.max_images}; an agent's calls are text. Remove it."
+        yield loaded.fault(("rollout", "max_images"), message)
+    if spec.rollout.schedule is Schedule.LOGICAL:
+        message = "got logical; an agent's calls come at its own times, and it may not be waited for. Write "
+        yield loaded.fault(("rollout", "schedule"), f"{message}invariant or clock.")
+    if spec.chat.history is HistoryPolicy.FORK:
+        message = "got fork; with rollout.agent each prompt that continues no earlier call is a context of its own. "
+        yield loaded.fault(("chat", "history"), f"{message}Write keep.")
 
 
 @reads("train.critic", "train.algorithm")

@@ -18,7 +18,7 @@ from rlf.spec.models import WITHOUT_EFFECT
 
 _LATER: dict[str, dict[str, Any]] = {
     "data": {"allow_edited": False},
-    "rollout": {"oversample": 1.0, "deadline_s": None, "late": "keep"},
+    "rollout": {"oversample": 1.0, "deadline_s": None, "late": "keep", "agent": None},
     "train": {"staleness": 0},
 }
 """Keys that came after plans had hashes, with their defaults."""

@@ -102,6 +102,11 @@ def _find_observations(loaded: LoadedSpec) -> Iterator[_Use]:
         yield _Use(Feature.OBSERVATIONS_IN_LOSS, ("train", "observations_in_loss"), "true", "Remove it")
 
 
+def _find_agents(loaded: LoadedSpec) -> Iterator[_Use]:
+    if loaded.spec.rollout.agent is not None:
+        yield _Use(Feature.AGENTS, ("rollout", "agent"), None, "Remove it")
+
+
 def _find_prefix_rows(loaded: LoadedSpec) -> Iterator[_Use]:
     if loaded.spec.rollout.prefix_rows:
         yield _Use(Feature.PREFIX_ROWS, ("rollout", "prefix_rows"), "true", "Remove it")
@@ -151,6 +156,7 @@ _USES: tuple[tuple[Callable[[LoadedSpec], Iterator[_Use]], *tuple[str, ...]], ..
     (_find_turn_rewards, "rewards[]"),
     (_find_forks, "chat.history"),
     (_find_observations, "train.observations_in_loss"),
+    (_find_agents, "rollout.agent"),
     (_find_prefix_rows, "rollout.prefix_rows"),
     (_find_skipped, "train.algorithm"),
     (_find_rounds, "train.dynamic_filtering.max_rounds"),

@@ -19,6 +19,7 @@ from rlf.core import Registry
 from rlf.core.kinds import Kind, StrictModel
 from rlf.environments.kind import EnvSpec
 from rlf.rewards.term import Success, Term
+from rlf.spec.agent import AgentSpec
 from rlf.tools.declaration import ToolDeclaration
 from rlf.trackers import Tracker
 from rlf.types import FailureClass, ToolDescription
@@ -48,6 +49,8 @@ class Feature(StrEnum):
     """`chat.history: fork`: several sequences of one trajectory."""
     OBSERVATIONS_IN_LOSS = "observations_in_loss"
     """`train.observations_in_loss`."""
+    AGENTS = "agents"
+    """`rollout.agent`."""
     PREFIX_ROWS = "prefix_rows"
     """`rollout.prefix_rows`: groups that continue a trajectory of the same step."""
     SKIPPED_OBSERVATIONS = "skipped_observations"
@@ -263,6 +266,9 @@ class RolloutSpec(Section):
     """Seconds after which a step's update starts with the groups that are whole by then, at least one. None: never."""
     late: Late = Late.KEEP
     """Treatment of groups that are not whole when an update starts; after four steps one waits for them."""
+    agent: AgentSpec | None = None
+    """The program that plays each trajectory, and reaches the policy as a model's endpoint. None: rlf's own loop plays,
+    with the spec's tools."""
     prefix_rows: bool = False
     """Ablation: trains on single turns, as FTRL does (ACL 2026). The policy plays each task once; from one of the
     states that this went through, drawn evenly, the group plays one turn more, and that turn alone is trained on. A

@@ -18,6 +18,7 @@ from rlf.data.names import DATA_SUFFIXES, TEMPLATE_SUFFIXES
 from rlf.data.opened import mixture_files
 from rlf.environments.kind import ENV_KINDS, EnvSpec
 from rlf.rewards.term import Term
+from rlf.spec.agent import place_command
 from rlf.spec.code import project_code
 from rlf.spec.kinds import is_agent_tool, is_judge, is_mcp_tool, is_sql_tool
 from rlf.spec.layers import ITEM_LISTS, InputFile, absolute
@@ -52,6 +53,9 @@ def resolve_paths(root: Node, faults: list[Fault]) -> Node:
             root = edit(root, ("data", name, key), partial(_resolve_file_node, suffixes=suffixes))
     for key in ITEM_LISTS:
         root = edit(root, (key,), resolve_callables)
+    root = edit(root, ("rollout", "agent"), resolve_callables)
+    root = edit(root, ("rollout", "agent", "files"), partial(_change_each, change=_absolute_path))
+    root = edit(root, ("rollout", "agent", "command"), _place_command)
     root = edit(edit(root, ("env",), resolve_callables), ("env",), _resolve_env_files)
     return edit(
         edit(root, ("tools",), resolve_tool_files), ("rewards",), partial(_change_each, change=_resolve_reward_files)
@@ -92,6 +96,10 @@ def _resolve_server(node: Node) -> Node:
     from rlf.spec.servers import resolve_server
 
     return resolve_server(node)
+
+
+def _place_command(node: Node) -> Node:
+    return replace(node, value=place_command(node.value, node.folder)) if isinstance(node.value, str) else node
 
 
 def env_files(env: EnvSpec | None, path: KeyPath = ("env",)) -> Iterator[tuple[KeyPath, str]]:
@@ -168,8 +176,10 @@ def _all_tools(
 def local_inputs(spec: RunSpec) -> list[InputFile]:
     """The code, data and model that a spec names on this machine, with their hashes; what is missing is left out."""
     sources = [spec.data.train, *([spec.data.eval] if spec.data.eval else [])]
-    declarations = spec.model_dump(mode="json", include={"tools", "rewards", "env"})
+    agent = spec.rollout.agent
+    declarations = spec.model_dump(mode="json", include={"tools", "rewards", "env", "rollout"})
     named = [("code", str(path)) for path in project_code(declarations)]
+    named += [("code", path) for path in (() if agent is None else agent.own_files)]
     targets = [tool.target for _, tool in _all_tools(spec.tools)]
     named += [("code", argument) for target in targets for argument in _server_files(target)]
     named += [("data", path) for source in sources for path in (source.path, *mixture_files(source.path))]

@@ -317,8 +317,8 @@ class Collector:
     ) -> list[Scored]:
         """Plays the group of one task. Played again, its rollouts have ids and seeds of their own."""
         rollouts = self._rollouts(position, 1, num_tries=step if again else 0)
-        setting, reward = self.harness.setting(self._policy, self.harness.training), self.harness.reward
-        scored = await collect(rollouts, setting, reward, step=step, cut_off=cut_off, on_scored=self._outages.note_now)
+        player, reward = self.harness.player(self._policy, self.harness.training), self.harness.reward
+        scored = await collect(rollouts, player, reward, step=step, cut_off=cut_off, on_scored=self._outages.note_now)
         return reward.settle(scored, step=step)
 
     def _rollouts(self, cursor: int, num_tasks: int, num_tries: int = 0) -> list[Rollout]:
@@ -353,7 +353,7 @@ class Collector:
     ) -> list[Scored]:
         return await collect(
             rollouts,
-            self.harness.setting(self._policy, sampling),
+            self.harness.player(self._policy, sampling),
             self.harness.reward,
             step=step,
             cut_off=cut_off,

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from rlf.algo.estimator import AdvantageInput, Estimator
 from rlf.reports.statistics import find_spread, pass_at_k, wilson_interval
 from rlf.rollout.collect import Halt, Player, collect, dead_share, rollout_metrics, wait_share
-from rlf.rollout.loop import Setting
 from rlf.rollout.rollout import Rollout
 from rlf.spec.models import EvalSpec
 from rlf.training.counting import choose_tries, counts, evaluation_rollout, find_cause, has_answered, mode_of
@@ -71,7 +70,7 @@ async def evaluate(
         names = " and ".join(mode.name for mode in together)
         logger.info("evaluation after step %d begins: %s, %d rollouts", step, names, len(rollouts))
         started = time.perf_counter()
-        player = _Modes({mode.name: harness.setting(policy, mode.sampling) for mode in together})
+        player = _Modes({mode.name: harness.player(policy, mode.sampling) for mode in together})
         play = partial(
             play_mode,
             player,
@@ -121,20 +120,20 @@ def _may_be_together(harness: Harness, max_usd: float | None) -> bool:
 class _Modes:
     """Plays rollouts of several modes at once."""
 
-    settings: Mapping[str, Setting]
+    players: Mapping[str, Player]
     """By the mode's name."""
 
     def open(self, trajectory_ids: Sequence[str]) -> None:
         """Announces trajectories to the policy, which is the same in all modes."""
-        next(iter(self.settings.values())).open(trajectory_ids)
+        next(iter(self.players.values())).open(trajectory_ids)
 
     async def play(self, rollout: Rollout, *, cut_off: Callable[[Trajectory], None] | None = None) -> Trajectory:
         """Plays one trajectory as its mode has it."""
-        return await self.settings[mode_of(rollout.id)].play(rollout, cut_off=cut_off)
+        return await self.players[mode_of(rollout.id)].play(rollout, cut_off=cut_off)
 
     def release(self, trajectory_id: str) -> None:
         """Ends a trajectory. Safe to call twice."""
-        self.settings[mode_of(trajectory_id)].release(trajectory_id)
+        self.players[mode_of(trajectory_id)].release(trajectory_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rlf.chat.format import ChatFormat, open_format
 from rlf.chat.policy import ChatPolicy, FailurePolicy, HistoryPolicy
@@ -28,7 +29,31 @@ from rlf.types.trajectory import FailureClass
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from rlf.rollout.collect import Player
     from rlf.spec.models import RunSpec
+
+
+class Agents(AbstractAsyncContextManager[Any], Protocol):
+    """The programs that play trajectories in place of the loop, and where they reach the policy."""
+
+    def player(self, setting: Setting, *, overrides: bool) -> Player:
+        """What plays a collection.
+
+        Args:
+            overrides: whether the setting's sampling wins over what a program asks for.
+        """
+
+
+def open_agents(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, redact: Callable[[str], str]) -> Agents | None:
+    """The agents of a spec, to be entered; None where it has none. Raises RlfError."""
+    if spec.rollout.agent is None:
+        return None
+    try:  # by name: an app may be deleted, and nothing of the core imports one
+        module = importlib.import_module("rlf.apps.serve.agents")
+    except ModuleNotFoundError as fault:
+        raise RlfError(f"rollout.agent: agents need the app `serve`, which is not here ({fault}).") from fault
+    agents: Agents = module.AgentServer(spec, tokenizer, redact)
+    return agents
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +72,18 @@ class Harness:
     handling: ChatPolicy
     meter: Meter
     """Counts what tools and judges cost."""
+    agents: Agents | None = None
+    """What plays in place of the loop; None: the loop plays."""
+
+    def player(self, policy: Policy, sampling: Sampling) -> Player:
+        """What plays a collection: the agent of the spec, or the loop.
+
+        An agent's own settings hold in evaluations; in training they would change what is explored.
+        """
+        setting = self.setting(policy, sampling)
+        if self.agents is None:
+            return setting
+        return self.agents.player(setting, overrides=sampling is self.training)
 
     def setting(self, policy: Policy, sampling: Sampling) -> Setting:
         """The setting of a collection."""
@@ -60,6 +97,8 @@ class Harness:
                 await stack.enter_async_context(self.worlds)
             await stack.enter_async_context(self.tools)
             await stack.enter_async_context(self.reward)
+            if self.agents is not None:
+                await stack.enter_async_context(self.agents)
             yield self
 
 
@@ -142,6 +181,7 @@ def build_harness(
         greedy=replace(plain, temperature=0.0),
         handling=handling,
         meter=traffic.meter,
+        agents=open_agents(spec, tokenizer, traffic.redact),
     )
 
 

@@ -327,7 +327,7 @@ async def _open_players(
     host, tokenizer = loaded
     harness = build_harness(spec, tokenizer, notify, traffic)
     async with harness.opened(), host:
-        yield harness, lambda sampling: harness.setting(host, sampling)
+        yield harness, lambda sampling: harness.player(host, sampling)
 
 
 def check_enough(scored: Sequence[Scored]) -> None:

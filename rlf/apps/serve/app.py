@@ -7,9 +7,10 @@ import hmac
 import json
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from aiohttp import web
 from pydantic import Field
@@ -25,7 +26,7 @@ from rlf.apps.serve.openai import Chat, Completions
 from rlf.apps.serve.requests import Refusal, RequestTool, read_json, read_request, token_text
 from rlf.apps.serve.responses import Responses
 from rlf.core.kinds import StrictModel
-from rlf.core.servers import guard_visitors, server_context
+from rlf.core.servers import TlsCertificate, guard_visitors, server_context
 from rlf.types.policy import Host
 
 if TYPE_CHECKING:
@@ -72,44 +73,44 @@ class DetokenizeRequest(StrictModel):
     tokens: tuple[int, ...]
 
 
-class ModelServer:
-    """The handlers of one model. `app` makes the application."""
+class Server(ABC):
+    """The handlers of models that are served. `app` makes the application."""
 
-    def __init__(
-        self,
-        host: Host,
-        tokenizer: PreTrainedTokenizerBase,
-        settings: ServeSettings,
-        chat_format: str = "auto",
-        thinking_tag: str | None = None,
-        agent: ServedAgent | None = None,
-    ) -> None:
+    prefix: ClassVar[str] = ""
+    """Of its paths."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, settings: ServeSettings) -> None:
         self._settings = settings
         self._pace = settings.flush_s, settings.keep_alive_s
         self._metrics = Metrics()
-        self._gate = HostGate(host, settings.max_queue, self._metrics)
-        self._model = ServedModel(self._gate, Dialogue(tokenizer, chat_format, thinking_tag), settings, agent)
-        self._metrics.gauges["rlf_answers_running"] = ("Answers that are sampled.", lambda: self._gate.num_running)
-        self._metrics.gauges["rlf_answers_waiting"] = ("Answers that wait.", lambda: self._gate.num_waiting)
         self._tokenizer = tokenizer
         self._started = int(time.time())
+
+    @property
+    def certificate(self) -> TlsCertificate | None:
+        """For TLS; None: plain HTTP."""
+        return self._settings.certificate
+
+    @abstractmethod
+    def find_model(self, request: web.Request, body: bytes = b"") -> ServedModel:
+        """The model that answers a request. Raises Refusal."""
+
+    def find_key(self, request: web.Request) -> str | None:
+        """The key that a request must bring; None: none. Raises Refusal."""
+        return self._settings.api_key
 
     def app(self) -> web.Application:
         """The application, for visitors that come by one of the server's names or by an address."""
         guards = [guard_visitors(self._settings.host), self._report_request, self._let_in]
         app = web.Application(client_max_size=self._settings.max_body_bytes, middlewares=guards)
-        app.router.add_get("/health", self._answer_health)
-        app.router.add_get("/metrics", self._show_metrics)
-        app.router.add_get("/v1/models", self._answer_models)
-        app.router.add_get("/v1/models/{name:.+}", self._show_model)
-        app.router.add_post("/tokenize", self._answer_tokenize)
-        app.router.add_post("/detokenize", self._answer_detokenize)
+        app.router.add_get(self.prefix + "/v1/models", self._answer_models)
+        app.router.add_get(self.prefix + "/v1/models/{name:.+}", self._show_model)
         for path, dialect in _DIALECTS.items():
             if self._settings.strict and dialect not in _JUDGES:
                 continue
-            app.router.add_post(path, self._make_handler(dialect))
+            app.router.add_post(self.prefix + path, self._make_handler(dialect))
         if not self._settings.strict:
-            app.router.add_post(_COUNT, self._answer_count)
+            app.router.add_post(self.prefix + _COUNT, self._answer_count)
         return app
 
     @web.middleware
@@ -139,63 +140,36 @@ class ModelServer:
 
     @web.middleware
     async def _let_in(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        key = self._settings.api_key
-        if key is not None and request.path not in _OPEN:
+        key = None if request.path in _OPEN else self.find_key(request)
+        if key is not None:
             scheme, _, token = request.headers.get("Authorization", "").partition(" ")
             given = token.strip() if scheme.lower() == "bearer" else request.headers.get("x-api-key", "")
             if not hmac.compare_digest(given.encode("utf-8", "replace"), key.encode()):
                 raise Refusal(401, "this server needs its key: `Authorization: Bearer KEY`", code="invalid_api_key")
         return await handler(request)
 
-    async def _answer_health(self, request: web.Request) -> web.Response:
-        return web.json_response({"status": "ok"})
-
-    async def _show_metrics(self, request: web.Request) -> web.Response:
-        return web.Response(text=self._metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4"})
-
-    def _describe_model(self) -> dict[str, Any]:
+    def _describe_model(self, model: ServedModel) -> dict[str, Any]:
         return {
             "id": self._settings.name,
             "object": "model",
             "created": self._started,
             "owned_by": "rlf",
-            "max_model_len": self._model.max_tokens,
+            "max_model_len": model.max_tokens,
         }
 
     async def _answer_models(self, request: web.Request) -> web.Response:
-        return web.json_response({"object": "list", "data": [self._describe_model()]})
+        return web.json_response({"object": "list", "data": [self._describe_model(self.find_model(request))]})
 
     async def _show_model(self, request: web.Request) -> web.Response:
-        self._model.check_name(request.match_info["name"])
-        return web.json_response(self._describe_model())
-
-    async def _answer_tokenize(self, request: web.Request) -> web.Response:
-        async with self._hold_deadline():
-            asked = read_request(TokenizeRequest, read_json(await request.read()))
-        if (asked.prompt is None) == (asked.messages is None):
-            raise Refusal(400, "expected either `prompt` or `messages`")
-        if asked.messages is not None:
-            tools = tuple(tool.function.described for tool in asked.tools)
-            tokens, _ = await self._model.encode_chat(asked.messages, tools)
-        else:
-            text = asked.prompt or ""
-            tokens = await self._model.encode_text(text, add_special_tokens=asked.add_special_tokens)
-        answer = {"count": len(tokens), "max_model_len": self._model.max_tokens, "tokens": tokens}
-        if asked.return_token_strs:
-            answer["token_strs"] = [token_text(self._tokenizer, token) for token in tokens]
-        return web.json_response(answer)
-
-    async def _answer_detokenize(self, request: web.Request) -> web.Response:
-        async with self._hold_deadline():
-            asked = read_request(DetokenizeRequest, read_json(await request.read()))
-        if any(not 0 <= token < len(self._tokenizer) for token in asked.tokens):
-            raise Refusal(400, f"tokens: expected ids below {len(self._tokenizer)}", key="tokens")
-        return web.json_response({"prompt": self._tokenizer.decode(list(asked.tokens))})
+        model = self.find_model(request)
+        model.check_name(request.match_info["name"])
+        return web.json_response(self._describe_model(model))
 
     async def _answer_count(self, request: web.Request) -> web.Response:
         async with self._hold_deadline():
             asked = read_request(CountRequest, read_json(await request.read()), note=self._note_ignored)
-            return web.json_response({"input_tokens": await self._model.count_prompt(asked.as_chat())})
+            model = self.find_model(request)
+            return web.json_response({"input_tokens": await model.count_prompt(asked.as_chat())})
 
     def _note_ignored(self, key: str) -> None:
         if self._metrics.count_ignored(key[:_MAX_KEY]):
@@ -204,11 +178,12 @@ class ModelServer:
     def _make_handler(self, dialect: type[Dialect]) -> Handler:
         async def answer(request: web.Request) -> web.StreamResponse:
             async with self._hold_deadline():
-                body = read_json(await request.read())
-                asked = dialect.read(body, strict=self._settings.strict, note=self._note_ignored)
-            with self._gate.enter(asked.num_answers):
+                body = await request.read()
+                asked = dialect.read(read_json(body), strict=self._settings.strict, note=self._note_ignored)
+            model = self.find_model(request, body)
+            with model.gate.enter(asked.num_answers):
                 async with self._hold_deadline():
-                    answers = Answers(self._gate, await asked.prepare(self._model), live=asked.stream)
+                    answers = Answers(model.gate, await asked.prepare(model), live=asked.stream)
                     if not asked.stream:
                         return web.json_response(asked.whole(await answers.whole()))
                 return await self._stream_answers(request, asked, answers)
@@ -243,6 +218,67 @@ class ModelServer:
             raise Refusal(504, f"not answered within {self._settings.request_s:g} s", code="timeout") from error
 
 
+class ModelServer(Server):
+    """The handlers of one model of a host."""
+
+    def __init__(
+        self,
+        host: Host,
+        tokenizer: PreTrainedTokenizerBase,
+        settings: ServeSettings,
+        chat_format: str = "auto",
+        thinking_tag: str | None = None,
+        agent: ServedAgent | None = None,
+    ) -> None:
+        super().__init__(tokenizer, settings)
+        gate = HostGate(host, settings.max_queue, self._metrics)
+        self._model = ServedModel(gate, Dialogue(tokenizer, chat_format, thinking_tag), settings, agent)
+        self._metrics.gauges["rlf_answers_running"] = ("Answers that are sampled.", lambda: gate.num_running)
+        self._metrics.gauges["rlf_answers_waiting"] = ("Answers that wait.", lambda: gate.num_waiting)
+
+    def find_model(self, request: web.Request, body: bytes = b"") -> ServedModel:
+        """The one there is."""
+        return self._model
+
+    def app(self) -> web.Application:
+        """The application, with what operators and judges ask beside."""
+        app = super().app()
+        app.router.add_get("/health", self._answer_health)
+        app.router.add_get("/metrics", self._show_metrics)
+        app.router.add_post("/tokenize", self._answer_tokenize)
+        app.router.add_post("/detokenize", self._answer_detokenize)
+        return app
+
+    async def _answer_health(self, request: web.Request) -> web.Response:
+        return web.json_response({"status": "ok"})
+
+    async def _show_metrics(self, request: web.Request) -> web.Response:
+        return web.Response(text=self._metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4"})
+
+    async def _answer_tokenize(self, request: web.Request) -> web.Response:
+        async with self._hold_deadline():
+            asked = read_request(TokenizeRequest, read_json(await request.read()))
+        if (asked.prompt is None) == (asked.messages is None):
+            raise Refusal(400, "expected either `prompt` or `messages`")
+        if asked.messages is not None:
+            tools = tuple(tool.function.described for tool in asked.tools)
+            tokens, _ = await self._model.encode_chat(asked.messages, tools)
+        else:
+            text = asked.prompt or ""
+            tokens = await self._model.encode_text(text, add_special_tokens=asked.add_special_tokens)
+        answer = {"count": len(tokens), "max_model_len": self._model.max_tokens, "tokens": tokens}
+        if asked.return_token_strs:
+            answer["token_strs"] = [token_text(self._tokenizer, token) for token in tokens]
+        return web.json_response(answer)
+
+    async def _answer_detokenize(self, request: web.Request) -> web.Response:
+        async with self._hold_deadline():
+            asked = read_request(DetokenizeRequest, read_json(await request.read()))
+        if any(not 0 <= token < len(self._tokenizer) for token in asked.tokens):
+            raise Refusal(400, f"tokens: expected ids below {len(self._tokenizer)}", key="tokens")
+        return web.json_response({"prompt": self._tokenizer.decode(list(asked.tokens))})
+
+
 _WORDS = {
     404: "there is nothing at this path",
     405: "this path takes another method",
@@ -251,7 +287,8 @@ _WORDS = {
 
 
 def _error_response(request: web.Request, refused: Refusal) -> web.Response:
-    dialect = _DIALECTS.get(request.path.removesuffix("/count_tokens"))
+    path = "/v1" + request.path.partition("/v1")[2]
+    dialect = _DIALECTS.get(path.removesuffix("/count_tokens"))
     headers = {"Retry-After": str(refused.retry_s)} if refused.retry_s is not None else None
     return web.json_response((dialect or Dialect).error(refused), status=refused.status, headers=headers)
 
@@ -277,11 +314,17 @@ async def serving(
     agent: ServedAgent | None = None,
 ) -> AsyncIterator[str]:
     """Answers what comes to a socket for as long as the context is open; gives the base URL of the endpoint."""
-    server = ModelServer(host, tokenizer, settings, chat_format, thinking_tag, agent)
+    async with answering(ModelServer(host, tokenizer, settings, chat_format, thinking_tag, agent), listener) as url:
+        yield url
+
+
+@asynccontextmanager
+async def answering(server: Server, listener: socket.socket) -> AsyncIterator[str]:
+    """Has a server answer what comes to a socket for as long as the context is open; gives its URL, with `/v1`."""
     runner = web.AppRunner(server.app(), access_log=None, handler_cancellation=True, shutdown_timeout=2)
     await runner.setup()
     try:
-        context = server_context(settings.certificate)
+        context = server_context(server.certificate)
         await web.SockSite(runner, listener, ssl_context=context).start()
         address, port = runner.addresses[0][:2]
         scheme = "http" if context is None else "https"

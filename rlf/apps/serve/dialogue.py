@@ -128,7 +128,7 @@ class Dialogue:
 
     def chat(self, tools: Tools) -> ChatFormat | None:
         """The format of turns that may call these tools; None where the model's template is of no known one."""
-        return self._bound(_dump_json(tools)) if self._has_format else None
+        return self._bound(dump_tools(tools)) if self._has_format else None
 
     def encode(self, messages: Messages, tools: Tools) -> tuple[list[int], bool]:
         """Tokens up to where the model speaks, and whether they continue those of a turn that was sampled here.
@@ -228,7 +228,8 @@ def _open_format(
     return open_format(chat_format, tokenizer, described, thinking_tag)
 
 
-def _dump_json(tools: Tools) -> str:
+def dump_tools(tools: Tools) -> str:
+    """Tools as one text, equal for equal ones."""
     return json.dumps([(tool.name, tool.description, tool.input_schema) for tool in tools])
 
 
@@ -352,7 +353,7 @@ def _in_order(turn: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> 
 def _history_key(messages: Messages, tools: Tools) -> str:
     """The words of a history, whatever else stands in it."""
     parts = [(m["role"], m["content"], m.get("tool_calls", ())) for m in messages]
-    return json.dumps([parts, _dump_json(tools)], sort_keys=True)
+    return json.dumps([parts, dump_tools(tools)], sort_keys=True)
 
 
 # Calls that a request demands: the turn begins with the tokens that begin a call, and the sampler writes the rest.

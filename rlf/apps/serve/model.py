@@ -13,12 +13,12 @@ from rlf.apps.serve.agent import ServedAgent
 from rlf.apps.serve.dialogue import Dialogue, Messages, SampledTurn, Tools, TurnOpening, choose_opening
 from rlf.apps.serve.generation import AnswerRequest, Delta, HostGate
 from rlf.apps.serve.requests import ChatRequest, CompletionRequest, NamedTool, Refusal, SampledRequest
-from rlf.apps.serve.turns import TurnReader, calls_of
+from rlf.apps.serve.turns import TurnReader, calls_of, random_ids
 from rlf.chat import ChatFormat
 from rlf.chat.marks import ParsedTurn
 from rlf.core.identity import derive_seed
 from rlf.types import ToolCall
-from rlf.types.policy import Sample, Sampling
+from rlf.types.policy import Host, Sample, Sampling
 
 _T = TypeVar("_T")
 _LARGE_CHARS = 50_000
@@ -42,6 +42,15 @@ class ServedModel:
     def max_tokens(self) -> int:
         """Of the longest prompt and answer together."""
         return self.gate.host.max_tokens
+
+    @property
+    def deciding_host(self) -> Host:
+        """Samples what only decides how a call that is demanded begins."""
+        return self.gate.host
+
+    def make_ids(self, index: int, number: int) -> list[str]:
+        """Ids for so many calls of an answer."""
+        return random_ids(number)
 
     def check_name(self, name: str) -> None:
         """Raises Refusal for another model."""
@@ -69,7 +78,14 @@ class ServedModel:
         decode = self.dialogue.text if chat is None else chat.decode
 
         def prepare(index: int, seed: int) -> AnswerRequest:
-            reader = TurnReader(chat, calls=bool(tools), opening=opening.text, name=opening.name, stops=asked.stops)
+            reader = TurnReader(
+                chat,
+                calls=bool(tools),
+                opening=opening.text,
+                name=opening.name,
+                stops=asked.stops,
+                make_ids=partial(self.make_ids, index),
+            )
 
             def done(sample: Sample, last: Delta, parsed: ParsedTurn | None) -> None:
                 is_whole = last.finish != "length" and last.stop is None and not asked.ignore_eos
@@ -158,7 +174,7 @@ class ServedModel:
             if not tools:
                 words = f"tool_choice: no tool {choice.function.name!r:.80} (known: {known})"
                 raise Refusal(400, words, key="tool_choice")
-        return await choose_opening(self.gate.host, chat, prompt, tools, asked.temperature, seed)
+        return await choose_opening(self.deciding_host, chat, prompt, tools, asked.temperature, seed)
 
     def _make_sampling(self, asked: SampledRequest, chat: ChatFormat | None, *, has_tools: bool) -> Sampling:
         ends = self._end_tokens if chat is None else tuple(dict.fromkeys((*chat.stop_token_ids, *self._end_tokens)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,11 @@ _LOOK_BACK = 200
 """Characters before the end of what was shown in which a call may begin."""
 _SIGN = re.compile(r"[<\[{`|⟨【＜]|action", re.IGNORECASE)
 """Characters that every mark has: of calls, of thinking, of answers, in whatever syntax."""
+
+
+def random_ids(number: int) -> list[str]:
+    """Ids for calls: nine letters and digits, which every family's template takes."""
+    return [secrets.token_hex(5)[:9] for _ in range(number)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,7 @@ class TurnReader:
         opening: str = "",
         name: str | None = None,
         stops: Sequence[str] = (),
+        make_ids: Callable[[int], Sequence[str]] = random_ids,
     ) -> None:
         """Takes what reads the turn.
 
@@ -59,12 +65,14 @@ class TurnReader:
             opening: text that stands at the beginning of the turn and was not sampled.
             name: the tool that the opening calls.
             stops: strings that end the turn before them.
+            make_ids: gives ids for so many calls.
         """
         self._chat = chat
         self._calls = calls
         self._opening = opening
         self._name = name
         self._stops = stops
+        self._make_ids = make_ids
         self._answer_text = self._thought = ""
         """The parts that were shown."""
         self._reads_text: bool | None = None
@@ -104,11 +112,12 @@ class TurnReader:
         if parsed.calls and self._calls:
             before = self._chat.parse(text[: self._chat.find_call(text)], truncated=False).answer
             piece = self._grow_piece(before or "", parsed.thinking)
-            calls = tuple(RequestedCall(new_call_id(), c.name, json.dumps(c.arguments)) for c in parsed.calls)
-            return Piece(piece.text, piece.reasoning, calls), parsed
+            ids = self._make_ids(len(parsed.calls))
+            calls = [RequestedCall(i, c.name, json.dumps(c.arguments)) for i, c in zip(ids, parsed.calls, strict=True)]
+            return Piece(piece.text, piece.reasoning, tuple(calls)), parsed
         if self._name is not None:  # the call that was demanded: its arguments are for the client to check
             written = self._without_end(text[len(self._opening) :])
-            return Piece("", "", (RequestedCall(new_call_id(), self._name, written),)), parsed
+            return Piece("", "", (RequestedCall(self._make_ids(1)[0], self._name, written),)), parsed
         whole = self._chat.parse(text, truncated=False)  # what was cut off is shown as far as it goes
         if whole.answer is not None:
             return self._grow_piece(whole.answer, whole.thinking), parsed
@@ -163,11 +172,6 @@ def cut(text: str, stops: Sequence[str]) -> str:
 def calls_of(calls: Sequence[RequestedCall]) -> list[dict[str, Any]]:
     """Calls as an OpenAI message has them."""
     return [{"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in calls]
-
-
-def new_call_id() -> str:
-    """Nine letters and digits: what every family's template takes."""
-    return secrets.token_hex(5)[:9]
 
 
 def _measure_overlap(text: str, stop: str) -> int:

@@ -1,0 +1,193 @@
+"""The calls of one trajectory as a tree: a call continues the one whose prompt and sample its own prompt begins with.
+
+Each path from a root to a leaf is a row; what rows share is trained in the first of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rlf.rollout.rollout import NOT_RUN, TokenRecord
+from rlf.types.policy import Sample
+from rlf.types.tool import Outcome, ToolCall, ToolResult
+from rlf.types.trajectory import CallRecord, ParseFailure, Turn
+
+Message = Mapping[str, Any]
+
+FIRST = "first"
+SAME_PROMPT = "same prompt"
+BRANCH = "branch"
+"""The prompt continues a call that another one has continued already."""
+OTHER_SYSTEM = "other system message"
+OTHER_TASK = "other first message"
+OTHER_TOOLS = "other tools"
+OTHER_TOKENS = "other tokens"
+"""The words continue a call, and the template writes them with tokens that were not sampled."""
+SHORTENED = "history shortened"
+EDITED = "history edited"
+
+
+@dataclass(slots=True)
+class Call:
+    """One call of the model: what was asked and what was sampled."""
+
+    number: int
+    prompt: list[int]
+    sample: Sample
+    messages: Sequence[Message]
+    """In the form of `dialogue.checked_message`; empty for a prompt that is text."""
+    tools: str
+    """The tools as JSON."""
+    text: str
+    answer: str | None
+    failures: tuple[ParseFailure, ...]
+    requested: list[ToolCall]
+    ids: list[str]
+    """Of the requested calls, as the agent was given them."""
+    sample_s: float
+    parent: Call | None = None
+    link: str = ""
+    results: dict[str, str] = field(default_factory=dict)
+    """What later prompts say that the calls returned, by id."""
+    num_children: int = 0
+
+    @property
+    def tokens(self) -> list[int]:
+        """Prompt and sample."""
+        return self.prompt + self.sample.tokens
+
+    def turn(self, start: int) -> Turn:
+        """As a turn of a trajectory. Args: start: offset of its first sampled token."""
+        calls = [
+            CallRecord(call, ToolResult(Outcome.OK, self.results[id_]) if id_ in self.results else NOT_RUN)
+            for call, id_ in zip(self.requested, self.ids, strict=True)
+        ]
+        end, versions = start + len(self.sample.tokens), self.sample.versions
+        changes = [(start + at, v) for at, v in enumerate(versions) if at == 0 or v != versions[at - 1]]
+        return Turn(
+            start,
+            end,
+            end,
+            self.text,
+            calls=tuple(calls),
+            failures=self.failures,
+            sample_s=self.sample_s,
+            link=self.link,
+            versions=tuple(changes),
+        )
+
+
+class CallTree:
+    """The calls of a trajectory so far."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self._by_id: dict[str, Call] = {}
+
+    def place(self, prompt: Sequence[int], messages: Sequence[Message], tools: str) -> tuple[Call | None, str]:
+        """The call that a prompt continues, with an empty reason or that of a branch; else None and why it is none."""
+        found = [call for call in self.calls if len(call.tokens) <= len(prompt) and _begins(prompt, call.tokens)]
+        if found:
+            parent = max(found, key=lambda call: len(call.tokens))
+            return parent, BRANCH if parent.num_children else ""
+        return None, self._find_cause(list(prompt), messages, tools)
+
+    def add(self, call: Call) -> None:
+        """Takes a call that was placed."""
+        self.calls.append(call)
+        self._by_id |= dict.fromkeys(call.ids, call)
+        if call.parent is not None:
+            call.parent.num_children += 1
+
+    def hear(self, messages: Sequence[Message]) -> None:
+        """Takes the results that a prompt tells of calls."""
+        for message in messages:
+            call = self._by_id.get(message.get("tool_call_id", ""))
+            if message["role"] == "tool" and call is not None:
+                call.results.setdefault(message["tool_call_id"], message["content"])
+
+    def write(self) -> tuple[TokenRecord, list[Turn]]:
+        """The rows one after the other, and the calls as turns, each where it is trained."""
+        record, turns, written = TokenRecord(()), list[Turn](), set[int]()
+        for leaf in (call for call in self.calls if not call.num_children):
+            if len(record):
+                record.fork(())
+            at = 0
+            for call in _path(leaf):
+                record.observe(call.prompt[at:])
+                is_after_turn = at and turns and turns[-1].end == len(record) - (len(call.prompt) - at)
+                if is_after_turn:  # what stands between two turns of a row is what the first was answered with
+                    turns[-1] = replace(turns[-1], observation_end=len(record))
+                if call.number in written:
+                    record.observe(call.sample.tokens)
+                else:
+                    turns.append(call.turn(len(record)))
+                    record.act(call.sample.tokens, call.sample.logprobs)
+                    written.add(call.number)
+                at = len(call.prompt) + len(call.sample.tokens)
+        return record, turns
+
+    def _find_cause(self, prompt: list[int], messages: Sequence[Message], tools: str) -> str:
+        """Why a prompt continues no call, by what is nearest in its words."""
+        if not self.calls:
+            return FIRST
+        if any(call.prompt == prompt for call in self.calls):
+            return SAME_PROMPT
+        words = [_words(message) for message in messages]
+        for call in reversed(self.calls):
+            history = [_words(message) for message in call.messages]
+            if words[: len(history)] == history and _says(words[len(history) :], call):
+                return OTHER_TOOLS if call.tools != tools else OTHER_TOKENS
+        head, first = _heads(words)
+        known = [_heads([_words(message) for message in call.messages]) for call in self.calls]
+        if all(head != other for other, _ in known):
+            return OTHER_SYSTEM
+        if all(first != other for _, other in known):
+            return OTHER_TASK
+        if all(tools != call.tools for call in self.calls):
+            return OTHER_TOOLS
+        return SHORTENED if len(words) < len(self.calls[-1].messages) else EDITED
+
+
+def _begins(prompt: Sequence[int], tokens: Sequence[int]) -> bool:
+    # The last token first: most calls that a prompt does not continue differ there.
+    return prompt[len(tokens) - 1] == tokens[-1] and list(prompt[: len(tokens)]) == tokens
+
+
+def _path(leaf: Call) -> Iterator[Call]:
+    """The calls from the root to a leaf."""
+    found = [leaf]
+    while found[-1].parent is not None:
+        found.append(found[-1].parent)
+    return reversed(found)
+
+
+def _words(message: Message) -> tuple[str, str, tuple[str, ...]]:
+    """What a message says: its role, its text and its calls, whatever their ids."""
+    calls = tuple(
+        _show_call(call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls", ())
+    )
+    return message["role"], message["content"].strip(), calls
+
+
+def _show_call(name: str, arguments: Mapping[str, Any]) -> str:
+    return f"{name} {json.dumps(arguments, sort_keys=True)}"
+
+
+def _says(words: Sequence[tuple[str, str, tuple[str, ...]]], call: Call) -> bool:
+    """Whether words begin with a call's answer; text beside calls may be left out by whoever sends it back."""
+    if not words or words[0][0] != "assistant":
+        return False
+    _, text, calls = words[0]
+    if call.requested:
+        return calls == tuple(_show_call(each.name, each.arguments) for each in call.requested)
+    return text == (call.answer or "").strip() and not calls
+
+
+def _heads(words: Sequence[tuple[str, str, Any]]) -> tuple[str, str]:
+    """The system message, and the first message that is none."""
+    system = next((text for role, text, _ in words if role == "system"), "")
+    return system, next((text for role, text, _ in words if role != "system"), "")

@@ -1,0 +1,217 @@
+"""The user's program for one trajectory: a command, a function or a service; started, watched, and ended in time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shlex
+import sys
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from rlf.core.callables import about_to_run, load_callable
+from rlf.core.text import describe
+from rlf.processes.child import describe_exit, supervised
+from rlf.spec.agent import AgentFailure, AgentSpec, fill
+from rlf.types.task import Task
+
+_MAX_OUTPUT = 16 << 20
+"""Bytes that a command may print."""
+_KEPT = 64 << 10
+"""Bytes of the end of it that are looked at."""
+_SHOWN = 2000
+"""Characters of it that are kept with the trajectory."""
+_MAX_ANSWER = 4 << 20
+"""Bytes of a service's answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTask:
+    """What an agent is given of a task; the gold answer is not."""
+
+    id: str
+    prompt: str
+    """The last message of the user."""
+    messages: list[dict[str, str]]
+    row: Mapping[str, Any] = field(default_factory=dict)
+    """The columns of its row, without those of gold answers."""
+
+    @classmethod
+    def of(cls, task: Task, gold: frozenset[str]) -> AgentTask:
+        """Args: gold: columns that are left out."""
+        messages = [{"role": message.role, "content": message.content} for message in task.messages]
+        row = {name: value for name, value in task.columns.items() if name not in gold}
+        return cls(task.id, task.question, messages, row)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSession:
+    """Where an agent reaches the policy."""
+
+    url: str
+    """For clients of OpenAI; `/v1` included."""
+    key: str = field(repr=False)
+
+    @property
+    def anthropic_url(self) -> str:
+        """For clients of Anthropic, which add `/v1` themselves."""
+        return self.url.removesuffix("/v1")
+
+
+class AgentFault(Exception):
+    """The agent failed; the text says how."""
+
+    def __init__(self, failure: AgentFailure, words: str, output: str = "") -> None:
+        super().__init__(words)
+        self.failure = failure
+        self.output = output
+
+
+@dataclass(frozen=True, slots=True)
+class AgentResult:
+    """What a program left."""
+
+    answer: str | None
+    output: str = ""
+    """The end of what it printed."""
+
+
+class Program(ABC):
+    """Plays any number of trajectories at once."""
+
+    def __init__(self, agent: AgentSpec) -> None:
+        self.agent = agent
+
+    @abstractmethod
+    async def run(self, task: AgentTask, session: AgentSession) -> AgentResult:
+        """Plays one to its end. Cancelled, it leaves nothing running. Raises AgentFault."""
+
+    async def __aenter__(self) -> Program:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+
+def open_program(agent: AgentSpec, redact: Callable[[str], str]) -> Program:
+    """The program of a declaration. Raises RlfError where its function cannot be imported."""
+    if agent.command is not None:
+        return _Command(agent, redact)
+    return _Function(agent) if agent.callable is not None else _Service(agent)
+
+
+class _Command(Program):
+    def __init__(self, agent: AgentSpec, redact: Callable[[str], str]) -> None:
+        super().__init__(agent)
+        self._words = shlex.split(agent.command or "")
+        self._redact = redact
+        about_to_run(f"start {self._words[0]}")
+
+    async def run(self, task: AgentTask, session: AgentSession) -> AgentResult:
+        values = {"prompt": task.prompt, "session.url": session.url, "session.key": session.key}
+        values |= {f"row.{name}": str(value) for name, value in task.row.items()}
+        with tempfile.TemporaryDirectory(prefix="rlf-agent-") as folder:
+            _write_task(Path(folder, "task.json"), task)
+            words = [fill(word, values) for word in self._words]
+            env = _environment(folder, session) | {name: fill(text, values) for name, text in self.agent.env.items()}
+            pipe, both = asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT
+            async with supervised(words, stdout=pipe, stderr=both, env=env, cwd=Path(folder)) as process:
+                assert process.stdout is not None, "a process without output"
+                printed = await self._read(process.stdout)
+                code = await process.wait()
+        output = self._redact(printed.decode(errors="replace"))
+        if code:
+            last = next((line for line in reversed(output.splitlines()) if line.strip()), "it printed nothing")
+            # A supervisor's exit code is the command's, or 128 and the signal that ended it.
+            words_of_exit = describe_exit(code if code < 128 else 128 - code)
+            raise AgentFault(AgentFailure.EXIT, f"{words_of_exit}: {last.strip():.300}", output[-_SHOWN:])
+        return AgentResult(_printed_answer(output), output[-_SHOWN:])
+
+    async def _read(self, stream: asyncio.StreamReader) -> bytes:
+        kept, total = b"", 0
+        while piece := await stream.read(1 << 16):
+            kept, total = (kept + piece)[-_KEPT:], total + len(piece)
+            if total > _MAX_OUTPUT:
+                shown = self._redact(kept.decode(errors="replace"))[-_SHOWN:]
+                raise AgentFault(AgentFailure.FLOOD, f"it printed more than {_MAX_OUTPUT >> 20} MB", shown)
+        return kept
+
+
+def _write_task(path: Path, task: AgentTask) -> None:
+    path.write_text(json.dumps(asdict(task), default=str), encoding="utf-8")
+
+
+def _environment(folder: str, session: AgentSession) -> dict[str, str]:
+    """A clean environment: what a program needs to run, and the addresses that clients look for by themselves."""
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
+    return {
+        "PATH": path,
+        "HOME": folder,
+        "TMPDIR": folder,
+        "LANG": os.environ.get("LANG", "C.UTF-8"),
+        "PYTHONUNBUFFERED": "1",
+        "OPENAI_BASE_URL": session.url,
+        "OPENAI_API_KEY": session.key,
+        "ANTHROPIC_BASE_URL": session.anthropic_url,
+        "ANTHROPIC_API_KEY": session.key,
+    }
+
+
+def _printed_answer(output: str) -> str | None:
+    """The `answer` of the last line, where that is a JSON object with one."""
+    last = next((line for line in reversed(output.splitlines()) if line.strip()), "")
+    try:
+        found = json.loads(last)
+    except ValueError:
+        return None
+    answer = found.get("answer") if isinstance(found, dict) else None
+    return None if answer is None else str(answer)
+
+
+class _Function(Program):
+    def __init__(self, agent: AgentSpec) -> None:
+        super().__init__(agent)
+        self._run = load_callable(agent.callable or "")
+
+    async def run(self, task: AgentTask, session: AgentSession) -> AgentResult:
+        try:
+            if asyncio.iscoroutinefunction(self._run):
+                answer = await self._run(task, session)
+            else:
+                answer = await asyncio.to_thread(self._run, task, session)
+        except Exception as error:
+            raise AgentFault(AgentFailure.EXIT, describe(error)) from error
+        return AgentResult(None if answer is None else str(answer))
+
+
+class _Service(Program):
+    async def __aenter__(self) -> Program:
+        self._client = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.close()
+
+    async def run(self, task: AgentTask, session: AgentSession) -> AgentResult:
+        body = {"task": asdict(task), "session": {"url": session.url, "key": session.key}}
+        url, timeout = str(self.agent.url), aiohttp.ClientTimeout(total=None)
+        try:
+            async with self._client.post(url, json=body, timeout=timeout) as response:
+                data = await response.content.read(_MAX_ANSWER)
+                if response.status >= 400:
+                    shown = data.decode(errors="replace")
+                    raise AgentFault(AgentFailure.EXIT, f"{url} answered {response.status}: {shown:.300}")
+                found = json.loads(data)
+        except (aiohttp.ClientError, OSError) as error:
+            raise AgentFault(AgentFailure.EXIT, f"{url}: {describe(error)}") from error
+        except ValueError as error:
+            raise AgentFault(AgentFailure.EXIT, f"{url} answered no JSON: {error}") from error
+        answer = found.get("answer") if isinstance(found, dict) else None
+        return AgentResult(None if answer is None else str(answer))

@@ -1,0 +1,218 @@
+"""The addresses of agents, and the player that starts one for each trajectory."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+import secrets
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from aiohttp import web
+
+from rlf.apps.serve import ServeSettings
+from rlf.apps.serve.agents.programs import AgentFault, AgentResult, AgentSession, AgentTask, open_program
+from rlf.apps.serve.agents.session import Attempt, Session, SessionModel
+from rlf.apps.serve.app import Handler, Server, answering
+from rlf.apps.serve.dialogue import Dialogue
+from rlf.apps.serve.model import ServedModel
+from rlf.apps.serve.requests import Refusal, read_json
+from rlf.core.servers import listening
+from rlf.rollout.loop import Setting
+from rlf.rollout.rollout import Rollout
+from rlf.spec.agent import AgentFailure
+from rlf.types.trajectory import StopReason, Trajectory
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from rlf.spec.models import RunSpec
+
+_RETRY = "x-stainless-retry-count"
+"""The header by which the clients of OpenAI and Anthropic say that they repeat a request."""
+_ATTEMPT: web.RequestKey[Attempt] = web.RequestKey("attempt", Attempt)
+
+
+class AgentServer:
+    """Plays the trajectories of a spec by its agent. Entered, it listens on this machine's own address alone."""
+
+    def __init__(self, spec: RunSpec, tokenizer: PreTrainedTokenizerBase, redact: Callable[[str], str]) -> None:
+        """Loads what there is to load. Raises RlfError."""
+        agent = spec.rollout.agent
+        assert agent is not None, "a spec without an agent"
+        self.agent = agent
+        self.dialogue = Dialogue(tokenizer, spec.chat.format, spec.chat.thinking_tag)
+        sources = [source for source in (spec.data.train, spec.data.eval) if source is not None]
+        self.gold = frozenset(source.answer.partition(".")[0] for source in sources if source.answer is not None)
+        self.room = asyncio.Semaphore(spec.most_at_once)
+        """For trajectories under way: an agent's time begins when its place in the policy does."""
+        self._program = open_program(agent, redact)
+        self._tokenizer = tokenizer
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        settings = ServeSettings(name="policy", request_s=self.agent.timeout_s)
+        self._server = SessionServer(self._tokenizer, settings)
+        listener = listening(settings.host, 0)
+        await self._stack.enter_async_context(self._program)
+        url = await self._stack.enter_async_context(answering(self._server, listener))
+        self._root = url.removesuffix("/v1")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    def player(self, setting: Setting, *, overrides: bool) -> AgentPlayer:
+        """What plays a collection."""
+        return AgentPlayer(self, setting, overrides=overrides)
+
+    def open(self, rollout: Rollout, setting: Setting, *, overrides: bool) -> tuple[Session, AgentSession]:
+        """A session for a trajectory, with its address."""
+        key = secrets.token_urlsafe(24)
+        session = Session(key, rollout, setting, self.agent, self.dialogue, overrides=overrides)
+        name = hashlib.blake2b(rollout.id.encode(), digest_size=8).hexdigest() + secrets.token_hex(4)
+        self._server.sessions[name] = session
+        return session, AgentSession(f"{self._root}/s/{name}/v1", key)
+
+    async def run(self, task: AgentTask, address: AgentSession, session: Session) -> AgentResult:
+        """Runs the program until it is over, its time is, or the trajectory is. Raises AgentFault."""
+        playing = asyncio.ensure_future(self._program.run(task, address))
+        over = asyncio.ensure_future(session.over.wait())
+        try:
+            limit_s = self.agent.timeout_s
+            await asyncio.wait((playing, over), timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            if playing.done():
+                return playing.result()
+            if session.is_broken:
+                raise AgentFault(AgentFailure.BREAK, "a prompt continued no earlier call")
+            if session.over.is_set():
+                return AgentResult(None)
+            raise AgentFault(AgentFailure.TIMEOUT, f"it was not over after {limit_s:g} s")
+        finally:
+            over.cancel()
+            playing.cancel()
+            await asyncio.gather(playing, over, return_exceptions=True)
+
+    async def close(self, address: AgentSession, session: Session) -> None:
+        """Ends a session. Its address stays known, so that a late request is told that it is late."""
+        await session.close()
+        self._server.forget(address.url)
+
+
+class SessionServer(Server):
+    """Answers each session's own agent."""
+
+    prefix: ClassVar[str] = "/s/{session}"
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, settings: ServeSettings) -> None:
+        super().__init__(tokenizer, settings)
+        self.sessions: dict[str, Session] = {}
+        self._ended: dict[str, str] = {}
+
+    def forget(self, url: str) -> None:
+        """Keeps no more of a session than its key."""
+        name = url.rsplit("/", 2)[1]
+        self._ended[name] = self.sessions.pop(name).key
+        if len(self._ended) > _MOST_ENDED:
+            del self._ended[next(iter(self._ended))]
+
+    def find_key(self, request: web.Request) -> str | None:
+        """The session's own."""
+        name = request.match_info.get("session", "")
+        if name in self._ended:
+            return self._ended[name]
+        return self._find_session(name).key
+
+    def find_model(self, request: web.Request, body: bytes = b"") -> ServedModel:
+        """The policy as the session's request meets it. Raises Refusal where the session is over."""
+        session = self._find_session(request.match_info["session"])
+        attempt = session.attempt(request.path, body, is_retry=request.headers.get(_RETRY, "0") != "0")
+        request[_ATTEMPT] = attempt
+        return SessionModel(session, self._settings, self._metrics, attempt)
+
+    def app(self) -> web.Application:
+        """The application."""
+        app = super().app()
+        app.router.add_post(self.prefix + "/v1/reward", self._take_scores)
+        app.middlewares.append(self._note_lost)
+        return app
+
+    @web.middleware
+    async def _note_lost(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Notes a request whose connection ended before its answer was sent: the same request again repeats it."""
+        try:
+            return await handler(request)
+        except (ConnectionError, asyncio.CancelledError):
+            if (attempt := request.get(_ATTEMPT)) is not None:
+                attempt.is_lost = True
+            raise
+
+    async def _take_scores(self, request: web.Request) -> web.Response:
+        """`POST /v1/reward` with numbers by name: scores that terms of `kind: env` read."""
+        session = self._find_session(request.match_info["session"])
+        body = read_json(await request.read())
+        for name, value in body.items():
+            if not isinstance(value, int | float) or not math.isfinite(value):
+                raise Refusal(400, f"{name:.40}: got {value!r:.40}; expected a finite number", key=name)
+        session.scores |= {name: float(value) for name, value in body.items()}
+        return web.json_response({})
+
+    def _find_session(self, name: str) -> Session:
+        if name in self._ended:
+            raise Refusal(403, "the trajectory is over", code="over")
+        session = self.sessions.get(name)
+        if session is None:
+            raise Refusal(404, "there is no such session", code="no_session")
+        return session
+
+
+_MOST_ENDED = 10_000
+"""Sessions whose end is remembered."""
+
+
+class AgentPlayer:
+    """Plays trajectories, each by an agent of its own."""
+
+    def __init__(self, server: AgentServer, setting: Setting, *, overrides: bool) -> None:
+        self._server = server
+        self._setting = setting
+        self._overrides = overrides
+
+    def open(self, trajectory_ids: list[str] | Any) -> None:
+        """Announces trajectories to the policy in their logical order."""
+        self._setting.open(trajectory_ids)
+
+    def release(self, trajectory_id: str) -> None:
+        """Ends a trajectory. Safe to call twice."""
+        self._setting.release(trajectory_id)
+
+    async def play(self, rollout: Rollout, *, cut_off: Callable[[Trajectory], None] | None = None) -> Trajectory:
+        """Plays one trajectory to its end."""
+        async with self._server.room:
+            session, address = self._server.open(rollout, self._setting, overrides=self._overrides)
+            try:
+                return await self._play(rollout, session, address)
+            except asyncio.CancelledError:
+                if cut_off is not None and session.tree.calls:
+                    cut_off(session.trajectory(StopReason.CANCELLED, None, None))
+                raise
+            finally:
+                self.release(rollout.id)
+                await self._server.close(address, session)
+
+    async def _play(self, rollout: Rollout, session: Session, address: AgentSession) -> Trajectory:
+        failure, words, result = None, None, AgentResult(None)
+        try:
+            result = await self._server.run(AgentTask.of(rollout.task, self._server.gold), address, session)
+        except AgentFault as fault:
+            failure, words, result = fault.failure, str(fault), AgentResult(None, fault.output)
+        if failure is None and not session.tree.calls:
+            failure, words = AgentFailure.NO_CALL, "it ended without a call of the model"
+        session.over.set()
+        stop, answer = session.ending(failure, result.answer)
+        error = None if failure is None else f"agent: {failure}: {words}"
+        if failure is not None:
+            session.counts[f"failed: {failure}"] += 1
+        return session.trajectory(stop, answer, error if stop is StopReason.INFRA_FAILURE else None, result.output)

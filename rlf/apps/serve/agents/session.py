@@ -1,0 +1,348 @@
+"""One trajectory that an agent plays: each call is sampled by the trajectory's own place in the policy, and kept before
+it is answered.
+
+A trajectory's calls are sampled one after the other, in the order in which they come: they share one place in the
+policy, as the turns of rlf's own loop do, so that what is sampled follows from the trajectory's seed, and so that a
+call never waits for a place that its own trajectory holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from rlf.apps.serve import ServeSettings
+from rlf.apps.serve.agents import calls
+from rlf.apps.serve.agents.calls import Call, CallTree
+from rlf.apps.serve.dialogue import Dialogue, RecentValues, Tools, TurnOpening, checked_message, dump_tools
+from rlf.apps.serve.generation import AnswerRequest, HostGate, Metrics
+from rlf.apps.serve.model import ServedModel
+from rlf.apps.serve.requests import ChatRequest, Refusal, SampledRequest
+from rlf.chat import ChatFormat
+from rlf.rollout.loop import Setting
+from rlf.rollout.rollout import Rollout
+from rlf.spec.agent import AgentFailure, AgentSpec, OnBreak
+from rlf.types.policy import Finish, Host, Sample, SampleRequest, Sampling, Watch
+from rlf.types.trajectory import StopReason, Trajectory
+from rlf.types.world import WorldRecord
+
+_MEMORY = 1_000_000
+"""Of what a session remembers of its conversations: tokens, and characters of those that are continued by an id."""
+_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "seed", "max_tokens", "max_completion_tokens")
+"""Keys of a request that training sets itself."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One request, and the requests that repeat it because its answer was lost."""
+
+    number: int
+    samples: dict[int, asyncio.Future[Sample]] = field(default_factory=dict)
+    """By the place of the answer among those of the request."""
+    is_lost: bool = False
+    """Whether its connection ended before the answer was sent."""
+
+
+class Session:
+    """A trajectory under way."""
+
+    def __init__(
+        self, key: str, rollout: Rollout, setting: Setting, agent: AgentSpec, dialogue: Dialogue, *, overrides: bool
+    ) -> None:
+        """Takes what it plays with.
+
+        Args:
+            overrides: whether the setting's sampling wins over what requests ask for.
+        """
+        self.key = key
+        self.rollout = rollout
+        self.setting = setting
+        self.overrides = overrides
+        self.tree = CallTree()
+        self.counts: Counter[str] = Counter()
+        """Of what is no call: repeats, refusals, keys that training overrode."""
+        self.scores: dict[str, float] = {}
+        self.stop: StopReason | None = None
+        """Why the trajectory ends whatever its agent does."""
+        self.is_broken = False
+        """Whether a prompt that continues nothing was refused."""
+        self.is_full = False
+        """Whether the latest prompt left no room for a sample."""
+        self.over = asyncio.Event()
+        """Set when nothing more is sampled."""
+        # What is remembered by the words of a history is this trajectory's alone: others may say the same by other
+        # tokens.
+        self.dialogue = copy.copy(dialogue)
+        self.dialogue.memory, self.dialogue.conversations = RecentValues(_MEMORY), RecentValues(_MEMORY)
+        self._agent = agent
+        self._attempts: dict[bytes, Attempt] = {}
+        self._num_attempts = 0
+        self._turn = asyncio.Lock()
+        self._context: list[int] = []
+        """What the trajectory's place in the policy holds."""
+        self._num_sampled = 0
+        self._started = time.perf_counter()
+
+    def attempt(self, path: str, body: bytes, *, is_retry: bool) -> Attempt:
+        """The attempt that a request is. Args: is_retry: whether the client says that it repeats one.
+
+        Equal requests alone are no repeats: an agent may ask the same twice, to sample twice.
+        """
+        digest = hashlib.blake2b(path.encode() + b"\0" + body, digest_size=16).digest()
+        known = self._attempts.get(digest)
+        if known is not None and (is_retry or known.is_lost):
+            self.counts["repeated"] += 1
+            known.is_lost = False
+            return known
+        self._num_attempts += 1
+        made = self._attempts[digest] = Attempt(self._num_attempts)
+        return made
+
+    def call_ids(self, attempt: Attempt, index: int, number: int) -> list[str]:
+        """Ids for the calls of an answer: nine letters and digits that follow from the trajectory."""
+        place = f"{self.rollout.id}/{self.rollout.seed}/{attempt.number}/{index}"
+        return [hashlib.blake2b(f"{place}/{at}".encode(), digest_size=5).hexdigest()[:9] for at in range(number)]
+
+    def end(self, stop: StopReason) -> None:
+        """Ends the trajectory, whatever its agent does."""
+        self.stop = self.stop or stop
+        self.over.set()
+
+    async def sample(self, asked: _Asked, index: int, prompt: list[int], max_tokens: int, how: Sampling) -> Sample:
+        """The sample of an answer; that of an earlier request where this one repeats it. Raises Refusal."""
+        found = asked.attempt.samples.get(index)
+        if found is None or (found.done() and (found.cancelled() or found.exception() is not None)):
+            found = asyncio.ensure_future(self._sample(asked, index, prompt, max_tokens, how))
+            found.add_done_callback(_retrieve)
+            asked.attempt.samples[index] = found
+        # Shielded: a client that goes away loses its answer, not the sample, which its next request gets.
+        return await asyncio.shield(found)
+
+    async def _sample(self, asked: _Asked, index: int, prompt: list[int], max_tokens: int, how: Sampling) -> Sample:
+        async with self._turn:
+            self._check_open()
+            parent, link = self.tree.place(prompt, asked.messages, asked.tools)
+            if self._agent.on_break is OnBreak.FAIL and link not in ("", calls.FIRST):
+                self.is_broken = True
+                self.over.set()
+                raise Refusal(
+                    403, f"rollout.agent.on_break: the prompt continues no earlier call: {link}", code="break"
+                )
+            started = time.perf_counter()
+            sample = await self.draw(prompt, max_tokens, how, self._num_sampled)
+            self._num_sampled += len(sample.tokens)
+            self.is_full = False
+            call = self._read(asked, index, prompt, sample, time.perf_counter() - started)
+            call.parent, call.link = parent, link
+            self.tree.add(call)
+            return sample
+
+    async def draw(self, prompt: list[int], max_tokens: int, how: Sampling, num_sampled: int) -> Sample:
+        """Samples in the trajectory's place, and keeps nothing."""
+        is_continued = prompt[: len(self._context)] == self._context
+        request = SampleRequest(
+            self.rollout.id, prompt, max_tokens, how, self.rollout.seed, num_sampled, fresh=not is_continued
+        )
+        sample = await self.setting.policy.sample(request)
+        self._context = [*prompt, *sample.tokens]
+        return sample
+
+    def _check_open(self) -> None:
+        if self.over.is_set():
+            self.counts["refused: over"] += 1
+            raise Refusal(403, "the trajectory is over", code="over")
+        if len(self.tree.calls) >= self._agent.max_calls:
+            self.counts["refused: max_calls"] += 1
+            self.end(StopReason.MAX_TURNS)
+            raise Refusal(403, f"rollout.agent.max_calls: {self._agent.max_calls} calls are made", code="max_calls")
+
+    def _read(self, asked: _Asked, index: int, prompt: list[int], sample: Sample, sample_s: float) -> Call:
+        chat = None if asked.chat is None else asked.chat.after(prompt)
+        text = (self.dialogue.text if chat is None else chat.decode)(sample.tokens)
+        number = len(self.tree.calls)
+        shared = asked.messages, asked.tools, asked.opening + text
+        if chat is None:
+            return Call(number, prompt, sample, *shared, text, (), [], [], sample_s)
+        parsed = chat.parse(asked.opening + text, truncated=sample.finish is Finish.LENGTH)
+        requested = list(parsed.calls) if asked.tools != "[]" else []
+        ids = self.call_ids(asked.attempt, index, len(requested))
+        return Call(number, prompt, sample, *shared, parsed.answer, parsed.failures, requested, ids, sample_s)
+
+    def trajectory(self, stop: StopReason, answer: str | None, error: str | None, output: str = "") -> Trajectory:
+        """What there is of it. Args: output: the end of what the agent printed."""
+        record, turns = self.tree.write()
+        if not turns:
+            record.observe(self.setting.chat.prompt(self.rollout.task.messages, ()))
+        state = {"calls": len(turns), "contexts": len(record.forks) + bool(turns), **self.counts}
+        return Trajectory(
+            id=self.rollout.id,
+            task=self.rollout.task,
+            sample_index=self.rollout.sample_index,
+            tokens=record.tokens,
+            action_mask=record.action_mask,
+            rollout_logprobs=record.rollout_logprobs,
+            turns=tuple(turns),
+            stop=stop,
+            answer=answer,
+            error=error,
+            duration_s=time.perf_counter() - self._started,
+            forks=tuple(record.forks),
+            world=WorldRecord("agent", scores=dict(self.scores), final_state=state | {"output": output}),
+        )
+
+    def ending(self, failure: AgentFailure | None, answer: str | None) -> tuple[StopReason, str | None]:
+        """Why it ended, and its answer: the agent's, or that of the last call where the agent gives none."""
+        last = self.tree.calls[-1] if self.tree.calls else None
+        if answer is None and last is not None and failure is None:
+            answer = last.answer
+        if self.stop is not None:
+            return self.stop, answer
+        if self.is_full and (failure is not None or answer is None):
+            return StopReason.LENGTH, answer
+        if failure is not None:
+            return (StopReason.ENV_DONE if failure in self._agent.scored else StopReason.INFRA_FAILURE), answer
+        if answer is not None:
+            return StopReason.ANSWERED, answer
+        if last is not None and last.sample.finish is Finish.LENGTH:
+            return StopReason.LENGTH, None
+        return (StopReason.PARSE_FAILURE if last is not None and last.failures else StopReason.MAX_TURNS), None
+
+    async def close(self) -> None:
+        """Ends what is sampled for it, and what comes after is refused."""
+        self.over.set()
+        samples = [sample for attempt in self._attempts.values() for sample in attempt.samples.values()]
+        for sample in samples:
+            sample.cancel()
+        await asyncio.gather(*samples, return_exceptions=True)
+
+
+def _retrieve(sample: asyncio.Future[Sample]) -> None:
+    """Takes the error of a sample that no request waits for any more, which asyncio would report as lost."""
+    if not sample.cancelled():
+        sample.exception()
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What a request asks, as far as its samples are kept with it."""
+
+    attempt: Attempt
+    messages: Sequence[Mapping[str, Any]] = ()
+    tools: str = "[]"
+    chat: ChatFormat | None = None
+    opening: str = ""
+    """Text of the turn that was forced."""
+
+
+class _Place:
+    """A trajectory's place in the policy as the host of one request. A seed is the place of an answer in it."""
+
+    def __init__(self, session: Session, asked: _Asked, max_tokens: int) -> None:
+        self._session = session
+        self._asked = asked
+        self.num_slots = 1
+        self.max_tokens = max_tokens
+
+    def end_tokens(self, tokenizer: Any) -> tuple[int, ...]:
+        """Those of the policy's chat format, as in training."""
+        return self._session.setting.chat.stop_token_ids
+
+    def open(self, trajectory_ids: Sequence[str]) -> None:
+        """Nothing: the trajectory is open."""
+
+    def release(self, trajectory_id: str) -> None:
+        """Nothing: the trajectory stays open."""
+
+    async def sample(self, request: SampleRequest, watch: Watch | None = None) -> Sample:
+        """Not used: requests are conversations of one turn."""
+        raise NotImplementedError
+
+    async def complete(
+        self, tokens: Sequence[int], max_tokens: int, sampling: Sampling, seed: int, watch: Watch | None = None
+    ) -> Sample:
+        """The sample of an answer."""
+        return await self._session.sample(self._asked, seed, list(tokens), max_tokens, sampling)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+
+class _Deciding(_Place):
+    """The same, for what only helps to decide how a forced call begins: no call of the trajectory."""
+
+    async def complete(
+        self, tokens: Sequence[int], max_tokens: int, sampling: Sampling, seed: int, watch: Watch | None = None
+    ) -> Sample:
+        """A sample that is kept nowhere."""
+        async with self._session._turn:
+            return await self._session.draw(list(tokens), max_tokens, sampling, 0)
+
+
+class SessionModel(ServedModel):
+    """The policy as one request of a trajectory meets it."""
+
+    def __init__(self, session: Session, settings: ServeSettings, metrics: Metrics, attempt: Attempt) -> None:
+        self._session = session
+        self._asked = _Asked(attempt)
+        limits = session.setting.limits
+        self._deciding = _Deciding(session, self._asked, limits.max_total_tokens)
+        gate = HostGate(_Place(session, self._asked, limits.max_total_tokens), settings.max_queue, metrics)
+        super().__init__(gate, session.dialogue, settings)
+
+    async def prepare_chat(self, asked: ChatRequest) -> list[AnswerRequest]:
+        """Prepares the answers to a conversation. Raises Refusal."""
+        tools: Tools = () if asked.tool_choice == "none" else tuple(tool.function.described for tool in asked.tools)
+        self._asked.messages = [checked_message(message, at) for at, message in enumerate(asked.messages)]
+        self._asked.tools, self._asked.chat = dump_tools(tools), self.dialogue.chat(tools)
+        self._session.tree.hear(self._asked.messages)
+        return await super().prepare_chat(asked)
+
+    async def _force_call(
+        self, asked: ChatRequest, prompt: list[int], chat: ChatFormat | None, seed: int
+    ) -> TurnOpening:
+        opening = await super()._force_call(asked, prompt, chat, seed)
+        self._asked.opening = opening.text
+        return opening
+
+    @property
+    def deciding_host(self) -> Host:
+        """Samples what is no call of the trajectory."""
+        return self._deciding
+
+    def _make_sampling(self, asked: SampledRequest, chat: ChatFormat | None, *, has_tools: bool) -> Sampling:
+        wanted, ours = super()._make_sampling(asked, chat, has_tools=has_tools), self._session.setting.sampling
+        given = asked.model_fields_set
+        if self._session.overrides:
+            for key in sorted(given.intersection(_SAMPLING)):
+                if getattr(asked, key) != getattr(ours, key, None):
+                    self._session.counts[f"overridden: {key}"] += 1
+            given = set[str]()
+        drawn = {key: getattr(ours, key) for key in ("temperature", "top_p", "top_k", "min_p") if key not in given}
+        return replace(wanted, **drawn, stop_strings=tuple(dict.fromkeys((*wanted.stop_strings, *ours.stop_strings))))
+
+    def _find_room(self, asked: SampledRequest, num_prompt: int) -> int:
+        limits = self._session.setting.limits
+        room = limits.max_total_tokens - num_prompt
+        if room < 1:
+            self._session.counts["refused: length"] += 1
+            self._session.is_full = True
+            words = f"rollout.max_total_tokens: {num_prompt} prompt tokens leave no room in {limits.max_total_tokens}"
+            raise Refusal(400, words, key="messages", code="context_length_exceeded")
+        room = min(room, limits.max_new_tokens or room)
+        return room if self._session.overrides else min(room, asked.limit or room)
+
+    def _draw_seeds(self, asked: SampledRequest) -> list[int]:
+        return list(range(asked.n))
+
+    def make_ids(self, index: int, number: int) -> list[str]:
+        """Ids that follow from the trajectory: templates write them, so that random ones would change the tokens."""
+        return self._session.call_ids(self._asked.attempt, index, number)

@@ -1,0 +1,114 @@
+"""`rollout.agent`: the user's own program plays each trajectory, and asks the policy as any model's endpoint."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from rlf.core import RlfError, nearest
+from rlf.core.callables import CallableName
+from rlf.core.kinds import Files, StrictModel, wrong_value
+
+
+class AgentFailure(StrEnum):
+    """A fault of an agent, as its trajectory's error names it."""
+
+    EXIT = "exit"
+    """It raised, ended with an exit code other than 0, or its service answered with an error."""
+    TIMEOUT = "timeout"
+    """It was not over in `timeout_s`, and was ended."""
+    NO_CALL = "no_call"
+    """It ended without a call of the model."""
+    FLOOD = "flood"
+    """It printed more than 16 MB."""
+    BREAK = "break"
+    """It asked with a prompt that continues no earlier call, with `on_break: fail`."""
+
+
+class OnBreak(StrEnum):
+    """What follows a prompt that does not continue an earlier call of the trajectory."""
+
+    SAMPLE = "sample"
+    """It begins a new context, which is trained as a row of its own under the trajectory's one advantage."""
+    FAIL = "fail"
+    """It is refused, and the trajectory fails."""
+
+
+class AgentSpec(StrictModel):
+    """A program that plays one trajectory: `command`, `callable` or `url`, one of them."""
+
+    command: str | None = None
+    """Started for each trajectory, without a shell, in a folder of its own. `{{ prompt }}`, `{{ session.url }}`,
+    `{{ session.key }}` and `{{ row.COLUMN }}` are filled in; words that name a file beside the spec become its path."""
+    callable: CallableName | None = None
+    """`async def run(task, session)`, which returns the answer as text, or None: the last call's answer counts."""
+    url: str | None = None
+    """A service that gets `{"task": ..., "session": {"url": ..., "key": ...}}` by POST, and answers `{"answer": ...}`
+    when it is over."""
+    env: Mapping[str, str] = {}
+    """Variables of a command beside PATH, HOME, LANG and the addresses and keys of the session, filled in as it is."""
+    files: Files = ()
+    """Files that belong to it beside those that the command or the callable names: their content is in the plan."""
+    timeout_s: float = Field(120.0, gt=0, allow_inf_nan=False)
+    """Time for one trajectory; then the agent and what it started are ended."""
+    max_calls: int = Field(64, ge=1)
+    """Calls of the model per trajectory; a further one is refused, and the trajectory is over."""
+    on_break: OnBreak = OnBreak.SAMPLE
+    """What follows a prompt that does not continue an earlier call."""
+    scored: tuple[AgentFailure, ...] = ()
+    """Failures that are the policy's: such a trajectory is scored as it is. Others are left out of the loss."""
+
+    @model_validator(mode="after")
+    def _is_one_of_them(self) -> Self:
+        given = [name for name in ("command", "callable", "url") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise wrong_value(f"got {' and '.join(given) or 'neither'}; write one of `command`, `callable` and `url`.")
+        if self.command is not None:
+            try:
+                words = shlex.split(self.command)
+            except ValueError as fault:
+                raise wrong_value(f"command: {fault}. Close the quotation.") from fault
+            if not words:
+                raise wrong_value("command: got no word; write the program to start.")
+        if self.url is not None and not self.url.startswith(("http://", "https://")):
+            raise wrong_value(f"url: got {self.url!r:.80}; expected http:// or https://.")
+        return self
+
+    @property
+    def own_files(self) -> list[str]:
+        """The files that its command names, which are its code, and those that are declared."""
+        words = shlex.split(self.command) if self.command is not None else []
+        return [*self.files, *(word for word in words if Path(word).is_absolute() and Path(word).is_file())]
+
+
+def place_command(command: str, folder: Path) -> str:
+    """The command with words that name a file beside the spec as paths; as it is where it cannot be split."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return command
+    files = [folder / word for word in words]
+    return shlex.join(
+        str(file.resolve()) if "{{" not in word and file.is_file() else word
+        for word, file in zip(words, files, strict=True)
+    )
+
+
+_PLACE = re.compile(r"\{\{\s*([\w.]+)\s*\}\}")
+
+
+def fill(text: str, values: Mapping[str, str]) -> str:
+    """A text with the values of its `{{ name }}`s; raises RlfError for a name that there is no value for."""
+
+    def value_of(place: re.Match[str]) -> str:
+        if place[1] not in values:
+            raise RlfError(f"rollout.agent: {place[0]} has no value{nearest(place[1], list(values))}.")
+        return values[place[1]]
+
+    return _PLACE.sub(value_of, text)
