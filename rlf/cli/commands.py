@@ -42,6 +42,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "rewards": "List, test, score and attack rewards.",
         "env": "Build, test and play environments.",
         "format": "Show prompts and how turns are parsed.",
+        "agent": "Try an agent of your own before training.",
     },
 }
 """Commands by what they are for, each with one line."""
@@ -102,6 +103,7 @@ _HOMES: dict[str, str] = {
     "format show": "apps.formats.command:show",
     "format parse": "apps.formats.command:parse",
     "format certify": "apps.formats.command:certify",
+    "agent certify": "apps.serve.agents.command:certify",
 }
 """Module and function, below `rlf`, of each command in the order of its group's help."""
 
@@ -111,6 +113,7 @@ GROUPS: dict[str, str] = {
     "rewards": "List reward terms and try them out.",
     "env": "Build, test and show worlds.",
     "format": "Show prompts, and how rlf parses turns.",
+    "agent": "Try out an agent of your own.",
 }
 """Words that several commands begin with, each with the help of the group."""
 

@@ -146,7 +146,7 @@ def rollout_metrics(scored: Sequence[Scored]) -> dict[str, float]:
     counted = [item for item in scored if item.reward is not None]
     metrics = {"unscorable": float(len(scored) - len(counted))}
     metrics |= _term_counts(scored) | _term_usage(scored)
-    metrics |= _call_metrics(scored) | _worlds(scored)
+    metrics |= _call_metrics(scored) | _worlds(scored) | _contexts(scored)
     metrics |= {f"stop/{stop}": n / len(scored) for stop, n in _counts(s.trajectory.stop for s in scored).items()}
     if counted:
         metrics |= _reward_metrics(counted) | _shares(counted) | _sizes(counted) | _solves(counted)
@@ -309,6 +309,16 @@ def _worlds(scored: Sequence[Scored]) -> dict[str, float]:
             scores.setdefault(name, []).append(value)
     metrics |= {f"env/score/{name}": fmean(values) for name, values in sorted(scores.items())}
     return metrics | ({"env/world_s": fmean(world.world_s for world in worlds)} if worlds else {})
+
+
+def _contexts(scored: Sequence[Scored]) -> dict[str, float]:
+    """Contexts that agents began, and why others than the first; nothing where rlf's loop plays."""
+    links = Counter(turn.link for item in scored for turn in item.trajectory.turns if turn.link)
+    if not links:
+        return {}
+    metrics = {"agent/contexts": links.total() / len(scored)}
+    del links["first"]
+    return metrics | {f"agent/new_context/{link.replace(' ', '_')}": float(n) for link, n in sorted(links.items())}
 
 
 def _tool_costs(scored: Sequence[Scored]) -> dict[str, float]:

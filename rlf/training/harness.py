@@ -46,13 +46,18 @@ class Agents(AbstractAsyncContextManager[Any], Protocol):
 
 def open_agents(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, redact: Callable[[str], str]) -> Agents | None:
     """The agents of a spec, to be entered; None where it has none. Raises RlfError."""
-    if spec.rollout.agent is None:
+    agent = spec.rollout.agent
+    if agent is None:
         return None
     try:  # by name: an app may be deleted, and nothing of the core imports one
         module = importlib.import_module("rlf.apps.serve.agents")
     except ModuleNotFoundError as fault:
         raise RlfError(f"rollout.agent: agents need the app `serve`, which is not here ({fault}).") from fault
-    agents: Agents = module.AgentServer(spec, tokenizer, redact)
+    sources = [source for source in (spec.data.train, spec.data.eval) if source is not None]
+    gold = frozenset(source.answer.partition(".")[0] for source in sources if source.answer is not None)
+    agents: Agents = module.AgentServer(
+        agent, tokenizer, spec.chat, gold=gold, max_concurrency=spec.most_at_once, redact=redact
+    )
     return agents
 
 

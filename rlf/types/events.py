@@ -214,6 +214,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("env/score/<name>", "", "A world's score of that name, mean over the trajectories that it scored."),
     Metric("env/failed/<phase>", "trajectories", "Trajectories whose world failed in that phase; none has a reward."),
     Metric("env/world_s", "seconds", "Time that a world took for a whole trajectory, mean."),
+    Metric("agent/contexts", "", "Contexts that an agent began in a trajectory, mean: each is a row that is trained."),
+    Metric("agent/new_context/<why>", "calls", "Calls of agents that continued no earlier call, by why."),
     Metric("tools/penalised", "failures", "Failures that `chat.failures` penalises."),
     Metric("tools/wait_share", "share", "Time that trajectories spent waiting for their tools."),
     Metric("loss/policy", "", "The policy loss, mean over a step's optimiser updates."),

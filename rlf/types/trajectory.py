@@ -146,8 +146,8 @@ class Turn:
     world: WorldStep | None = None
     """What it did to the world; None where there is none, or the trajectory broke before."""
     link: str = ""
-    """Why an agent's call began a new context: `first`, or what kept it from continuing an earlier call. Empty for a turn
-    that continues, and where rlf's own loop plays."""
+    """Why an agent's call began a new context: `first`, or what kept it from continuing an earlier call. Empty where it
+    continues one, and where rlf's own loop plays."""
     versions: tuple[tuple[int, int], ...] = ()
     """The updates that the policy had seen: pairs of the first token and the number that holds from it on. Empty where
     rollouts and updates take turns, so that a step's number says it."""

@@ -29,7 +29,7 @@ def harness(*terms):
         evaluation=None,
         greedy=None,
         reward=SimpleNamespace(terms=terms),
-        setting=lambda *each: None,
+        player=lambda *each: None,
         meter=SimpleNamespace(bounded=lambda *each: nullcontext()),
     )
 

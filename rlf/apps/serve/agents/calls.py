@@ -102,12 +102,14 @@ class CallTree:
         if call.parent is not None:
             call.parent.num_children += 1
 
-    def hear(self, messages: Sequence[Message]) -> None:
-        """Takes the results that a prompt tells of calls."""
-        for message in messages:
+    def hear(self, messages: Sequence[Message]) -> int:
+        """Takes the results that a prompt tells of calls; the number of those of calls that were not made here."""
+        results = [message for message in messages if message["role"] == "tool"]
+        for message in results:
             call = self._by_id.get(message.get("tool_call_id", ""))
-            if message["role"] == "tool" and call is not None:
+            if call is not None:
                 call.results.setdefault(message["tool_call_id"], message["content"])
+        return sum(message.get("tool_call_id", "") not in self._by_id for message in results)
 
     def write(self) -> tuple[TokenRecord, list[Turn]]:
         """The rows one after the other, and the calls as turns, each where it is trained."""

@@ -22,14 +22,14 @@ from rlf.apps.serve.requests import Refusal, read_json
 from rlf.core.servers import listening
 from rlf.rollout.loop import Setting
 from rlf.rollout.rollout import Rollout
-from rlf.spec.agent import AgentFailure
+from rlf.spec.agent import AgentFailure, AgentSpec
+from rlf.spec.models import ChatSpec
 from rlf.types.trajectory import StopReason, Trajectory
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rlf.spec.models import RunSpec
-
+_CHAT = ChatSpec()
 _RETRY = "x-stainless-retry-count"
 """The header by which the clients of OpenAI and Anthropic say that they repeat a request."""
 _ATTEMPT: web.RequestKey[Attempt] = web.RequestKey("attempt", Attempt)
@@ -38,15 +38,30 @@ _ATTEMPT: web.RequestKey[Attempt] = web.RequestKey("attempt", Attempt)
 class AgentServer:
     """Plays the trajectories of a spec by its agent. Entered, it listens on this machine's own address alone."""
 
-    def __init__(self, spec: RunSpec, tokenizer: PreTrainedTokenizerBase, redact: Callable[[str], str]) -> None:
-        """Loads what there is to load. Raises RlfError."""
-        agent = spec.rollout.agent
-        assert agent is not None, "a spec without an agent"
+    def __init__(
+        self,
+        agent: AgentSpec,
+        tokenizer: PreTrainedTokenizerBase,
+        chat: ChatSpec = _CHAT,
+        *,
+        gold: frozenset[str] = frozenset(),
+        max_concurrency: int = 256,
+        redact: Callable[[str], str] = str,
+    ) -> None:
+        """Loads what there is to load.
+
+        Args:
+            gold: columns of rows that agents are not given.
+            max_concurrency: trajectories at once.
+            redact: strikes secrets out of what agents print.
+
+        Raises:
+            RlfError: its function cannot be imported, or the chat format fits no turns of the tokenizer.
+        """
         self.agent = agent
-        self.dialogue = Dialogue(tokenizer, spec.chat.format, spec.chat.thinking_tag)
-        sources = [source for source in (spec.data.train, spec.data.eval) if source is not None]
-        self.gold = frozenset(source.answer.partition(".")[0] for source in sources if source.answer is not None)
-        self.room = asyncio.Semaphore(spec.most_at_once)
+        self.dialogue = Dialogue(tokenizer, chat.format, chat.thinking_tag)
+        self.gold = gold
+        self.room = asyncio.Semaphore(max_concurrency)
         """For trajectories under way: an agent's time begins when its place in the policy does."""
         self._program = open_program(agent, redact)
         self._tokenizer = tokenizer

@@ -303,7 +303,8 @@ class SessionModel(ServedModel):
         tools: Tools = () if asked.tool_choice == "none" else tuple(tool.function.described for tool in asked.tools)
         self._asked.messages = [checked_message(message, at) for at, message in enumerate(asked.messages)]
         self._asked.tools, self._asked.chat = dump_tools(tools), self.dialogue.chat(tools)
-        self._session.tree.hear(self._asked.messages)
+        if unknown := self._session.tree.hear(self._asked.messages):
+            self._session.counts["results of unknown calls"] += unknown
         return await super().prepare_chat(asked)
 
     async def _force_call(

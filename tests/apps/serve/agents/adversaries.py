@@ -1,0 +1,283 @@
+"""Agents that do what agents of the field do wrong; `rollout.agent.callable` names one of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import aiohttp
+
+from rlf.apps.serve.agents.programs import AgentSession, AgentTask
+
+Json = dict[str, Any]
+
+
+def tool(name: str) -> Json:
+    schema = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
+    return {"type": "function", "function": {"name": name, "description": "S.", "parameters": schema}}
+
+
+TOOLS = [tool("search")]
+SYSTEM = {"role": "system", "content": "Be brief."}
+seen: list[tuple[int, Any]] = []
+"""Status and body of every answer, in the order of the answers."""
+late: list[asyncio.Task[Any]] = []
+"""What goes on after its agent is over."""
+
+
+async def ask(
+    session: AgentSession, messages: list[Any], *, key: str | None = None, retry: int | None = None, **extra: Any
+) -> Json:
+    headers = {"Authorization": f"Bearer {key or session.key}"}
+    if retry is not None:
+        headers["x-stainless-retry-count"] = str(retry)
+    body = {"model": "policy", "messages": messages, "tools": TOOLS, **extra}
+    async with (
+        aiohttp.ClientSession(headers=headers) as client,
+        client.post(
+            f"{session.url}/chat/completions", json={k: v for k, v in body.items() if v is not None}
+        ) as response,
+    ):
+        found: Json = await response.json()
+        seen.append((response.status, found))
+        return found
+
+
+def message_of(answer: Json, at: int = 0) -> Json:
+    found: Json = answer["choices"][at]["message"]
+    return found
+
+
+def results(message: Json, text: str = "Paris is here.") -> list[Json]:
+    return [{"role": "tool", "tool_call_id": call["id"], "content": text} for call in message.get("tool_calls", ())]
+
+
+async def plain(task: AgentTask, session: AgentSession) -> str:
+    messages: list[Any] = [*task.messages]
+    while True:
+        message = message_of(await ask(session, messages))
+        messages += [message, *results(message)]
+        if not message.get("tool_calls"):
+            return str(message["content"])
+
+
+async def serializes_again(task: AgentTask, session: AgentSession) -> str:
+    """Its framework parses calls and writes them in its own way, and drops what it does not know."""
+    message = message_of(await ask(session, [*task.messages]))
+    call = message["tool_calls"][0]
+    arguments = json.dumps(json.loads(call["function"]["arguments"]), indent=1)
+    written = {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{**call, "function": {"name": "search", "arguments": arguments}}],
+    }
+    return str(message_of(await ask(session, [*task.messages, written, *results(message)]))["content"])
+
+
+async def retries(task: AgentTask, session: AgentSession) -> str:
+    """Its client gives a slow answer up and asks again, as the SDK does."""
+    first = message_of(await ask(session, [*task.messages]))
+    again = message_of(await ask(session, [*task.messages], retry=1))
+    assert first == again, "the same sample"
+    return str(message_of(await ask(session, [*task.messages, again, *results(again)]))["content"])
+
+
+async def loses_its_stream(task: AgentTask, session: AgentSession) -> str:
+    """The connection ends before the answer; the client asks again and says nothing of it."""
+    body = {"model": "policy", "messages": task.messages, "tools": TOOLS, "stream": True}
+    headers = {"Authorization": f"Bearer {session.key}"}
+    async with aiohttp.ClientSession(headers=headers) as client:
+        response = await client.post(f"{session.url}/chat/completions", json=body)
+        response.close()
+    await asyncio.sleep(0.1)
+    async with (
+        aiohttp.ClientSession(headers=headers) as client,
+        client.post(f"{session.url}/chat/completions", json=body) as response,
+    ):
+        text = await response.text()
+    assert "[DONE]" in text, text
+    return "Paris"
+
+
+async def samples_twice(task: AgentTask, session: AgentSession) -> str:
+    """Asks the same twice on purpose, and continues from the first."""
+    first = message_of(await ask(session, [*task.messages]))
+    await ask(session, [*task.messages])
+    return str(message_of(await ask(session, [*task.messages, first, *results(first)]))["content"])
+
+
+async def samples_four(task: AgentTask, session: AgentSession) -> str:
+    answer = await ask(session, [*task.messages], n=4)
+    third = message_of(answer, 2)
+    return str(message_of(await ask(session, [*task.messages, third, *results(third)]))["content"])
+
+
+async def compacts(task: AgentTask, session: AgentSession) -> str:
+    """At its third turn the history becomes a summary."""
+    messages: list[Any] = [*task.messages]
+    for _ in range(2):
+        message = message_of(await ask(session, messages))
+        messages += [message, *results(message)]
+    return str(
+        message_of(await ask(session, [messages[0], {"role": "user", "content": "So far: Paris is here."}]))["content"]
+    )
+
+
+async def edits_history(task: AgentTask, session: AgentSession) -> str:
+    message = message_of(await ask(session, [*task.messages]))
+    said = {**message, "tool_calls": None, "content": "I looked it up."}
+    return str(message_of(await ask(session, [*task.messages, said, {"role": "user", "content": "And?"}]))["content"])
+
+
+async def has_a_sub_agent(task: AgentTask, session: AgentSession) -> str:
+    message = message_of(await ask(session, [*task.messages]))
+    await ask(session, [SYSTEM, {"role": "user", "content": "Summarise: Paris"}], tools=None)
+    return str(message_of(await ask(session, [*task.messages, message, *results(message)]))["content"])
+
+
+async def is_two_agents(task: AgentTask, session: AgentSession) -> str:
+    """Two conversations take turns in one session."""
+    one, other = [*task.messages], [SYSTEM, {"role": "user", "content": "Check the other agent."}]
+    for _ in range(2):
+        for messages in (one, other):
+            message = message_of(await ask(session, messages))
+            messages += [message, *results(message)]
+    return "Paris"
+
+
+async def edits_its_tools(task: AgentTask, session: AgentSession) -> str:
+    message = message_of(await ask(session, [*task.messages]))
+    more = [*TOOLS, tool("look")]
+    return str(message_of(await ask(session, [*task.messages, message, *results(message)], tools=more))["content"])
+
+
+async def fans_out(task: AgentTask, session: AgentSession) -> str:
+    """Eight calls at once, each another question."""
+    questions = [[{"role": "user", "content": f"Part {at}?"}] for at in range(8)]
+    await asyncio.gather(*(ask(session, question) for question in questions))
+    return "Paris"
+
+
+async def wants_no_chance(task: AgentTask, session: AgentSession) -> str:
+    answer = await ask(session, [*task.messages], temperature=0, max_tokens=1, seed=7, top_p=0.5)
+    return str(message_of(answer)["content"])
+
+
+async def has_a_wrong_key(task: AgentTask, session: AgentSession) -> str:
+    await ask(session, [*task.messages], key="guess")
+    return await plain(task, session)
+
+
+async def calls_for_ever(task: AgentTask, session: AgentSession) -> str:
+    while True:
+        await ask(session, [*task.messages])
+
+
+async def asks_too_much(task: AgentTask, session: AgentSession) -> str:
+    message_of(await ask(session, [*task.messages]))
+    answer = await ask(session, [{"role": "user", "content": "word " * 5000}])
+    return str(message_of(answer)["content"])
+
+
+async def dies(task: AgentTask, session: AgentSession) -> str:
+    await ask(session, [*task.messages])
+    raise ValueError("a defect of the agent")
+
+
+async def hangs(task: AgentTask, session: AgentSession) -> str:
+    await ask(session, [*task.messages])
+    await asyncio.Event().wait()
+    return ""
+
+
+async def never_calls(task: AgentTask, session: AgentSession) -> str:
+    return "Paris"
+
+
+async def says_nothing(task: AgentTask, session: AgentSession) -> None:
+    await plain(task, session)
+
+
+async def talks_long(task: AgentTask, session: AgentSession) -> str:
+    await plain(task, session)
+    return "Paris " * 180_000
+
+
+async def calls_after_its_end(task: AgentTask, session: AgentSession) -> str:
+    async def later() -> None:
+        await asyncio.sleep(0.2)
+        await ask(session, [*task.messages])
+
+    late.append(asyncio.ensure_future(later()))
+    return await plain(task, session)
+
+
+async def reports(task: AgentTask, session: AgentSession) -> str:
+    headers = {"Authorization": f"Bearer {session.key}"}
+    async with aiohttp.ClientSession(headers=headers) as client:
+        async with client.post(f"{session.url}/reward", json={"found": 0.5}) as response:
+            seen.append((response.status, await response.json()))
+        async with client.post(f"{session.url}/reward", json={"found": "much"}) as response:
+            seen.append((response.status, await response.json()))
+    return await plain(task, session)
+
+
+async def speaks_anthropic(task: AgentTask, session: AgentSession) -> str:
+    """Streams, and sends blocks back as they came."""
+    schema = TOOLS[0]["function"]["parameters"]
+    tools = [{"name": "search", "description": "S.", "input_schema": schema}]
+    messages: list[Any] = [*task.messages]
+    async with aiohttp.ClientSession(headers={"x-api-key": session.key}) as client:
+        while True:
+            body = {"model": "policy", "max_tokens": 64, "messages": messages, "tools": tools}
+            async with client.post(f"{session.anthropic_url}/v1/messages", json=body) as response:
+                found = await response.json()
+                seen.append((response.status, found))
+            messages.append({"role": "assistant", "content": found["content"]})
+            uses = [block for block in found["content"] if block["type"] == "tool_use"]
+            if not uses:
+                return "".join(block["text"] for block in found["content"] if block["type"] == "text")
+            told = [{"type": "tool_result", "tool_use_id": use["id"], "content": "Paris is here."} for use in uses]
+            messages.append({"role": "user", "content": told})
+
+
+async def speaks_responses(task: AgentTask, session: AgentSession) -> str:
+    """Continues by the id of the last answer, and sends what is new alone."""
+    tools = [{"type": "function", **TOOLS[0]["function"]}]
+    items: list[Any] = [*task.messages]
+    previous: str | None = None
+    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {session.key}"}) as client:
+        while True:
+            body = {"model": "policy", "input": items, "tools": tools, "previous_response_id": previous}
+            async with client.post(f"{session.url}/responses", json=body) as response:
+                found = await response.json()
+                seen.append((response.status, found))
+            previous = found["id"]
+            calls = [item for item in found["output"] if item["type"] == "function_call"]
+            if not calls:
+                return str(found["output"][-1]["content"][0]["text"])
+            items = [
+                {"type": "function_call_output", "call_id": call["call_id"], "output": "Paris is here."}
+                for call in calls
+            ]
+
+
+async def drops_thinking(task: AgentTask, session: AgentSession) -> str:
+    """Sends the text of its first answer back without what the model thought, as most clients do."""
+    first = message_of(await ask(session, [*task.messages]))
+    said = {"role": "assistant", "content": first["content"], "tool_calls": first.get("tool_calls")}
+    answer = await ask(session, [*task.messages, said, *results(first)])
+    return str(message_of(answer)["content"])
+
+
+async def steals(task: AgentTask, session: AgentSession) -> str:
+    """Uses the key of another trajectory's session."""
+    keys.append(session.key)
+    await asyncio.sleep(0)  # the other one is there by now
+    await ask(session, [*task.messages], key=next(key for key in keys if key != session.key))
+    return await plain(task, session)
+
+
+keys: list[str] = []
+"""Of sessions that are open at the same time."""

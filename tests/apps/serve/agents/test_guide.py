@@ -1,0 +1,80 @@
+"""The guide's agent is checked, certified, trained, resumed and evaluated as it stands there."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.processes import Process, call_rlf
+
+GUIDE = Path(__file__).parents[4] / "docs/guides/agents.md"
+BLOCK = re.compile(r"^```\w+ (?P<name>\S+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMAND = """
+import json, os, sys, urllib.request
+body = {"model": "policy", "messages": [{"role": "user", "content": sys.argv[1]}]}
+head = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "content-type": "application/json"}
+url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), head)) as response:
+    said = json.load(response)["choices"][0]["message"]["content"]
+print("some words of the program")
+print(json.dumps({"answer": f"{said} in {json.load(open('task.json'))['prompt'] == sys.argv[1]}"}))
+sys.exit(int(sys.argv[2]))
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    for block in BLOCK.finditer(GUIDE.read_text(encoding="utf-8")):
+        (tmp_path / block["name"]).write_text(block["text"], encoding="utf-8")
+    (tmp_path / "program.py").write_text(COMMAND, encoding="utf-8")
+    return tmp_path
+
+
+def rlf(project: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
+    """Exit code, the data of the last line, and what went to stderr."""
+    with Process(call_rlf, *arguments, "--json", folder=project) as process:
+        out, errors = process.communicate(timeout=300)
+        return process.wait(), json.loads(out.splitlines()[-1])["data"] if out else {}, errors
+
+
+def test_the_guides_agent_is_certified_and_learns(project: Path) -> None:
+    code, found, errors = rlf(project, "agent", "certify", "agent.yaml", "--num", "4")
+    assert (code, found["num_wrong"], found["continued_share"]) == (0, 0, 1.0), errors
+    code, found, errors = rlf(project, "run", "agent.yaml", "train.steps=6", "eval.every=6")
+    assert (code, found["verdict"]["kind"]) == (0, "learned"), errors
+
+
+@pytest.mark.parametrize(("exit_code", "error"), [(0, None), (3, "agent: exit: exit code 3")])
+def test_a_command_plays_a_trajectory_in_a_folder_of_its_own(project: Path, exit_code: int, error: str | None) -> None:
+    agent = ["rollout.agent.callable=null", f"rollout.agent.command=python program.py '{{{{ prompt }}}}' {exit_code}"]
+    code, found, errors = rlf(project, "agent", "certify", "agent.yaml", *agent, "--num", "2")
+    assert (code, found["num_calls"], found["num_without_calls"]) == (3 if exit_code else 0, 2, 0), errors
+    assert (found["error"] or "").startswith(error or ""), found
+    assert sorted(path.name for path in project.iterdir() if path.name != "runs") == [
+        "agent.yaml",
+        "my_agent.py",
+        "program.py",
+    ]
+
+
+def test_a_spec_says_what_it_cannot_be_with_an_agent(project: Path) -> None:
+    wrong = ["rollout.schedule=logical", "rollout.prefix_rows=true", "engine.kind=openrlhf"]
+    code, found, _ = rlf(project, "check", "agent.yaml", *wrong)
+    assert code == 2
+    paths = {fault["path"] for fault in found["faults"]}
+    assert {"rollout.schedule", "rollout.prefix_rows", "rollout.agent"} <= paths
+
+
+def test_a_plan_follows_the_content_of_its_agent(project: Path) -> None:
+    agent = ["rollout.agent.callable=null", "rollout.agent.command=python program.py"]
+    hashes = [rlf(project, "check", "agent.yaml", *agent)[1]["plan_hash"]]
+    hashes.append(rlf(project, "check", "agent.yaml")[1]["plan_hash"])
+    for name in ("program.py", "my_agent.py"):
+        (project / name).write_text((project / name).read_text() + "\n# edited\n", encoding="utf-8")
+    hashes.append(rlf(project, "check", "agent.yaml", *agent)[1]["plan_hash"])
+    hashes.append(rlf(project, "check", "agent.yaml")[1]["plan_hash"])
+    assert len(set(hashes)) == 4

@@ -1,0 +1,214 @@
+"""What an agent asks becomes tokens exactly as they were sampled, whatever the agent does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from rlf.apps.serve.agents import AgentServer, calls
+from rlf.builtin.names import builtin_path
+from rlf.chat.encoding import load_tokenizer
+from rlf.chat.format import open_format
+from rlf.rollout.loop import Setting
+from rlf.rollout.rollout import Rollout, RolloutLimits
+from rlf.rollout.scripted import ScriptedPolicy
+from rlf.spec.agent import AgentSpec
+from rlf.tools.execution.executor import Executor
+from rlf.types import Message, StopReason, Task, Trajectory
+from rlf.types.policy import Sampling
+
+from . import adversaries
+
+TOKENIZER = load_tokenizer(str(builtin_path("tiny")))
+CHAT = open_format("auto", TOKENIZER, ())
+CALL = '<tool_call>\n{"name": "search", "arguments": {"query": "capital"}}\n</tool_call><|im_end|>'
+ANSWER = "Paris<|im_end|>"
+TASK = Task(
+    "t", (Message("user", "Which town?"),), answer="Paris", columns={"question": "Which town?", "answer": "Paris"}
+)
+
+
+def play(
+    name: str, script: Sequence[str] = (CALL, ANSWER), *, overrides: bool = True, **agent: Any
+) -> tuple[Trajectory, ScriptedPolicy]:
+    """Plays a trajectory by one of the adversaries."""
+    (trajectory,), policy = play_many(name, script, 1, overrides=overrides, **agent)
+    return trajectory, policy
+
+
+def play_many(
+    name: str, script: Sequence[str], number: int, *, overrides: bool = True, **agent: Any
+) -> tuple[list[Trajectory], ScriptedPolicy]:
+    """Plays trajectories side by side."""
+    adversaries.seen.clear()
+    policy = ScriptedPolicy(TOKENIZER, [*script], logprob=-0.5)
+    declared = AgentSpec(callable=f"{adversaries.__name__}:{name}", **{"timeout_s": 60.0, **agent})
+    limits = RolloutLimits(max_turns=4, max_total_tokens=600)
+    setting = Setting(policy, CHAT, Executor(()), limits, Sampling(stop_token_ids=CHAT.stop_token_ids))
+
+    async def main() -> list[Trajectory]:
+        async with AgentServer(declared, TOKENIZER, gold=frozenset({"answer"})) as server:
+            player = server.player(setting, overrides=overrides)
+            rollouts = [Rollout(f"r{at}", TASK, at, seed=3) for at in range(number)]
+            player.open([rollout.id for rollout in rollouts])
+            trajectories = await asyncio.gather(*(player.play(rollout) for rollout in rollouts))
+            await asyncio.gather(*adversaries.late, return_exceptions=True)
+            adversaries.late.clear()
+            return trajectories
+
+    return asyncio.run(main()), policy
+
+
+def check_exact(trajectory: Trajectory, policy: ScriptedPolicy) -> None:
+    """Each sample is trained once, after exactly the tokens that it was sampled after."""
+    rows = dict(trajectory.stretches)
+    found = []
+    for turn in trajectory.turns:
+        start = max(begin for begin in rows if begin <= turn.start)
+        assert turn.end <= rows[start]
+        context, sampled = trajectory.tokens[start : turn.start], trajectory.tokens[turn.start : turn.end]
+        found.append((tuple(context), tuple(sampled)))
+    wanted = [(r.tokens, tuple(s.tokens)) for r, s in zip(policy.requests, policy.samples, strict=True)]
+    assert sorted(found) == sorted(wanted)
+    trained = sum(len(sample.tokens) for sample in policy.samples)
+    assert trajectory.num_sampled == trained
+    assert sum(value != 0 for value in trajectory.rollout_logprobs) == trained
+
+
+def links(trajectory: Trajectory) -> list[str]:
+    return [turn.link for turn in trajectory.turns]
+
+
+@pytest.mark.parametrize(
+    ("name", "script", "wanted"),
+    [
+        ("plain", [CALL, CALL, ANSWER], ["first", "", ""]),
+        ("serializes_again", [CALL, ANSWER], ["first", ""]),
+        ("retries", [CALL, ANSWER], ["first", ""]),
+        ("loses_its_stream", [ANSWER], ["first"]),
+        ("samples_twice", [CALL, CALL, ANSWER], [calls.FIRST, "", calls.SAME_PROMPT]),
+        ("samples_four", [CALL, CALL, CALL, CALL, ANSWER], [calls.FIRST, *[calls.SAME_PROMPT] * 3, ""]),
+        ("compacts", [CALL, CALL, ANSWER], ["first", "", calls.SHORTENED]),
+        ("edits_history", [CALL, ANSWER], ["first", calls.EDITED]),
+        ("has_a_sub_agent", [CALL, ANSWER, ANSWER], ["first", "", calls.OTHER_SYSTEM]),
+        ("is_two_agents", [CALL, CALL, ANSWER, ANSWER], ["first", "", calls.OTHER_SYSTEM, ""]),
+        ("edits_its_tools", [CALL, ANSWER], ["first", calls.OTHER_TOOLS]),
+        ("fans_out", [ANSWER] * 8, ["first", *[calls.OTHER_TASK] * 7]),
+        ("talks_long", [ANSWER], ["first"]),
+        ("has_a_wrong_key", [ANSWER], ["first"]),
+        ("reports", [ANSWER], ["first"]),
+        ("speaks_anthropic", [CALL, CALL, ANSWER], ["first", "", ""]),
+        ("speaks_responses", [CALL, CALL, ANSWER], ["first", "", ""]),
+        ("drops_thinking", [f"<think>\nParis?\n</think>\n\n{CALL}", ANSWER], ["first", ""]),
+    ],
+)
+def test_a_call_is_linked_to_the_one_that_it_continues(name: str, script: list[str], wanted: list[str]) -> None:
+    trajectory, policy = play(name, script)
+    check_exact(trajectory, policy)
+    assert sorted(links(trajectory)) == sorted(wanted)
+    assert trajectory.stop is StopReason.ANSWERED, trajectory.error
+    assert len(policy.requests) == len(script)
+
+
+def test_results_stand_with_the_calls_that_they_answer() -> None:
+    trajectory, _ = play("plain", [CALL, ANSWER])
+    (record,) = trajectory.calls
+    assert (record.call.name, record.result.text) == ("search", "Paris is here.")
+    first, last = trajectory.turns
+    assert first.observation_end == last.start
+    assert "Paris is here." in CHAT.decode(trajectory.tokens[first.end : first.observation_end])
+
+
+def test_training_sets_what_is_explored_and_says_so() -> None:
+    trajectory, policy = play("wants_no_chance", [ANSWER])
+    (request,) = policy.requests
+    assert (request.sampling.temperature, request.sampling.top_p, request.seed) == (1.0, 1.0, 3)
+    state = trajectory.world.final_state if trajectory.world else {}
+    assert {key for key in state if key.startswith("overridden")} == {
+        f"overridden: {key}" for key in ("temperature", "top_p", "seed", "max_tokens")
+    }
+
+
+def test_in_an_evaluation_the_agents_own_settings_hold() -> None:
+    _, policy = play("wants_no_chance", [ANSWER], overrides=False)
+    (request,) = policy.requests
+    assert (request.sampling.temperature, request.sampling.top_p, request.max_tokens) == (0.0, 0.5, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "failure"), [("dies", "exit"), ("hangs", "timeout"), ("never_calls", "no_call"), ("compacts", "break")]
+)
+def test_a_failure_is_named_and_left_out_of_the_loss_unless_it_is_the_policys(name: str, failure: str) -> None:
+    limits: dict[str, Any] = {"timeout_s": 1.0 if name == "hangs" else 60.0}
+    if failure == "break":
+        limits["on_break"] = "fail"
+    trajectory, policy = play(name, [CALL, CALL, ANSWER], **limits)
+    check_exact(trajectory, policy)
+    assert trajectory.stop is StopReason.INFRA_FAILURE
+    assert (trajectory.error or "").startswith(f"agent: {failure}: ")
+    scored, _ = play(name, [CALL, CALL, ANSWER], scored=[failure], **limits)
+    assert scored.scorable
+    assert scored.error is None
+
+
+def test_calls_over_the_limit_end_the_trajectory() -> None:
+    trajectory, policy = play("calls_for_ever", [ANSWER] * 9, max_calls=5)
+    check_exact(trajectory, policy)
+    assert trajectory.stop is StopReason.MAX_TURNS
+    assert len(trajectory.turns) == 5
+
+
+def test_a_prompt_over_the_context_is_refused_and_the_trajectory_ran_out_of_tokens() -> None:
+    trajectory, policy = play("asks_too_much", [ANSWER])
+    check_exact(trajectory, policy)
+    assert trajectory.stop is StopReason.LENGTH
+    assert adversaries.seen[-1][1]["error"]["code"] == "context_length_exceeded"
+
+
+def test_a_call_after_the_end_is_refused() -> None:
+    trajectory, policy = play("calls_after_its_end", [ANSWER, ANSWER])
+    check_exact(trajectory, policy)
+    assert adversaries.seen[-1][0] == 403
+    assert adversaries.seen[-1][1]["error"]["code"] == "over"
+
+
+def test_a_wrong_key_is_refused_and_costs_nothing() -> None:
+    play("has_a_wrong_key", [ANSWER])
+    assert adversaries.seen[0][0] == 401
+
+
+def test_the_key_of_another_session_is_refused() -> None:
+    adversaries.keys.clear()
+    trajectories, policy = play_many("steals", [ANSWER], 2)
+    assert sorted(status for status, _ in adversaries.seen) == [200, 200, 401, 401]
+    assert [len(each.turns) for each in trajectories] == [1, 1]
+    assert len(policy.requests) == 2
+
+
+def test_many_sessions_at_once_keep_their_own_words_and_tokens() -> None:
+    trajectories, policy = play_many("plain", [CALL, CALL, ANSWER], 64)
+    assert all(links(each) == ["first", "", ""] for each in trajectories)
+    assert len({tuple(each.tokens) for each in trajectories}) == 1, "templates that write no ids give equal tokens"
+    assert len(policy.requests) == 3 * 64
+
+
+def test_scores_that_the_agent_reports_are_the_worlds() -> None:
+    trajectory, _ = play("reports", [ANSWER])
+    assert trajectory.world is not None
+    assert trajectory.world.scores == {"found": 0.5}
+    assert [status for status, _ in adversaries.seen[:2]] == [200, 400]
+
+
+def test_an_agent_without_an_answer_of_its_own_has_that_of_its_last_call() -> None:
+    assert play("says_nothing", [CALL, ANSWER])[0].answer == "Paris"
+    assert play("talks_long", [ANSWER])[0].answer == "Paris " * 180_000
+
+
+def test_an_agent_is_not_given_the_gold_answer() -> None:
+    from rlf.apps.serve.agents.programs import AgentTask
+
+    task = AgentTask.of(TASK, frozenset({"answer"}))
+    assert task.row == {"question": "Which town?"}
