@@ -103,7 +103,7 @@ _HOMES: dict[str, str] = {
     "format show": "apps.formats.command:show",
     "format parse": "apps.formats.command:parse",
     "format certify": "apps.formats.command:certify",
-    "agent certify": "apps.serve.agents.command:certify",
+    "agent certify": "apps.serve.command:certify_agent",
 }
 """Module and function, below `rlf`, of each command in the order of its group's help."""
 

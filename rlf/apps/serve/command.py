@@ -1,4 +1,4 @@
-"""`rlf serve`: a model behind the OpenAI protocol."""
+"""`rlf serve`: a model behind the OpenAI protocol; `rlf agent`: agents that play trajectories."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Group
+from rich.text import Text
 
 from rlf.cli.arguments import (
     DEFAULT_RUNS,
@@ -17,10 +19,12 @@ from rlf.cli.arguments import (
     KeyFile,
     Port,
     RunsFolder,
+    SpecArguments,
     TargetChanges,
     split_arguments,
 )
 from rlf.cli.envelope import print_result
+from rlf.cli.output import facts_table
 from rlf.core.errors import RlfError
 
 if TYPE_CHECKING:
@@ -106,3 +110,31 @@ def serve(
             own = shlex.split(vllm)
             asyncio.run(serve_by_vllm(model, settings, own, num_slots=num_slots, start_s=request_s, tell=tell))
     raise KeyboardInterrupt  # nothing else ends it
+
+
+def certify_agent(
+    arguments: SpecArguments,
+    num: Annotated[int, typer.Option("--num", min=1, max=1000, help="Rows of the training set that are played.")] = 8,
+    least: Annotated[
+        float, typer.Option("--least", min=0, max=1, help="Share of calls that must continue an earlier one.")
+    ] = 0.9,
+    as_json: AsJson = False,
+) -> None:
+    """Play some rows by the spec's agent and compare each token; exit code 3 when it cannot be trained as it is."""
+    from rlf.apps.serve.agents import certify
+
+    found = certify.certify_agent(*split_arguments(arguments), num)
+    share = f"{found.continued_share:.1%} of the calls after the first continue an earlier one"
+    rows = [
+        ("calls", f"{found.num_calls} in {found.num_trajectories} trajectories, {found.num_contexts} rows; {share}"),
+        ("tokens", f"{found.num_wrong or 'none'} wrong; {found.trained_share:.1%} of the sampled ones are trained"),
+        *((name, str(count)) for name, count in found.notes.items()),
+        *(("change", cure) for cure in found.cures),
+        *([("without a call", f"{found.num_without_calls} trajectories")] if found.num_without_calls else []),
+        *([("broken", found.error)] if found.error else []),
+    ]
+    holds = found.holds(least)
+    verdict = Text("can be trained as it is", "green") if holds else Text("cannot be trained as it is", "red")
+    print_result("agent certify", found, as_json, Group(facts_table(rows), verdict))
+    if not holds:
+        raise typer.Exit(3)

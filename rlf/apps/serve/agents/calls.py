@@ -103,7 +103,7 @@ class CallTree:
             call.parent.num_children += 1
 
     def hear(self, messages: Sequence[Message]) -> int:
-        """Takes the results that a prompt tells of calls; the number of those of calls that were not made here."""
+        """Takes the results of calls that a prompt holds; the number of those of calls that were not made here."""
         results = [message for message in messages if message["role"] == "tool"]
         for message in results:
             call = self._by_id.get(message.get("tool_call_id", ""))

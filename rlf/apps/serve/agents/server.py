@@ -111,7 +111,7 @@ class AgentServer:
             await asyncio.gather(playing, over, return_exceptions=True)
 
     async def close(self, address: AgentSession, session: Session) -> None:
-        """Ends a session. Its address stays known, so that a late request is told that it is late."""
+        """Ends a session. Its address stays known: a late request is answered as such."""
         await session.close()
         self._server.forget(address.url)
 
