@@ -10,10 +10,11 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import copy
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from rlf.chat.encoding import TurnEnds, Vision, decode, encode_template, turn_ends
+from rlf.chat.known import remember_of_formats
 from rlf.chat.marks import BARE_OBJECT, FOREIGN, Lookalikes, Marks, ParsedTurn, bare_calls
 from rlf.chat.scan import END_THINK, THINK, Scan, opens_thinking
 from rlf.chat.template import CallId, TemplateRenderer, end_of_turn
@@ -281,9 +282,14 @@ FORMATS = Registry(
 
 @cache
 def every_call_marks() -> tuple[Marks, ...]:
-    """What shows calls of every format and of every foreign syntax."""
-    own = [FORMATS.get(name).call_marks for name in FORMATS.names()]
-    return tuple(dict.fromkeys(filter(None, [*own, *FOREIGN.values()])))
+    """What shows calls of every format and of every foreign syntax. Formats are loaded where nothing is remembered."""
+
+    def find() -> list[list[str]]:
+        own = filter(None, (FORMATS.get(name).call_marks for name in FORMATS.names()))
+        return [[marks.pattern.pattern, *marks.signs] for marks in own]
+
+    found = remember_of_formats(["call marks"], find)
+    return tuple(dict.fromkeys([*(Marks.of(*each) for each in found), *FOREIGN.values()]))
 
 
 def find_any_call(text: str, tools: Sequence[ToolDescription]) -> int | None:
@@ -297,10 +303,16 @@ def other_call_marks(text: str, own: type[ChatFormat]) -> bool:
     return any(marks.pattern.search(rest) for marks in every_call_marks())
 
 
+def matching_formats(template: str) -> dict[str, str]:
+    """The formats that a chat template is of, each with the reason."""
+    found = {name: FORMATS.get(name).matches(template) for name in FORMATS.names()}
+    return {name: reason for name, reason in found.items() if reason is not None}
+
+
 def detect_format(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
     """The one format that the model's chat template is of, and why. Raises RlfError when none or several are."""
-    template, names = template_of(tokenizer), FORMATS.names()
-    found = {name: reason for name in names if (reason := FORMATS.get(name).matches(template)) is not None}
+    names, template = FORMATS.names(), template_of(tokenizer)
+    found = remember_of_formats(["formats", template], partial(matching_formats, template))
     if len(found) == 1:
         return next(iter(found.items()))
     got = "matches " + "; ".join(f"{n} ({r})" for n, r in found.items()) if found else "matches no known chat format"

@@ -20,9 +20,8 @@ from rich.text import Text
 
 from rlf.cli.output import Parts
 from rlf.reports.evaluations import interval_of, kinds_of, success_words
-from rlf.reports.overview import sparkline
 from rlf.reports.progress import Progress
-from rlf.reports.sheets import count, decimal, dollars, duration, label_grid, percent, percent_range, visible
+from rlf.reports.sheets import count, decimal, dollars, duration, label_grid, percent, percent_range, sparkline, visible
 from rlf.types.events import EvaluationFinished, Interrupted, Notice, RunEvent, RunFinished, StepFinished
 from rlf.types.score import costs_by_name
 from rlf.types.tool import Outcome

@@ -80,7 +80,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "runs.sink": ("RunInfo", "RunOutcome"),
     "runs.exports": ("ModelExport",),
     "runs.forks": ("Agreement",),
-    "runs.place": ("RunNote", "Removals", "RunTags", "Thinning"),
+    "runs.upkeep": ("RunNote", "Removals", "RunTags", "Thinning"),
     "runs.planning": ("PlanDifference", "PlanReport"),
     "runs.sweeps": ("Member",),
     "reports.progress": ("EvaluationLine", "InterruptedLine", "StepLine"),

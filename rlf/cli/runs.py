@@ -44,7 +44,8 @@ def tag_run(
     as_json: AsJson = False,
 ) -> None:
     """Give a run tags; `rlf runs list "'best' in tags"` finds it by them."""
-    from rlf.runs.place import open_reader, tag
+    from rlf.runs.place import open_reader
+    from rlf.runs.upkeep import tag
 
     with open_reader(runs_folder) as reader:
         done = tag(reader, name, tags, remove=remove)
@@ -58,7 +59,8 @@ def note_run(
     as_json: AsJson = False,
 ) -> None:
     """Add a note to a run; `rlf runs show` prints it."""
-    from rlf.runs.place import note, open_reader
+    from rlf.runs.place import open_reader
+    from rlf.runs.upkeep import note
 
     with open_reader(runs_folder) as reader:
         done = note(reader, name, text)
@@ -75,7 +77,8 @@ def remove_runs(
     as_json: AsJson = False,
 ) -> None:
     """Remove stopped runs from the lineage, with their folders; `rlf runs gc` then frees the room."""
-    from rlf.runs.place import open_reader, remove_with_folders
+    from rlf.runs.place import open_reader
+    from rlf.runs.upkeep import remove_with_folders
 
     with open_reader(runs_folder) as reader:
         runs = [reader.get_run(name) for name in names]
@@ -107,7 +110,8 @@ def thin_runs(
     Thinned trajectories lose tokens, calls and scores. Metrics, sums, evaluations, checkpoints and the rows of the
     trajectories stay, so that every report keeps working.
     """
-    from rlf.runs.place import free_room, open_reader
+    from rlf.runs.place import open_reader
+    from rlf.runs.upkeep import free_room
 
     with open_reader(runs_folder) as reader:
         done = free_room(reader, names or (), keep or ())

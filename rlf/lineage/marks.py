@@ -13,13 +13,12 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from sqlalchemy import Connection, Select, delete, func, insert, select, text, update
-from sqlalchemy.exc import DatabaseError, SQLAlchemyError
+from sqlalchemy.exc import DatabaseError
 
-from rlf.core import RlfError
 from rlf.lineage import tables
 from rlf.lineage.blobs import is_whole, present
 from rlf.lineage.chain import EXPORT, LinkKind, append_link, digest_placed
-from rlf.lineage.lease import Lease, forget_lock, has_owner
+from rlf.lineage.lease import Lease, forget_lock
 from rlf.lineage.records import IMPORTING, INTERRUPTED, REMOVING, Export
 from rlf.lineage.rows import PayloadReader
 from rlf.lineage.run import check_stopped
@@ -107,16 +106,6 @@ def removing(store: Store, run_ids: Sequence[str]) -> Iterator[None]:
         for lease in leases:
             lease.release()
     store.drop_index()
-
-
-def unfinished_removals(store: Store) -> list[str]:
-    """Runs that are marked as removed, and whose removal no process works at any more; none where none can be read."""
-    try:
-        with store.read() as connection:
-            rows = connection.execute(select(tables.runs).where(tables.runs.c.status == REMOVING)).all()
-    except (RlfError, SQLAlchemyError):  # what reads the lineage next says what is damaged
-        return []
-    return [row.id for row in rows if not has_owner(row, store.lease_folder)]
 
 
 # Looking for damage in a lineage: all of it is read once.

@@ -48,7 +48,6 @@ from rlf.lineage.records import (
 )
 from rlf.lineage.rows import decode_task, inner_names
 from rlf.lineage.store import Store
-from rlf.lineage.text_index import TextIndex, all_text
 from rlf.lineage.values import (
     AnyRow,
     blob_names,
@@ -303,6 +302,8 @@ class Reader:
         file = self.store.index_file
         if file is None:
             return list(heads)
+
+        from rlf.lineage.text_index import TextIndex, all_text
 
         def read(head: TrajectorySummary) -> str | None:
             stored = self.whole(run_id, head)

@@ -14,6 +14,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy.exc import SQLAlchemyError
 
 from rlf.core import RlfError
 from rlf.core.redact import Redactor
@@ -21,7 +22,7 @@ from rlf.lineage import tables
 from rlf.lineage.blobs import Blobs, write_blobs
 from rlf.lineage.chain import FILES, NOTICE, RUN, LinkKind, append_link, digest_changes, read_link
 from rlf.lineage.lease import BEAT_S, LEASE_S, Lease, LeaseLost, describe_owner, has_owner
-from rlf.lineage.records import INTERRUPTED, AcceptedChange, FileRecord, RunRecord
+from rlf.lineage.records import INTERRUPTED, REMOVING, AcceptedChange, FileRecord, RunRecord
 from rlf.lineage.store import Store
 from rlf.types import RunStatus
 
@@ -232,3 +233,13 @@ class Heartbeat:
                 return
             except RlfError as error:  # the next step ends the run for it, unless it is over by then
                 logger.warning("run %s: no heartbeat could be written: %s", self._lease.run_id, error)
+
+
+def unfinished_removals(store: Store) -> list[str]:
+    """Runs that are marked as removed, and whose removal no process works at any more; none where none can be read."""
+    try:
+        with store.read() as connection:
+            rows = connection.execute(select(tables.runs).where(tables.runs.c.status == REMOVING)).all()
+    except (RlfError, SQLAlchemyError):  # what reads the lineage next says what is damaged
+        return []
+    return [row.id for row in rows if not has_owner(row, store.lease_folder)]

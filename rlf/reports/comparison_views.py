@@ -30,7 +30,6 @@ from rlf.reports.comparison import (
     turn_words,
 )
 from rlf.reports.outcomes import Basis, ReachedStep
-from rlf.reports.overview import sparkline
 from rlf.reports.pages.chart import ArmCurve, further_charts, main_charts
 from rlf.reports.pages.render import SidePair, render
 from rlf.reports.paired import power_words
@@ -48,6 +47,7 @@ from rlf.reports.sheets import (
     rate,
     sheet_markdown,
     sheet_table,
+    sparkline,
     visible,
 )
 from rlf.reports.statistics import Estimate

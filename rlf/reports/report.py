@@ -14,7 +14,7 @@ from rich.text import Text
 from rlf.core.identity import short
 from rlf.core.plain_json import Jsonable
 from rlf.lineage.records import Evaluation, TrainingStep
-from rlf.reports.overview import STATUS_STYLES, elapsed_s, sparkline
+from rlf.reports.overview import STATUS_STYLES, elapsed_s
 from rlf.reports.sheets import (
     Sheet,
     count,
@@ -26,6 +26,7 @@ from rlf.reports.sheets import (
     latency,
     percent,
     sheet_table,
+    sparkline,
     visible,
 )
 from rlf.reports.summary import Summary, change_view, example_parts, read_changes, summarize

@@ -19,7 +19,6 @@ from rlf.core.errors import Fault, Place, RlfError, SpecError
 from rlf.core.files import check_run_id, path_inside, run_folder
 from rlf.core.identity import hash_bytes
 from rlf.engines.engine import Start, recorded_engine, refuse_evaluation
-from rlf.lineage.marks import forget_checkpoints
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import INTERRUPTED, Checkpoint, FileRecord, RunRecord
 from rlf.lineage.store import Store
@@ -243,6 +242,8 @@ def drop_checkpoints(store: Store, run_id: str, folder: Path, *, from_step: int)
     saved = [item for item in reader.checkpoints(run_id) if item.step >= from_step]
     places = [path_inside(root, Path(item.path).absolute()) for item in saved]
     # Rows first: killed in between, folders are left that nothing names, and no row names a folder that is gone.
+    from rlf.lineage.marks import forget_checkpoints
+
     forget_checkpoints(store, run_id, [item.step for item in saved])
     for place in places:
         shutil.rmtree(place, ignore_errors=True)

@@ -32,13 +32,11 @@ from rlf.lineage.records import Cost, FileRecord, ParentKind, RunRecord
 from rlf.lineage.rows import encode_whole
 from rlf.lineage.run import Heartbeat, begin_resume, refuse_running, start_run
 from rlf.lineage.store import Store
-from rlf.lineage.upkeep import parse_keep, thin
 from rlf.lineage.values import training_scores
 from rlf.plan import Plan, plan_to_json
 from rlf.plan.features import name_engines
 from rlf.reports.verdict import RunVerdict, VerdictKind, read_verdict, signal_so_far
 from rlf.runs.certificates import certificate_notice
-from rlf.runs.changes import accept, change_notices, find_changes, refuse_changes
 from rlf.runs.now import NowWriter
 from rlf.runs.place import check_runs_folder, open_lineage
 from rlf.runs.planning import check_room, power_notices
@@ -68,7 +66,6 @@ from rlf.runs.sink import (
     View,
     open_budget,
 )
-from rlf.runs.worlds import page_notices
 from rlf.spec.models import Feature
 from rlf.tools.execution.cache import Tape
 from rlf.trackers import TrackedRun
@@ -151,7 +148,10 @@ def start(
         # Loaded before the run is registered: what does not load leaves no run behind.
         engine = _open_engine(placed, folder, sink, store, folder / RECORDING if record else None, played)
         sink.opening = [*placed.notices, certificate_notice(plan.spec, engine.chat, runs_folder)]
-        sink.opening += page_notices(plan.spec, runs_folder)
+        if plan.spec.env is not None:
+            from rlf.runs.worlds import page_notices
+
+            sink.opening += page_notices(plan.spec, runs_folder)
         if parent is not None and parent.start is not None:
             sink.opening.insert(0, _start_from(parent.start, engine_of(plan.spec), engine, folder))
         info = _run_info(plan, run_id, folder, engine)
@@ -214,6 +214,8 @@ def resume(
         InputsChanged: inputs changed, and that was not accepted.
         RlfError: there is no such run, it still runs, it is finished, or its checkpoints are damaged.
     """
+    from rlf.runs.changes import accept, change_notices, find_changes, refuse_changes
+
     # The order is what a crash at any line relies on: all that may refuse comes first and writes nothing; then the
     # engine's files go back, which can be repeated; then the lineage goes back and becomes this process's, in one
     # transaction; and only then is anything recorded that assumes it.
@@ -354,6 +356,8 @@ def drive(store: Store, plan: Plan, engine: EngineRun, sink: RunSink, info: RunI
         verdict = _report_verdict(store, sink, info)
         sink(RunFinished(status, engine.step, error))
     if spec.lineage.keep is not None and status is RunStatus.FINISHED:
+        from rlf.lineage.upkeep import parse_keep, thin
+
         thin(store, info.run_id, parse_keep(spec.lineage.keep))
     return RunOutcome(info.run_id, status, engine.step, verdict, spent)
 

@@ -16,7 +16,6 @@ from rlf.core.redact import Redactor
 from rlf.core.registry import nearest
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import TRAIN, FoundCall, Run, StoredTrajectory, TrajectoryFilter
-from rlf.reports.trace import find
 from rlf.reports.trajectory import opening
 from rlf.spec.model_files import model_location
 from rlf.spec.reader import mentioned, read_env_files
@@ -135,6 +134,8 @@ def follow_trajectories(
     reader: Reader, run_id: str, wanted: TrajectoryFilter, text: str | None
 ) -> Iterator[StoredTrajectory]:
     """One trajectory that matches of each step that finishes from now on, until the run ends."""
+    from rlf.reports.trace import find
+
     for step in _follow_steps(reader, run_id):
         here = replace(wanted, phase=TRAIN, step=step, limit=None)
         for match in find(reader, run_id, here, text, 1):

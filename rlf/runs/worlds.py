@@ -89,8 +89,8 @@ def score_ranges(spec: RunSpec) -> Ranges:
 
 
 def page_notices(spec: RunSpec, runs_folder: Path) -> list[Notice]:
-    """The page of the last attack on a spec's present world, as a notice of a run; none without one."""
-    if spec.env is None or not (runs_folder / _PAGES).is_dir():
+    """The page of the last attack on a spec's present world, as a notice of a run; none without a page."""
+    if not (runs_folder / _PAGES).is_dir():
         return []
     file = page_file(spec, runs_folder)
     try:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel
 
-from rlf.chat.known import format_names, matching_formats
+from rlf.chat.known import format_names, remember_of_formats
 from rlf.chat.on_disk import read_chat_template
 from rlf.core import Fault, RlfError, SpecError, nearest
 from rlf.core.callables import NotRun
@@ -172,6 +172,12 @@ def _check_sight(loaded: LoadedSpec) -> list[Fault]:
     return []
 
 
+def _find_formats(template: str) -> dict[str, str]:
+    from rlf.chat.format import matching_formats
+
+    return matching_formats(template)
+
+
 @reads("model.path", "chat.format")
 def _check_chat(loaded: LoadedSpec) -> list[Fault]:
     folder = named_folder(loaded.spec.model.path)
@@ -187,7 +193,7 @@ def _check_chat(loaded: LoadedSpec) -> list[Fault]:
     if template is None:
         fix = "Use an instruction-tuned model, or put a chat_template.jinja into the folder."
         return [loaded.fault(("model", "path"), f"{shown_path(folder)}: has no chat template. {fix}")]
-    matching = list(matching_formats(template))
+    matching = list(remember_of_formats(["formats", template], partial(_find_formats, template)))
     if chosen == "auto" and len(matching) != 1:
         got = " and ".join(matching) or "no known chat format"
         message = f"got auto, but the model's chat template is of {got}; expected one of {', '.join(known)}. "

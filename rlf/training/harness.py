@@ -15,7 +15,6 @@ from rlf.chat.policy import ChatPolicy, FailurePolicy, HistoryPolicy
 from rlf.core import RlfError
 from rlf.core.meter import Meter
 from rlf.core.redact import Redactor
-from rlf.environments.pool import WorldPool
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.term import RewardContext
 from rlf.rollout.loop import Setting
@@ -29,6 +28,7 @@ from rlf.types.trajectory import FailureClass
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from rlf.environments.pool import WorldPool
     from rlf.rollout.collect import Player
     from rlf.spec.models import RunSpec
 
@@ -159,6 +159,8 @@ def build_harness(
     traffic = traffic or Traffic()
     worlds = None
     if spec.env is not None:
+        from rlf.environments.pool import WorldPool
+
         worlds = WorldPool(spec.env, seed=spec.seed, redact=traffic.redact, meter=traffic.meter)
     tools = Executor(
         (*spec.tools, *(() if worlds is None else worlds.declarations)),

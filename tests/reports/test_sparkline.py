@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlf.reports.overview import sparkline
+from rlf.reports.sheets import sparkline
 
 
 def test_a_rising_curve_climbs_through_the_levels() -> None:

@@ -13,7 +13,8 @@ import pytest
 
 from rlf.apps.keep.verification import verify_folder
 from rlf.lineage import Reader
-from rlf.runs.place import open_lineage, remove_with_folders
+from rlf.runs.place import open_lineage
+from rlf.runs.upkeep import remove_with_folders
 
 from ..postgres import lent_server
 from ..processes import Process, call_rlf

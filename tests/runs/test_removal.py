@@ -15,8 +15,9 @@ from rlf.core.files import path_inside, run_folder
 from rlf.lineage import Reader, Recorder, start_run, tables
 from rlf.lineage.marks import removing
 from rlf.runs.exports import export_model
-from rlf.runs.place import open_lineage, remove_with_folders
+from rlf.runs.place import open_lineage
 from rlf.runs.restore import drop_checkpoints
+from rlf.runs.upkeep import remove_with_folders
 from rlf.types import RunFinished, RunStatus
 
 from ..lineage.builders import run_record
@@ -122,8 +123,9 @@ def test_an_export_copies_nothing_that_a_link_in_the_run_points_to_outside(runs,
 KILLED = """
 import os, shutil, signal, sys
 from pathlib import Path
-import rlf.runs.place as removal, rlf.lineage.marks as marks
+import rlf.lineage.marks as marks
 from rlf.runs.place import open_reader
+from rlf.runs.upkeep import remove_with_folders
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -136,7 +138,7 @@ elif at == "halfway":
 else:
     marks.delete = die
 with open_reader(Path(sys.argv[1])) as reader:
-    removal.remove_with_folders(reader, reader.list_runs(), Path(sys.argv[1]), keep_files=False)
+    remove_with_folders(reader, reader.list_runs(), Path(sys.argv[1]), keep_files=False)
 """
 
 

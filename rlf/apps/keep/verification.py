@@ -14,8 +14,9 @@ from rlf.core.files import is_run_id
 from rlf.lineage.marks import Progress, find_damage
 from rlf.lineage.reader import Reader
 from rlf.lineage.store import DamagedDatabase, NoDatabase, Store
-from rlf.runs.place import open_lineage, stray_folders
+from rlf.runs.place import open_lineage
 from rlf.runs.restore import damaged_checkpoints
+from rlf.runs.upkeep import stray_folders
 
 __all__ = ["Verification", "salvage", "verify", "verify_folder"]
 

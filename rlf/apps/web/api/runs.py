@@ -11,9 +11,9 @@ from rlf.apps.web.run_views import Curves, OverviewPage, RunView, page_overviews
 from rlf.apps.web.site import Area, Site
 from rlf.core.errors import RlfError
 from rlf.reports.sweep import SweepReport
-from rlf.runs import place as marks
+from rlf.runs import upkeep as marks
 from rlf.runs.compare import Graph, read_graph
-from rlf.runs.place import RunNote, RunTags
+from rlf.runs.upkeep import RunNote, RunTags
 
 Named = Annotated[str, Query(min_length=1, max_length=500)]
 Limit = Annotated[int, Query(ge=1, le=500)]
