@@ -32,6 +32,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "Use": {
         "eval": "Evaluate runs, checkpoints, models and endpoints with a spec's tools and rewards.",
+        "bench": "Try models on benchmarks of others, with their own checkers.",
         "chat": "Chat with a model; its tools run.",
         "serve": "Serve a model to OpenAI-compatible clients.",
         "export": "Write a run's model as a Hugging Face folder.",
@@ -59,6 +60,7 @@ _HOMES: dict[str, str] = {
     "trace": "cli.compare:trace",
     "web": "apps.web.command:web",
     "eval": "apps.evaluate.command:evaluate",
+    "bench": "apps.bench.command:bench",
     "chat": "apps.chat.command:chat",
     "serve": "apps.serve.command:serve",
     "export": "apps.share.command:export",

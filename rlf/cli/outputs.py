@@ -41,6 +41,7 @@ class SchemaFiles:
 
 _HOMES: dict[str, tuple[str, ...]] = {
     "apps.attack.attack": ("Attack",),
+    "apps.bench.run": ("BenchmarkFolder", "BenchmarkLine", "BenchmarkResult"),
     "apps.build.build": ("Built", "BuildEstimate", "ShownWorld"),
     "apps.doctor.findings": ("Examination",),
     "apps.evaluate.branches": ("Branches",),
@@ -97,6 +98,7 @@ _OUTPUTS: dict[str, str] = {
     "resume": "RunOutcome | SweepReport",
     "rehearse": "Rehearsal | RunOutcome",
     "eval": "EvaluationReport",
+    "bench": "list[BenchmarkLine] | BenchmarkFolder | BenchmarkResult",
     "export": "ModelExport",
     "verify": "ModelProof",
     "trace": "list[TrajectoryMatch] | list[FoundCall] | StoredTrajectory",

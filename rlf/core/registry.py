@@ -132,12 +132,19 @@ def shipped_names(package: str, *, folders: bool = False) -> list[str]:
     return sorted(path.stem for path in found if not path.stem.startswith("_"))
 
 
+_OF_APPS = {("rlf.environments.kinds", "rows"): "rlf.apps.bench.rows:RowsEnv"}
+"""Kinds that apps bring, by package and name: there as long as the app's folder is."""
+
+
 @cache
 def _entry_points() -> Mapping[str, Mapping[str, EntryPoint]]:
     """The entry points of installed packages, by group and name; every package's file of them is read once."""
-    from importlib.metadata import distributions
+    from importlib.metadata import EntryPoint, distributions
 
     found: defaultdict[str, dict[str, EntryPoint]] = defaultdict(dict)
+    for (group, name), value in _OF_APPS.items():
+        if Path(__file__).parents[1].joinpath(*value.split(".")[1:3]).is_dir():
+            found[group][name] = EntryPoint(name, value, group)
     for point in (point for package in distributions() for point in package.entry_points):
         found[point.group].setdefault(point.name, point)
     return found

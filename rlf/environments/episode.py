@@ -18,7 +18,18 @@ from rlf.core.text import clean, describe
 from rlf.environments.kind import EnvSpec, MakeWorld, Step, World, describe_difference, hash_state, plain_state
 from rlf.tools.execution.detached import DetachedTasks
 from rlf.tools.results import ToolFailure, shorten, to_output, words_of
-from rlf.types import Outcome, Phase, StateChange, Task, ToolCall, ToolOutput, WorldFailure, WorldRecord, WorldStep
+from rlf.types import (
+    Outcome,
+    Phase,
+    StateChange,
+    Task,
+    ToolCall,
+    ToolOutput,
+    Turn,
+    WorldFailure,
+    WorldRecord,
+    WorldStep,
+)
 
 T = TypeVar("T")
 CLOSE_S = 5.0
@@ -149,13 +160,15 @@ class WorldEpisode:
         self._changes, self._reward, self._reply, self._num_calls = [], None, None, 0
         return step
 
-    async def score(self) -> None:
-        """Scores the final state. Raises WorldFailure."""
-        scores = await self._run_within(Phase.SCORE, self._read_scores(), self._spec.limits.score_s)
+    async def score(self, turns: Sequence[Turn] = ()) -> None:
+        """Scores the final state, and what the model wrote. Raises WorldFailure."""
+        scores = await self._run_within(Phase.SCORE, self._read_scores(turns), self._spec.limits.score_s)
         kept = self._state if self._spec.keep_state else None
         self._kept = replace(self._kept, scores=scores, final_state=kept)
 
-    async def _read_scores(self) -> Mapping[str, float]:
+    async def _read_scores(self, turns: Sequence[Turn]) -> Mapping[str, float]:
+        if turns:
+            await self._open_world().review(turns)
         scores = {clean(name): float(value) for name, value in (await self._open_world().score()).items()}
         for name, value in scores.items():
             if not math.isfinite(value):

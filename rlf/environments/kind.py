@@ -22,13 +22,17 @@ from rlf.core.kinds import Kind, StrictModel
 from rlf.core.meter import Meter
 from rlf.core.text import clean
 from rlf.tools.kind import Limits
-from rlf.types import Task, ToolCall, ToolDescription
+from rlf.types import Task, ToolCall, ToolDescription, Turn
 
 # The world of one trajectory, as a kind implements it.
 #
 # A kind knows its world and nothing of deadlines, permits, records or models: the pool has these, the same for every
 # kind. All methods but `close` may raise: a `ToolFailure` out of `call` is a refusal that the model reads, anything
 # else is the world's own failure.
+
+
+DOCUMENTS = "tools"
+"""The column of rows that bring their own tools, as documents in OpenAI's form."""
 
 
 class Step(NamedTuple):
@@ -69,6 +73,9 @@ class World(ABC):
     async def reply(self, text: str) -> Step:
         """Answers a turn that calls nothing; of worlds that speak."""
         return Step(None)
+
+    async def review(self, turns: Sequence[Turn]) -> None:  # noqa: B027 - most score their state alone
+        """Takes what the model wrote, refused calls included, before `score`; not asked where nothing was sampled."""
 
     @abstractmethod
     async def score(self) -> Mapping[str, float]:
@@ -175,6 +182,10 @@ class EnvSpec(Kind, ABC, allow_inf_nan=False):
         """Finds the tools of worlds, which may take a while. Raises RlfError if they cannot be known."""
         return ()
 
+    def tools_of(self, columns: Mapping[str, Any]) -> Sequence[ToolDescription] | None:
+        """The tools that trajectories of a row see, where it describes them; None: all of the world's."""
+        return None
+
     def static_complaints(self) -> list[str]:
         """The part of `complaints` that runs no user code; empty where every check runs some."""
         return []
@@ -209,6 +220,14 @@ ENV_KINDS: Registry[EnvSpec] = Registry(
     "rlf.environments.kinds",
     EnvSpec,  # type: ignore[type-abstract]  # compared with, never instantiated
 )
+
+
+def read_document(document: Mapping[str, Any]) -> ToolDescription:
+    """A tool from its document, in OpenAI's form or without its envelope."""
+    function = document.get("function", document)
+    schema = function.get("parameters") or {"type": "object", "properties": {}}
+    return ToolDescription(function["name"], function.get("description") or "", schema)
+
 
 # States of worlds as JSON values: their hash, and what differs between two of them.
 

@@ -92,6 +92,10 @@ class WorldPool:
             self._give_way()
         return self._open(trajectory_id, task)
 
+    def tools_of(self, columns: Mapping[str, Any]) -> Sequence[ToolDescription] | None:
+        """The tools that trajectories of a row see, where it describes them."""
+        return self.spec.tools_of(columns)
+
     async def prepare(self, wanted: Sequence[tuple[str, Task]]) -> None:
         """Begins to reset worlds of coming trajectories, by their ids, so that these need not wait.
 

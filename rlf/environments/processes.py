@@ -42,6 +42,7 @@ class ClassProcesses:
         *,
         memory_mb: int | None = None,
         imports: tuple[str, ...] = (),
+        path: Sequence[str] = (),
         command: Sequence[str] = _COMMAND,
         start_s: float = _START_S,
     ) -> None:
@@ -51,13 +52,14 @@ class ClassProcesses:
             args: what instances are made with, by name.
             memory_mb: what each process may take beside the imports, in MiB; None: as much as there is.
             imports: modules and files that are imported once, for all.
+            path: folders with packages that come before this process's own.
             command: what starts the process that forks, by `rlf.processes.forking.serve_forks`.
             start_s: how long that may take to load the class.
         """
         self._command, self._start_s = command, start_s
         self._callable, self._made_by = callable_name, made_by
         self._start = {
-            "path": sys.path,
+            "path": [*path, *sys.path],
             "callable": callable_name,
             "args": dict(args),
             "memory_mb": memory_mb,

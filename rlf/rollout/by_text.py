@@ -35,7 +35,7 @@ from rlf.types import (
     Turn,
     WorldFailure,
 )
-from rlf.types.world import Episode, Worlds
+from rlf.types.world import Episode, Worlds, shown_tools
 
 
 class TurnWatch(Protocol):
@@ -118,7 +118,7 @@ class TextPlay:
         """The conversation so far, in the OpenAI form."""
         self._num_own = len(task.messages)
         self.world = None if player.worlds is None else player.worlds.open(rollout.id, task)
-        self._tools = [tool.as_openai() for tool in player.tools.descriptions if task.may_use(tool.name)]
+        self._tools = [tool.as_openai() for tool in shown_tools(player.worlds, player.tools.descriptions, task)]
         self._meter = Meter(player.meter)
         self._sampling = player.sampling.model_copy(update={"seed": rollout.seed % (1 << 31)})
         self.turns = [*turns]
@@ -138,7 +138,7 @@ class TextPlay:
                 stop = await self._turn()
                 self._player.usage[self._rollout.id] = dict(self._meter.usage)
             if self.world is not None and stop is not StopReason.INFRA_FAILURE:
-                await self.world.score()
+                await self.world.score(self.turns)
         except WorldFailure as failure:
             self._error = str(failure)
             return StopReason.INFRA_FAILURE

@@ -9,9 +9,10 @@ process is asked.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 from rlf.chat.encoding import markup_ids
 from rlf.chat.examples import NUM_SAMPLED_VARIANTS, example_call
@@ -85,6 +86,9 @@ class _Speaker:
     def open(self, trajectory_id: str, task: Task) -> _Speaker:
         return self
 
+    def tools_of(self, columns: Mapping[str, Any]) -> None:
+        """Rows describe no tools."""
+
     def owns(self, tool: str) -> bool:
         return False
 
@@ -98,7 +102,7 @@ class _Speaker:
         text, self.text = self.text, None
         return WorldStep(reply=text)
 
-    async def score(self) -> None:
+    async def score(self, turns: Sequence[Turn] = ()) -> None:
         """Has no scores."""
 
     async def close(self) -> None:

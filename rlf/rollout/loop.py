@@ -20,7 +20,7 @@ from rlf.types.policy import Finish, Policy, Sample, SampleRequest, Sampling
 from rlf.types.task import Message
 from rlf.types.tool import Outcome, ToolCall, ToolInvoker, ToolResult
 from rlf.types.trajectory import CallRecord, ParseFailure, Repair, StopReason, Trajectory, Turn
-from rlf.types.world import WorldFailure, Worlds, WorldStep
+from rlf.types.world import WorldFailure, Worlds, WorldStep, shown_tools
 
 _DEFAULT = ChatPolicy()
 
@@ -88,7 +88,7 @@ class _Play:
         self.rollout = rollout
         self.setting = setting
         self.limits = setting.limits
-        self.tools = tuple(tool for tool in setting.tools.descriptions if rollout.task.may_use(tool.name))
+        self.tools = shown_tools(setting.worlds, setting.tools.descriptions, rollout.task)
         self.chat = setting.chat
         """As it reads the turn under way."""
         self.images = list(rollout.task.images)
@@ -142,7 +142,7 @@ class _Play:
         # `play` releases once more, which does nothing.
         self.setting.policy.release(self.rollout.id)
         try:
-            await self.world.score()
+            await self.world.score(self.turns)
         except WorldFailure as failure:
             return self._break(failure)
         return stop

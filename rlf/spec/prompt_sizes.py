@@ -12,10 +12,12 @@ from rlf.chat.format import open_format
 from rlf.chat.on_disk import read_tokenizer
 from rlf.core import RlfError
 from rlf.data import recall
+from rlf.environments.kind import DOCUMENTS
 from rlf.rewards.normalization import golds
 from rlf.spec.model_files import folder_on_disk
 from rlf.spec.models import RunSpec
 from rlf.types import Message, Task, ToolCall, ToolDescription
+from rlf.types.world import shown_tools
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -48,8 +50,8 @@ def measure(spec: RunSpec, tasks: Sequence[Task]) -> list[Any] | None:
         chat.user_turn("a", closed=True)
 
     def num_tokens(asked: _Asked) -> int:
-        messages, may_use = asked
-        shown = [tool for tool in tools if may_use is None or tool.name in may_use]
+        messages, names, columns = asked
+        shown = shown_tools(spec.env, tools, Task("", (), tools=names, columns=columns))
         return len(chat.prompt([Message(role, content) for role, content in messages], shown))
 
     spread, shortest, written = recall(_sample_tasks, tasks)
@@ -60,15 +62,16 @@ def measure(spec: RunSpec, tasks: Sequence[Task]) -> list[Any] | None:
     return [tuple(sizes), least, *_shortest_turn(chat, tools), answers]
 
 
-_Asked: TypeAlias = tuple[Sequence[tuple[str, str]], Sequence[str] | None]
-"""Roles and contents of a task's messages, and the tools that it may use."""
+_Asked: TypeAlias = tuple[Sequence[tuple[str, str]], tuple[str, ...] | None, dict[str, Any]]
+"""Roles and contents of a task's messages, the tools that it may use, and those that its row describes."""
 
 
 def _sample_tasks(tasks: Sequence[Task]) -> tuple[list[_Asked], list[_Asked], list[list[str]]]:
     """Prompts and gold answers spread evenly over the tasks, and between them the prompts of the fewest characters."""
 
     def asked(task: Task) -> _Asked:
-        return [(message.role, message.content) for message in task.messages], task.tools
+        described = {name: task.columns[name] for name in (DOCUMENTS,) if name in task.columns}
+        return [(message.role, message.content) for message in task.messages], task.tools, described
 
     spread = tasks[:: -(-len(tasks) // MAX_MEASURED)]
     answered = [task.answer for task in tasks[:: -(-len(tasks) // MAX_ANSWERS)] if _is_text(task.answer)]

@@ -22,6 +22,8 @@ from rlf.core.readings import compile_schema
 from rlf.tools.kind import Limits, ToolKind
 from rlf.types import ToolDescription
 
+TOOL_NAME = r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$"
+
 
 class CacheScope(StrEnum):
     """How long a result answers identical calls."""
@@ -108,7 +110,7 @@ class ToolDeclaration(StrictModel):
 
     model_config = ConfigDict(json_schema_extra=_make_inferred_keys_optional)
 
-    name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")
+    name: str = Field(pattern=TOOL_NAME)
     """What the model calls it."""
     description: str = Field(min_length=1)
     """What it does, for the model; a Python function's docstring where the file has none."""

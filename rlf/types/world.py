@@ -6,12 +6,13 @@ infrastructure, typed by the phase in which it failed; it is never a score.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
 from rlf.types.task import Task
+from rlf.types.tool import ToolDescription
 
 
 class Phase(StrEnum):
@@ -104,15 +105,30 @@ class Episode(Protocol):
     def take_step(self) -> WorldStep:
         """The changes since the last step, by calls and the reply."""
 
-    async def score(self) -> None:
-        """Scores the final state, which the record then holds. Raises WorldFailure."""
+    async def score(self, turns: Sequence[Any] = ()) -> None:
+        """Scores the final state, which the record then holds, and the model's `Turn`s. Raises WorldFailure."""
 
     async def close(self) -> None:
         """Gives back all that the world holds; never raises for what the world does."""
 
 
-class Worlds(Protocol):
+class DescribesTools(Protocol):
+    """A kind of world, or worlds of one."""
+
+    def tools_of(self, columns: Mapping[str, Any]) -> Sequence[ToolDescription] | None:
+        """The tools that trajectories of a row see, where it describes them; None: the declared ones."""
+
+
+class Worlds(DescribesTools, Protocol):
     """Where the rollout loop takes worlds from."""
 
     def open(self, trajectory_id: str, task: Task) -> Episode:
         """The world of a trajectory, which is not reset yet. Its tools are called under the trajectory's id."""
+
+
+def shown_tools(
+    worlds: DescribesTools | None, declared: Sequence[ToolDescription], task: Task
+) -> tuple[ToolDescription, ...]:
+    """The tools that a trajectory of a task sees."""
+    own = None if worlds is None else worlds.tools_of(task.columns)
+    return tuple(own if own is not None else (tool for tool in declared if task.may_use(tool.name)))

@@ -20,6 +20,7 @@ from rlf.processes.fork_server import ForkFault, run_apart
 from rlf.rewards.answers import draw_questions
 from rlf.runs.worlds import own_keys, page_file, score_ranges, tasks_of, world_of, world_spec
 from rlf.types import Task, ToolCall, ToolDescription
+from rlf.types.world import shown_tools
 
 if TYPE_CHECKING:
     from rlf.spec.models import RunSpec
@@ -109,7 +110,7 @@ def render_prompt(spec: RunSpec, task: Task, observation: str | None = None) -> 
 
     chat = build_chat(spec, load_tokenizer(model_location(spec.model.path)))
     messages = with_observation(task.messages, observation)
-    return chat.decode(chat.prompt(messages, [tool for tool in spec.shown_tools if task.may_use(tool.name)]))
+    return chat.decode(chat.prompt(messages, shown_tools(spec.env, spec.shown_tools, task)))
 
 
 async def examine(

@@ -54,6 +54,7 @@ from rlf.types.events import Notice
 from rlf.types.policy import Policy, SampleRequest, Sampling
 from rlf.types.score import Scored
 from rlf.types.task import Task
+from rlf.types.world import shown_tools
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -382,7 +383,7 @@ class _Parts:
         """A task's prompt; one token when not even that can be made, or when it would lack its images."""
         if task.images:
             return list(self.harness.chat.stop_token_ids[:1])
-        tools = tuple(tool for tool in self.harness.tools.descriptions if task.may_use(tool.name))
+        tools = shown_tools(self.harness.worlds, self.harness.tools.descriptions, task)
         try:
             return list(self.harness.chat.prompt(task.messages, tools))
         except Exception:  # noqa: BLE001 - the task itself is what broke

@@ -22,7 +22,7 @@ from rlf.core.identity import MIN_BYTES, hash_bytes, hash_json, remember, stamp_
 from rlf.core.json_values import read_json
 from rlf.data.source import read_rows
 from rlf.environments.instances import UNFIT
-from rlf.environments.kind import EnvSpec, MakeWorld, Step, World
+from rlf.environments.kind import DOCUMENTS, EnvSpec, MakeWorld, Step, World, read_document
 from rlf.environments.sandboxes import NamedSessions, complain_of_level, open_sessions
 from rlf.environments.workers import ftrl_tools
 from rlf.rewards.values import Finding, count_solved, keyed_golds, read_golds, text_keys, value_keys
@@ -31,7 +31,7 @@ from rlf.tools.results import ToolFailure, to_text
 from rlf.types import Outcome as ToolOutcome
 from rlf.types import Task, ToolCall, ToolDescription
 
-TOOLS, CODES, UNSOLVED = "tools", "codes", "unsolved_set"
+TOOLS, CODES, UNSOLVED = DOCUMENTS, "codes", "unsolved_set"
 """Columns: the tools' documents, their source by name, and the golds of the sub-questions by tool."""
 
 _HOST = Path(ftrl_tools.__file__).read_text(encoding="utf-8")
@@ -68,7 +68,7 @@ class FtrlEnv(EnvSpec):
         """The documents of all rows. Raises RlfError where two rows describe a tool differently."""
         found: dict[str, ToolDescription] = {}
         for document in self._survey_rows()["documents"]:
-            tool = _make_description(document)
+            tool = read_document(document)
             if found.setdefault(tool.name, tool) != tool:
                 raise RlfError(
                     f"env: {TOOLS}: two rows describe the tool {tool.name!r} differently. Rename one of them, and "
@@ -99,7 +99,7 @@ class FtrlEnv(EnvSpec):
         for row in self._read_rows():
             num_empty += not any((read_golds(row[UNSOLVED]) or {}).values())
             for document in row[TOOLS]:
-                name = _make_description(document).name
+                name = read_document(document).name
                 if document not in (known := documents.setdefault(name, [])):
                     known.append(document)
                 source = row[CODES].get(name)
@@ -148,12 +148,6 @@ def _read_column(values: Mapping[str, Any], name: str) -> Any:
     if not isinstance(value, list if name == TOOLS else Mapping):
         raise ValueError(f"{name} is {describe_type(value)}")
     return value
-
-
-def _make_description(document: Mapping[str, Any]) -> ToolDescription:
-    function = document.get("function", document)
-    schema = function.get("parameters") or {"type": "object", "properties": {}}
-    return ToolDescription(function["name"], function.get("description") or "", schema)
 
 
 def _describe_complaint(tool: str, source: str | None) -> str:

@@ -37,6 +37,8 @@ def _load_class(start: dict[str, Any]) -> Serve:
     made_by = load_callable(start["callable"])
     for place in start["imports"]:
         load_module(place)
+    if (prepare := getattr(made_by, "import_shared", None)) is not None:  # of a `RowWorld`
+        prepare()
     return lambda channel: _Served(made_by, start["args"], start["memory_mb"]).serve(channel)
 
 

@@ -1,0 +1,98 @@
+"""A benchmark: its options, its rows, and what plays and judges them. A kind is one file of `rlf.apps.bench.kinds`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from rlf.apps.bench.packages import Packages
+from rlf.core import Registry
+from rlf.core.errors import RlfError
+from rlf.core.kinds import StrictModel
+
+Row = dict[str, Any]
+"""One task: `id`, `prompt` (messages), `kind`, `split`, and the columns that its world reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """How the rows of a benchmark are played: sections of a spec."""
+
+    scores: tuple[str, ...]
+    """Scores of the world; the first is the benchmark's own verdict."""
+    world: str | None = None
+    """The class that plays and judges, `module:name`; None where a section `env` says it."""
+    args: Mapping[str, Any] = field(default_factory=dict)
+    """Of that class."""
+    rollout: Mapping[str, Any] = field(default_factory=dict)
+    sections: Mapping[str, Any] = field(default_factory=dict)
+    """Further sections, which replace those that are made."""
+
+
+class Benchmark(StrictModel, ABC):
+    """A benchmark of others. Its fields are its options on the command line."""
+
+    title: ClassVar[str]
+    """What it measures, in a line."""
+    licence: ClassVar[str]
+    packages: ClassVar[Packages | None] = None
+    """What has to be installed; None: nothing."""
+    needs: ClassVar[str] = ""
+    """What the user brings; empty: its data are in the package."""
+
+    @abstractmethod
+    def rows(self) -> Iterable[Row]:
+        """The rows, in the benchmark's order. Of one with packages, in a process that has them."""
+
+    @property
+    @abstractmethod
+    def play(self) -> Play:
+        """How they are played."""
+
+    def summary(self, rates: Mapping[str, tuple[float, int]]) -> Mapping[str, float]:
+        """The benchmark's own figures, from success and number of questions by kind."""
+        return {}
+
+    def read_rows(self) -> list[Row]:
+        """The rows, from wherever its package is. Raises RlfError."""
+        if self.packages is None:
+            return list(self.rows())
+        if self.packages.version is None:
+            name = BENCHMARKS.name_of(type(self))
+            pins = " ".join(self.packages.pins)
+            raise RlfError(
+                f"{name}: {self.packages.name} is not installed. Run `rlf bench {name} --setup`, which installs "
+                f"{pins} into a folder of its own."
+            )
+        code = f"from {type(self).__module__} import {type(self).__name__} as kind; "
+        code += "from rlf.apps.bench.kind import print_rows; print_rows(kind)"
+        printed = self.packages.run(code, [self.model_dump_json()])
+        return [json.loads(line) for line in printed.splitlines()]
+
+
+BENCHMARKS: Registry[Benchmark] = Registry(
+    "benchmark",
+    "rlf.apps.bench.kinds",
+    Benchmark,  # type: ignore[type-abstract]  # compared with, never instantiated
+)
+
+
+def print_rows(kind: type[Benchmark]) -> None:
+    """Prints the rows of a benchmark whose options are the process's argument, one by line."""
+    out, sys.stdout = sys.stdout, sys.stderr  # whatever a package prints is no row
+    for row in kind.model_validate_json(sys.argv[1]).rows():
+        out.write(json.dumps(row) + "\n")
+
+
+def read_names(text: str, known: Sequence[str], groups: Mapping[str, Sequence[str]], noun: str) -> list[str]:
+    """Names from a list with commas, each a known one or a group of them. Raises RlfError."""
+    found: dict[str, None] = {}
+    for name in filter(None, (part.strip() for part in text.split(","))):
+        if name not in known and name not in groups:
+            raise RlfError(f"got the {noun} {name!r} (known: {', '.join([*groups, *known])}). Name one of these.")
+        found |= dict.fromkeys(groups.get(name, (name,)))
+    return list(found)

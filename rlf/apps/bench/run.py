@@ -1,0 +1,287 @@
+"""A benchmark becomes a spec with its rows in a folder, models are tried by it, and a table is made of the results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import rlf
+from rlf.apps.bench.kind import BENCHMARKS, Benchmark, Row
+from rlf.core.errors import RlfError
+from rlf.core.identity import hash_bytes, hash_json
+from rlf.core.plain_json import Jsonable
+from rlf.reports.evaluations import EvaluationReport, EvaluationRow
+from rlf.reports.sheets import rate
+from rlf.reports.statistics import Interval
+
+TRAIN, TEST = "train", "test"
+"""Values of a row's column `split`."""
+_ROWS, _TRAIN_ROWS, _SPEC = "rows.jsonl", "train.jsonl", "spec.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkLine(Jsonable):
+    """One benchmark of `rlf bench list`."""
+
+    name: str
+    title: str
+    licence: str
+    options: tuple[str, ...]
+    installed: str | None
+    """The version of its package; None: it is not installed, or there is none."""
+    needs: str
+    """What is missing or what the user brings, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkFolder(Jsonable):
+    """A benchmark with its options, written down as a spec."""
+
+    benchmark: str
+    options: dict[str, Any]
+    package: str
+    """With its version; empty where there is none."""
+    spec: Path
+    data_sha256: str
+    """Of the rows."""
+    num_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelScore(Jsonable):
+    """One model's figures."""
+
+    target: str
+    run_id: str
+    mode: str
+    num_questions: int
+    num_failed: int
+    success: float | None
+    low: float | None
+    high: float | None
+    summary: dict[str, float]
+    """The benchmark's own figures."""
+    kinds: dict[str, float]
+    pass_all: dict[int, float]
+    scores: dict[str, float]
+    """Mean of each score of the world."""
+    num_calls: float
+    num_tokens: float
+    cost_usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkResult(Jsonable):
+    """Models tried on a benchmark."""
+
+    made: BenchmarkFolder
+    models: tuple[ModelScore, ...]
+
+
+def list_benchmarks() -> list[BenchmarkLine]:
+    """Every benchmark, shipped or of an installed package."""
+    lines = []
+    for name in BENCHMARKS.names():
+        kind = BENCHMARKS.get(name)
+        version = None if kind.packages is None else kind.packages.version
+        needs = kind.needs
+        if kind.packages is not None and version is None:
+            needs = f"rlf bench {name} --setup ({' '.join(kind.packages.pins)})"
+        lines.append(BenchmarkLine(name, kind.title, kind.licence, tuple(kind.model_fields), version, needs))
+    return lines
+
+
+def make_benchmark(name: str, options: Mapping[str, Any]) -> Benchmark:
+    """A benchmark with options. Raises RlfError for an option that it has not, or a wrong value."""
+    from pydantic import ValidationError
+
+    kind = BENCHMARKS.get(name)
+    known = list(kind.model_fields)
+    for option in options:
+        if option not in known:
+            raise RlfError(f"--{option}: {name} has no such option (it has: {', '.join(known) or 'none'}). Remove it.")
+    try:
+        return kind.model_validate(dict(options))
+    except ValidationError as fault:
+        first = fault.errors()[0]
+        place = "".join(f"--{part}: " for part in first["loc"][:1])
+        raise RlfError(f"{place}{first['msg']}.") from fault
+
+
+def write_benchmark(benchmark: Benchmark, folder: Path) -> BenchmarkFolder:
+    """Writes rows and spec into a folder of `folder`, named by what they hold; one that is there stays."""
+    name = BENCHMARKS.name_of(type(benchmark))
+    rows = [{"split": TEST, "benchmark": name, **row} for row in benchmark.read_rows()]
+    if not rows:
+        raise RlfError(f"{name}: no rows are left of its options {benchmark.model_dump()}. Choose others.")
+    texts = {part: "".join(json.dumps(row) + "\n" for row in found) for part, found in _split(rows).items()}
+    spec = make_spec(name, benchmark, texts)
+    written = yaml.safe_dump(spec, sort_keys=False, allow_unicode=True)
+    packages = benchmark.packages
+    key = hash_json([written, *(hash_bytes(text.encode()) for text in texts.values())])[:12]
+    place = folder.absolute() / f"{name}-{key}"
+    place.mkdir(parents=True, exist_ok=True)
+    for file, text in ({**texts, _SPEC: written}).items():
+        if not (place / file).is_file():  # the same bytes: the folder is named by them
+            (place / file).write_text(text, encoding="utf-8")
+    return BenchmarkFolder(
+        name,
+        benchmark.model_dump(mode="json"),
+        "" if packages is None else f"{packages.name} {packages.version}",
+        place / _SPEC,
+        hash_bytes(texts[_ROWS].encode()),
+        len(rows),
+    )
+
+
+def _split(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows that are asked, and those that may be trained on: of a benchmark without such, none."""
+    train = [row for row in rows if row["split"] == TRAIN]
+    test = [row for row in rows if row["split"] != TRAIN]
+    return {_ROWS: test or train, **({_TRAIN_ROWS: train} if train else {})}
+
+
+def make_spec(name: str, benchmark: Benchmark, files: Mapping[str, str]) -> dict[str, Any]:
+    """The spec of a benchmark, whose model the target replaces."""
+    play = benchmark.play
+    packages = benchmark.packages
+    columns = {"answer": None, "kind": "kind", "id": "id"}
+    env: dict[str, Any] = {
+        "kind": "rows",
+        "rows": list(files),
+        "callable": play.world,
+        "args": dict(play.args),
+        "scores": list(play.scores),
+        "limits": {"max_concurrency": 64, "reset_s": 120.0, "step_s": 60.0, "score_s": 120.0},
+    }
+    if packages is not None and packages.path is not None:
+        env["packages"] = packages.path
+    rewards = [
+        {"kind": "env", "name": score, "score": score, "weight": 1.0 if at == 0 else 0.0}
+        for at, score in enumerate(play.scores)
+    ]
+    trained = _TRAIN_ROWS if _TRAIN_ROWS in files else _ROWS
+    return {
+        "name": f"bench_{name}",
+        "model": {"path": "builtin:tiny"},
+        # As the checkers of others: what cannot be read ends the task, and no correction helps the model on.
+        "chat": {"failures": {"default": "end"}},
+        "data": {"train": {"path": trained, **columns}, "eval": {"path": _ROWS, **columns}},
+        "env": env,
+        "rewards": rewards,
+        "rollout": {"max_parse_failures": 0, "max_concurrency": 64, **play.rollout},
+        "train": {"algorithm": "grpo"},
+        "eval": {"limit": 100_000},
+        **play.sections,
+    }
+
+
+def bench(
+    made: BenchmarkFolder,
+    targets: Sequence[str],
+    *,
+    overrides: Sequence[str] = (),
+    endpoint: str | None = None,
+    model: str | None = None,
+    api_key_env: str | None = None,
+    num_samples: int | None = None,
+    temperature: float | None = None,
+    limit: int | None = None,
+    runs_folder: Path,
+    on_event: Callable[[Any], None],
+) -> BenchmarkResult:
+    """Tries models on a benchmark, as `rlf eval` does: greedily, or `num_samples` of each task.
+
+    Raises:
+        RlfError, SpecError: a target is no model, or the benchmark does not fit it.
+        KeyboardInterrupt: it was stopped; the same call continues it.
+    """
+    report: EvaluationReport = rlf.evaluate(
+        list(targets),
+        made.spec,
+        list(overrides),
+        endpoint=endpoint,
+        model=model,
+        api_key_env=api_key_env,
+        num_samples=num_samples,
+        temperature=temperature,
+        greedy=num_samples is None and temperature is None,
+        limit=limit,
+        runs_folder=runs_folder,
+        on_event=on_event,
+    )
+    kind = make_benchmark(made.benchmark, made.options)
+    wanted = "greedy" if num_samples is None and temperature is None else "sampled"
+    return BenchmarkResult(made, tuple(_score(kind, row) for row in report.rows if row.mode == wanted))
+
+
+def _score(benchmark: Benchmark, row: EvaluationRow) -> ModelScore:
+    rates = {one.kind: (one.success, one.num_questions) for one in row.kinds}
+    return ModelScore(
+        row.target,
+        row.run_id,
+        row.mode,
+        row.num_questions,
+        row.num_failed,
+        row.success,
+        row.low,
+        row.high,
+        dict(benchmark.summary(rates)),
+        {one.kind: one.success for one in row.kinds},
+        row.pass_all,
+        row.terms,
+        row.num_calls,
+        row.num_tokens,
+        row.cost_usd,
+    )
+
+
+def table_of(result: BenchmarkResult) -> tuple[list[str], list[list[str]]]:
+    """Heads and cells of the table over models: a line for each figure, a column for each model."""
+    lines: list[tuple[str, list[str]]] = [("all", [_with_interval(one) for one in result.models])]
+    parts = (("summary", "", True), ("kinds", "", True), ("pass_all", "pass^", True), ("scores", "mean ", False))
+    for attribute, before, is_share in parts:
+        maps = [getattr(one, attribute) for one in result.models]
+        names = dict.fromkeys(name for found in maps for name in found)
+        lines += [(f"{before}{name}", [_share(found.get(name), is_share) for found in maps]) for name in names]
+    lines += [
+        ("questions", [f"{one.num_questions:,}" for one in result.models]),
+        ("broken", [f"{one.num_failed:,}" for one in result.models]),
+        ("calls", [f"{one.num_calls:.2f}" for one in result.models]),
+        ("tokens", [f"{one.num_tokens:,.0f}" for one in result.models]),
+        ("US$", [f"{one.cost_usd:.2f}" for one in result.models]),
+    ]
+    return ["", *(one.target for one in result.models)], [[name, *cells] for name, cells in lines]
+
+
+def _with_interval(one: ModelScore) -> str:
+    return rate(one.success, None if one.low is None or one.high is None else Interval(one.low, one.high))
+
+
+def _share(value: float | None, is_share: bool) -> str:
+    if value is None:
+        return "-"
+    return f"{100 * value:.1f} %" if is_share else f"{value:.3f}"
+
+
+def page_of(result: BenchmarkResult) -> str:
+    """The table as a page by itself."""
+    heads, rows = table_of(result)
+    made = result.made
+    about = f"{made.benchmark} {json.dumps(made.options)} · {made.package or 'no package'} · {made.num_rows} rows"
+    head = "".join(f"<th>{escape(one)}</th>" for one in heads)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    style = (
+        "body{font:15px sans-serif;margin:2em}td,th{padding:.2em .8em;text-align:right}td:first-child{text-align:left}"
+    )
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(made.benchmark)}</title>'
+        f"<style>{style}</style><h1>{escape(made.benchmark)}</h1><p>{escape(about)}<br>data sha256 "
+        f"{made.data_sha256}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></html>"
+    )

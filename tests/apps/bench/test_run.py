@@ -1,0 +1,67 @@
+"""`rlf bench` on a benchmark of an installed package: rows and spec are written, models are tried, a table is made."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from rlf.apps.bench.kind import BENCHMARKS
+from rlf.apps.bench.run import list_benchmarks, make_benchmark, make_spec, page_of, table_of, write_benchmark
+from rlf.core import registry
+from rlf.core.errors import RlfError
+from tests.apps.bench.benchmarks_of_others import Echo
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch):
+    """An entry point as an installed package has it."""
+    point = SimpleNamespace(load=lambda: Echo, value="benchmarks_of_others:Echo")
+    monkeypatch.setitem(registry._entry_points(), BENCHMARKS.package, {"echo": point})
+    yield
+    BENCHMARKS._loaded.pop("echo", None)
+
+
+def test_an_installed_package_adds_a_benchmark():
+    (line,) = [line for line in list_benchmarks() if line.name == "echo"]
+    assert (line.title, line.options, line.installed) == (Echo.title, ("num",), None)
+
+
+def test_an_option_that_a_benchmark_has_not_is_named_with_those_that_it_has():
+    with pytest.raises(RlfError, match=r"--split: echo has no such option .it has: num"):
+        make_benchmark("echo", {"split": "test"})
+    with pytest.raises(RlfError, match=r"--num: .*integer"):
+        make_benchmark("echo", {"num": "many"})
+
+
+def test_the_same_options_give_the_same_folder_and_others_another_one(tmp_path):
+    one, again, other = (write_benchmark(Echo(num=num), tmp_path) for num in (4, 4, 5))
+    assert one == again and one.spec.parent != other.spec.parent
+    rows = [json.loads(line) for line in (one.spec.parent / "rows.jsonl").read_text().splitlines()]
+    assert [row["id"] for row in rows] == ["echo_0", "echo_1", "echo_2", "echo_3"]
+    assert {(row["benchmark"], row["split"]) for row in rows} == {("echo", "test")}
+
+
+def test_the_first_score_is_the_verdict_and_others_are_shown_only():
+    spec = make_spec("echo", Echo(), {"rows.jsonl": ""})
+    assert [(term["score"], term["weight"]) for term in spec["rewards"]] == [("said", 1.0)]
+
+
+def test_a_benchmark_without_rows_is_a_fault(tmp_path):
+    with pytest.raises(RlfError, match="echo: no rows are left"):
+        write_benchmark(Echo(num=0), tmp_path)
+
+
+def test_models_stand_side_by_side_in_the_table_with_interval_and_own_figures(tmp_path):
+    from rlf.apps.bench.run import bench
+
+    made = write_benchmark(Echo(), tmp_path)
+    result = bench(made, ["builtin:tiny", "builtin:reader"], runs_folder=tmp_path / "runs", on_event=lambda event: None)
+    heads, lines = table_of(result)
+    assert heads == ["", "builtin:tiny", "builtin:reader"]
+    cells = {line[0]: line[1:] for line in lines}
+    assert cells["questions"] == ["4", "4"] and cells["broken"] == ["0", "0"]
+    assert {"all", "mean_of_kinds", "kind_0", "kind_1"} <= cells.keys() and "–" in cells["all"][0]
+    page = page_of(result)
+    assert "builtin:reader" in page and made.data_sha256 in page
+    again = bench(made, ["builtin:tiny"], runs_folder=tmp_path / "runs", limit=2, on_event=lambda event: None)
+    assert again.models[0].num_questions == 2
