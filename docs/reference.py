@@ -24,8 +24,9 @@ from rlf.environments.kind import ENV_KINDS, EnvSpec
 from rlf.rewards.kinds.rule import RULES, Rule
 from rlf.rewards.term import TERM_KINDS, Term
 from rlf.spec.aliases import ALIASES, NEAR_MISSES, Alias, Library
+from rlf.spec.engines import ENGINES, EngineSpec
 from rlf.spec.facts import KeyFact, first_paragraph, key_facts, submodels
-from rlf.spec.models import ENGINES, EngineSpec, RunSpec
+from rlf.spec.models import RunSpec
 from rlf.spec.schema import dump_schema, model_schema
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.kind import TOOL_KINDS, ToolKind
@@ -214,6 +215,7 @@ KEYS_WITHOUT_OPTION: tuple[KeysWithoutOption, ...] = (
     ),
     KeysWithoutOption("engine.kind engine.ray_address engine.ingest", "how the job is started and followed"),
     KeysWithoutOption("limits.max_usd", "rlf, which follows the job's steps"),
+    KeysWithoutOption("data.allow_edited", "what is checked of a built world's files before the job starts"),
     KeysWithoutOption("engine.accept_versions", "what is checked of the packages before the job starts"),
     KeysWithoutOption("engine.outage_s", "how long an agent waits for what is down"),
     KeysWithoutOption("engine.record_logprobs", "what the agent asks vLLM for"),
@@ -223,7 +225,9 @@ KEYS_WITHOUT_OPTION: tuple[KeysWithoutOption, ...] = (
         "rollout.oversample rollout.deadline_s rollout.late train.staleness rollout.prefix_rows "
         "train.observations_in_loss rollout.max_concurrency train.dynamic_filtering.max_rounds train.mask_truncated "
         "train.loss.off_policy_mask train.loss.probability_mask train.loss.top_entropy train.kl.sync_every "
-        "limits.max_usd_per_evaluation",
+        "limits.max_usd_per_evaluation rollout.agent.command rollout.agent.callable rollout.agent.url "
+        "rollout.agent.env rollout.agent.files rollout.agent.timeout_s rollout.agent.max_calls rollout.agent.on_break "
+        "rollout.agent.scored",
         "refused",
     ),
     KeysWithoutOption("train.algorithm.observations", "`bootstrap` is OpenRLHF's only way; `skip` is refused"),

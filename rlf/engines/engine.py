@@ -18,8 +18,9 @@ from rlf.core.identity import hash_path
 from rlf.plan import Plan
 from rlf.plan.estimate import PlannedEngine
 from rlf.spec import LoadedSpec, RunSpec
+from rlf.spec.engines import ENGINES, Feature
 from rlf.spec.model_files import model_location
-from rlf.spec.models import ENGINES, Feature, Schedule
+from rlf.spec.models import Schedule
 from rlf.types.events import EventSink, Notice
 from rlf.types.policy import Host
 from rlf.types.score import Scored

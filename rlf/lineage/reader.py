@@ -12,8 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, Table, and_, case, func, select, text, tuple_
 
-from rlf.core import RlfError, nearest
-from rlf.core.errors import NotFoundError
+from rlf.core import RlfError
 from rlf.core.text import clean
 from rlf.lineage import tables
 from rlf.lineage.blobs import read_blobs
@@ -54,6 +53,7 @@ from rlf.lineage.values import (
     filter_conditions,
     find_row,
     found_calls,
+    match_name,
     metrics,
     order_query,
     paid_conditions,
@@ -75,8 +75,6 @@ _ROWS = 200
 """Rows of calls that are read at once."""
 _FEW = 500
 """Runs whose ids a question may hold; databases bound the parameters of a statement."""
-_SHOWN = 5
-"""Runs that a message names."""
 
 
 class Reader:
@@ -112,7 +110,7 @@ class Reader:
             if found := self._read_runs(connection, select(tables.runs).where(_IS_WHOLE, ids == name)):
                 return found[0]
             newest = select(ids).where(_IS_WHOLE).order_by(tables.runs.c.started.desc(), ids.desc())
-            run_id = _match_name(name, list(connection.execute(newest).scalars()))
+            run_id = match_name(name, list(connection.execute(newest).scalars()))
             return self._read_runs(connection, select(tables.runs).where(ids == run_id))[0]
 
     def num_runs(self) -> int:
@@ -478,26 +476,6 @@ def _make_evaluation(row: AnyRow) -> Evaluation:
 
 def _select_of_run(table: Table, run_id: str) -> Select[Any]:
     return select(table).where(table.c.run_id == run_id)
-
-
-def _match_name(name: str, ids: list[str]) -> str:
-    """The id that a name stands for; `ids` are newest first."""
-    if not ids:
-        raise NotFoundError(f"run {name!r}: the lineage holds no runs yet. Start one with `rlf run SPEC`.")
-    if name == "latest":
-        return ids[0]
-    found = [run_id for run_id in ids if name and run_id.startswith(name)]
-    if name in found or len(found) == 1:
-        return name if name in found else found[0]
-    if found:
-        raise RlfError(f"run {name!r}: {len(found)} runs begin so: {_join_some(found)}. Write more of the id.")
-    raise NotFoundError(
-        f"run {name!r}: no such run{nearest(name, ids)} (newest: {_join_some(ids)}). `latest` is the newest."
-    )
-
-
-def _join_some(ids: list[str]) -> str:
-    return ", ".join(ids[:_SHOWN]) + (", ..." if len(ids) > _SHOWN else "")
 
 
 def _read_run_files(connection: Connection, run_ids: list[str]) -> dict[str, list[FileRecord]]:

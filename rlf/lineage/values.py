@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, TextClause, case, func, select, text, tuple_
 
+from rlf.core import RlfError, nearest
 from rlf.core.errors import NotFoundError
 from rlf.lineage import tables
 from rlf.lineage.blobs import read_blobs
@@ -36,6 +37,7 @@ from rlf.lineage.records import (
     TrajectorySummary,
 )
 from rlf.lineage.rows import decode, decode_task, inner_blobs, read_inner
+from rlf.lineage.store import Store
 from rlf.types import (
     CallRecord,
     Outcome,
@@ -375,3 +377,27 @@ def _read_parts(connection: Connection, table: Table, refs: Sequence[int]) -> di
     for row in connection.execute(query):
         found[row.trajectory_ref].append(row)
     return found
+
+
+_SHOWN = 5
+"""Runs that a message names."""
+
+
+def match_name(name: str, ids: list[str]) -> str:
+    """The id that a name stands for; `ids` are newest first."""
+    if not ids:
+        raise NotFoundError(f"run {name!r}: the lineage holds no runs yet. Start one with `rlf run SPEC`.")
+    if name == "latest":
+        return ids[0]
+    found = [run_id for run_id in ids if name and run_id.startswith(name)]
+    if name in found or len(found) == 1:
+        return name if name in found else found[0]
+    if found:
+        raise RlfError(f"run {name!r}: {len(found)} runs begin so: {_join_some(found)}. Write more of the id.")
+    raise NotFoundError(
+        f"run {name!r}: no such run{nearest(name, ids)} (newest: {_join_some(ids)}). `latest` is the newest."
+    )
+
+
+def _join_some(ids: list[str]) -> str:
+    return ", ".join(ids[:_SHOWN]) + (", ..." if len(ids) > _SHOWN else "")

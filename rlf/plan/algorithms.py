@@ -8,9 +8,9 @@ from rlf.algo.loss_config import PolicyLossKind
 from rlf.core import Fault
 from rlf.rewards.term import Unscorable
 from rlf.spec import LoadedSpec
+from rlf.spec.engines import Feature
 from rlf.spec.kinds import is_gae, is_judge, is_pass_at_k
 from rlf.spec.load import reads
-from rlf.spec.models import Feature
 
 
 @reads("train.algorithm", "rollout.num_generations")

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from rlf.core import Fault, RlfError
 from rlf.spec import LoadedSpec, RunSpec
-from rlf.spec.models import EngineSpec, Feature
+from rlf.spec.engines import EngineSpec, Feature
 
 
 @dataclass(frozen=True, slots=True)

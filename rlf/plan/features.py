@@ -10,9 +10,9 @@ from rlf.chat.policy import HistoryPolicy
 from rlf.core import Fault
 from rlf.rewards.term import Stage
 from rlf.spec import LoadedSpec
+from rlf.spec.engines import ENGINES, EngineSpec, Feature, engines_with
 from rlf.spec.kinds import is_gae
 from rlf.spec.load import reads
-from rlf.spec.models import ENGINES, EngineSpec, Feature, engines_with
 from rlf.spec.nodes import KeyPath
 
 

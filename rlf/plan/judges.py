@@ -9,9 +9,9 @@ from rlf.core import Fault
 from rlf.plan.features import name_engines
 from rlf.rewards.term import Unscorable
 from rlf.spec import LoadedSpec
+from rlf.spec.engines import Feature
 from rlf.spec.kinds import is_judge
 from rlf.spec.load import reads
-from rlf.spec.models import Feature
 
 if TYPE_CHECKING:
     from rlf.rewards.kinds.judge import JudgeTerm

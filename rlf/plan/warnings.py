@@ -22,8 +22,9 @@ from rlf.plan.judges import groups_are_compared, sentinels_are_counted_together
 from rlf.rewards.term import Stage
 from rlf.spec import LoadedSpec, RunSpec
 from rlf.spec.budget import PromptSizes
+from rlf.spec.engines import Feature
 from rlf.spec.kinds import is_json_schema, is_verify
-from rlf.spec.models import Feature, Late, Schedule
+from rlf.spec.models import Late, Schedule
 from rlf.spec.nodes import KeyPath
 from rlf.tools.declaration import ToolDeclaration
 from rlf.types import Task

@@ -239,7 +239,8 @@ _OF_REPORTS = ("data.eval.cluster",)
 
 def _list_setting(record: RunRecord) -> Iterator[tuple[str, str]]:
     """Keys of the plan, and contents of files. As in a plan's hash, a path counts by what the file holds."""
-    from rlf.spec.models import ENGINES, WITHOUT_EFFECT  # pydantic, which a page of two runs does without
+    from rlf.spec.engines import ENGINES  # pydantic, which a page of two runs does without
+    from rlf.spec.models import WITHOUT_EFFECT
 
     spec = {key: value for key, value in record.plan.get("spec", {}).items() if key not in ("seed", *WITHOUT_EFFECT)}
     engine = spec.get("engine")

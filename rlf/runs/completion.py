@@ -9,8 +9,9 @@ from typing import Any
 from rlf.algo import ESTIMATORS, Estimator
 from rlf.chat import FORMATS
 from rlf.spec.aliases import foreign_names
+from rlf.spec.engines import ENGINES, EngineSpec
 from rlf.spec.facts import key_facts, submodels
-from rlf.spec.models import ENGINES, EngineSpec, RunSpec
+from rlf.spec.models import RunSpec
 from rlf.trackers import TRACKERS
 
 

@@ -30,8 +30,8 @@ from rlf.reports.card import CURVE, Card, card_markdown, read_card
 from rlf.reports.report import read_report
 from rlf.runs.place import open_reader
 from rlf.runs.restore import Places, find_damage, kept_checkpoints
+from rlf.spec.engines import Feature
 from rlf.spec.model_files import folder_on_disk
-from rlf.spec.models import Feature
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,8 @@ from rlf.runs.plans import PlacedPlan, check_spec
 from rlf.runs.restore import RECORDING, Places, check_changed, choose_start, kept_checkpoints, restore_plan
 from rlf.runs.sink import RunOutcome, View
 from rlf.runs.start import Parent, start
-from rlf.spec.models import OUTSIDE, EngineSpec, Feature, RunSpec
+from rlf.spec.engines import EngineSpec, Feature
+from rlf.spec.models import OUTSIDE, RunSpec
 from rlf.types.events import Notice
 
 

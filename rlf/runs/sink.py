@@ -41,7 +41,8 @@ from rlf.rollout.diagnosis import (
     step_signal,
 )
 from rlf.runs.provenance import ReadFiles
-from rlf.spec.models import Feature, RunSpec
+from rlf.spec.engines import Feature
+from rlf.spec.models import RunSpec
 from rlf.trackers import TrackedRun, Tracker
 from rlf.training.hidden import HiddenWatch
 from rlf.training.missing import MissingWatch

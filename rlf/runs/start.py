@@ -66,7 +66,7 @@ from rlf.runs.sink import (
     View,
     open_budget,
 )
-from rlf.spec.models import Feature
+from rlf.spec.engines import Feature
 from rlf.tools.execution.cache import Tape
 from rlf.trackers import TrackedRun
 from rlf.training.harness import Traffic

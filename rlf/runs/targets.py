@@ -28,8 +28,8 @@ from rlf.runs.place import open_reader
 from rlf.runs.plans import CheckedSpec, check_spec
 from rlf.runs.restore import Places, check_changed, restore_plan
 from rlf.spec import RunSpec
+from rlf.spec.engines import default_engine
 from rlf.spec.model_files import find_cut_weights, folder_on_disk, model_location
-from rlf.spec.models import default_engine
 from rlf.spec.paths import identity
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from rlf.core.kinds import Kind
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.rules.exact_match import ExactMatch
 from rlf.rewards.term import Term
-from rlf.spec.models import EngineSpec
+from rlf.spec.engines import EngineSpec
 from rlf.tools.kind import ToolKind
 from rlf.trackers import Tracker
 

@@ -15,7 +15,7 @@ from rlf.core import SpecError
 from rlf.engines.engine import Engine, engine_of, recorded_engine
 from rlf.plan import compile as compile_plan
 from rlf.spec import load_spec
-from rlf.spec.models import ENGINES, Feature, default_engine
+from rlf.spec.engines import ENGINES, Feature, default_engine
 
 from ..lineage.builders import run_record
 
@@ -78,7 +78,7 @@ def test_it_is_chosen_with_its_defaults_and_written_as_it_is_read(kind):
 
 
 def test_importing_it_loads_nothing_that_runs(kind):
-    code = f"import sys; from rlf.spec.models import ENGINES; ENGINES.get({kind!r}); print(*sys.modules)"
+    code = f"import sys; from rlf.spec.engines import ENGINES; ENGINES.get({kind!r}); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert HEAVY & set(done.stdout.split()) == set()
 

@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import rlf
-from rlf.spec.models import ENGINES
+from rlf.spec.engines import ENGINES
 
 ROOT = Path(rlf.__file__).parent
 ALLOWED = {
-    "spec/models.py": ['_DEFAULT = "local"'],  # the engine of a spec that names none
+    "spec/engines.py": ['_DEFAULT = "local"'],  # the engine of a spec that names none
     "runs/provenance.py": ['"openrlhf",'],  # a package whose version is recorded, like torch's
     "algo/returns.py": ["(openrlhf/models/utils.py)"],  # where a formula is mirrored from
 }

@@ -8,7 +8,7 @@ from rlf.chat.encoding import load_tokenizer
 from rlf.core.identity import hash_path
 from rlf.engines.engine import Engine
 from rlf.rollout.scripted import ScriptedPolicy
-from rlf.spec.models import Feature
+from rlf.spec.engines import Feature
 from rlf.training.collection import Collector
 from rlf.training.evaluation import step_metrics
 from rlf.training.harness import build_harness

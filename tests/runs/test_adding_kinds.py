@@ -18,7 +18,7 @@ from rlf.chat.format import every_call_marks
 from rlf.chat.repair import stand_in
 from rlf.core import registry
 from rlf.rewards import RULES, TERM_KINDS
-from rlf.spec.models import ENGINES
+from rlf.spec.engines import ENGINES
 from rlf.tools.kind import TOOL_KINDS
 from rlf.trackers import TRACKERS
 from rlf.types import ToolCall, ToolDescription

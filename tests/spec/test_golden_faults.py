@@ -15,8 +15,9 @@ from rlf.rewards.kinds.rule import RULES
 from rlf.rewards.term import TERM_KINDS
 from rlf.runs.plans import check_spec
 from rlf.spec import load_spec
+from rlf.spec.engines import ENGINES
 from rlf.spec.inputs import look
-from rlf.spec.models import ENGINES, RunSpec, TrainSpec
+from rlf.spec.models import RunSpec, TrainSpec
 from rlf.tools.kind import TOOL_KINDS
 
 from .project import FILES, write_project

@@ -11,8 +11,9 @@ from rlf.algo import ESTIMATORS
 from rlf.chat import FORMATS
 from rlf.rewards.kinds.rule import RULES
 from rlf.rewards.term import TERM_KINDS
+from rlf.spec.engines import ENGINES
 from rlf.spec.facts import KeyFact, field_doc, is_discriminator, key_facts, submodels
-from rlf.spec.models import ENGINES, RunSpec
+from rlf.spec.models import RunSpec
 from rlf.spec.schema import FILES
 from rlf.tools.kind import TOOL_KINDS
 from rlf.trackers import TRACKERS

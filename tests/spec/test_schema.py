@@ -11,7 +11,7 @@ import pytest
 from rlf.algo import ESTIMATORS
 from rlf.rewards.kinds.rule import RULES
 from rlf.rewards.term import TERM_KINDS
-from rlf.spec.models import ENGINES
+from rlf.spec.engines import ENGINES
 from rlf.spec.nodes import plain
 from rlf.spec.reader import read_file
 from rlf.spec.schema import FILES as ROLES

@@ -21,7 +21,7 @@ from rlf.core.process import machine_memory_bytes, usable_cores
 from rlf.processes.child import run_to_end
 from rlf.reports.sheets import counted
 from rlf.sandbox.spec import LevelReport
-from rlf.spec.models import default_engine
+from rlf.spec.engines import default_engine
 
 _GIB = 2**30
 _NO_THREAD = "can't start new thread"

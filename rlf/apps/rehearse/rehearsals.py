@@ -13,7 +13,7 @@ from rlf.runs.place import check_runs_folder
 from rlf.runs.plans import CheckedSpec, check_spec
 from rlf.runs.sink import RunOutcome, View
 from rlf.runs.start import start
-from rlf.spec.models import ENGINES, Feature, engines_with
+from rlf.spec.engines import ENGINES, Feature, engines_with
 
 
 @dataclass(frozen=True, slots=True)

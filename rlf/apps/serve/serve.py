@@ -18,8 +18,9 @@ from rlf.core.errors import RlfError
 from rlf.core.servers import listening, stopping
 from rlf.engines.engine import Engine, HostSettings
 from rlf.runs.targets import open_target
+from rlf.spec.engines import default_engine
 from rlf.spec.model_files import model_location
-from rlf.spec.models import ChatSpec, RunSpec, default_engine
+from rlf.spec.models import ChatSpec, RunSpec
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -13,7 +13,7 @@ from rlf.core.process import usable_cores
 from rlf.engines.engine import SERVED, Engine, HostSettings
 from rlf.plan.estimate import EngineReport
 from rlf.plan.warnings import Unread, find_written
-from rlf.spec.models import Feature
+from rlf.spec.engines import Feature
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

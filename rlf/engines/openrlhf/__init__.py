@@ -26,7 +26,7 @@ from rlf.engines.engine import Fit
 from rlf.engines.openrlhf.job import Job
 from rlf.engines.openrlhf.settings import ESTIMATOR_NAMES, LOSS_NAMES, OpenRlhfSettings
 from rlf.plan.estimate import EngineReport
-from rlf.spec.models import Feature
+from rlf.spec.engines import Feature
 
 if TYPE_CHECKING:
     from rlf.core import Fault

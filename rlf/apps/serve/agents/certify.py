@@ -17,7 +17,7 @@ from rlf.core.plain_json import Jsonable
 from rlf.engines.engine import Engine, HostSettings
 from rlf.rollout.rollout import Rollout
 from rlf.runs.plans import check_spec
-from rlf.spec.models import default_engine
+from rlf.spec.engines import default_engine
 from rlf.training.harness import build_harness
 from rlf.types.policy import Policy, Sample, SampleRequest
 from rlf.types.trajectory import StopReason, Trajectory
