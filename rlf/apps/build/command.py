@@ -15,7 +15,7 @@ from rlf.cli.arguments import AsJson
 from rlf.cli.envelope import print_result
 from rlf.cli.output import facts_table, plain_table
 from rlf.core.errors import CheckError
-from rlf.reports.sheets import decimal
+from rlf.reports.sheets import decimal, visible
 
 if TYPE_CHECKING:
     from rlf.apps.build.build import Built, ShownTask, ShownWorld
@@ -65,10 +65,30 @@ def _print_progress(done: int, total: int, num_tasks: int, dropped: Mapping[str,
         stages[stage] = stages.get(stage, 0) + number
     left_out = f"; dropped: {', '.join(f'{stage} {number}' for stage, number in stages.items())}" if stages else ""
     line = f"part {done} of {total}: {num_tasks} tasks{left_out}"
+    _print_line(line, done, total)
+
+
+def _print_line(line: str, done: int, total: int) -> None:
     if sys.stderr.isatty():
         print(f"\r\x1b[K{line}", end="\n" if done == total else "", file=sys.stderr, flush=True)
     elif done == total or done % max(1, total // 10) == 0:
         print(line, file=sys.stderr, flush=True)
+
+
+def prove_world(folder: Path, as_json: bool) -> None:
+    """Proves each task of a built world again, as its files are; exit code 3 where one does not hold."""
+    from rlf.apps.build.prove import prove_folder
+
+    proof = prove_folder(folder, lambda done, total: _print_line(f"task {done} of {total}", done, total))
+    lines = [f"{folder}: {proof.num_tasks - len(proof.faults)} of {proof.num_tasks} tasks hold"]
+    lines += [f"{fault.id}: {fault.reason}. {fault.detail}" for fault in proof.faults]
+    if proof.edited:
+        written = "its certificate stays as it is" if proof.faults else "its certificate is written again"
+        lines.append(f"edited since it was proven: {', '.join(proof.edited)}; {written}")
+    print_result("env prove", proof, as_json, "\n".join(map(visible, lines)))
+    if not proof.holds:
+        failed = f"{len(proof.faults)} tasks do not hold" if proof.faults else "gates do not hold"
+        raise CheckError(f"{folder}: {failed}. Correct their files, or build the folder again.")
 
 
 def show_world(files: list[Path], overrides: list[str], task: int | None, as_json: bool) -> None:
@@ -109,6 +129,8 @@ def _show_certificate(world: Built | ShownWorld) -> Iterator[Any]:
         yield f"dropped {number}: {reason}"
     if len(dropped) > _MOST_REASONS:
         yield f"dropped {sum(number for _, number in dropped[_MOST_REASONS:])} for other reasons"
+    if certificate.proven_again:
+        yield f"proven again after an edit of {', '.join(certificate.proven_again)}; the figures are the build's"
     for name, value in certificate.spent.items():
         yield f"spent {value:g} {name}"
 

@@ -58,6 +58,8 @@ class BuildCertificate(Jsonable):
     spent: Mapping[str, float] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     """sha256 of each file of the world."""
+    proven_again: tuple[str, ...] = ()
+    """Files that were edited after the build, over which every task was proven again; the figures are the build's."""
 
     @property
     def holds(self) -> bool:
@@ -127,7 +129,8 @@ def _check_gates(settings: BuildSettings, means: Mapping[str, float]) -> Iterabl
 
 def read_certificate(value: Mapping[str, Any]) -> BuildCertificate:
     """The certificate of a JSON value that `Certificate.to_json` made."""
-    return BuildCertificate(**{**value, "gates": tuple(GateResult(**gate) for gate in value["gates"])})
+    gates = tuple(GateResult(**gate) for gate in value["gates"])
+    return BuildCertificate(**{**value, "gates": gates, "proven_again": tuple(value.get("proven_again", ()))})
 
 
 WORK = ".build"
@@ -166,8 +169,7 @@ def build_world(settings: BuildSettings, tell: Tell, *, fresh: bool = False) -> 
             reasons = "; ".join(f"{number} for {reason!r}" for reason, number in tally.dropped.items())
             raise RlfError(f"{out}: every task was dropped: {reasons}. Correct the build file, or build with --fresh.")
         _write_world(out, settings, [_read_saved(work, name) for name in maker.names])
-    files = {path.name if path.parent == out else f"tools/{path.name}": hash_path(path) for path in _list_files(out)}
-    certificate = tally.certificate(settings, files)
+    certificate = tally.certificate(settings, hash_files(out))
     write_json(out / CERTIFICATE, certificate.to_json())
     for finished in (out / WORK / PARTS).iterdir():  # earlier settings' among them
         shutil.rmtree(finished)
@@ -265,10 +267,11 @@ def _spec_text(name: str, tools: Sequence[str], tasks: Sequence[BuildTask], env:
     return "# Made by `rlf env build`; lay your own file over it: `rlf run spec.yaml mine.yaml`.\n" + dump_yaml(spec)
 
 
-def _list_files(out: Path) -> list[Path]:
-    """The files of a world, without its certificate."""
-    here = [path for path in out.iterdir() if path.is_file() and path.name != CERTIFICATE]
-    return sorted(here) + sorted((out / "tools").iterdir())
+def hash_files(out: Path) -> dict[str, str]:
+    """sha256 of the files of a world, without its certificate."""
+    here = sorted(path for path in out.iterdir() if path.is_file() and path.name != CERTIFICATE)
+    tools = sorted(path for path in (out / "tools").iterdir() if path.is_file())
+    return {path.relative_to(out).as_posix(): hash_path(path) for path in (*here, *tools)}
 
 
 def write_json(path: Path, value: Any) -> None:

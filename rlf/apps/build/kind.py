@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -22,6 +22,9 @@ from rlf.spec.models import Section
 from rlf.spec.nodes import Node, plain
 from rlf.spec.overrides import apply_override
 from rlf.spec.reader import read_file
+
+if TYPE_CHECKING:
+    from rlf.apps.build.prove import BuiltTools
 
 # The settings of every kind of builder: shapes, lengths, dials, noise, bounds and the split.
 
@@ -211,6 +214,10 @@ class BuildKind(Kind, ABC):
         Args:
             folder: where work that is under way is kept, so that it is not done twice.
         """
+
+    @abstractmethod
+    def open_tools(self, folder: Path) -> AbstractAsyncContextManager[BuiltTools]:
+        """Opens the tools of a world that it has built, as the files are now. Raises RlfError."""
 
     @abstractmethod
     def source_hash(self) -> str:

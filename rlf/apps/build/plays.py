@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from rlf.apps.build import frozen
-from rlf.apps.build.probe import Attempt, Call, show_call
-from rlf.apps.build.task import ProofFailure
+from rlf.apps.build.probe import Attempt, Call, KnownTool, Play, show_call
+from rlf.apps.build.task import BuildTask, ProofFailure
 from rlf.core import RunError
+from rlf.core.yaml_text import load_document
 from rlf.sandbox import RemoteSandbox, Sandbox, SandboxLimits, SandboxOutcome
 from rlf.tools.kinds.source import evaluate, value_of
 from rlf.tools.results import to_text
@@ -74,6 +75,30 @@ class SandboxPlays:
             Attempt(arguments, has_result, to_text(json.loads(text)) if has_result else text)
             for arguments, (has_result, text) in zip(given, made, strict=True)
         ]
+
+
+class SourceTools:
+    """The tools of a built world whose code a model wrote."""
+
+    keeps_state = False
+
+    def __init__(self, folder: Path, sandbox: Sandbox | RemoteSandbox, limits: SandboxLimits) -> None:
+        files = sorted((folder / "tools").glob("*.yaml"))
+        self._documents = {file.stem: load_document(file.read_text(encoding="utf-8")) for file in files}
+        self._sources = {file.stem: file.with_suffix(".py").read_text(encoding="utf-8") for file in files}
+        self.play: Play = SandboxPlays(sandbox, limits, self._sources)
+
+    def known(self, task: BuildTask, tool: str) -> KnownTool:
+        """A tool by its files. Raises ProofFailure."""
+        if tool not in self._documents:
+            raise ProofFailure("toolset: a tool of the task has no file", tool)
+        document = self._documents[tool]
+        data, _ = read_source(self._sources[tool])
+        return KnownTool(tool, document["description"], document["inputSchema"], data)
+
+    def code(self, tool: str) -> str:
+        """The code without its data."""
+        return read_source(self._sources[tool])[1]
 
 
 @cache

@@ -10,6 +10,7 @@ import ast
 import json
 import random
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
@@ -24,7 +25,9 @@ from rlf.rewards.values import text_keys, value_key, value_keys
 
 MIN_ANSWERS = 5
 """Values that the tool of a gold call must be able to give, the gold among them: of fewer one is guessed."""
-_MAX_POOL, _MAX_CALLS, _MAX_PAIRS = 48, 240, 120
+_MAX_POOL, _MAX_CALLS, _MAX_PAIRS = 96, 320, 120
+_MAX_DEALT = 60
+"""Calls of a tool whose values were dealt: chance has left no one way to them."""
 _FEW = 4
 """Choices of an enum that may have one value by chance; a longer one names things."""
 _NONSENSE = "qzxv"
@@ -65,6 +68,8 @@ class KnownTool:
     schema: Mapping[str, Any]
     data: Any
     """What it answers from: mappings, lists, texts and numbers."""
+    is_dealt: bool = False
+    """Whether chance has dealt its values evenly, so that one may stand at other places too."""
 
     @cached_property
     def text(self) -> SearchedText:
@@ -76,9 +81,13 @@ class KnownTool:
         """Names and values of its data."""
         return tuple(dict.fromkeys(_list_values(self.data)))
 
+    @cached_property
+    def _validator(self) -> Any:
+        return compile_schema(dict(self.schema))
+
     def accepts(self, arguments: Mapping[str, Any]) -> bool:
         """Whether the schema does."""
-        return bool(compile_schema(dict(self.schema)).is_valid(dict(arguments)))
+        return bool(self._validator.is_valid(dict(arguments)))
 
     def schema_at(self, path: Path) -> Mapping[str, Any]:
         """The schema of an argument."""
@@ -211,13 +220,7 @@ async def check_tool(
     for call in calls:
         tried = await play([(tool.name, each) for each in _vary(tool, call)], None)
         gold = await play([(tool.name, call.arguments)], None)
-        for each in tried:
-            if each.holds(call.gold) and not _is_coincidence(tool, call, each, tried):
-                goes_around = any(question.find(leaf) for leaf in _changed(call, each).values() if call.given and leaf)
-                raise ProofFailure(
-                    _OWN_NAMES if goes_around else "probe: another argument gives the gold too",
-                    f"{show_call(tool.name, each.arguments)} returned {each.text!r:.80}",
-                )
+        _refuse_others(tool, call, tried, question)
         places = _places_of(call.gold, gold[0].text)
         others = {key for each in tried if each.has_result for key in _keys_at(places, each.text)}
         if len(others | {value_key(call.gold)}) < MIN_ANSWERS:
@@ -227,6 +230,18 @@ async def check_tool(
                 f"least is {MIN_ANSWERS - 1}. Put more entries into its data",
             )
         check_errors(tool, tried, (call.gold, answer), hidden)
+
+
+def _refuse_others(tool: KnownTool, call: GoldCall, tried: Sequence[Attempt], question: SearchedText) -> None:
+    """Raises ProofFailure where another argument gives the gold too; of values that were dealt, where most do."""
+    found = [each for each in tried if each.holds(call.gold) and not _is_coincidence(tool, call, each, tried)]
+    if not found or (tool.is_dealt and 2 * len(found) <= sum(each.has_result for each in tried)):
+        return
+    goes_around = any(question.find(leaf) for leaf in _changed(call, found[0]).values() if call.given and leaf)
+    raise ProofFailure(
+        _OWN_NAMES if goes_around else "probe: another argument gives the gold too",
+        f"{show_call(tool.name, found[0].arguments)} returned {found[0].text!r:.80}",
+    )
 
 
 def _changed(call: GoldCall, attempt: Attempt) -> dict[Path, Any]:
@@ -262,7 +277,12 @@ async def _check_repeats(calls: Sequence[GoldCall], play: Play) -> None:
 
 
 def check_errors(tool: KnownTool, tried: Iterable[Attempt], own: Sequence[Value], hidden: Sequence[Value]) -> None:
-    """No error names a value that the tool finds, nor, unless among enough others, one that another call finds."""
+    """No error names a value that the tool finds, nor, unless among enough others, one that another call finds.
+
+    A name that is near to a misspelt one may be named, so that what another call finds must stand in two errors; so
+    must each value of a tool whose values are names that were dealt.
+    """
+    named = Counter[Value]()
     for each in tried:
         if each.has_result:
             continue
@@ -270,14 +290,16 @@ def check_errors(tool: KnownTool, tried: Iterable[Attempt], own: Sequence[Value]
         for _, leaf in list_leaves(each.arguments):  # what an error repeats it did not know
             words = words.replace(leaf, " ") if isinstance(leaf, str) and leaf else words
         text = SearchedText(words)
-        found = [value for value in own if value_key(value) not in given and text.find(value)]
-        if hidden and not found:
+        found = [value for value in (*own, *hidden) if value_key(value) not in given and text.find(value)]
+        if hidden and found and not set(found) & set(own):
             others = sum(text.find(value) is not None for value in tool.pool if value not in hidden)
-            found = [v for v in hidden if value_key(v) not in given and text.find(v) and others < MIN_ANSWERS - 1]
-        if found:
+            found = found if others < MIN_ANSWERS - 1 else []
+        named.update(found)
+        shown = [value for value in found if named[value] > (tool.is_dealt or value not in own)]
+        if shown:
             raise ProofFailure(
                 "error: the text of an error gives a value away",
-                f"{show_call(tool.name, each.arguments)} failed with {each.text!r:.120}, which names {found[0]!r}",
+                f"{show_call(tool.name, each.arguments)} failed with {each.text!r:.120}, which names {shown[0]!r}",
             )
 
 
@@ -388,7 +410,9 @@ def _vary(tool: KnownTool, call: GoldCall) -> list[dict[str, Any]]:
         if len(path) == 1:
             found.append({key: value for key, value in call.arguments.items() if key != path[0]})
     distinct = {json.dumps(_plain(each), default=str): each for each in found if tool.accepts(each)}
-    return [each for each in distinct.values() if not _is_same(each, call.arguments)][:_MAX_CALLS]
+    return [each for each in distinct.values() if not _is_same(each, call.arguments)][
+        : _MAX_DEALT if tool.is_dealt else _MAX_CALLS
+    ]
 
 
 def _is_subject(tool: KnownTool, call: GoldCall, path: Path, leaf: Any) -> bool:

@@ -6,7 +6,7 @@ import json
 import random
 import sqlite3
 from collections import ChainMap, Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -18,6 +18,7 @@ from rlf.apps.build import runtime, stateful
 from rlf.apps.build.kind import BuildPart, BuildShape
 from rlf.apps.build.leaks import SearchedText
 from rlf.apps.build.pack import Pack, PackRelation
+from rlf.apps.build.probe import Attempt, Call, KnownTool
 from rlf.apps.build.task import (
     REFERENCE,
     BuildTask,
@@ -35,9 +36,11 @@ from rlf.apps.build.toolkit import Function, Toolkit
 from rlf.apps.build.worlds import Calls, FactGraph, Facts, Paths, make_world, open_database, sample_graph, to_sql
 from rlf.core import RlfError
 from rlf.rewards.values import Finding, Solved
+from rlf.spec import load_spec
+from rlf.tools.results import to_text
 
-CODE = "tools.py"
-"""The module of a world's functions."""
+CODE, DATABASE, SPEC = "tools.py", "world.db", "spec.yaml"
+"""The module of a world's functions, its tables, and the spec over it."""
 _TRIES = 200
 """Tasks made for one that is kept, at the most."""
 _OWN_IMPORT = "".join(
@@ -315,3 +318,62 @@ class Workshop:
 @cache
 def _compiled_runtime(*, acts: bool) -> CodeType:
     return compile("\n\n".join(shared_sources(acts=acts)), "<runtime>", "exec")
+
+
+class GraphTools:
+    """The tools of a built world of this builder, called where they lie."""
+
+    def __init__(self, folder: Path) -> None:
+        """Takes the world's folder. Raises RlfError where its spec or its module cannot be read."""
+        path = folder / CODE
+        self._namespace: dict[str, Any] = {"__name__": "deployed", "__file__": str(path.absolute())}
+        spec = load_spec([folder / SPEC]).spec
+        self._documents = {tool.name: tool for tool in spec.shown_tools}
+        exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), self._namespace)
+        self.keeps_state = "World" in self._namespace
+        with closing(sqlite3.connect(folder / DATABASE)) as connection:
+            kinds = [kind for (kind,) in connection.execute("SELECT DISTINCT kind FROM things ORDER BY kind")]
+            place = "ROW_NUMBER() OVER (PARTITION BY world ORDER BY key)"
+            query = f"SELECT {place}, world, name FROM things JOIN {{}} USING (key)"
+            rows = [row for kind in kinds for row in connection.execute(query.format(f'"{kind}"'))]
+        self._known: dict[tuple[str, str], KnownTool] = {}
+        self._names: dict[str, list[str]] = {}
+        for _, world, name in sorted(rows):  # one of each kind, then the next of each
+            self._names.setdefault(world, []).append(name)
+
+    def known(self, task: BuildTask, tool: str) -> KnownTool:
+        """A tool by the spec. Raises ProofFailure."""
+        if tool not in self._documents:
+            raise ProofFailure("toolset: a tool of the task is not in the world's spec", tool)
+        if (task.world, tool) not in self._known:
+            document, names = self._documents[tool], self._names.get(task.world, [])
+            known = KnownTool(tool, document.description, document.input_schema, names, is_dealt=True)
+            self._known[task.world, tool] = known
+        return self._known[task.world, tool]
+
+    async def play(self, calls: Sequence[Call], moment: object = None) -> list[Attempt]:
+        """Plays calls, in tables of their own where they change some; the clock is not moved for them."""
+        if not self.keeps_state:
+            return [self._try_call(self._namespace, *call) for call in calls]
+        world = self._namespace["World"]()
+        try:
+            world.reset()
+            methods = {name: getattr(world, name) for name, _ in calls}
+            return [self._try_call(methods, *call) for call in calls]
+        finally:
+            world.close()
+
+    @staticmethod
+    def _try_call(functions: Mapping[str, Any], tool: str, arguments: Mapping[str, Any]) -> Attempt:
+        try:
+            return Attempt(arguments, True, to_text(functions[tool](**arguments)))
+        except Exception as fault:  # noqa: BLE001 - a tool may raise anything
+            return Attempt(arguments, False, f"{type(fault).__name__}: {fault}")
+
+    def code(self, tool: str) -> None:
+        """None: no model wrote it."""
+
+    def close(self) -> None:
+        """Closes the tables."""
+        for connection in self._namespace["_CONNECTIONS"]:
+            connection.close()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +15,7 @@ from rlf.apps.build.kind import BuildKind, BuildShape, shares_of
 from rlf.apps.build.pack import Pack, load_pack
 from rlf.apps.build.task import Scenario
 from rlf.apps.build.toolkit import Toolkit, make_toolkit
-from rlf.apps.build.workshop import CODE, WorldMaker, WorldPlan, shared_sources
+from rlf.apps.build.workshop import CODE, GraphTools, WorldMaker, WorldPlan, shared_sources
 from rlf.apps.build.worlds import Paths, add_noise
 from rlf.builtin.encyclopedia.world import NameSplit, split_names
 from rlf.core import RlfError, hash_json
@@ -62,6 +62,12 @@ class GraphBuild(BuildKind):
     def open(self, shape: BuildShape, folder: Path) -> Iterator[WorldMaker]:
         """A maker with a part for each world."""
         yield WorldMaker(shape, self._plan_worlds(shape))
+
+    @asynccontextmanager
+    async def open_tools(self, folder: Path) -> AsyncIterator[GraphTools]:
+        """The module of the world."""
+        with closing(GraphTools(folder)) as tools:
+            yield tools
 
     def source_hash(self) -> str:
         """Covers the language pack."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +13,7 @@ from pydantic import Field
 from rlf.apps.build.client import PROMPTS, Client, prompt_file
 from rlf.apps.build.kind import BuildKind, BuildShape
 from rlf.apps.build.maker import LlmMaker, Stages
+from rlf.apps.build.plays import SourceTools
 from rlf.core import RlfError, hash_json, hash_path
 from rlf.core.kinds import StrictModel
 from rlf.core.meter import COST
@@ -94,6 +95,12 @@ class LlmBuild(BuildKind):
                 yield LlmMaker(runner, stages, shape, self.seeds, self.concurrency, count=self.count, seed=self.seed)
             finally:
                 runner.run(stack.aclose())
+
+    @asynccontextmanager
+    async def open_tools(self, folder: Path) -> AsyncIterator[SourceTools]:
+        """The files of the tools, over the sandbox."""
+        async with open_sandbox(self.sandbox) as sandbox:
+            yield SourceTools(folder, sandbox, self.sandbox.limits)
 
     def source_hash(self) -> str:
         """Covers the prompts."""
