@@ -43,6 +43,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "apps.attack.attack": ("Attack",),
     "apps.bench.run": ("BenchmarkFolder", "BenchmarkLine", "BenchmarkResult"),
     "apps.build.build": ("Built", "BuildEstimate", "ShownWorld"),
+    "apps.build.prove": ("FolderProof",),
     "apps.doctor.findings": ("Examination",),
     "apps.evaluate.branches": ("Branches",),
     "apps.evaluate.play": ("EvaluationProgress",),
@@ -108,6 +109,7 @@ _OUTPUTS: dict[str, str] = {
     "agent certify": "AgentCertificate",
     "env build": "BuildEstimate | Built",
     "env list": "list[WorldKind]",
+    "env prove": "FolderProof",
     "env show": "ShownWorld | DescribedWorld",
     "env test": "Page",
     "env attack": "Page",
@@ -190,7 +192,7 @@ _TYPES = _load_types()
 def _type_of(text: str) -> Any:
     """The type that a text names, without the arms of apps that are not here."""
     arms = [arm for arm in text.split(" | ") if set(re.findall(r"[A-Z]\w+", arm)) <= _TYPES.keys()]
-    return eval(" | ".join(arms), _TYPES)
+    return eval(" | ".join(arms) or "None", _TYPES)
 
 
 OUTPUTS: dict[str, Any] = {
