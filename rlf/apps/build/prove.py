@@ -72,7 +72,7 @@ class FolderProof(Jsonable):
     """Files that are not those of the certificate as it was."""
     faults: tuple[TaskFault, ...]
     certificate: BuildCertificate
-    """Written anew where every task holds and files had been edited."""
+    """Written again where every task holds and files had been edited."""
 
     @property
     def holds(self) -> bool:
