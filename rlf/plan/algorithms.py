@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from rlf.algo.loss_config import PolicyLossKind
 from rlf.core import Fault
-from rlf.rewards.term import Unscorable
 from rlf.spec import LoadedSpec
 from rlf.spec.engines import Feature
 from rlf.spec.kinds import is_gae, is_judge, is_pass_at_k
@@ -119,7 +118,7 @@ def dropped_terms_are_compared(loaded: LoadedSpec) -> Iterator[Fault]:
         return
     name = loaded.value(("train", "algorithm", "kind"))
     for position, term in enumerate(loaded.spec.rewards):
-        if term.peak_weight and term.unscorable is Unscorable.DROP_TERM:
+        if term.is_droppable:
             yield loaded.fault(
                 ("rewards", position, "unscorable"),
                 f"got drop_term with {name}, which compares rewards across groups; those without the term are lower "

@@ -325,6 +325,11 @@ class Term(Kind, ABC, allow_inf_nan=False):
         weight = self.weight
         return max(abs(weight.start), abs(weight.end)) if isinstance(weight, WeightSchedule) else abs(weight)
 
+    @property
+    def is_droppable(self) -> bool:
+        """Whether rewards are summed without it where it has no value."""
+        return self.peak_weight > 0 and self.unscorable is Unscorable.DROP_TERM
+
     def weight_at(self, step: int) -> float:
         """The weight in a step, which counts from 1."""
         return self.weight.at(step) if isinstance(self.weight, WeightSchedule) else self.weight

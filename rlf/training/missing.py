@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from rlf.rewards.term import Term, Unscorable
+from rlf.rewards.term import Term
 from rlf.training.counting import choose_tries, find_cause, term_name
 from rlf.types.events import Notice, StepFinished
 from rlf.types.score import Scored, ScoreState
@@ -99,6 +99,6 @@ def _by_kind(loss: _Loss) -> str:
 def _consequence(term: Term) -> str:
     if not term.peak_weight:
         return "Its weight is 0, so that rewards are the same without it."
-    if term.unscorable is Unscorable.DROP_TERM:
+    if term.is_droppable:
         return "Groups in which others have a reward without it are summed without it (unscorable: drop_term)."
     return "These trajectories are left out of their groups and of the loss (unscorable: drop_trajectory)."

@@ -17,10 +17,11 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from rlf.core.errors import RunError
+from rlf.rewards.term import Term
 from rlf.training.counting import SAMPLER, MissingRewardCause, counts, find_cause, term_name, tool_name, world_name
 from rlf.types.score import Scored, ScoreState
 from rlf.types.tool import Outcome
@@ -108,15 +109,19 @@ class _Service:
 class Outages:
     """Which tools and reward terms of one agent are down, and which trajectories wait for them."""
 
-    def __init__(self, patience_s: float, notify: Callable[[str, str], None]) -> None:
+    def __init__(self, patience_s: float, notify: Callable[[str, str], None], terms: Iterable[Term] = ()) -> None:
         """Everything is up.
 
         Args:
             patience_s: how long trajectories wait for what is down before they are left out.
             notify: takes a level and what happened, for the run's events.
+            terms: of the reward; while one that others are summed without is down, trajectories wait for it too.
         """
         self._patience_s = patience_s
         self._notify = notify
+        self._weight_by_droppable = {
+            term.name: term.weight_at(1) or term.peak_weight for term in terms if term.is_droppable
+        }
         self._services: dict[str, _Service] = {}
 
     def note(self, scored: Scored, began: float) -> None:
@@ -140,13 +145,15 @@ class Outages:
         Raises:
             OutageError: it can be neither played nor left out.
         """
-        cause = find_cause(scored)
+        cause = self._find_cause(scored)
         if cause is None or not cause.may_pass:
             return False
         service = self._service(cause.name)
         tries.num += 1
         tries.num_answered += service.answered_at > tries.since
         tries.since = time.monotonic()
+        if find_cause(scored) is None and (service.down_since is None or tries.num_answered):
+            return False  # the term answers others, and this trajectory has a reward without it
         broken = Broken(cause.name, scored.trajectory.task.id)
         if (tries.num if cause.name == SAMPLER else tries.num_answered) >= MAX_TRIES:
             if await may_leave_out(broken, ()):
@@ -199,22 +206,22 @@ class Outages:
         found, replaced, since = list(scored), list[Scored](), time.monotonic()
         try:
             while (excess := self.find_excess(found)) is not None:
-                places = _places_to_play(found)
+                places = self._places_to_play(found, excess)
                 # Else what answers now and then would be played again for ever: each answer ends an outage.
                 is_up = self._service(excess.name).down_since is None
                 if is_up and time.monotonic() - since > self._patience_s:
                     raise self._stop(excess, is_up=True)
                 await self._pause(excess, len(places))
-                task = next(found[at].trajectory.task.id for at in places if _is_broken_by(found[at], excess))
+                task = next(found[at].trajectory.task.id for at in places if self._is_broken_by(found[at], excess))
                 first = [at for at in places if is_up or found[at].trajectory.task.id == task]
                 for at in filter(None, (first, [at for at in places if at not in first])):
                     again = await play(at)
                     if len(again) < len(at):
                         return found, [*replaced, *again]
                     for place, item in zip(at, again, strict=True):
-                        replaced.append(found[place])
+                        replaced.append(self.as_broken(found[place]))
                         found[place] = item
-                    if any(_is_broken_by(found[place], excess) for place in first):
+                    if any(self._is_broken_by(found[place], excess) for place in first):
                         break
         except BaseException:
             cut_off([*replaced, *found])
@@ -232,13 +239,45 @@ class Outages:
 
     def find_excess(self, scored: Sequence[Scored]) -> MissingRewardCause | None:
         """What broke more of a whole collection than it may lose; `note_now` has seen each of its trajectories."""
-        causes = [(find_cause(item), item.trajectory.task.id) for item in scored]
-        passing = [(cause, task) for cause, task in causes if cause is not None and cause.may_pass]
-        broken = [Broken(cause.name, task) for cause, task in passing]
+        causes = [(self._find_cause(item), item) for item in scored]
+        passing = [(cause, item) for cause, item in causes if cause is not None and cause.may_pass]
         answering = {name for item in scored for name, _ in _answers(item)}
-        down = {each.cause for each in broken if self._service(each.cause).down_since is not None} - answering
+        down = {cause.name for cause, _ in passing if self._service(cause.name).down_since is not None} - answering
+        # What has a reward without a term is lost only where the term is down: else one that fails for some is dropped.
+        passing = [(cause, item) for cause, item in passing if cause.name in down or find_cause(item) is not None]
+        broken = [Broken(cause.name, item.trajectory.task.id) for cause, item in passing]
         name = find_excess(broken, len(scored), down)
         return next((cause for cause, _ in reversed(passing) if cause.name == name), None)
+
+    def _find_cause(self, scored: Scored) -> MissingRewardCause | None:
+        """What broke a trajectory, or took a term from a reward that is summed without it."""
+        found = find_cause(scored)
+        if found is not None or scored.reward is None:
+            return found
+        lost = (each for each in scored.scores if each.state.may_pass and each.term in self._weight_by_droppable)
+        return next((MissingRewardCause(term_name(each.term), each.reason) for each in lost), None)
+
+    def as_broken(self, scored: Scored) -> Scored:
+        """A try that another replaces: it has no reward, also where terms were summed without the one that was down."""
+        weights = self._weight_by_droppable
+        scores = tuple(
+            replace(each, weight=weights[each.term]) if each.is_dropped and each.term in weights else each
+            for each in scored.scores
+        )
+        return replace(scored, scores=scores, reward=None)
+
+    def _is_broken_by(self, scored: Scored, cause: MissingRewardCause) -> bool:
+        found = self._find_cause(scored)
+        return found is not None and found.name == cause.name
+
+    def _places_to_play(self, scored: Iterable[Scored], excess: MissingRewardCause) -> list[int]:
+        """Of the trajectories that may count another time, or with a term that was down."""
+        causes = [(self._find_cause(item), find_cause(item) is None) for item in scored]
+        return [
+            at
+            for at, (cause, is_dropped) in enumerate(causes)
+            if cause is not None and cause.may_pass and (cause.name == excess.name or not is_dropped)
+        ]
 
     async def _wait(self, cause: MissingRewardCause, service: _Service) -> bool:
         """Pauses before the next try, until the service is known to be up; False where patience is at its end."""
@@ -332,20 +371,9 @@ def _failures(scored: Scored) -> Iterator[tuple[str, float | None]]:
         yield cause.name, None
 
 
-def _is_broken_by(scored: Scored, cause: MissingRewardCause) -> bool:
-    found = find_cause(scored)
-    return found is not None and found.name == cause.name
-
-
 def last_error(cause: MissingRewardCause) -> str:
     """One line of bounded length, since it is read back from a job's output."""
     return f"The last error: {' '.join(cause.error.split())[:_MAX_ERROR_CHARS] or 'none was given'}"
-
-
-def _places_to_play(scored: Iterable[Scored]) -> list[int]:
-    """Of the trajectories that may count another time."""
-    causes = [find_cause(item) for item in scored]
-    return [at for at, cause in enumerate(causes) if cause is not None and cause.may_pass]
 
 
 def _timed_calls(trajectory: Trajectory) -> Iterator[tuple[float, CallRecord]]:

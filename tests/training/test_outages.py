@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 import pytest
 
 from rlf.apps.evaluate.play import check_enough
+from rlf.rewards.function import weighted_sum
+from rlf.rewards.term import Term
 from rlf.training import outages
 from rlf.training.outages import Broken, OutageError, Outages, Tries, find_excess
 from rlf.types import CallRecord, Outcome, Score, Scored, ScoreState, StopReason, ToolCall, ToolResult, Turn
@@ -58,6 +60,19 @@ def of_term(task: str, state: ScoreState, term: str = "good") -> Scored:
     return replace(scored(task, value), scores=(Score(term, value, 1.0, "refused", state=state),))
 
 
+DROPPED = Term.model_validate(
+    {"kind": "rule", "name": "beside", "rule": "exact_match", "weight": 0.5, "unscorable": "drop_term"}
+)
+
+
+def beside(task: str, state: ScoreState) -> Scored:
+    """A trajectory that has a reward of 1 with and without the term that may be dropped."""
+    own, other = Score("good", 1.0, 1.0), Score("beside", None, 0.0, "refused", state=state)
+    return replace(
+        scored(task, 1.0), scores=(own, replace(other, value=0.0, weight=0.5) if state is ScoreState.SCORED else other)
+    )
+
+
 @dataclass
 class Service:
     """A term that is back after some more calls."""
@@ -68,13 +83,14 @@ class Service:
     notices: list[str] = field(default_factory=list)
     played: list[list[int]] = field(default_factory=list)
     cut: list[Scored] = field(default_factory=list)
+    make: Callable[[str, ScoreState], Scored] = of_term
 
     def __post_init__(self) -> None:
-        self.outages = Outages(self.patience_s, lambda level, text: self.notices.append(text))
+        self.outages = Outages(self.patience_s, lambda level, text: self.notices.append(text), [DROPPED])
 
     def ask(self, task: str) -> Scored:
         self.down_for -= 1
-        item = of_term(task, self.state if self.down_for >= 0 else ScoreState.SCORED)
+        item = self.make(task, self.state if self.down_for >= 0 else ScoreState.SCORED)
         self.outages.note_now(item)
         return item
 
@@ -112,6 +128,59 @@ def test_what_stays_down_ends_the_run_with_its_name_and_error(state: ScoreState)
         service.collect("abcd")
     assert len(service.cut) >= 4, "what was played is reported"
     assert all(places == [0] for places in service.played), "others are not sampled for nothing"
+
+
+@pytest.mark.parametrize("state", [ScoreState.UNANSWERED, ScoreState.FAULT])
+def test_a_term_that_may_be_dropped_ends_the_run_while_it_answers_nobody(state: ScoreState) -> None:
+    service = Service(10**9, state, patience_s=0.05, make=beside)
+    with pytest.raises(OutageError, match=r"reward term 'beside' has not answered .*last error: refused.*`rlf resume`"):
+        service.collect("abcd")
+
+
+def test_after_its_outage_a_term_that_may_be_dropped_counts_and_the_tries_without_it_do_not() -> None:
+    service = Service(down_for=6, make=beside)
+    found, replaced = service.collect("aabb")
+    assert all(item.scores[1].state is ScoreState.SCORED and item.reward == 1.0 for item in found)
+    assert len(replaced) == 6 and all(item.reward is None for item in replaced)
+    assert all(weighted_sum(item.scores) is None for item in replaced), "the recorded scores explain the missing reward"
+
+
+@pytest.mark.parametrize("num_down", [1, 7])
+@pytest.mark.parametrize("state", [ScoreState.UNANSWERED, ScoreState.FAULT])
+def test_a_term_that_answers_some_is_dropped_for_the_others_at_once(state: ScoreState, num_down: int) -> None:
+    service = Service(num_down, state, patience_s=0.0, make=beside)
+    found, replaced = service.collect("aabbccdd")
+    assert [item.reward for item in found] == [1.0] * 8
+    assert (replaced, service.played, service.notices) == ([], [], [])
+
+
+def test_a_row_that_a_term_cannot_score_is_no_outage_of_it() -> None:
+    service = Service(10**9, ScoreState.UNSCORABLE, patience_s=0.0, make=beside)
+    found, replaced = service.collect("abcd")
+    assert [item.reward for item in found] == [1.0] * 4 and not replaced
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+def test_a_trajectory_by_itself_waits_for_a_term_that_may_be_dropped_while_that_is_down(is_back: bool) -> None:
+    services, item = Outages(0.05, lambda *words: None, [DROPPED]), beside("a", ScoreState.UNANSWERED)
+
+    async def refuse(broken: Broken, down: object) -> bool:
+        return False
+
+    async def main() -> bool:
+        tries = Tries()
+        while True:
+            services.note_now(item)
+            if is_back:
+                services.note_now(beside("b", ScoreState.SCORED))
+            if not await services.may_play_again(item, tries, refuse):
+                return True
+
+    if is_back:
+        assert asyncio.run(asyncio.wait_for(main(), 60))
+    else:
+        with pytest.raises(OutageError, match=r"reward term 'beside' has not answered for 0\.05 s"):
+            asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def test_what_fails_for_some_tasks_alone_is_not_down_whichever_came_last() -> None:

@@ -296,7 +296,7 @@ class LocalEngine:
             emit(Notice(level, text, {}))
 
         self._harness = build_harness(spec, self._tokenizer, notify, opening.traffic)
-        outages = Outages(outage_s, notify)
+        outages = Outages(outage_s, notify, spec.rewards)
         model = self._load(inputs.model_path, spec.model, spec.seed, frozen=False)
         if gradient_checkpointing:
             checkpoint_layers(model.full)

@@ -43,7 +43,6 @@ from rlf.engines.openrlhf.spool import SpoolWriter
 from rlf.engines.openrlhf.spool_pool import FilesOpened, Record
 from rlf.engines.openrlhf.transfer import Sender
 from rlf.plan import plan_from_json
-from rlf.rewards.term import Unscorable
 from rlf.rollout.loop import play
 from rlf.rollout.rollout import Rollout
 from rlf.spec.reader import mentioned
@@ -169,7 +168,7 @@ class Agent:
     @property
     def _waits(self) -> bool:
         """Whether what a trajectory counts is known only with its group, whose records are then written at its end."""
-        return any(term.unscorable is Unscorable.DROP_TERM for term in self._spec.rewards)
+        return any(term.is_droppable for term in self._spec.rewards)
 
     async def _play_of_group(self, parts: _Parts, policy: EnginePolicy, row: JobRow) -> tuple[Scored, Group]:
         """Plays one sample of a row; one that does not count waits for the rest of its group, whose mean it gets."""
@@ -215,7 +214,7 @@ class Agent:
                 await parts.spool.append(record)
                 raise
             if row.purpose is Purpose.TRAIN and again:
-                await parts.spool.append(replace(record, again=True))
+                await parts.spool.append(replace(record, scored=parts.outages.as_broken(scored), again=True))
         if opened := opened_files(self._num_opened):
             self._num_opened += len(opened)
             parts.spool.tell(FilesOpened(tuple(opened)))
@@ -334,7 +333,7 @@ class Agent:
             tally=self._tally,
         )
         await self._stack.enter_async_context(harness.opened())
-        return _Parts(harness, spool, steps, Outages(openrlhf_settings(spec).outage_s, notify))
+        return _Parts(harness, spool, steps, Outages(openrlhf_settings(spec).outage_s, notify, spec.rewards))
 
     async def _start_first_evaluation(self, parts: _Parts, policy: EnginePolicy) -> None:
         """Evaluates the untrained policy, in whichever actor comes first.

@@ -17,6 +17,7 @@ from rlf.engines.openrlhf.rehearsal_place import CpuPlace
 from rlf.engines.openrlhf.run import OpenRlhfRun
 from rlf.engines.saved_model import load_saved
 from rlf.plan import compile as compile_plan
+from rlf.rewards.term import Term
 from rlf.spec import LoadedSpec
 from rlf.spec.load import change_spec
 from rlf.spec.model_files import model_location
@@ -57,7 +58,7 @@ def rehearse(loaded: LoadedSpec, reach: Reach, cpu: CpuPlace) -> RehearsalReport
     plan = compile_plan(change_spec(loaded, [change.override for change in changes]))
     reach("spec", f"{plan.spec.name}: OpenRLHF's parser takes its options")
     reach("model", words)
-    events = _Events(reach)
+    events = _Events(reach, plan.spec.rewards)
     place = cpu.for_job(plan.spec)
     run = OpenRlhfRun(plan, load_inputs(plan), folder, emit=events, place=place, opening_calls=True)
     asyncio.run(run.run())
@@ -74,8 +75,9 @@ def rehearse(loaded: LoadedSpec, reach: Reach, cpu: CpuPlace) -> RehearsalReport
 class _Events:
     """Takes the events of the job, and reports them as stages."""
 
-    def __init__(self, reach: Reach) -> None:
+    def __init__(self, reach: Reach, terms: Sequence[Term]) -> None:
         self._reach = reach
+        self._terms = terms
         self.calls: defaultdict[str, list[ToolResult]] = defaultdict(list)
         """What the calls of training trajectories came to, by tool."""
         self.worlds: list[WorldRecord] = []
@@ -92,7 +94,7 @@ class _Events:
                     self.calls[record.call.name].append(record.result)
                 self.worlds += [world for item in event.trajectories if (world := item.trajectory.world) is not None]
                 self._reach(f"step {event.step}", _step_words(event))
-                if (words := _outage_words(event)) is not None:
+                if (words := _outage_words(event, self._terms)) is not None:
                     self._reach("outage", words)
             case EvaluationFinished():
                 self._reach(f"evaluation after step {event.step}", _evaluation_words(event))
@@ -147,9 +149,9 @@ def _step_words(event: StepFinished) -> str:
     )
 
 
-def _outage_words(event: StepFinished) -> str | None:
+def _outage_words(event: StepFinished, terms: Sequence[Term]) -> str | None:
     """What a run would wait for after such a step; a rehearsal plays each trajectory once, whatever broke it."""
-    outages = Outages(0.0, lambda level, text: None)
+    outages = Outages(0.0, lambda level, text: None, terms)
     for item in event.trajectories:
         outages.note_now(item)
     cause = outages.find_excess(event.trajectories)

@@ -137,7 +137,7 @@ class JudgeScorer:
         sentinel = watchman.sentinel(trajectory.id, scoring.step)
         kappa, tried = watchman.kappa, _NO_USAGE
         if watchman.frozen is not None:
-            return Verdict(None, watchman.frozen, is_unanswered=True)
+            return Verdict(None, watchman.frozen)
         if sentinel is None:
             verdict = await self._judge_trajectory(trajectory, scoring)
         else:
@@ -149,7 +149,7 @@ class JudgeScorer:
                 watchman.observe(result.value, sentinel)
         usage = replace((verdict.usage or _NO_USAGE) + tried, kappa=kappa)
         if watchman.frozen is not None:  # meanwhile
-            return Verdict(None, watchman.frozen, usage=usage, is_unanswered=True)
+            return Verdict(None, watchman.frozen, usage=usage)
         return verdict._replace(usage=usage)
 
     def leave(self, trajectory: Trajectory, scoring: Scoring) -> None:
