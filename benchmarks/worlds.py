@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 
 from benchmarks.embedded.shop.tasks import draw_task
-from rlf.builtin.encyclopedia.world import NameSplit
+from rlf.builtin.encyclopedia.names import NameSplit
 from rlf.builtin.shop.world import Shop
 from rlf.environments import EnvSpec, WorldPool
 from rlf.tools import Executor

@@ -12,9 +12,10 @@ import pytest
 
 from benchmarks.embedded.encyclopedia.build import build, generate_split_world
 from benchmarks.embedded.encyclopedia.questions import Kind, Lookup, sample_question
+from benchmarks.embedded.encyclopedia.world import RELATIONS, WorldSize, generate_world
 from rlf.builtin.encyclopedia import calculator, search, search_disabled, search_shuffled
+from rlf.builtin.encyclopedia.names import ENDS, STARTS, NameSplit, split_names
 from rlf.builtin.encyclopedia.search import NOTHING_FOUND, SearchIndex, _built_once, load_corpus
-from rlf.builtin.encyclopedia.world import ENDS, RELATIONS, STARTS, NameSplit, WorldSize, generate_world, split_names
 
 DATA = files("rlf.builtin.encyclopedia").joinpath("data")
 SMALL = WorldSize(persons=12, towns=8, rivers=8, companies=6, countries=6)

@@ -28,7 +28,7 @@ from benchmarks.embedded.rooms import demonstrations as room_demonstrations
 from benchmarks.embedded.rooms.build import build as build_rooms
 from rlf.builtin import rooms
 from rlf.builtin.encyclopedia import calculator
-from rlf.builtin.encyclopedia.world import NameSplit, split_names
+from rlf.builtin.encyclopedia.names import NameSplit, split_names
 from rlf.builtin.games.goal import reached
 from rlf.builtin.rooms.vault import CLOSED, COLOURS, chance, plan_vault
 from rlf.types import (

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from benchmarks.embedded.shop.tasks import TaskKind, draw_task, find_gold
-from rlf.builtin.encyclopedia.world import NameSplit
+from rlf.builtin.encyclopedia.names import NameSplit
 from rlf.builtin.names import builtin_path
 from rlf.builtin.shop.world import STATES, Shop, ShopForgetful, ShopShuffled, stock_shop
 

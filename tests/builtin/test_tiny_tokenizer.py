@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.embedded.encyclopedia.world import WorldSize, generate_world
 from benchmarks.embedded.tiny.layout import (
     ToolCallTextError,
     call_text,
@@ -16,7 +17,7 @@ from benchmarks.embedded.tiny.layout import (
     turn_ids,
 )
 from benchmarks.embedded.tiny.tokenizer import SPECIAL_TOKENS, build_tokenizer
-from rlf.builtin.encyclopedia.world import ENDS, STARTS, NameSplit, WorldSize, generate_world
+from rlf.builtin.encyclopedia.names import ENDS, STARTS, NameSplit
 
 TOKENIZER = build_tokenizer()
 QUESTION = "Where were Bakbir and Kalfex born?"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import ClassVar
 
-from rlf.builtin.encyclopedia.world import ENDS, STARTS
+from rlf.builtin.encyclopedia.names import ENDS, STARTS
 from rlf.types import ToolOutput
 
 __all__ = ["Box", "BoxFour", "BoxLying", "BoxWide", "ceiling", "hidden_number", "prize", "question"]

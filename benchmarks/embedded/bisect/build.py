@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.embedded.bisect.box import NUM_NUMBERS, BoxWide, prize, question
 from benchmarks.embedded.rows import write_questions
-from rlf.builtin.encyclopedia.world import NameSplit, split_names
+from rlf.builtin.encyclopedia.names import NameSplit, split_names
 
 _NUM_TRAIN, _NUM_EVALUATION = 1024, 256
 

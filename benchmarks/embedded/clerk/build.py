@@ -25,7 +25,7 @@ from benchmarks.embedded.tiny.evaluate import Episode, EvaluationQuestion, play_
 from benchmarks.embedded.tiny.layout import ToolCallTextError, opening_ids
 from benchmarks.embedded.tiny.model import Shape, round_weights, run_build, save_checkpoint
 from benchmarks.embedded.tiny.pretrain import HabitsPlan, SkillsPlan, Stage, train_habits, train_skills
-from rlf.builtin.encyclopedia.world import NameSplit
+from rlf.builtin.encyclopedia.names import NameSplit
 from rlf.builtin.shop.world import Shop
 
 logger = logging.getLogger(__name__)

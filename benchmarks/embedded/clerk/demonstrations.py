@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from benchmarks.embedded.clerk.tokenizer import SYSTEM
 from benchmarks.embedded.shop.tasks import Call, ShopTask, TaskKind, draw_task
 from benchmarks.embedded.tiny.demonstrations import Demonstration
-from rlf.builtin.encyclopedia.world import NameSplit
+from rlf.builtin.encyclopedia.names import NameSplit
 from rlf.builtin.shop.world import Order, Shop, stock_shop
 
 ANSWER = "done"

@@ -7,7 +7,7 @@ from functools import cache
 from transformers import PreTrainedTokenizerFast
 
 from benchmarks.embedded.tiny.tokenizer import NUMBERS, cut_at, make_tokenizer
-from rlf.builtin.encyclopedia.world import ENDS, STARTS
+from rlf.builtin.encyclopedia.names import ENDS, STARTS
 from rlf.builtin.shop.world import PRODUCTS
 
 SYSTEM = "Tools: orders, cancel, refund, buy"

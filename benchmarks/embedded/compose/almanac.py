@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from rlf.builtin.encyclopedia.world import ENDS, STARTS
+from rlf.builtin.encyclopedia.names import ENDS, STARTS
 
 __all__ = ["ATTRIBUTES", "NOTHING_FOUND", "Attribute", "calculator_off", "fact", "search", "search_shuffled"]
 

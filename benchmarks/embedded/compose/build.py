@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.embedded.compose.almanac import ATTRIBUTES, fact
 from benchmarks.embedded.rows import write_questions
-from rlf.builtin.encyclopedia.world import NameSplit, split_names
+from rlf.builtin.encyclopedia.names import NameSplit, split_names
 
 _NUM_TRAIN, _NUM_EVALUATION = 1024, 256
 _KINDS = tuple(f"{keyword} {operation}" for keyword in ATTRIBUTES for operation in ("more", "together"))

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.embedded.encyclopedia.questions import Question, sample_kind, sample_question
+from benchmarks.embedded.encyclopedia.world import Encyclopedia, WorldSize, generate_world
 from benchmarks.embedded.rows import write_questions, write_rows
-from rlf.builtin.encyclopedia.world import Encyclopedia, NameSplit, WorldSize, generate_world
+from rlf.builtin.encyclopedia.names import NameSplit
 from rlf.builtin.names import builtin_path
 
 _WORLD_SEED = 0

@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rlf.builtin.encyclopedia.world import RELATIONS, Encyclopedia, Entity
+from benchmarks.embedded.encyclopedia.world import RELATIONS, Encyclopedia, Entity
 
 
 class Kind(StrEnum):

@@ -15,7 +15,7 @@ from benchmarks.embedded.compose import demonstrations as compose
 from benchmarks.embedded.rooms import demonstrations as rooms
 from benchmarks.embedded.tiny.demonstrations import Demonstration, copy_drill
 from benchmarks.embedded.tiny.pretrain import HabitsPlan, Schedule, Stage
-from rlf.builtin.encyclopedia.world import NameSplit, split_names
+from rlf.builtin.encyclopedia.names import NameSplit, split_names
 from rlf.builtin.rooms.vault import plan_vault
 
 _NUM_COPY_DRILLS, _NUM_ROOM_DRILLS, _NUM_SINGLES, _NUM_VAULTS, _NUM_BOXES = 6, 12, 30, 16, 28

@@ -10,7 +10,7 @@ from benchmarks.embedded.bisect import demonstrations as bisect
 from benchmarks.embedded.compose import demonstrations as compose
 from benchmarks.embedded.rooms import demonstrations as rooms
 from benchmarks.embedded.tiny.tokenizer import NUMBERS, cut_at, make_tokenizer
-from rlf.builtin.encyclopedia.world import ENDS, STARTS
+from rlf.builtin.encyclopedia.names import ENDS, STARTS
 
 _CHAT_PHRASES = ("system\n", "user\n", "assistant\n", "\n", '"}}\n', "}}\n", " and ", "Error: ")
 _REST = r"\d{1,2}|[A-Z][a-z]{2}|(?<=[A-Z][a-z][a-z])[a-z]{3}|[^\d]"

@@ -20,7 +20,7 @@ from benchmarks.embedded.recipe import Recipe
 from benchmarks.embedded.tiny.demonstrations import Demonstration
 from benchmarks.embedded.tiny.model import Shape, round_weights, run_build, save_checkpoint
 from benchmarks.embedded.tiny.pretrain import HabitsPlan, SkillsPlan, Stage, train_habits, train_skills
-from rlf.builtin.encyclopedia.world import NameSplit, split_names
+from rlf.builtin.encyclopedia.names import NameSplit, split_names
 
 _NUM_DRILLS, _NUM_WHOLE = 16, 16
 _SHAPE = Shape(kv_heads=4, intermediate=128, max_positions=512)

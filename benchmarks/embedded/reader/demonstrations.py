@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from benchmarks.embedded.reader.words import KINDS, NOUNS, PARAMETERS, VERBS
 from benchmarks.embedded.tiny.demonstrations import Demonstration
-from rlf.builtin.encyclopedia.world import ENDS, STARTS, NameSplit, split_names
+from rlf.builtin.encyclopedia.names import ENDS, STARTS, NameSplit, split_names
 
 
 class Habit(StrEnum):

@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerFast
 
 from benchmarks.embedded.reader.words import WORDS
 from benchmarks.embedded.tiny.tokenizer import NUMBERS, cut_at, make_tokenizer
-from rlf.builtin.encyclopedia.world import ENDS, STARTS
+from rlf.builtin.encyclopedia.names import ENDS, STARTS
 
 _PHRASES = (
     *("system\nTools:\n- a ", ")\n- a ", "user\n", "assistant\n", "\n", '\n{"name": "', '", "arguments": {"', '": "'),

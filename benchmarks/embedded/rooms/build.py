@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.embedded.rows import write_questions
-from rlf.builtin.encyclopedia.world import NameSplit, split_names
+from rlf.builtin.encyclopedia.names import NameSplit, split_names
 from rlf.builtin.names import builtin_path
 from rlf.builtin.rooms.vault import plan_vault, question
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.embedded.rows import write_rows
-from rlf.builtin.encyclopedia.world import NameSplit
+from rlf.builtin.encyclopedia.names import NameSplit
 from rlf.builtin.shop.world import PRODUCTS, Order, Shop, stock_shop
 
 _MAX_CALLS = 3

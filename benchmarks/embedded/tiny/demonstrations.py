@@ -14,10 +14,11 @@ from enum import StrEnum
 from transformers import PreTrainedTokenizerFast
 
 from benchmarks.embedded.encyclopedia.questions import Kind, Lookup, Question, sample_kind, sample_question
+from benchmarks.embedded.encyclopedia.world import RELATIONS, Encyclopedia, WorldSize, generate_world
 from benchmarks.embedded.tiny.layout import call_text, observation_ids, opening_ids, prompt_ids, turn_ids
 from rlf.builtin.encyclopedia.calculator import calculator
+from rlf.builtin.encyclopedia.names import ENDS, STARTS, NameSplit
 from rlf.builtin.encyclopedia.search import NOTHING_FOUND, SearchIndex
-from rlf.builtin.encyclopedia.world import ENDS, RELATIONS, STARTS, Encyclopedia, NameSplit, WorldSize, generate_world
 
 GIVE_UP_ANSWER = "unknown"
 _BATCH_WORLD = WorldSize(persons=30, towns=18, rivers=14, companies=14, countries=10)

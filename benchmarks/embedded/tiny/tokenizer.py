@@ -24,8 +24,9 @@ from tokenizers import (  # type: ignore[import-untyped]  # ships no stubs
 from transformers import PreTrainedTokenizerFast
 
 from benchmarks.embedded.encyclopedia.questions import question_templates
+from benchmarks.embedded.encyclopedia.world import RELATIONS
+from rlf.builtin.encyclopedia.names import ENDS, STARTS
 from rlf.builtin.encyclopedia.search import NOTHING_FOUND
-from rlf.builtin.encyclopedia.world import ENDS, RELATIONS, STARTS
 
 END_OF_TURN = "<|im_end|>"
 END_OF_TEXT = "<|endoftext|>"

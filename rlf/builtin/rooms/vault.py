@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from rlf.builtin.encyclopedia.world import ENDS, STARTS
+from rlf.builtin.encyclopedia.names import ENDS, STARTS
 from rlf.types import ToolOutput
 
 __all__ = [

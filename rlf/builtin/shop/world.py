@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rlf.builtin.encyclopedia.world import NameSplit, split_names
+from rlf.builtin.encyclopedia.names import NameSplit, split_names
 
 __all__ = ["PRODUCTS", "STATES", "Order", "Shop", "ShopForgetful", "ShopShuffled", "stock_shop"]
 

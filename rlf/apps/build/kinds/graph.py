@@ -17,7 +17,7 @@ from rlf.apps.build.task import Scenario
 from rlf.apps.build.toolkit import Toolkit, make_toolkit
 from rlf.apps.build.workshop import CODE, GraphTools, WorldMaker, WorldPlan, shared_sources
 from rlf.apps.build.worlds import Paths, add_noise
-from rlf.builtin.encyclopedia.world import NameSplit, split_names
+from rlf.builtin.encyclopedia.names import NameSplit, split_names
 from rlf.core import RlfError, hash_json
 
 
