@@ -220,13 +220,7 @@ def stand_in(name: str, tools: Sequence[ToolDescription] = ()) -> ChatFormat:
 
 @cache
 def _make_tokenizer(name: str) -> PreTrainedTokenizerBase:
-    from tokenizers import (  # type: ignore[import-untyped]  # ships no stubs
-        AddedToken,
-        Tokenizer,
-        decoders,
-        models,
-        pre_tokenizers,
-    )
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers  # type: ignore[import-untyped]  # ships no stubs
     from transformers import PreTrainedTokenizerFast
 
     family = read_stand_in(name)

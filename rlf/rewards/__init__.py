@@ -5,17 +5,7 @@ from typing import TYPE_CHECKING
 from rlf.core.registry import lazily
 from rlf.rewards.facts import Example, TrajectoryFacts
 from rlf.rewards.kinds.rule import RULES, Rule
-from rlf.rewards.term import (
-    TERM_KINDS,
-    Gate,
-    RewardContext,
-    Scorer,
-    Scoring,
-    Stage,
-    Term,
-    Unscorable,
-    Verdict,
-)
+from rlf.rewards.term import TERM_KINDS, Gate, RewardContext, Scorer, Scoring, Stage, Term, Unscorable, Verdict
 
 if TYPE_CHECKING:
     from rlf.rewards.function import RewardFunction

@@ -12,11 +12,7 @@ from rlf.core.registry import close_names
 from rlf.spec.aliases import aliased, names_below
 from rlf.spec.faults import LEAST, known_keys, value_at
 from rlf.spec.models import RunSpec
-from rlf.spec.nodes import (
-    KeyPath,
-    Node,
-    plain,
-)
+from rlf.spec.nodes import KeyPath, Node, plain
 from rlf.spec.validate import validate_items
 
 _MAX_ROUNDS = 5

@@ -15,12 +15,7 @@ from pydantic import ValidationError
 from rlf.core import Fault, RlfError, nearest
 from rlf.core.readings import compile_schema
 from rlf.spec.faults import faults_of
-from rlf.spec.nodes import (
-    UNREADABLE,
-    Node,
-    plain,
-    wrap,
-)
+from rlf.spec.nodes import UNREADABLE, Node, plain, wrap
 from rlf.tools.mcp.listing import ToolServer, find_faults, listing_of
 from rlf.tools.mcp.server import Entry, Listing, McpServer
 

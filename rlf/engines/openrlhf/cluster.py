@@ -39,10 +39,7 @@ from rlf.engines.openrlhf.job import (
     whole_checkpoints,
 )
 from rlf.engines.openrlhf.process import logged
-from rlf.engines.openrlhf.settings import (
-    Package,
-    openrlhf_settings,
-)
+from rlf.engines.openrlhf.settings import Package, openrlhf_settings
 from rlf.engines.openrlhf.spool_pool import SUFFIX
 from rlf.engines.openrlhf.transfer import NotTaken, send_files
 from rlf.plan import plan_from_json

@@ -21,15 +21,7 @@ from rlf.chat.policy import HistoryPolicy
 from rlf.core.errors import RlfError, RunError
 from rlf.engines.engine import Inputs, Start
 from rlf.engines.openrlhf.checks import check_place, check_secrets
-from rlf.engines.openrlhf.cluster import (
-    COLLECT,
-    DONE,
-    GOES_ON,
-    START_CHECKED,
-    Cluster,
-    read_answer,
-    submission_id,
-)
+from rlf.engines.openrlhf.cluster import COLLECT, DONE, GOES_ON, START_CHECKED, Cluster, read_answer, submission_id
 from rlf.engines.openrlhf.emit import ENTRY, write_job
 from rlf.engines.openrlhf.ingest import Ingest
 from rlf.engines.openrlhf.job import (

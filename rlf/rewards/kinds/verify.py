@@ -22,14 +22,7 @@ from rlf.core.kinds import StrictModel, wrong_value
 from rlf.core.text import describe
 from rlf.endpoints.template import FilledValue, TemplateFault
 from rlf.rewards.calling import OwnFunction, TookTooLong, check_function
-from rlf.rewards.comparisons import (
-    COMPARISONS,
-    NO_ROWS,
-    NothingToCompare,
-    as_rows,
-    read_expected,
-    read_result,
-)
+from rlf.rewards.comparisons import COMPARISONS, NO_ROWS, NothingToCompare, as_rows, read_expected, read_result
 from rlf.rewards.normalization import golds
 from rlf.rewards.term import RewardContext, Scorer, Scoring, Term, Verdict
 from rlf.types import Outcome, Task, ToolCall, ToolResult, Trajectory
