@@ -97,7 +97,6 @@ _HOMES: dict[str, str] = {
     "env list": "apps.worlds.command:list_worlds",
     "env show": "cli.env:show_env",
     "env prove": "cli.env:prove_env",
-    "env test": "apps.worlds.command:test_world",
     "env attack": "apps.worlds.command:attack_world",
     "env play": "apps.worlds.command:play_world",
     "env serve": "apps.offer.command:serve_world",

@@ -13,20 +13,21 @@ from rlf.cli.commands import is_present, load_function
 from rlf.cli.completion import complete_spec
 from rlf.core.errors import RlfError
 
-_PROOF_OF_A_FOLDER = "apps.build.command:prove_world"
+_PROOF_OF_A_SPEC, _PROOF_OF_A_FOLDER = "apps.worlds.command:prove_world", "apps.build.command:prove_world"
+WorldArguments = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SPEC|FOLDER [KEY=VALUE]...",
+        help="A spec with a world, or a built world, e.g. worlds/towns.",
+        show_default=False,
+        autocompletion=complete_spec,
+    ),
+]
 _OF_A_SPEC, _OF_A_FOLDER = "apps.worlds.command:show_world", "apps.build.command:show_world"
 
 
 def show_env(
-    arguments: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SPEC|FOLDER [KEY=VALUE]...",
-            help="A spec with a world, or a built world, e.g. worlds/towns.",
-            show_default=False,
-            autocompletion=complete_spec,
-        ),
-    ],
+    arguments: WorldArguments,
     task: Annotated[
         int | None, typer.Option("--task", metavar="N", min=0, help="Show the graph of this task.", show_default=False)
     ] = None,
@@ -43,16 +44,31 @@ def show_env(
 
 
 def prove_env(
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="A built world, e.g. worlds/towns.", show_default=False)
-    ],
+    arguments: WorldArguments,
+    num_tasks: Annotated[int, typer.Option("--tasks", min=1, help="Tasks of a spec's training data to try.")] = 8,
+    tolerance: Annotated[
+        float,
+        typer.Option(
+            "--tolerance", min=0, max=1, help="Share of the reward that a policy without skill may earn by chance."
+        ),
+    ] = 0.2,
+    limit_s: Annotated[
+        float, typer.Option("--limit-s", min=1, help="Seconds after which the proof of a spec's world ends.")
+    ] = 600.0,
     as_json: AsJson = False,
 ) -> None:
-    """Prove each task of a built world again, as its files are; exit code 3 where one does not hold.
+    """Prove a world without a model; exit code 3 where it does not hold.
 
-    Where files were edited and every task holds, the certificate is written again.
+    Of a spec: its world, point by point, with the spec's own rewards. Of a built world: each of its tasks again, as its
+    files are; where files were edited and every task holds, the certificate is written again.
     """
-    _load(folder, _PROOF_OF_A_FOLDER)(folder, as_json)
+    from rlf.runs.worlds import is_spec
+
+    files, overrides = split_arguments(arguments)
+    if is_spec(files[0]):
+        _load(files[0], _PROOF_OF_A_SPEC)(files, overrides, num_tasks, tolerance, limit_s, as_json)
+    else:
+        _load(files[0], _PROOF_OF_A_FOLDER)(files[0], as_json)
 
 
 def _load(file: Path, home: str) -> Callable[..., None]:

@@ -140,14 +140,14 @@ def printing(tmp_path):
 
 
 def test_what_a_world_prints_is_never_on_stdout(printing):
-    for command in ("test", "attack", "show", "play"):
+    for command in ("prove", "attack", "show", "play"):
         _, printed, faults = printing(command, "World", "--json")
         assert json.loads(printed)["command"] == f"env {command}", (command, printed)
         assert command == "play" or "reset" in faults, faults
 
 
 @pytest.mark.parametrize("world", ["Ends", "EndsAtOnce"])
-@pytest.mark.parametrize("command", ["test", "attack"])
+@pytest.mark.parametrize("command", ["prove", "attack"])
 def test_a_world_that_ends_its_process_is_no_sound_world(printing, command, world):
     code, _, faults = printing(command, world)
     assert code == 3 and "the world ended the process that tries it (exit code 0), at the point 'reset'" in faults

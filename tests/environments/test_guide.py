@@ -41,7 +41,7 @@ def test_every_block_is_a_file_or_commands():
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_of_the_guide_is_right(command):
     program, *verb, file = shlex.split(command)
-    assert program == "rlf" and tuple(verb) in {("check",), ("run",), ("env", "test"), ("env", "attack")}
+    assert program == "rlf" and tuple(verb) in {("check",), ("run",), ("env", "prove"), ("env", "attack")}
     if verb[0] == "env":
         assert CliRunner().invoke(app, [*verb, file]).exit_code == 0
     else:

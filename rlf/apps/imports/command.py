@@ -81,5 +81,5 @@ def import_world(
     from rlf.apps.imports import worlds as importing
 
     done = importing.import_world(kind, source, out, force=force)
-    lines = [f"wrote {done.file}", *(f"to do: {note}" for note in done.notes), f"next: rlf env test {done.file}"]
+    lines = [f"wrote {done.file}", *(f"to do: {note}" for note in done.notes), f"next: rlf env prove {done.file}"]
     print_result("env import", done, as_json, visible("\n".join(lines)))

@@ -69,7 +69,7 @@ def import_world(kind: str, source: str, file: Path, *, force: bool = False) -> 
     if names is None and not known:
         rewards, notes = [{"kind": "env", "name": "score", "score": "score"}], [*notes, "rewards: name the score"]
     body = yaml.safe_dump({"env": _portable(env, file), "rewards": rewards}, sort_keys=False, allow_unicode=True)
-    text = f"# A world; try it with `rlf env test {file}`, then lay it over a spec: `rlf run SPEC {file}`.\n{body}"
+    text = f"# A world; try it with `rlf env prove {file}`, then lay it over a spec: `rlf run SPEC {file}`.\n{body}"
     write_whole(file, text)
     return ImportedWorld(file, spec.kind, text, tuple(notes))
 

@@ -1,4 +1,4 @@
-"""`rlf env list`, `test`, `attack` and `play`: worlds of specs, tried without a model."""
+"""`rlf env list`, `prove`, `attack` and `play`: worlds of specs, tried without a model."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ Tolerance = Annotated[
         "--tolerance", min=0, max=1, help="Share of the reward that a policy without skill may earn by chance."
     ),
 ]
+LIMIT_S = 600.0
+"""How long a proof or an attack may take."""
 _STYLES = {"ok": "green", "failed": "bold red", "unknown": "yellow"}
 
 
@@ -64,15 +66,12 @@ def _show_description(shown: DescribedWorld) -> Any:
     return Group(facts_table(facts), plain_table(("tool", "description"), tools), Text(visible(shown.prompt)))
 
 
-def test_world(
-    arguments: SpecArguments, num_tasks: NumTasks = 8, tolerance: Tolerance = 0.2, as_json: AsJson = False
+def prove_world(
+    files: list[Path], overrides: list[str], num_tasks: int, tolerance: float, limit_s: float, as_json: bool
 ) -> None:
-    """Try a world: reset, gold, steps, no-op, determinism, two at once, snapshot, scores' range, deadlines, close.
-
-    Exit code 3 when a point fails.
-    """
-    page = _examine_world(arguments, num_tasks, tolerance, as_json, attack=False)
-    print_result("env test", page, as_json, lambda: _summarize_page(page))
+    """Proves the world of a spec; exit code 3 where a point fails."""
+    page = _examine_world(files, overrides, num_tasks, tolerance, limit_s, as_json, attack=False)
+    print_result("env prove", page, as_json, lambda: _summarize_page(page))
     _refuse_unsound(page)
 
 
@@ -90,22 +89,32 @@ def attack_world(
     from rlf.apps.worlds import worlds
     from rlf.runs.worlds import world_spec
 
-    page = _examine_world(arguments, num_tasks, tolerance, as_json, attack=True)
-    kept = worlds.keep_page(world_spec(*split_arguments(arguments)), page, runs_folder)
+    files, overrides = split_arguments(arguments)
+    page = _examine_world(files, overrides, num_tasks, tolerance, LIMIT_S, as_json, attack=True)
+    kept = worlds.keep_page(world_spec(files, overrides), page, runs_folder)
     print_result(
         "env attack", page, as_json, lambda: f"{_summarize_page(page)}\npage {page.sha256[:16]}, kept as {kept}"
     )
     _refuse_unsound(page)
 
 
-def _examine_world(arguments: list[str], num_tasks: int, tolerance: float, as_json: bool, *, attack: bool) -> Page:
+def _examine_world(
+    files: list[Path],
+    overrides: list[str],
+    num_tasks: int,
+    tolerance: float,
+    limit_s: float,
+    as_json: bool,
+    *,
+    attack: bool,
+) -> Page:
     from rlf.apps.worlds import worlds
     from rlf.apps.worlds.examine import ATTACKS, TRIALS
     from rlf.cli.output import stdout_console
     from rlf.processes.fork_server import ForkFault, run_apart
     from rlf.runs.worlds import world_spec
 
-    spec = world_spec(*split_arguments(arguments))
+    spec = world_spec(files, overrides)
     console = stdout_console()
     points = list(ATTACKS if attack else TRIALS)
 

@@ -393,7 +393,7 @@ TRIALS: Mapping[str, Check] = {
     "deadlines": _check_deadlines,
     "close": _check_close,
 }
-"""The points of `rlf env test`, in order."""
+"""The points of `rlf env prove`, in order."""
 ATTACKS: Mapping[str, Check] = {
     "reset": _check_reset,
     "determinism": _check_determinism,
