@@ -25,7 +25,7 @@ from rlf.core.files import write_whole
 from rlf.core.meter import COST, Meter
 from rlf.core.readings import compile_schema
 from rlf.data.columns import ColumnTemplate, ColumnTemplateFault
-from rlf.endpoints.openai import Completion, json_schema_format
+from rlf.endpoints.openai import Completion, NoAnswer, json_schema_format
 from rlf.endpoints.pool import Caller, EndpointPool
 from rlf.endpoints.spec import EndpointFailure, SamplingSpec
 from rlf.types import Outcome
@@ -44,6 +44,15 @@ SPENT: ContextVar[Counter[str]] = ContextVar("spent")
 M = TypeVar("M", bound=BaseModel)
 Check = Callable[[M], None]
 """Raises ValueError with what is wrong with an answer, in words for the model."""
+
+
+_NO_ANSWERS = frozenset(reason.value for reason in NoAnswer)
+_NOTHING = "(no answer)"
+"""Stands for an empty answer among the messages: servers refuse one without words."""
+
+
+class _Silence(Exception):
+    """The model ended without words; it is asked again, as for an answer that cannot be used."""
 
 
 class Client:
@@ -106,7 +115,7 @@ class Client:
                 return found
             messages = [
                 *messages,
-                {"role": "assistant", "content": text},
+                {"role": "assistant", "content": text or _NOTHING},
                 {"role": "user", "content": f"That cannot be used: {reason}\nAnswer again, with JSON alone."},
             ]
         raise ProofFailure(f"{sort} after {self._repairs} repairs")
@@ -139,8 +148,11 @@ class Client:
         self, path: Path, stage: str, answer: type[BaseModel], messages: Sequence[Mapping[str, Any]]
     ) -> None:
         self._check_budget()
-        completion = await self._request_completion(stage, answer, messages)
-        kept = {"stage": stage, "text": completion.text, "usage": completion.usage.by_unit()}
+        try:
+            completion = await self._request_completion(stage, answer, messages)
+            kept = {"stage": stage, "text": completion.text, "usage": completion.usage.by_unit()}
+        except _Silence as silence:  # kept too, so that a build that continues does not ask again
+            kept = {"stage": stage, "text": "", "reason": str(silence), "usage": {}}
         write_whole(path, json.dumps(kept, ensure_ascii=False))
 
     async def _request_completion(
@@ -149,6 +161,8 @@ class Client:
         try:
             return await self._send_messages(stage, answer, messages)
         except EndpointFailure as failure:
+            if failure.unit in _NO_ANSWERS:
+                raise _Silence(failure.text) from failure
             if failure.outcome is Outcome.TOOL_ERROR:
                 said = " ".join(failure.text.split())[:_MAX_REFUSAL_CHARS]
                 raise ProofFailure(f"{stage}: the endpoint refused the request: {said}") from failure
@@ -166,7 +180,7 @@ class Client:
         try:
             return await ask(response_format=json_schema_format(stage, answer.model_json_schema()))
         except EndpointFailure as failure:
-            if failure.outcome is not Outcome.TOOL_ERROR:
+            if failure.outcome is not Outcome.TOOL_ERROR or failure.unit in _NO_ANSWERS:
                 raise
             completion = await ask()
             if stage not in self._schemas_refused:  # by another task meanwhile

@@ -148,6 +148,8 @@ def leak_answer(answer):
         ),
         ("deploy", changed(calls=[])),
         ("decompose", "rate"),
+        ("decompose", ""),
+        ("deploy", ""),
     ],
 )
 def test_a_fault_is_repaired_with_the_error_shown(tmp_path, stage, fault):
@@ -162,6 +164,7 @@ def test_a_fault_is_repaired_with_the_error_shown(tmp_path, stage, fault):
     ("stage", "fault", "reason"),
     [
         ("decompose", BROKEN, "decompose: no usable answer after 2 repairs"),
+        ("decompose", "", "decompose: no usable answer after 2 repairs"),
         ("decompose", forced, "decompose: no usable answer after 2 repairs"),
         ("verify", changed(unforced=0), "verify: a chain is forced"),
         ("verify", changed(atomic=0), "verify: a sub-question is not atomic"),
@@ -232,6 +235,18 @@ def test_a_server_that_refuses_schemas_is_asked_without_them(tmp_path, caplog):
     certificate = built(model, tmp_path, count=2)
     assert certificate.tasks == {"train": {"multi": 2}} and not certificate.dropped
     assert caplog.text.count("decompose: the server refuses JSON Schemas") == 1
+
+
+def test_an_empty_answer_is_no_refusal_of_a_schema_and_is_not_asked_for_again(tmp_path, caplog):
+    model = Model(verify=[""])
+    with serving(model) as url:
+        chosen = settings(url, tmp_path / "out")
+        build_world(chosen, silent)
+        number = len(model.requests)
+        build_world(chosen, silent, fresh=True)
+    assert "refuses" not in caplog.text
+    assert len(model.requests) == number and model.asked["verify"] == 2
+    assert "no answer" in next(request for request in model.requests if "cannot be used" in request)
 
 
 def test_a_finished_build_that_is_made_again_asks_nothing(tmp_path):
