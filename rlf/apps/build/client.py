@@ -70,17 +70,19 @@ class Client:
         deadline_s: float,
         budget: Mapping[str, float],
         structured: bool,
+        meter: Meter,
     ) -> None:
         """Takes the folder of kept answers, the name that stands for the model in it, and the limits.
 
         Args:
             budget: the most of `tokens` and `cost_usd` that new answers may cost.
             structured: whether the server is given the answer's JSON Schema, as long as it takes one.
+            meter: what new answers of the build have cost so far.
         """
         self._pool, self._cache, self._model, self._sampling = pool, cache, model, sampling
         self._prompts, self._repairs, self._deadline_s = prompts, repairs, deadline_s
         self._budget, self._structured = budget, structured
-        self._meter = Meter()
+        self._meter = meter
         self._locks: dict[str, asyncio.Lock] = {}
         self._counted: set[str] = set()
         self._schemas_refused: set[str] = set()

@@ -129,6 +129,13 @@ def _show_certificate(world: Built | ShownWorld) -> Iterator[Any]:
         yield f"dropped {number}: {reason}"
     if len(dropped) > _MOST_REASONS:
         yield f"dropped {sum(number for _, number in dropped[_MOST_REASONS:])} for other reasons"
+    if meaning := certificate.meaning:
+        yield (
+            f"a second model refused {meaning.get('refused', 0):g} of {meaning['judged']:g} tasks for what they mean, "
+            f"and caught {meaning.get('caught', 0):g} of {meaning.get('planted', 0):g} with a planted fault"
+        )
+    elif certificate.spent:
+        yield "no second model has judged what the tasks mean (`build.reviewers`)"
     if certificate.proven_again:
         yield f"proven again after an edit of {', '.join(certificate.proven_again)}; the figures are the build's"
     for name, value in certificate.spent.items():

@@ -56,6 +56,9 @@ class BuildCertificate(Jsonable):
     dropped: Mapping[str, int]
     """Tasks that were made and not kept, by stage and reason."""
     spent: Mapping[str, float] = field(default_factory=dict)
+    meaning: Mapping[str, float] = field(default_factory=dict)
+    """Of a second model: tasks that it judged and refused, planted bad ones that it was given and caught, and the share
+    of these, also by their kind; empty where none has judged what the tasks mean."""
     files: Mapping[str, str] = field(default_factory=dict)
     """sha256 of each file of the world."""
     proven_again: tuple[str, ...] = ()
@@ -75,6 +78,7 @@ class BuildTally:
         self._tasks: dict[str, Counter[str]] = {}
         self._dropped: Counter[str] = Counter()
         self._spent: Counter[str] = Counter()
+        self._meaning: dict[str, float] = {}
 
     def add(self, part: BuildPart) -> None:
         """Counts a part."""
@@ -85,6 +89,8 @@ class BuildTally:
             self._tasks.setdefault(task.split, Counter())[task.scenario.value] += 1
         self._dropped.update(part.dropped)
         self._spent.update(part.spent)
+        for name, number in part.meaning.items():
+            self._meaning[name] = self._meaning.get(name, 0) + number
 
     @property
     def num_tasks(self) -> int:
@@ -99,12 +105,18 @@ class BuildTally:
     def certificate(self, settings: BuildSettings, files: Mapping[str, str]) -> BuildCertificate:
         """The certificate of all parts."""
         figures = {name: _mean_scores(self._figures[name]) for name in sorted(self._figures)}
+        meaning = dict(sorted(self._meaning.items()))
+        for name, number in self._meaning.items():
+            if name.startswith("planted"):
+                share = self._meaning.get(name.replace("planted", "caught"), 0) / number
+                meaning[name.replace("planted", "share")] = round(share, _DIGITS)
         return BuildCertificate(
             build_sha256=settings.sha256,
             tasks={split: dict(sorted(counts.items())) for split, counts in self._tasks.items()},
             figures=figures,
-            gates=tuple(_check_gates(settings, figures[ALL])) if figures else (),
+            gates=tuple(_check_gates(settings, figures[ALL], meaning.get("share"))) if figures else (),
             dropped=self.dropped,
+            meaning=meaning,
             spent={name: round(value, _DIGITS) for name, value in sorted(self._spent.items())},
             files=files,
         )
@@ -117,7 +129,9 @@ def _mean_scores(sums: Mapping[str, float]) -> dict[str, float]:
     return {"tasks": num_tasks, **means}
 
 
-def _check_gates(settings: BuildSettings, means: Mapping[str, float]) -> Iterable[GateResult]:
+def _check_gates(
+    settings: BuildSettings, means: Mapping[str, float], share_caught: float | None
+) -> Iterable[GateResult]:
     bounds = settings.gates
     yield GateResult("gold", means["gold/f1"], bounds.gold, means["gold/f1"] >= bounds.gold)
     for name in ("null", "random", "spam"):
@@ -125,6 +139,8 @@ def _check_gates(settings: BuildSettings, means: Mapping[str, float]) -> Iterabl
         bound: float = getattr(bounds, name)
         yield GateResult(name, means[f"{name}/f1"], bound, means[f"{name}/f1"] <= bound)
     yield GateResult("no_tool", means["no_tool"], bounds.no_tool, means["no_tool"] <= bounds.no_tool)
+    if share_caught is not None:
+        yield GateResult("meaning", share_caught, bounds.meaning, share_caught >= bounds.meaning)
 
 
 def read_certificate(value: Mapping[str, Any]) -> BuildCertificate:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
@@ -80,6 +80,8 @@ class Gates(Section):
     """Greatest Solve-F1 of as many random calls as the task needs."""
     spam: Share = 0.4
     """Greatest Solve-F1 of calling every tool with every name of the question."""
+    meaning: Share = 0.7
+    """Least share of planted bad tasks that the second model catches, where `build.reviewers` names one."""
 
 
 class Split(Section):
@@ -162,10 +164,12 @@ class BuildPart:
     """SQL that makes the part's tables; empty where the code holds its data."""
     spent: Mapping[str, float] = field(default_factory=dict)
     """Requests, tokens and US dollars of the part."""
+    meaning: Mapping[str, float] = field(default_factory=dict)
+    """Tasks that a second model has judged, and those with a planted fault that it was given and caught."""
 
     def to_json(self) -> dict[str, Any]:
         """The part as JSON, which `read_part` reads."""
-        own = {name: getattr(self, name) for name in ("name", "tools", "codes", "data", "figures", "dropped", "spent")}
+        own = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "tasks"}
         return own | {"tasks": [task.row() for task in self.tasks]}
 
 

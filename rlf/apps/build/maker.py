@@ -28,6 +28,7 @@ from rlf.apps.build.probe import (
     gold_calls,
     list_leaves,
 )
+from rlf.apps.build.review import review_task
 from rlf.apps.build.task import (
     REFERENCE,
     BuildTask,
@@ -90,6 +91,8 @@ class ProvenDraft:
     functions: Sequence[DeployedTool]
     left_out: Mapping[str, int]
     """Distractors that it does without, by reason."""
+    meaning: Mapping[str, float]
+    """What a second model has judged; empty without one."""
 
 
 class Stages:
@@ -102,15 +105,16 @@ class Stages:
         shape: BuildShape,
         contained: SandboxSpec,
         repairs: int,
+        reviewer: Client | None,
     ) -> None:
-        self.client, self.contained = client, contained
+        self.client, self.contained, self._reviewer = client, contained, reviewer
         self._sandbox, self._shape, self._repairs = sandbox, shape, repairs
 
-    async def make(self, seed: str, scenario: Scenario, draw: int, spent: Counter[str]) -> ProvenDraft:
+    async def make(self, number: int, seed: str, scenario: Scenario, draw: int, spent: Counter[str]) -> ProvenDraft:
         """Makes a decomposed question and deploys its tools; `spent` gets the cost. Raises ProofFailure."""
         SPENT.set(spent)
         draft = await self._decompose(seed, scenario, draw)
-        documents = await asyncio.gather(*(self._write_document(draft, number) for number in range(len(draft.steps))))
+        documents = await asyncio.gather(*(self._write_document(draft, at) for at in range(len(draft.steps))))
         merged, numbers = await self._integrate(draft, documents)
         scaled = [await self._scale(draft, document) for document in merged]
         extra = await self._distract(draft, scaled)
@@ -125,7 +129,10 @@ class Stages:
         task = replace(task, tools=tuple(function.document.name for function in functions))
         check_calls(task)
         await check_ways(task, {each.document.name: each.known for each in functions}, self._open_plays(functions))
-        return ProvenDraft(task, functions, left_out)
+        meaning: Mapping[str, float] = {}
+        if self._reviewer is not None:
+            meaning = await review_task(self._reviewer, task, [each.known for each in functions], number)
+        return ProvenDraft(task, functions, left_out, meaning)
 
     async def _decompose(self, seed: str, scenario: Scenario, draw: int) -> Draft:
         shape = self._shape
@@ -392,12 +399,15 @@ class LlmMaker:
         tasks: tuple[BuildTask, ...] = ()
         functions: Sequence[DeployedTool] = ()
         figures = Figures()
+        meaning: Mapping[str, float] = {}
         try:
             draft = self._runner.run(self._await_draft(number))
             dropped.update(draft.left_out)
+            meaning = draft.meaning
             tasks, functions = (self._prove_task(number, draft, figures),), draft.functions
         except ProofFailure as reason:
             dropped[str(reason)] += 1
+            meaning = {"judged": 1, "refused": 1} if str(reason).startswith("review: ") else meaning
         return BuildPart(
             name=name,
             tasks=tasks,
@@ -406,6 +416,7 @@ class LlmMaker:
             figures=figures.by_scenario,
             dropped=dict(dropped),
             spent=dict(sorted(self._spent.pop(number).items())),
+            meaning=meaning,
         )
 
     async def _await_draft(self, number: int) -> ProvenDraft:
@@ -415,7 +426,7 @@ class LlmMaker:
                 seed = self._seeds[each % len(self._seeds)]
                 draw = each // len(self._seeds)
                 spent = self._spent[each] = Counter()
-                made = self._stages.make(seed, self._scenarios[each], draw, spent)
+                made = self._stages.make(each, seed, self._scenarios[each], draw, spent)
                 self._drafts[each] = asyncio.get_running_loop().create_task(made)
         return await self._drafts.pop(number)
 

@@ -184,7 +184,7 @@ class Register:
         """The part with unused names, without tasks whose question another part has."""
         if any(normalize(task.question) in self._questions for task in part.tasks):
             dropped = {**part.dropped, "duplicate: the question is there already": len(part.tasks)}
-            return BuildPart(part.name, (), (), {}, {}, dropped, spent=part.spent)
+            return replace(part, tasks=(), tools=(), codes={}, figures={}, dropped=dropped)
         names: dict[str, str] = {}
         for name, code in part.codes.items():
             if self._codes.get(name, code) != code:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Literal
@@ -14,9 +14,10 @@ from rlf.apps.build.client import PROMPTS, Client, prompt_file
 from rlf.apps.build.kind import BuildKind, BuildShape
 from rlf.apps.build.maker import LlmMaker, Stages
 from rlf.apps.build.plays import SourceTools
+from rlf.apps.build.review import MOST_PLANTED
 from rlf.core import RlfError, hash_json, hash_path
 from rlf.core.kinds import StrictModel
-from rlf.core.meter import COST
+from rlf.core.meter import COST, Meter
 from rlf.endpoints.spec import EndpointSpec, SamplingSpec
 from rlf.sandbox import SandboxLimits, SandboxSpec, open_sandbox
 
@@ -42,6 +43,9 @@ class LlmBuild(BuildKind):
     """Number of tasks that are tried; those that are dropped are not made up for."""
     endpoints: tuple[EndpointSpec, ...] = Field(min_length=1)
     """Servers of one model."""
+    reviewers: tuple[EndpointSpec, ...] = ()
+    """Servers of a second model, which judges what each task means, and some with a planted fault among them: the share
+    that it catches is in the certificate. Without them nobody judges it."""
     seeds: tuple[str, ...] = Field(min_length=1)
     """Topics or questions that tasks start from, in turn."""
     prompts: str | None = None
@@ -65,7 +69,8 @@ class LlmBuild(BuildKind):
         dials = shape.complexity
         scaled = steps if dials.function or dials.parameters or dials.types else 0.0
         extra = float(dials.num_distractors)
-        requests = 3 + 1 + 2 * steps + scaled + (1 + extra if extra else 0)
+        reviews = min(MOST_PLANTED, self.count) / self.count + 1 if self.reviewers else 0.0
+        requests = 3 + 1 + 2 * steps + scaled + (1 + extra if extra else 0) + reviews
         files = [prompt_file(name, self._own_prompts) for name in ("decompose", "verify", "document", "deploy")]
         prompt_chars = sum(len(file.read_text(encoding="utf-8")) for file in files) / len(files)
         prompt_tokens = self.count * requests * (prompt_chars / _TOKEN_CHARS + _REPLY_TOKENS)
@@ -83,15 +88,22 @@ class LlmBuild(BuildKind):
     @contextmanager
     def open(self, shape: BuildShape, folder: Path) -> Iterator[LlmMaker]:
         """A maker with a part for each task; answers are kept in the folder."""
-        if len({endpoint.model for endpoint in self.endpoints}) > 1:
-            raise RlfError("build.endpoints: the endpoints serve different models. Name endpoints of one model.")
+        for name, endpoints in {"endpoints": self.endpoints, "reviewers": self.reviewers}.items():
+            if len({endpoint.model for endpoint in endpoints}) > 1:
+                raise RlfError(f"build.{name}: the endpoints serve different models. Name endpoints of one model.")
+        if self.reviewers and self.reviewers[0].model == self.endpoints[0].model:
+            raise RlfError("build.reviewers: got the model that makes the tasks. Name another one.")
         with asyncio.Runner() as runner:
             stack = AsyncExitStack()
             try:
-                client = runner.run(self._open_client(stack, folder / "answers"))
+                meter = Meter()
+                client = runner.run(self._open_client(stack, folder / "answers", self.endpoints, meter))
+                reviewer = None
+                if self.reviewers:
+                    reviewer = runner.run(self._open_client(stack, folder / "answers", self.reviewers, meter))
                 sandbox = open_sandbox(self.sandbox)
                 runner.run(stack.enter_async_context(sandbox))
-                stages = Stages(client, sandbox, shape, self.sandbox, self.repairs)
+                stages = Stages(client, sandbox, shape, self.sandbox, self.repairs, reviewer)
                 yield LlmMaker(runner, stages, shape, self.seeds, self.concurrency, count=self.count, seed=self.seed)
             finally:
                 runner.run(stack.aclose())
@@ -117,22 +129,25 @@ class LlmBuild(BuildKind):
     def _own_prompts(self) -> Path | None:
         return None if self.prompts is None else self._folder / self.prompts
 
-    async def _open_client(self, stack: AsyncExitStack, folder: Path) -> Client:
+    async def _open_client(
+        self, stack: AsyncExitStack, folder: Path, endpoints: Sequence[EndpointSpec], meter: Meter
+    ) -> Client:
         from rlf.endpoints.pool import EndpointPool  # it loads aiohttp
 
-        pool = EndpointPool(self.endpoints)
+        pool = EndpointPool(endpoints)
         stack.push_async_callback(pool.close)
         bounds = {"tokens": self.budget.tokens, COST: self.budget.cost_usd}
         return Client(
             pool,
             folder,
-            model=self.endpoints[0].model,
+            model=endpoints[0].model,
             sampling=self.sampling,
             prompts=self._own_prompts,
             repairs=self.repairs,
             deadline_s=self.deadline_s,
             budget={unit: most for unit, most in bounds.items() if most is not None},
             structured=self.structured_output,
+            meter=meter,
         )
 
     def _mean_steps(self, shape: BuildShape) -> float:
