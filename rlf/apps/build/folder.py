@@ -178,7 +178,7 @@ def build_world(settings: BuildSettings, tell: Tell, *, fresh: bool = False) -> 
     work.mkdir(parents=True, exist_ok=True)
     tally = BuildTally()
     with settings.build.open(settings, out / WORK) as maker:
-        for number, part in enumerate(_iterate_parts(maker, work)):
+        for number, part in enumerate(_iterate_parts(maker, work, Register(apart="tools" in settings.split.by))):
             tally.add(part)
             tell(number + 1, len(maker.names), tally)
         if not tally.num_tasks:
@@ -192,9 +192,8 @@ def build_world(settings: BuildSettings, tell: Tell, *, fresh: bool = False) -> 
     return certificate
 
 
-def _iterate_parts(maker: Maker, work: Path) -> Iterator[BuildPart]:
+def _iterate_parts(maker: Maker, work: Path, register: Register) -> Iterator[BuildPart]:
     """The parts, those that were saved from there; each with names that no earlier one has, and no task of one."""
-    register = Register()
     for name in maker.names:
         path = work / f"{name}.json"
         if not path.is_file():

@@ -91,7 +91,8 @@ class Split(Section):
     validation: Share = 0.1
     heldout: Share = 0.1
     by: tuple[Literal["world", "tools"], ...] = ("world", "tools")
-    """What no two parts share: the world's things and values, the tools' names and documents."""
+    """What no two parts share: the world's things and values, the tools' names and documents. Of `kind: llm`, documents
+    of needed tools may read alike, as two tasks may be of one sort; look-alikes are shared by no two parts."""
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:

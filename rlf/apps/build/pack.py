@@ -6,6 +6,7 @@ Packs are YAML files; those of rlf lie in `packs/`, a build file may name one of
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -171,26 +172,57 @@ def _first_fault(error: ValidationError) -> str:
 class Register:
     """Tools and questions of the parts so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, apart: bool = False) -> None:
+        """Takes whether the parts of the split share no tools."""
+        self._apart = apart
         self._codes: dict[str, str] = {}
+        self._splits: dict[str, str] = {}
+        """By a tool's name, and by the words of its document."""
         self._questions: set[str] = set()
 
     def add(self, part: BuildPart) -> None:
         """Takes a part's names and questions."""
         self._codes.update(part.codes)
         self._questions.update(normalize(task.question) for task in part.tasks)
+        for task in part.tasks[:1]:  # all are of one part of the split
+            self._splits |= dict.fromkeys(part.codes, task.split)
+            self._splits |= {_words_of(tool): task.split for tool in part.tools}
 
     def admitted(self, part: BuildPart) -> BuildPart:
-        """The part with unused names, without tasks whose question another part has."""
+        """The part with unused names, without tasks whose question another part has, and without look-alikes of it."""
         if any(normalize(task.question) in self._questions for task in part.tasks):
             dropped = {**part.dropped, "duplicate: the question is there already": len(part.tasks)}
             return replace(part, tasks=(), tools=(), codes={}, figures={}, dropped=dropped)
+        part = self._without_shared(part)
         names: dict[str, str] = {}
         for name, code in part.codes.items():
-            if self._codes.get(name, code) != code:
+            if self._codes.get(name, code) != code or self._is_of_another(name, part):
                 used = {*self._codes, *part.codes, *names.values()}
                 names[name] = next(free for number in count(2) if (free := f"{name}_{number}") not in used)
         return _rename_part(part, names) if names else part
+
+    def _is_of_another(self, key: str, part: BuildPart) -> bool:
+        """Whether a name or a document is of another part of the split than a part's tasks are."""
+        return self._apart and any(self._splits.get(key, task.split) != task.split for task in part.tasks)
+
+    def _without_shared(self, part: BuildPart) -> BuildPart:
+        """The part without tools that no gold call needs and that another part of the split has."""
+        needed = {step.tool for task in part.tasks for step in task.steps}
+        shared = {t["name"] for t in part.tools if t["name"] not in needed and self._is_of_another(_words_of(t), part)}
+        if not shared or part.data:  # a grammar's tools have names and data of their own, and few words
+            return part
+        reason = "left out, toolset: another part of the split has the look-alike"
+        return replace(
+            part,
+            tools=tuple(tool for tool in part.tools if tool["name"] not in shared),
+            codes={name: code for name, code in part.codes.items() if name not in shared},
+            tasks=tuple(replace(t, tools=tuple(name for name in t.tools if name not in shared)) for t in part.tasks),
+            dropped={**part.dropped, reason: len(shared)},
+        )
+
+
+def _words_of(tool: Mapping[str, Any]) -> str:
+    return f"{normalize(tool['description'])}\n{json.dumps(tool['inputSchema'], sort_keys=True)}"
 
 
 def _rename_part(part: BuildPart, names: Mapping[str, str]) -> BuildPart:

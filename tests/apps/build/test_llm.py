@@ -6,6 +6,7 @@ import threading
 from contextlib import contextmanager
 
 import pytest
+import yaml
 from aiohttp import web
 
 from rlf.apps.build import BuildSettings, load_build
@@ -235,6 +236,30 @@ def test_a_server_that_refuses_schemas_is_asked_without_them(tmp_path, caplog):
     certificate = built(model, tmp_path, count=2)
     assert certificate.tasks == {"train": {"multi": 2}} and not certificate.dropped
     assert caplog.text.count("decompose: the server refuses JSON Schemas") == 1
+
+
+def test_parts_of_the_split_share_no_look_alike_and_no_name_of_a_tool(tmp_path):
+    split = {"train": 0.5, "validation": 0.5, "heldout": 0}
+    certificate = built(Model(), tmp_path, count=6, complexity={"toolset": 1}, split=split)
+    assert certificate.tasks == {"train": {"multi": 3}, "validation": {"multi": 3}}
+    _, tasks = read_world(tmp_path / "out")
+    tools = {part: {name for task in tasks if task.split == part for name in task.tools} for part in split}
+    assert not tools["train"] & tools["validation"]
+    files = {part: {words_of(tmp_path / "out" / "tools" / f"{name}.yaml") for name in tools[part]} for part in split}
+    assert {len([1 for words in files[part] if "canal" in words]) for part in ("train", "validation")} == {0, 1}
+    assert certificate.dropped == {"left out, toolset: another part of the split has the look-alike": 6}
+    assert {path.stem for path in (tmp_path / "out" / "tools").glob("*.py")} == tools["train"] | tools["validation"]
+
+
+def words_of(file):
+    return yaml.safe_load(file.read_text(encoding="utf-8"))["description"]
+
+
+def test_parts_of_a_split_by_world_alone_may_share_look_alikes(tmp_path):
+    split = {"train": 0.5, "validation": 0.5, "heldout": 0, "by": ["world"]}
+    certificate = built(Model(), tmp_path, count=2, complexity={"toolset": 1}, split=split)
+    _, tasks = read_world(tmp_path / "out")
+    assert not certificate.dropped and all(len(task.tools) == 4 for task in tasks)
 
 
 def test_an_empty_answer_is_no_refusal_of_a_schema_and_is_not_asked_for_again(tmp_path, caplog):
