@@ -222,7 +222,7 @@ class Register:
 
 
 def _words_of(tool: Mapping[str, Any]) -> str:
-    return f"{normalize(tool['description'])}\n{json.dumps(tool['inputSchema'], sort_keys=True)}"
+    return json.dumps([normalize(tool.get("description", "")), tool.get("inputSchema")], sort_keys=True)
 
 
 def _rename_part(part: BuildPart, names: Mapping[str, str]) -> BuildPart:
