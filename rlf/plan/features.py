@@ -10,6 +10,7 @@ from rlf.chat.policy import HistoryPolicy
 from rlf.core import Fault
 from rlf.rewards.term import Stage
 from rlf.spec import LoadedSpec
+from rlf.spec.agent import OnBreak
 from rlf.spec.engines import ENGINES, EngineSpec, Feature, engines_with
 from rlf.spec.kinds import is_gae
 from rlf.spec.load import reads
@@ -103,8 +104,9 @@ def _find_observations(loaded: LoadedSpec) -> Iterator[_Use]:
 
 
 def _find_agents(loaded: LoadedSpec) -> Iterator[_Use]:
-    if loaded.spec.rollout.agent is not None:
-        yield _Use(Feature.AGENTS, ("rollout", "agent"), None, "Remove it")
+    agent = loaded.spec.rollout.agent
+    if agent is not None and agent.on_break is OnBreak.SAMPLE:
+        yield _Use(Feature.AGENT_BREAKS, ("rollout", "agent", "on_break"), "sample", "Write fail")
 
 
 def _find_prefix_rows(loaded: LoadedSpec) -> Iterator[_Use]:

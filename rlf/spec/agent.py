@@ -30,6 +30,21 @@ class AgentFailure(StrEnum):
     BREAK = "break"
     """It asked with a prompt that continues no earlier call, with `on_break: fail`."""
 
+    @property
+    def may_pass(self) -> bool:
+        """Whether it may go another time: a service that is down comes back, a history that is rewritten does not."""
+        return self in (AgentFailure.EXIT, AgentFailure.TIMEOUT)
+
+
+def error_of(failure: AgentFailure, words: str) -> str:
+    """The error of a trajectory that an agent's failure ended."""
+    return f"agent: {failure}: {words}"
+
+
+def failure_of(error: str) -> AgentFailure | None:
+    """The agent's failure that an error names; None where it names none."""
+    return next((failure for failure in AgentFailure if error.startswith(f"agent: {failure}: ")), None)
+
 
 class OnBreak(StrEnum):
     """What follows a prompt that does not continue an earlier call of the trajectory."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from rlf.core.identity import derive_seed
 from rlf.rollout.rollout import Prefix, Rollout, find_broken
+from rlf.spec.agent import failure_of
 from rlf.spec.models import FilterSpec
 from rlf.types.score import Scored, ScoreState
 from rlf.types.task import Task
@@ -107,14 +108,14 @@ def mode_of(evaluation_id: str) -> str:
     return evaluation_id.split("/", 2)[1]
 
 
-SAMPLER = "the sampler"
+SAMPLER, AGENT = "the sampler", "the agent"
 
 
 class MissingRewardCause(NamedTuple):
     """What took a trajectory's reward."""
 
     name: str
-    """`tool 'search'`, `reward term 'good'`, `world 'shop'`, or the sampler."""
+    """`tool 'search'`, `reward term 'good'`, `world 'shop'`, the sampler or the agent."""
     error: str
     may_pass: bool = True
     """Whether playing it again may give it one; False where the row itself is why."""
@@ -157,6 +158,8 @@ def find_cause(scored: Scored) -> MissingRewardCause | None:
         return MissingRewardCause(term_name(missing[0].term), missing[0].reason, missing[0].state.may_pass)
     if trajectory.world is not None and trajectory.world.failed is not None:
         return MissingRewardCause(world_name(trajectory.world), error)
+    if (failure := failure_of(error)) is not None:
+        return MissingRewardCause(AGENT, error, failure.may_pass)
     broken = find_broken(trajectory.calls)
     return MissingRewardCause(tool_name(broken.call.name) if broken else SAMPLER, error)
 

@@ -47,7 +47,7 @@ class OpenRlhf(OpenRlhfSettings):
     LACKS: ClassVar[Mapping[Feature, str]] = {
         Feature.TURN_REWARDS: "OpenRLHF has one reward for a trajectory, not one for each turn",
         Feature.FORKED_HISTORY: "OpenRLHF trains one sequence for each sample",
-        Feature.AGENTS: "an agent's trajectory may be several sequences, and OpenRLHF trains one for each sample",
+        Feature.AGENT_BREAKS: "each new context is a sequence, and OpenRLHF trains one for each sample",
         Feature.OBSERVATIONS_IN_LOSS: "vLLM gives no probabilities of tokens that it did not sample",
         Feature.SKIPPED_OBSERVATIONS: "OpenRLHF's gae takes bootstrap only",
         Feature.PREFIX_ROWS: "samples of a prompt begin side by side, with no trajectory to continue",

@@ -43,7 +43,6 @@ from rlf.engines.openrlhf.spool import SpoolWriter
 from rlf.engines.openrlhf.spool_pool import FilesOpened, Record
 from rlf.engines.openrlhf.transfer import Sender
 from rlf.plan import plan_from_json
-from rlf.rollout.loop import play
 from rlf.rollout.rollout import Rollout
 from rlf.spec.reader import mentioned
 from rlf.training.counting import broken_trajectory, counts, evaluation_rollout, is_kept, training_rollout
@@ -244,10 +243,10 @@ class Agent:
         """Plays and scores one trajectory."""
         rollout = self._rollout(row, sample, step, num_tries)
         sampler = self._sampler(policy, parts, row, sample)
-        setting = parts.harness.setting(sampler, parts.sampling(row.purpose))
+        player = parts.harness.player(sampler, parts.sampling(row.purpose))
         scored_at = await parts.steps.step() - 1 if step is None else step
         try:
-            scored = await parts.harness.reward.score(await play(rollout, setting), step=scored_at)
+            scored = await parts.harness.reward.score(await player.play(rollout), step=scored_at)
             # In a row, and not in all: a sampler that is gone breaks every trajectory, an odd row only its own.
             self._num_broken_in_a_row = 0
         except RunError:

@@ -22,7 +22,7 @@ from rlf.apps.serve.requests import Refusal, read_json
 from rlf.core.servers import listening
 from rlf.rollout.loop import Setting
 from rlf.rollout.rollout import Rollout
-from rlf.spec.agent import AgentFailure, AgentSpec
+from rlf.spec.agent import AgentFailure, AgentSpec, error_of
 from rlf.spec.models import ChatSpec
 from rlf.types.trajectory import StopReason, Trajectory
 
@@ -223,11 +223,13 @@ class AgentPlayer:
             result = await self._server.run(AgentTask.of(rollout.task, self._server.gold), address, session)
         except AgentFault as fault:
             failure, words, result = fault.failure, str(fault), AgentResult(None, fault.output)
+        if session.fault is not None:
+            raise session.fault
         if failure is None and not session.tree.calls:
             failure, words = AgentFailure.NO_CALL, "it ended without a call of the model"
         session.over.set()
         stop, answer = session.ending(failure, result.answer)
-        error = None if failure is None else f"agent: {failure}: {words}"
+        error = None if failure is None else error_of(failure, words or "")
         if failure is not None:
             session.counts[f"failed: {failure}"] += 1
         return session.trajectory(stop, answer, error if stop is StopReason.INFRA_FAILURE else None, result.output)

@@ -25,6 +25,7 @@ from rlf.apps.serve.generation import AnswerRequest, HostGate, Metrics
 from rlf.apps.serve.model import ServedModel
 from rlf.apps.serve.requests import ChatRequest, Refusal, SampledRequest
 from rlf.chat import ChatFormat
+from rlf.core.text import describe
 from rlf.rollout.loop import Setting
 from rlf.rollout.rollout import Rollout
 from rlf.spec.agent import AgentFailure, AgentSpec, OnBreak
@@ -74,6 +75,8 @@ class Session:
         """Whether a prompt that continues nothing was refused."""
         self.is_full = False
         """Whether the latest prompt left no room for a sample."""
+        self.fault: Exception | None = None
+        """What the policy raised: no agent's failure, and raised again by whoever plays."""
         self.over = asyncio.Event()
         """Set when nothing more is sampled."""
         # What is remembered by the words of a history is this trajectory's alone: others may say the same by other
@@ -135,7 +138,12 @@ class Session:
                     403, f"rollout.agent.on_break: the prompt continues no earlier call: {link}", code="break"
                 )
             started = time.perf_counter()
-            sample = await self.draw(prompt, max_tokens, how, self._num_sampled)
+            try:
+                sample = await self.draw(prompt, max_tokens, how, self._num_sampled)
+            except Exception as fault:
+                self.fault = fault
+                self.over.set()
+                raise Refusal(503, f"the policy failed: {describe(fault)}", code="policy_failed") from fault
             self._num_sampled += len(sample.tokens)
             self.is_full = False
             call = self._read(asked, index, prompt, sample, time.perf_counter() - started)
