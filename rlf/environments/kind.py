@@ -141,6 +141,7 @@ class EnvSpec(Kind, ABC, allow_inf_nan=False):
     them with their hashes, and `rlf resume` reports an edit."""
     keep_state: bool = False
     """Whether the lineage keeps the final state whole, where the world shows one; hashes it always has."""
+    _left_behind: str = PrivateAttr(default="")
     _described: tuple[ToolDescription, ...] | RlfError | None = PrivateAttr(default=None)
     _meter: Meter = PrivateAttr(default_factory=Meter)
 
@@ -152,6 +153,11 @@ class EnvSpec(Kind, ABC, allow_inf_nan=False):
     def charge_to(self, meter: Meter) -> None:
         """Has a meter count what worlds spend from here on."""
         self._meter = meter
+
+    @property
+    def left_behind(self) -> str:
+        """What resets were seen to leave behind, of worlds whose processes are used again; empty where nothing was."""
+        return self._left_behind
 
     @property
     def speaks(self) -> bool:

@@ -133,6 +133,8 @@ async def _check_reset(subject: TrialWorld) -> tuple[Sign, str]:
         after = await bench.play(task, noop)
         if after != before[at]:
             return _FAILED, f"state of the last episode remains: {first_difference(before[at], after)}"
+    if bench.spec.left_behind:
+        return _FAILED, bench.spec.left_behind
     return _OK, f"{len(before)} of {len(before)} tasks; no episode's state reaches the next one"
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import ast
 import asyncio
 import json
+import logging
 import os
 import tempfile
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Hashable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from uuid import uuid4
 
 from pydantic import model_validator
@@ -35,7 +36,12 @@ if TYPE_CHECKING:
 
     from rlf.tools.mcp.connection import Connection
 
+logger = logging.getLogger(__name__)
+K = TypeVar("K", bound=Hashable)
+
 _FOLDER = "{folder}"
+_WORLDS_PER_UNTOUCHED = 8
+"""Worlds for which one more process shows what resets lead to: as many as share a task, by `num_generations`."""
 
 
 class LifecycleCall(StrictModel):
@@ -50,9 +56,11 @@ class LifecycleCall(StrictModel):
 class McpEnv(EnvSpec):
     """An MCP server as a world: its tools share a state, and each trajectory has a session of its own.
 
-    For a command a session is a process; `{folder}` in its arguments or variables is an empty folder of its own. Where
-    one server keeps many worlds apart by an argument of every tool, `key` names it: trajectories then share the
-    server's sessions, and rlf fills the argument in.
+    For a command a session is a process; `{folder}` in its arguments or variables is an empty folder of its own. With
+    `reset` and `save`, and without such a folder, a process serves one trajectory after the other: where its state
+    after the reset is not that of one in which nothing was played, it is ended and a new one takes its place. Where one
+    server keeps many worlds apart by an argument of every tool, `key` names it: trajectories then share the server's
+    sessions, and rlf fills the argument in.
     """
 
     kind: Literal["mcp"] = "mcp"
@@ -113,6 +121,12 @@ class McpEnv(EnvSpec):
     def takes_folder(self) -> bool:
         """Whether each process has a folder of its own."""
         return any(_FOLDER in text for text in (*self.server.args, *self.server.env.values()))
+
+    @property
+    def reuses(self) -> bool:
+        """Whether a process serves one trajectory after the other: its reset is declared, and `save` can show it."""
+        is_shown = self.reset is not None and self.save is not None
+        return is_shown and self.server.command is not None and self.key is None and not self.takes_folder
 
     @property
     def lifecycle(self) -> Mapping[str, LifecycleCall]:
@@ -200,17 +214,36 @@ class _Maker:
         self._own = set[Connection]()
         """Connections of single worlds, also of those whose start was cancelled; until they are closed."""
         self._num_made = 0
-        self._goals: dict[tuple[str, int, str], str] = {}
+        self.reuses = spec.reuses
+        self.used: list[tuple[Connection, AsyncExitStack]] = []
+        """Processes whose last trajectory ended well, for the next."""
+        self._untouched: list[_McpWorld] = []
+        """Worlds in which nothing is ever played: they show what a reset leads to."""
+        self._may_ask = asyncio.Semaphore(max(1, spec.limits.max_concurrency // _WORLDS_PER_UNTOUCHED))
+        self._first: dict[str, asyncio.Task[str]] = {}
+        """Hashes of the states after resets where nothing was played before, by the arguments of the reset."""
+        self._goals: dict[tuple[str, int, str], asyncio.Task[str]] = {}
         """Hashes of the states that rows' calls lead to, by task, seed and calls."""
 
     async def make(self) -> _McpWorld:
         """A world over a session that is open."""
-        from rlf.tools.mcp.connection import Connection
-
         if self._shared:
             connection = self._shared[self._num_made % len(self._shared)]
             self._num_made += 1
             return _McpWorld(self, connection, await self._session(connection), AsyncExitStack())
+        if self.used and self.reuses:
+            connection, owned = self.used.pop()
+            try:
+                return _McpWorld(self, connection, await self._session(connection), owned, is_used=True)
+            except ToolFailure as fault:
+                logger.info("world mcp: a used process is given up: %s", fault)
+                await owned.aclose()
+        return await self.start()
+
+    async def start(self) -> _McpWorld:
+        """A world over a session that nobody has used."""
+        from rlf.tools.mcp.connection import Connection
+
         async with AsyncExitStack() as stack:
             server = self.spec.server
             if self.spec.takes_folder:
@@ -221,6 +254,53 @@ class _Maker:
             session = await self._session(connection)
             return _McpWorld(self, connection, session, stack.pop_all())
 
+    async def is_as_new(self, world: _McpWorld, task: Task, seed: int) -> bool:
+        """Whether the state of a used process after its reset is that of one in which nothing was played.
+
+        Compared before any call of the trajectory. Once it is not, or differs from time to time by itself, no process
+        is used twice any more.
+        """
+        assert self.spec.reset is not None, "a used process without a reset"
+        arguments = repr(fill(self.spec.reset.arguments, {**task.columns, "task": task.id, "seed": seed}))
+        first = await _find_once(self._first, arguments, lambda: self._reset_untouched(task, seed))
+        if first != hash_state(plain_state(await world.state())):
+            self._end_reuse()
+        return self.reuses
+
+    def _end_reuse(self) -> None:
+        if self.reuses:
+            reset, save = (call.tool for call in (self.spec.reset, self.spec.save) if call is not None)
+            found = f"after {reset}, {save} shows another state in a used process than in a new one"
+            logger.warning("world mcp: %s. Each trajectory has a process of its own now", found)
+            self.reuses, self.spec._left_behind = False, found
+
+    async def _reset_untouched(self, task: Task, seed: int) -> str:
+        """The state after a reset where nothing was played; now and then compared with that of a new process.
+
+        A load that adds to what an earlier one brought shows in no other way: it does so in every used process alike.
+        """
+        async with self._may_ask:
+            number = len(self._first)
+            is_tried = number & (number - 1) == 0 and number.bit_length() % 2 == 0  # 2, 8, 32, ...
+            worlds = [self._untouched.pop()] if self._untouched else []
+            if is_tried or not worlds:
+                worlds.append(await self.start())
+            found = [await self._show_first(world, task, seed) for world in worlds]
+            for world in worlds[:-1]:
+                await world.end_process()
+            if len({*found}) > 1:
+                self._end_reuse()
+            self._untouched.append(worlds[-1])
+            return found[-1]
+
+    async def _show_first(self, world: _McpWorld, task: Task, seed: int) -> str:
+        try:
+            await world.reset(task, seed)
+            return hash_state(plain_state(await world.state()))
+        except BaseException:
+            await world.end_process()
+            raise
+
     async def find_goal(self, task: Task, seed: int) -> str:
         """The hash of the state after the row's calls, found once for all trajectories of a task. Raises RuntimeError.
 
@@ -228,17 +308,18 @@ class _Maker:
         """
         calls = read_goal(task, self.spec.after)
         key = task.id, seed, repr(calls)
-        if key not in self._goals:
-            async with AsyncExitStack() as stack:
-                world = await self.make()
-                stack.push_async_callback(world.close)
-                await world.reset(task, seed)
-                for call in calls:
-                    output = (await world.call(call)).said
-                    if output.is_error:  # of a row that names it wrongly too: the server has no such tool
-                        raise RuntimeError(f"the goal's call of {call.name}: {output.text}")
-                self._goals[key] = hash_state(plain_state(await world.state()))
-        return self._goals[key]
+        return await _find_once(self._goals, key, lambda: self._play_goal(task, seed, calls))
+
+    async def _play_goal(self, task: Task, seed: int, calls: Sequence[ToolCall]) -> str:
+        async with AsyncExitStack() as stack:
+            world = await self.make()
+            stack.push_async_callback(world.close)
+            await world.reset(task, seed)
+            for call in calls:
+                output = (await world.call(call)).said
+                if output.is_error:  # of a row that names it wrongly too: the server has no such tool
+                    raise RuntimeError(f"the goal's call of {call.name}: {output.text}")
+            return hash_state(plain_state(await world.state()))
 
     async def _session(self, connection: Connection) -> ClientSession:
         """The session. Raises ToolFailure where it lacks a tool that the policy is shown, as after an upgrade."""
@@ -251,6 +332,9 @@ class _Maker:
 
     async def close(self) -> None:
         """Ends all sessions that are left."""
+        for asked in (found := [*self._first.values(), *self._goals.values()]):
+            asked.cancel()
+        await asyncio.gather(*found, return_exceptions=True)
         await asyncio.gather(*(connection.close() for connection in (*self._shared, *self._own)))
 
     async def _close(self, connection: Connection) -> None:
@@ -258,13 +342,33 @@ class _Maker:
         self._own.discard(connection)
 
 
+async def _find_once(found: dict[K, asyncio.Task[str]], key: K, find: Callable[[], Coroutine[Any, Any, str]]) -> str:
+    """A value that many trajectories ask for and one finds; what raised is tried again by the next that asks."""
+    known = found.get(key)
+    if known is None or (known.done() and known.exception() is not None):
+        known = found[key] = asyncio.create_task(find())
+    return await asyncio.shield(known)  # whose end must not depend on the trajectory that asked first
+
+
 class _McpWorld(World):
     """One world of a server. A session that ended takes the world with it: there is no way back to its state."""
 
     ends_when_cancelled = True
 
-    def __init__(self, maker: _Maker, connection: Connection, session: ClientSession, owned: AsyncExitStack) -> None:
+    def __init__(
+        self,
+        maker: _Maker,
+        connection: Connection,
+        session: ClientSession,
+        owned: AsyncExitStack,
+        *,
+        is_used: bool = False,
+    ) -> None:
         self._maker, self._connection, self._session, self._owned = maker, connection, session, owned
+        self._is_used = is_used
+        """Whether an earlier trajectory had the process."""
+        self._is_sound = True
+        """Whether every request came back: one that was cut off may still run there."""
         self._spec = spec = maker.spec
         self._key = {} if spec.key is None else {spec.key: uuid4().hex}
         self._values: dict[str, Any] = {}
@@ -273,10 +377,32 @@ class _McpWorld(World):
 
     async def reset(self, task: Task, seed: int) -> str | None:
         self._values = {**task.columns, "task": task.id, "seed": seed}
-        self._begun = task, seed
-        if self._spec.reset is not None:
-            await self._call_lifecycle(self._spec.reset)
+        if not await self._reset_used(task, seed):
+            self._begun = task, seed
+            if self._spec.reset is not None:
+                await self._call_lifecycle(self._spec.reset)
         return None if self._spec.opening is None else (await self._call_lifecycle(self._spec.opening)).text
+
+    async def _reset_used(self, task: Task, seed: int) -> bool:
+        """Resets a process that an earlier trajectory had; a new one takes the place of one that is not as new."""
+        if not self._is_used or self._spec.reset is None:
+            return False
+        try:
+            await self._call_lifecycle(self._spec.reset)
+            if await self._maker.is_as_new(self, task, seed):
+                self._begun = task, seed
+                return True
+        except (RuntimeError, ToolFailure) as fault:  # a new process fails by itself where that is the row's fault
+            logger.info("world mcp: a used process is given up: %s", fault)
+        await self.end_process()
+        new = await self._maker.start()
+        self._connection, self._session, self._owned = new._connection, new._session, new._owned
+        self._is_used, self._is_sound = False, True
+        return False
+
+    async def end_process(self) -> None:
+        """Ends the session and its process."""
+        await self._owned.aclose()
 
     async def call(self, call: ToolCall) -> Step:
         return Step(await self._call_tool(call.name, call.arguments))
@@ -300,8 +426,14 @@ class _McpWorld(World):
         try:
             if self._spec.end is not None and self._begun is not None:
                 await self._call_lifecycle(self._spec.end)
+        except BaseException:
+            self._is_sound = False
+            raise
         finally:
-            await self._owned.aclose()
+            if self._is_sound and self._begun and self._maker.reuses:
+                self._maker.used.append((self._connection, self._owned))
+            else:
+                await self.end_process()
 
     async def _call_lifecycle(self, call: LifecycleCall) -> ToolOutput:
         """A call of the lifecycle. Raises RuntimeError where the server refuses it: that is the world's failure."""
@@ -309,6 +441,7 @@ class _McpWorld(World):
             call.tool, {name: fill(value, self._values) for name, value in call.arguments.items()}
         )
         if output.is_error:
+            self._is_sound = False
             raise RuntimeError(f"{call.tool}: {output.text}")
         return output
 
@@ -318,10 +451,13 @@ class _McpWorld(World):
         from rlf.tools.mcp.runtime import as_it_ended, attributed, output_of_call
 
         if await self._connection.session() is not self._session:
+            self._is_sound = False
             raise ToolFailure(Outcome.UNREACHABLE, "the session ended, and the world's state with it")
+        was_sound, self._is_sound = self._is_sound, False  # until it is answered, whatever ends the wait
         with attributed(self._connection):
             result = await self._session.call_tool(tool, {**arguments, **self._key}, allow_input_required=True)
         self._connection.succeeded()
+        self._is_sound = was_sound
         if isinstance(result, InputRequiredResult):
             raise ToolFailure(Outcome.TOOL_ERROR, "the server asks a person for input, but no person is there")
         return as_it_ended(result, output_of_call(result))
