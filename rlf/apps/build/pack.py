@@ -35,7 +35,9 @@ class RelationWords(StrictModel):
     """One relation and how texts name it."""
 
     phrases: Words
-    """What is found, of {x}: `the river of {x}`."""
+    """What is found, of {x}, as a noun: `the river of {x}`."""
+    questions: tuple[str, ...] = ()
+    """Whole questions for it, beside those of `asks`: `Which river flows through {x}?`."""
     nouns: Words
     """Words of tool names."""
     docs: Words
@@ -81,7 +83,11 @@ class Asks(StrictModel):
     """Wordings of questions, by what is made of the values found; {p} is a phrase, {a} a list of them."""
 
     value: Words
+    value_by_kind: Mapping[str, Words] = {}
+    """The same for a value of one kind, such as `person` or `number`."""
     list: Words
+    list_by_kind: Mapping[str, Words] = {}
+    """The same for values all of one kind."""
     sum: Words
     difference: Words
     largest: Words

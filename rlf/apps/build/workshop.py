@@ -110,6 +110,7 @@ class Workshop:
         self._shape, self._plan, self._pack = shape, plan, plan.pack
         self._paths = Paths(self._pack)
         self._rng = random.Random(f"world:{plan.seed}:{plan.name}")
+        self._words = random.Random(f"words:{plan.seed}:{plan.name}")  # other words ask for the same
         self._world = make_world(
             plan.name, self._pack, plan.names, self._rng, with_former=shape.complexity.function == 3
         )
@@ -224,12 +225,12 @@ class Workshop:
         return task, graph, change
 
     def _word_question(self, graph: FactGraph, change: WorldChange | None) -> str:
-        question = graph.question(self._pack, self._rng)
+        question = graph.question(self._pack, self._words)
         if change is None:
             return question
-        phrase = self._rng.choice(change.relation.words.phrases)
+        phrase = self._words.choice(change.relation.words.phrases)
         first, second = (phrase.format(x=name) for name in change.names)
-        return self._rng.choice(self._pack.asks.exchange).format(p=first, q=second, question=question)
+        return self._words.choice(self._pack.asks.exchange).format(p=first, q=second, question=question)
 
     def _change_step(self, change: WorldChange) -> CallStep:
         """The call that makes a change, whose gold is its receipt."""

@@ -237,10 +237,26 @@ class Chain:
 
     def phrase(self, rng: random.Random) -> str:
         """Names the last value in words: `the length of the river of Kaldun`."""
+        return _name_value(self.relations[-1], self._phrase_subject(rng), rng)
+
+    def question(self, rng: random.Random) -> str:
+        """Asks for the last value: `How long is the river of Kaldun?`."""
+        return rng.choice(self.relations[-1].words.questions).format(x=self._phrase_subject(rng))
+
+    def _phrase_subject(self, rng: random.Random) -> str:
         text = self.subject
-        for relation in self.relations:
-            text = rng.choice(relation.words.phrases).format(x=text)
+        for relation in self.relations[:-1]:
+            text = _name_value(relation, text, rng)
         return text
+
+
+def _name_value(relation: PackRelation, subject: str, rng: random.Random) -> str:
+    """A phrase for a value; one that ends with its subject where that is long: nobody follows it in the middle."""
+    phrases = relation.words.phrases
+    ending = [phrase for phrase in phrases if phrase.endswith("{x}")]
+    if " " not in subject:  # `the length of Bilnar in kilometres`, where a unit may stand on either side
+        ending = [phrase for phrase in phrases if phrase not in ending] if relation.value == NUMBER else []
+    return rng.choice(ending or phrases).format(x=subject)
 
 
 Calls = tuple[Join, tuple[tuple[str, tuple[str, ...]], ...]]
@@ -262,10 +278,15 @@ class FactGraph:
 
     def question(self, pack: Pack, rng: random.Random) -> str:
         """The question in words."""
+        last = [chain.relations[-1] for chain in self.chains]
+        if self.join is Join.VALUE and last[0].words.questions and rng.random() < 0.5:
+            return self.chains[0].question(rng)
         phrases = [chain.phrase(rng) for chain in self.chains]
         listed = phrases[0] if len(phrases) == 1 else f"{', '.join(phrases[:-1])} and {phrases[-1]}"
         asks: Sequence[str] = getattr(pack.asks, self.join.value)
-        return rng.choice(asks).format(p=phrases[0], a=listed)
+        by_kind: Mapping[str, Sequence[str]] = getattr(pack.asks, f"{self.join.value}_by_kind", {})
+        kinds = {relation.value for relation in last}
+        return rng.choice(by_kind.get(min(kinds), asks) if len(kinds) == 1 else asks).format(p=phrases[0], a=listed)
 
     def fault(self, values: Sequence[Sequence[str | int]]) -> str | None:
         """Why the graph is no good task with these values of its chains; None if it is good."""
