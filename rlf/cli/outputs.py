@@ -298,7 +298,15 @@ class _Definitions:
             return self._composed_schema(tuple, tuple(get_type_hints(kind).values()))
         if not (is_dataclass(kind) or issubclass(kind, Enum)):
             raise TypeError(f"{kind.__module__}.{kind.__qualname__} has no JSON form. Print a dataclass.")
-        return {"$ref": f"{self._refs}{self._definition_name(kind)}"}
+        # The definition's name: the class's own, or with its module where another class has it.
+        if kind not in self._name_by_type:
+            taken = kind.__name__ in self.found
+            name = f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}" if taken else kind.__name__
+            assert name not in self.found, f"two classes {name} in the output of commands"
+            self._name_by_type[kind] = name
+            self.found[name] = {}  # for types that hold themselves
+            self.found[name] = self._make_definition(kind)
+        return {"$ref": f"{self._refs}{self._name_by_type[kind]}"}
 
     def _composed_schema(self, origin: Any, arguments: tuple[Any, ...]) -> Schema:
         if origin is Literal:
@@ -314,17 +322,6 @@ class _Definitions:
             size = len(arguments)
             return {"type": "array", "prefixItems": [*map(self.schema, arguments)], "minItems": size, "maxItems": size}
         return {"type": "array", "items": self.schema(arguments[0])}
-
-    def _definition_name(self, kind: Any) -> str:
-        """The definition's name: the class's own, or with its module where another class has it."""
-        if kind not in self._name_by_type:
-            taken = kind.__name__ in self.found
-            name = f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}" if taken else kind.__name__
-            assert name not in self.found, f"two classes {name} in the output of commands"
-            self._name_by_type[kind] = name
-            self.found[name] = {}  # for types that hold themselves
-            self.found[name] = self._make_definition(kind)
-        return self._name_by_type[kind]
 
     def _make_definition(self, kind: Any) -> Schema:
         if issubclass(kind, Enum):

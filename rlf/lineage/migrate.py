@@ -68,7 +68,13 @@ def upgrade(connection: Connection, place: str) -> None:
         _check_unused(connection, place)
         _create_tables(connection)
     else:
-        _apply_migrations(connection)
+        from alembic import command
+        from alembic.config import Config
+
+        config = Config()
+        config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
 
 
 def _create_tables(connection: Connection) -> None:
@@ -110,13 +116,3 @@ def _check_unused(connection: Connection, place: str) -> None:
     clash = sorted(names & set(metadata.tables))
     if clash:
         raise RlfError(f"{place}: table {clash[0]!r} exists, but rlf did not make it. Name a database of rlf's own.")
-
-
-def _apply_migrations(connection: Connection) -> None:
-    from alembic import command
-    from alembic.config import Config
-
-    config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
-    config.attributes["connection"] = connection
-    command.upgrade(config, "head")

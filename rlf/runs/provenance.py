@@ -157,7 +157,14 @@ def made_here(
     return {
         "id": run_id,
         "code_version": code_version(),
-        "host": _describe_host(device, threads),
+        "host": {
+            "name": platform.node(),
+            "system": platform.platform(),
+            "python": platform.python_version(),
+            "cpus": os.cpu_count(),
+            "device": device,
+            "threads": threads,
+        },
         "packages": packages(plans),
         "command": shlex.join(command),
         "folder": str(folder.resolve()),
@@ -265,18 +272,6 @@ def _list_commands(value: Any) -> Iterator[str]:
         yield value["command"]
     for child in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         yield from _list_commands(child)
-
-
-def _describe_host(device: str, threads: int) -> dict[str, Any]:
-    """The machine, and how much of it torch uses."""
-    return {
-        "name": platform.node(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "cpus": os.cpu_count(),
-        "device": device,
-        "threads": threads,
-    }
 
 
 def _run_git(*arguments: str) -> str | None:

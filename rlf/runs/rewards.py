@@ -15,7 +15,6 @@ from rlf.spec import load_spec
 from rlf.spec.code import literal_keys_of
 from rlf.spec.layers import Reading, absolute, interpolate
 from rlf.spec.models import RunSpec
-from rlf.spec.nodes import Node
 from rlf.spec.validate import validate_item
 from rlf.tools import ToolDeclaration
 from rlf.types import Scored
@@ -65,20 +64,15 @@ def _load_reward_file(file: Path, texts: Mapping[Path, str]) -> RewardFile:
     if root is None:
         raise SpecError(reading.faults)
     if "kind" in root.mapping:
-        return RewardFile(file, (_read_term(root),), (), 0)
+        faults: list[Fault] = []
+        item = interpolate(root, faults)
+        faults += literal_keys_of(item)
+        term = validate_item(Term, "rewards", item, faults)  # type: ignore[type-abstract]  # validates to its kind
+        if term is None or faults:
+            raise SpecError(faults)
+        return RewardFile(file, (term,), (), 0)
     spec = compile_plan(load_spec([file], (), texts)).spec
     return RewardFile(file, spec.rewards, spec.tools, spec.seed)
-
-
-def _read_term(root: Node) -> Term:
-    """The term that a reward file holds."""
-    faults: list[Fault] = []
-    item = interpolate(root, faults)
-    faults += literal_keys_of(item)
-    term = validate_item(Term, "rewards", item, faults)  # type: ignore[type-abstract]  # validates to its kind
-    if term is None or faults:
-        raise SpecError(faults)
-    return term
 
 
 def rescoring_spec(files: Sequence[Path], overrides: Sequence[str]) -> RunSpec:

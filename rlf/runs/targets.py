@@ -20,7 +20,6 @@ from rlf.builtin.names import BUILTIN
 from rlf.core.errors import RlfError, RunError, SpecError
 from rlf.endpoints.spec import EndpointSpec
 from rlf.engines.engine import HostSettings, engine_of
-from rlf.lineage.reader import Reader
 from rlf.lineage.records import Run, RunRecord
 from rlf.plan import Plan
 from rlf.runs.exports import ORIGIN, SavedModel, choose_model, trained_run
@@ -159,17 +158,13 @@ def _resolve_target(name: str, runs_folder: Path, temporary: Path) -> _Found:
         ) from error
     with open_reader(runs_folder) as reader:
         run = trained_run(reader, run_name)
-        return _find_run(reader, run, step or NEWEST, runs_folder, temporary, name)
-
-
-def _find_run(reader: Reader, run: Run, wanted: str, runs_folder: Path, temporary: Path, asked: str) -> _Found:
-    source: SavedModel = choose_model(reader, run, runs_folder, wanted, asked)
-    folder = source.path
-    if not source.is_whole:
-        source.write(temporary)
-        folder = temporary
-    places = Places.of(run.record, reader.store)
-    return _Found(f"{run.record.id}@{source.step}", str(folder.absolute()), run, places, source.step)
+        source: SavedModel = choose_model(reader, run, runs_folder, step or NEWEST, name)
+        folder = source.path
+        if not source.is_whole:
+            source.write(temporary)
+            folder = temporary
+        places = Places.of(run.record, reader.store)
+        return _Found(f"{run.record.id}@{source.step}", str(folder.absolute()), run, places, source.step)
 
 
 def _in_folder(name: str, path: Path, runs_folder: Path) -> _Found:

@@ -67,7 +67,13 @@ class Openings:
 
             fast = Tokenizer.from_file(str(folder / "tokenizer.json"))
             return lambda tokens: str(fast.decode(list(tokens), skip_special_tokens=False))
-        return _slow_decoder(str(folder))
+        from rlf.chat.encoding import load_tokenizer
+
+        try:
+            tokenizer = load_tokenizer(str(folder))
+        except RlfError:
+            return None
+        return lambda tokens: str(tokenizer.decode(list(tokens)))
 
     def _planned_text(self, why: str) -> str:
         """The system texts and tools that the plan names."""
@@ -81,17 +87,6 @@ class Openings:
 def openings_of(found: Comparison) -> dict[str, Openings]:
     """The openings of each arm's first run, by the arm's letter."""
     return {arm.letter: Openings(arm.members[0].run) for arm in found.arms}
-
-
-def _slow_decoder(folder: str) -> Callable[[Sequence[int]], str] | None:
-    """The decoder of a tokenizer without a fast form; None where there is none either."""
-    from rlf.chat.encoding import load_tokenizer
-
-    try:
-        tokenizer = load_tokenizer(folder)
-    except RlfError:
-        return None
-    return lambda tokens: str(tokenizer.decode(list(tokens)))
 
 
 # Trajectories and calls of a run that match.

@@ -106,13 +106,7 @@ class _Scan(Scan):
 
     def read(self, tag: re.Match[str]) -> int:
         if tag[1] == _THINK:
-            inside = tag.end(1)
-            end = self.text.find(_END_THINK, inside)
-            if end < 0:
-                self.thought(inside, len(self.text))
-                return self.cut(FailureClass.UNCLOSED_THINKING, tag.start())
-            self.thought(inside, end)
-            return self._end_of_thinking(end + len(_END_THINK))
+            return self._read_thinking(tag.start(), tag.end(1), _END_THINK)
         if tag[1] == _END_THINK:
             return self._turn_into_thinking(tag.start(), tag.end(1))
         if self.text.startswith("[", tag.end()) and not self.text.startswith(("[ARGS]", "[CALL_ID]"), tag.end()):

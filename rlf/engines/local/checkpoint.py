@@ -74,7 +74,13 @@ def save_checkpoint(
         if sampler is not None:
             behind = dict(sampler.full.named_parameters())
             save_file({name: behind[name].contiguous() for name in trained}, place / SAMPLER)
-        torch.save(_trainer_state(updater), place / "trainer.pt")
+        state: dict[str, Any] = {"optimizer": updater.optimizer.state_dict(), "num_updates": updater.num_updates}
+        if updater.critic is not None and updater.critic_optimizer is not None:
+            state["critic"] = updater.critic.state_dict()
+            state["critic_optimizer"] = updater.critic_optimizer.state_dict()
+        if updater.reference is not None and updater.train.kl.sync_every is not None:
+            state["reference"] = updater.reference.full.state_dict()
+        torch.save(state, place / "trainer.pt")
         (place / "progress.json").write_text(json.dumps(asdict(progress)))
         if rewards:
             (place / REWARDS).write_text(json.dumps(rewards))
@@ -191,16 +197,6 @@ def load_sampler_weights(checkpoint: Path, sampler: PolicyModel) -> bool:
 
 def _trainable(model: PolicyModel) -> dict[str, torch.nn.Parameter]:
     return {name: p for name, p in model.full.named_parameters() if p.requires_grad}
-
-
-def _trainer_state(updater: Updater) -> dict[str, Any]:
-    state: dict[str, Any] = {"optimizer": updater.optimizer.state_dict(), "num_updates": updater.num_updates}
-    if updater.critic is not None and updater.critic_optimizer is not None:
-        state["critic"] = updater.critic.state_dict()
-        state["critic_optimizer"] = updater.critic_optimizer.state_dict()
-    if updater.reference is not None and updater.train.kl.sync_every is not None:
-        state["reference"] = updater.reference.full.state_dict()
-    return state
 
 
 @contextmanager

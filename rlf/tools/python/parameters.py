@@ -208,7 +208,11 @@ class ArgumentAdapter:
             try:
                 filled[name] = _validate_value(adapter, arguments[name])
             except ValidationError as fault:
-                complaints += _gather_complaints(name, fault)
+                for error in fault.errors(include_url=False, include_context=False):
+                    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"])
+                    words = error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+                    got = "" if error["type"] == "missing" else f"; got {_show_value(error['input'])}"
+                    complaints.append(f"{name}{where}: {words}{got}")
         if complaints:
             message = "; ".join(complaints[:_MAX_COMPLAINTS])
             raise ToolFailure(Outcome.INVALID_ARGUMENTS, shorten(f"invalid arguments: {message}"))
@@ -271,16 +275,6 @@ def _validate_value(adapter: TypeAdapter[Any], value: Any) -> Any:
         if fault.errors(include_url=False)[0]["type"] != "json_invalid":
             raise
     return adapter.validate_python(value)  # half of a surrogate pair, which pydantic's reader of JSON refuses
-
-
-def _gather_complaints(name: str, fault: ValidationError) -> list[str]:
-    found = []
-    for error in fault.errors(include_url=False, include_context=False):
-        where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"])
-        words = error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
-        got = "" if error["type"] == "missing" else f"; got {_show_value(error['input'])}"
-        found.append(f"{name}{where}: {words}{got}")
-    return found
 
 
 def _show_value(value: Any) -> str:
