@@ -75,4 +75,5 @@ def _load(file: Path, home: str) -> Callable[..., None]:
     """The function of an app. Raises RlfError where this installation lacks it."""
     if not is_present(home):
         raise RlfError(f"{file}: this installation of rlf lacks the part that does it, rlf.{home.rpartition('.')[0]}.")
-    return load_function(home)
+    function: Callable[..., None] = load_function(home)
+    return function

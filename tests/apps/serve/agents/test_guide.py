@@ -66,7 +66,7 @@ def test_a_spec_says_what_it_cannot_be_with_an_agent(project: Path) -> None:
     code, found, _ = rlf(project, "check", "agent.yaml", *wrong)
     assert code == 2
     paths = {fault["path"] for fault in found["faults"]}
-    assert {"rollout.schedule", "rollout.prefix_rows", "rollout.agent"} <= paths
+    assert {"rollout.schedule", "rollout.prefix_rows", "rollout.agent.on_break"} <= paths
 
 
 def test_a_plan_follows_the_content_of_its_agent(project: Path) -> None:
