@@ -180,7 +180,7 @@ def _show_call(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def _says(words: Sequence[tuple[str, str, tuple[str, ...]]], call: Call) -> bool:
-    """Whether words begin with a call's answer; text beside calls may be left out by whoever sends it back."""
+    """Whether words begin with a call's answer; text beside calls may be missing where it comes back."""
     if not words or words[0][0] != "assistant":
         return False
     _, text, calls = words[0]

@@ -76,7 +76,7 @@ class Session:
         self.is_full = False
         """Whether the latest prompt left no room for a sample."""
         self.fault: Exception | None = None
-        """What the policy raised: no agent's failure, and raised again by whoever plays."""
+        """What the policy raised: no agent's failure, and raised again where it is played."""
         self.over = asyncio.Event()
         """Set when nothing more is sampled."""
         # What is remembered by the words of a history is this trajectory's alone: others may say the same by other
