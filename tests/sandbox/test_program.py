@@ -114,6 +114,12 @@ def test_plain_values_cross_and_all_else_is_reached_but_not_compared(level: Leve
     assert (execution.error, execution.value, execution.stdout) == (None, "'tested'", "")
 
 
+def test_a_function_may_have_parameters_of_any_name() -> None:
+    program = "def f(self, number, what, keywords): return [self, number, what, keywords]"
+    execution = run(Level.PROCESS, "f(self=1, number=2, what=3, keywords=4)", program)
+    assert (execution.error, execution.value) == (None, "[1, 2, 3, 4]")
+
+
 @pytest.mark.parametrize(
     ("program", "outcome", "words"),
     [

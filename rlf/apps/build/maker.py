@@ -12,22 +12,12 @@ from functools import partial
 from typing import Any
 
 from rlf.apps.build import client as answers
+from rlf.apps.build.calls import GoldCall, KnownTool, fill_schema, gold_calls, list_leaves
 from rlf.apps.build.client import SPENT, Client, Deployed, Document, Draft
 from rlf.apps.build.kind import BuildPart, BuildShape, shares_of
 from rlf.apps.build.leaks import SearchedText
 from rlf.apps.build.plays import SandboxPlays, source_of
-from rlf.apps.build.probe import (
-    GoldCall,
-    KnownTool,
-    check_arguments,
-    check_code,
-    check_distractor,
-    check_tool,
-    check_ways,
-    fill_schema,
-    gold_calls,
-    list_leaves,
-)
+from rlf.apps.build.probe import check_arguments, check_code, check_distractor, check_tool, check_ways
 from rlf.apps.build.review import review_task
 from rlf.apps.build.task import (
     REFERENCE,

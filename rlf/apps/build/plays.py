@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlf.apps.build import frozen
-from rlf.apps.build.probe import Attempt, Call, KnownTool, Play, show_call
+from rlf.apps.build.calls import Attempt, Call, KnownTool, Play, show_call
 from rlf.apps.build.task import BuildTask, ProofFailure
 from rlf.core import RunError
 from rlf.core.yaml_text import load_document

@@ -12,18 +12,10 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
+from rlf.apps.build.calls import KnownTool, Play, gold_calls
 from rlf.apps.build.folder import BUILD, CERTIFICATE, BuildCertificate, hash_files, read_world, write_json
 from rlf.apps.build.leaks import SearchedText
-from rlf.apps.build.probe import (
-    KnownTool,
-    Play,
-    check_arguments,
-    check_code,
-    check_distractor,
-    check_tool,
-    check_ways,
-    gold_calls,
-)
+from rlf.apps.build.probe import check_arguments, check_code, check_distractor, check_tool, check_ways
 from rlf.apps.build.task import BuildTask, ProofBench, ProofFailure, prove
 from rlf.core import RlfError
 from rlf.core.plain_json import Jsonable

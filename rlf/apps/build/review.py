@@ -13,8 +13,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from rlf.apps.build.calls import KnownTool
 from rlf.apps.build.client import Client, ModelAnswer
-from rlf.apps.build.probe import KnownTool
 from rlf.apps.build.task import BuildTask, Join, ProofFailure, answer_of
 
 MOST_PLANTED = 50

@@ -15,10 +15,10 @@ from types import CodeType
 from typing import Any
 
 from rlf.apps.build import runtime, stateful
+from rlf.apps.build.calls import Attempt, Call, KnownTool
 from rlf.apps.build.kind import BuildPart, BuildShape
 from rlf.apps.build.leaks import SearchedText
 from rlf.apps.build.pack import Pack, PackRelation
-from rlf.apps.build.probe import Attempt, Call, KnownTool
 from rlf.apps.build.task import (
     REFERENCE,
     BuildTask,

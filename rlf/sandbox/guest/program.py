@@ -82,7 +82,7 @@ class Remote:
         object.__setattr__(self, "_Remote__ask", ask)
         object.__setattr__(self, "_Remote__number", number)
 
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+    def __call__(self, /, *arguments: Any, **keywords: Any) -> Any:
         return self.__ask("call", self.__number, *arguments, **keywords)
 
     def __getattr__(self, name: str) -> Any:
@@ -147,7 +147,7 @@ class _Peer:
         """Of a test's function that the program called: the program may swallow it, the test may not."""
         self._one_at_a_time = threading.RLock()
 
-    def ask(self, what: str, number: int, *arguments: Any, **keywords: Any) -> Any:
+    def ask(self, what: str, number: int, /, *arguments: Any, **keywords: Any) -> Any:
         """The result of an operation on an object of the other process. Raises its exception, or ProgramFault."""
         given = (*arguments, *keywords.values())
         message = {

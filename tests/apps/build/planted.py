@@ -234,6 +234,87 @@ def nested():
     )
 
 
+DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
+
+
+def hours():
+    """Two arguments into nested data, one of them an enum of many; errors that suggest a near name."""
+    opens = {
+        f"{town} Museum": {day: f"{7 + at % 5:02}:{5 + at * 4 + place * 3:02}" for place, day in enumerate(DAYS)}
+        for at, town in enumerate(TOWNS)
+    }
+    code = (
+        "import difflib\n\n\ndef opening_time(museum, day):\n    names = {name.casefold(): name for name in DATA}\n"
+        "    key = ' '.join(museum.casefold().split())\n    if key not in names:\n"
+        "        near = difflib.get_close_matches(key, names, n=1)\n"
+        "        hint = f'; did you mean {names[near[0]]!r}?' if near else ''\n"
+        "        raise ValueError(f'no museum {museum!r}{hint}')\n    return {'opens': DATA[names[key]][day]}\n"
+    )
+    day = {"type": "string", "enum": DAYS, "description": "Day of the week."}
+    chosen = {
+        "document": document("opening_time", "Returns when a museum opens on a day.", "museum", "day", day=day),
+        "data": opens,
+        "code": code,
+        "calls": [{"step": 0, "arguments": {"museum": "Tolmar Museum", "day": "Friday"}}],
+    }
+    asked = [step("the opening time of the Tolmar Museum on Friday", "10:29")]
+    return task("single", "When does the Tolmar Museum open on Fridays?", asked, "value", "10:29", chosen)
+
+
+def part():
+    """A number as an argument, of which the data has the text."""
+    prices = {str(4100 + 37 * at): 12.5 + 3.75 * at for at in range(8)}
+    chosen = {
+        "document": document(
+            "price_of_part", "Returns the price of a part.", "number", number={"type": "integer", "minimum": 1}
+        ),
+        "data": {"prices": prices, "currency": "crowns"},
+        "code": "def price_of_part(number):\n    price = DATA['prices'].get(str(number))\n    if price is None:\n"
+        "        raise KeyError(f'no part {number}')\n    return {'part': number, 'price': price}\n",
+        "calls": [{"step": 0, "arguments": {"number": 4174}}],
+    }
+    return task("single", "What does part 4174 cost?", [step("the price of part 4174", 20.0)], "value", 20.0, chosen)
+
+
+def mixed():
+    """Two tools side by side, one of which returns a list of records."""
+    rooms = {
+        town: [{"room": "A", "beds": 20 + at}, {"room": "B", "beds": 40 + 3 * at}] for at, town in enumerate(TOWNS)
+    }
+    clinic = {
+        "document": document("beds_of_clinic", "Returns the beds of a clinic, by ward.", "town", "ward"),
+        "data": rooms,
+        "code": "def beds_of_clinic(town, ward):\n    for name, wards in DATA.items():\n"
+        "        if name.lower() == town.lower().strip():\n            for each in wards:\n"
+        "                if each['room'] == ward.strip().upper():\n                    return each['beds']\n"
+        "    raise LookupError('write the name of a town, and A or B')\n",
+        "calls": [{"step": 1, "arguments": {"town": "Orvik", "ward": "B"}}],
+    }
+    clinic["document"]["parameters"]["properties"]["ward"]["description"] = "A or B."
+    asked = [step("the river of Kaldun", "Bilnar"), step("the beds of ward B of the clinic of Orvik", 46)]
+    question = "Which river flows through Kaldun, and how many beds has ward B of the clinic in Orvik?"
+    return task("parallel_single", question, asked, "list", "Bilnar, 46", river_tool((0, "Kaldun")), clinic)
+
+
+def tour():
+    """A list as an argument, and a value that is computed from several."""
+    chosen = {
+        "document": document(
+            "tour_length",
+            "Returns the length of a tour along rivers, in kilometres.",
+            "rivers",
+            rivers={"type": "array", "items": {"type": "string"}, "minItems": 1, "description": "The rivers."},
+        ),
+        "data": dict(zip(RIVERS, LENGTHS, strict=True)),
+        "code": "def tour_length(rivers):\n    lengths = {k.lower(): v for k, v in DATA.items()}\n"
+        "    unknown = [r for r in rivers if r.lower() not in lengths]\n    if unknown:\n"
+        "        raise ValueError(f'unknown rivers: {unknown}')\n    return sum(lengths[r.lower()] for r in rivers)\n",
+        "calls": [{"step": 0, "arguments": {"rivers": ["Bilnar", "Sarnel"]}}],
+    }
+    question = "How long is a tour along Bilnar and then Sarnel?"
+    return task("single", question, [step("the length of a tour along Bilnar and Sarnel", 3129)], "value", 3129, chosen)
+
+
 SOUND = {
     "single": single,
     "chain": chain,
@@ -243,6 +324,10 @@ SOUND = {
     "fare": fare,
     "toll": toll,
     "nested": nested,
+    "hours": hours,
+    "part": part,
+    "mixed": mixed,
+    "tour": tour,
 }
 
 
