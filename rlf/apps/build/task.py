@@ -238,7 +238,8 @@ def play_gold(task: BuildTask, bench: ProofBench) -> list[Finding]:
     for step in task.steps:
         findings.append(bench.call(step.tool, step.filled(values)))
         if value_key(step.gold) not in findings[-1].found:
-            raise ProofFailure("gold: a call does not find its value")
+            shown = f"{step.tool}({dict(step.filled(values))!r}) does not return {step.gold!r}"
+            raise ProofFailure("gold: a call does not find its value", shown)
         values.append(step.gold)
     return findings
 
@@ -264,7 +265,8 @@ def prove(task: BuildTask, bench: ProofBench, documents: SearchedText) -> Solved
         raise ProofFailure("gold: its calls do not solve all sub-questions")
     values = [step.gold for step in task.steps]
     if answer_of(task, values) != task.answer:
-        raise ProofFailure("gold: the values found do not make the answer")
+        made = f"they make {answer_of(task, values)!r}, and the answer is {task.answer!r}"
+        raise ProofFailure("gold: the values found do not make the answer", made)
     check_calls(task)
     _check_ends(task, values)
     _check_leaks(task, documents)
