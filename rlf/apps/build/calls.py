@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from functools import cached_property
 from itertools import chain, product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from rlf.apps.build.leaks import SearchedText
-from rlf.apps.build.task import REFERENCE, CallStep, Value
+from rlf.apps.build.task import REFERENCE, BuildTask, CallStep, Value
 from rlf.core.readings import compile_schema
 from rlf.rewards.values import text_keys, value_key, value_keys
 
@@ -292,3 +292,23 @@ def _fill_value(schema: Mapping[str, Any], name: str) -> list[Any]:
         case "object":
             return list(fill_schema(schema, name))
     return [name]
+
+
+class BuiltTools(Protocol):
+    """The tools of a built world, as its files are."""
+
+    keeps_state: bool
+    """Whether a call may change what later ones find."""
+
+    def known(self, task: BuildTask, tool: str) -> KnownTool:
+        """A tool that a task shows. Raises ProofFailure where there is no such tool."""
+        ...
+
+    @property
+    def play(self) -> Play:
+        """Plays calls, each time in a new world."""
+        ...
+
+    def code(self, tool: str) -> str | None:
+        """The code of a tool that a model wrote; None of others."""
+        ...

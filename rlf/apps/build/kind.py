@@ -24,7 +24,7 @@ from rlf.spec.overrides import apply_override
 from rlf.spec.reader import read_file
 
 if TYPE_CHECKING:
-    from rlf.apps.build.prove import BuiltTools
+    from rlf.apps.build.calls import BuiltTools
 
 # The settings of every kind of builder: shapes, lengths, dials, noise, bounds and the split.
 

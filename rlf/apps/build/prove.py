@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import ValidationError
 
-from rlf.apps.build.calls import KnownTool, Play, gold_calls
+from rlf.apps.build.calls import BuiltTools, KnownTool, gold_calls
 from rlf.apps.build.folder import BUILD, CERTIFICATE, BuildCertificate, hash_files, read_world, write_json
 from rlf.apps.build.leaks import SearchedText
 from rlf.apps.build.probe import check_arguments, check_code, check_distractor, check_tool, check_ways
@@ -20,27 +20,6 @@ from rlf.apps.build.task import BuildTask, ProofBench, ProofFailure, prove
 from rlf.core import RlfError
 from rlf.core.plain_json import Jsonable
 from rlf.core.yaml_text import load_document
-
-
-class BuiltTools(Protocol):
-    """The tools of a built world, as its files are."""
-
-    keeps_state: bool
-    """Whether a call may change what later ones find."""
-
-    def known(self, task: BuildTask, tool: str) -> KnownTool:
-        """A tool that a task shows. Raises ProofFailure where there is no such tool."""
-        ...
-
-    @property
-    def play(self) -> Play:
-        """Plays calls, each time in a new world."""
-        ...
-
-    def code(self, tool: str) -> str | None:
-        """The code of a tool that a model wrote; None of others."""
-        ...
-
 
 OpenTools = Callable[[Path], AbstractAsyncContextManager[BuiltTools]]
 
