@@ -15,6 +15,9 @@ from rlf.core import RlfError, nearest
 from rlf.core.callables import CallableName
 from rlf.core.kinds import Files, StrictModel, wrong_value
 
+_PLACE = re.compile(r"\{\{\s*([\w.]+)\s*\}\}")
+"""What is filled in."""
+
 
 class AgentFailure(StrEnum):
     """A fault of an agent, as its trajectory's error names it."""
@@ -86,7 +89,7 @@ class AgentSpec(StrictModel):
             raise wrong_value(f"got {' and '.join(given) or 'neither'}; write one of `command`, `callable` and `url`.")
         if self.command is not None:
             try:
-                words = shlex.split(self.command)
+                words = split_command(self.command)
             except ValueError as fault:
                 raise wrong_value(f"command: {fault}. Close the quotation.") from fault
             if not words:
@@ -98,14 +101,22 @@ class AgentSpec(StrictModel):
     @property
     def own_files(self) -> list[str]:
         """The files that its command names, which are its code, and those that are declared."""
-        words = shlex.split(self.command) if self.command is not None else []
+        words = split_command(self.command) if self.command is not None else []
         return [*self.files, *(word for word in words if Path(word).is_absolute() and Path(word).is_file())]
+
+
+def split_command(command: str) -> list[str]:
+    """The words of a command as a shell reads them; what is filled in is of one word, without quotes too.
+
+    Raises ValueError.
+    """
+    return shlex.split(_PLACE.sub(r"{{\1}}", command))
 
 
 def place_command(command: str, folder: Path) -> str:
     """The command with words that name a file beside the spec as paths; as it is where it cannot be split."""
     try:
-        words = shlex.split(command)
+        words = split_command(command)
     except ValueError:
         return command
     files = [folder / word for word in words]
@@ -113,9 +124,6 @@ def place_command(command: str, folder: Path) -> str:
         str(file.resolve()) if "{{" not in word and file.is_file() else word
         for word, file in zip(words, files, strict=True)
     )
-
-
-_PLACE = re.compile(r"\{\{\s*([\w.]+)\s*\}\}")
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:

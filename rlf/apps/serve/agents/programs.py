@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shlex
 import sys
 import tempfile
 from abc import ABC, abstractmethod
@@ -19,7 +18,7 @@ import aiohttp
 from rlf.core.callables import about_to_run, load_callable
 from rlf.core.text import describe
 from rlf.processes.child import describe_exit, supervised
-from rlf.spec.agent import AgentFailure, AgentSpec, fill
+from rlf.spec.agent import AgentFailure, AgentSpec, fill, split_command
 from rlf.types.task import Task
 
 _MAX_OUTPUT = 16 << 20
@@ -110,7 +109,7 @@ def open_program(agent: AgentSpec, redact: Callable[[str], str]) -> Program:
 class _Command(Program):
     def __init__(self, agent: AgentSpec, redact: Callable[[str], str]) -> None:
         super().__init__(agent)
-        self._words = shlex.split(agent.command or "")
+        self._words = split_command(agent.command or "")
         self._redact = redact
         about_to_run(f"start {self._words[0]}")
 
