@@ -6,8 +6,8 @@ One estimator is one file of `rlf.algo.advantages`. This module names tensors bu
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlf.core.kinds import Kind
 
@@ -79,6 +79,8 @@ class AdvantageInput:
     """The same rewards term by term; None: the reward is one term."""
     greedy_B: Tensor | None = None
     """float: the reward of the greedy rollout of each row's task. None unless the estimator `needs_greedy`."""
+    world_B: Tensor | None = None
+    """int64: which of several worlds each row was played in; None where there is one."""
 
     def __post_init__(self) -> None:
         rows, tokens = self.action_mask_BT.shape
@@ -96,6 +98,22 @@ class AdvantageInput:
         terms, greedy_B = self.terms, self.greedy_B
         assert terms is None or len(terms.values_BK) == rows, f"term rewards of {len(terms.values_BK)} of {rows} rows"
         assert greedy_B is None or greedy_B.shape == (rows,), f"greedy rewards {tuple(greedy_B.shape)} for {rows} rows"
+
+    def take_rows(self, rows_N: Tensor) -> AdvantageInput:
+        """Some of the rows, in an order that is given, as a batch of one world."""
+        terms, turns = self.terms, self.turns
+        chosen: dict[str, Any] = {
+            name: tensor[rows_N]
+            for name in ("rewards_B", "group_B", "action_mask_BT", "kl_BT", "values_BT", "greedy_B")
+            if (tensor := getattr(self, name)) is not None
+        }
+        if terms is not None:
+            chosen["terms"] = replace(terms, values_BK=terms.values_BK[rows_N], is_scored_BK=terms.is_scored_BK[rows_N])
+        if turns is not None:
+            chosen["turns"] = TurnRewards(
+                *(one[rows_N] for one in (turns.outcome_B, turns.rewards_BK, turns.num_turns_B, turns.turn_BT))
+            )
+        return replace(self, **chosen, world_B=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +140,24 @@ class Estimator(Kind, ABC):
     """True if it distinguishes the turns of a trajectory by `AdvantageInput.turns`."""
     needs_greedy: ClassVar[bool] = False
     """True if `greedy_B` must be given, which takes one greedy rollout of each task beside the sampled ones."""
+
+    spans_batch: ClassVar[bool] = False
+    """True if it has statistics of the whole batch; of several worlds, of the batch's rows in each."""
+
+    def advantages_by_world(self, batch: AdvantageInput) -> AdvantageOutput:
+        """The advantages of a batch, each world's rows by themselves: their rewards have scales of their own."""
+        worlds = [] if batch.world_B is None else sorted({*batch.world_B.tolist()})
+        if len(worlds) < 2 or batch.world_B is None:
+            return self.advantages(batch)
+        rows = [(batch.world_B == world).nonzero().squeeze(1) for world in worlds]
+        outputs = [self.advantages(batch.take_rows(rows_N)) for rows_N in rows]
+        joined = {}
+        for name in ("advantages_BT", "returns_BT", "rewards_B"):
+            first = getattr(outputs[0], name)
+            joined[name] = first.new_zeros((len(batch.rewards_B), *first.shape[1:]))
+            for rows_N, output in zip(rows, outputs, strict=True):
+                joined[name][rows_N] = getattr(output, name)
+        return AdvantageOutput(**joined)
 
     @abstractmethod
     def advantages(self, batch: AdvantageInput) -> AdvantageOutput:

@@ -45,6 +45,7 @@ class WorldEpisode:
         task: Task,
         seed: int,
         *,
+        name: str | None = None,
         speaks: bool,
         make: MakeWorld,
         permits: asyncio.Semaphore,
@@ -56,6 +57,7 @@ class WorldEpisode:
         """Takes what the worlds of a run share.
 
         Args:
+            name: its name, where there are several worlds.
             speaks: whether it may answer turns that call nothing.
             permits: one for each world that there may be.
             redact: strikes secrets out of what the world says.
@@ -81,7 +83,8 @@ class WorldEpisode:
         self.speaks = speaks
         self._world_s = 0.0
         self._failed: Phase | None = None
-        self._kept = WorldRecord(spec.kind)
+        self._kept = WorldRecord(spec.kind, name)
+        self._called = name or spec.kind
 
     @property
     def record(self) -> WorldRecord:
@@ -190,7 +193,7 @@ class WorldEpisode:
         (world, self._world), words = (self._world, None), None
         try:
             if world is not None:
-                fault = await self._detached.fault_of(world.close(), CLOSE_S, f"world {self._spec.kind}")
+                fault = await self._detached.fault_of(world.close(), CLOSE_S, f"world {self._called}")
                 if fault is not None:
                     words = self._say_fault(describe_late(fault, CLOSE_S))
         finally:
@@ -263,14 +266,14 @@ class WorldEpisode:
             with self._timers.within(limit_s):
                 done = await _catch_fault(work)
         else:
-            done = await self._detached.run(_catch_fault(work), Deadline(limit_s), f"world {self._spec.kind}")
+            done = await self._detached.run(_catch_fault(work), Deadline(limit_s), f"world {self._called}")
         if isinstance(done, _Raised):
             raise done.fault
         return done
 
     def _make_failure(self, phase: Phase, reason: str, where: str = "") -> WorldFailure:
         self._failed = self._failed or phase  # the first: what follows it is often only its consequence
-        return WorldFailure(self._spec.kind, phase, self._say_fault(reason) + where)
+        return WorldFailure(self._called, phase, self._say_fault(reason) + where)
 
     def _say_fault(self, reason: str) -> str:
         """What went wrong as anyone reads it: valid, without secrets, and cut where none can be halved any more."""

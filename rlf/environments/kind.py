@@ -192,6 +192,19 @@ class EnvSpec(Kind, ABC, allow_inf_nan=False):
         """The tools that trajectories of a row see, where it describes them; None: all of the world's."""
         return None
 
+    def foreign_tools(self, columns: Mapping[str, Any]) -> Collection[str]:
+        """Names of the world's tools that trajectories of a row neither see nor may call."""
+        return ()
+
+    @property
+    def parts(self) -> Mapping[str | None, EnvSpec]:
+        """Of several worlds each by its name; else this one."""
+        return {None: self}
+
+    def part_of(self, columns: Mapping[str, Any]) -> tuple[str | None, EnvSpec]:
+        """The world of a row's trajectories with its name, if it has one. Raises ValueError where there is none."""
+        return None, self
+
     def static_complaints(self) -> list[str]:
         """The part of `complaints` that runs no user code; empty where every check runs some."""
         return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
@@ -57,14 +57,14 @@ class WorldPool:
         self._permits = asyncio.Semaphore(spec.limits.max_concurrency)
         self._stack = AsyncExitStack()
         self._make: MakeWorld | None = None
-        self._speaks = False
+        self._speaks: dict[str | None, bool] = {}
         self.declarations = tuple(self._declare(tool) for tool in spec.tools)
         """The tools of the worlds, for the executor."""
 
     async def __aenter__(self) -> Self:
         """Opens what all worlds share. Raises RlfError."""
         self._make = await self._stack.enter_async_context(self.spec.open())
-        self._speaks = self.spec.speaks
+        self._speaks = {name: part.speaks for name, part in self.spec.parts.items()}
         self._detached, self._timers = DetachedTasks(), Timers()
         return self
 
@@ -95,6 +95,10 @@ class WorldPool:
     def tools_of(self, columns: Mapping[str, Any]) -> Sequence[ToolDescription] | None:
         """The tools that trajectories of a row see, where it describes them."""
         return self.spec.tools_of(columns)
+
+    def foreign_tools(self, columns: Mapping[str, Any]) -> Collection[str]:
+        """The tools of other rows' worlds."""
+        return self.spec.foreign_tools(columns)
 
     async def prepare(self, wanted: Sequence[tuple[str, Task]]) -> None:
         """Begins to reset worlds of coming trajectories, by their ids, so that these need not wait.
@@ -132,11 +136,16 @@ class WorldPool:
     def _open(self, trajectory_id: str, task: Task) -> WorldEpisode:
         assert self._make is not None, "the pool is not entered"
         assert trajectory_id not in self._episodes, f"trajectory {trajectory_id} has a world already"
+        try:
+            name, part = self.spec.part_of(task.columns)
+        except ValueError:  # which its reset raises again, as the world's failure
+            name, part = None, self.spec
         episode = self._episodes[trajectory_id] = WorldEpisode(
-            self.spec,
+            part,
             task,
             derive_seed(self._seed, "world", task.id),
-            speaks=self._speaks,
+            name=name,
+            speaks=self._speaks.get(name, False),
             make=self._make,
             permits=self._permits,
             detached=self._detached,
@@ -155,6 +164,7 @@ class WorldPool:
 
     def _declare(self, tool: ToolDescription) -> ToolDeclaration:
         limits = self.spec.limits
+        parts = [part.limits for part in self.spec.parts.values()]
         target = WorldTool(name=tool.name)
         target._pool = self
         try:
@@ -164,9 +174,9 @@ class WorldPool:
                 inputSchema=dict(tool.input_schema),
                 target=target,
                 limits=Limits(
-                    timeout_s=limits.step_s,
+                    timeout_s=max(one.step_s for one in parts),
                     max_concurrency=limits.max_concurrency,
-                    max_output_chars=limits.max_output_chars,
+                    max_output_chars=max(one.max_output_chars for one in parts),
                     breaker=None,
                 ),
             )

@@ -213,6 +213,14 @@ def _scores_have_a_world(loaded: LoadedSpec) -> Iterator[Fault]:
             known = list(env.score_names)
             message = f"the world gives no score {term.score!r}{nearest(term.score, known)} (known: {', '.join(known)})"
             yield loaded.fault(("rewards", position, "score"), f"{message}. Write one of these.")
+        elif term.score is not None:
+            for name, part in env.parts.items():
+                is_scaled = term.score == "score" and name in getattr(env, "scores", {})
+                if is_scaled or part.score_names is None or term.score in part.score_names:
+                    continue
+                message = f"world {name!r} gives no score {term.score!r} (known: {', '.join(part.score_names)}): its "
+                fix = f"Write `score: score`, and in env `scores: {{{name}: {{score: NAME, range: [0, 1]}}}}`."
+                yield loaded.fault(("rewards", position, "score"), f"{message}trajectories have no reward. {fix}")
 
 
 @reads("rollout", "tools", "env", "chat.history")

@@ -199,6 +199,17 @@ def _kl_holds_many_epochs(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(("train", "epochs"), f"{message}Write 1, or `kl: {{coef: 0.001}}`.")
 
 
+def _worlds_are_named(subject: Subject) -> Iterator[Fault]:
+    env = subject.loaded.spec.env
+    if env is None or len(env.parts) == 1 or not subject.train:
+        return
+    named = {task.columns.get(getattr(env, "column", "")) for task in subject.train if task.columns}
+    for name in env.parts:
+        if name not in named:
+            message = "no row of data.train names this world, so that nothing is trained in it. Remove it, or add rows."
+            yield subject.loaded.fault(("env", "worlds", str(name)), message)
+
+
 def _turns_have_room(subject: Subject) -> Iterator[Fault]:
     """Counted where the tokenizer and the answers are on this machine, by a bound where not."""
     given, sizes = subject.loaded.spec.rollout.max_new_tokens, subject.sizes
@@ -404,6 +415,7 @@ SPEC_CHECKS: tuple[Callable[[LoadedSpec], Iterator[Fault]], ...] = (
     _tools_are_quick,
 )
 DATA_CHECKS: tuple[Callable[[Subject], Iterator[Fault]], ...] = (
+    _worlds_are_named,
     _turns_have_room,
     _prompts_leave_room,
     _evaluation_is_apart,

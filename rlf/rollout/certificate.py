@@ -89,6 +89,10 @@ class _Speaker:
     def tools_of(self, columns: Mapping[str, Any]) -> None:
         """Rows describe no tools."""
 
+    def foreign_tools(self, columns: Mapping[str, Any]) -> tuple[()]:
+        """There is one world."""
+        return ()
+
     def owns(self, tool: str) -> bool:
         return False
 

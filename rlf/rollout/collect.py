@@ -148,6 +148,7 @@ def rollout_metrics(scored: Sequence[Scored]) -> dict[str, float]:
     metrics |= _term_counts(scored) | _term_usage(scored)
     metrics |= _call_metrics(scored) | _worlds(scored) | _contexts(scored)
     metrics |= {f"stop/{stop}": n / len(scored) for stop, n in _counts(s.trajectory.stop for s in scored).items()}
+    metrics |= _by_world(scored)
     if counted:
         metrics |= _reward_metrics(counted) | _shares(counted) | _sizes(counted) | _solves(counted)
     return metrics
@@ -179,6 +180,30 @@ def _reward_metrics(counted: Sequence[Scored]) -> dict[str, float]:
     if successes:
         metrics["success"] = fmean(successes)
     return metrics
+
+
+def _by_world(scored: Sequence[Scored]) -> dict[str, float]:
+    """Success and reward of each of several worlds."""
+    metrics: dict[str, float] = {}
+    for name, items in group_by_world(scored).items():
+        rewards = [item.reward for item in items if item.reward is not None]
+        successes = [item.success for item in items if item.reward is not None and item.success is not None]
+        metrics[f"world/{name}/trajectories"] = float(len(items))
+        metrics[f"world/{name}/unscorable"] = float(len(items) - len(rewards))
+        if rewards:
+            metrics |= {f"world/{name}/reward/mean": fmean(rewards), f"world/{name}/reward/std": pstdev(rewards)}
+        if successes:
+            metrics[f"world/{name}/success"] = fmean(successes)
+    return metrics
+
+
+def group_by_world(scored: Sequence[Scored]) -> dict[str, list[Scored]]:
+    """The trajectories of each of several worlds, by name; none of a spec with one world."""
+    found: dict[str, list[Scored]] = {}
+    for item in scored:
+        if item.trajectory.world is not None and item.trajectory.world.name is not None:
+            found.setdefault(item.trajectory.world.name, []).append(item)
+    return found
 
 
 def _solves(counted: Sequence[Scored]) -> dict[str, float]:

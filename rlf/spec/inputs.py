@@ -44,6 +44,7 @@ from rlf.types import Task
 
 if TYPE_CHECKING:
     from rlf.endpoints.spec import EndpointSpec
+    from rlf.environments.kind import EnvSpec
 
 Datasets = dict[tuple[str, tuple[str, ...] | None], Sequence[Task] | SpecError]
 """Tasks that were read, or why not, by a dataset's keys and the tools that its rows may name; None: any."""
@@ -426,16 +427,51 @@ def _check_images(loaded: LoadedSpec, name: str, tasks: Sequence[Task]) -> Itera
 
 @reads("env")
 def _world_columns(loaded: LoadedSpec, name: str, tasks: Sequence[Task]) -> Iterator[Fault]:
-    """Columns that the world needs at its reset and a dataset lacks."""
+    """Columns that the world needs at its reset and a dataset lacks, and rows that name no world."""
     env = loaded.spec.env
     try:
         known = recall(_first_columns, tasks) if env is not None else []
         missing = env.missing_columns(known) if env is not None and tasks else []
+        found = [("the world's", column, known) for column in missing]
+        if env is not None and not found and None not in env.parts:
+            yield from _nameless_rows(loaded, env, name, tasks)
+            found = _missing_by_part(env, tasks)
     except RlfError:  # reported where the world itself is looked at
         return
-    for column in missing:
-        message = f"the world's reset takes {column!r}, and data.{name} has no such column{nearest(column, known)}"
+    for whose, column, known in found:
+        message = f"{whose} reset takes {column!r}, and data.{name} has no such column{nearest(column, known)}"
         yield loaded.fault(("env",), f"{message} (columns: {', '.join(known)}). Give it a default, or add the column.")
+
+
+def _nameless_rows(loaded: LoadedSpec, env: EnvSpec, name: str, tasks: Sequence[Task]) -> Iterator[Fault]:
+    """Rows whose world there is not: the first of them, and how many more."""
+    wrong = [(number, task.id, error) for number, task in enumerate(tasks, 1) if (error := _part_error(env, task))]
+    if wrong:
+        (number, task_id, error), more = wrong[0], f", and {len(wrong) - 1} more rows" * (len(wrong) > 1)
+        message = f"row {number} ({task_id!r}){more}: {error}. Write one of these, or declare the world in env.worlds."
+        yield loaded.fault(("data", name, "path"), message)
+
+
+def _part_error(env: EnvSpec, task: Task) -> str:
+    try:
+        env.part_of(task.columns)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _missing_by_part(env: EnvSpec, tasks: Sequence[Task]) -> list[tuple[str, str, list[str]]]:
+    """Of each world the columns that the first of its rows lacks, with those that it has."""
+    found, seen = list[tuple[str, str, list[str]]](), set[str | None]()
+    for task in tasks:
+        if _part_error(env, task):
+            continue
+        name, part = env.part_of(task.columns)
+        if name not in seen:
+            seen.add(name)
+            known = list(task.columns)
+            found += [(f"world {name!r}: its", column, known) for column in part.missing_columns(known)]
+    return found
 
 
 @reads("rewards[]")

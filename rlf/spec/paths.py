@@ -83,6 +83,8 @@ def _resolve_env_files(env: Node) -> Node:
     if kind is None or kind.value not in ENV_KINDS.names():
         return env
     env = edit(edit(env, ("server",), _resolve_server), ("world",), _resolve_env_files)
+    for name in () if (worlds := env.get("worlds")) is None else worlds.mapping:
+        env = edit(env, ("worlds", name), _resolve_env_files)
     for key in ("files", *ENV_KINDS.get(str(kind.value)).FILES):
         env = edit(
             env,
@@ -112,6 +114,8 @@ def env_files(env: EnvSpec | None, path: KeyPath = ("env",)) -> Iterator[tuple[K
             yield from (((*path, key, place), file) for place, file in enumerate(value))
     if (inner := getattr(env, "world", None)) is not None:
         yield from env_files(inner, (*path, "world"))
+    for name, inner in (getattr(env, "worlds", None) or {}).items():
+        yield from env_files(inner, (*path, "worlds", name))
 
 
 def _resolve_reward_files(item: Node) -> Node:

@@ -54,7 +54,9 @@ def measure(spec: RunSpec, tasks: Sequence[Task]) -> list[Any] | None:
         shown = shown_tools(spec.env, tools, Task("", (), tools=names, columns=columns))
         return len(chat.prompt([Message(role, content) for role, content in messages], shown))
 
-    spread, shortest, written = recall(_sample_tasks, tasks)
+    column = getattr(spec.env, "column", None)  # of several worlds, which have tools of their own
+    named = (column,) if isinstance(column, str) else ()
+    spread, shortest, written = recall(_sample_tasks, tasks, *named)
     sizes = [num_tokens(asked) for asked in spread]
     least = min(*sizes, *map(num_tokens, shortest))
     needed = any(term.needs_answer for term in spec.rewards)
@@ -66,11 +68,11 @@ _Asked: TypeAlias = tuple[Sequence[tuple[str, str]], tuple[str, ...] | None, dic
 """Roles and contents of a task's messages, the tools that it may use, and those that its row describes."""
 
 
-def _sample_tasks(tasks: Sequence[Task]) -> tuple[list[_Asked], list[_Asked], list[list[str]]]:
+def _sample_tasks(tasks: Sequence[Task], *named: str) -> tuple[list[_Asked], list[_Asked], list[list[str]]]:
     """Prompts and gold answers spread evenly over the tasks, and between them the prompts of the fewest characters."""
 
     def asked(task: Task) -> _Asked:
-        described = {name: task.columns[name] for name in (DOCUMENTS,) if name in task.columns}
+        described = {name: task.columns[name] for name in (DOCUMENTS, *named) if name in task.columns}
         return [(message.role, message.content) for message in task.messages], task.tools, described
 
     spread = tasks[:: -(-len(tasks) // MAX_MEASURED)]

@@ -39,6 +39,8 @@ class Batch:
     """float32: the reward of the greedy rollout of each row's task; None where there are none."""
     truncated_B: torch.Tensor | None = None
     """bool: trajectories that ran out of tokens; None where nothing is known of it."""
+    world_B: torch.Tensor | None = None
+    """int64: equal for rows of one of several worlds; None where there is one."""
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on a device; lengths stay on the CPU, where the rows are planned."""
@@ -55,6 +57,7 @@ class Batch:
             turns=self.turns,
             terms=self.terms,
             greedy_B=self.greedy_B,
+            world_B=self.world_B,
             **of_models,
         )
 
@@ -81,7 +84,7 @@ class Batch:
 
 _OF_THE_DEVICE = (
     *("tokens_BT", "loss_mask_BT", "rollout_logprobs_BT", "rewards_B", "group_B"),
-    *("turns", "terms", "greedy_B", "truncated_B"),
+    *("turns", "terms", "greedy_B", "truncated_B", "world_B"),
 )
 """What the update computes with."""
 
@@ -149,7 +152,16 @@ def make_batch(
         _terms(scored),
         None if greedy_by_task is None else torch.tensor([greedy_by_task[_group(item)] for item in scored]),
         torch.tensor([item.trajectory.stop is StopReason.LENGTH for item in scored]),
+        _worlds(scored),
     )
+
+
+def _worlds(scored: Sequence[Scored]) -> torch.Tensor | None:
+    """The place of each trajectory's world among the names of several; None where there is one."""
+    worlds = [item.trajectory.world for item in scored]
+    names = [None if world is None else world.name for world in worlds]
+    order = sorted({name for name in names if name is not None})
+    return torch.tensor([order.index(name) if name else -1 for name in names]) if len(order) > 1 else None
 
 
 def _terms(scored: Sequence[Scored]) -> TermRewards | None:

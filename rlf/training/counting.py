@@ -186,7 +186,7 @@ def tool_name(tool: str) -> str:
 
 def world_name(world: WorldRecord) -> str:
     """The name of a world among causes."""
-    return f"world {world.kind!r}"
+    return f"world {world.name or world.kind!r}"
 
 
 def broken_trajectory(rollout: Rollout, prompt: Sequence[int], error: str) -> Scored:

@@ -9,12 +9,12 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from statistics import fmean
+from statistics import fmean, pstdev
 from typing import TYPE_CHECKING
 
 from rlf.algo.estimator import AdvantageInput, Estimator
 from rlf.reports.statistics import find_spread, pass_at_k, wilson_interval
-from rlf.rollout.collect import Halt, Player, collect, dead_share, rollout_metrics, wait_share
+from rlf.rollout.collect import Halt, Player, collect, dead_share, group_by_world, rollout_metrics, wait_share
 from rlf.rollout.rollout import Rollout
 from rlf.spec.models import EvalSpec
 from rlf.training.counting import choose_tries, counts, evaluation_rollout, find_cause, has_answered, mode_of
@@ -235,7 +235,8 @@ def evaluation_metrics(scored: Sequence[Scored], num_samples: int) -> dict[str, 
     tasks = [item.trajectory.task for item in scored]
     clusters = {task.id: task.cluster for task in tasks if task.cluster is not None and task.id in by_task}
     for item in scored:
-        kinds[item.trajectory.task.id] = item.trajectory.task.kind
+        world = item.trajectory.world  # several worlds are kinds of question, where the data names no others
+        kinds[item.trajectory.task.id] = item.trajectory.task.kind or (None if world is None else world.name)
     for task_id, successes in by_task.items():
         rates[task_id] = fmean(successes)
         solved[task_id] = sum(success >= 1.0 for success in successes)
@@ -281,6 +282,7 @@ def step_metrics(
     num_groups: int,
     own: Mapping[str, float],
     mask_truncated: bool = False,
+    advantages: Mapping[str, float | None] | None = None,
 ) -> dict[str, float]:
     """Metrics of a step's trajectories, and those that its engine measured.
 
@@ -288,9 +290,15 @@ def step_metrics(
         used: the trajectories that the update was given.
         num_groups: groups that dynamic filtering kept.
         own: the engine's losses and times; throughput follows from `time/generate_s` and `time/update_s`.
+        advantages: the mean of each trajectory by its id, where it is known.
         mask_truncated: whether those of them that the token budget cut are in no loss.
     """
     metrics = {**rollout_metrics(collected), **own, **_left_out_by_length(collected, own, mask_truncated)}
+    metrics |= {
+        f"world/{name}/advantage/std": pstdev(known)
+        for name, items in group_by_world(collected).items()
+        if (known := [found for item in items if (found := (advantages or {}).get(item.trajectory.id)) is not None])
+    }
     metrics["groups/dead_share"] = dead_share(collected)
     metrics["groups/kept"] = float(num_groups)
     metrics["tools/wait_share"] = wait_share(collected)
@@ -334,7 +342,7 @@ def mean_advantages(advantages_BT: Tensor, mask_BT: Tensor) -> list[float]:
 def recompute_advantages(estimator: Estimator, asked: AdvantageInput) -> list[float]:
     """Mean advantages from rewards alone; for estimators of which `find_missing` names nothing."""
     assert find_missing(estimator) is None, find_missing(estimator)
-    return mean_advantages(estimator.advantages(asked).advantages_BT, asked.action_mask_BT)
+    return mean_advantages(estimator.advantages_by_world(asked).advantages_BT, asked.action_mask_BT)
 
 
 def find_missing(estimator: Estimator) -> str | None:

@@ -6,7 +6,7 @@ infrastructure, typed by the phase in which it failed; it is never a score.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -68,6 +68,8 @@ class WorldRecord:
     """Record of a trajectory's world."""
 
     kind: str
+    name: str | None = None
+    """Its name, where there are several worlds."""
     observation: str | None = None
     """The world's text at its reset, which the prompt holds; None: it gave none."""
     scores: Mapping[str, float] = field(default_factory=dict)
@@ -118,6 +120,9 @@ class DescribesTools(Protocol):
     def tools_of(self, columns: Mapping[str, Any]) -> Sequence[ToolDescription] | None:
         """The tools that trajectories of a row see, where it describes them; None: the declared ones."""
 
+    def foreign_tools(self, columns: Mapping[str, Any]) -> Collection[str]:
+        """Names of declared tools that belong to the worlds of other rows."""
+
 
 class Worlds(DescribesTools, Protocol):
     """Where the rollout loop takes worlds from."""
@@ -131,4 +136,7 @@ def shown_tools(
 ) -> tuple[ToolDescription, ...]:
     """The tools that a trajectory of a task sees."""
     own = None if worlds is None else worlds.tools_of(task.columns)
-    return tuple(own if own is not None else (tool for tool in declared if task.may_use(tool.name)))
+    if own is not None:
+        return tuple(own)
+    foreign = () if worlds is None else worlds.foreign_tools(task.columns)
+    return tuple(tool for tool in declared if task.may_use(tool.name) and tool.name not in foreign)

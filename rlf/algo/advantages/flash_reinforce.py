@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from rlf.algo.estimator import AdvantageInput, AdvantageOutput, Estimator
 from rlf.algo.loss_config import at_least_float32
 from rlf.algo.returns import from_returns
@@ -12,6 +14,8 @@ class FlashReinforce(Estimator):
 
     Mirrors OpenRLHF's `flash_reinforce`, which goes with `loss.correction: {level: seq, gating: binary_kl}`.
     """
+
+    spans_batch: ClassVar[bool] = True
 
     def advantages(self, batch: AdvantageInput) -> AdvantageOutput:
         """Rewards less their mean."""

@@ -34,6 +34,7 @@ class Gae(Estimator):
     with others they differ by up to half a deviation over turns.
     """
 
+    spans_batch: ClassVar[bool] = True
     needs_critic: ClassVar[bool] = True
 
     gamma: float = Field(default=1.0, ge=0.0, le=1.0)

@@ -19,6 +19,7 @@ class Gdpo(Estimator):
     `multi_objective_aggregation: normalize_then_sum`, verl's `gdpo`.
     """
 
+    spans_batch: ClassVar[bool] = True
     needs_group: ClassVar[bool] = True
 
     def advantages(self, batch: AdvantageInput) -> AdvantageOutput:

@@ -17,6 +17,7 @@ class Gpg(Estimator):
     verl's `gpg` differs: it counts trajectories with a reward of 0 as M, also in groups that teach.
     """
 
+    spans_batch: ClassVar[bool] = True
     needs_group: ClassVar[bool] = True
 
     def advantages(self, batch: AdvantageInput) -> AdvantageOutput:

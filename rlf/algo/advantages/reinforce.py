@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -16,6 +17,8 @@ class Reinforce(Estimator):
 
     Hu 2025, REINFORCE++ (arXiv:2501.03262), section 3. Mirrors OpenRLHF's `reinforce`.
     """
+
+    spans_batch: ClassVar[bool] = True
 
     gamma: float = Field(default=1.0, ge=0.0, le=1.0)
     """Discount per token; observation tokens count as steps."""

@@ -17,6 +17,7 @@ class ReinforceBaseline(Estimator):
     `reinforce_baseline`.
     """
 
+    spans_batch: ClassVar[bool] = True
     needs_group: ClassVar[bool] = True
 
     std_norm: bool = True

@@ -99,6 +99,9 @@ class Recomputation:
         train = self._train
         if train is None or train.observations_in_loss or train.algorithm.needs_critic or train.algorithm.reads_turns:
             return None
+        env = self._run.record.plan["spec"].get("env") or {}
+        if train.algorithm.spans_batch and env.get("kind") == "several":  # of worlds apart, which rows do not name
+            return None
         return None if train.kl.coef > 0 and train.kl.place is KlPlace.REWARD else train.algorithm
 
     @cached_property

@@ -164,7 +164,7 @@ def _recompute_advantage(
     used = [one for one in stored if _find_unused(one.scored, greedy) is None]
     batch = make_batch([one.scored for one in used], greedy_by_task=greedy)
     asked = batch.advantage_input(train.reward_clip)
-    advantages_BT = train.algorithm.advantages(asked).advantages_BT
+    advantages_BT = train.algorithm.advantages_by_world(asked).advantages_BT
     row = next(at for at, one in enumerate(used) if one is stored[place])
     mean = mean_advantages(advantages_BT, asked.action_mask_BT)[row]
     num_tokens = len(stored[place].scored.trajectory.tokens)

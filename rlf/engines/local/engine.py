@@ -193,15 +193,16 @@ class Trainer:
     ) -> None:
         own = result.metrics | times | collection.metrics | _staleness(used, step)
         own["memory/peak_bytes"] = _peak_bytes(self._host.model.device)
+        advantages = dict(zip((item.trajectory.id for item in used), result.advantages, strict=True))
         metrics = step_metrics(
             collection.collected,
             used,
+            advantages=advantages,
             num_groups=collection.num_groups,
             own=own,
             mask_truncated=self._settings.mask_truncated,
         )
         metrics |= collection.greedy_metrics()
-        advantages = dict(zip((item.trajectory.id for item in used), result.advantages, strict=True))
         scored = [*collection.collected, *(collection.greedy or ())]
         # The event before the progress: a stop between the two repeats the step, and the lineage takes it in place of
         # this one; the other way around it would be missing.

@@ -205,7 +205,7 @@ class Updater:
             assert fixed.old_logprobs_BT is not None, "a penalty in the reward needs the old log-probabilities"
             kl_BT = approx_kl(fixed.old_logprobs_BT, fixed.ref_logprobs_BT, train.kl.kind)
         asked = batch.advantage_input(train.reward_clip, kl_BT=kl_BT, kl_coef=train.kl.coef, values_BT=fixed.values_BT)
-        return train.algorithm.advantages(asked)
+        return train.algorithm.advantages_by_world(asked)
 
     def _optimiser_step(
         self, batch: Batch, rows: torch.Tensor, fixed: _Fixed, output: AdvantageOutput, sums: defaultdict[str, float]

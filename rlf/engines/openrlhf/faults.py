@@ -112,6 +112,15 @@ def _images_are_seen(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(("model", "lora"), f"{message}Remove it.")
 
 
+@reads("env", "train.algorithm")
+def _worlds_share_no_statistics(loaded: LoadedSpec) -> Iterator[Fault]:
+    env = loaded.spec.env
+    if env is not None and len(env.parts) > 1 and loaded.spec.train.algorithm.spans_batch:
+        name = loaded.value(("train", "algorithm", "kind"))
+        message = f"got {name} with several worlds, whose advantages are normalised within each; OpenRLHF does so over "
+        yield loaded.fault(("train", "algorithm"), f"{message}the whole batch. Write grpo, rloo or dr_grpo.")
+
+
 @reads("model.lora", "engine.zero_stage", "train.algorithm")
 def _adapters_reach_vllm(loaded: LoadedSpec) -> Iterator[Fault]:
     engine = openrlhf_settings(loaded.spec)
@@ -391,6 +400,7 @@ def _show_gpus(gpus: Gpus | None) -> str:
 CHECKS: tuple[Callable[[LoadedSpec], Iterator[Fault]], ...] = (
     _settings_exist,
     _images_are_seen,
+    _worlds_share_no_statistics,
     _adapters_reach_vllm,
     _critic_and_reference_have_a_use,
     _optimiser_fits,

@@ -256,16 +256,19 @@ class Ingest:
             missing = f"{expected - num_final} of {expected} trajectories did not come from the nodes"
             text = f"step {line.step}: {missing}; they are in {self._attempt.spool} there"
             self._emit_event(Notice("warning", text, {"step": line.step}), line.step)
-        metrics = self._metrics(line.metrics, records)
         advantages, encoded = mean_advantages(records, self._spec.train), [record.encoded for record in records]
+        metrics = self._metrics(line.metrics, records, advantages)
         event = StepFinished(line.step, metrics, scored, advantages, encoded)
         self._emit_event(event, line.step)
 
-    def _metrics(self, reported: Mapping[str, float], records: Sequence[Record]) -> dict[str, float]:
+    def _metrics(
+        self, reported: Mapping[str, float], records: Sequence[Record], advantages: Sequence[float | None]
+    ) -> dict[str, float]:
         no_reference = self._spec.train.kl.coef == 0  # OpenRLHF prints 0 then
         return step_metrics(
             [record.scored for record in records],
             [record.scored for record in records if not record.again],
+            advantages=dict(zip((each.scored.trajectory.id for each in records), advantages, strict=True)),
             num_groups=self._spec.train.prompts_per_step,
             own={name: value for name, value in reported.items() if not (no_reference and name == "policy/kl_ref")},
         )
