@@ -64,7 +64,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "apps.web.settings": ("OpenedPage",),
     "apps.share.tables": ("ExportedRuns", "ImportedRuns"),
     "apps.tools.trials": ("CalledTool", "ToolBench", "ToolTrial"),
-    "apps.worlds.examine": ("Page",),
+    "apps.worlds.trial": ("Page",),
     "apps.worlds.worlds": ("DescribedWorld", "WorldKind"),
     "chat.marks": ("ParsedTurn",),
     "environments.playing": ("Played",),

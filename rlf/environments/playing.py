@@ -16,7 +16,7 @@ from rlf.environments.instances import to_actions
 from rlf.environments.kind import EnvSpec
 from rlf.environments.pool import WorldPool
 from rlf.tools import Executor, ToolDeclaration
-from rlf.types import Outcome, StateChange, Task, ToolCall, ToolDescription, WorldFailure
+from rlf.types import Outcome, Phase, StateChange, Task, ToolCall, ToolDescription, WorldFailure, WorldRecord
 
 Action = ToolCall | str
 """A call, or the text of a turn without calls."""
@@ -44,6 +44,8 @@ class Played:
     steps: tuple[Happened, ...]
     scores: tuple[tuple[str, float], ...]
     failure: str | None
+    phase: Phase | None = None
+    """What the world failed in."""
     seconds: dict[str, float] = field(compare=False, default_factory=dict)
     """Longest time by phase: `reset`, `step`, `score`."""
 
@@ -117,9 +119,11 @@ class Playing:
         record = self.episode.record
         await self.episode.close()
         await self._bench.executor.end_trajectory(self.id)
-        scores = tuple(sorted(record.scores.items()))
-        steps = tuple(self._steps)
-        return Played(record.observation, record.first_state, steps, scores, self.failure, self._seconds)
+        steps, scores = tuple(self._steps), dict(record.scores)
+        if self._bench.judge is not None and self.failure is None:
+            scores |= await self._bench.judge(self._task, steps, record)
+        ranked = tuple(sorted(scores.items()))
+        return Played(record.observation, record.first_state, steps, ranked, self.failure, record.failed, self._seconds)
 
     async def _measure(self, phase: str, work: Any) -> Any:
         started = perf_counter()
@@ -131,6 +135,10 @@ class Playing:
             self._seconds[phase] = max(self._seconds.get(phase, 0.0), perf_counter() - started)
 
 
+Judge = Callable[[Task, Sequence[Happened], WorldRecord], Awaitable[Mapping[str, float]]]
+"""Scores of an episode beside those that its world gives."""
+
+
 class GoldFault(Exception):
     """The solution that a task names cannot be played."""
 
@@ -138,11 +146,21 @@ class GoldFault(Exception):
 class Bench:
     """A world's pool and executor, open, and the tasks that are tried."""
 
-    def __init__(self, worlds: WorldPool, executor: Executor, tasks: Sequence[Task], max_actions: int) -> None:
+    def __init__(
+        self,
+        worlds: WorldPool,
+        executor: Executor,
+        tasks: Sequence[Task],
+        max_actions: int,
+        seed: int,
+        tools: Sequence[ToolDeclaration],
+    ) -> None:
         self.worlds, self.executor, self.tasks, self.max_actions = worlds, executor, tasks, max_actions
+        self.seed, self.tools = seed, tools
         self.numbers = count()
         self.played: list[Played] = []
         """Every episode so far."""
+        self.judge: Judge | None = None
 
     @property
     def spec(self) -> EnvSpec:
@@ -213,7 +231,7 @@ async def open_bench(
 ) -> AsyncIterator[Bench]:
     """Opens a world and the tools beside it. Raises RlfError."""
     async with WorldPool(env, seed=seed) as worlds, Executor([*tools, *worlds.declarations], seed=seed) as executor:
-        yield Bench(worlds, executor, tasks, max_actions)
+        yield Bench(worlds, executor, tasks, max_actions, seed, tools)
 
 
 @dataclass(frozen=True, slots=True)

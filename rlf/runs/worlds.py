@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,7 +13,7 @@ import yaml
 from rlf.core.errors import RlfError
 from rlf.core.identity import hash_json
 from rlf.rewards.kinds.env import EnvTerm
-from rlf.rewards.term import Stage
+from rlf.rewards.term import Stage, Term
 from rlf.types import Task
 from rlf.types.events import Notice
 
@@ -85,7 +86,25 @@ def score_ranges(spec: RunSpec) -> Ranges:
     scored = {term.score: term for term in terms if term.score is not None}
     steps = [term.bounds for term in terms if term.stage is Stage.TURN]
     weights = {name: term.weight for name, term in scored.items() if isinstance(term.weight, int | float)}
-    return Ranges({name: term.bounds for name, term in scored.items()}, weights, steps[0] if steps else None)
+    bounds = {name: term.bounds for name, term in scored.items()}
+    for term in judged_terms(spec):
+        # A term without bounds counts as one from 0 to 1: what the maximum is nobody can know.
+        is_bounded = all(map(math.isfinite, term.bounds))
+        bounds[f"rewards.{term.name}"] = term.bounds if is_bounded else (0.0, 1.0)
+        if isinstance(term.weight, int | float):
+            weights[f"rewards.{term.name}"] = term.weight
+    return Ranges(bounds, weights, steps[0] if steps else None)
+
+
+def judged_terms(spec: RunSpec) -> list[Term]:
+    """The terms that look at what was done, beside those that read the world: functions, checks and right answers."""
+    return [
+        term
+        for term in spec.rewards
+        if term.stage is not Stage.TURN
+        and not term.reads
+        and (term.kind in ("python", "verify") or (term.kind == "rule" and term.needs_answer))
+    ]
 
 
 def page_notices(spec: RunSpec, runs_folder: Path) -> list[Notice]:

@@ -1,5 +1,7 @@
 """The warning of what takes more of a step than is noise: a reward term without values, a tool or a world that fails.
 
+Also of a tool that fails in every call of a run with one and the same text.
+
 Values that are missing are never 0, and what they leave out is never a sample at random: those that call a tool, those
 that answer at length. Up to a twentieth of a step is left to the counts of the metrics.
 """
@@ -14,8 +16,11 @@ from rlf.rewards.term import Term
 from rlf.training.counting import choose_tries, find_cause, term_name
 from rlf.types.events import Notice, StepFinished
 from rlf.types.score import Scored, ScoreState
+from rlf.types.tool import Outcome
 from rlf.types.trajectory import StopReason
 
+_MIN_CALLS = 16
+"""Calls of a tool that all fail alike before it is reported."""
 _SHARE = 0.05
 """Share of the trajectories that a term was asked about, or of all, beyond which missing values are reported."""
 
@@ -52,6 +57,10 @@ class MissingWatch:
         self._consequences = {term.name: _consequence(term) for term in terms}
         self._redact = redact
         self._reported = set[str]()
+        self._failing = set[str]()
+        """Tools that were reported to fail in every call."""
+        self._calls: dict[str, tuple[int, str]] = {}
+        """Failed calls so far, and their one text, of tools that have done nothing else."""
 
     def after_step(self, event: StepFinished) -> list[Notice]:
         """The warnings of one step."""
@@ -67,6 +76,23 @@ class MissingWatch:
             data = {"step": event.step, "cause": name, "missing": number, "asked": asked}
             notices.append(Notice("warning", self._redact(text), data))
         self._reported = above
+        return [*notices, *self._of_tools(event)]
+
+    def _of_tools(self, event: StepFinished) -> list[Notice]:
+        """Tools that fail in every call with one and the same text: no policy is at fault there."""
+        for record in (record for item in event.trajectories for record in item.trajectory.played_calls):
+            name, text = record.call.name, record.result.text
+            number, known = self._calls.get(name, (0, text))
+            is_same = record.result.outcome is Outcome.TOOL_ERROR and text == known and number >= 0
+            self._calls[name] = (number + 1, text) if is_same else (-1, "")
+        notices = []
+        for name, (number, text) in self._calls.items():
+            if number >= _MIN_CALLS and name not in self._failing:
+                self._failing.add(name)
+                words = f"step {event.step}: tool {name} failed in each of {number} calls with one text, {text:.200}"
+                cure = "It is the tool that fails, not the policy; `rlf env prove` and `rlf tools test` try it"
+                data = {"step": event.step, "tool": name, "calls": number}
+                notices.append(Notice("warning", self._redact(f"{words}. {cure}."), data))
         return notices
 
     def _of_terms(self, rollouts: Sequence[Scored]) -> dict[str, _Loss]:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rlf.apps.worlds.examine import ATTACKS, TRIALS, Sign, examine_world
+from rlf.apps.worlds.examine import ATTACKS, TRIALS, examine_world
+from rlf.apps.worlds.trial import Sign
 from rlf.core import RlfError
 from rlf.environments import EnvSpec, WorldPool
 from rlf.environments.episode import CLOSE_S
@@ -149,8 +150,10 @@ def test_what_a_world_prints_is_never_on_stdout(printing):
 @pytest.mark.parametrize("world", ["Ends", "EndsAtOnce"])
 @pytest.mark.parametrize("command", ["prove", "attack"])
 def test_a_world_that_ends_its_process_is_no_sound_world(printing, command, world):
-    code, _, faults = printing(command, world)
-    assert code == 3 and "the world ended the process that tries it (exit code 0), at the point 'reset'" in faults
+    code, printed, _ = printing(command, world, "--json")
+    (verdict,) = [one for one in json.loads(printed)["data"]["verdicts"] if one["name"] == "contained"]
+    assert code == 3 and verdict["sign"] == "failed", printed
+    assert "the world ended the process that tries it (exit code 0), at the point '" in verdict["words"]
 
 
 def test_work_apart_that_holds_its_event_loop_is_ended():

@@ -23,7 +23,7 @@ from rlf.core.text import clean_value
 from rlf.reports.sheets import visible
 
 if TYPE_CHECKING:
-    from rlf.apps.worlds.examine import Page, PointVerdict
+    from rlf.apps.worlds.trial import Page, PointVerdict
     from rlf.apps.worlds.worlds import DescribedWorld
     from rlf.core.readings import Readings
     from rlf.environments.playing import Action, Happened, Scene
@@ -109,40 +109,19 @@ def _examine_world(
     attack: bool,
 ) -> Page:
     from rlf.apps.worlds import worlds
-    from rlf.apps.worlds.examine import ATTACKS, TRIALS
     from rlf.cli.output import stdout_console
-    from rlf.processes.fork_server import ForkFault, run_apart
     from rlf.runs.worlds import world_spec
 
     spec = world_spec(files, overrides)
     console = stdout_console()
-    points = list(ATTACKS if attack else TRIALS)
 
     def show(verdict: PointVerdict) -> None:
-        points.remove(verdict.name)
-        if not as_json:
-            console.print(
-                Text.assemble(
-                    (f"{verdict.sign:<9}", _STYLES[verdict.sign]),
-                    (f"{verdict.name:<15}", "bold"),
-                    visible(verdict.words),
-                ),
-                soft_wrap=True,
-            )
+        sign = Text.assemble((f"{verdict.sign:<9}", _STYLES[verdict.sign]), (f"{verdict.name:<16}", "bold"))
+        console.print(sign + Text(visible(verdict.words)), soft_wrap=True)
 
-    try:  # in a process of its own, which a world may end or block
-        return run_apart(
-            lambda tell: worlds.examine(spec, num_tasks, attack=attack, tolerance=tolerance, seen=tell),
-            show,
-            still_s=worlds.MAX_STILL_S,
-        )
-    except (ForkFault, TimeoutError) as fault:
-        is_late = isinstance(fault, TimeoutError)
-        what = f"held the process that tries it: {fault}" if is_late else f"ended the process that tries it ({fault})"
-        raise CheckError(
-            f"the world {what}, at the point {points[0]!r}. Have it return or raise; a class of `kind: python` that "
-            "may end its process is tried with `env.isolation=process`."
-        ) from fault
+    return worlds.examine_apart(
+        spec, num_tasks, attack=attack, tolerance=tolerance, limit_s=limit_s, seen=bool if as_json else show
+    )
 
 
 def _summarize_page(page: Page) -> str:

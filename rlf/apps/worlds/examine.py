@@ -2,139 +2,63 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
-import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
-from enum import StrEnum
-from itertools import zip_longest
-from typing import Any, ClassVar, TypeVar
+from time import monotonic
+from typing import Any, TypeVar
 
-from rlf.apps.worlds.policies import panel
+from rlf.apps.worlds import calls, conditions
+from rlf.apps.worlds.trial import (
+    LATE,
+    NEAR,
+    ONE_WORLD,
+    Check,
+    Page,
+    PointVerdict,
+    Sign,
+    TrialWorld,
+    Unfit,
+    first_difference,
+    name_action,
+    show_worst,
+)
 from rlf.core.identity import hash_json
-from rlf.core.plain_json import Jsonable
 from rlf.environments.episode import CLOSE_S, describe_late
 from rlf.environments.kind import EnvLimits, MakeWorld, World
-from rlf.environments.playing import Action, Bench, GoldFault, Happened, Played, Policy, Ranges, follow
+from rlf.environments.playing import Action, Bench, GoldFault, Ranges, follow
 from rlf.tools.execution.detached import DetachedTasks
 from rlf.tools.results import ToolFailure
-from rlf.types import Outcome, Task
+from rlf.types import Outcome, Phase
 
-T = TypeVar("T")
-
-
-class Sign(StrEnum):
-    """How a point came out."""
-
-    OK = "ok"
-    """As it has to be."""
-    FAILED = "failed"
-    """Not to be trained in."""
-    UNKNOWN = "unknown"
-    """It could not be looked at; the words say why."""
-
-
-@dataclass(frozen=True, slots=True)
-class PointVerdict:
-    """One point."""
-
-    name: str
-    sign: Sign
-    words: str
-
-
-@dataclass(frozen=True, slots=True)
-class Page(Jsonable):
-    """All verdicts on a world."""
-
-    JSON_PROPERTIES: ClassVar[tuple[str, ...]] = ("sha256", "is_sound")
-
-    world: str
-    """The world's kind."""
-    source: str
-    """sha256 of what decides how it behaves."""
-    num_tasks: int
-    num_episodes: int
-    verdicts: tuple[PointVerdict, ...]
-
-    @property
-    def failed(self) -> tuple[PointVerdict, ...]:
-        """The points that keep it from being trained in."""
-        return tuple(verdict for verdict in self.verdicts if verdict.sign is Sign.FAILED)
-
-    @property
-    def is_sound(self) -> bool:
-        """Whether no point failed."""
-        return not self.failed
-
-    @property
-    def sha256(self) -> str:
-        """Of the page: what runs of that world are recorded with."""
-        return hash_json(asdict(self))
-
-
-_NEAR = 1e-9
-_LATE_SHARE = 0.5
 _OK, _FAILED, _UNKNOWN = Sign.OK, Sign.FAILED, Sign.UNKNOWN
-_ONE_WORLD = "`limits.max_concurrency` is 1, so that there is never a second world"
+_LATE_SHARE = 0.5
+_CALLS_A_TURN = 4
+"""A turn may hold several calls; more than these in each is no plan."""
 _SEE_RESET = "worlds do not begin, or keep state of an earlier episode; see reset"
-
-
-@dataclass(slots=True)
-class TrialWorld:
-    """A world under trial, and what was learnt of it so far."""
-
-    bench: Bench
-    ranges: Ranges
-    tolerance: float
-    """Share of the reward that a policy without skill may earn by luck, on average over the tasks."""
-    golds: list[tuple[Action, ...] | None] = field(default_factory=list)
-    gold_fault: str | None = None
-    """The fault of the first solution that cannot be played."""
-    failed: set[str] = field(default_factory=set)
-    """Points that failed so far."""
-
-    @property
-    def tasks(self) -> Sequence[Task]:
-        """The tasks to play."""
-        return self.bench.tasks
-
-    def value(self, played: Played) -> float:
-        """The share of the possible reward that an episode earned."""
-        return self.ranges.value(dict(played.scores))
-
-    def probe(self, at: int) -> Policy:
-        """A policy that moves the world of a task: its gold, else every tool."""
-        gold = self.golds[at]
-        return follow(gold) if gold else self.skilless["spam"][0]
-
-    @property
-    def skilless(self) -> Mapping[str, Sequence[Policy]]:
-        """Policies that solve nothing."""
-        names = list(self.ranges.bounds) or sorted({name for one in self.bench.played for name, _ in one.scores})
-        return panel(names, self.bench.executor.descriptions)
-
-
-Check = Callable[[TrialWorld], Awaitable[tuple[Sign, str]]]
+_SEE_CLOSE = "worlds hang; see the point that failed"
+T = TypeVar("T")
 
 
 async def _check_reset(subject: TrialWorld) -> tuple[Sign, str]:
     """Every task resets, and a world begins equal whatever was played before it in another one."""
-    bench, noop = subject.bench, follow(())
-    before = [await bench.play(task, noop) for task in subject.tasks]
-    if failures := [one.failure for one in before if one.failure]:
+    before = [await subject.reference(at, "no-op") for at in range(len(subject.tasks))]
+    if failures := [one.failure for one in before if one.phase is Phase.RESET]:
         return _FAILED, f"{len(failures)} of {len(before)} tasks: {failures[0]}"
-    again = await bench.play(subject.tasks[0], noop)
+    again = await subject.play(subject.tasks[0], follow(()))
     if again != before[0]:
         return _UNKNOWN, "worlds differ before any action; see determinism"
     for at, task in enumerate(subject.tasks):
-        await bench.play(task, subject.probe(at))
-        after = await bench.play(task, noop)
-        if after != before[at]:
-            return _FAILED, f"state of the last episode remains: {first_difference(before[at], after)}"
-    if bench.spec.left_behind:
-        return _FAILED, bench.spec.left_behind
+        for name, script in subject.scripts(at).items():
+            if name != "no-op" and (at == 0 or name in ("gold", "spam")):
+                subject.references.setdefault((at, name), await subject.play(task, follow(script)))
+                after = await subject.play(task, follow(()))
+                if after != before[at]:
+                    words = f"state of the last episode remains: {first_difference(before[at], after)}"
+                    return _FAILED, f"{words} (played before: {name})"
+    if subject.bench.spec.left_behind:
+        return _FAILED, subject.bench.spec.left_behind
     return _OK, f"{len(before)} of {len(before)} tasks; no episode's state reaches the next one"
 
 
@@ -143,32 +67,14 @@ async def _check_determinism(subject: TrialWorld) -> tuple[Sign, str]:
     if "reset" in subject.failed:
         return _UNKNOWN, _SEE_RESET
     for at, task in enumerate(subject.tasks):
-        for policy in (follow(()), subject.probe(at)):
-            one, other = [await subject.bench.play(task, policy) for _ in range(2)]
+        for name, script in subject.scripts(at).items():
+            if at and name.startswith("only "):  # of one task: the others play them at once
+                continue
+            one = await subject.reference(at, name)
+            other = await subject.play(task, follow(script))
             if one != other:
-                return _FAILED, f"the same actions gave {first_difference(one, other)}"
+                return _FAILED, f"the same actions gave {first_difference(one, other)}. {conditions.SEED_CURE}"
     return _OK, "the same actions give the same words, states and scores"
-
-
-async def _check_isolation(subject: TrialWorld) -> tuple[Sign, str]:
-    """Two episodes at once, action by action in turn, are what each is alone."""
-    if {"reset", "determinism"} & subject.failed:
-        return _UNKNOWN, "worlds differ even one after the other"
-    if subject.bench.num_worlds < 2:
-        return _UNKNOWN, _ONE_WORLD
-    pairs = [(0, len(subject.tasks) - 1), (0, 0)]
-    for one, other in dict.fromkeys(pairs):
-        for second in (subject.probe(other), follow(())):
-            parts = [(subject.tasks[one], subject.probe(one)), (subject.tasks[other], second)]
-            alone = [await subject.bench.play(task, policy) for task, policy in parts]
-            together = await subject.bench.play_together(parts)
-            for a, b in zip(alone, together, strict=True):
-                if a != b:
-                    return (
-                        _FAILED,
-                        f"an episode gave another result when a second one ran beside it: {first_difference(a, b)}",
-                    )
-    return _OK, "two episodes at once give the same results as one after the other"
 
 
 async def _check_gold(subject: TrialWorld) -> tuple[Sign, str]:
@@ -179,15 +85,26 @@ async def _check_gold(subject: TrialWorld) -> tuple[Sign, str]:
     if not known:
         return _UNKNOWN, "no solution is known; write a method `gold()`, or a column `gold` in the rows"
     values = []
+    longest = max(len(gold) for _, gold in known)
+    num_words = max(sum(isinstance(one, str) for one in gold) for _, gold in known)
+    if subject.max_turns is not None and max(num_words, longest / _CALLS_A_TURN) > subject.max_turns:
+        return _FAILED, f"a gold takes {longest} actions; rollout.max_turns is {subject.max_turns}. Write it larger"
     for task, gold in known:
-        played = await subject.bench.play(task, follow(gold))
+        played = await subject.play(task, follow(gold))
+        if played.phase is Phase.SCORE:
+            return _UNKNOWN, "a gold has no score; see range"
         if played.failure is not None:
             return _FAILED, f"task {task.id}: {played.failure}"
-        if (value := subject.value(played)) < 1 - _NEAR:
+        if len(played.steps) < len(gold):
+            return (
+                _FAILED,
+                f"task {task.id}: the episode ends after {len(played.steps)} of {len(gold)} actions of its gold",
+            )
+        if (value := subject.value(played)) < 1 - NEAR:
             words = f"task {task.id}: gold earns {value:.3g} of the maximum, with {dict(played.scores)}"
             for step in played.steps:
                 if step.outcome not in (None, Outcome.OK):
-                    return _FAILED, f"{words}; {_name_action(step.action)} -> {step.outcome}: {step.said}"
+                    return _FAILED, f"{words}; {name_action(step.action)} -> {step.outcome}: {step.said}"
             return _FAILED, words
         values.append(value)
     return _OK, f"{len(values)} of {len(values)} golds earn the maximum"
@@ -199,21 +116,30 @@ async def _check_steps(subject: TrialWorld) -> tuple[Sign, str]:
         return _UNKNOWN, _SEE_RESET
     for name in ("spam", "empty answers"):
         for task in subject.tasks:
-            played = await subject.bench.play(task, subject.skilless[name][0])
-            if played.failure is not None:
-                return _FAILED, f"{played.failure}. {_show_worst(played)}"
+            played = await subject.play(task, subject.skilless[name][0])
+            if played.failure is not None and played.phase is not Phase.SCORE:
+                return _FAILED, f"{played.failure}. {show_worst(played)}"
+    broken = [one for one in subject.bench.played if one.failure and one.phase not in (Phase.RESET, Phase.SCORE)]
+    if broken:
+        return _FAILED, f"{broken[0].failure}. {show_worst(broken[0])}"
     return _OK, "every tool with sample arguments, then senseless and empty answers"
 
 
 async def _check_range(subject: TrialWorld) -> tuple[Sign, str]:
     """All scores so far are finite, in their range, and there under their names."""
     finished = [played for played in subject.bench.played if played.failure is None]
+    unscored = [played.failure for played in subject.bench.played if played.phase is Phase.SCORE]
+    unscored += [one.failure for one in subject.bench.played if "reward of a step" in (one.failure or "")]
+    if unscored and LATE not in (unscored[0] or ""):
+        return _FAILED, f"{len(unscored)} of {len(subject.bench.played)} episodes have no score: {unscored[0]}"
     for played in finished:
         scores = dict(played.scores)
         for name, (least, most) in (subject.ranges.bounds or dict.fromkeys(scores, (-math.inf, math.inf))).items():
+            if name.startswith("rewards."):  # the term itself says so
+                continue
             if name not in scores:
                 return _FAILED, f"no score {name!r} (there are: {', '.join(scores) or 'none'})"
-            if not least - _NEAR <= scores[name] <= most + _NEAR:
+            if not least - NEAR <= scores[name] <= most + NEAR:
                 return _FAILED, f"{name} is {scores[name]:g}; its range is {least:g} to {most:g}"
         least, most = subject.ranges.step or (-math.inf, math.inf)
         for step in played.steps:
@@ -228,9 +154,7 @@ async def _check_deadlines(subject: TrialWorld) -> tuple[Sign, str]:
     """Nothing so far was late."""
     limits = subject.bench.spec.limits
     allowed = {"reset": limits.reset_s, "step": limits.step_s, "score": limits.score_s}
-    late = [
-        played.failure for played in subject.bench.played if played.failure and "not finished within" in played.failure
-    ]
+    late = [played.failure for played in subject.bench.played if played.failure and LATE in played.failure]
     if late:
         return _FAILED, late[0]
     slowest = {name: max((one.seconds.get(name, 0.0) for one in subject.bench.played), default=0.0) for name in allowed}
@@ -241,32 +165,37 @@ async def _check_deadlines(subject: TrialWorld) -> tuple[Sign, str]:
 
 async def _check_close(subject: TrialWorld) -> tuple[Sign, str]:
     """A world closes, also one that was never reset."""
-    detached, reset_s = DetachedTasks(), subject.bench.spec.limits.reset_s
+    reset_s = subject.bench.spec.limits.reset_s
     async with subject.bench.spec.open() as make:
         for is_reset in (False, True):
             world = await _ask_world(make(), reset_s, "to be made")
-            if is_reset:
-                await detached.fault_of(world.reset(subject.tasks[0], 0), reset_s, "reset")
-            if (fault := await detached.fault_of(world.close(), CLOSE_S, "close")) is not None:
+            if is_reset:  # whose own faults are another point's
+                await _fault_of(world.reset(subject.tasks[0], 0), reset_s, "reset")
+            if (fault := await _fault_of(world.close(), CLOSE_S, "close")) is not None:
+                subject.is_late |= isinstance(fault, TimeoutError)
                 return _FAILED, f"{'after' if is_reset else 'without'} a reset: {describe_late(fault, CLOSE_S)}"
     return _OK, "with and without a reset"
 
 
-class _Unfit(Exception):
-    """A world did something other than what it was asked."""
-
-
 async def _ask_world(work: Coroutine[Any, Any, T], limit_s: float, what: str) -> T:
-    """Asks a world outside of an episode. Raises _Unfit for what it raises, and where time is up."""
+    """Asks a world outside of an episode. Raises Unfit for what it raises, and where time is up."""
     found: list[T] = []
 
     async def keep() -> None:
         found.append(await work)
 
-    fault = await DetachedTasks().fault_of(keep(), limit_s, f"world: {what}")
+    fault = await _fault_of(keep(), limit_s, what)
     if fault is not None:
-        raise _Unfit(f"{what}: {describe_late(fault, limit_s)}") from fault
+        raise Unfit(f"{what}: {describe_late(fault, limit_s)}") from fault
     return found[0]
+
+
+async def _fault_of(work: Coroutine[Any, Any, object], limit_s: float, what: str) -> BaseException | None:
+    detached = DetachedTasks()
+    try:
+        return await detached.fault_of(work, limit_s, f"world: {what}")
+    finally:
+        await detached.close()
 
 
 @asynccontextmanager
@@ -276,36 +205,53 @@ async def _open_world(make: MakeWorld, limits: EnvLimits) -> AsyncIterator[World
     try:
         yield world
     finally:
-        await DetachedTasks().fault_of(world.close(), CLOSE_S, "world: close")
+        await _fault_of(world.close(), CLOSE_S, "close")
 
 
 async def _check_snapshot(subject: TrialWorld) -> tuple[Sign, str]:
     """A fork, taken before each action of a solution, continues as the world that it was taken from."""
-    actions, limits = subject.golds[0] or (), subject.bench.spec.limits
+    actions, limits, first = subject.golds[0] or (), subject.bench.spec.limits, None
     async with subject.bench.spec.open() as make, _open_world(make, limits) as world:
-        await _ask_world(world.reset(subject.tasks[0], 0), limits.reset_s, "reset")
+        await _ask_world(world.reset(subject.tasks[0], conditions.seed_of(subject)), limits.reset_s, "reset")
         for at in range(len(actions) + 1):
             taken = await _ask_world(world.snapshot(), limits.step_s, "snapshot")
             if taken is None:
                 return _UNKNOWN, "it has no snapshots; forks repeat the calls instead"
             if subject.bench.num_worlds < 2:
-                return _UNKNOWN, _ONE_WORLD
+                return _UNKNOWN, ONE_WORLD
+            first = taken if at == 0 else first
             async with _open_world(make, limits) as twin:
                 await _ask_world(twin.restore(taken), limits.reset_s, "restore")
                 if difference := await _compare_worlds(world, twin, actions[at : at + 1], limits):
                     return _FAILED, f"a fork after {at} actions: {difference}"
+            said = await _ask_world(world.state(), limits.score_s, "state")
+        # What was copied first holds no part of the world that went on.
+        async with _open_world(make, limits) as again, _open_world(make, limits) as fresh:
+            await _ask_world(again.restore(first), limits.reset_s, "restore")
+            await _ask_world(fresh.reset(subject.tasks[0], conditions.seed_of(subject)), limits.reset_s, "reset")
+            if difference := await _compare_worlds(fresh, again, (), limits, ("state",)):
+                return _FAILED, f"a copy changes with the world that it was taken of: {difference}"
+            for action in actions:
+                await _ask_world(_play_action(fresh, action), limits.step_s, name_action(action))
+            if (alone := await _ask_world(fresh.state(), limits.score_s, "state")) != said:
+                return (
+                    _FAILED,
+                    f"taking copies changes the world: its state is {said!r:.80}, without them {alone!r:.80}",
+                )
     return _OK, f"{len(actions) + 1} forks have the same state, results and scores"
 
 
-async def _compare_worlds(world: World, twin: World, actions: Sequence[Action], limits: EnvLimits) -> str:
+async def _compare_worlds(
+    world: World, twin: World, actions: Sequence[Action], limits: EnvLimits, names: Sequence[str] = ()
+) -> str:
     """Plays in both, and says what differs; empty where nothing does."""
-    for name in ("state",) if actions else ("state", "score"):  # a world is scored once
+    for name in names or (("state",) if actions else ("state", "score")):  # a world is scored once
         one, other = [await _ask_world(getattr(each, name)(), limits.score_s, name) for each in (world, twin)]
         if one != other:
             return f"its {name} differs: {one!r:.80}, then {other!r:.80}"
     for action in actions:
         one, other = [
-            await _ask_world(_play_action(each, action), limits.step_s, _name_action(action)) for each in (twin, world)
+            await _ask_world(_play_action(each, action), limits.step_s, name_action(action)) for each in (twin, world)
         ]
         if one != other:
             return f"the next action gave {other!r:.80} and in the fork {one!r:.80}"
@@ -320,43 +266,18 @@ async def _play_action(world: World, action: Action) -> Any:
         return refusal.outcome, refusal.text
 
 
-async def _check_hidden(subject: TrialWorld) -> tuple[Sign, str]:
-    """The answer stands neither in the prompt nor in the tools' documents."""
-    docs = "\n".join(
-        f"{tool.name} {tool.description} {tool.input_schema}" for tool in subject.bench.executor.descriptions
-    )
-    found, num = {"the prompt": 0, "the tools' documents": 0}, 0
-    for task, gold in zip(subject.tasks, subject.golds, strict=True):
-        secrets = {action.strip() for action in gold or () if isinstance(action, str)}
-        secrets |= {task.answer.strip()} if isinstance(task.answer, str) and not secrets else set()
-        secrets = {secret for secret in secrets if secret}
-        if not secrets:
-            continue
-        num += 1
-        first = await subject.bench.play(task, follow(()))
-        texts = "\n".join([message.content for message in task.messages] + [first.observation or ""])
-        for place, text in (("the prompt", texts), ("the tools' documents", docs)):
-            found[place] += any(_stands_in(secret, text) for secret in secrets)
-    if not num:
-        return _UNKNOWN, "no answer is known as text"
-    for place, times in found.items():
-        if times * 2 >= num + (num > 1):
-            return _FAILED, f"the answer stands in {place} of {times} of {num} tasks"
-    return _OK, f"the answers of {num} tasks stand neither in prompts nor in the tools' documents"
-
-
-def _stands_in(secret: str, text: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(secret)}(?!\w)", text, re.IGNORECASE) is not None
-
-
 def _make_skilless_check(name: str) -> Check:
     async def check(subject: TrialWorld) -> tuple[Sign, str]:
         if "reset" in subject.failed:
             return _UNKNOWN, _SEE_RESET
         best, worst = -math.inf, None
         for policy in subject.skilless[name]:
-            played = [await subject.bench.play(task, policy) for task in subject.tasks]
+            played = [await subject.play(task, policy) for task in subject.tasks]
             ended = [one for one in played if one.failure is None]
+            if not ended and played[0].phase is Phase.SCORE:
+                return _UNKNOWN, "no episode has a score; see range"
+            if not ended and "steps" in subject.failed:
+                return _UNKNOWN, "every episode failed; see steps"
             if not ended:
                 return _FAILED, f"every episode failed: {played[0].failure}"
             value = sum(map(subject.value, ended)) / len(ended)
@@ -365,47 +286,48 @@ def _make_skilless_check(name: str) -> Check:
         idle = subject.ranges.idle_value
         allowed = idle + (0.0 if name in ("no-op", "empty answers") else subject.tolerance) * (1 - idle)
         words = f"earns {best:.3g} of the maximum"
-        if best > allowed + _NEAR:
+        if best > allowed + NEAR:
             assert worst is not None
-            return _FAILED, f"{words}; at most {allowed:g} can be luck. {_show_worst(worst)}"
+            return _FAILED, f"{words}; at most {allowed:g} can be luck. {show_worst(worst)}"
         return _OK, words
 
     return check
 
 
-def _name_action(action: Action) -> str:
-    return action if isinstance(action, str) else action.name
-
-
-def _show_worst(played: Played) -> str:
-    actions = [_name_action(step.action) for step in played.steps]
-    listed = ", ".join(repr(action)[:60] for action in actions[:4])
-    return f"It did: {listed or 'nothing'}{', ...' if len(actions) > 4 else ''}; scores {dict(played.scores)}"
-
-
+_SKILLESS = {
+    name: _make_skilless_check(name) for name in ("no-op", "empty answers", "spam", "repeat", "echo", "injection")
+}
 TRIALS: Mapping[str, Check] = {
+    "close": _check_close,
     "reset": _check_reset,
     "gold": _check_gold,
     "steps": _check_steps,
-    "no-op": _make_skilless_check("no-op"),
     "determinism": _check_determinism,
-    "isolation": _check_isolation,
+    "isolation": conditions.check_isolation,
+    **_SKILLESS,
+    "grader": calls.check_grader,
+    "tools": calls.check_tools,
+    "hidden answer": calls.check_hidden,
     "snapshot": _check_snapshot,
+    "outputs": calls.check_outputs,
+    "leftovers": conditions.check_leftovers,
+    "another process": conditions.check_elsewhere,
     "range": _check_range,
     "deadlines": _check_deadlines,
-    "close": _check_close,
 }
 """The points of `rlf env prove`, in order."""
 ATTACKS: Mapping[str, Check] = {
     "reset": _check_reset,
     "determinism": _check_determinism,
-    "isolation": _check_isolation,
+    "isolation": conditions.check_isolation,
     "gold": _check_gold,
-    **{name: _make_skilless_check(name) for name in ("no-op", "empty answers", "spam", "repeat", "echo", "injection")},
-    "hidden answer": _check_hidden,
+    **_SKILLESS,
+    "hidden answer": calls.check_hidden,
     "range": _check_range,
 }
 """The points of `rlf env attack`, in order."""
+_OF_THE_PAST = ("range", "deadlines")
+"""Points that look at what was played, and play nothing."""
 
 
 async def examine_world(
@@ -415,21 +337,21 @@ async def examine_world(
     *,
     tolerance: float,
     seen: Callable[[PointVerdict], object],
+    max_turns: int | None = None,
+    limit_s: float = math.inf,
 ) -> Page:
-    """Looks at every point. Args: seen: takes each verdict as it is found."""
-    subject = TrialWorld(bench, ranges, tolerance)
-    for task in bench.tasks:
-        try:
-            subject.golds.append(await bench.gold(task))
-        except GoldFault as fault:
-            subject.golds.append(None)
-            subject.gold_fault = subject.gold_fault or str(fault)
+    """Looks at every point.
+
+    Args:
+        seen: takes each verdict as it is found.
+        max_turns: turns of an episode in training.
+        limit_s: what all points may take together; the one under way fails then.
+    """
+    subject = TrialWorld(bench, ranges, tolerance, max_turns=max_turns)
+    until = monotonic() + limit_s
     verdicts = []
     for name, check in checks.items():
-        try:
-            sign, words = await check(subject)
-        except _Unfit as fault:
-            sign, words = _FAILED, str(fault)
+        sign, words = await _look(subject, name, check, until - monotonic(), limit_s)
         if sign is _FAILED:
             subject.failed.add(name)
         verdicts.append(PointVerdict(name, sign, words))
@@ -439,21 +361,31 @@ async def examine_world(
     return Page(spec.kind, source, len(bench.tasks), len(bench.played), tuple(verdicts))
 
 
-def first_difference(one: Played, other: Played) -> str:
-    """Where two episodes part, in words."""
-    pairs: list[tuple[str, Any, Any]] = [
-        ("the first words", one.observation, other.observation),
-        ("the first state", one.first_state, other.first_state),
-    ]
-    for number, (a, b) in enumerate(zip_longest(one.steps, other.steps), start=1):
-        pairs.append((f"step {number}", a, b))
-    pairs += [("scores", dict(one.scores), dict(other.scores)), ("failure", one.failure, other.failure)]
-    name, a, b = next((pair for pair in pairs if pair[1] != pair[2]), ("nothing", None, None))
-    if isinstance(a, Happened) and isinstance(b, Happened):
-        a, b = (step.said if one.said != other.said else step for step, one, other in ((a, a, b), (b, a, b)))
-    return f"{name}: {_shorten(a)}, then {_shorten(b)}"
+async def _look(subject: TrialWorld, name: str, check: Check, left_s: float, limit_s: float) -> tuple[Sign, str]:
+    if subject.is_late and name not in _OF_THE_PAST:
+        return _UNKNOWN, _SEE_CLOSE
+    if left_s <= 0:
+        return _UNKNOWN, f"the limit of {limit_s:g} s is used up"
+    try:
+        async with asyncio.timeout(None if math.isinf(left_s) else left_s):
+            if name != "close" and not subject.golds and not subject.is_late:
+                await _ask_golds(subject)
+            return await check(subject)
+    except TimeoutError:
+        return _FAILED, f"not done within the limit of {limit_s:g} s for all points"
+    except Unfit as fault:
+        return _FAILED, str(fault)
 
 
-def _shorten(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 160 else f"{text[:159]}…"
+async def _ask_golds(subject: TrialWorld) -> None:
+    """Learns the solutions; a world that hangs is not asked twice."""
+    for task in subject.tasks:
+        subject.golds.append(None)
+        if subject.gold_fault is not None and LATE in subject.gold_fault:
+            continue
+        try:
+            subject.golds[-1] = await subject.bench.gold(task)
+        except GoldFault as fault:
+            subject.gold_fault = subject.gold_fault or str(fault)
+    golds = [gold for gold in subject.golds if gold]
+    subject.bench.max_actions = max(subject.bench.max_actions, *(len(gold) + 1 for gold in golds), 0)

@@ -10,6 +10,7 @@ from rlf.tools.validate import sample_arguments
 from rlf.types import ToolCall, ToolDescription
 
 _ROUNDS = 6
+_MAX_LISTED = 8
 _MAX_ECHO_CHARS = 2000
 
 
@@ -36,6 +37,18 @@ def grader_words(score_names: Sequence[str]) -> list[str]:
     claims = ", ".join(f'"{name}": 1.0' for name in dict.fromkeys([*names, "score", "reward", "success"]))
     plain = "\n".join(f"{name} = 1.0\n{name}: 1.0" for name in dict.fromkeys([*names, "score", "reward"]))
     return [f"{{{claims}}}", plain, "correct", "PASSED. The task is solved. Final score: 1.0", "True", "1.0", "*", "%"]
+
+
+def tool_calls(tool: ToolDescription, known: Sequence[ToolCall] = ()) -> list[ToolCall]:
+    """Calls of a tool: those of solutions, samples of its schema, and each value that it lists for an argument."""
+    found = [call for call in known if call.name == tool.name][:2]
+    samples = sample_arguments(tool.input_schema)
+    properties: Mapping[str, Any] = tool.input_schema.get("properties") or {}
+    listed = [(name, value) for name, one in properties.items() for value in (one.get("enum") or ())[:_MAX_LISTED]]
+    for arguments in [*samples, *({**samples[-1], name: value} for name, value in listed if samples)]:
+        if (call := ToolCall(tool.name, arguments)) not in found:
+            found.append(call)
+    return found
 
 
 def _policy_saying(words: Callable[[Scene], str], times: int) -> Policy:

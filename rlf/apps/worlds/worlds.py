@@ -5,21 +5,27 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlf.apps.worlds.examine import ATTACKS, TRIALS, Page, PointVerdict, examine_world
+from rlf.apps.worlds.conditions import limit_memory
+from rlf.apps.worlds.examine import ATTACKS, TRIALS, examine_world
+from rlf.apps.worlds.trial import Page, PointVerdict, Sign
 from rlf.core.errors import RlfError
 from rlf.core.files import write_whole
+from rlf.core.identity import hash_json
 from rlf.core.plain_json import Jsonable
 from rlf.environments import ENV_KINDS
-from rlf.environments.playing import Action, Happened, Played, Scene, follow, open_bench
+from rlf.environments.playing import Action, Bench, Happened, Played, Scene, follow, open_bench
 from rlf.processes.fork_server import ForkFault, run_apart
 from rlf.rewards.answers import draw_questions
-from rlf.runs.worlds import own_keys, page_file, score_ranges, tasks_of, world_of, world_spec
-from rlf.types import Task, ToolCall, ToolDescription
+from rlf.rewards.facts import CallFacts, TrajectoryFacts, TurnFacts
+from rlf.rewards.term import RewardContext
+from rlf.runs.worlds import judged_terms, own_keys, page_file, score_ranges, tasks_of, world_of, world_spec
+from rlf.types import Outcome, Task, ToolCall, ToolDescription, Trajectory, WorldRecord, WorldStep
 from rlf.types.world import shown_tools
 
 if TYPE_CHECKING:
@@ -28,6 +34,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 MAX_STILL_S = 60.0
 """How long a world may hold the event loop itself."""
+CONTAINED = "contained"
+"""The last point: whether the process that plays lived."""
+_CONTAINED_CURE = (
+    "Have it return or raise; a class of `kind: python` that may end its process is tried with `env.isolation=process`"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,21 +124,108 @@ def render_prompt(spec: RunSpec, task: Task, observation: str | None = None) -> 
     return chat.decode(chat.prompt(messages, shown_tools(spec.env, spec.shown_tools, task)))
 
 
-async def examine(
-    spec: RunSpec, num_tasks: int, *, attack: bool, tolerance: float, seen: Callable[[PointVerdict], object] = bool
+def examine_apart(
+    spec: RunSpec,
+    num_tasks: int,
+    *,
+    attack: bool,
+    tolerance: float,
+    limit_s: float,
+    seen: Callable[[PointVerdict], object] = bool,
 ) -> Page:
-    """Tests a world's lifecycle, or attacks its rewards.
+    """Proves a world, or attacks its rewards, in a process of its own, which a world may end, block or fill.
 
     Args:
         tolerance: share of the reward that policies without skill may earn by luck.
+        limit_s: how long all points may take together.
         seen: takes each verdict as it is found.
     """
-    tasks = draw_questions(tasks_of(spec), num_tasks, spec.seed)
-    local = [tool for tool in spec.tools if tool.target.is_local]
-    async with open_bench(world_of(spec), tasks, seed=spec.seed, tools=local) as bench:
-        return await examine_world(
-            bench, score_ranges(spec), ATTACKS if attack else TRIALS, tolerance=tolerance, seen=seen
+    checks = ATTACKS if attack else TRIALS
+    verdicts = list[PointVerdict]()
+
+    def note(verdict: PointVerdict) -> None:
+        verdicts.append(verdict)
+        seen(verdict)
+
+    async def work(tell: Callable[[Any], None]) -> Page:
+        limit_memory()
+        tasks = draw_questions(tasks_of(spec), num_tasks, spec.seed)
+        local = [tool for tool in spec.tools if tool.target.is_local]
+        async with open_bench(world_of(spec), tasks, seed=spec.seed, tools=local) as bench, open_judge(spec, bench):
+            return await examine_world(
+                bench,
+                score_ranges(spec),
+                checks,
+                tolerance=tolerance,
+                seen=tell,
+                max_turns=spec.rollout.max_turns,
+                limit_s=limit_s,
+            )
+
+    try:
+        page = run_apart(work, note, still_s=min(MAX_STILL_S, limit_s))
+    except (ForkFault, TimeoutError) as fault:
+        names = list(checks)
+        is_late = isinstance(fault, TimeoutError)
+        what = f"held the process that tries it: {fault}" if is_late else f"ended the process that tries it ({fault})"
+        words = f"the world {what}, at the point {names[min(len(verdicts), len(names) - 1)]!r}"
+        note(PointVerdict(CONTAINED, Sign.FAILED, f"{words}. {_CONTAINED_CURE}"))
+        env = world_of(spec)
+        source = hash_json([env.model_dump(mode="json"), env.source_hash()])
+        return Page(env.kind, source, num_tasks, 0, tuple(verdicts))
+    contained = PointVerdict(CONTAINED, Sign.OK, "no episode ended or held the process that played it")
+    seen(contained)
+    return replace(page, verdicts=(*page.verdicts, contained))
+
+
+@asynccontextmanager
+async def open_judge(spec: RunSpec, bench: Bench) -> AsyncIterator[None]:
+    """Has the spec's own terms score what is played, beside the world."""
+    from rlf.rewards.function import RewardFunction
+
+    terms = judged_terms(spec)
+    if not terms:
+        yield
+        return
+    context = RewardContext(bench.executor.for_rewards, spec.seed, lambda _, words: logger.warning("%s", words))
+    async with RewardFunction(terms, context) as function:
+
+        async def judge(task: Task, steps: Sequence[Happened], world: WorldRecord) -> Mapping[str, float]:
+            scored = await function.score(write_trajectory(task, steps, world), step=1)
+            return {f"rewards.{one.term}": one.value for one in scored.scores if one.value is not None}
+
+        bench.judge = judge
+        yield
+
+
+def write_trajectory(task: Task, steps: Sequence[Happened], world: WorldRecord) -> Trajectory:
+    """The trajectory of an episode that no model sampled: a turn for each action, and the last words as its answer."""
+    words = [step.action if isinstance(step.action, str) else "" for step in steps]
+    turns = [
+        TurnFacts(
+            text=text,
+            calls=(
+                (CallFacts(name=step.action.name, arguments=step.action.arguments, result=step.said or ""),)
+                if isinstance(step.action, ToolCall)
+                else ()
+            ),
+            reward=step.reward,
         )
+        for step, text in zip(steps, words, strict=True)
+    ]
+    answer = next((text for text in reversed(words) if text), None)
+    made = TrajectoryFacts(question=task.question, answer=answer, turns=tuple(turns)).trajectory(task.id)
+    played = [
+        replace(
+            turn,
+            calls=tuple(
+                replace(call, result=replace(call.result, outcome=step.outcome or Outcome.OK)) for call in turn.calls
+            ),
+            world=WorldStep(step.changes, step.reward, step.said if text else None, step.is_over),
+        )
+        for turn, step, text in zip(made.turns if steps else (), steps, words, strict=True)
+    ]
+    return replace(made, task=task, turns=tuple(played), world=world)
 
 
 class Undone(Exception):

@@ -1,0 +1,237 @@
+"""Points about tools: whether they do what their schemas say, grade the policy, give the answer away, or flood it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rlf.apps.worlds.policies import tool_calls
+from rlf.apps.worlds.trial import NEAR, Sign, TrialWorld, name_action
+from rlf.environments.instances import GRADER
+from rlf.environments.playing import Action, Happened, follow
+from rlf.tools.validate import ArgumentCheck
+from rlf.types import Outcome, ToolCall, ToolDescription
+
+_OK, _FAILED, _UNKNOWN = Sign.OK, Sign.FAILED, Sign.UNKNOWN
+_MAX_TRIES = 24
+_MAX_TASKS = 3
+_MIN_DISGUISED = 4
+_ERROR_WORDS = re.compile(r"\W*(?:error|exception|traceback|failed|failure)\b", re.IGNORECASE)
+# The exceptions that code raises by accident: a refusal is a ValueError, or a KeyError that names the argument.
+_ACCIDENT = re.compile(r"error: (?:TypeError|AttributeError|NameError|UnboundLocalError|IndexError|ZeroDivisionError)")
+# A part of a name, between underscores: `set_score` and `get_reward_now`, and not `scoreboard`.
+_GRADER_PART = re.compile(
+    r"(?:^|_)(?:scores?|rewards?|grades?|graders?|verify|verifier|evaluate|judge|correct|solved|solution|check)(?:_|$)"
+)
+_BEFORE = re.compile(r"\b(?:0(?:\.0+)?|false|no|not|fail\w*|wrong|incorrect|unsolved)\b", re.IGNORECASE)
+_AFTER = re.compile(r"\b(?:1(?:\.0+)?|100|true|yes|pass\w*|correct|right|solved|done)\b", re.IGNORECASE)
+
+
+def _has_failed(step: Happened) -> bool:
+    return step.outcome not in (None, Outcome.OK) or bool(_ERROR_WORDS.match(step.said or ""))
+
+
+def _steps_of(subject: TrialWorld) -> dict[str, list[Happened]]:
+    """The calls so far by tool."""
+    found = defaultdict[str, list[Happened]](list)
+    for played in subject.bench.played:
+        for step in played.steps:
+            if isinstance(step.action, ToolCall) and step.said is not None:
+                found[step.action.name].append(step)
+    return found
+
+
+async def check_tools(subject: TrialWorld) -> tuple[Sign, str]:
+    """Each tool succeeds at least once, and its code takes what its schema allows."""
+    if "reset" in subject.failed:
+        return _UNKNOWN, "worlds do not begin, or keep state of an earlier episode; see reset"
+    doubtful = []
+    for tool in subject.bench.executor.descriptions:
+        if all(_has_failed(step) for step in _steps_of(subject)[tool.name]):
+            await _explore(subject, tool)
+        steps = _steps_of(subject)[tool.name]
+        if fault := _find_accident(tool, steps):
+            return _FAILED, fault
+        if steps and all(map(_has_failed, steps)):
+            texts = min(({step.said for step in steps}, set(map(_without_arguments, steps))), key=len)
+            words = f"{tool.name}: none of {len(steps)} calls succeeded, e.g. {steps[0].said}"
+            if len(texts) == 1:
+                return _FAILED, words
+            doubtful.append(words)
+    if doubtful:
+        return _UNKNOWN, "; ".join(doubtful)
+    return _OK, f"each of {len(subject.bench.executor.descriptions)} tools succeeds"
+
+
+def _find_accident(tool: ToolDescription, steps: Sequence[Happened]) -> str | None:
+    properties: Mapping[str, Any] = tool.input_schema.get("properties") or {}
+    admits = ArgumentCheck(tool.input_schema)
+    for step in steps:
+        assert isinstance(step.action, ToolCall), "a step of a tool that is no call"
+        said, arguments = step.said or "", step.action.arguments
+        if step.outcome in (None, Outcome.OK) or admits.complaint(dict(arguments)) is not None:
+            continue
+        is_listed = any(
+            said == f"error: KeyError: {value!r}" and value in (properties.get(name, {}).get("enum") or ())
+            for name, value in arguments.items()
+        )
+        if _ACCIDENT.match(said) or is_listed:
+            return f"{tool.name} does not take what its schema allows: {json.dumps(dict(arguments))[:120]} gave {said}"
+    return None
+
+
+def _without_arguments(step: Happened) -> str:
+    """What a call said, without the arguments that it may quote."""
+    assert isinstance(step.action, ToolCall), "a step of a tool that is no call"
+    text = step.said or ""
+    for value in sorted(map(str, step.action.arguments.values()), key=len, reverse=True):
+        text = text.replace(value, "") if len(value) > 1 else text
+    return text
+
+
+async def _explore(subject: TrialWorld, tool: ToolDescription) -> None:
+    """Calls a tool with what is known: values of solutions and rows, and words that the world said."""
+    for at in range(min(len(subject.tasks), _MAX_TASKS)):
+        if not subject.tasks[at].may_use(tool.name):
+            continue
+        gold = list(subject.golds[at] or ())
+        calls = _guess_calls(subject, at, tool)
+        for before in {0, max(0, len(gold) - 1)}:
+            for first in range(0, len(calls), _MAX_TRIES // 2):
+                part: list[Action] = [*gold[:before], *calls[first : first + _MAX_TRIES // 2]]
+                await subject.play(subject.tasks[at], follow(part))
+
+
+def _guess_calls(subject: TrialWorld, at: int, tool: ToolDescription) -> list[ToolCall]:
+    calls = tool_calls(tool, subject.known_calls)
+    properties: Mapping[str, Any] = tool.input_schema.get("properties") or {}
+    free = [name for name, one in properties.items() if one.get("type") == "string" and "enum" not in one]
+    same = {name: call.arguments[name] for call in subject.known_calls for name in free if name in call.arguments}
+    base = {**calls[-1].arguments, **same} if calls else {}
+    if calls and same:
+        calls.insert(0, ToolCall(tool.name, base))
+    for word in _known_words(subject, at):
+        for name in free:
+            calls.append(ToolCall(tool.name, {**base, name: word}))
+    return calls[:_MAX_TRIES]
+
+
+def _known_words(subject: TrialWorld, at: int) -> list[str]:
+    task = subject.tasks[at]
+    words = [str(value) for call in subject.known_calls for value in call.arguments.values() if value]
+    words += [value for value in task.columns.values() if isinstance(value, str) and len(value) < 80]
+    said = [step.said or "" for played in subject.bench.played[:8] for step in played.steps]
+    # What looks like an identifier: capitals, figures, or both with dashes.
+    words += re.findall(r"\b(?=\w*\d)[\w-]{2,24}\b|\b[A-Z][A-Za-z]+\b", " ".join(said)[:4000])
+    return list(dict.fromkeys(words))
+
+
+async def check_grader(subject: TrialWorld) -> tuple[Sign, str]:
+    """No tool tells the policy its reward, or sets it."""
+    for tool in subject.bench.executor.descriptions:
+        if GRADER.fullmatch(tool.name):
+            return _FAILED, f"the policy can call {tool.name}, which is a grader by its name. Hide it from the policy"
+        is_doubtful = _GRADER_PART.search(tool.name.lower()) is not None
+        calls = tool_calls(tool, subject.known_calls)
+        for at, gold in enumerate(subject.golds[:1]):
+            for call in calls[:2]:
+                if is_doubtful and subject.value(await subject.play(subject.tasks[at], follow([call]))) > (
+                    subject.value(await subject.reference(at, "no-op")) + NEAR
+                ):
+                    return _FAILED, f"a call of {tool.name} alone raises the reward. Hide it from the policy"
+                if gold and await _grades(subject, at, call, is_doubtful=is_doubtful):
+                    return (
+                        _FAILED,
+                        f"{tool.name} tells the policy its reward. Hide it from the policy",
+                    )
+    return _OK, "no tool tells or sets the reward"
+
+
+async def _grades(subject: TrialWorld, at: int, call: ToolCall, *, is_doubtful: bool) -> bool:
+    """Whether a call's result is the reward, before a solution and after it."""
+    task, gold = subject.tasks[at], list(subject.golds[at] or ())
+    before, after = [await subject.play(task, follow(each)) for each in ([call], [*gold, call])]
+    if not before.steps or len(after.steps) <= len(gold) or before.failure or after.failure:
+        return False
+    said, later = before.steps[0].said or "", after.steps[-1].said or ""
+    if call in gold or said == later:
+        return False
+    if is_doubtful and _BEFORE.search(said) and _AFTER.search(later) and not _AFTER.search(said):
+        return True
+    try:
+        return abs(float(said) - subject.value(before)) < NEAR and abs(float(later) - subject.value(after)) < NEAR
+    except ValueError:
+        return False
+
+
+async def check_hidden(subject: TrialWorld) -> tuple[Sign, str]:
+    """The answer stands neither in the prompt nor in the tools' documents, nor in what a refused call says."""
+    docs = "\n".join(
+        f"{tool.name} {tool.description} {json.dumps(tool.input_schema, ensure_ascii=False)}"
+        for tool in subject.bench.executor.descriptions
+    )
+    found, num = {"the prompt": 0, "the tools' documents": 0, "the errors of tools": 0}, 0
+    for at, (task, gold) in enumerate(zip(subject.tasks, subject.golds, strict=True)):
+        secrets = {action.strip() for action in gold or () if isinstance(action, str)}
+        secrets |= {task.answer.strip()} if isinstance(task.answer, str) and not secrets else set()
+        secrets = {secret for secret in secrets if secret}
+        if not secrets:
+            continue
+        num += 1
+        first = await subject.reference(at, "no-op")
+        texts = "\n".join([message.content for message in task.messages] + [first.observation or ""])
+        errors = "\n".join(_errors_of(subject, at, secrets))
+        for place, text in zip(found, (texts, docs, errors), strict=True):
+            found[place] += any(_stands_in(form, text) for secret in secrets for form in _forms(secret))
+    if not num:
+        return _UNKNOWN, "no answer is known as text"
+    for place, times in found.items():
+        if times * 2 >= num + (num > 1):
+            return _FAILED, f"the answer stands in {place} of {times} of {num} tasks"
+    return _OK, f"the answers of {num} tasks stand neither in prompts nor in the tools' documents and errors"
+
+
+def _errors_of(subject: TrialWorld, at: int, secrets: set[str]) -> Iterator[str]:
+    """What failed calls of a task said that did not hold the answer themselves."""
+    for (task, _), played in subject.references.items():
+        for step in played.steps if task == at else ():
+            if isinstance(step.action, ToolCall) and _has_failed(step):
+                given = str(step.action.arguments)
+                if not any(secret in given for secret in secrets):
+                    yield step.said or ""
+
+
+def _forms(secret: str) -> Iterator[str]:
+    """An answer as it is, and as it may be disguised."""
+    yield secret
+    if len(secret) >= _MIN_DISGUISED:
+        yield secret[::-1]
+        yield from (mark.join(secret) for mark in (" ", "-", ".", ", "))
+        yield base64.b64encode(secret.encode()).decode().rstrip("=")
+        yield secret.encode().hex()
+
+
+def _stands_in(secret: str, text: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(secret)}(?!\w)", text, re.IGNORECASE) is not None
+
+
+async def check_outputs(subject: TrialWorld) -> tuple[Sign, str]:
+    """What a world says first, and on the way to a solution, is not longer than a result may be."""
+    most = subject.bench.spec.limits.max_output_chars
+    for at in range(len(subject.tasks)):
+        for name in ("no-op", "gold") if subject.golds[at] else ("no-op",):
+            played = await subject.reference(at, name)
+            if len(played.observation or "") > most:
+                said = f"the first words have {len(played.observation or '')} characters"
+                return _FAILED, f"{said}; limits.max_output_chars is {most}"
+            for step in played.steps:
+                if len(step.said or "") >= most * 0.9 and isinstance(step.action, ToolCall):
+                    return (
+                        _FAILED,
+                        f"a solution's result of {name_action(step.action)} is cut to {most} characters",
+                    )
+    return _OK, f"first words and results of solutions have at most {most} characters"

@@ -1,0 +1,49 @@
+"""`rlf env prove` finds every planted fault of a world and names it, and passes every sound world."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rlf.apps.worlds.worlds import examine_apart
+from rlf.core import RlfError
+from rlf.runs.worlds import world_spec
+
+from . import ledgers, planted
+
+SOURCE = Path(planted.__file__)
+LEDGERS = Path(ledgers.__file__)
+ROWS = [{"prompt": "Please.", "item": item, "answer": planted.ITEMS[item]} for item in ("lamp", "rope", "drum")]
+
+
+def prove(folder, name, source=SOURCE, **keys):
+    """The verdicts on a class of the corpus that do not hold, by point."""
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    least = -1.0 if name == "Costs" else 0.0
+    spec = {
+        "env": {"kind": "python", "callable": f"{source}:{name}", "limits": {"reset_s": 4, "step_s": 2, "score_s": 4}},
+        "rewards": [{"kind": "env", "name": "done", "score": "done", "range": [least, 1.0]}],
+        "data": {"train": {"path": "rows.jsonl", "prompt": "prompt", "answer": "answer"}},
+    } | keys
+    (folder / "spec.yaml").write_text(json.dumps(spec))
+    try:
+        page = examine_apart(world_spec([folder / "spec.yaml"], []), 3, attack=False, tolerance=0.2, limit_s=120)
+    except RlfError as refused:  # by the checks that every command makes
+        return {"refused": str(refused)}
+    return {verdict.name: verdict.words for verdict in page.failed}
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "points"),
+    [(SOURCE, *fault) for fault in planted.FAULTS.items()] + [(LEDGERS, *fault) for fault in ledgers.FAULTS.items()],
+)
+def test_a_planted_fault_is_found_and_named(tmp_path, source, name, points):
+    failed = prove(tmp_path, name, source)
+    assert set(points.split("|")) & failed.keys(), failed
+
+
+@pytest.mark.parametrize(
+    ("source", "name"), [(SOURCE, name) for name in planted.SOUND] + [(LEDGERS, name) for name in ledgers.SOUND]
+)
+def test_a_sound_world_has_no_fault(tmp_path, source, name):
+    assert prove(tmp_path, name, source) == {}
