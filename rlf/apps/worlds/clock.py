@@ -21,8 +21,8 @@ def move_clock() -> None:
     for name in ("localtime", "gmtime", "ctime"):
         setattr(time, name, _of_now(getattr(time, name)))
     form, spell = time.strftime, time.asctime
-    time.strftime = lambda text, when=None: form(text, time.localtime() if when is None else when)  # type: ignore[assignment]
-    time.asctime = lambda when=None: spell(time.localtime() if when is None else when)  # type: ignore[assignment]
+    time.strftime = lambda text, when=None: form(text, time.localtime() if when is None else when)
+    time.asctime = lambda when=None: spell(time.localtime() if when is None else when)
     moved = datetime.timedelta(seconds=MOVED_S)
     known, known_utc = datetime.datetime.now, datetime.datetime.utcnow
     # The class stays the same one, which pydantic and sqlalchemy know; `date.today` asks `time.time`.
