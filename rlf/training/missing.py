@@ -8,6 +8,7 @@ that answer at length. Up to a twentieth of a step is left to the counts of the 
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ from rlf.types.score import Scored, ScoreState
 from rlf.types.tool import Outcome
 from rlf.types.trajectory import StopReason
 
+_MIN_OTHERS = 3
+"""Different arguments among these calls."""
 _MIN_CALLS = 16
 """Calls of a tool that all fail alike before it is reported."""
 _SHARE = 0.05
@@ -45,6 +48,15 @@ class _Loss:
             self.reason = self.reason or reason
 
 
+@dataclass(slots=True)
+class _Failing:
+    """The calls of a tool that has only failed, always with one text."""
+
+    text: str
+    number: int = 0
+    arguments: set[str] = field(default_factory=set)
+
+
 class MissingWatch:
     """Reports each cause once, and again after a step in which it was within the share."""
 
@@ -59,8 +71,8 @@ class MissingWatch:
         self._reported = set[str]()
         self._failing = set[str]()
         """Tools that were reported to fail in every call."""
-        self._calls: dict[str, tuple[int, str]] = {}
-        """Failed calls so far, and their one text, of tools that have done nothing else."""
+        self._calls: dict[str, _Failing | None] = {}
+        """Of each tool what failed alike so far; None: it has done something else."""
 
     def after_step(self, event: StepFinished) -> list[Notice]:
         """The warnings of one step."""
@@ -81,17 +93,23 @@ class MissingWatch:
     def _of_tools(self, event: StepFinished) -> list[Notice]:
         """Tools that fail in every call with one and the same text: no policy is at fault there."""
         for record in (record for item in event.trajectories for record in item.trajectory.played_calls):
-            name, text = record.call.name, record.result.text
-            number, known = self._calls.get(name, (0, text))
-            is_same = record.result.outcome is Outcome.TOOL_ERROR and text == known and number >= 0
-            self._calls[name] = (number + 1, text) if is_same else (-1, "")
+            name, result = record.call.name, record.result
+            failing = self._calls.setdefault(name, _Failing(result.text))
+            if failing is None or result.outcome is not Outcome.TOOL_ERROR or result.text != failing.text:
+                self._calls[name] = None
+                continue
+            failing.number += 1
+            failing.arguments.add(json.dumps(dict(record.call.arguments), sort_keys=True, default=str)[:1000])
         notices = []
-        for name, (number, text) in self._calls.items():
-            if number >= _MIN_CALLS and name not in self._failing:
+        for name, failing in self._calls.items():
+            # One call that is repeated says nothing of the others, but for a tool without arguments.
+            is_proven = failing is not None and (len(failing.arguments) >= _MIN_OTHERS or failing.arguments == {"{}"})
+            if failing is not None and is_proven and failing.number >= _MIN_CALLS and name not in self._failing:
                 self._failing.add(name)
-                words = f"step {event.step}: tool {name} failed in each of {number} calls with one text, {text:.200}"
+                failed = f"failed in each of {failing.number} calls with one text, {failing.text:.200}"
+                words = f"step {event.step}: tool {name} {failed}"
                 cure = "It is the tool that fails, not the policy; `rlf env prove` and `rlf tools test` try it"
-                data = {"step": event.step, "tool": name, "calls": number}
+                data = {"step": event.step, "tool": name, "calls": failing.number}
                 notices.append(Notice("warning", self._redact(f"{words}. {cure}."), data))
         return notices
 
