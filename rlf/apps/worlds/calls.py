@@ -72,20 +72,22 @@ def _find_accident(tool: ToolDescription, steps: Sequence[Happened]) -> str | No
     admits = ArgumentCheck(tool.input_schema)
     for step in steps:
         assert isinstance(step.action, ToolCall), "a step of a tool that is no call"
-        said, arguments = step.said or "", step.action.arguments
+        result, arguments = step.said or "", step.action.arguments
         if step.outcome in (None, Outcome.OK) or admits.complaint(dict(arguments)) is not None:
             continue
         is_listed = any(
-            said == f"error: KeyError: {value!r}" and value in (properties.get(name, {}).get("enum") or ())
+            result == f"error: KeyError: {value!r}" and value in (properties.get(name, {}).get("enum") or ())
             for name, value in arguments.items()
         )
-        if _ACCIDENT.match(said) or is_listed:
-            return f"{tool.name} does not take what its schema allows: {json.dumps(dict(arguments))[:120]} gave {said}"
+        if _ACCIDENT.match(result) or is_listed:
+            return (
+                f"{tool.name} does not take what its schema allows: {json.dumps(dict(arguments))[:120]} gave {result}"
+            )
     return None
 
 
 def _without_arguments(step: Happened) -> str:
-    """What a call said, without the arguments that it may quote."""
+    """The result of a call, without the arguments that it may quote."""
     assert isinstance(step.action, ToolCall), "a step of a tool that is no call"
     text = step.said or ""
     for value in sorted(map(str, step.action.arguments.values()), key=len, reverse=True):
@@ -131,7 +133,7 @@ def _known_words(subject: TrialWorld, at: int) -> list[str]:
 
 
 async def check_grader(subject: TrialWorld) -> tuple[Sign, str]:
-    """No tool tells the policy its reward, or sets it."""
+    """No tool shows the policy its reward, or sets it."""
     for tool in subject.bench.executor.descriptions:
         if GRADER.fullmatch(tool.name):
             return _FAILED, f"the policy can call {tool.name}, which is a grader by its name. Hide it from the policy"
@@ -146,9 +148,9 @@ async def check_grader(subject: TrialWorld) -> tuple[Sign, str]:
                 if gold and await _grades(subject, at, call, is_doubtful=is_doubtful):
                     return (
                         _FAILED,
-                        f"{tool.name} tells the policy its reward. Hide it from the policy",
+                        f"{tool.name} shows the policy its reward. Hide it from the policy",
                     )
-    return _OK, "no tool tells or sets the reward"
+    return _OK, "no tool shows or sets the reward"
 
 
 async def _grades(subject: TrialWorld, at: int, call: ToolCall, *, is_doubtful: bool) -> bool:
@@ -196,7 +198,7 @@ async def check_hidden(subject: TrialWorld) -> tuple[Sign, str]:
 
 
 def _errors_of(subject: TrialWorld, at: int, secrets: set[str]) -> Iterator[str]:
-    """What failed calls of a task said that did not hold the answer themselves."""
+    """The texts of a task's failed calls that did not hold the answer themselves."""
     for (task, _), played in subject.references.items():
         for step in played.steps if task == at else ():
             if isinstance(step.action, ToolCall) and _has_failed(step):
