@@ -96,7 +96,7 @@ def _without_arguments(step: Happened) -> str:
 
 
 async def _explore(subject: TrialWorld, tool: ToolDescription) -> None:
-    """Calls a tool with what is known: values of solutions and rows, and words that the world said."""
+    """Calls a tool with what is known: values of solutions and rows, and words of the world."""
     for at in range(min(len(subject.tasks), _MAX_TASKS)):
         if not subject.tasks[at].may_use(tool.name):
             continue
