@@ -20,6 +20,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from rlf.apps.bench.kind import BENCHMARKS
+from rlf.apps.bench.kinds.bfcl import CATEGORIES as BFCL
 from rlf.apps.bench.run import write_benchmark
 from rlf.chat.policy import ChatPolicy, FailurePolicy
 from rlf.chat.repair import stand_in
@@ -142,7 +143,7 @@ def official(used, row, turns):
 official.number = 0
 
 
-async def play_all(env, chat, answers):
+async def play_all(env, chat, answers, score="valid"):
     """The verdict of rlf on each answer, by (task, number)."""
     found, stop = {}, chat.decode([chat.stop_token_ids[0]])
     handling = ChatPolicy(otherwise=FailurePolicy.END)
@@ -156,15 +157,16 @@ async def play_all(env, chat, answers):
                 for turn in turns
             ]
             policy = ScriptedPolicy(chat.tokenizer, [line if line.endswith(stop) else line + stop for line in lines])
-            most = 400 if task.kind.startswith("multi_turn") else 1
+            most = 400 if task.kind not in BFCL or task.kind.startswith("multi_turn") else 1
             limits = RolloutLimits(max_turns=most, max_total_tokens=1 << 26, max_parse_failures=0)
             setting = Setting(policy, chat, tools, limits, sampling, handling, worlds)
             async with room:
                 trajectory = await play(Rollout(f"{task.id}/{number}", task, 0, seed=0), setting)
             record = trajectory.world
             failures = [failure.kind for turn in trajectory.turns for failure in turn.failures]
-            found[task.id, number] = (record.scores.get("valid"), trajectory.error, failures, trajectory.stop)
+            found[task.id, number] = (record.scores.get(score), trajectory.error, failures, trajectory.stop)
 
+        # By parts, so that not all worlds are asked for at once.
         for first in range(0, len(answers), 256):
             await asyncio.gather(*(one(task, number, turns) for task, number, turns in answers[first : first + 256]))
     return found

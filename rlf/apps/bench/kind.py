@@ -7,6 +7,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 from rlf.apps.bench.packages import Packages
@@ -86,6 +87,21 @@ def print_rows(kind: type[Benchmark]) -> None:
     out, sys.stdout = sys.stdout, sys.stderr  # whatever a package prints is no row
     for row in kind.model_validate_json(sys.argv[1]).rows():
         out.write(json.dumps(row) + "\n")
+
+
+def read_file(file: Path) -> list[dict[str, Any]]:
+    """The rows of a .jsonl file, or of a .json file that is a list. Raises RlfError for a file without such."""
+    try:
+        text = file.read_text(encoding="utf-8")
+        rows = [json.loads(line) for line in text.splitlines() if line.strip()] if file.suffix == ".jsonl" else None
+        rows = json.loads(text) if rows is None else rows
+    except (OSError, ValueError) as fault:
+        raise RlfError(
+            f"--data: {file}: cannot be read as rows: {fault}. Name a .jsonl file, or a .json list."
+        ) from fault
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise RlfError(f"--data: {file}: holds no list of rows. Name a .jsonl file, or a .json list.")
+    return rows
 
 
 def read_names(text: str, known: Sequence[str], groups: Mapping[str, Sequence[str]], noun: str) -> list[str]:

@@ -97,8 +97,8 @@ class RowWorld:
     """Whether the episode is over."""
 
     @classmethod
-    def import_shared(cls) -> None:
-        """Imports and reads what all instances share, before they are forked."""
+    def import_shared(cls, **args: Any) -> None:
+        """Imports and reads what all instances share, before they are forked; takes their arguments."""
 
     def reset(self, task: Task, seed: int) -> str | None:
         """Begins a row's episode; what stands before the prompt's last words, or None."""

@@ -38,7 +38,7 @@ def _load_class(start: dict[str, Any]) -> Serve:
     for place in start["imports"]:
         load_module(place)
     if (prepare := getattr(made_by, "import_shared", None)) is not None:  # of a `RowWorld`
-        prepare()
+        prepare(**start["args"])
     return lambda channel: _Served(made_by, start["args"], start["memory_mb"]).serve(channel)
 
 

@@ -291,7 +291,7 @@ class BfclWorld(RowWorld):
         self._at = 0
 
     @classmethod
-    def import_shared(cls) -> None:
+    def import_shared(cls, **args: Any) -> None:
         """Imports the package, before instances are forked."""
         package()
 
