@@ -141,9 +141,9 @@ class Tau2World(RowWorld):
         self._gold_process: tuple[int, int] | None = None
 
     @classmethod
-    def import_shared(cls, domain: str) -> None:
+    def import_shared(cls, **args: Any) -> None:
         """Makes the domain's environment, before instances are forked."""
-        package(domain)
+        package(args["domain"])
 
     def reset(self, task: Task, seed: int) -> str | None:
         """Brings the environment to the task's beginning."""
