@@ -43,6 +43,14 @@ class Thinking(StrictModel):
     """Taken without effect: the sampler bounds an answer as a whole, by `max_tokens`."""
 
 
+class OutputConfig(StrictModel):
+    """`output_config`, without a form of the answer: the sampler follows no grammar."""
+
+    effort: str | None = None
+    """Taken without effect, as `thinking` is."""
+    format: None = None
+
+
 class Thread(StrictModel):
     """`thread`: whether the conversation is kept here under the id of the answer, and from which it continues."""
 
@@ -66,6 +74,7 @@ class MessagesRequest(StrictModel):
     tool_choice: ToolChoice = ToolChoice(type="auto")
     thinking: Thinking | None = None
     thread: Thread | None = None
+    output_config: OutputConfig = OutputConfig()
 
     def as_chat(self, before: Sequence[Json] = ()) -> ChatRequest:
         """The same in OpenAI's words, after earlier messages. Raises Refusal for what has none."""
@@ -221,8 +230,8 @@ def _finished_block(block: AnswerBlock) -> Json:
 def _to_openai_messages(message: Mapping[str, Any], where: str) -> Iterator[Json]:
     """A message as those of OpenAI: the results of calls are messages of their own. Raises Refusal."""
     role, content = message.get("role"), message.get("content")
-    if role not in ("user", "assistant"):
-        raise Refusal(400, f"{where}.role: got {role!r:.40}; expected user or assistant", key="messages")
+    if role not in ("user", "assistant", "system"):
+        raise Refusal(400, f"{where}.role: got {role!r:.40}; expected user, assistant or system", key="messages")
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
         raise Refusal(400, f"{where}.content: expected a text or a list of blocks", key="messages")

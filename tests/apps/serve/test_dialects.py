@@ -166,6 +166,20 @@ def test_a_key_that_nobody_knows_has_no_effect_and_is_counted_and_one_that_chang
     asking(story)
 
 
+def test_what_coding_agents_send_and_no_answer_depends_on_is_taken() -> None:
+    async def story(ask: Ask) -> None:
+        edits = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
+        told = [*QUESTION, {"role": "system", "content": "Be brief."}]
+        asked = {**ANTHROPIC, "messages": told, "output_config": {"effort": "high"}, "context_management": edits}
+        status, answer = await ask("/v1/messages", asked)
+        assert status == 200, answer
+        edits["edits"][0]["keep"] = "none"
+        status, refused = await ask("/v1/messages", {**asked, "context_management": edits})
+        assert (status, "context_management" in refused["error"]["message"]) == (400, True)
+
+    asking(story)
+
+
 def test_arguments_that_a_model_did_not_finish_are_taken_back_as_they_were_returned() -> None:
     async def story(ask: Ask) -> None:
         call = {"id": "a", "type": "function", "function": {"name": "search", "arguments": "Bednox was"}}
