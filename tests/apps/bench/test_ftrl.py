@@ -33,7 +33,7 @@ def test_calls_that_solve_a_share_of_the_sub_questions_score_that_share(tmp_path
     made = write_benchmark(BENCHMARKS.get("ftrl")(data=str(tmp_path / "rows.jsonl")), tmp_path / "made")
     spec = load_spec([made.spec]).spec
     assert [term.name for term in spec.rewards] == ["solve_f1", "solve_r"]
-    assert not check(made.spec).faults
+    assert not check(made.spec, ["rollout.max_total_tokens=1024", "rollout.max_new_tokens=64"]).faults
     (task,) = load_tasks(str(made.spec.parent / "rows.jsonl"), answer=None, kind="kind", tools="tools")
     assert task.kind == "parallel_single_hop"
     both = [[("river_of", {"town": "Vell"})], [("river_of", {"town": "Dorn"})], "Orr and Ys."]
