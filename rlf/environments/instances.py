@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from numbers import Real
 from pathlib import Path
 from types import MethodType
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol, TextIO, cast
 
 from rlf.core import RlfError, nearest
 from rlf.core.callables import is_async
@@ -288,6 +292,41 @@ class ClassWorld(World):
         return step._replace(done=True) if getattr(self._instance, DONE, False) is True else step
 
 
+_IN_WORLD: ContextVar[bool] = ContextVar("in_world", default=False)
+"""Whether the code of a world's class runs here."""
+
+
+class _RoutedOutput:
+    """Standard output, which is a command's result: what code of a world writes goes to standard error."""
+
+    def __init__(self, own: TextIO) -> None:
+        self._own = own
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.stderr if _IN_WORLD.get() else self._own, name)
+
+
+@contextmanager
+def guard_process() -> Iterator[None]:
+    """Keeps worlds in this process from writing to its standard output, and from ending it by `os._exit`."""
+    own, leave, pid = sys.stdout, os._exit, os.getpid()
+
+    def refuse(status: int) -> NoReturn:
+        if _IN_WORLD.get() and os.getpid() == pid:  # a process that a world forked may end
+            raise SystemExit(f"it called os._exit({status})")
+        leave(status)
+
+    routed = cast("TextIO", _RoutedOutput(own))
+    sys.stdout, os._exit = routed, refuse
+    try:
+        yield
+    finally:
+        if sys.stdout is routed:
+            sys.stdout = own
+        if os._exit is refuse:
+            os._exit = leave
+
+
 class OwnProcess:
     """Makes instances of one class in this process, and runs their methods on threads or on the loop. A `Place`."""
 
@@ -317,7 +356,7 @@ class OwnProcess:
         """Calls a tool's method."""
         method = self._adapters[call.name].bind(getattr(instance, call.name))
         if call.name in self._asynchronous:
-            return await method(**call.arguments)
+            return await _await_in_world(method(**call.arguments))
         return await self._run(method, call.arguments)
 
     async def live(self, instance: Any, name: str, **arguments: Any) -> Any:
@@ -325,7 +364,8 @@ class OwnProcess:
         method = getattr(instance, name, None)
         if not callable(method):  # a class may keep data of its own under such a name
             return None
-        return await (method(**arguments) if name in self._asynchronous else self._run(method, arguments))
+        is_async = name in self._asynchronous
+        return await (_await_in_world(method(**arguments)) if is_async else self._run(method, arguments))
 
     async def seed(self, instance: Any, seed: int) -> None:
         """Does nothing: all instances share them, and rlf's own code does."""
@@ -337,10 +377,13 @@ class OwnProcess:
         """Calls a plain function, and raises what it raises: a cancellation that nobody asked for as a fault."""
 
         def work() -> tuple[Any, BaseException | None]:
+            token = _IN_WORLD.set(True)
             try:
                 return function(**arguments), None
             except BaseException as fault:  # noqa: BLE001 - a thread must outlive SystemExit
                 return None, fault
+            finally:
+                _IN_WORLD.reset(token)
 
         value, fault = work() if self._threads is None else await self._threads.run(work)
         if fault is not None and issubclass(type(fault), asyncio.CancelledError):
@@ -348,3 +391,11 @@ class OwnProcess:
         if fault is not None:
             raise fault
         return value
+
+
+async def _await_in_world(work: Awaitable[Any]) -> Any:
+    token = _IN_WORLD.set(True)
+    try:
+        return await work
+    finally:
+        _IN_WORLD.reset(token)

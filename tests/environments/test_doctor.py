@@ -118,6 +118,11 @@ class Ends(World):
 class EndsAtOnce(World):
     def reset(self):
         os._exit(0)
+
+
+class Dies(World):
+    def reset(self):
+        os.kill(os.getpid(), 9)
 """
 
 
@@ -147,13 +152,20 @@ def test_what_a_world_prints_is_never_on_stdout(printing):
         assert command == "play" or "reset" in faults, faults
 
 
-@pytest.mark.parametrize("world", ["Ends", "EndsAtOnce"])
+@pytest.mark.parametrize(
+    ("world", "point", "words"),
+    [
+        ("Ends", "range", "SystemExit: it called os._exit(0)"),
+        ("EndsAtOnce", "reset", "SystemExit: it called os._exit(0)"),
+        ("Dies", "contained", "the world ended the process that tries it (SIGKILL), at the point '"),
+    ],
+)
 @pytest.mark.parametrize("command", ["prove", "attack"])
-def test_a_world_that_ends_its_process_is_no_sound_world(printing, command, world):
+def test_a_world_that_ends_its_process_is_no_sound_world(printing, command, world, point, words):
     code, printed, _ = printing(command, world, "--json")
-    (verdict,) = [one for one in json.loads(printed)["data"]["verdicts"] if one["name"] == "contained"]
+    (verdict,) = [one for one in json.loads(printed)["data"]["verdicts"] if one["name"] == point]
     assert code == 3 and verdict["sign"] == "failed", printed
-    assert "the world ended the process that tries it (exit code 0), at the point '" in verdict["words"]
+    assert words in verdict["words"]
 
 
 def test_work_apart_that_holds_its_event_loop_is_ended():

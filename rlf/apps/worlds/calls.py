@@ -57,9 +57,8 @@ async def check_tools(subject: TrialWorld) -> tuple[Sign, str]:
         if fault := _find_accident(tool, steps):
             return _FAILED, fault
         if steps and all(map(_has_failed, steps)):
-            texts = min(({step.said for step in steps}, set(map(_without_arguments, steps))), key=len)
             words = f"{tool.name}: none of {len(steps)} calls succeeded, e.g. {steps[0].said}"
-            if len(texts) == 1:
+            if 1 in (len({step.said for step in steps}), len(set(map(_without_arguments, steps)))):
                 return _FAILED, words
             doubtful.append(words)
     if doubtful:

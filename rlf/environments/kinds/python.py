@@ -25,6 +25,7 @@ from rlf.environments.instances import (
     attribute_scores,
     describe_methods,
     draws_shared,
+    guard_process,
     make_class_world,
     missing_columns,
     tool_names,
@@ -188,8 +189,9 @@ class PythonEnv(EnvSpec):
                 yield partial(make_class_world, ClassSandbox(sessions, self.callable, made_by, self.args))
             return
         if self.isolation is WorldIsolation.INLINE:
-            yield partial(make_class_world, OwnProcess(made_by, self.args, None, self.tools))
+            with guard_process():
+                yield partial(make_class_world, OwnProcess(made_by, self.args, None, self.tools))
             return
         # Threads that hang are left behind and counted: there are some more than worlds, so that these do not starve.
-        with closing(ThreadPool(self.limits.max_concurrency + MAX_ABANDONED)) as threads:
+        with guard_process(), closing(ThreadPool(self.limits.max_concurrency + MAX_ABANDONED)) as threads:
             yield partial(make_class_world, OwnProcess(made_by, self.args, threads, self.tools))

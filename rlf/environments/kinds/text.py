@@ -15,7 +15,7 @@ from rlf.core.identity import hash_json, hash_path
 from rlf.core.kinds import StrictModel
 from rlf.core.text import describe
 from rlf.environments.games import OwnRandom, PlayedGame, find_game, package_of
-from rlf.environments.instances import OwnProcess, make_class_world
+from rlf.environments.instances import OwnProcess, guard_process, make_class_world
 from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.processes import ClassProcesses
 from rlf.tools.kind import MAX_ABANDONED
@@ -108,5 +108,5 @@ class TextEnv(EnvSpec):
             async with ClassProcesses(name, PlayedGame, args, imports=(package_of(self.make),)) as processes:
                 yield partial(make_class_world, processes)
             return
-        with closing(ThreadPool(self.limits.max_concurrency + MAX_ABANDONED)) as threads:
+        with guard_process(), closing(ThreadPool(self.limits.max_concurrency + MAX_ABANDONED)) as threads:
             yield partial(make_class_world, OwnProcess(PlayedGame, args, threads, ()))

@@ -6,6 +6,7 @@ import datetime
 import itertools
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -520,6 +521,17 @@ class ExitsReset(Depot):
         os._exit(3)
 
 
+class KilledReset(Depot):
+    def reset(self, item, answer, seed):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class KilledScore(Depot):
+    def score(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return super().score()
+
+
 class EatsMemory(Depot):
     def find(self, item: str) -> str:
         """Finds the code of a thing."""
@@ -699,7 +711,10 @@ FAULTS: dict[str, str] = {
     **dict.fromkeys(["HangsReset", "HangsStep", "HangsScore", "HangsForSome"], "deadlines"),
     "HangsClose": "close|deadlines",
     **dict.fromkeys(["FloodsResult", "FloodsWords"], "outputs"),
-    **dict.fromkeys(["ExitsStep", "ExitsScore", "ExitsReset"], "contained"),
+    **dict.fromkeys(["KilledReset", "KilledScore"], "contained"),
+    "ExitsStep": "steps",
+    "ExitsScore": "range",
+    "ExitsReset": "reset",
     "EatsMemory": "steps",
     **dict.fromkeys(["CopyForgets", "CopyShares", "CopyBreaks", "CopySteals"], "snapshot"),
     **dict.fromkeys(["ToolDead", "ToolDeadSays", "ToolMisreads", "ToolLacks", "ToolWantsMore"], "tools"),
