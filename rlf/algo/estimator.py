@@ -101,18 +101,13 @@ class AdvantageInput:
 
     def take_rows(self, rows_N: Tensor) -> AdvantageInput:
         """Some of the rows, in an order that is given, as a batch of one world."""
-        terms, turns = self.terms, self.turns
-        chosen: dict[str, Any] = {
-            name: tensor[rows_N]
-            for name in ("rewards_B", "group_B", "action_mask_BT", "kl_BT", "values_BT", "greedy_B")
-            if (tensor := getattr(self, name)) is not None
-        }
-        if terms is not None:
-            chosen["terms"] = replace(terms, values_BK=terms.values_BK[rows_N], is_scored_BK=terms.is_scored_BK[rows_N])
-        if turns is not None:
-            chosen["turns"] = TurnRewards(
-                *(one[rows_N] for one in (turns.outcome_B, turns.rewards_BK, turns.num_turns_B, turns.turn_BT))
-            )
+        names = ("rewards_B", "group_B", "action_mask_BT", "kl_BT", "values_BT", "greedy_B")
+        chosen: dict[str, Any] = {name: one[rows_N] for name in names if (one := getattr(self, name)) is not None}
+        if (terms := self.terms) is not None:
+            chosen["terms"] = TermRewards(terms.values_BK[rows_N], terms.is_scored_BK[rows_N], terms.weights_K)
+        if (turns := self.turns) is not None:
+            all_B = (turns.outcome_B, turns.rewards_BK, turns.num_turns_B, turns.turn_BT)
+            chosen["turns"] = TurnRewards(*(one[rows_N] for one in all_B))
         return replace(self, **chosen, world_B=None)
 
 

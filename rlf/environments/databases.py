@@ -121,7 +121,7 @@ class SqliteDatabase(Database):
             with _limit_statements(self._connection, limit_s):
                 cursor = self._connection.execute(sql, _bind_values(values))
                 names = [column[0] for column in cursor.description or ()]
-                rows = [[_show_value(value) for value in row] for row in cursor]
+                rows = [[f"sha256:{hash_bytes(v)}" if isinstance(v, bytes) else v for v in row] for row in cursor]
         except (sqlite3.IntegrityError, sqlite3.DataError, OverflowError) as fault:
             raise ToolFailure(Outcome.TOOL_ERROR, str(fault)) from fault
         return StatementResult(names, rows, max(cursor.rowcount, 0))
@@ -168,10 +168,6 @@ def _bind_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Values as databases take them: lists and mappings as JSON."""
     plain = (str, int, float, bytes, type(None))
     return {name: value if isinstance(value, plain) else json.dumps(value) for name, value in values.items()}
-
-
-def _show_value(value: Any) -> Any:
-    return f"sha256:{hash_bytes(value)}" if isinstance(value, bytes) else value
 
 
 @contextmanager

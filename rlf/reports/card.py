@@ -14,7 +14,6 @@ from rlf.lineage.records import (
     EVALUATION,
     TRAIN,
     Evaluation,
-    FileRecord,
     Run,
     RunRecord,
     TrajectoryFilter,
@@ -179,12 +178,9 @@ def _show_base(card: Card, record: RunRecord, spec: Mapping[str, Any]) -> str:
         ("licence of the base", card.licence or "not known: see the base"),
         ("trained", how),
     ]
-    rows += [(_ROLES[file.role], _show_file(file)) for file in record.files if file.role in _ROLES]
+    for file in (file for file in record.files if file.role in _ROLES):
+        rows += [(_ROLES[file.role], f"`{visible(_without_folders(file.path))}`, hash in the lineage `{file.sha256}`")]
     return _make_sheet("Made from", ("", ""), rows)
-
-
-def _show_file(file: FileRecord) -> str:
-    return f"`{visible(_without_folders(file.path))}`, hash in the lineage `{file.sha256}`"
 
 
 def _without_folders(path: str) -> str:

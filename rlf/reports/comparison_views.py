@@ -110,17 +110,17 @@ def sheets(found: Comparison) -> Sheets:
     results = [Sheet(title, note, ("", *letters), tuple(rows(found)), figures=True) for title, note, rows in figures]
     origins = [
         Sheet("what differs", "", ("cause", "what", *letters), tuple(_difference_rows(found))),
-        Sheet("arms", "", ("", "name", "runs"), tuple(_arm_rows(found))),
+        Sheet(
+            "arms",
+            "",
+            ("", "name", "runs"),
+            tuple((arm.letter, visible(arm.label), " ".join(arm.runs)) for arm in found.arms),
+        ),
         Sheet(
             f"runs, {found.mode}", "", ("", "seed", "run", "status", "step", "before", "after"), tuple(_run_rows(found))
         ),
     ]
     return Sheets([sheet for sheet in results if sheet.rows], [sheet for sheet in origins if sheet.rows])
-
-
-def _arm_rows(found: Comparison) -> Iterator[tuple[str, ...]]:
-    for arm in found.arms:
-        yield arm.letter, visible(arm.label), " ".join(arm.runs)
 
 
 def _run_rows(found: Comparison) -> Iterator[tuple[str, ...]]:

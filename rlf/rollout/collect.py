@@ -186,14 +186,10 @@ def _by_world(scored: Sequence[Scored]) -> dict[str, float]:
     """Success and reward of each of several worlds."""
     metrics: dict[str, float] = {}
     for name, items in group_by_world(scored).items():
-        rewards = [item.reward for item in items if item.reward is not None]
-        successes = [item.success for item in items if item.reward is not None and item.success is not None]
-        metrics[f"world/{name}/trajectories"] = float(len(items))
-        metrics[f"world/{name}/unscorable"] = float(len(items) - len(rewards))
-        if rewards:
-            metrics |= {f"world/{name}/reward/mean": fmean(rewards), f"world/{name}/reward/std": pstdev(rewards)}
-        if successes:
-            metrics[f"world/{name}/success"] = fmean(successes)
+        counted = [item for item in items if item.reward is not None]
+        found = {"trajectories": float(len(items)), "unscorable": float(len(items) - len(counted))}
+        found |= _reward_metrics(counted) if counted else {}
+        metrics |= {f"world/{name}/{part}": value for part, value in found.items() if not part.startswith("rewards/")}
     return metrics
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -130,8 +130,11 @@ def _other_column(
 ) -> GoldCause | None:
     found: dict[str, list[int]] = {}
     for k, trajectory in enumerate(trajectories):
-        for name in _found_columns(trajectory.task.columns, texts[k], column):
-            found.setdefault(name, []).append(k)
+        for name, value in trajectory.task.columns.items():
+            if name != column and any(
+                v not in texts[k].question and texts[k].is_found(v) for v in _column_values(value)
+            ):
+                found.setdefault(name, []).append(k)
     if not found:
         return None
     name, places = max(found.items(), key=lambda item: len(item[1]))
@@ -143,12 +146,6 @@ def _other_column(
     seen = f"column {name!r} is found in answers or tool results of {len(places)} of {len(trajectories)} trajectories, "
     seen += f"the gold in those of {golds}"
     return GoldCause(seen, f"Probably meant: `{key}: {name}`{f', not {column}' if column else ''}.", places[0])
-
-
-def _found_columns(columns: Mapping[str, Any], texts: _Texts, gold: str | None) -> Iterator[str]:
-    for name, value in columns.items():
-        if name != gold and any(v not in texts.question and texts.is_found(v) for v in _column_values(value)):
-            yield name
 
 
 def _one_gold(trajectories: Sequence[Trajectory], key: str) -> GoldCause | None:

@@ -238,7 +238,11 @@ _ELSEWHERE = frozenset(
 
 def with_variables(item: Node) -> Node:
     """`${NAME}` and `${NAME:-default}` within `mcpServers` as `${oc.env:NAME}`; any other item as it is."""
-    return edit(item, (SERVERS,), lambda servers: edit_leaves(servers, _with_our_variables))
+    return edit(
+        item,
+        (SERVERS,),
+        lambda servers: edit_leaves(servers, lambda _, node: replace_text(node, _VARIABLE, _in_our_words)),
+    )
 
 
 def each_server(item: Node) -> Iterator[Node]:
@@ -254,10 +258,6 @@ def is_disabled(server: Node) -> bool:
     """Whether a server is written down and not used."""
     disabled = server.get("disabled")
     return disabled is not None and disabled.value is True
-
-
-def _with_our_variables(_: KeyPath, node: Node) -> Node:
-    return replace_text(node, _VARIABLE, _in_our_words)
 
 
 def _in_our_words(match: re.Match[str]) -> str:

@@ -44,7 +44,6 @@ from rlf.types import Task
 
 if TYPE_CHECKING:
     from rlf.endpoints.spec import EndpointSpec
-    from rlf.environments.kind import EnvSpec
 
 Datasets = dict[tuple[str, tuple[str, ...] | None], Sequence[Task] | SpecError]
 """Tasks that were read, or why not, by a dataset's keys and the tools that its rows may name; None: any."""
@@ -427,51 +426,32 @@ def _check_images(loaded: LoadedSpec, name: str, tasks: Sequence[Task]) -> Itera
 
 @reads("env")
 def _world_columns(loaded: LoadedSpec, name: str, tasks: Sequence[Task]) -> Iterator[Fault]:
-    """Columns that the world needs at its reset and a dataset lacks, and rows that name no world."""
+    """Rows that name no world, and columns that a world needs at its reset and the first of its rows lacks."""
     env = loaded.spec.env
-    try:
-        known = recall(_first_columns, tasks) if env is not None else []
-        missing = env.missing_columns(known) if env is not None and tasks else []
-        found = [("the world's", column, known) for column in missing]
-        if env is not None and not found and None not in env.parts:
-            yield from _nameless_rows(loaded, env, name, tasks)
-            found = _missing_by_part(env, tasks)
-    except RlfError:  # reported where the world itself is looked at
-        return
-    for whose, column, known in found:
-        message = f"{whose} reset takes {column!r}, and data.{name} has no such column{nearest(column, known)}"
-        yield loaded.fault(("env",), f"{message} (columns: {', '.join(known)}). Give it a default, or add the column.")
-
-
-def _nameless_rows(loaded: LoadedSpec, env: EnvSpec, name: str, tasks: Sequence[Task]) -> Iterator[Fault]:
-    """Rows whose world there is not: the first of them, and how many more."""
-    wrong = [(number, task.id, error) for number, task in enumerate(tasks, 1) if (error := _part_error(env, task))]
+    wrong, known = list[str](), dict[str | None, list[str]]()
+    if env is not None and None in env.parts and tasks:
+        known[None] = recall(_first_columns, tasks)
+    elif env is not None:
+        for number, task in enumerate(tasks, 1):
+            try:
+                known.setdefault(env.part_of(task.columns)[0], list(task.columns))
+            except ValueError as error:
+                wrong.append(f"row {number} ({task.id!r}): {error}")
     if wrong:
-        (number, task_id, error), more = wrong[0], f", and {len(wrong) - 1} more rows" * (len(wrong) > 1)
-        message = f"row {number} ({task_id!r}){more}: {error}. Write one of these, or declare the world in env.worlds."
-        yield loaded.fault(("data", name, "path"), message)
-
-
-def _part_error(env: EnvSpec, task: Task) -> str:
-    try:
-        env.part_of(task.columns)
-    except ValueError as error:
-        return str(error)
-    return ""
-
-
-def _missing_by_part(env: EnvSpec, tasks: Sequence[Task]) -> list[tuple[str, str, list[str]]]:
-    """Of each world the columns that the first of its rows lacks, with those that it has."""
-    found, seen = list[tuple[str, str, list[str]]](), set[str | None]()
-    for task in tasks:
-        if _part_error(env, task):
-            continue
-        name, part = env.part_of(task.columns)
-        if name not in seen:
-            seen.add(name)
-            known = list(task.columns)
-            found += [(f"world {name!r}: its", column, known) for column in part.missing_columns(known)]
-    return found
+        more = f", and so have {len(wrong) - 1} more rows" * (len(wrong) > 1)
+        yield loaded.fault(
+            ("data", name, "path"), f"{wrong[0]}{more}. Write one of these, or declare it in env.worlds."
+        )
+    for world, columns in known.items():
+        whose = "the world's" if world is None else f"world {world!r}: its"
+        try:
+            missing = [] if env is None else env.parts[world].missing_columns(columns)
+        except RlfError:  # reported where the world itself is looked at
+            return
+        for column in missing:
+            message = f"{whose} reset takes {column!r}, and data.{name} has no such column{nearest(column, columns)}"
+            fix = f"(columns: {', '.join(columns)}). Give it a default, or add the column."
+            yield loaded.fault(("env",), f"{message} {fix}")
 
 
 @reads("rewards[]")

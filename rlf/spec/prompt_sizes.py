@@ -20,7 +20,7 @@ from rlf.types import Message, Task, ToolCall, ToolDescription
 from rlf.types.world import shown_tools
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    pass
 
 
 MAX_MEASURED = 256
@@ -60,7 +60,8 @@ def measure(spec: RunSpec, tasks: Sequence[Task]) -> list[Any] | None:
     sizes = [num_tokens(asked) for asked in spread]
     least = min(*sizes, *map(num_tokens, shortest))
     needed = any(term.needs_answer for term in spec.rewards)
-    answers = _answer_sizes(tokenizer, written) if needed else ()
+    golds_of = written if needed else ()
+    answers = tuple(1 + min(len(tokenizer.encode(t, add_special_tokens=False)) for t in row) for row in golds_of if row)
     return [tuple(sizes), least, *_shortest_turn(chat, tools), answers]
 
 
@@ -75,16 +76,13 @@ def _sample_tasks(tasks: Sequence[Task], *named: str) -> tuple[list[_Asked], lis
         described = {name: task.columns[name] for name in (DOCUMENTS, *named) if name in task.columns}
         return [(message.role, message.content) for message in task.messages], task.tools, described
 
+    def num_characters(task: Task) -> int:
+        return sum(len(message.content) for message in task.messages)
+
     spread = tasks[:: -(-len(tasks) // MAX_MEASURED)]
     answered = [task.answer for task in tasks[:: -(-len(tasks) // MAX_ANSWERS)] if _is_text(task.answer)]
     written = [[gold for gold in golds(answer) if gold.strip()] for answer in answered]
-    return [*map(asked, spread)], [*map(asked, nsmallest(_NUM_SHORTEST, tasks, key=_num_characters))], written
-
-
-def _answer_sizes(tokenizer: PreTrainedTokenizerBase, written: Sequence[Sequence[str]]) -> tuple[int, ...]:
-    return tuple(
-        1 + min(len(tokenizer.encode(gold, add_special_tokens=False)) for gold in row) for row in written if row
-    )
+    return [*map(asked, spread)], [*map(asked, nsmallest(_NUM_SHORTEST, tasks, key=num_characters))], written
 
 
 def _is_text(answer: Any) -> bool:
@@ -112,7 +110,3 @@ def _call_size(chat: ChatFormat, tool: ToolDescription) -> int | None:
     except RlfError:
         return None
     return len(chat.tokenizer.encode(text, add_special_tokens=False))
-
-
-def _num_characters(task: Task) -> int:
-    return sum(len(message.content) for message in task.messages)

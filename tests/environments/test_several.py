@@ -159,7 +159,7 @@ def test_a_row_that_names_no_world_is_a_fault_of_check_with_its_number(project):
     assert len(found) == 2, found  # of data.train and of data.eval
     assert "row 2" in found[0] and "1 more rows" in found[0] and "there is no world 'libary'" in found[0]
     assert "did you mean 'library'" in found[0]
-    assert "no such column" in faults(project, rows=[{"prompt": "A?"}])[0]
+    assert "there is no world None" in faults(project, rows=[{"prompt": "A?"}])[0]
 
 
 def test_each_world_needs_its_columns_in_its_own_rows_alone(project):

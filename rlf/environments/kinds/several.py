@@ -25,13 +25,6 @@ class WorldScore(StrictModel):
     range: tuple[float, float] = (0.0, 1.0)
     """Its least and greatest value, which become 0 and 1."""
 
-    def scale(self, scores: Mapping[str, float]) -> float:
-        """The score on the scale of all. Raises ValueError."""
-        least, greatest = self.range
-        if self.score not in scores:
-            raise ValueError(f"the world gave no score {self.score!r} (it gave: {', '.join(scores) or 'none'})")
-        return (scores[self.score] - least) / (greatest - least)
-
 
 class SeveralEnv(EnvSpec):
     """Several worlds by name: the column `column` of a row names the one that its trajectories have.
@@ -157,10 +150,6 @@ class SeveralEnv(EnvSpec):
     def _of_worlds(self, complaints: Mapping[str, Sequence[str]]) -> list[str]:
         return [f"worlds.{name}: {complaint}" for name, some in complaints.items() for complaint in some]
 
-    def missing_columns(self, columns: Collection[str]) -> list[str]:
-        """The one that names the world."""
-        return [] if self.column in columns else [self.column]
-
     def source_hash(self) -> str:
         """Covers each world and how rows name them."""
         scores = {name: one.model_dump() for name, one in self.scores.items()}
@@ -224,21 +213,16 @@ class _NamedWorld(World):
 
     async def score(self) -> Mapping[str, float]:
         scores, scaled = await self._inner.score(), self._spec.scores.get(self._name)
-        return scores if scaled is None else {**scores, "score": scaled.scale(scores)}
+        if scaled is None:
+            return scores
+        least, greatest = scaled.range
+        return {**scores, "score": (scores[scaled.score] - least) / (greatest - least)}
 
     async def gold(self) -> Sequence[ToolCall | str] | None:
         return await self._inner.gold()
 
     async def state(self) -> Any:
         return await self._inner.state()
-
-    async def snapshot(self) -> Any:
-        inner = await self._inner.snapshot()
-        return None if inner is None else (self._name, inner)
-
-    async def restore(self, snapshot: Any) -> None:
-        name, inner = snapshot
-        await (await self._make({self._spec.column: name})).restore(inner)
 
     async def close(self) -> None:
         if self._world is not None:
