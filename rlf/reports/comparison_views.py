@@ -108,14 +108,14 @@ def sheets(found: Comparison) -> Sheets:
         ("judges", "over training and evaluations, mean of the runs", _judge_rows),
     ]
     results = [Sheet(title, note, ("", *letters), tuple(rows(found)), figures=True) for title, note, rows in figures]
+    arms = [(arm.letter, visible(arm.label), " ".join(arm.runs)) for arm in found.arms]
+    differences = [
+        (item.cause, visible(item.what), *(MISSING if value is None else visible(value) for value in item.values))
+        for item in found.differences
+    ]
     origins = [
-        Sheet("what differs", "", ("cause", "what", *letters), tuple(_difference_rows(found))),
-        Sheet(
-            "arms",
-            "",
-            ("", "name", "runs"),
-            tuple((arm.letter, visible(arm.label), " ".join(arm.runs)) for arm in found.arms),
-        ),
+        Sheet("what differs", "", ("cause", "what", *letters), tuple(differences)),
+        Sheet("arms", "", ("", "name", "runs"), tuple(arms)),
         Sheet(
             f"runs, {found.mode}", "", ("", "seed", "run", "status", "step", "before", "after"), tuple(_run_rows(found))
         ),
@@ -131,11 +131,6 @@ def _run_rows(found: Comparison) -> Iterator[tuple[str, ...]]:
             ends = (curve[0], curve[-1]) if curve else ()
             rates = [percent(end.metrics["success"]) for end in ends] or [MISSING] * 2
             yield arm.letter, str(record.seed), record.id, member.run.status, str(member.run.last_step), *rates
-
-
-def _difference_rows(found: Comparison) -> Iterator[tuple[str, ...]]:
-    for item in found.differences:
-        yield item.cause, visible(item.what), *(MISSING if value is None else visible(value) for value in item.values)
 
 
 def _result_rows(found: Comparison) -> Iterator[tuple[str, ...]]:

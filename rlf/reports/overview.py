@@ -257,7 +257,8 @@ def fitting_columns(
 
     Returns their widths; None for those that wrap, and where the screen is too narrow for the last one.
     """
-    whole = {name: _column_width(overviews, name) for name in columns}
+    shown = {name: [cell_len(_cell_text(item, name)) for item in overviews] for name in columns}
+    whole = {name: max(len(_HEADERS.get(name, name)), *widths) for name, widths in shown.items()}
     if sum(needed + _PADDING for needed in whole.values()) <= width:
         return dict(whole)
     if must_stay:
@@ -268,10 +269,6 @@ def fitting_columns(
             return {column: None if column in _WRAPPING else needed for column, needed in widths.items()}
         widths.pop(name, None)
     return dict.fromkeys(widths)
-
-
-def _column_width(overviews: Sequence[Overview], column: str) -> int:
-    return max(len(_HEADERS.get(column, column)), *(cell_len(_cell_text(item, column)) for item in overviews))
 
 
 def render_overviews(overviews: Sequence[Overview], columns: Mapping[str, int | None]) -> Table | Text:

@@ -93,12 +93,8 @@ def sheet_markdown(sheet: Sheet) -> str:
     """One table with its title and note."""
     head = [f"## {sheet.title}", *([sheet.note] if sheet.note else [])]
     rule = ("---", *("---:" if sheet.figures else "---" for _ in sheet.header[1:]))
-    return "\n\n".join([*head, "\n".join(_markdown_rows([sheet.header, rule, *sheet.rows]))])
-
-
-def _markdown_rows(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    for row in rows:
-        yield "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |"
+    cells = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in (sheet.header, rule, *sheet.rows)]
+    return "\n\n".join([*head, "\n".join(f"| {' | '.join(row)} |" for row in cells)])
 
 
 # Numbers in words for people: shares, durations, counts, text that is safe to show.
