@@ -113,7 +113,7 @@ def package(domain: str) -> SimpleNamespace:
 
 
 def _read_texts() -> dict[str, str]:
-    """What its own agent is told, from its source: importing that would load clients of every vendor."""
+    """The words that its own agent gets, from its source: importing that would load clients of every vendor."""
     found = find_spec("tau2")
     assert found is not None and found.submodule_search_locations, "the package tau2 is not there"
     source = Path(next(iter(found.submodule_search_locations)), "agent", "llm_agent.py").read_text(encoding="utf-8")
@@ -208,7 +208,7 @@ class Tau2World(RowWorld):
         if self._at >= len(self._actions) or self._num_replies > _MAX_REPLIES:
             self._is_ended = True
             return None
-        return "Yes. Please go ahead, or tell me what to do."
+        return "Yes. Please go ahead, or name the next step."
 
     def _play_user(self, words: set[str]) -> Iterator[str]:
         """The user's actions that the words name, up to the agent's next one that is still to come."""
@@ -255,7 +255,7 @@ class Tau2World(RowWorld):
         return json.loads(text)
 
     def gold(self) -> Sequence[Any]:
-        """The agent's published actions, words where the user has to act, and what has to be said."""
+        """The agent's published actions, words where the user has to act, and what has to be communicated."""
         found: list[Any] = []
         for action in self._actions:
             if action.requestor == "assistant":
