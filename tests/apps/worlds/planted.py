@@ -859,3 +859,8 @@ class Long(Depot):
 
 SOUND = ["Depot", "Copied", "Seeded", "Prints", "Refuses", "Needs", "Caches", "Cleans", "Costs", "Speaks", "Partly"]
 SOUND += ["Sorted", "Awaits", "Measures", "Silent", "Choices", "Long"]
+
+
+def right_code(trajectory, answer):
+    """A reward of the spec's own: whether the right thing was taken."""
+    return float(any(call.call.arguments.get("code") == answer for call in trajectory.calls))

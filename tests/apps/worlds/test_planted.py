@@ -16,7 +16,7 @@ LEDGERS = Path(ledgers.__file__)
 ROWS = [{"prompt": "Please.", "item": item, "answer": planted.ITEMS[item]} for item in ("lamp", "rope", "drum")]
 
 
-def prove(folder, name, source=SOURCE, **keys):
+def prove(folder, name, source=SOURCE, limit_s=120, **keys):
     """The verdicts on a class of the corpus that do not hold, by point."""
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     least = -1.0 if name == "Costs" else 0.0
@@ -27,7 +27,7 @@ def prove(folder, name, source=SOURCE, **keys):
     } | keys
     (folder / "spec.yaml").write_text(json.dumps(spec))
     try:
-        page = examine_apart(world_spec([folder / "spec.yaml"], []), 3, attack=False, tolerance=0.2, limit_s=120)
+        page = examine_apart(world_spec([folder / "spec.yaml"], []), 3, attack=False, tolerance=0.2, limit_s=limit_s)
     except RlfError as refused:  # by the checks that every command makes
         return {"refused": str(refused)}
     return {verdict.name: verdict.words for verdict in page.failed}
@@ -47,3 +47,14 @@ def test_a_planted_fault_is_found_and_named(tmp_path, source, name, points):
 )
 def test_a_sound_world_has_no_fault(tmp_path, source, name):
     assert prove(tmp_path, name, source) == {}
+
+
+@pytest.mark.parametrize(("name", "failed"), [("Depot", []), ("GoldWrong", ["gold"])])
+def test_a_function_of_the_spec_counts_as_its_reward(tmp_path, name, failed):
+    rewards = [{"kind": "python", "name": "right", "callable": f"{SOURCE}:right_code", "range": [0, 1]}]
+    assert list(prove(tmp_path, name, rewards=rewards)) == failed
+
+
+def test_a_proof_ends_at_its_limit(tmp_path):
+    failed = prove(tmp_path, "HangsReset", limit_s=1)
+    assert "within the limit of 1 s" in " ".join(failed.values()) or "stood still" in failed["contained"]
