@@ -159,6 +159,11 @@ def library_folders() -> tuple[str, ...]:
     return tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
+@cache
+def _package_folders() -> tuple[str, ...]:
+    return tuple({sysconfig.get_path(name) for name in ("purelib", "platlib")})
+
+
 def forget_edited() -> None:
     """Has users' modules imported again, all of them where one has changed, since any may hold values of another.
 
@@ -275,12 +280,19 @@ def _see_event(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _name_opened(path: Any, mode: str | None, flags: int) -> str | None:
-    """The whole path of a file that is opened to be read and is no library's."""
+    """The whole path of a file that is opened to be read and is no library's; of an import of one, the package's."""
     is_written = flags & (os.O_WRONLY | os.O_RDWR) if mode is None else set("wax+") & set(mode)
     if is_written or isinstance(path, int):
         return None
     whole = os.path.normpath(Path.cwd() / os.fsdecode(path))
-    return None if whole.startswith((*library_folders(), _OWN)) else whole
+    if not whole.startswith((*library_folders(), _OWN)):
+        return whole
+    # Also what is imported by a name that is only known at run time: importing a module opens its file.
+    site = next((root for root in _package_folders() if whole.startswith(root + os.sep)), None)
+    if site is None or whole.startswith(_OWN) or not whole.endswith((".py", ".pyc")):
+        return None
+    first, *rest = Path(whole).relative_to(site).parts
+    return f"{site}{os.sep}{rest[0].partition('.')[0] if first == '__pycache__' else first}"
 
 
 def _name_database(database: Any) -> str | None:

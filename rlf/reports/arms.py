@@ -72,6 +72,13 @@ class Arm:
     """Ids of runs that were named with it and do not count: each has the plan and the seed of a member."""
     JSON_PROPERTIES: ClassVar = ("runs",)
 
+    def list_other_code(self) -> list[str]:
+        """What its runs were made with and do not share, with its versions: rlf, packages, Python."""
+        facts = [dict(_list_code(member.run.record)) for member in self.members]
+        names = sorted({name for found in facts for name in found})
+        versions = {name: sorted({found.get(name, "none") for found in facts}) for name in names}
+        return [f"{name} {' and '.join(each)}" for name, each in versions.items() if len(each) > 1]
+
     @property
     def runs(self) -> tuple[str, ...]:
         """Ids of its runs."""
@@ -253,7 +260,7 @@ def _list_setting(record: RunRecord) -> Iterator[tuple[str, str]]:
             yield key, "a file" if value in paths else value
     by_name: dict[str, list[str]] = {}
     for file in record.files:
-        if file.role != "spec":  # what its text says is in the plan
+        if file.role not in ("spec", "package"):  # what a spec's text says is in the plan
             what = f"{_OF_THE_MODEL.get(file.role, '')}{file.path.rsplit('/', 1)[-1]}"
             by_name.setdefault(_CONTENT + what, []).append(file.sha256)
     yield from ((what, " ".join(sorted(hashes))) for what, hashes in by_name.items())
@@ -282,7 +289,7 @@ def _describe_values(key: str, left: str | None, right: str | None) -> str:
 
 _LABELS = ("name", "report_to", "lineage")
 """Keys of a spec that name and describe a run and do not change what it does."""
-_MACHINE = ("name", "system", "python", "cpus", "device", "threads")
+_MACHINE = ("name", "system", "cpus", "device", "threads")
 _OF_THE_MODEL = {"tokenizer": "tokenizer of ", "template": "chat template of "}
 _NAMED_LISTS = ("tools", "rewards")
 
@@ -344,15 +351,23 @@ def _list_facts(record: RunRecord, *, with_seed: bool) -> Iterator[tuple[tuple[D
         yield (DifferenceCause.PLAN, key), value
     causes = {"data": DifferenceCause.DATA} | dict.fromkeys(("model", *_OF_THE_MODEL), DifferenceCause.MODEL)
     for file in record.files:
-        if file.role != "spec":  # what its text says is in the plan
+        if file.role not in ("spec", "package"):
             what = f"{_OF_THE_MODEL.get(file.role, '')}{file.path}"
             yield (causes.get(file.role, DifferenceCause.FILE), what), file.sha256[:12]
-    yield (DifferenceCause.CODE, "rlf"), record.code_version
-    for name, version in record.packages.items():
-        if name != "rlf":
-            yield (DifferenceCause.PACKAGE, name), version
+    for name, version in _list_code(record):
+        yield (
+            ({"rlf": DifferenceCause.CODE, "python": DifferenceCause.MACHINE}.get(name, DifferenceCause.PACKAGE), name),
+            version,
+        )
     for name in _MACHINE:
         yield (DifferenceCause.MACHINE, name), str(record.host.get(name))
+
+
+def _list_code(record: RunRecord) -> Iterator[tuple[str, str]]:
+    yield "rlf", record.code_version
+    yield from ((name, version) for name, version in record.packages.items() if name != "rlf")
+    yield from ((file.path, file.sha256) for file in record.files if file.role == "package")
+    yield "python", str(record.host.get("python"))
 
 
 def _list_changes(changes: Sequence[AcceptedChange]) -> Iterator[tuple[tuple[DifferenceCause, str], str]]:

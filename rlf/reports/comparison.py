@@ -107,7 +107,7 @@ def _describe_mean(arm: Arm, mode: str | None) -> str:
     found = outcome(arm, mode or "", 1.0).final
     size = counted(len(arm.members), "seed")
     words = "no evaluation that all have" if found is None else rate(found.value, found.interval)
-    return " ".join([f"Mean of {size}, {mode or 'no mode'}: {words}.", *_note_repeats(arm), *_note_unfinished(arm)])
+    return " ".join([f"Mean of {size}, {mode or 'no mode'}: {words}.", *_note_members(arm), *_note_unfinished(arm)])
 
 
 def _find_power(found: Sequence[Contrast | None]) -> Power | None:
@@ -147,7 +147,7 @@ def verdict(baseline: Arm, arm: Arm, found: Contrast | None, no_share: str | Non
             f"{_describe_finding(baseline, arm, found)}; {_describe_differences(found_differences)}.",
             *_list_reservations(baseline, arm, found),
         ]
-    return " ".join([*sentences, *_note_repeats(baseline, arm), *_note_unfinished(baseline, arm)])
+    return " ".join([*sentences, *_note_members(baseline, arm), *_note_unfinished(baseline, arm)])
 
 
 def _describe_finding(baseline: Arm, arm: Arm, found: Contrast) -> str:
@@ -259,8 +259,12 @@ def _last_steps(baseline: Arm, arm: Arm) -> str:
     return " against ".join(" and ".join(map(str, sorted(steps))) for steps in last)
 
 
-def _note_repeats(*arms: Arm) -> Iterator[str]:
+def _note_members(*arms: Arm) -> Iterator[str]:
+    """What joins runs of an arm that were not made alike, and which of them do not count."""
     for arm in arms:
+        if other := arm.list_other_code():
+            more = f" and {len(other) - _NAMED} more" if len(other) > _NAMED else ""
+            yield f"Runs of {arm.letter} differ in {', '.join(other[:_NAMED])}{more}."
         if len(arm.repeats) == 1:
             what = f"Run {arm.repeats[0]} has the plan and the seed of another run of {arm.letter} and does"
             yield f"{what} not count."

@@ -169,7 +169,7 @@ def _as_accepted(file: FileRecord, accepted: Mapping[tuple[str, str], AcceptedCh
 def _changed_files(files: Sequence[FileRecord], plan: Plan | None, places: Places) -> Iterator[InputChange]:
     """Files first and what is computed from a plan last, since a tool's source may be known by importing it only."""
     code_changed = False
-    computed = [file for file in files if places.file(file.role, file.path) is None]
+    computed = [file for file in files if file.role != "package" and places.file(file.role, file.path) is None]
     for file in files:
         place = places.file(file.role, file.path)
         if place is not None and (now := _hash_input(file.role, place)) != file.sha256:
@@ -196,6 +196,7 @@ def _changed_packages(
     reader: Reader, record: RunRecord, plan: Plan | None, accepted: Mapping[tuple[str, str], AcceptedChange]
 ) -> Iterator[InputChange]:
     recorded = {**record.packages, "python": str(record.host.get("python", ""))}
+    recorded |= {file.path: file.sha256 for file in record.files if file.role == "package"}
     recorded |= {change.path: change.sha256 for change in accepted.values() if change.role == "package"}
     installed = {**packages([] if plan is None else [plan]), "python": platform.python_version()}
     # What no import of the plan leads to any more, or, of a sweep, what its members' do.

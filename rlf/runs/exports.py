@@ -32,6 +32,7 @@ from rlf.runs.place import open_reader
 from rlf.runs.restore import Places, find_damage, kept_checkpoints
 from rlf.spec.engines import Feature
 from rlf.spec.model_files import folder_on_disk
+from rlf.training.evaluation import least_success
 
 logger = logging.getLogger(__name__)
 
@@ -134,8 +135,10 @@ def _wanted_step(reader: Reader, run_id: str, steps: list[int], wanted: str, ask
         return steps[-1]
     if wanted != "best":
         return int(wanted) if wanted.isdecimal() else -1
-    done = [item for item in reader.evaluations(run_id) if item.mode == "sampled" and item.step in steps]
-    scored = [(item.metrics["success"], -item.step) for item in done if "success" in item.metrics]
+    sampled = [item for item in reader.evaluations(run_id) if item.mode == "sampled" and "success" in item.metrics]
+    num_questions = max((item.metrics.get("num_questions", 1.0) for item in sampled), default=1.0)
+    found = [(least_success(item.metrics, num_questions), -item.step) for item in sampled if item.step in steps]
+    scored = [(success, step) for success, step in found if success is not None]
     if not scored:
         raise RlfError(
             f"{asked}: got best; none of the models of run {run_id} was evaluated. Name a step, or `newest`."

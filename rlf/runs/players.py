@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from rlf.core.errors import RlfError
 from rlf.core.files import run_folder
 from rlf.core.identity import hash_json, new_run_id
 from rlf.endpoints.spec import SamplingSpec
@@ -27,7 +28,7 @@ from rlf.runs.place import check_runs_folder, open_lineage
 from rlf.runs.provenance import code_patch, hide_secrets, made_here, recorded_files
 from rlf.runs.targets import Target
 from rlf.spec.models import ChatSpec
-from rlf.training.harness import Harness, Traffic, build_harness
+from rlf.training.harness import PLAYED_BY_AGENT, Harness, Traffic, build_harness
 from rlf.types import EvaluationFinished, RunFinished, RunStatus, Scored
 from rlf.types.policy import Sampling
 
@@ -85,6 +86,8 @@ async def open_text_players(
 
     spec, endpoint = target.spec, target.endpoint
     assert endpoint is not None, f"{target.name} is on this machine"
+    if spec.rollout.agent is not None:
+        raise RlfError(PLAYED_BY_AGENT)
     # The format is the server's own: a stand-in takes its place, which renders and reads nothing.
     plain = spec.model_copy(update={"chat": ChatSpec(format="hermes")})
     harness = build_harness(plain, stand_in("hermes").tokenizer, notify, traffic, count_tokens=_estimate_tokens)

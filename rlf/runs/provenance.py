@@ -312,6 +312,7 @@ class ReadFiles:
         # Everything that is temporary would be of a project that begins at the root or where temporary files lie.
         self._project = _as_prefixes(folders - {os.sep, os.path.realpath(tempfile.gettempdir())})
         self._elsewhere = _as_prefixes([str(runs_folder), sys.prefix, *_SYSTEM])
+        self._packages = {*record.packages, *(file.path for file in record.files if file.role == "package")}
         self._started, self._cwd = record.started, places.cwd
         self._num_seen = 0
         self._stamps: dict[FileRecord, tuple[Path, float]] = {}
@@ -342,6 +343,11 @@ class ReadFiles:
         if not is_own or real in self._known:
             return
         self._known.add(real)
+        if is_installed(Path(real)):
+            if opener:
+                self._code.add(real)  # what it imports in turn
+                yield from self._take_package(real)
+            return
         modified, sha256 = _modified(Path(path)), None
         if self._is_users(real) and 0 < modified <= self._started and len(self._stamps) < _MAX_READ:
             sha256 = identity(Path(path))
@@ -352,12 +358,22 @@ class ReadFiles:
             self._stamps[record] = Path(path), modified
             yield record
 
+    def _take_package(self, path: str) -> Iterator[FileRecord]:
+        """The versions of what holds an installed module, where no import that can be read has led to it."""
+        parts = Path(path).parts
+        site = next((at for at, part in enumerate(parts[:-1]) if part in ("site-packages", "dist-packages")), None)
+        for name in () if site is None else packages_distributions().get(parts[site + 1].removesuffix(".py"), ()):
+            found = find_distribution(name)
+            if found is not None and (known := canonicalize_name(name)) not in self._packages:
+                self._packages.add(known)
+                yield FileRecord("package", known, installed_version(found))
+
     def _is_users(self, real: str) -> bool:
         """Whether a file is data: none of the run's folder, the machine, temporary or hidden, as settings and keys."""
         project = max((root for root in self._project if real.startswith(root)), key=len, default="")
         is_hidden = any(part.startswith(".") for part in Path(real[len(project) :]).parts)
         is_temporary = not project and real.startswith(_as_prefixes([tempfile.gettempdir()]))
-        return not (is_hidden or is_temporary or is_installed(Path(real)) or real.startswith(self._elsewhere))
+        return not (is_hidden or is_temporary or real.startswith(self._elsewhere))
 
 
 def _as_prefixes(folders: Iterable[str]) -> tuple[str, ...]:

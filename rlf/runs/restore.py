@@ -34,7 +34,7 @@ from rlf.types import Outcome, ToolResult
 # `/folder/file.py:name`. The name holds no slash and no further colon, and a dot matches no end of line, so that a text
 # that merely begins with a path is no callable; the path may hold colons, as folders may.
 _CALLABLE = re.compile(r"(?P<file>/.+\.py)(?P<name>:[^:/]+)")
-_COMPUTED = ("source", "tokenizer", "template")
+_COMPUTED = ("source", "tokenizer", "template", "package")
 """Roles whose path is a name: their hash is not that of one file."""
 YAML_ROLES = ("spec", "tool", "reward")
 """Files whose content the plan holds: a run reads them once, when it is created."""

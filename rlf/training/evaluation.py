@@ -48,7 +48,7 @@ async def evaluate(
 ) -> float | None:
     """Evaluates a policy by sampling, and greedily if that is wanted; emits what each finds.
 
-    Returns the success by sampling; None where no trajectory could be scored.
+    Returns the least success by sampling, `least_success`; None where no trajectory could be scored.
 
     Args:
         step: updates that the policy has seen.
@@ -92,7 +92,7 @@ async def evaluate(
             found = finish_mode(own, mode, step=step, emit=emit)
             metrics = {**found.metrics, "time/total_s": taken_s}
             emit(replace(found, metrics=metrics))
-            successes.append(metrics.get("success"))
+            successes.append(least_success(metrics, len(tasks)))
     return successes[0]
 
 
@@ -196,6 +196,17 @@ def finish_mode(scored: Sequence[Scored], mode: EvaluationMode, *, step: int, em
     if (broken := [item for item in scored if not has_answered(item) or find_cause(item) is not None]) and scored:
         emit(_notice_of_broken(broken, len(scored), mode.name, step))
     return EvaluationFinished(step, mode.name, evaluation_metrics(scored, mode.num_samples), scored)
+
+
+def least_success(metrics: Mapping[str, float], num_questions: float) -> float | None:
+    """The success of an evaluation if all questions without a value had failed: what models are chosen by.
+
+    Those with a value may be the easy ones, as where a tool is down that only hard ones need.
+    """
+    success = metrics.get("success")
+    if success is None:
+        return None
+    return min(success, success * metrics.get("num_questions", num_questions) / num_questions)
 
 
 def is_best(step: int, success: float | None, best: float | None) -> bool:

@@ -33,6 +33,13 @@ if TYPE_CHECKING:
     from rlf.spec.models import RunSpec
 
 
+PLAYED_BY_AGENT = (
+    "rollout.agent: this is played by rlf's own loop, and the spec's trajectories by an agent. Add rollout.agent=null, "
+    "or evaluate a model of this machine by `rlf eval`."
+)
+"""Of what plays by the loop or behind an endpoint."""
+
+
 class Agents(AbstractAsyncContextManager[Any], Protocol):
     """The programs that play trajectories in place of the loop, and where they reach the policy."""
 
@@ -85,13 +92,15 @@ class Harness:
 
         An agent's own settings hold in evaluations; in training they would change what is explored.
         """
-        setting = self.setting(policy, sampling)
         if self.agents is None:
-            return setting
+            return self.setting(policy, sampling)
+        setting = Setting(policy, self.chat, self.tools, self.limits, sampling, self.handling)
         return self.agents.player(setting, overrides=sampling is self.training)
 
     def setting(self, policy: Policy, sampling: Sampling) -> Setting:
-        """The setting of a collection."""
+        """The setting of rlf's own loop. Raises RlfError where an agent plays in its place."""
+        if self.agents is not None:
+            raise RlfError(PLAYED_BY_AGENT)
         return Setting(policy, self.chat, self.tools, self.limits, sampling, self.handling, self.worlds)
 
     @asynccontextmanager

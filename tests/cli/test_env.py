@@ -34,7 +34,7 @@ def run(tmp_path, monkeypatch):
 
 
 def test_a_sound_world_passes_and_json_has_every_verdict(run):
-    done = run("test", "world.yaml", "--json")
+    done = run("prove", "world.yaml", "--json")
     page = json.loads(done.stdout)["data"]
     assert done.exit_code == 0 and page["is_sound"] and page["num_tasks"] == 2
     assert [one["name"] for one in page["verdicts"] if one["sign"] == "unknown"] == ["snapshot"]

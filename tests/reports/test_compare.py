@@ -202,6 +202,20 @@ def test_equal_runs_of_an_arm_count_once_and_are_named(tmp_path: Path) -> None:
     reader.store.close()
 
 
+def test_seeds_that_other_code_made_are_joined_and_what_differs_is_said(tmp_path: Path) -> None:
+    used = FileRecord("package", "shop-extra", "3.0")
+    new = {"packages": {"numpy": "2.0"}, "files": (ROWS, used), "host": {"python": "3.12"}, "code_version": "0.2"}
+    old = {"packages": {"numpy": "1.26"}, "files": (ROWS,), "host": {"python": "3.11"}, "code_version": "0.2"}
+    reader = lineage_of(tmp_path, old, new, old, old)
+    mixed, same = read_arms(reader, ["A0,A1", "A2,A3"])
+    assert (mixed.runs, same.list_other_code()) == (("A0", "A1"), [])
+    said = compare([same, mixed]).verdicts[0]
+    words = "Runs of A differ in numpy 1.26 and 2.0, python 3.11 and 3.12, shop-extra 3.0 and none."
+    assert words in said and "Runs of B differ" not in said
+    assert words in compare([mixed]).verdicts[0]
+    reader.store.close()
+
+
 def test_evaluations_are_seeds_where_their_models_are_seeds_of_one_setting(tmp_path: Path) -> None:
     def evaluation(parent: str, model: str) -> dict[str, Any]:
         files = (ROWS, FileRecord("model", "model", model * 64))

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from rlf.cli import app
 from rlf.core import RlfError
-from rlf.core.callables import load_callable, opened_files
+from rlf.core.callables import library_folders, load_callable, opened_files
 from rlf.environments.processes import ClassProcesses
 from rlf.lineage import FileRecord, Reader
 from rlf.lineage.records import FilesRead
@@ -50,11 +50,16 @@ import sys
 def look(query: str) -> str:
     sys.path.insert(0, str(pathlib.Path(__file__).parent))
     importlib.import_module("plug" + "ged")
+    importlib.import_module("shop" + "shown")
     with open(pathlib.Path(__file__).with_name("rows.csv")) as file:
         return str(list(csv.reader(file)))
 """
-SCORE = """def score(trajectory):
+SCORE = """import importlib
+
+def score(trajectory):
     from shopgrade import grade
+
+    importlib.import_module("shop" + "extra")
 
     with open("/proc/self/cmdline"), open("weights.txt") as file:
         return grade(float(file.read()))
@@ -81,6 +86,9 @@ def project(tmp_path, monkeypatch):
     site = tmp_path / "lib" / "site-packages"
     install(site, "shop-grade", "2.0", "from shopbase import half\ndef grade(w): return w * half\n", "shop-base>=1")
     install(site, "shop-base", "1.0", "half = 0.5\n")
+    install(site, "shop-extra", "3.0", "from shopunder import ten\n")
+    install(site, "shop-under", "4.0", "ten = 10\n")
+    install(site, "shop-shown", "5.0", "")
     (tmp_path / "look.yaml").write_text(TOOL.replace("ISOLATION", "process"))
     for name, text in {"tool.py": LOOK, "reward.py": SCORE, "spec.yaml": SPEC, "plugged.py": ""}.items():
         (tmp_path / name).write_text(text)
@@ -113,21 +121,47 @@ def test_what_tools_and_rewards_import_and_read_is_compared_when_a_run_goes_on_a
     assert {"rows.csv": "data", "weights.txt": "data", "plugged.py": "code"}.items() <= read.items()
     assert not any(path.startswith(("/proc", "runs", "lib")) for path in read)
     assert record.packages["shop-grade"] == "2.0" and record.packages["shop-base"] == "1.0"
+    by_name = {file.path: file.sha256 for file in record.files if file.role == "package"}
+    assert by_name == {"shop-extra": "3.0", "shop-under": "4.0", "shop-shown": "5.0"}, "imported by computed names"
 
     install(project / "lib" / "site-packages", "shop-base", "1.1", "half = 0.5\n")
+    install(project / "lib" / "site-packages", "shop-under", "4.1", "ten = 10\n")
     (project / "rows.csv").write_text("a,c\n")
     (project / "weights.txt").write_text("1")
     refused = rlf("resume", "latest", "--runs", project / "runs")
     assert refused.exit_code == 2
     changed = {line.strip().partition(":")[0] for line in refused.stderr.splitlines() if "→" in line}
-    assert changed == {"data rows.csv", "data weights.txt", "package shop-base"}
+    assert changed == {"data rows.csv", "data weights.txt", "package shop-base", "package shop-under"}
     again = rlf("runs", "reproduce", "latest", "--verify", "--live", "--runs", project / "runs")
     differs = {line.split("  ")[0] for line in again.stdout.splitlines() if line.startswith("differs: ")}
-    assert {"differs: data rows.csv", "differs: data weights.txt", "differs: package shop-base"} == {
+    names = ["data rows.csv", "data weights.txt", "package shop-base", "package shop-under"]
+    assert {f"differs: {name}" for name in names} == {
         line
         for line in differs
         if not line.startswith("differs: row ")  # of the step that the original did not end
     }
+
+
+def test_of_an_installed_module_that_is_imported_the_package_is_known_once(project, monkeypatch):
+    site = project / "lib" / "site-packages"
+    install(site, "shop-late", "1.0", "from shopfirst import ten\n")
+    install(site, "shop-first", "1.0", "ten = 10\n")
+    (site / "shopone.py").write_text("")
+    (site / "shoplate" / "more.py").write_text("")
+    folders = (*library_folders(), str(site))
+    monkeypatch.setattr("rlf.core.callables.library_folders", lambda: folders)
+    monkeypatch.setattr("rlf.core.callables._package_folders", lambda: (str(site),))
+    (project / "imports.py").write_text(
+        "import importlib\n\ndef go():\n    for name in ('shoplate.more', 'shopone'):\n"
+        "        importlib.import_module(name)\n    open('lib/site-packages/shoplate/data.json').close()\n"
+    )
+    (site / "shoplate" / "data.json").write_text("{}")
+    go, before = load_callable(f"{project / 'imports.py'}:go"), len(opened_files())
+    go()
+    found = [path for code, path in opened_files(before) if code.endswith("imports.py")]
+    assert {str(site / name) for name in ("shoplate", "shopfirst")} <= set(found) and len(found) == len(set(found))
+    assert str(site / "shopone") in {path.removesuffix(".py") for path in found}
+    assert not any(path.endswith(("more.py", "data.json")) for path in found)
 
 
 def test_packages_are_recorded_with_what_they_require_and_by_their_files_where_no_registry_gave_them(project):

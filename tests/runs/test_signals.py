@@ -163,7 +163,13 @@ def test_time_that_quick_tools_took_on_a_busy_machine_is_not_the_schedules(call_
     watch = SignalWatch(check_spec([ROOT / "specs" / "search.yaml"], []).plan.spec, "x", Path("runs"), str)
     metrics = {"reward/mean": 0.5, "success": 0.5, "time/generate_s": 2.0, "time/schedule_s": 0.5}
     record = CallRecord(ToolCall("search", {}), ToolResult(Outcome.OK, "", run_s=call_s))
-    trajectory = SimpleNamespace(calls=(record, record), task=Task("t", ()), sample_index=0, stop=StopReason.ANSWERED)
+    trajectory = SimpleNamespace(
+        calls=(made := [record, record]),
+        played_calls=made,
+        task=Task("t", ()),
+        sample_index=0,
+        stop=StopReason.ANSWERED,
+    )
     played = SimpleNamespace(trajectory=trajectory, scores=(), reward=0.5)
     notices = watch.after_step(StepFinished(1, metrics, (played,), ()))[0]
     assert [notice.text.count("search: 0.2 s a call") for notice in notices] == [1] * is_reported

@@ -34,6 +34,20 @@ def harness(*terms):
     )
 
 
+@pytest.mark.parametrize(
+    ("metrics", "least"),
+    [
+        ({"success": 0.5, "num_questions": 10.0}, 0.5),
+        ({"success": 0.8, "num_questions": 5.0}, 0.4),  # 4 of 10, whatever the other 5 come to
+        ({"success": -0.5, "num_questions": 5.0}, -0.5),
+        ({"success": 0.5}, 0.5),
+        ({"num_questions": 0.0}, None),
+    ],
+)
+def test_models_are_chosen_as_if_questions_without_a_value_had_failed(metrics, least):
+    assert evaluation.least_success(metrics, 10) == least
+
+
 def test_a_success_outside_0_and_1_is_reported_as_it_is_and_has_no_interval():
     tried = [scored(value, answer="x") for value in (-1.0, 1.0, -1.0, -1.0)]
     asked = [
@@ -80,7 +94,11 @@ def test_an_evaluation_in_which_a_tool_was_down_names_it_and_the_number(monkeypa
     broken = [scored(None, turns=[{"text": "t", "calls": [CALL]}], stop="infra_failure") for _ in range(num_broken)]
 
     async def collect(*args, **kwargs):
-        return [scored(1.0, answer="x"), scored(1.0, answer="x"), *broken]
+        found = [scored(1.0, answer="x"), scored(1.0, answer="x"), *broken]
+        return [
+            replace(one, trajectory=replace(one.trajectory, task=Task(name, ())))
+            for one, name in zip(found, "abcd", strict=False)
+        ]
 
     monkeypatch.setattr(evaluation, "collect", collect)
     events = []
@@ -90,7 +108,7 @@ def test_an_evaluation_in_which_a_tool_was_down_names_it_and_the_number(monkeypa
     evaluating = evaluation.evaluate(None, harness(), tasks, spec, seed=0, step=4, emit=events.append, outages=outages)
     success = asyncio.run(evaluating)
     notices = [event for event in events if isinstance(event, Notice)]
-    assert success == 1.0
+    assert success == 2 / (2 + num_broken), "models are chosen as if the questions without a value had failed"
     assert len(notices) == bool(num_broken)
     if num_broken:
         assert "evaluation after step 4, sampled: 2 of 4 trajectories have no value" in notices[0].text

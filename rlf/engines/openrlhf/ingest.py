@@ -35,7 +35,14 @@ from rlf.engines.openrlhf.spool import SpoolReader
 from rlf.engines.openrlhf.spool_pool import FilesOpened, Record, SpoolPool
 from rlf.spec.models import KlPlace, RunSpec, TrainSpec
 from rlf.training.counting import counts, is_kept
-from rlf.training.evaluation import evaluation_metrics, find_missing, is_best, recompute_advantages, step_metrics
+from rlf.training.evaluation import (
+    evaluation_metrics,
+    find_missing,
+    is_best,
+    least_success,
+    recompute_advantages,
+    step_metrics,
+)
 from rlf.types.events import CheckpointSaved, EvaluationFinished, EventSink, Interrupted, Notice, RunEvent, StepFinished
 
 # The advantages that a step's trajectories had, computed as OpenRLHF computes them from the rewards it got.
@@ -298,7 +305,8 @@ class Ingest:
             self._emit(EvaluationFinished(step, str(purpose), metrics, scored, encoded))
             if purpose is Purpose.SAMPLED and not self._comes_late:
                 # Keeps the checkpoint of the best evaluation, which OpenRLHF writes before it evaluates the step.
-                success = metrics.get("success")
+                num_questions = len({task_id for each, task_id, _ in self._order if each is purpose})
+                success = least_success(metrics, num_questions)
                 found = best_checkpoint(self._job)
                 if success is not None and is_best(step, success, None if found is None else found[1]):
                     mark_best(self._job, step, success)

@@ -175,7 +175,7 @@ def test_weights_that_saving_alone_rounds_have_not_moved(tmp_path):
 
 def test_an_evaluation_none_of_whose_trajectories_could_be_scored_is_reported():
     reached = []
-    _Events(lambda *stage: reached.append(stage))(EvaluationFinished(0, "sampled", {}, ()))
+    _Events(lambda *stage: reached.append(stage), ())(EvaluationFinished(0, "sampled", {}, ()))
     assert reached == [("evaluation after step 0", "0 trajectories, sampled, none could be scored")]
 
 
@@ -261,6 +261,6 @@ def test_a_step_for_which_a_run_would_wait_is_reported_as_an_outage(num_broken, 
     terms = ["good"] * num_broken + ["other"] * (8 - num_broken)
     played = [of_term(f"t{at}", state, term) for at, (state, term) in enumerate(zip(states, terms, strict=True))]
     metrics = {"loss/policy": 0.1, "policy/grad_norm": 1.0}
-    _Events(lambda *stage: reached.append(stage))(StepFinished(1, metrics, played, ()))
+    _Events(lambda *stage: reached.append(stage), ())(StepFinished(1, metrics, played, ()))
     words = ["a run would wait for reward term 'good' here, for engine.outage_s at most, and then end: refused"]
     assert [said for name, said in reached if name == "outage"] == words * waits
