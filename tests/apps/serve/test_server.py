@@ -193,8 +193,9 @@ def test_a_short_request_is_answered_while_a_long_one_is_sampled(tokenizer: Any)
 
 def test_others_are_answered_while_a_large_text_becomes_tokens() -> None:
     async def story(ask: Ask) -> None:
-        large = asyncio.create_task(ask("/tokenize", {"prompt": "word " * 150_000}))
-        await asyncio.sleep(0.3)
+        message = {"role": "user", "content": "word " * 600_000}
+        large = asyncio.create_task(ask("/v1/messages/count_tokens", {"model": "tiny", "messages": [message]}))
+        await asyncio.sleep(0.1)  # its answer is one number: nothing but the tokens takes time
         status, _ = await ask("/health", None)
         assert (status, large.done()) == (200, False)
         assert (await large)[0] == 200

@@ -46,10 +46,10 @@ def test_the_guides_agent_is_certified_and_learns(project: Path) -> None:
     assert (code, found["num_wrong"], found["continued_share"]) == (0, 0, 1.0), errors
     code, found, errors = rlf(project, "run", "agent.yaml", "train.steps=6", "eval.every=6")
     assert (code, found["verdict"]["kind"]) == (0, "learned"), errors
-    code, found, errors = rlf(project, "eval", "latest", "agent.yaml", "eval.limit=4")
-    assert code == 0, errors
     code, _, errors = rlf(project, "runs", "branch", "latest", "0", "--step", "1", "--turn", "0")
     assert code == 2 and "rollout.agent=null" in errors
+    code, found, errors = rlf(project, "eval", "latest", "agent.yaml", "eval.limit=4")
+    assert code == 0, errors
 
 
 @pytest.mark.parametrize(("exit_code", "error"), [(0, None), (3, "agent: exit: exit code 3")])
