@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -51,7 +52,9 @@ def asking(story: Callable[[Ask], Awaitable[Any]], **settings: Any) -> Any:
 
             async def ask(path: str, body: Any) -> tuple[int, Any]:
                 method = "GET" if body is None else "POST"
-                data = None if body is None else body if isinstance(body, bytes) else json.dumps(body)
+                data = (
+                    None if body is None else io.BytesIO(body if isinstance(body, bytes) else json.dumps(body).encode())
+                )
                 async with session.request(method, url.removesuffix("/v1") + path, data=data) as response:
                     text = await response.text()
                     return response.status, json.loads(text) if "json" in response.content_type else text
