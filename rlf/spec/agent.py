@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from rlf.core import RlfError, nearest
 from rlf.core.callables import CallableName
 from rlf.core.kinds import Files, StrictModel, wrong_value
 
 _PLACE = re.compile(r"\{\{\s*([\w.]+)\s*\}\}")
 """What is filled in."""
+_GIVEN = ("prompt", "session.url", "session.key")
+
+
+def split_command(command: Any) -> Any:
+    """The words of a command as a shell reads them; anything but a text as it is.
+
+    What is filled in is of one word, without quotes too.
+    """
+    if not isinstance(command, str):
+        return command
+    try:
+        return tuple(shlex.split(_PLACE.sub(r"{{\1}}", command)))
+    except ValueError as fault:
+        raise wrong_value(f"got {command!r:.80}: {fault}. Close the quotation.") from fault
 
 
 class AgentFailure(StrEnum):
@@ -61,11 +74,13 @@ class OnBreak(StrEnum):
 class AgentSpec(StrictModel):
     """A program that plays one trajectory: `command`, `callable` or `url`, one of them."""
 
-    command: str | None = None
-    """Started for each trajectory, without a shell, in a folder of its own. `{{ prompt }}`, `{{ session.url }}`,
-    `{{ session.key }}` and `{{ row.COLUMN }}` are filled in; words that name a file beside the spec become its path."""
+    command: Annotated[tuple[str, ...], BeforeValidator(split_command)] | None = None
+    """Started for each trajectory, without a shell, in a folder of its own: one text, split as a shell does, or a list
+    of words. `{{ prompt }}`, `{{ session.url }}`, `{{ session.key }}` and `{{ row.COLUMN }}` are filled in; words that
+    name a file beside the spec become its path."""
     callable: CallableName | None = None
-    """`async def run(task, session)`, which returns the answer as text, or None: the last call's answer counts."""
+    """`async def run(task, session)`, which returns the answer as text, or None: the last call's answer counts. It
+    shares rlf's event loop; what blocks is a `command`."""
     url: str | None = None
     """A service that gets `{"task": ..., "session": {"url": ..., "key": ...}}` by POST, and answers `{"answer": ...}`
     when it is over."""
@@ -87,51 +102,31 @@ class AgentSpec(StrictModel):
         given = [name for name in ("command", "callable", "url") if getattr(self, name) is not None]
         if len(given) != 1:
             raise wrong_value(f"got {' and '.join(given) or 'neither'}; write one of `command`, `callable` and `url`.")
-        if self.command is not None:
-            try:
-                words = split_command(self.command)
-            except ValueError as fault:
-                raise wrong_value(f"command: {fault}. Close the quotation.") from fault
-            if not words:
-                raise wrong_value("command: got no word; write the program to start.")
+        if self.command is not None and not self.command:
+            raise wrong_value("command: got no word; write the program to start.")
+        for _, place in self.places:
+            if place not in _GIVEN and not place.startswith("row."):
+                known = ", ".join(_GIVEN)
+                raise wrong_value(f"{{{{ {place} }}}} has no value (known: {known}, row.COLUMN). Write one of these.")
         if self.url is not None and not self.url.startswith(("http://", "https://")):
             raise wrong_value(f"url: got {self.url!r:.80}; expected http:// or https://.")
         return self
 
     @property
+    def places(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """What its command and variables leave to be filled in, with the key that does."""
+        for word in self.command or ():
+            yield from ((("command",), place[1]) for place in _PLACE.finditer(word))
+        for name, text in self.env.items():
+            yield from ((("env", name), place[1]) for place in _PLACE.finditer(text))
+
+    @property
     def own_files(self) -> list[str]:
         """The files that its command names, which are its code, and those that are declared."""
-        words = split_command(self.command) if self.command is not None else []
+        words = self.command or ()
         return [*self.files, *(word for word in words if Path(word).is_absolute() and Path(word).is_file())]
 
 
-def split_command(command: str) -> list[str]:
-    """The words of a command as a shell reads them; what is filled in is of one word, without quotes too.
-
-    Raises ValueError.
-    """
-    return shlex.split(_PLACE.sub(r"{{\1}}", command))
-
-
-def place_command(command: str, folder: Path) -> str:
-    """The command with words that name a file beside the spec as paths; as it is where it cannot be split."""
-    try:
-        words = split_command(command)
-    except ValueError:
-        return command
-    files = [folder / word for word in words]
-    return shlex.join(
-        str(file.resolve()) if "{{" not in word and file.is_file() else word
-        for word, file in zip(words, files, strict=True)
-    )
-
-
 def fill(text: str, values: Mapping[str, str]) -> str:
-    """A text with the values of its `{{ name }}`s; raises RlfError for a name that there is no value for."""
-
-    def value_of(place: re.Match[str]) -> str:
-        if place[1] not in values:
-            raise RlfError(f"rollout.agent: {place[0]} has no value{nearest(place[1], list(values))}.")
-        return values[place[1]]
-
-    return _PLACE.sub(value_of, text)
+    """A text with the values of its `{{ name }}`s. Raises KeyError for a column that a row lacks."""
+    return _PLACE.sub(lambda place: values[place[1]], text)

@@ -97,6 +97,7 @@ def look(loaded: LoadedSpec, read: Datasets | None = None) -> InputReport:
         faults += [
             *_check_columns(loaded, name, tasks),
             *_world_columns(loaded, name, tasks),
+            *_agent_columns(loaded, name, tasks),
             *_check_images(loaded, name, tasks),
         ]
     return InputReport(sorted(faults), train, evaluation, sizes)
@@ -470,6 +471,24 @@ def _check_columns(loaded: LoadedSpec, name: str, tasks: Sequence[Task]) -> Iter
                 yield loaded.fault(
                     ("rewards", position, *key), f"{message} (columns: {', '.join(known)}). Name one of these."
                 )
+
+
+@reads("rollout.agent", "data.train", "data.eval")
+def _agent_columns(loaded: LoadedSpec, name: str, tasks: Sequence[Task]) -> Iterator[Fault]:
+    """Columns that an agent's command is filled with and a row lacks, or that hold the gold answer."""
+    agent = loaded.spec.rollout.agent
+    for key, place in () if agent is None else agent.places:
+        column = place.removeprefix("row.")
+        message = None
+        if place.startswith("row.") and column in loaded.spec.data.gold_columns:
+            if name == "train":  # once
+                message = f"{column!r} holds the gold answer, which agents are not given. Name another column."
+        elif place.startswith("row.") and (lacking := recall(_row_without, tasks, column, True)) is not None:
+            number, known = lacking
+            where = f"row {number} of data.{name} has no column {column!r}{nearest(column, known)}"
+            message = f"{where} (columns: {', '.join(known)}). Name one of these."
+        if message is not None:
+            yield loaded.fault(("rollout", "agent", *key), message)
 
 
 def _first_columns(tasks: Sequence[Task]) -> list[str]:

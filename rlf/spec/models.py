@@ -122,6 +122,12 @@ class DataSpec(Section):
     allow_edited: bool = False
     """Whether files of a built world may differ from those that its certificate was written for."""
 
+    @property
+    def gold_columns(self) -> frozenset[str]:
+        """Columns that hold gold answers, which no program that plays is given."""
+        answers = (source.answer for source in (self.train, self.eval) if source is not None)
+        return frozenset(answer.partition(".")[0] for answer in answers if answer is not None)
+
 
 class Schedule(StrEnum):
     """When sampled rows leave and rejoin the batch around tool calls."""

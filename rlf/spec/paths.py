@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from pydantic_core import PydanticCustomError
+
 from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.core import Fault, RlfError, hash_bytes, hash_json, hash_path
 from rlf.core.files import is_folder_name
@@ -18,7 +20,7 @@ from rlf.data.names import DATA_SUFFIXES, TEMPLATE_SUFFIXES
 from rlf.data.opened import mixture_files
 from rlf.environments.kind import ENV_KINDS, EnvSpec
 from rlf.rewards.term import Term
-from rlf.spec.agent import place_command
+from rlf.spec.agent import split_command
 from rlf.spec.code import project_code
 from rlf.spec.kinds import is_agent_tool, is_judge, is_mcp_tool, is_sql_tool
 from rlf.spec.layers import ITEM_LISTS, InputFile, absolute
@@ -101,7 +103,21 @@ def _resolve_server(node: Node) -> Node:
 
 
 def _place_command(node: Node) -> Node:
-    return replace(node, value=place_command(node.value, node.folder)) if isinstance(node.value, str) else node
+    """With the words of an agent's command, and those that name a file beside the spec as paths."""
+    try:
+        words = split_command(node.value)
+    except PydanticCustomError:  # reported where it is validated
+        return node
+    if not isinstance(words, tuple):
+        return _change_each(node, _place_word)
+    return replace(node, value=[_place_word(replace(node, value=word, written=None)) for word in words], written=None)
+
+
+def _place_word(node: Node) -> Node:
+    is_file = (
+        isinstance(node.value, str) and "{{" not in node.value and absolute(Path(node.value), node.folder).is_file()
+    )
+    return _absolute_path(node) if is_file else node
 
 
 def env_files(env: EnvSpec | None, path: KeyPath = ("env",)) -> Iterator[tuple[KeyPath, str]]:

@@ -60,10 +60,8 @@ def open_agents(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, redact: Calla
         module = importlib.import_module("rlf.apps.serve.agents")
     except ModuleNotFoundError as fault:
         raise RlfError(f"rollout.agent: agents need the app `serve`, which is not here ({fault}).") from fault
-    sources = [source for source in (spec.data.train, spec.data.eval) if source is not None]
-    gold = frozenset(source.answer.partition(".")[0] for source in sources if source.answer is not None)
     agents: Agents = module.AgentServer(
-        agent, tokenizer, spec.chat, gold=gold, max_concurrency=spec.most_at_once, redact=redact
+        agent, tokenizer, spec.chat, gold=spec.data.gold_columns, max_concurrency=spec.most_at_once, redact=redact
     )
     return agents
 

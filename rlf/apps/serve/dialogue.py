@@ -95,6 +95,8 @@ _MAX_TOKENS = 4_000_000
 """Of all turns that were sampled here and are remembered."""
 _MAX_CHARS = 64_000_000
 """Of all conversations that are kept for clients that continue them by an id."""
+EVERY_TOKEN = 1 << 20
+"""`Sampling.num_top` of a sample that only decides how a call that is demanded begins."""
 Messages = Sequence[Mapping[str, Any]]
 Tools = tuple[ToolDescription, ...]
 
@@ -431,7 +433,7 @@ def _probe_arguments(tool: ToolDescription) -> Iterator[dict[str, Any]]:
 
 async def _draw_token(host: Host, prompt: Sequence[int], tokens: set[int], temperature: float, seed: int) -> int:
     """One of the tokens, as likely as the model finds it among them."""
-    everything = Sampling(temperature=0.0, num_top=1 << 20)
+    everything = Sampling(temperature=0.0, num_top=EVERY_TOKEN)
     sample = await host.complete(prompt, 1, everything, seed)
     logprobs = {token: sample.tops[0].get(token, -math.inf) for token in sorted(tokens)}
     best = max(logprobs, key=logprobs.__getitem__)

@@ -53,11 +53,11 @@ class Call:
     results: dict[str, str] = field(default_factory=dict)
     """What later prompts say that the calls returned, by id."""
     num_children: int = 0
+    tokens: list[int] = field(init=False)
+    """Prompt and sample."""
 
-    @property
-    def tokens(self) -> list[int]:
-        """Prompt and sample."""
-        return self.prompt + self.sample.tokens
+    def __post_init__(self) -> None:
+        self.tokens = self.prompt + self.sample.tokens
 
     def turn(self, start: int) -> Turn:
         """As a turn of a trajectory. Args: start: offset of its first sampled token."""
@@ -129,7 +129,7 @@ class CallTree:
                     turns.append(call.turn(len(record)))
                     record.act(call.sample.tokens, call.sample.logprobs)
                     written.add(call.number)
-                at = len(call.prompt) + len(call.sample.tokens)
+                at = len(call.tokens)
         return record, turns
 
     def _find_cause(self, prompt: list[int], messages: Sequence[Message], tools: str) -> str:

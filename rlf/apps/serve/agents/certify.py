@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rlf.apps.serve.agents import calls
+from rlf.apps.serve.dialogue import EVERY_TOKEN
 from rlf.core import Fault, RlfError
 from rlf.core.errors import Place, SpecError
 from rlf.core.identity import derive_seed
@@ -90,7 +91,7 @@ class _Recording:
 
     async def sample(self, request: SampleRequest) -> Sample:
         sample = await self._policy.sample(request)
-        if request.sampling.num_top is None:  # else it only decided how a forced call begins
+        if request.sampling.num_top != EVERY_TOKEN:
             drawn = tuple(request.tokens), tuple(sample.tokens)
             self.drawn.setdefault(request.trajectory_id, []).append(drawn)
         return sample

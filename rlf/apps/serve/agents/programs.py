@@ -11,24 +11,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import aiohttp
 
-from rlf.core.callables import about_to_run, load_callable
+from rlf.core import RlfError
+from rlf.core.callables import about_to_run, is_async, load_callable
 from rlf.core.text import describe
-from rlf.processes.child import describe_exit, supervised
-from rlf.spec.agent import AgentFailure, AgentSpec, fill, split_command
+from rlf.processes.child import SUPERVISED_END_S, describe_exit, supervised
+from rlf.spec.agent import AgentFailure, AgentSpec, fill
 from rlf.types.task import Task
 
 _MAX_OUTPUT = 16 << 20
 """Bytes that a command may print."""
-_KEPT = 64 << 10
-"""Bytes of the end of it that are looked at."""
 _SHOWN = 2000
 """Characters of it that are kept with the trajectory."""
 _MAX_ANSWER = 4 << 20
-"""Bytes of a service's answer."""
+"""Bytes of a service's answer, and of the end of what a command prints that is looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +84,9 @@ class AgentResult:
 class Program(ABC):
     """Plays any number of trajectories at once."""
 
+    end_s: ClassVar[float] = 1.0
+    """Time that one has to end in once it is cancelled; then it is left behind."""
+
     def __init__(self, agent: AgentSpec) -> None:
         self.agent = agent
 
@@ -107,9 +109,11 @@ def open_program(agent: AgentSpec, redact: Callable[[str], str]) -> Program:
 
 
 class _Command(Program):
+    end_s = SUPERVISED_END_S + 5.0
+
     def __init__(self, agent: AgentSpec, redact: Callable[[str], str]) -> None:
         super().__init__(agent)
-        self._words = split_command(agent.command or "")
+        self._words = agent.command or ()
         self._redact = redact
         about_to_run(f"start {self._words[0]}")
 
@@ -121,10 +125,13 @@ class _Command(Program):
             words = [fill(word, values) for word in self._words]
             env = _environment(folder, session) | {name: fill(text, values) for name, text in self.agent.env.items()}
             pipe, both = asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT
-            async with supervised(words, stdout=pipe, stderr=both, env=env, cwd=Path(folder)) as process:
-                assert process.stdout is not None, "a process without output"
-                printed = await self._read(process.stdout)
-                code = await process.wait()
+            try:
+                async with supervised(words, stdout=pipe, stderr=both, env=env, cwd=Path(folder)) as process:
+                    assert process.stdout is not None, "a process without output"
+                    printed = await self._read(process.stdout)
+                    code = await process.wait()
+            except (OSError, ValueError) as error:  # a word that no command line holds: too long, or with a zero byte
+                raise AgentFault(AgentFailure.EXIT, f"it could not be started: {error}") from error
         output = self._redact(printed.decode(errors="replace"))
         if code:
             last = next((line for line in reversed(output.splitlines()) if line.strip()), "it printed nothing")
@@ -134,13 +141,15 @@ class _Command(Program):
         return AgentResult(_printed_answer(output), output[-_SHOWN:])
 
     async def _read(self, stream: asyncio.StreamReader) -> bytes:
-        kept, total = b"", 0
+        kept, total = bytearray(), 0
         while piece := await stream.read(1 << 16):
-            kept, total = (kept + piece)[-_KEPT:], total + len(piece)
+            kept += piece
+            total += len(piece)
+            del kept[:-_MAX_ANSWER]
             if total > _MAX_OUTPUT:
                 shown = self._redact(kept.decode(errors="replace"))[-_SHOWN:]
                 raise AgentFault(AgentFailure.FLOOD, f"it printed more than {_MAX_OUTPUT >> 20} MB", shown)
-        return kept
+        return bytes(kept)
 
 
 def _write_task(path: Path, task: AgentTask) -> None:
@@ -178,13 +187,15 @@ class _Function(Program):
     def __init__(self, agent: AgentSpec) -> None:
         super().__init__(agent)
         self._run = load_callable(agent.callable or "")
+        if not is_async(self._run):
+            raise RlfError(
+                f"rollout.agent.callable: {agent.callable!r} is no `async def`, and would hold up everything else "
+                "while it waits for the model. Write `async def`, or a `command` for a program that blocks."
+            )
 
     async def run(self, task: AgentTask, session: AgentSession) -> AgentResult:
         try:
-            if asyncio.iscoroutinefunction(self._run):
-                answer = await self._run(task, session)
-            else:
-                answer = await asyncio.to_thread(self._run, task, session)
+            answer = await self._run(task, session)
         except Exception as error:
             raise AgentFault(AgentFailure.EXIT, describe(error)) from error
         return AgentResult(None if answer is None else str(answer))
@@ -203,7 +214,7 @@ class _Service(Program):
         url, timeout = str(self.agent.url), aiohttp.ClientTimeout(total=None)
         try:
             async with self._client.post(url, json=body, timeout=timeout) as response:
-                data = await response.content.read(_MAX_ANSWER)
+                data = await _read_all(response.content)
                 if response.status >= 400:
                     shown = data.decode(errors="replace")
                     raise AgentFault(AgentFailure.EXIT, f"{url} answered {response.status}: {shown:.300}")
@@ -214,3 +225,11 @@ class _Service(Program):
             raise AgentFault(AgentFailure.EXIT, f"{url} answered no JSON: {error}") from error
         answer = found.get("answer") if isinstance(found, dict) else None
         return AgentResult(None if answer is None else str(answer))
+
+
+async def _read_all(stream: aiohttp.StreamReader) -> bytes:
+    try:
+        await stream.readexactly(_MAX_ANSWER)
+    except asyncio.IncompleteReadError as whole:
+        return whole.partial
+    raise AgentFault(AgentFailure.FLOOD, f"it answered more than {_MAX_ANSWER >> 20} MB")

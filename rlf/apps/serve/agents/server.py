@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import math
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from aiohttp import web
 
@@ -29,6 +30,7 @@ from rlf.types.trajectory import StopReason, Trajectory
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+logger = logging.getLogger(__name__)
 _CHAT = ChatSpec()
 _RETRY = "x-stainless-retry-count"
 """The header by which the clients of OpenAI and Anthropic say that they repeat a request."""
@@ -108,7 +110,10 @@ class AgentServer:
         finally:
             over.cancel()
             playing.cancel()
-            await asyncio.gather(playing, over, return_exceptions=True)
+            # Not awaited without a limit: code of others may swallow its cancellation.
+            await asyncio.wait((playing, over), timeout=self._program.end_s)
+            if not playing.done():
+                logger.warning("the agent of trajectory %s was cancelled and goes on", session.rollout.id)
 
     async def close(self, address: AgentSession, session: Session) -> None:
         """Ends a session. Its address stays known: a late request is answered as such."""
@@ -143,8 +148,10 @@ class SessionServer(Server):
     def find_model(self, request: web.Request, body: bytes = b"") -> ServedModel:
         """The policy as the session's request meets it. Raises Refusal where the session is over."""
         session = self._find_session(request.match_info["session"])
-        attempt = session.attempt(request.path, body, is_retry=request.headers.get(_RETRY, "0") != "0")
-        request[_ATTEMPT] = attempt
+        attempt = Attempt(0)  # what asks for no answer is none
+        if body:
+            attempt = session.attempt(request.path, body, is_retry=request.headers.get(_RETRY, "0") != "0")
+            request[_ATTEMPT] = attempt
         return SessionModel(session, self._settings, self._metrics, attempt)
 
     def app(self) -> web.Application:
@@ -195,7 +202,7 @@ class AgentPlayer:
         self._setting = setting
         self._overrides = overrides
 
-    def open(self, trajectory_ids: list[str] | Any) -> None:
+    def open(self, trajectory_ids: Sequence[str]) -> None:
         """Announces trajectories to the policy in their logical order."""
         self._setting.open(trajectory_ids)
 

@@ -140,6 +140,8 @@ class Session:
             started = time.perf_counter()
             try:
                 sample = await self.draw(prompt, max_tokens, how, self._num_sampled)
+            except Refusal:
+                raise
             except Exception as fault:
                 self.fault = fault
                 self.over.set()
@@ -159,6 +161,9 @@ class Session:
         )
         sample = await self.setting.policy.sample(request)
         self._context = [*prompt, *sample.tokens]
+        if how.num_top is not None and not sample.tops:
+            words = "this engine gives the sampled token's log-probability alone: leave out logprobs and tool_choice"
+            raise Refusal(400, words, key="logprobs")
         return sample
 
     def _check_open(self) -> None:

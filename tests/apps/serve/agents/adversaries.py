@@ -281,3 +281,22 @@ async def steals(task: AgentTask, session: AgentSession) -> str:
 
 keys: list[str] = []
 """Of sessions that are open at the same time."""
+
+
+async def wants_logprobs(task: AgentTask, session: AgentSession) -> str:
+    answer = await ask(session, [*task.messages], tools=None, logprobs=True, top_logprobs=2)
+    return str(message_of(answer)["content"])
+
+
+def blocks(task: AgentTask, session: AgentSession) -> str:
+    return "Paris"
+
+
+async def keeps_going(task: AgentTask, session: AgentSession) -> str:
+    """Swallows its cancellation once."""
+    try:
+        await asyncio.sleep(600)
+    except asyncio.CancelledError:
+        late.append(asyncio.ensure_future(asyncio.sleep(0)))
+        await asyncio.sleep(20)
+    return "Paris"

@@ -73,6 +73,28 @@ def test_a_spec_says_what_it_cannot_be_with_an_agent(project: Path) -> None:
     assert {"rollout.schedule", "rollout.prefix_rows", "rollout.agent.on_break"} <= paths
 
 
+def test_what_fills_a_command_is_looked_for_in_the_data(project: Path) -> None:
+    def faults(word: str) -> list[tuple[str, str]]:
+        agent = ["rollout.agent.callable=null", f"rollout.agent.command=python program.py '{{{{ {word} }}}}'"]
+        code, found, _ = rlf(project, "check", "agent.yaml", *agent)
+        return [(fault["path"], fault["message"]) for fault in found.get("faults", ())] if code else []
+
+    assert faults("row.question") == []
+    for word, words in (("row.questoin", "did you mean"), ("row.answer", "gold answer"), ("promt", "has no value")):
+        found = faults(word)
+        assert len(found) == 1 + (word == "row.questoin")  # of both datasets
+        assert all(path.startswith("rollout.agent") and words in message for path, message in found)
+
+
+def test_a_plan_is_the_same_in_another_folder(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = tmp_path_factory.mktemp("moved")
+    for path in project.iterdir():
+        (other / path.name).write_bytes(path.read_bytes())
+    agent = ["rollout.agent.callable=null", "rollout.agent.command=python program.py {{ prompt }}"]
+    first, second = (rlf(folder, "check", "agent.yaml", *agent)[1]["plan_hash"] for folder in (project, other))
+    assert first == second
+
+
 def test_a_plan_follows_the_content_of_its_agent(project: Path) -> None:
     agent = ["rollout.agent.callable=null", "rollout.agent.command=python program.py"]
     hashes = [rlf(project, "check", "agent.yaml", *agent)[1]["plan_hash"]]

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from rlf.apps.serve.agents import AgentServer, calls
+from rlf.apps.serve.agents.programs import AgentSession
 from rlf.builtin.names import builtin_path
 from rlf.chat.encoding import load_tokenizer
 from rlf.chat.format import open_format
+from rlf.core import RlfError
 from rlf.rollout.loop import Setting
 from rlf.rollout.rollout import Rollout, RolloutLimits
 from rlf.rollout.scripted import ScriptedPolicy
@@ -46,8 +52,7 @@ def play_many(
     adversaries.seen.clear()
     policy = ScriptedPolicy(TOKENIZER, [*script], logprob=-0.5)
     declared = AgentSpec(callable=f"{adversaries.__name__}:{name}", **{"timeout_s": 60.0, **agent})
-    limits = RolloutLimits(max_turns=4, max_total_tokens=600)
-    setting = Setting(policy, CHAT, Executor(()), limits, Sampling(stop_token_ids=CHAT.stop_token_ids))
+    setting = make_setting(policy)
 
     async def main() -> list[Trajectory]:
         async with AgentServer(declared, TOKENIZER, gold=frozenset({"answer"})) as server:
@@ -60,6 +65,11 @@ def play_many(
             return trajectories
 
     return asyncio.run(main()), policy
+
+
+def make_setting(policy: ScriptedPolicy) -> Setting:
+    limits = RolloutLimits(max_turns=4, max_total_tokens=600)
+    return Setting(policy, CHAT, Executor(()), limits, Sampling(stop_token_ids=CHAT.stop_token_ids))
 
 
 def check_exact(trajectory: Trajectory, policy: ScriptedPolicy) -> None:
@@ -212,3 +222,60 @@ def test_an_agent_is_not_given_the_gold_answer() -> None:
 
     task = AgentTask.of(TASK, frozenset({"answer"}))
     assert task.row == {"question": "Which town?"}
+
+
+def test_an_engine_without_other_log_probabilities_refuses_them_and_goes_on() -> None:
+    trajectory, _ = play("wants_logprobs")
+    assert adversaries.seen[0][0] == 400 and "log-probabilities" in str(adversaries.seen[0][1])
+    assert trajectory.stop is StopReason.INFRA_FAILURE
+
+
+def test_a_function_that_would_block_the_loop_is_refused() -> None:
+    with pytest.raises(RlfError, match="async def"):
+        play("blocks")
+
+
+def test_an_agent_that_swallows_its_cancellation_is_left_behind() -> None:
+    trajectory, _ = play("keeps_going", timeout_s=0.2)
+    assert trajectory.error is not None and trajectory.error.startswith("agent: timeout")
+
+
+@pytest.mark.parametrize(("size", "error"), [(1 << 20, None), (5 << 20, "agent: flood")])
+def test_a_services_answer_is_read_whole_up_to_its_limit(size: int, error: str | None) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        session = (await request.json())["session"]
+        await adversaries.ask(AgentSession(**session), [{"role": "user", "content": "Which town?"}])
+        response = web.StreamResponse()
+        await response.prepare(request)
+        body = json.dumps({"answer": "a" * size}).encode()
+        for start in range(0, len(body), 1 << 16):
+            await response.write(body[start : start + (1 << 16)])
+        await response.write_eof()
+        return response
+
+    async def main() -> Trajectory:
+        app = web.Application()
+        app.router.add_post("/run", answer)
+        async with TestServer(app) as service:
+            declared = AgentSpec(url=str(service.make_url("/run")), timeout_s=60.0)
+            setting = make_setting(ScriptedPolicy(TOKENIZER, [ANSWER], logprob=-0.5))
+            async with AgentServer(declared, TOKENIZER) as server:
+                return await server.player(setting, overrides=True).play(Rollout("r", TASK, 0, seed=3))
+
+    trajectory = asyncio.run(main())
+    if error is None:
+        assert trajectory.answer == "a" * size
+    else:
+        assert (trajectory.error or "").startswith(error)
+
+
+@pytest.mark.parametrize("prompt", ["zero \0 byte", "long " * 40_000])
+def test_a_prompt_that_no_command_line_holds_is_a_failure_of_the_agent(prompt: str) -> None:
+    async def main() -> Trajectory:
+        setting = make_setting(ScriptedPolicy(TOKENIZER, [ANSWER], logprob=-0.5))
+        async with AgentServer(AgentSpec(command="true {{ prompt }}"), TOKENIZER) as server:
+            task = replace(TASK, messages=(Message("user", prompt),))
+            return await server.player(setting, overrides=True).play(Rollout("r", task, 0, seed=3))
+
+    trajectory = asyncio.run(main())
+    assert (trajectory.error or "").startswith("agent: exit: it could not be started")
