@@ -226,7 +226,7 @@ def test_an_agent_is_not_given_the_gold_answer() -> None:
 
 def test_an_engine_without_other_log_probabilities_refuses_them_and_goes_on() -> None:
     trajectory, _ = play("wants_logprobs")
-    assert adversaries.seen[0][0] == 400 and "log-probabilities" in str(adversaries.seen[0][1])
+    assert adversaries.seen[0][0] == 400 and "log-probability alone" in str(adversaries.seen[0][1])
     assert trajectory.stop is StopReason.INFRA_FAILURE
 
 
