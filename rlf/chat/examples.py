@@ -97,12 +97,8 @@ _LITERALS = {"True": ("true", "boolean"), "False": ("false", "boolean"), "None":
 """How Python prints these values, as JSON and as the type that the schema must admit."""
 
 
-def readings_by_tool(tools: Sequence[ToolDescription]) -> Mapping[str, Readings]:
-    """How the arguments of each tool are read."""
-    return {tool.name: readings_of(tool) for tool in tools}
-
-
 def readings_of(tool: ToolDescription) -> Readings:
+    """How the arguments of a tool are read."""
     try:
         return Readings(tool.input_schema)
     except ValueError:  # a schema that a client sent, or that refers to what it does not hold

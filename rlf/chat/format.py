@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import cache, cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from rlf.chat.encoding import TurnEnds, Vision, decode, encode_template, turn_ends
+from rlf.chat.examples import readings_of
 from rlf.chat.known import remember_of_formats
 from rlf.chat.marks import BARE_OBJECT, FOREIGN, Lookalikes, Marks, ParsedTurn, bare_calls
 from rlf.chat.scan import END_THINK, THINK, Scan, opens_thinking
 from rlf.chat.template import CallId, TemplateRenderer, end_of_turn
 from rlf.core import Registry, RlfError
+from rlf.core.readings import Readings
 from rlf.types import FailureClass, Message, RepairKind, ToolCall, ToolDescription
 
 if TYPE_CHECKING:
@@ -214,6 +216,11 @@ class ChatFormat(ABC):
     @abstractmethod
     def _make_scan(self, text: str, truncated: bool) -> Scan:
         """What reads a turn in one pass."""
+
+    @cached_property
+    def _readings_by_tool(self) -> Mapping[str, Readings]:
+        """How the arguments of each tool are read, where a format writes them without their types."""
+        return {tool.name: readings_of(tool) for tool in self.tools}
 
     def _run_scan(self, scan: Scan) -> ParsedTurn:
         return scan.run(self.begins_thinking, self._other_marks, self.think)

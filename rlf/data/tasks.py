@@ -253,36 +253,14 @@ def load_tasks(
         raise fail(
             Place(shown_name(path)), "", "there are no rows; expected at least one. Check the file and its split."
         )
-    asked = None if template is not None else prompt
-    named = {
-        "prompt": asked,
-        "answer": answer,
-        "kind": kind,
-        "cluster": cluster,
-        "id": id,
-        "tools": tools,
-        "images": images,
-    }
+    columns = {"answer": answer, "kind": kind, "cluster": cluster, "id": id, "tools": tools, "images": images}
+    named = {"prompt": None if template is not None else prompt, **columns}
     _check_bytes(rows, named)
     _check_row_columns(rows, named)
     asking = prompting(path, rows, prompt=prompt, template=template, system=system, examples=examples)
-    faults: list[Fault] = []
-    maker = _Maker(
-        asking,
-        "template" if template else prompt,
-        Path(path).parent,
-        answer,
-        kind,
-        cluster,
-        id,
-        tools,
-        images,
-        declared,
-        faults,
-    )
+    maker = _Maker(asking, "template" if template else prompt, Path(path).parent, declared, **columns)
     tasks = [maker.task(number, row) for number, row in enumerate(rows)]
-    faults += _repeated_ids(rows, tasks, id or "id")
-    faults += _undeclared_tools(rows, maker)
+    faults = [*maker.faults, *_repeated_ids(rows, tasks, id or "id"), *_undeclared_tools(rows, maker)]
     if faults:
         shown = sorted(faults)[:MAX_FAULTS]
         if len(faults) > MAX_FAULTS:
@@ -338,15 +316,15 @@ class _Maker:
     """What a fault of the question is about."""
     folder: Path
     """Where images lie that are named relatively."""
+    declared: Sequence[str] | None
     answer: str | None
     kind: str | None
     cluster: str | None
     id: str | None
     tools: str | None
     images: str | None
-    declared: Sequence[str] | None
-    faults: list[Fault]
-    undeclared: Counter[str] = field(default_factory=Counter)
+    faults: list[Fault] = field(default_factory=list, init=False)
+    undeclared: Counter[str] = field(default_factory=Counter, init=False)
     """Rows that describe a tool that the spec does not declare, by its name."""
 
     def task(self, number: int, row: Row) -> Task:

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 from rlf.chat.calls import CallFault
-from rlf.chat.examples import read_value, readings_by_tool, write_value
+from rlf.chat.examples import read_value, write_value
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
@@ -80,10 +79,6 @@ class Glm4Format(ChatFormat):
         """`<|user|>` is the end of the turn before it, where the model has sampled it."""
         tokens = self._renderer.reply(text, _USER)
         return tokens[1:] if closed and turn.endswith(_USER) else tokens
-
-    @cached_property
-    def _readings_by_tool(self) -> Mapping[str, Readings]:
-        return readings_by_tool(self.tools)
 
     def _make_scan(self, text: str, truncated: bool) -> _Scan:
         return _Scan(self._ends.cut_from(text), truncated, self._readings_by_tool)

@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 from xml.sax.saxutils import unescape
 
 from rlf.chat.call_invoke import InvokeForms, InvokeScan, InvokeTag
 from rlf.chat.calls import CallFault, read_calls, write_json
-from rlf.chat.examples import read_printed, read_value, readings_by_tool, write_value
+from rlf.chat.examples import read_printed, read_value, write_value
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.core.readings import ANYTHING, Readings
@@ -48,10 +47,6 @@ class MiniCPM5Format(ChatFormat):
     call_marks = Marks.of(r"<\s?function\s+name\s?=", "<")
     # HTML has no value between such tags, but in an attribute.
     near_marks = Marks.of(r"<\s?param\s+name\s?=\s?[\"'][^\"'\n]*[\"']\s?>|<\s?/\s?param\s?>", "<")
-
-    @cached_property
-    def _readings_by_tool(self) -> Mapping[str, Readings]:
-        return readings_by_tool(self.tools)
 
     def _make_scan(self, text: str, truncated: bool) -> _Scan:
         return _Scan(self._ends.cut_from(text), truncated, self._readings_by_tool)

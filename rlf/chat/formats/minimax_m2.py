@@ -9,12 +9,11 @@ How a turn is read:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 from rlf.chat.call_invoke import InvokeForms, InvokeScan, write_invoke
 from rlf.chat.calls import CallFault
-from rlf.chat.examples import read_value, readings_by_tool, write_value
+from rlf.chat.examples import read_value, write_value
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.core.readings import ANYTHING, Readings
@@ -34,10 +33,6 @@ class MinimaxM2Format(ChatFormat):
     ends = ("[e~[",)
     call_ends = (f"</{_SECTION}>",)
     call_marks = Marks.of(r"<\s?/?[\w\-]{1,20}:(?:tool|function)_?calls?\b|<\s?/?\w{1,12}:invoke\b", "<")
-
-    @cached_property
-    def _readings_by_tool(self) -> Mapping[str, Readings]:
-        return readings_by_tool(self.tools)
 
     def _make_scan(self, text: str, truncated: bool) -> _Scan:
         return _Scan(self._ends.cut_from(text), truncated, self._readings_by_tool)

@@ -15,11 +15,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 from rlf.chat.calls import CallFault
-from rlf.chat.examples import read_printed, readings_by_tool, write_value
+from rlf.chat.examples import read_printed, write_value
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
@@ -74,10 +73,6 @@ class Qwen3CoderFormat(ChatFormat):
     ends = ("<|im_end|>",)
     call_ends = (_CLOSE,)
     call_marks = Marks.of(r"<[\s|/]{0,2}(?:function|parameter)=", "<")
-
-    @cached_property
-    def _readings_by_tool(self) -> Mapping[str, Readings]:
-        return readings_by_tool(self.tools)
 
     def _make_scan(self, text: str, truncated: bool) -> _Scan:
         return _Scan(self._ends.cut_from(text), truncated, self._readings_by_tool)
