@@ -216,6 +216,7 @@ KEYS_WITHOUT_OPTION: tuple[KeysWithoutOption, ...] = (
     KeysWithoutOption("engine.kind engine.ray_address engine.ingest", "how the job is started and followed"),
     KeysWithoutOption("limits.max_usd", "rlf, which follows the job's steps"),
     KeysWithoutOption("data.allow_edited", "what is checked of a built world's files before the job starts"),
+    KeysWithoutOption("data.allow_test_data", "what is checked of the rows before the job starts"),
     KeysWithoutOption("engine.accept_versions", "what is checked of the packages before the job starts"),
     KeysWithoutOption("engine.outage_s", "how long an agent waits for what is down"),
     KeysWithoutOption("engine.record_logprobs", "what the agent asks vLLM for"),

@@ -5,8 +5,6 @@ Pure, and apart from `rlf.plan.checks`: nothing here stops a run. A warning is a
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,11 +12,11 @@ from typing import TYPE_CHECKING
 from rlf.algo.loss_config import LrSchedule, PolicyLossKind
 from rlf.builtin.names import BUILTIN
 from rlf.core import Fault
-from rlf.data import recall
 from rlf.plan.algorithms import dropped_terms_are_compared, gae_says_its_way, single_rollouts_are_mixed
 from rlf.plan.estimate import planned_engine
 from rlf.plan.golds import find_gold_warnings, find_misread_golds
 from rlf.plan.judges import groups_are_compared, sentinels_are_counted_together
+from rlf.plan.overlap import find_overlaps, find_two_golds
 from rlf.rewards.term import Stage
 from rlf.spec import LoadedSpec, RunSpec
 from rlf.spec.budget import PromptSizes
@@ -122,8 +120,6 @@ def _unread_by_rollouts(spec: RunSpec) -> Iterator[Unread]:
         yield Unread(("rollout",), ("max_tool_calls", "max_tool_concurrency"), why)
 
 
-_WORDS = re.compile(r"[-+]?\d[\d.,]*|\w+|[-+*/%^=<>]")
-"""Numbers with their signs, words, and operators: `2 + 3` and `2 - 3` are two questions."""
 MAX_CHARS_PER_TOKEN = 8
 """More than any tokenizer's mean on prose or code: what has more characters has more tokens than the budget."""
 MIN_NEW_TOKENS = 32
@@ -257,60 +253,16 @@ def _learning_rate_is_usual(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(("train", "learning_rate"), message)
 
 
-def _evaluation_is_apart(subject: Subject) -> Iterator[Fault]:
+def _questions_are_apart(subject: Subject) -> Iterator[Fault]:
     asked = subject.evaluation[: subject.loaded.spec.eval.limit]
-    both = recall(_find_both, subject.train, asked)
-    if both:
-        example = f"(row {both[0][0]!r} is {both[0][1]!r} there)"
-        message = (
-            f"{len(both)} of {len(asked)} questions are in data.train too {example}, case, spaces and punctuation "
-        )
-        fix = "aside; success on them says nothing about other questions. Name another set or split."
-        yield subject.loaded.fault(("data", "eval", "path"), f"{message}{fix}")
-
-
-def _find_both(train: Sequence[Task], asked: Sequence[Task]) -> list[tuple[str, str]]:
-    """The ids of each task that is asked and trained on."""
-    trained = {_question_words(task): task.id for task in reversed(train)}
-    return [(task.id, trained[question]) for task in asked if (question := _question_words(task)) in trained]
-
-
-def _golds_agree(subject: Subject) -> Iterator[Fault]:
-    """A question with two golds rewards in one row what it punishes in the other."""
+    yield from find_overlaps(subject.loaded, subject.train, asked)
     for name, tasks in (("train", subject.train), ("eval", subject.evaluation)):
-        differing = recall(_find_differing, tasks)
-        if differing:
-            one, other = differing[0]
-            message = f"{len(differing)} questions appear twice with different answers (e.g. rows {one!r} "
-            fix = f"and {other!r}); the right answer to one is wrong for the other. Keep one of each."
-            yield subject.loaded.fault(("data", name, "path"), f"{message}{fix}")
+        yield from find_two_golds(subject.loaded, name, tasks)
 
 
 def _golds_teach(subject: Subject) -> Iterator[Fault]:
     for name, tasks in (("train", subject.train), ("eval", subject.evaluation)):
         yield from find_gold_warnings(subject.loaded, name, tasks)
-
-
-def _find_differing(tasks: Sequence[Task]) -> list[tuple[str, str]]:
-    """The ids of tasks that ask the same with different answers."""
-    first: dict[str, Task] = {}
-    return [
-        (first[key].id, task.id)
-        for task in tasks
-        if _normalize_text(first.setdefault(key := f"{_question_words(task)} {task.images}", task).answer)
-        != _normalize_text(task.answer)
-    ]
-
-
-def _question_words(task: Task) -> str:
-    """The question of a task without its beginning that all share, and without case, spaces and punctuation."""
-    return _normalize_text(task.messages[-1].content)
-
-
-def _normalize_text(value: object) -> str:
-    """A value's words; signs and points between digits count, as do texts without any word."""
-    text = unicodedata.normalize("NFKC", str(value)).casefold()
-    return " ".join(_WORDS.findall(text)) or text.strip()
 
 
 def _groups_are_large(loaded: LoadedSpec) -> Iterator[Fault]:
@@ -418,7 +370,6 @@ DATA_CHECKS: tuple[Callable[[Subject], Iterator[Fault]], ...] = (
     _worlds_are_named,
     _turns_have_room,
     _prompts_leave_room,
-    _evaluation_is_apart,
-    _golds_agree,
+    _questions_are_apart,
     _golds_teach,
 )

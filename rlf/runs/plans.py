@@ -12,6 +12,7 @@ from rlf.engines.engine import Fit, Inputs, engine_of
 from rlf.plan import Plan
 from rlf.plan.checks import find_faults
 from rlf.plan.compiler import compile as compile_plan
+from rlf.plan.overlap import find_test_rows
 from rlf.plan.warnings import Subject, find_warnings
 from rlf.spec import LoadedSpec, load_spec
 from rlf.spec.inputs import Datasets, look
@@ -109,6 +110,8 @@ def check_spec(
     overrides: Sequence[str],
     read: Datasets | None = None,
     texts: Mapping[Path, str] | None = None,
+    *,
+    trains: bool = True,
 ) -> CheckedSpec:
     """Checks a spec; returns its plan and warnings. Loads no torch.
 
@@ -117,6 +120,7 @@ def check_spec(
     Args:
         read: datasets that other members of a sweep have read; what is read is added.
         texts: what is read in place of files, by absolute path.
+        trains: whether it is to be trained by, so that rows of a test split are a fault.
     """
     try:
         loaded = load_spec(files, overrides, texts or {})
@@ -124,6 +128,7 @@ def check_spec(
         raise SpecError([*error.faults, *_find_more(error, read)]) from error
     looked, engine = look(loaded, read), engine_of(loaded.spec)
     faults = [*looked.faults, *engine.look(loaded, looked.train, looked.evaluation)]
+    faults += find_test_rows(loaded, looked.train) if trains else ()
     try:
         plan = compile_plan(loaded)
     except SpecError as error:

@@ -101,7 +101,7 @@ def open_chat(files: Sequence[Path], overrides: Sequence[str]) -> tuple[RunSpec,
     from rlf.chat.encoding import load_tokenizer
     from rlf.training.harness import build_chat
 
-    spec = check_spec(files, overrides).plan.spec
+    spec = check_spec(files, overrides, trains=False).plan.spec
     return spec, build_chat(spec, load_tokenizer(model_location(spec.model.path)))
 
 

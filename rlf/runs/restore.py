@@ -154,8 +154,8 @@ def restore_plan(record: RunRecord, places: Places, values: Mapping[str, Any] | 
     return plan_from_json(json.dumps({**values, "spec": places.values(values["spec"])}))
 
 
-def check_changed(record: RunRecord, places: Places, overrides: Sequence[str]) -> CheckedSpec:
-    """A run's plan with overrides. It is read again as a spec, so that every check is made.
+def check_changed(record: RunRecord, places: Places, overrides: Sequence[str], *, trains: bool = True) -> CheckedSpec:
+    """A run's plan with overrides. It is read again as a spec, so that every check is made, as by `check_spec`.
 
     Raises:
         SpecError: with the places where the run's own files have what is wrong.
@@ -166,7 +166,7 @@ def check_changed(record: RunRecord, places: Places, overrides: Sequence[str]) -
         file = Path(folder) / f"{record.id}.yaml"
         file.write_text(json.dumps(_keep_written(values, known)))
         try:
-            checked = check_spec([file], overrides)
+            checked = check_spec([file], overrides, trains=trains)
         except SpecError as error:
             raise SpecError([_place_fault(fault, file, record.id, known) for fault in error.faults]) from error
     own = checked.plan.origins

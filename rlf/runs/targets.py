@@ -212,7 +212,7 @@ class _Use:
         path = f"model.path={json.dumps(found.model)}"
         run, places = (self.like, None) if self.like is not None else (found.run, found.places)
         if self.files:
-            return _used_by(target, check_spec(self.files, [*self.overrides, path]))
+            return _used_by(target, check_spec(self.files, [*self.overrides, path], trains=False))
         if run is not None:
             return self._as_recorded(target, run, places, path)
         if self.overrides:
@@ -224,7 +224,7 @@ class _Use:
         """A model behind a server: its spec names some model, whose format is not used."""
         target = Target(f"{endpoint.model} at {endpoint.url}", _plain_spec(endpoint.model), None, None, endpoint)
         if self.files:
-            return _used_by(target, check_spec(self.files, self.overrides))
+            return _used_by(target, check_spec(self.files, self.overrides, trains=False))
         return target if self.like is None else self._as_recorded(target, self.like, None, None)
 
     def _as_recorded(self, target: Target, run: Run, places: Places | None, path: str | None) -> Target:
@@ -234,7 +234,7 @@ class _Use:
                 places = Places.of(run.record, reader.store)
         own = [] if path is None else [path, *(["~model.lora"] if run.record.plan["spec"]["model"].get("lora") else [])]
         try:
-            return _used_by(target, check_changed(run.record, places, [*self.overrides, *own]))
+            return _used_by(target, check_changed(run.record, places, [*self.overrides, *own], trains=False))
         except SpecError as error:
             if self.needs_data or self.overrides or not all(fault.path.startswith("data") for fault in error.faults):
                 raise

@@ -121,6 +121,8 @@ class DataSpec(Section):
     """None: no evaluation."""
     allow_edited: bool = False
     """Whether files of a built world may differ from those that its certificate was written for."""
+    allow_test_data: bool = False
+    """Whether rows of a test split are trained on, which can test nothing any more then."""
 
     @property
     def gold_columns(self) -> frozenset[str]:

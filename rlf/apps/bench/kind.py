@@ -30,8 +30,10 @@ class Play:
     args: Mapping[str, Any] = field(default_factory=dict)
     """Of that class."""
     rollout: Mapping[str, Any] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Of the rows, as `data` names them, beside `kind` and `id`."""
     sections: Mapping[str, Any] = field(default_factory=dict)
-    """Further sections, which replace those that are made."""
+    """Further sections, which replace those that are made; `env` is given the rows."""
 
 
 class Benchmark(StrictModel, ABC):

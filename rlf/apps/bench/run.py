@@ -141,7 +141,8 @@ def write_benchmark(benchmark: Benchmark, folder: Path) -> BenchmarkFolder:
 
 
 def _split(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """The rows that are asked, and those that may be trained on: of a benchmark without such, none."""
+    """The rows that are asked, and those that may be trained on: of a benchmark without such, none, and training on
+    what is asked is a fault of its spec."""
     train = [row for row in rows if row["split"] == TRAIN]
     test = [row for row in rows if row["split"] != TRAIN]
     return {_ROWS: test or train, **({_TRAIN_ROWS: train} if train else {})}
@@ -151,7 +152,7 @@ def make_spec(name: str, benchmark: Benchmark, files: Mapping[str, str]) -> dict
     """The spec of a benchmark, whose model the target replaces."""
     play = benchmark.play
     packages = benchmark.packages
-    columns = {"answer": None, "kind": "kind", "id": "id"}
+    columns = {"answer": None, "kind": "kind", "id": "id", **play.columns}
     env: dict[str, Any] = {
         "kind": "rows",
         "rows": list(files),
@@ -166,6 +167,9 @@ def make_spec(name: str, benchmark: Benchmark, files: Mapping[str, str]) -> dict
         {"kind": "env", "name": score, "score": score, "weight": 1.0 if at == 0 else 0.0}
         for at, score in enumerate(play.scores)
     ]
+    sections = {**play.sections}
+    if "env" in sections:
+        env = {"rows": list(files), **sections.pop("env")}
     trained = _TRAIN_ROWS if _TRAIN_ROWS in files else _ROWS
     return {
         "name": f"bench_{name}",
@@ -178,7 +182,7 @@ def make_spec(name: str, benchmark: Benchmark, files: Mapping[str, str]) -> dict
         "rollout": {"max_parse_failures": 0, "max_concurrency": 64, **play.rollout},
         "train": {"algorithm": "grpo"},
         "eval": {"limit": 100_000},
-        **play.sections,
+        **sections,
     }
 
 

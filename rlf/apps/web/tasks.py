@@ -113,7 +113,7 @@ def show_data(spec: str, overrides: Sequence[str], which: str, begin: int, limit
     """Rows of a spec's data as tasks."""
     from rlf.runs.plans import check_spec
 
-    inputs = check_spec([Path(spec)], list(overrides)).inputs
+    inputs = check_spec([Path(spec)], list(overrides), trains=False).inputs
     by_name = {"train": inputs.train, "eval": inputs.evaluation}
     if which not in by_name:
         raise RlfError(f"got {which!r}; expected train or eval.")

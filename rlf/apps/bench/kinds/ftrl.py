@@ -26,20 +26,19 @@ class Ftrl(Benchmark):
     @property
     def play(self) -> Play:
         """The rows' code runs in a sandbox; golds are compared by value and type."""
-        columns = {"answer": "unsolved_set", "kind": "kind", "id": "id", "tools": "tools"}
         sections = {
-            "env": {"kind": "ftrl", "rows": ["rows.jsonl"]},
-            "data": {part: {"path": "rows.jsonl", **columns} for part in ("train", "eval")},
+            "env": {"kind": "ftrl"},
             "rewards": [
                 {"kind": "rule", "rule": "ftrl", "name": "solve_f1", "variant": "solve_f1"},
                 {"kind": "env", "score": "solved", "name": "solve_r", "weight": 0.0},
             ],
         }
         rollout = {"max_turns": 20, "max_total_tokens": 16_384, "max_new_tokens": 2048}
-        return Play(("solve_f1",), rollout=rollout, sections=sections)
+        columns = {"answer": "unsolved_set", "tools": "tools"}
+        return Play(("solve_f1",), rollout=rollout, columns=columns, sections=sections)
 
     def rows(self) -> Iterator[Row]:
-        """The file's rows; `scenario`, or `data_source`, is the kind."""
+        """The file's rows; `scenario`, or `data_source`, is the kind. Those without `split` are of a test split."""
         for number, row in enumerate(read_file(Path(self.data))):
             if missing := [name for name in _COLUMNS if name not in row]:
                 raise RlfError(f"--data: {self.data}: row {number}: has no {', '.join(missing)}; no row of FTRL.")
@@ -47,6 +46,7 @@ class Ftrl(Benchmark):
             yield {
                 "id": f"ftrl_{number}",
                 "kind": str(row.get("scenario") or row.get("data_source") or "all"),
+                "split": str(row.get("split") or "test"),
                 "prompt": json.loads(messages) if isinstance(messages, str) else messages,
                 **{name: row[name] for name in _COLUMNS[1:]},
             }

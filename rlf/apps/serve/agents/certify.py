@@ -102,7 +102,7 @@ class _Recording:
 
 def certify_agent(files: Sequence[Path], overrides: Sequence[str], num: int) -> AgentCertificate:
     """Plays rows of the training set by the spec's agent, once each. Raises RlfError. Args: num: how many rows."""
-    checked = check_spec(files, overrides)
+    checked = check_spec(files, overrides, trains=False)
     spec = checked.plan.spec
     if spec.rollout.agent is None:
         raise SpecError([Fault(Place(str(files[0])), "rollout.agent", "there is no agent to certify. Write one.")])
