@@ -18,6 +18,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Check": {
         "check": "Report every fault of a spec and of its files. Trains nothing.",
         "plan": "Show the compiled plan: values with their origin, files, work and memory.",
+        "forecast": "Say what a run's first steps will be like, with what to change. Trains nothing.",
         "rehearse": "Run an OpenRLHF job on this CPU with your tools, your rewards and a tiny model.",
         "schema": "Print the JSON Schema of specs, tools, rewards and outputs.",
     },
@@ -28,6 +29,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Look": {
         "runs": "List, show, compare, export, import and remove runs.",
         "trace": "Show a trajectory turn by turn, or find trajectories.",
+        "why": "Say which turn of a trajectory decided.",
         "web": "Open a page in the browser: runs, trajectories, specs, tools.",
     },
     "Use": {
@@ -58,8 +60,10 @@ _HOMES: dict[str, str] = {
     "run": "cli.run:run",
     "resume": "cli.run:resume",
     "trace": "cli.compare:trace",
+    "why": "apps.evaluate.command:why",
     "web": "apps.web.command:web",
     "eval": "apps.evaluate.command:evaluate",
+    "forecast": "apps.evaluate.command:forecast",
     "bench": "apps.bench.command:bench",
     "chat": "apps.chat.command:chat",
     "serve": "apps.serve.command:serve",

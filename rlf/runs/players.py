@@ -57,6 +57,8 @@ class EvaluationSettings:
     """Address and name of the model of a server."""
     model: str | None = None
     """The model that was named where it is no run's: a folder or an id."""
+    groups: int | None = None
+    """Of the training set, those that training begins with, sampled as in training; None: the evaluation set."""
 
     @classmethod
     def recorded(cls, record: RunRecord) -> EvaluationSettings:
@@ -67,7 +69,7 @@ class EvaluationSettings:
     @property
     def key(self) -> tuple[object, ...]:
         """The part that decides the results, beside spec and model."""
-        return (self.modes, self.step, self.batch, self.endpoint)
+        return (self.modes, self.step, self.batch, self.endpoint, *(() if self.groups is None else (self.groups,)))
 
 
 @asynccontextmanager

@@ -65,6 +65,16 @@ _SCHEDULE_SHARE = 0.1
 """Share of a step's sampling time lost to the schedule from which it is reported."""
 
 
+def diagnosis_setting(spec: RunSpec) -> DiagnosisSetting:
+    """What a diagnosis of training trajectories reads of a spec."""
+    tools = tuple(tool.name for tool in spec.tools if not tool.hidden)
+    filtering = spec.train.dynamic_filtering
+    bounds = None if filtering is None else filtering.bounds
+    return DiagnosisSetting(
+        tools, spec.train.algorithm.needs_group, "data.train.answer", spec.data.train.answer, bounds
+    )
+
+
 class SignalWatch:
     """Checks the first evaluation and every step of a run, and reports why one holds nothing to learn from."""
 
@@ -85,13 +95,10 @@ class SignalWatch:
         """
         self._by_group = spec.train.algorithm.needs_group
         self._stops = spec.health.on_no_signal is OnNoSignal.STOP
-        tools = tuple(tool.name for tool in spec.tools if not tool.hidden)
-        filtering = spec.train.dynamic_filtering
-        bounds = None if filtering is None else filtering.bounds
-        self._training = DiagnosisSetting(tools, self._by_group, "data.train.answer", spec.data.train.answer, bounds)
+        self._training = diagnosis_setting(spec)
         held_out = spec.data.eval
         self._held_out = DiagnosisSetting(
-            tools, False, "data.eval.answer", None if held_out is None else held_out.answer
+            self._training.tools, False, "data.eval.answer", None if held_out is None else held_out.answer
         )
         self._missing = MissingWatch(spec.rewards, redact)
         self._show, self._redact = f"rlf runs show {run_id}", redact

@@ -1,44 +1,88 @@
-"""Why a trajectory has its advantage: recomputed from what is stored, and the same to 1e-6."""
+"""Which turn decided follows from what continuations with it and without it came to."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
+from typer.testing import CliRunner
 
-from rlf.apps.web.why import explain_advantage, find_paid
-from rlf.core.errors import RlfError
+from rlf.apps.evaluate.branches import Branches, BranchPoint
+from rlf.apps.evaluate.why import explain, find_worths
+from rlf.cli.main import app
+from rlf.core import RlfError
+from rlf.lineage.records import BRANCH, TrajectoryFilter
+from rlf.runs.exports import trained_run
 from rlf.runs.place import open_reader
+from rlf.types import Trajectory
+
+RUNS = Path("copy/runs")
+POINT = BranchPoint("r", "train", 1, 0, 0)
 
 
-def test_recomputed_advantages_are_those_that_were_trained_with(trained):
-    folder, run_id = trained
-    with open_reader(folder) as reader:
-        heads = reader.trajectories(run_id)
-    checked = [head for head in heads if head.advantage is not None]
-    assert len(checked) > 4
-    for head in checked:
-        found = explain_advantage(run_id, folder, head.step, head.k)
-        assert found.agrees and found.missing == "", found
-        assert sum(part.contribution for part in found.terms) == pytest.approx(found.reward)
-        assert {member.k for member in found.group} >= {head.k}
-        sampled = [value for value in found.tokens if value is not None]
-        assert len(sampled) == head.num_sampled and len(found.tokens) == head.num_tokens
-        assert sum(sampled) / len(sampled) == pytest.approx(found.stored, abs=1e-6)
+def played(num_right: int, num: int = 64) -> Branches:
+    return Branches("b", POINT, "r@1", num, num_right, 0, None, None)
 
 
-def test_a_trajectory_that_is_not_there_is_named(trained):
-    folder, run_id = trained
-    with pytest.raises(RlfError, match="no training trajectory 999 of step 1"):
-        explain_advantage(run_id, folder, 1, 999)
+def longest() -> tuple[str, Trajectory, BranchPoint]:
+    """The training trajectory with most turns."""
+    with open_reader(RUNS) as reader:
+        run = trained_run(reader, "latest").record.id
+        head = max(reader.trajectories(run, TrajectoryFilter(phase="train")), key=lambda one: one.num_turns)
+        trajectory = reader.whole(run, head).scored.trajectory
+    return run, trajectory, BranchPoint("latest", head.phase, head.step, head.k, 0)
 
 
-def test_what_is_paid_and_not_right_is_found(trained):
-    folder, run_id = trained
-    with open_reader(folder) as reader:
-        found = find_paid(reader, run_id, 10)
-        heads = [head for head in reader.trajectories(run_id) if head.phase == "train" and head.reward is not None]
-    wrong = [head for head in heads if (head.success or 0.0) < 1.0]
-    assert found.num_wrong == len(wrong)
-    right = [head.reward for head in heads if head not in wrong]
-    assert found.threshold == (pytest.approx(sum(right) / len(right)) if right else None)
-    paid = [head for head in wrong if right and head.reward >= found.threshold]
-    assert found.num_paid == len(paid) == sum(step.num_paid for step in found.steps)
+@pytest.mark.parametrize(
+    ("rights", "is_right", "decides"),
+    [
+        ((60, 2), False, [True, False]),
+        ((60, 58), False, [False, True]),
+        ((60, 58), True, [False, False]),
+        ((4, 61), True, [True, False]),
+        ((33, 30), True, [False, True]),
+    ],
+)
+def test_a_turn_decides_where_the_share_of_right_ends_changes_beyond_chance(
+    project: Path, rights: tuple[int, int], is_right: bool, decides: list[bool]
+) -> None:
+    _, trajectory, _ = longest()
+    two = replace(trajectory, turns=(trajectory.turns[0],) * 2)
+    worths = find_worths(two, [played(num) for num in rights], is_right=is_right)
+    assert [one.decides for one in worths] == decides
+    assert worths[1].after == float(is_right) and worths[1].before == worths[0].after
+    for one in worths:
+        assert one.change.low <= one.after - one.before <= one.change.high
+
+
+def test_continuations_without_a_score_say_nothing(project: Path) -> None:
+    _, trajectory, _ = longest()
+    with pytest.raises(RlfError, match="cannot say"):
+        find_worths(trajectory, [replace(played(0), num_unscorable=64)], is_right=True)
+
+
+def test_an_explanation_has_each_turn_and_the_arithmetic_of_the_reward(project: Path) -> None:
+    run, trajectory, point = longest()
+    found = explain(point, 4, at=None, runs_folder=RUNS, command=["rlf"])
+    assert (found.of.run, found.num_samples, len(found.turns)) == (run, 4, len(trajectory.turns))
+    assert found.reward == pytest.approx(sum(term.contribution for term in found.terms))
+    assert found.reward in found.group and len(found.group) > 1
+    assert [one.turn for one in found.turns] == list(range(1, len(trajectory.turns) + 1))
+    with open_reader(RUNS) as reader:
+        for one in found.turns:
+            assert one.branches is not None
+            assert {head.phase for head in reader.trajectories(one.branches)} == {BRANCH}
+    again = explain(point, 4, at=None, runs_folder=RUNS, command=["rlf"])  # `latest` is still the run that trained
+    assert [one.before for one in again.turns] == [one.before for one in found.turns]
+
+
+def test_the_command_shows_a_row_for_each_turn_and_json(project: Path) -> None:
+    _, trajectory, point = longest()
+    arguments = ["why", "latest", str(point.k), "--step", str(point.step), "-n", "2", "--runs", str(RUNS)]
+    shown = CliRunner().invoke(app, arguments)
+    assert shown.exit_code == 0 and "Chance of success" in shown.stdout and "reward" in shown.stdout
+    data = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)["data"]
+    assert len(data["turns"]) == len(trajectory.turns)
+    assert CliRunner().invoke(app, ["why", "latest", "999", "--step", "1", "--runs", str(RUNS)]).exit_code == 2

@@ -15,10 +15,11 @@ from rlf.core.errors import RlfError
 from rlf.core.identity import derive_seed
 from rlf.core.plain_json import Jsonable
 from rlf.engines.engine import HostSettings
-from rlf.lineage.records import BRANCH
+from rlf.lineage.records import BRANCH, StoredTrajectory
 from rlf.reports.statistics import Interval, wilson_interval
 from rlf.rollout.collect import collect
 from rlf.rollout.rollout import Prefix, Rollout
+from rlf.runs.exports import trained_run
 from rlf.runs.place import open_reader
 from rlf.runs.players import BRANCH_SECTION, save_trajectories
 from rlf.runs.targets import Target, open_target
@@ -70,17 +71,54 @@ def play_branches(
     Raises:
         RlfError: there is no such trajectory, turn or model, or a result that was edited has a state behind it.
     """
-    with open_reader(runs_folder) as reader:
-        run_id = reader.get_run(point.run).record.id
-        stored = reader.trajectory(run_id, k=point.k, step=point.step, phase=point.phase)
-    point = replace(point, run=run_id)
+    run_id, stored = read_trajectory(point, runs_folder)
     _check_turn(stored.scored.trajectory, point)
-    name = run_id if at is None else f"{run_id}@{at}"
+    point = replace(point, run=run_id)
+    (found,) = play_turns(point, [point.turn], stored, num_samples, at=at, runs_folder=runs_folder, command=command)
+    return found
+
+
+def read_trajectory(point: BranchPoint, runs_folder: Path) -> tuple[str, StoredTrajectory]:
+    """A trajectory with the whole id of its run. Raises RlfError where there is none."""
+    with open_reader(runs_folder) as reader:
+        # Branches are runs too, so that the newest would be the one that this made last.
+        named = trained_run(reader, point.run) if point.run == "latest" else reader.get_run(point.run)
+        run_id = named.record.id
+        return run_id, reader.trajectory(run_id, k=point.k, step=point.step, phase=point.phase)
+
+
+def play_turns(
+    point: BranchPoint,
+    turns: Sequence[int],
+    stored: StoredTrajectory,
+    num_samples: int,
+    *,
+    at: str | None,
+    runs_folder: Path,
+    command: Sequence[str],
+) -> list[Branches]:
+    """Plays the continuations of several turns of one trajectory, and records those of each. Raises RlfError."""
+    name = point.run if at is None else f"{point.run}@{at}"
+    points = [replace(point, turn=turn) for turn in turns]
     with open_target(name, runs_folder=runs_folder, needs_data=False) as target:
         if point.observation is not None and target.spec.env is not None:
             raise RlfError("--observation: the run has a world, whose state the result depends on. Remove the option.")
-        played = asyncio.run(_play_rollouts(target, stored.scored.trajectory, point, num_samples))
-        saved = save_trajectories(played, BRANCH, target, runs_folder, command, {BRANCH_SECTION: asdict(point)})
+        played = asyncio.run(_play_rollouts(target, stored.scored.trajectory, points, num_samples))
+        return [
+            _record(one, scored, stored, target, runs_folder, command)
+            for one, scored in zip(points, played, strict=True)
+        ]
+
+
+def _record(
+    point: BranchPoint,
+    played: list[Scored],
+    stored: StoredTrajectory,
+    target: Target,
+    runs_folder: Path,
+    command: Sequence[str],
+) -> Branches:
+    saved = save_trajectories(played, BRANCH, target, runs_folder, command, {BRANCH_SECTION: asdict(point)})
     right = [one.success >= 1.0 for one in played if one.reward is not None and one.success is not None]
     success = stored.summary.success
     return Branches(
@@ -103,21 +141,28 @@ def _check_turn(trajectory: Trajectory, point: BranchPoint) -> None:
         raise RlfError("--observation: the last turn that is kept made no call. Name a turn with one.")
 
 
-async def _play_rollouts(target: Target, trajectory: Trajectory, point: BranchPoint, num_samples: int) -> list[Scored]:
+async def _play_rollouts(
+    target: Target, trajectory: Trajectory, points: Sequence[BranchPoint], num_samples: int
+) -> list[list[Scored]]:
+    """The continuations of each point, one point after the other."""
     spec = target.spec
     host, tokenizer = await asyncio.to_thread(
         target.load_host, HostSettings(num_slots=num_samples, dtype=spec.model.dtype)
     )
     # What tools and terms report while they play again was reported before.
     harness = build_harness(spec, tokenizer, lambda level, text: None)
+    found = list[list[Scored]]()
     async with harness.opened(), host:
-        begun = trajectory if point.observation is None else _edit(trajectory, point, harness.chat)
-        prefix = Prefix(begun, point.turn, replays_calls=point.observation is None)
-        rollouts = [
-            Rollout(f"branch/{number}", begun.task, number, derive_seed(spec.seed, "branch", number), prefix)
-            for number in range(num_samples)
-        ]
-        return await collect(rollouts, harness.setting(host, harness.training), harness.reward, step=point.step)
+        for point in points:
+            begun = trajectory if point.observation is None else _edit(trajectory, point, harness.chat)
+            prefix = Prefix(begun, point.turn, replays_calls=point.observation is None)
+            rollouts = [
+                Rollout(f"branch/{number}", begun.task, number, derive_seed(spec.seed, "branch", number), prefix)
+                for number in range(num_samples)
+            ]
+            player = harness.setting(host, harness.training)
+            found.append(await collect(rollouts, player, harness.reward, step=point.step))
+    return found
 
 
 def _edit(trajectory: Trajectory, point: BranchPoint, chat: ChatFormat) -> Trajectory:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,11 +26,13 @@ from rlf.cli.compare import EXIT_CODES
 from rlf.cli.completion import complete_run
 from rlf.cli.envelope import print_event, print_result
 from rlf.cli.output import print_note, stdout_console, write_page
+from rlf.core.errors import RlfError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from rlf.apps.evaluate.branches import Branches
+    from rlf.apps.evaluate.forecast import Forecast
     from rlf.apps.evaluate.play import EvaluationProgress
     from rlf.apps.evaluate.run import EvaluationResults, EvaluationStart, Shown
     from rlf.reports.evaluations import EvaluationReport
@@ -173,9 +176,9 @@ class _View:
     Lines are on stderr: stdout has the result.
     """
 
-    def __init__(self, *, as_json: bool) -> None:
+    def __init__(self, *, as_json: bool, command: str = "eval") -> None:
         self._moves = not as_json and sys.stderr.isatty()
-        self._print = _print_json if as_json else self._print_words
+        self._print = partial(_print_json, command) if as_json else self._print_words
         self._last_s = 0.0
         self._width = 0
 
@@ -220,15 +223,15 @@ class _View:
                 print_note(line_of_event)
 
 
-def _print_json(shown: Shown) -> None:
+def _print_json(command: str, shown: Shown) -> None:
     from rlf.apps.evaluate.play import EvaluationProgress
     from rlf.apps.evaluate.run import EvaluationStart
     from rlf.cli.envelope import print_run_event
 
     if isinstance(shown, EvaluationStart | EvaluationProgress):
-        print_event("eval", "started" if isinstance(shown, EvaluationStart) else "progress", shown)
+        print_event(command, "started" if isinstance(shown, EvaluationStart) else "progress", shown)
     else:
-        print_run_event("eval", shown)
+        print_run_event(command, shown)
 
 
 def _begun_line(begun: EvaluationStart) -> str:
@@ -248,6 +251,57 @@ def progress_line(progress: EvaluationProgress) -> str:
     if progress.left_s is not None and progress.num_done < progress.num_planned:
         parts.append(f"{duration(progress.left_s)} left")
     return "  ".join(parts)
+
+
+def forecast(
+    arguments: Annotated[
+        list[str],
+        typer.Argument(metavar="SPEC... [KEY=VALUE]...", help="A spec and overrides of it.", show_default=False),
+    ],
+    groups: Annotated[
+        int | None,
+        typer.Option("--groups", min=2, help="Groups to play; two steps' worth, and at least 32, by default."),
+    ] = None,
+    endpoint: EndpointUrl = None,
+    model: ServedName = None,
+    api_key_env: ApiKeyVariable = None,
+    runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a run's first steps will be like, from groups that are played without an update.
+
+    Success, dead groups, tokens and time of a step with 80 % intervals, what the reward terms teach, which budgets cut,
+    and what to change. The same command continues what was stopped.
+    """
+    from rlf.apps.evaluate.forecast import forecast as make_forecast
+    from rlf.runs.targets import endpoint_of
+
+    names, files, overrides = _split_arguments(arguments)
+    if names or not files:
+        raise RlfError(
+            f"forecast: got {names[0] if names else 'no spec'}; expected a spec. Write e.g. specs/search.yaml."
+        )
+    view = _View(as_json=as_json, command="forecast")
+    try:
+        found = make_forecast(
+            files,
+            overrides,
+            num_groups=groups,
+            endpoint=endpoint_of(endpoint, model, api_key_env),
+            runs_folder=runs_folder,
+            command=["rlf", *sys.argv[1:]],
+            show=view.show,
+        )
+    finally:
+        view.erase_line()
+    print_result("forecast", found, as_json, lambda: _show_forecast(found, runs_folder))
+
+
+def _show_forecast(found: Forecast, runs_folder: Path) -> None:
+    from rlf.apps.evaluate.forecast import forecast_view
+
+    stdout_console().print(forecast_view(found), crop=False)
+    print(f"  rlf trace {found.run_id} --phase sampled{runs_option(runs_folder)}")
 
 
 # `rlf runs branch`: a trajectory played again from one of its turns.
@@ -281,6 +335,32 @@ def branch_trajectory(
     command = ["rlf", *sys.argv[1:]]
     found = play_branches(point, samples, at=at, runs_folder=runs_folder, command=command)
     print_result("runs branch", found, as_json, lambda: _describe_branches(found))
+
+
+def why(
+    run: Annotated[str, typer.Argument(metavar="RUN", show_default=False, autocompletion=complete_run)],
+    k: Annotated[int, typer.Argument(metavar="K", min=0, help="Which trajectory of the step.", show_default=False)],
+    step: Annotated[int, typer.Option("--step", min=0, help="Its step.", show_default=False)],
+    phase: Annotated[str, typer.Option("--phase", help="`train`, or the mode of an evaluation.")] = "train",
+    samples: Annotated[int, typer.Option("--samples", "-n", min=2, max=256, help="Continuations of each turn.")] = 32,
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="STEP", help="The checkpoint that continues.", show_default="the newest"),
+    ] = None,
+    runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Say which turn of a trajectory decided, and how its scores became its advantage.
+
+    From before each turn the run's model plays on, several times: a turn's worth is how it changed the share of right
+    ends. The continuations of each turn are branches in the lineage.
+    """
+    from rlf.apps.evaluate.branches import BranchPoint
+    from rlf.apps.evaluate.why import explain, explanation_view
+
+    point = BranchPoint(run, phase, step, k, 0)
+    found = explain(point, samples, at=at, runs_folder=runs_folder, command=["rlf", *sys.argv[1:]])
+    print_result("why", found, as_json, lambda: explanation_view(found))
 
 
 def _describe_branches(found: Branches) -> str:

@@ -20,7 +20,7 @@ from rlf.reports.statistics import pass_at_k, pass_hat_k
 from rlf.rollout.rollout import Rollout
 from rlf.runs.players import open_text_players
 from rlf.training.counting import evaluation_rollout, find_cause
-from rlf.training.evaluation import GREEDY, EvaluationMode, finish_mode, modes_of, play_mode
+from rlf.training.evaluation import GREEDY, SAMPLED, EvaluationMode, finish_mode, modes_of, play_mode
 from rlf.training.harness import Harness, Traffic, build_harness
 from rlf.training.outages import Broken, OutageError, find_excess, last_error
 from rlf.types import EvaluationFinished, EventSink, Notice, Scored, written
@@ -194,7 +194,7 @@ async def play(
     """
     spec, usage = prepared.plan.spec, dict[str, dict[str, float]]()
     async with _open_players(prepared, loaded, traffic, emit, usage) as (harness, player_of):
-        for mode in modes_of(harness, spec.eval.model_copy(update={"greedy": GREEDY in prepared.settings.modes})):
+        for mode in _list_modes(prepared, harness):
             if mode.name not in prepared.settings.modes or mode.name in over:
                 continue
             step = prepared.settings.step
@@ -207,6 +207,13 @@ async def play(
             usage |= {id_: dict(item.usage) for id_, item in found.items()}
             playing = _Playing(prepared, harness, player_of(mode.sampling), mode, spool, usage, emit, show)
             emit(await playing.run(planned, found))
+
+
+def _list_modes(prepared: PlannedEvaluation, harness: Harness) -> list[EvaluationMode]:
+    spec, settings = prepared.plan.spec, prepared.settings
+    if settings.groups is not None:
+        return [EvaluationMode(SAMPLED, harness.training, spec.rollout.num_generations)]
+    return modes_of(harness, spec.eval.model_copy(update={"greedy": GREEDY in settings.modes}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from rlf.runs.plans import CheckedSpec
 from rlf.runs.players import EvaluationSettings
 from rlf.runs.targets import Target, open_target
 from rlf.spec.models import Schedule
+from rlf.training.counting import draw_tasks
 from rlf.training.evaluation import GREEDY, SAMPLED
 from rlf.types import Notice
 from rlf.types.task import Task
@@ -44,6 +45,8 @@ class EvaluationOptions:
     """Whether every question is answered greedily, once, and not sampled."""
     limit: int | None = None
     max_concurrency: int | None = None
+    groups: int | None = None
+    """As of `EvaluationSettings`."""
 
     def __post_init__(self) -> None:
         if self.temperature == 0.0:
@@ -118,19 +121,23 @@ def prepare(
             more, notices = _on_other_data(target, asked.data)
             changes += more
     with open_target(name, asked.files, changes, runs_folder=runs_folder, endpoint=endpoint, like=like) as target:
-        _refuse_without_questions(target)
+        groups = asked.groups if settings is None else settings.groups
+        _refuse_without_questions(target, needs_eval=groups is None)
         assert target.checked is not None and target.plan is not None, f"{target.name} is not checked"
         if target.endpoint is not None:
             asyncio.run(_reach_endpoint(target.endpoint))
         if settings is None or not asked.is_plain:
             settings = _settings_of(target, asked)
-        if asked.limit is None and target.checked.num_eval_rows > len(target.checked.inputs.evaluation):
-            notices = [*notices, _limit_notice(target.checked)]
+        checked, tasks = target.checked, target.checked.inputs.evaluation
+        if groups is not None:
+            tasks = [task for _, task in draw_tasks(checked.inputs.train, target.spec.seed, 0, groups)]
+        elif asked.limit is None and checked.num_eval_rows > len(tasks):
+            notices = [*notices, _limit_notice(checked)]
         yield PlannedEvaluation(
             target,
             settings,
             _lasting_plan(target, like),
-            target.checked.inputs.evaluation,
+            tasks,
             like or (_run_of(target, runs_folder) if asked.is_plain else None),
             tuple(notices),
         )
@@ -172,13 +179,13 @@ def _run_of(target: Target, runs_folder: Path) -> Run | None:
         return reader.get_run(target.record.id)
 
 
-def _refuse_without_questions(target: Target) -> None:
+def _refuse_without_questions(target: Target, *, needs_eval: bool) -> None:
     if target.plan is None:
         raise RlfError(
             f"{target.name}: it has no tools, questions or rewards for an evaluation. Name a spec, e.g. "
             f"`rlf eval {target.name} specs/search.yaml`."
         )
-    if target.spec.data.eval is None:
+    if needs_eval and target.spec.data.eval is None:
         raise RlfError(
             f"{target.name}: its spec has no `data.eval`, so there are no questions. Write `--data FILE`, or "
             "`data.eval.path=FILE`."
@@ -226,9 +233,12 @@ def _resolve_path(path: str) -> str:
 
 
 def _settings_of(target: Target, asked: EvaluationOptions) -> EvaluationSettings:
-    modes = (GREEDY,) if asked.greedy else (SAMPLED, GREEDY) if target.spec.eval.greedy else (SAMPLED,)
+    has_greedy = target.spec.eval.greedy and asked.groups is None
+    modes = (GREEDY,) if asked.greedy else (SAMPLED, GREEDY) if has_greedy else (SAMPLED,)
     logical = target.spec.rollout.schedule is Schedule.LOGICAL and target.endpoint is None
     batch = BATCH if logical and not asked.is_plain else None
+    if asked.groups is not None:  # a step's, so that they share the sampler as in training
+        batch = target.spec.train.prompts_per_step * target.spec.rollout.num_generations
     endpoint = None if target.endpoint is None else target.endpoint.model_dump(mode="json", exclude_defaults=True)
     model = target.name if target.record is None and target.endpoint is None else None
-    return EvaluationSettings(target.name, modes, target.step or 0, batch, endpoint, model)
+    return EvaluationSettings(target.name, modes, target.step or 0, batch, endpoint, model, asked.groups)

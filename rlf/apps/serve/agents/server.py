@@ -113,7 +113,7 @@ class AgentServer:
             # Not awaited without a limit: code of others may swallow its cancellation.
             await asyncio.wait((playing, over), timeout=self._program.end_s)
             if not playing.done():
-                logger.warning("the agent of trajectory %s was cancelled and goes on", session.rollout.id)
+                logger.warning("the agent of trajectory %s was cancelled and still runs", session.rollout.id)
 
     async def close(self, address: AgentSession, session: Session) -> None:
         """Ends a session. Its address stays known: a late request is answered as such."""

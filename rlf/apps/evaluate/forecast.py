@@ -1,0 +1,485 @@
+"""`rlf forecast`: a run's first steps, foretold from groups of its training set that are played without an update.
+
+The groups are an evaluation like any other: recorded, continued by the same command, shown by `rlf trace`. What is said
+of a step are intervals in which its figure lies four times out of five. Pure but for `forecast`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean, variance
+from typing import TYPE_CHECKING, NamedTuple
+
+from rlf.apps.evaluate.play import EvaluationProgress
+from rlf.apps.evaluate.prepare import EvaluationOptions
+from rlf.apps.evaluate.run import Show, Shown, evaluate
+from rlf.core.errors import RlfError
+from rlf.core.plain_json import Jsonable
+from rlf.endpoints.spec import EndpointSpec
+from rlf.reports.sheets import Sheet, count, decimal, dollars, duration, percent, sheet_table
+from rlf.reports.statistics import student_quantile
+from rlf.rollout.collect import dead_share, rollout_metrics, wait_share
+from rlf.rollout.diagnosis import Cause, Signal, diagnose, step_signal
+from rlf.runs.planning import StepTime, report_plan
+from rlf.runs.plans import check_spec
+from rlf.runs.sink import diagnosis_setting
+from rlf.spec import RunSpec
+from rlf.types import EvaluationFinished, RunStatus, Scored, StopReason
+from rlf.types.score import costs_by_name
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+CONFIDENCE = 0.8
+"""With which a step's figure lies in its interval."""
+_CUT = 0.01
+"""Share of trajectories that a budget may cut."""
+_GENERATIONS = (2, 4, 8, 16, 32, 64)
+_FEW_MIXED = 0.5
+"""Share of groups that differ below which more generations are worth a word."""
+_MOST_WAIT = 0.5
+"""Share of a trajectory's time in its tools from which they are what limits sampling."""
+
+
+class Expected(NamedTuple):
+    """A figure of one step."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class KindOutlook:
+    """One kind of question."""
+
+    kind: str
+    num_groups: int
+    success: float | None
+    all_right: float
+    """Share of its groups."""
+    all_wrong: float
+
+
+@dataclass(frozen=True, slots=True)
+class TermSignal:
+    """What a reward term adds to the order within groups."""
+
+    term: str
+    mean: float | None
+    differs: float
+    """Share of the groups in which it is not the same for all."""
+    share: float | None
+    """Of the rewards' variance within groups; None where no group's rewards differ."""
+    num_missing: int
+    """Trajectories that it has no value for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A limit that cuts trajectories."""
+
+    key: str
+    limit: int
+    cut: float
+    """Share of the trajectories that it ended."""
+    needed: int | None
+    """From where it would cut fewer than 1 %, by those that ended by themselves; None where they do not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast(Jsonable):
+    """What a run's first steps will be like."""
+
+    name: str
+    plan_hash: str
+    run_id: str
+    """The evaluation with the trajectories that this rests on."""
+    num_groups: int
+    num_generations: int
+    num_counted: int
+    """Trajectories with a reward."""
+    groups_per_step: int
+    success: Expected | None
+    reward: Expected | None
+    dead: Expected | None
+    """Share of groups whose rewards are equal."""
+    tokens: Expected | None
+    """Sampled, of a trajectory; None for a model behind a server."""
+    sampling_s: Expected | None
+    """Of a step, on this machine; None for fewer than two steps' worth of groups."""
+    kinds: tuple[KindOutlook, ...]
+    differing: Mapping[int, float]
+    """Share of groups in which some succeed and some fail, by `rollout.num_generations`; empty where success is
+    graded."""
+    terms: tuple[TermSignal, ...]
+    stops: Mapping[str, float]
+    budgets: tuple[Budget, ...]
+    parse_failures: Mapping[str, int]
+    calls: float
+    """Of a trajectory."""
+    waiting: float
+    """Share of a trajectory's time that its tools take."""
+    cost_usd: float
+    """Of a step's tools and judges."""
+    num_steps: int
+    signal: Signal
+    causes: tuple[Cause, ...]
+    """Why there is nothing to learn from, where there is not."""
+    step_time: StepTime | None
+    """Of earlier runs of the same plan."""
+    advice: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Clock:
+    """Notes when each step's worth of groups was over."""
+
+    size: int
+    """Trajectories of a step."""
+    marks: list[float] = field(default_factory=list)
+    num_first: int | None = None
+    """Trajectories that were played before, by a command that was stopped."""
+
+    def note(self, progress: EvaluationProgress) -> None:
+        if self.num_first is None:
+            self.num_first = progress.num_done
+            self.marks.append(time.perf_counter())
+        elif (progress.num_done - self.num_first) // self.size >= len(self.marks):
+            self.marks.append(time.perf_counter())
+
+    @property
+    def times(self) -> list[float]:
+        return [later - earlier for earlier, later in pairwise(self.marks)]
+
+
+def forecast(
+    files: Sequence[Path],
+    overrides: Sequence[str],
+    *,
+    num_groups: int | None,
+    endpoint: EndpointSpec | None = None,
+    runs_folder: Path,
+    command: Sequence[str],
+    show: Show,
+) -> Forecast:
+    """Plays groups of the training set as training would, and says what they let expect.
+
+    Args:
+        num_groups: None: two steps' worth, and at least 32.
+
+    Raises:
+        RlfError, SpecError: the spec is wrong, or what was played says nothing.
+    """
+    spec = check_spec(files, overrides).plan.spec
+    per_step = spec.train.prompts_per_step
+    num_groups = num_groups or max(32, 2 * per_step)
+    asked = EvaluationOptions(tuple(files), tuple(overrides), groups=num_groups)
+    clock, played = _Clock(per_step * spec.rollout.num_generations), list[Scored]()
+
+    def watch(shown: Shown) -> None:
+        if isinstance(shown, EvaluationProgress):
+            clock.note(shown)
+        if isinstance(shown, EvaluationFinished):
+            played.extend(shown.trajectories)
+        show(shown)
+
+    names = [] if endpoint is not None else [spec.model.path]
+    done = evaluate(names, asked, endpoint=endpoint, runs_folder=runs_folder, command=command, show=watch)
+    if done.status is not RunStatus.FINISHED or not played:
+        raise RlfError(
+            f"forecast: the groups were not played to their end: {done.reason or done.status}. Run it again."
+        )
+    plan = report_plan(files, overrides, gpu=None, runs_folder=runs_folder)
+    return read_forecast(
+        played, spec, plan_hash=plan.plan_hash, run_id=done.run_ids[0], times=clock.times, step_time=plan.step_time
+    )
+
+
+def read_forecast(
+    played: Sequence[Scored],
+    spec: RunSpec,
+    *,
+    plan_hash: str,
+    run_id: str,
+    times: Sequence[float],
+    step_time: StepTime | None = None,
+) -> Forecast:
+    """What trajectories let expect. Args: times: of each step's worth of them, in seconds."""
+    counted = [item for item in played if item.reward is not None]
+    groups, per_step = _group(counted), spec.train.prompts_per_step
+    metrics = rollout_metrics(played)
+    figures = metrics | {"groups/dead_share": dead_share(counted)}
+    by_group = spec.train.algorithm.needs_group
+    signal = step_signal(figures, by_group=by_group)
+    found = () if signal is Signal.SOME else diagnose(played, signal, diagnosis_setting(spec)).causes
+    successes = [[item.success for item in group if item.success is not None] for group in groups]
+    whole = [values for values in successes if values]
+    differing = _expect_differing(whole) if all(set(values) <= {0.0, 1.0} for values in whole) else {}
+    sampled = [fmean(item.trajectory.num_sampled for item in group) for group in groups]
+    failures = Counter(str(each.kind) for item in played for each in item.trajectory.failures)
+    result = Forecast(
+        name=spec.name,
+        plan_hash=plan_hash,
+        run_id=run_id,
+        num_groups=len({item.trajectory.task.id for item in played}),
+        num_generations=spec.rollout.num_generations,
+        num_counted=len(counted),
+        groups_per_step=per_step,
+        success=expect([fmean(values) for values in whole], per_step, 0.0, 1.0),
+        reward=expect([fmean(item.reward or 0.0 for item in group) for group in groups], per_step),
+        dead=expect([float(is_dead(group)) for group in groups], per_step, 0.0, 1.0),
+        tokens=expect(sampled, per_step, 0.0) if any(sampled) else None,
+        sampling_s=expect(times, 1, 0.0) if len(times) > 1 else None,
+        kinds=tuple(_read_kinds(groups)),
+        differing=differing,
+        terms=tuple(_read_terms(groups, metrics)),
+        stops={name.removeprefix("stop/"): share for name, share in metrics.items() if name.startswith("stop/")},
+        budgets=tuple(_read_budgets(played, spec)),
+        parse_failures=dict(failures.most_common()),
+        calls=metrics["tools/calls_per_trajectory"],
+        waiting=wait_share(played),
+        cost_usd=sum(costs_by_name(played).values()) / len(played) * per_step * spec.rollout.num_generations,
+        num_steps=spec.train.steps,
+        signal=signal,
+        causes=found,
+        step_time=step_time,
+        advice=(),
+    )
+    return replace(result, advice=tuple(_advise(result, by_group=by_group)))
+
+
+def expect(values: Sequence[float], num_new: int, low: float = -math.inf, high: float = math.inf) -> Expected | None:
+    """The mean of `num_new` further values, by Student's prediction interval:
+
+    mean ± t(n - 1) s sqrt(1 / n + 1 / m). As `share_interval` does, the smallest and the largest count once more (the
+    bounds, where all are equal), so that it does not vanish where few differ. None for fewer than two values.
+    """
+    if len(values) < 2:
+        return None
+    least, most = min(values), max(values)
+    if most == least and math.isfinite(high):
+        least, most = low, high
+    widened = [*values, least, most]
+    spread = variance(widened) * (1 / len(widened) + 1 / num_new)
+    half = student_quantile(CONFIDENCE, len(values) - 1) * math.sqrt(spread)
+    mean = fmean(values)
+    return Expected(mean, max(low, mean - half), min(high, mean + half))
+
+
+def is_dead(group: Sequence[Scored]) -> bool:
+    """Whether a group's rewards are equal."""
+    return len({item.reward for item in group}) == 1
+
+
+def _group(counted: Sequence[Scored]) -> list[list[Scored]]:
+    found: dict[str, list[Scored]] = {}
+    for item in counted:
+        found.setdefault(item.trajectory.task.id, []).append(item)
+    return list(found.values())
+
+
+def _read_kinds(groups: Sequence[Sequence[Scored]]) -> Iterator[KindOutlook]:
+    by_kind: dict[str, list[list[float]]] = {}
+    for group in groups:
+        kind = group[0].trajectory.task.kind
+        if kind is not None:
+            by_kind.setdefault(kind, []).append([item.success for item in group if item.success is not None])
+    for kind, found in sorted(by_kind.items()):
+        known = [values for values in found if values]
+        yield KindOutlook(
+            kind,
+            len(found),
+            fmean(fmean(values) for values in known) if known else None,
+            sum(min(values) >= 1.0 for values in known) / len(found),
+            sum(max(values) <= 0.0 for values in known) / len(found),
+        )
+
+
+def _expect_differing(successes: Sequence[Sequence[float]]) -> dict[int, float]:
+    """The share of groups of k in which some succeed and some fail.
+
+    1 - E[p^k] - E[(1 - p)^k] over the tasks. Up to the number that were sampled it is the share of subsets of k, which
+    is unbiased; beyond, p is Beta(a, b) with the mean and the variance of the groups, taken from their counts.
+    """
+    if not successes:
+        return {}
+    fewest = min(len(values) for values in successes)
+    mean = fmean(fmean(values) for values in successes)
+    pairs = [_share_differing(values, 2) for values in successes] if fewest > 1 else [0.0]
+    # Two tries of a task differ with chance 2 E[p (1 - p)], which is 2 m (1 - m) of tasks that are alike.
+    alike = fmean(pairs) / (2 * mean * (1 - mean)) if 0 < mean < 1 else 0.0
+    total = alike / (1 - alike) if alike < 1 else math.inf
+    found = {}
+    for k in _GENERATIONS:
+        if k <= fewest:
+            found[k] = fmean(_share_differing(values, k) for values in successes)
+        elif total in (0.0, math.inf):
+            found[k] = 0.0 if total == 0 else 1 - mean**k - (1 - mean) ** k
+        else:
+            right = math.prod((mean * total + at) / (total + at) for at in range(k))
+            wrong = math.prod(((1 - mean) * total + at) / (total + at) for at in range(k))
+            found[k] = 1 - right - wrong
+    return found
+
+
+def _share_differing(values: Sequence[float], k: int) -> float:
+    """Of the subsets of k values, those with a success and a failure."""
+    right = round(sum(values))
+    same = math.comb(right, k) + math.comb(len(values) - right, k)
+    return 1 - same / math.comb(len(values), k)
+
+
+def _read_terms(groups: Sequence[Sequence[Scored]], metrics: Mapping[str, float]) -> Iterator[TermSignal]:
+    for at, score in enumerate(groups[0][0].scores if groups else ()):
+        differs = [len({item.scores[at].contribution for item in group}) > 1 for group in groups]
+        prefix = f"rewards/{score.term}"
+        yield TermSignal(
+            score.term,
+            metrics.get(f"{prefix}/mean"),
+            fmean(differs),
+            metrics.get(f"{prefix}/share"),
+            round(metrics.get(f"{prefix}/unscorable", 0.0)),
+        )
+
+
+def _read_budgets(played: Sequence[Scored], spec: RunSpec) -> Iterator[Budget]:
+    """The limits that cut some trajectories."""
+    rollout = spec.rollout
+    trajectories = [item.trajectory for item in played if item.trajectory.turns]
+    per_turn = rollout.max_new_tokens
+    longest = [max(turn.end - turn.start for turn in each.turns) for each in trajectories]
+    is_long = [each.stop is StopReason.LENGTH for each in trajectories]
+    by_turn = [
+        cut and per_turn is not None and length >= per_turn for cut, length in zip(is_long, longest, strict=True)
+    ]
+    total = [cut and not of_turn for cut, of_turn in zip(is_long, by_turn, strict=True)]
+    turns = [each.stop is StopReason.MAX_TURNS for each in trajectories]
+    for key, limit, sizes, cut in (
+        ("rollout.max_new_tokens", per_turn, longest, by_turn),
+        ("rollout.max_total_tokens", rollout.max_total_tokens, [len(each.tokens) for each in trajectories], total),
+        ("rollout.max_turns", rollout.max_turns, [len(each.turns) for each in trajectories], turns),
+    ):
+        if limit is not None and any(cut):
+            yield Budget(key, limit, fmean(cut), find_needed(sizes, cut))
+
+
+def find_needed(sizes: Sequence[int], cut: Sequence[bool]) -> int | None:
+    """The size that fewer than 1 % would exceed, by Kaplan and Meier (1958): what was cut has at least its size.
+
+    None where more than that are cut at the largest size that ended by itself.
+    """
+    left, at_risk = 1.0, len(sizes)
+    for size, is_cut in sorted(zip(sizes, cut, strict=True)):
+        if not is_cut:
+            left *= 1 - 1 / at_risk
+        at_risk -= 1
+        if left < _CUT * (1 - 1e-9):  # up to what rounding leaves
+            return size
+    return None
+
+
+def _advise(found: Forecast, *, by_group: bool) -> Iterator[str]:
+    for cause in found.causes:
+        yield f"{cause.seen}. {cause.advice}"
+    now = found.differing.get(found.num_generations, 0.0)
+    more = {k: share for k, share in found.differing.items() if k > found.num_generations}
+    if by_group and found.signal is Signal.SOME and 0 < now < _FEW_MIXED and more:
+        k, share = next(iter(more.items()))
+        yield (
+            f"rollout.num_generations: {100 * now:.0f} % of the groups have both outcomes at {found.num_generations}; "
+            f"about {100 * share:.0f} % would at {k}."
+        )
+    for budget in found.budgets:
+        if budget.cut > _CUT:
+            needed = (
+                f"fewer than 1 % would be from about {budget.needed:,}"
+                if budget.needed is not None
+                else "those that ended by themselves do not say how much would be enough; try twice as much"
+            )
+            yield f"{budget.key}: {100 * budget.cut:.1f} % are cut at {budget.limit:,}; {needed}."
+    for term in found.terms:
+        if term.differs == 0 and len(found.terms) > 1 and found.signal is Signal.SOME:
+            yield f"reward term {term.term!r}: the same for all of each group, so that it teaches nothing yet."
+    for kind in found.kinds:
+        if kind.all_wrong + kind.all_right == 1 and kind.num_groups > 1:
+            wrong = f"({100 * kind.all_wrong:.0f} % wrong)"
+            yield f"kind {kind.kind!r}: every group is all right or all wrong {wrong}: nothing is learned from it yet."
+    if found.waiting > _MOST_WAIT:
+        yield (
+            f"tools take {100 * found.waiting:.0f} % of a trajectory's time: raise rollout.max_concurrency and the "
+            "tools' limits.max_concurrency."
+        )
+
+
+def forecast_view(found: Forecast) -> RenderableType:
+    """For the terminal."""
+    from rich.console import Group
+    from rich.text import Text
+
+    num = f"{found.num_groups} groups of {found.num_generations}, {found.num_counted} trajectories with a reward"
+    head = Text(f"forecast of {found.name}: {num}")
+    rows: list[tuple[str, Expected | None, Callable[[float], str]]] = [
+        ("success", found.success, percent),
+        ("reward", found.reward, decimal),
+        ("dead groups", found.dead, percent),
+        ("tokens sampled, of a trajectory", found.tokens, count),
+        ("sampling, s", found.sampling_s, decimal),
+    ]
+    cells = [
+        (name, *(["-", "cannot say"] if one is None else [show(one.mean), f"{show(one.low)} to {show(one.high)}"]))
+        for name, one, show in rows
+    ]
+    title, header = f"A step of {found.groups_per_step} groups", ("figure", "expected", "80 % interval")
+    steps = Sheet(title, "", header, tuple(cells), figures=True)
+    sheets = [steps, *_more_sheets(found)]
+    parts: list[RenderableType] = [head, Text()]
+    for sheet in sheets:
+        parts += [sheet_table(sheet), Text()]
+    parts += [Text(line) for line in _lines(found)]
+    return Group(*parts)
+
+
+def _more_sheets(found: Forecast) -> Iterator[Sheet]:
+    if found.kinds:
+        rows = tuple(
+            (one.kind, str(one.num_groups), percent(one.success), percent(one.all_right), percent(one.all_wrong))
+            for one in found.kinds
+        )
+        yield Sheet("By kind", "", ("kind", "groups", "success", "all right", "all wrong"), rows, True)
+    terms = tuple(
+        (one.term, decimal(one.mean), percent(one.differs), percent(one.share), str(one.num_missing))
+        for one in found.terms
+    )
+    header = ("term", "mean", "differs in", "of the order", "missing")
+    yield Sheet("Reward terms", "differs in: groups; of the order: of the variance within groups", header, terms, True)
+    if found.differing:
+        sizes = tuple(str(k) for k in found.differing)
+        shares = tuple(percent(share) for share in found.differing.values())
+        note = f"up to {found.num_generations} as sampled, beyond by a beta distribution"
+        yield Sheet("Groups with both outcomes", note, ("num_generations", *sizes), (("share", *shares),), True)
+
+
+def _lines(found: Forecast) -> Iterator[str]:
+    stops = ", ".join(
+        f"{name} {percent(share)}" for name, share in sorted(found.stops.items(), key=lambda one: -one[1])
+    )
+    yield f"ends: {stops}; {found.calls:.1f} calls a trajectory, {percent(found.waiting)} of its time in tools"
+    if found.parse_failures:
+        failures = ", ".join(f"{name} {number}" for name, number in found.parse_failures.items())
+        yield f"turns that could not be read: {failures}"
+    if found.cost_usd:
+        whole = dollars(found.cost_usd * found.num_steps)
+        yield f"cost: {dollars(found.cost_usd)} a step, {whole} for {found.num_steps} steps"
+    if found.step_time is None:
+        yield "time of a whole step, steps to expect: cannot say; no run of this plan has made a step here"
+    else:
+        whole = duration(found.step_time.median_s * found.num_steps)
+        yield f"a whole step took {duration(found.step_time.median_s)} before; {found.num_steps} take {whole}"
+    yield from (f"- {line}" for line in found.advice)

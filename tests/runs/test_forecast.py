@@ -1,0 +1,135 @@
+"""A forecast's figures follow from what was played, and its intervals hold what they say."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from rlf.apps.evaluate import forecast as module
+from rlf.apps.evaluate.forecast import expect, find_needed, forecast
+from rlf.cli.main import app
+from rlf.core import RlfError
+from rlf.endpoints.spec import EndpointSpec
+from rlf.rollout.diagnosis import CauseKind, Signal
+from rlf.runs.place import open_reader
+
+from .conftest import ROOT
+
+SEARCH = ROOT / "specs" / "search.yaml"
+SMALL = ["train.prompts_per_step=4", "rollout.num_generations=4", "~data.eval", "~eval"]
+
+
+def make(runs: Path, *overrides: str, groups: int = 8) -> module.Forecast:
+    return forecast(
+        [SEARCH], [*SMALL, *overrides], num_groups=groups, runs_folder=runs, command=["rlf"], show=lambda shown: None
+    )
+
+
+@pytest.mark.parametrize("chance", [0.02, 0.3, 0.9])
+def test_four_of_five_further_steps_lie_in_the_interval(chance: float) -> None:
+    draw, inside = random.Random(7), 0
+    for _ in range(1000):
+        seen = [float(draw.random() < chance) for _ in range(32)]
+        found = expect(seen, 16, 0.0, 1.0)
+        assert found is not None
+        inside += found.low <= fmean(draw.random() < chance for _ in range(16)) <= found.high
+    assert 0.74 <= inside / 1000 <= (0.97 if chance > 0.1 else 1.0)  # of so few, shares come in sixteenths
+
+
+def test_equal_values_leave_room_for_others() -> None:
+    found = expect([0.0] * 32, 16, 0.0, 1.0)
+    assert found is not None and found.low == 0.0 < found.high < 0.2
+    assert expect([0.5], 16) is None
+
+
+def test_the_share_of_groups_that_differ_is_that_of_all_subsets() -> None:
+    tries = [[1.0, 0.0, 0.0, 1.0], [0.0] * 4, [1.0, 1.0, 1.0, 0.0]]
+    found = module._expect_differing(tries)
+    for k in (2, 4):
+        subsets = [[len(set(one)) > 1 for one in itertools.combinations(values, k)] for values in tries]
+        assert found[k] == pytest.approx(fmean(fmean(each) for each in subsets))
+
+
+def test_beyond_what_was_sampled_it_is_near_the_truth() -> None:
+    draw = random.Random(3)
+    chances = [draw.betavariate(0.5, 1.5) for _ in range(4000)]
+    found = module._expect_differing([[float(draw.random() < p) for _ in range(8)] for p in chances])
+    for k in (16, 32):
+        assert found[k] == pytest.approx(fmean(1 - p**k - (1 - p) ** k for p in chances), abs=0.03)
+    assert module._expect_differing([[0.0] * 4] * 9)[64] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("sizes", "cut", "needed"),
+    [
+        (range(1, 201), [False] * 200, 199),
+        ([*range(1, 101), *[100] * 100], [*[False] * 100, *[True] * 100], None),
+        ([10] * 5 + [20] * 200, [*[True] * 5, *[False] * 200], 20),
+    ],
+)
+def test_a_budget_that_suffices_is_read_from_those_that_ended_by_themselves(
+    sizes: range | list[int], cut: list[bool], needed: int | None
+) -> None:
+    assert find_needed(list(sizes), cut) == needed
+
+
+def test_a_forecast_is_an_evaluation_of_the_groups_that_training_begins_with(tmp_path: Path) -> None:
+    import rlf
+
+    found = make(tmp_path)
+    assert (found.num_groups, found.num_generations, found.num_counted) == (8, 4, 32)
+    run = rlf.run(SEARCH, overrides=[*SMALL, "train.steps=2"], runs_folder=tmp_path)
+    with open_reader(tmp_path) as reader:
+        first = {item.task_id for item in reader.trajectories(run.id)}
+        played = [item.task_id for item in reader.trajectories(found.run_id)]
+    assert set(played) == first and len(played) == 32
+    assert found.success is not None and found.signal is Signal.SOME
+    assert make(tmp_path).step_time is None  # of another plan: the run had two steps
+    assert make(tmp_path, "train.steps=2").step_time is not None
+
+
+def test_what_cuts_trajectories_is_named_with_what_would_suffice(tmp_path: Path) -> None:
+    found = make(tmp_path, "rollout.max_turns=1", groups=16)
+    (budget,) = found.budgets
+    assert budget.key == "rollout.max_turns" and budget.cut > 0.1 and budget.needed is None
+    assert any(line.startswith("rollout.max_turns:") for line in found.advice)
+
+
+def test_a_spec_that_teaches_nothing_has_its_cause(tmp_path: Path) -> None:
+    found = make(tmp_path, "data.train.answer=kind", groups=16)
+    assert found.signal is Signal.NO_DIFFERENCE
+    assert [cause.kind for cause in found.causes] == [CauseKind.ANSWER_COLUMN]
+    assert any("data.train.answer" in line for line in found.advice)
+
+
+def test_the_command_prints_figures_with_intervals_and_json(tmp_path: Path) -> None:
+    def rlf(*arguments: object) -> Result:
+        return CliRunner().invoke(app, [str(each) for each in arguments])
+
+    overrides = [*SMALL, "--groups", "4", "--runs", str(tmp_path / "runs")]
+    shown = rlf("forecast", SEARCH, *overrides)
+    assert shown.exit_code == 0 and "A step of 4 groups" in shown.stdout and "80 % interval" in shown.stdout
+    data = json.loads(rlf("forecast", SEARCH, *overrides, "--json").stdout.splitlines()[-1])["data"]
+    assert data["num_groups"] == 4 and len(data["success"]) == 3
+    refused = rlf("forecast", "latest")
+    assert refused.exit_code == 2 and "expected a spec" in refused.stderr
+
+
+def test_groups_that_were_not_played_are_no_forecast(tmp_path: Path) -> None:
+    with pytest.raises(RlfError, match=r"127\.0\.0\.1:9"):
+        forecast(
+            [SEARCH],
+            SMALL,
+            num_groups=2,
+            endpoint=EndpointSpec(url="http://127.0.0.1:9/v1", model="m"),
+            runs_folder=tmp_path,
+            command=["rlf"],
+            show=lambda shown: None,
+        )
