@@ -199,6 +199,9 @@ async def _wait_or_kill(process: asyncio.subprocess.Process) -> None:
         with suppress(ProcessLookupError):
             process.kill()
         await process.wait()
+    if process.returncode == -signal.SIGKILL:  # it ended nothing then; its group is its own, and outlives it
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 class Keepable(Protocol):

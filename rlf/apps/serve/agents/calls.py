@@ -16,6 +16,7 @@ from rlf.types.tool import Outcome, ToolCall, ToolResult
 from rlf.types.trajectory import CallRecord, ParseFailure, Turn
 
 Message = Mapping[str, Any]
+_Words = tuple[str, str, tuple[str, ...]]
 
 FIRST = "first"
 SAME_PROMPT = "same prompt"
@@ -55,9 +56,12 @@ class Call:
     num_children: int = 0
     tokens: list[int] = field(init=False)
     """Prompt and sample."""
+    words: list[_Words] = field(init=False)
+    """What its messages say: made once, since each later call that continues none is compared with it."""
 
     def __post_init__(self) -> None:
         self.tokens = self.prompt + self.sample.tokens
+        self.words = [_words(message) for message in self.messages]
 
     def turn(self, start: int) -> Turn:
         """As a turn of a trajectory. Args: start: offset of its first sampled token."""
@@ -140,11 +144,11 @@ class CallTree:
             return SAME_PROMPT
         words = [_words(message) for message in messages]
         for call in reversed(self.calls):
-            history = [_words(message) for message in call.messages]
-            if words[: len(history)] == history and _says(words[len(history) :], call):
+            size = len(call.words)
+            if words[:size] == call.words and _says(words[size:], call):
                 return OTHER_TOOLS if call.tools != tools else OTHER_TOKENS
         head, first = _heads(words)
-        known = [_heads([_words(message) for message in call.messages]) for call in self.calls]
+        known = [_heads(call.words) for call in self.calls]
         if all(head != other for other, _ in known):
             return OTHER_SYSTEM
         if all(first != other for _, other in known):
@@ -167,7 +171,7 @@ def _path(leaf: Call) -> Iterator[Call]:
     return reversed(found)
 
 
-def _words(message: Message) -> tuple[str, str, tuple[str, ...]]:
+def _words(message: Message) -> _Words:
     """What a message says: its role, its text and its calls, whatever their ids."""
     calls = tuple(
         _show_call(call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls", ())
@@ -179,7 +183,7 @@ def _show_call(name: str, arguments: Mapping[str, Any]) -> str:
     return f"{name} {json.dumps(arguments, sort_keys=True)}"
 
 
-def _says(words: Sequence[tuple[str, str, tuple[str, ...]]], call: Call) -> bool:
+def _says(words: Sequence[_Words], call: Call) -> bool:
     """Whether words begin with a call's answer; text beside calls may be missing where it comes back."""
     if not words or words[0][0] != "assistant":
         return False
@@ -189,7 +193,7 @@ def _says(words: Sequence[tuple[str, str, tuple[str, ...]]], call: Call) -> bool
     return text == (call.answer or "").strip() and not calls
 
 
-def _heads(words: Sequence[tuple[str, str, Any]]) -> tuple[str, str]:
+def _heads(words: Sequence[_Words]) -> tuple[str, str]:
     """The system message, and the first message that is none."""
     system = next((text for role, text, _ in words if role == "system"), "")
     return system, next((text for role, text, _ in words if role != "system"), "")

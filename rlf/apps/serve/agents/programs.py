@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
+import shutil
+import subprocess
 import sys
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 import aiohttp
+from pydantic_core import from_json, to_json
 
 from rlf.core import RlfError
 from rlf.core.callables import about_to_run, is_async, load_callable
-from rlf.core.text import describe
+from rlf.core.text import clean, clean_value, describe
 from rlf.processes.child import SUPERVISED_END_S, describe_exit, supervised
 from rlf.spec.agent import AgentFailure, AgentSpec, fill
 from rlf.types.task import Task
@@ -44,9 +47,9 @@ class AgentTask:
     @classmethod
     def of(cls, task: Task, gold: frozenset[str]) -> AgentTask:
         """Args: gold: columns that are left out."""
-        messages = [{"role": message.role, "content": message.content} for message in task.messages]
+        messages = [{"role": message.role, "content": clean(message.content)} for message in task.messages]
         row = {name: value for name, value in task.columns.items() if name not in gold}
-        return cls(task.id, task.question, messages, row)
+        return cls(task.id, clean(task.question), messages, clean_value(row))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +118,16 @@ class _Command(Program):
         super().__init__(agent)
         self._words = agent.command or ()
         self._redact = redact
-        about_to_run(f"start {self._words[0]}")
+        program = self._words[0]
+        if "{{" not in program and shutil.which(program, path=_search_path()) is None:
+            raise RlfError(f"rollout.agent.command: there is no program {program!r}. Install it, or write its path.")
+        about_to_run(f"start {program}")
 
     async def run(self, task: AgentTask, session: AgentSession) -> AgentResult:
         values = {"prompt": task.prompt, "session.url": session.url, "session.key": session.key}
         values |= {f"row.{name}": str(value) for name, value in task.row.items()}
-        with tempfile.TemporaryDirectory(prefix="rlf-agent-") as folder:
-            _write_task(Path(folder, "task.json"), task)
+        async with _own_folder() as folder:
+            await asyncio.to_thread(Path(folder, "task.json").write_bytes, _encode(asdict(task)))
             words = [fill(word, values) for word in self._words]
             env = _environment(folder, session) | {name: fill(text, values) for name, text in self.agent.env.items()}
             pipe, both = asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT
@@ -132,7 +138,7 @@ class _Command(Program):
                     code = await process.wait()
             except (OSError, ValueError) as error:  # a word that no command line holds: too long, or with a zero byte
                 raise AgentFault(AgentFailure.EXIT, f"it could not be started: {error}") from error
-        output = self._redact(printed.decode(errors="replace"))
+        output = self._redact(printed.decode(errors="replace")).replace(session.key, "***")
         if code:
             last = next((line for line in reversed(output.splitlines()) if line.strip()), "it printed nothing")
             # A supervisor's exit code is the command's, or 128 and the signal that ended it.
@@ -152,15 +158,30 @@ class _Command(Program):
         return bytes(kept)
 
 
-def _write_task(path: Path, task: AgentTask) -> None:
-    path.write_text(json.dumps(asdict(task), default=str), encoding="utf-8")
+@asynccontextmanager
+async def _own_folder() -> AsyncIterator[str]:
+    """A folder that is removed with what was left in it: by a process, whatever its depth, and off the event loop."""
+    folder = tempfile.mkdtemp(prefix="rlf-agent-")
+    try:
+        yield folder
+    finally:
+        remove = ["rm", "-rf", "--", folder]
+        await asyncio.to_thread(subprocess.run, remove, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def _encode(value: Any) -> bytes:
+    """JSON of what a row holds: dates and bytes as text, NaN as null."""
+    return to_json(value, serialize_unknown=True, inf_nan_mode="null", bytes_mode="base64")
+
+
+def _search_path() -> str:
+    return os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
 
 
 def _environment(folder: str, session: AgentSession) -> dict[str, str]:
     """A clean environment: what a program needs to run, and the addresses that clients look for by themselves."""
-    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
     return {
-        "PATH": path,
+        "PATH": _search_path(),
         "HOME": folder,
         "TMPDIR": folder,
         "LANG": os.environ.get("LANG", "C.UTF-8"),
@@ -176,7 +197,7 @@ def _printed_answer(output: str) -> str | None:
     """The `answer` of the last line, where that is a JSON object with one."""
     last = next((line for line in reversed(output.splitlines()) if line.strip()), "")
     try:
-        found = json.loads(last)
+        found = from_json(last)  # bounded in depth, unlike `json.loads`
     except ValueError:
         return None
     answer = found.get("answer") if isinstance(found, dict) else None
@@ -196,29 +217,42 @@ class _Function(Program):
     async def run(self, task: AgentTask, session: AgentSession) -> AgentResult:
         try:
             answer = await self._run(task, session)
-        except Exception as error:
+            return AgentResult(None if answer is None else clean(str(answer)))
+        except asyncio.CancelledError as error:
+            running = asyncio.current_task()
+            if running is not None and running.cancelling():
+                raise
+            raise AgentFault(AgentFailure.EXIT, "it cancelled itself") from error
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # SystemExit on a task would stop the loop itself
             raise AgentFault(AgentFailure.EXIT, describe(error)) from error
-        return AgentResult(None if answer is None else str(answer))
 
 
 class _Service(Program):
     async def __aenter__(self) -> Program:
-        self._client = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+        # Without cookies: what a service remembers by them would be shared by all trajectories.
+        jar = aiohttp.DummyCookieJar()
+        self._client = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), cookie_jar=jar)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._client.close()
 
     async def run(self, task: AgentTask, session: AgentSession) -> AgentResult:
-        body = {"task": asdict(task), "session": {"url": session.url, "key": session.key}}
+        body = _encode({"task": asdict(task), "session": {"url": session.url, "key": session.key}})
         url, timeout = str(self.agent.url), aiohttp.ClientTimeout(total=None)
+        headers = {"Content-Type": "application/json"}
         try:
-            async with self._client.post(url, json=body, timeout=timeout) as response:
+            # No redirects: the session's key is for the address that the spec names.
+            async with self._client.post(
+                url, data=body, headers=headers, timeout=timeout, allow_redirects=False
+            ) as response:
                 data = await _read_all(response.content)
-                if response.status >= 400:
+                if response.status >= 300:
                     shown = data.decode(errors="replace")
                     raise AgentFault(AgentFailure.EXIT, f"{url} answered {response.status}: {shown:.300}")
-                found = json.loads(data)
+                found = from_json(data)
         except (aiohttp.ClientError, OSError) as error:
             raise AgentFault(AgentFailure.EXIT, f"{url}: {describe(error)}") from error
         except ValueError as error:

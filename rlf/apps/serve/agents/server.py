@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import math
 import secrets
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, ClassVar, Self
@@ -21,6 +21,7 @@ from rlf.apps.serve.dialogue import Dialogue
 from rlf.apps.serve.model import ServedModel
 from rlf.apps.serve.requests import Refusal, read_json
 from rlf.core.servers import listening
+from rlf.core.text import clean
 from rlf.rollout.loop import Setting
 from rlf.rollout.rollout import Rollout
 from rlf.spec.agent import AgentFailure, AgentSpec, error_of
@@ -65,6 +66,7 @@ class AgentServer:
         self.gold = gold
         self.room = asyncio.Semaphore(max_concurrency)
         """For trajectories under way: an agent's time begins when its place in the policy does."""
+        self.redact = redact
         self._program = open_program(agent, redact)
         self._tokenizer = tokenizer
         self._stack = AsyncExitStack()
@@ -176,7 +178,7 @@ class SessionServer(Server):
         session = self._find_session(request.match_info["session"])
         body = read_json(await request.read())
         for name, value in body.items():
-            if not isinstance(value, int | float) or not math.isfinite(value):
+            if not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
                 raise Refusal(400, f"{name:.40}: got {value!r:.40}; expected a finite number", key=name)
         session.scores |= {name: float(value) for name, value in body.items()}
         return web.json_response({})
@@ -221,15 +223,19 @@ class AgentPlayer:
                     cut_off(session.trajectory(StopReason.CANCELLED, None, None))
                 raise
             finally:
-                self.release(rollout.id)
-                await self._server.close(address, session)
+                # What is sampled for it ends before its place in the policy is another's.
+                try:
+                    await self._server.close(address, session)
+                finally:
+                    self.release(rollout.id)
 
     async def _play(self, rollout: Rollout, session: Session, address: AgentSession) -> Trajectory:
         failure, words, result = None, None, AgentResult(None)
         try:
             result = await self._server.run(AgentTask.of(rollout.task, self._server.gold), address, session)
         except AgentFault as fault:
-            failure, words, result = fault.failure, str(fault), AgentResult(None, fault.output)
+            words = self._server.redact(clean(str(fault))).replace(session.key, "***")
+            failure, result = fault.failure, AgentResult(None, fault.output)
         if session.fault is not None:
             raise session.fault
         if failure is None and not session.tree.calls:

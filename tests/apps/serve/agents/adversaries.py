@@ -185,6 +185,40 @@ async def dies(task: AgentTask, session: AgentSession) -> str:
     raise ValueError("a defect of the agent")
 
 
+async def exits(task: AgentTask, session: AgentSession) -> str:
+    await ask(session, [*task.messages])
+    raise SystemExit(3)
+
+
+async def cancels_itself(task: AgentTask, session: AgentSession) -> str:
+    await ask(session, [*task.messages])
+    raise asyncio.CancelledError
+
+
+class _Unreadable:
+    def __str__(self) -> str:
+        raise RuntimeError("it has no text")
+
+
+async def answers_unreadably(task: AgentTask, session: AgentSession) -> object:
+    await ask(session, [*task.messages])
+    return _Unreadable()
+
+
+async def answers_half_a_character(task: AgentTask, session: AgentSession) -> str:
+    await ask(session, [*task.messages])
+    return "Paris\ud83d"
+
+
+async def reports_what_is_no_number(task: AgentTask, session: AgentSession) -> str:
+    headers = {"Authorization": f"Bearer {session.key}", "Content-Type": "application/json"}
+    async with aiohttp.ClientSession(headers=headers) as client:
+        for body in ('{"a": 1' + "0" * 400 + "}", '{"a": "\\ud83d"}', "[" * 100_000, '{"a": NaN}'):
+            async with client.post(f"{session.url}/reward", data=body) as response:
+                seen.append((response.status, await response.json()))
+    return await plain(task, session)
+
+
 async def hangs(task: AgentTask, session: AgentSession) -> str:
     await ask(session, [*task.messages])
     await asyncio.Event().wait()

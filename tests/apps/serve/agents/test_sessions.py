@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -149,7 +154,16 @@ def test_in_an_evaluation_the_agents_own_settings_hold() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "failure"), [("dies", "exit"), ("hangs", "timeout"), ("never_calls", "no_call"), ("compacts", "break")]
+    ("name", "failure"),
+    [
+        ("dies", "exit"),
+        ("exits", "exit"),
+        ("cancels_itself", "exit"),
+        ("answers_unreadably", "exit"),
+        ("hangs", "timeout"),
+        ("never_calls", "no_call"),
+        ("compacts", "break"),
+    ],
 )
 def test_a_failure_is_named_and_left_out_of_the_loss_unless_it_is_the_policys(name: str, failure: str) -> None:
     limits: dict[str, Any] = {"timeout_s": 1.0 if name == "hangs" else 60.0}
@@ -212,6 +226,16 @@ def test_scores_that_the_agent_reports_are_the_worlds() -> None:
     assert [status for status, _ in adversaries.seen[:2]] == [200, 400]
 
 
+def test_a_score_that_is_no_number_is_refused_as_the_agents_fault() -> None:
+    trajectory, _ = play("reports_what_is_no_number", [ANSWER])
+    assert [status for status, _ in adversaries.seen[:4]] == [400] * 4
+    assert trajectory.world is not None and trajectory.world.scores == {}
+
+
+def test_an_answer_is_text_that_can_be_kept() -> None:
+    assert play("answers_half_a_character", [ANSWER])[0].answer == "Paris\ufffd"
+
+
 def test_an_agent_without_an_answer_of_its_own_has_that_of_its_last_call() -> None:
     assert play("says_nothing", [CALL, ANSWER])[0].answer == "Paris"
     assert play("talks_long", [ANSWER])[0].answer == "Paris " * 180_000
@@ -240,6 +264,35 @@ def test_an_agent_that_swallows_its_cancellation_is_left_behind() -> None:
     assert trajectory.error is not None and trajectory.error.startswith("agent: timeout")
 
 
+Serve = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def play_service(answer: Serve, task: Task = TASK, redact: Callable[[str], str] = str) -> Trajectory:
+    """Plays a trajectory by a service."""
+
+    async def main() -> Trajectory:
+        app = web.Application()
+        app.router.add_post("/run", answer)
+        async with TestServer(app) as service:
+            declared = AgentSpec(url=str(service.make_url("/run")), timeout_s=60.0)
+            setting = make_setting(ScriptedPolicy(TOKENIZER, [ANSWER], logprob=-0.5))
+            async with AgentServer(declared, TOKENIZER, redact=redact) as server:
+                return await server.player(setting, overrides=True).play(Rollout("r", task, 0, seed=3))
+
+    return asyncio.run(main())
+
+
+def play_command(command: Sequence[str] | str, task: Task = TASK) -> Trajectory:
+    """Plays a trajectory by a program."""
+
+    async def main() -> Trajectory:
+        setting = make_setting(ScriptedPolicy(TOKENIZER, [ANSWER], logprob=-0.5))
+        async with AgentServer(AgentSpec.model_validate({"command": command}), TOKENIZER) as server:
+            return await server.player(setting, overrides=True).play(Rollout("r", task, 0, seed=3))
+
+    return asyncio.run(main())
+
+
 @pytest.mark.parametrize(("size", "error"), [(1 << 20, None), (5 << 20, "agent: flood")])
 def test_a_services_answer_is_read_whole_up_to_its_limit(size: int, error: str | None) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -253,29 +306,102 @@ def test_a_services_answer_is_read_whole_up_to_its_limit(size: int, error: str |
         await response.write_eof()
         return response
 
-    async def main() -> Trajectory:
-        app = web.Application()
-        app.router.add_post("/run", answer)
-        async with TestServer(app) as service:
-            declared = AgentSpec(url=str(service.make_url("/run")), timeout_s=60.0)
-            setting = make_setting(ScriptedPolicy(TOKENIZER, [ANSWER], logprob=-0.5))
-            async with AgentServer(declared, TOKENIZER) as server:
-                return await server.player(setting, overrides=True).play(Rollout("r", TASK, 0, seed=3))
-
-    trajectory = asyncio.run(main())
+    trajectory = play_service(answer)
     if error is None:
         assert trajectory.answer == "a" * size
     else:
         assert (trajectory.error or "").startswith(error)
 
 
-@pytest.mark.parametrize("prompt", ["zero \0 byte", "long " * 40_000])
-def test_a_prompt_that_no_command_line_holds_is_a_failure_of_the_agent(prompt: str) -> None:
-    async def main() -> Trajectory:
-        setting = make_setting(ScriptedPolicy(TOKENIZER, [ANSWER], logprob=-0.5))
-        async with AgentServer(AgentSpec(command="true {{ prompt }}"), TOKENIZER) as server:
-            task = replace(TASK, messages=(Message("user", prompt),))
-            return await server.player(setting, overrides=True).play(Rollout("r", task, 0, seed=3))
+@pytest.mark.parametrize("body", ["", "[" * 100_000, '{"answer": "\\ud83d"}', "no JSON"])
+def test_what_a_service_answers_that_is_no_json_is_its_failure(body: str) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(text=body)
 
-    trajectory = asyncio.run(main())
+    assert "answered no JSON" in (play_service(answer).error or "")
+
+
+def test_a_service_cannot_send_the_key_on_to_another_address() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        raise web.HTTPTemporaryRedirect("http://127.0.0.1:1/run")
+
+    assert "answered 307" in (play_service(answer).error or "")
+
+
+def test_secrets_that_a_service_says_are_struck_out() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(status=500, text=f"sesame {(await request.json())['session']['key']}")
+
+    error = play_service(answer, redact=lambda text: text.replace("sesame", "***")).error or ""
+    assert error.endswith("answered 500: *** ***")
+
+
+def test_every_row_reaches_a_service_and_a_command() -> None:
+    columns = {"day": date(2020, 1, 1), "blob": b"\xff", "nothing": float("nan"), "some": {1}, "half": "a\ud83d"}
+    rows = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        rows.append((await request.json())["task"]["row"])
+        return web.json_response({})
+
+    play_service(answer, replace(TASK, columns=columns))
+    (row,) = rows
+    assert (row["day"], row["nothing"], row["some"], row["half"]) == ("2020-01-01", None, [1], "a\ufffd")
+    trajectory = play_command("cat task.json", replace(TASK, columns=columns))
+    assert trajectory.world is not None
+    assert json.loads(trajectory.world.final_state["output"])["row"] == row
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "print('[' * 100_000)",
+        "import os\nfor _ in range(1200): os.mkdir('d'); os.chdir('d')",
+        "import os, shutil; shutil.rmtree(os.getcwd())",
+        "import os; os.symlink('/etc', 'l'); os.chmod('.', 0)",
+    ],
+    ids=["deep_json", "deep_folders", "no_folder", "closed_folder"],
+)
+def test_whatever_a_program_leaves_behind_the_trajectory_ends_and_its_folder_is_removed(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    trajectory = play_command([sys.executable, "-c", code])
+    assert (trajectory.error or "").startswith("agent: no_call")
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("rlf-agent-")]
+
+
+def test_a_program_that_kills_its_supervisor_is_ended_all_the_same(tmp_path: Path) -> None:
+    noted = tmp_path / "pid"
+    code = f"import os, time; open({str(noted)!r}, 'w').write(str(os.getpid())); os.kill(os.getppid(), 9)"
+    # It closes its output, by which its end would be waited for.
+    trajectory = play_command([sys.executable, "-c", f"{code}; os.close(1); os.close(2); time.sleep(600)"])
+    assert "SIGKILL" in (trajectory.error or "")
+    for _ in range(600):
+        if not Path("/proc", noted.read_text()).exists() or "Z (zombie)" in _status_of(noted.read_text()):
+            return
+        time.sleep(0.05)
+    pytest.fail("it goes on")
+
+
+def _status_of(pid: str) -> str:
+    try:
+        return Path("/proc", pid, "status").read_text()
+    except OSError:
+        return "Z (zombie)"
+
+
+def test_a_program_that_is_not_there_is_refused_before_anything_is_played() -> None:
+    with pytest.raises(RlfError, match="there is no program 'no-such-program'"):
+        play_command("no-such-program --now")
+
+
+def test_a_prompt_that_no_command_line_holds_is_a_failure_of_the_agent() -> None:
+    trajectory = play_command("true {{ prompt }}", replace(TASK, messages=(Message("user", "long " * 40_000),)))
     assert (trajectory.error or "").startswith("agent: exit: it could not be started")
+
+
+def test_a_prompt_with_a_zero_byte_reaches_a_command_without_it() -> None:
+    trajectory = play_command("echo {{ prompt }}", replace(TASK, messages=(Message("user", "a\0b \ud83d"),)))
+    assert trajectory.world is not None
+    assert trajectory.world.final_state["output"].startswith("ab ")
