@@ -401,7 +401,7 @@ def test_a_prompt_that_no_command_line_holds_is_a_failure_of_the_agent() -> None
     assert (trajectory.error or "").startswith("agent: exit: it could not be started")
 
 
-def test_a_prompt_with_a_zero_byte_reaches_a_command_without_it() -> None:
+def test_a_zero_byte_of_a_prompt_reaches_a_command_as_another_character() -> None:
     trajectory = play_command("echo {{ prompt }}", replace(TASK, messages=(Message("user", "a\0b \ud83d"),)))
     assert trajectory.world is not None
-    assert trajectory.world.final_state["output"].startswith("ab ")
+    assert trajectory.world.final_state["output"].startswith("a\ufffdb \ufffd")
