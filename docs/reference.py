@@ -29,6 +29,7 @@ from rlf.spec.facts import KeyFact, first_paragraph, key_facts, submodels
 from rlf.spec.models import RunSpec
 from rlf.spec.schema import dump_schema, model_schema
 from rlf.tools.declaration import ToolDeclaration
+from rlf.tools.faults import Faults
 from rlf.tools.kind import TOOL_KINDS, ToolKind
 from rlf.tools.mcp.listing import ToolServer
 from rlf.trackers import TRACKERS, Tracker
@@ -198,6 +199,10 @@ KEYS_WITHOUT_OPTION: tuple[KeysWithoutOption, ...] = (
         "rollout.max_turns rollout.max_tool_calls rollout.max_new_tokens rollout.max_parse_failures rollout.stop "
         "rollout.top_k rollout.min_p",
         "the agent: rlf's own loop, turn by turn",
+    ),
+    KeysWithoutOption(
+        " ".join(f"{part}.faults.{key}" for part in ("rollout", "eval") for key in Faults.model_fields),
+        "the agent: rlf's own loop, between turns and tools",
     ),
     KeysWithoutOption(
         "train.dynamic_filtering.low train.dynamic_filtering.high", "the agents, which know the whole group"

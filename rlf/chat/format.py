@@ -70,6 +70,8 @@ class ChatFormat(ABC):
     """Whether thinking stands in tags, whose name the spec may change."""
     by_name: ClassVar[bool] = False
     """Whether the format asks nothing of the model's template, so that only its name in the spec chooses it."""
+    names_tools: ClassVar[bool] = True
+    """Whether the model is shown the tools and names them; False: its one tool is known by the way it is written."""
     think: tuple[str, str] = (THINK, END_THINK)
     """The tags of thinking; others than these where the spec names them."""
     begins_thinking: bool = False
@@ -126,6 +128,14 @@ class ChatFormat(ABC):
     def fits(cls, chat_template: str) -> bool:
         """Whether the format can be used with a template."""
         return cls.by_name or cls.matches(chat_template) is not None
+
+    def with_tools(self, tools: Sequence[ToolDescription]) -> Self:
+        """The format as it reads calls of other tools."""
+        other = copy(self)
+        other.tools = tuple(tools)
+        for known in ("_readings_by_tool", "_other_marks"):
+            other.__dict__.pop(known, None)
+        return other
 
     def after(self, context: Sequence[int]) -> Self:
         """The format as it reads the turn that follows a context: some templates open thinking only after questions."""

@@ -223,7 +223,7 @@ def _scores_have_a_world(loaded: LoadedSpec) -> Iterator[Fault]:
                 yield loaded.fault(("rewards", position, "score"), f"{message}trajectories have no reward. {fix}")
 
 
-@reads("rollout", "tools", "env", "chat.history")
+@reads("rollout", "tools", "env", "chat.history", "eval.faults")
 def _agent_plays_alone(loaded: LoadedSpec) -> Iterator[Fault]:
     spec = loaded.spec
     if spec.rollout.agent is None:
@@ -235,6 +235,10 @@ def _agent_plays_alone(loaded: LoadedSpec) -> Iterator[Fault]:
         if not tool.hidden:
             message = f"{tool.name!r} is never called: with rollout.agent the agent brings the tools. Remove it, or "
             yield loaded.fault(("tools", position), f"{message}write hidden: true where a reward term calls it.")
+    for section, faults in (("rollout", spec.rollout.faults), ("eval", spec.eval.faults)):
+        if faults is not None:
+            message = "are given with rollout.agent, whose program calls tools of its own. Remove them."
+            yield loaded.fault((section, "faults"), message)
     if spec.rollout.prefix_rows:
         message = "got true with rollout.agent, whose program cannot begin in the middle. Remove it."
         yield loaded.fault(("rollout", "prefix_rows"), message)

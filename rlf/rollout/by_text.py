@@ -18,9 +18,11 @@ from rlf.core.meter import Meter
 from rlf.endpoints.openai import Completion, NoAnswer, RequestedCall, image_part, text_part
 from rlf.endpoints.pool import Caller, EndpointPool
 from rlf.endpoints.spec import EndpointFailure, SamplingSpec
+from rlf.rollout.disturbed import Disturbed
 from rlf.rollout.loop import with_observation
 from rlf.rollout.rollout import NOT_RUN, Rollout, RolloutLimits, infrastructure_error, run_calls
 from rlf.tools.agent_text import TextCalls, read_call, show_results
+from rlf.tools.faults import Faults
 from rlf.types import (
     CallRecord,
     FailureClass,
@@ -29,6 +31,7 @@ from rlf.types import (
     Outcome,
     ParseFailure,
     StopReason,
+    ToolCall,
     ToolInvoker,
     ToolResult,
     Trajectory,
@@ -74,6 +77,8 @@ class TextPlayer:
     watch: TurnWatch | None = None
     worlds: Worlds | None = None
     """Where each trajectory's world comes from; None: there are only tools."""
+    faults: Faults | None = None
+    """How tools and worlds are disturbed; None: they are not."""
 
     def open(self, trajectory_ids: Sequence[str]) -> None:
         """Nothing is kept of a trajectory before it is played."""
@@ -118,7 +123,13 @@ class TextPlay:
         """The conversation so far, in the OpenAI form."""
         self._num_own = len(task.messages)
         self.world = None if player.worlds is None else player.worlds.open(rollout.id, task)
-        self._tools = [tool.as_openai() for tool in shown_tools(player.worlds, player.tools.descriptions, task)]
+        tools, self._text_calls = shown_tools(player.worlds, player.tools.descriptions, task), player.text_calls
+        self._disturbed: Disturbed | None = None
+        if player.faults is not None:
+            self._disturbed = Disturbed(player.faults, task.id, tools)
+            tools = self._disturbed.tools
+            self._text_calls = player.text_calls.with_tools(tools)
+        self._tools = [tool.as_openai() for tool in tools]
         self._meter = Meter(player.meter)
         self._sampling = player.sampling.model_copy(update={"seed": rollout.seed % (1 << 31)})
         self.turns = [*turns]
@@ -179,7 +190,7 @@ class TextPlay:
             watch.grow(completion.text, is_over=True)
         failures: tuple[ParseFailure, ...] = ()
         if self._tools:
-            completion, failures = await self._player.text_calls.read_turn(completion)
+            completion, failures = await self._text_calls.read_turn(completion)
         turn = Turn(0, 0, 0, _show_completion(completion), failures=failures, sample_s=time.perf_counter() - started)
         self.turns.append(turn)
         if failures and not completion.calls:
@@ -194,7 +205,7 @@ class TextPlay:
             return await self._answer_in_world(self.world, self._stop_when_full(completion))
         if self._is_last_turn and self.world is None:
             self.turns[-1] = replace(
-                turn, calls=tuple(CallRecord(read_call(call)[0], NOT_RUN) for call in completion.calls)
+                turn, calls=tuple(CallRecord(self._read_call(call)[0], NOT_RUN) for call in completion.calls)
             )
             return StopReason.MAX_TURNS
         stop = await self._act_on(completion, turn)
@@ -253,7 +264,7 @@ class TextPlay:
     async def _act_on(self, completion: Completion, turn: Turn) -> StopReason | None:
         started = time.perf_counter()
         calls = [replace(call, id=call.id or f"call_{len(self.turns)}_{n}") for n, call in enumerate(completion.calls)]
-        records = [CallRecord(read_call(call)[0], NOT_RUN) for call in calls]
+        records = [CallRecord(self._read_call(call)[0], NOT_RUN) for call in calls]
         try:
             await run_calls(records, range(len(calls)), lambda place: self._run(calls[place]), self.world)
         finally:
@@ -269,20 +280,28 @@ class TextPlay:
     async def _run(self, call: RequestedCall) -> ToolResult:
         """The result of one call, or why it was not run."""
         self._num_calls += 1
-        made, unreadable = read_call(call)
+        made, unreadable = self._read_call(call)
         refused = self._refuse(made.name) or unreadable
         if refused is None:
-            return await self._player.tools.invoke(made, trajectory_id=self._rollout.id)
+            return await (self._invoke(made) if self._disturbed is None else self._disturbed.invoke(made, self._invoke))
         if self._player.watch is not None:
             self._player.watch.correct(f"{call.name}({call.arguments})", refused.text)
         return refused
+
+    async def _invoke(self, call: ToolCall) -> ToolResult:
+        return await self._player.tools.invoke(call, trajectory_id=self._rollout.id)
+
+    def _read_call(self, call: RequestedCall) -> tuple[ToolCall, ToolResult | None]:
+        """The call of a request, and why it cannot be run."""
+        made, unreadable = read_call(call)
+        return (made if self._disturbed is None else self._disturbed.restore(made)), unreadable
 
     def _refuse(self, name: str) -> ToolResult | None:
         """Why a call is not run, whatever its arguments; None for one that is."""
         limit = self._limits.max_tool_calls
         if limit is not None and self._num_calls > limit:
             return ToolResult(Outcome.LIMIT_REACHED, "No tool calls are left. Answer with what you know.")
-        if not self._rollout.task.may_use(name):
+        if self._disturbed is None and not self._rollout.task.may_use(name):
             return ToolResult(Outcome.UNKNOWN_TOOL, f"no tool {name!r:.80}")
         return None
 

@@ -9,13 +9,16 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from rlf.chat.format import ChatFormat
 from rlf.chat.history import without_thinking
 from rlf.chat.marks import ParsedTurn
 from rlf.chat.policy import ChatPolicy, FailurePolicy, RepairPolicy
 from rlf.chat.repair import repaired
+from rlf.rollout.disturbed import Disturbed
 from rlf.rollout.rollout import NOT_RUN, Prefix, Rollout, RolloutLimits, TokenRecord, infrastructure_error, run_calls
+from rlf.tools.faults import Faults
 from rlf.types.policy import Finish, Policy, Sample, SampleRequest, Sampling
 from rlf.types.task import Message
 from rlf.types.tool import Outcome, ToolCall, ToolInvoker, ToolResult
@@ -38,6 +41,8 @@ class Setting:
     """What is repaired, what follows a failure, where sampling of a turn stops."""
     worlds: Worlds | None = None
     """Where each trajectory's world comes from; None: there are only tools."""
+    faults: Faults | None = None
+    """How tools and worlds are disturbed; None: they are not."""
 
     def open(self, trajectory_ids: Sequence[str]) -> None:
         """Announces trajectories to the policy in their logical order, before any of them is played."""
@@ -90,6 +95,11 @@ class _Play:
         self.limits = setting.limits
         self.tools = shown_tools(setting.worlds, setting.tools.descriptions, rollout.task)
         self.chat = setting.chat
+        self.disturbed: Disturbed | None = None
+        if setting.faults is not None:
+            self.disturbed = Disturbed(setting.faults, rollout.task.id, self.tools)
+            self.tools = self.disturbed.tools
+            self.chat = setting.chat.with_tools(self.tools)
         """As it reads the turn under way."""
         self.images = list(rollout.task.images)
         """What the tokens hold places of."""
@@ -225,7 +235,7 @@ class _Play:
         started = time.perf_counter()
         start = len(self.record)
         # The segment and not all tokens: a fork leaves out text that the turn under way does not follow.
-        self.chat = self.setting.chat.after(self.record.segment)
+        self.chat = self.chat.after(self.record.segment)
         sample = await self._sample_turn(budget, fresh=fresh)
         self.record.act(sample.tokens, sample.logprobs)
         text = self.chat.decode(sample.tokens)
@@ -260,7 +270,8 @@ class _Play:
         """Answers, or invokes the calls and feeds back what they return."""
         stop = self._stop_before_tools(parsed, sample)
         self.turns.append(turn)
-        records = [CallRecord(call, NOT_RUN) for call in parsed.calls]
+        restore = None if self.disturbed is None else self.disturbed.restore
+        records = [CallRecord(call if restore is None else restore(call), NOT_RUN) for call in parsed.calls]
         started = time.perf_counter()
         # Calls of a last turn change nothing that the policy sees. They run where they count all the same: a world is
         # scored by its state after them, and the one turn of a single-turn rollout by their results.
@@ -380,7 +391,8 @@ class _Play:
         num_allowed = len(records) if limit is None else max(0, min(len(records), limit - self.num_calls))
         self.num_calls += num_allowed
         records[num_allowed:] = [CallRecord(record.call, _OVER_LIMIT) for record in records[num_allowed:]]
-        await run_calls(records, range(num_allowed), lambda place: self._call(records[place].call), self.world)
+        call = self._call if self.disturbed is None else partial(self.disturbed.invoke, carry_out=self._call)
+        await run_calls(records, range(num_allowed), lambda place: call(records[place].call), self.world)
 
     async def _call(self, call: ToolCall) -> ToolResult:
         """One call; a tool that the task's row leaves out is as unknown as one that is declared nowhere."""

@@ -111,6 +111,7 @@ async def open_text_players(
             text_calls,
             usage,
             worlds=harness.worlds,
+            faults=spec.eval.faults,
         )
 
     try:

@@ -21,6 +21,7 @@ from rlf.rewards.term import Success, Term
 from rlf.spec.agent import AgentSpec
 from rlf.spec.engines import EngineSpec, default_engine
 from rlf.tools.declaration import ToolDeclaration
+from rlf.tools.faults import Faults
 from rlf.trackers import Tracker
 from rlf.types import FailureClass, ToolDescription
 
@@ -192,6 +193,8 @@ class RolloutSpec(Section):
     """Seconds after which a step's update starts with the groups that are whole by then, at least one. None: never."""
     late: Late = Late.KEEP
     """Treatment of groups that are not whole when an update starts; after four steps one waits for them."""
+    faults: Faults | None = None
+    """Disturbances of tools and worlds to train under. None: none."""
     agent: AgentSpec | None = None
     """The program that plays each trajectory, and reaches the policy as a model's endpoint. None: rlf's own loop plays,
     with the spec's tools."""
@@ -334,6 +337,8 @@ class EvalSpec(Section):
     """Divides the logits of the sampled evaluation."""
     limit: int = Field(256, ge=1)
     """Number of questions, from the start of the set."""
+    faults: Faults | None = None
+    """Disturbances of tools and worlds in evaluations. None: none, also where `rollout.faults` has some."""
 
     def due_steps(self, num_steps: int) -> frozenset[int]:
         """The numbers of updates after which a run of `num_steps` evaluates."""

@@ -138,6 +138,10 @@ class TextCalls:
         self._names = {tool.name for tool in tools}
         self._formats: list[ChatFormat] | None = None
 
+    def with_tools(self, tools: Sequence[ToolDescription]) -> TextCalls:
+        """What reads turns in which other tools are called."""
+        return TextCalls(self._form, tools)
+
     async def read_turn(
         self, completion: Completion, waiting: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> tuple[Completion, tuple[ParseFailure, ...]]:

@@ -21,6 +21,7 @@ from rlf.rollout.loop import Setting
 from rlf.rollout.rollout import RolloutLimits
 from rlf.tools.execution.cache import Tape
 from rlf.tools.execution.executor import Executor
+from rlf.tools.faults import Faults
 from rlf.types.policy import Policy, Sampling
 from rlf.types.tool import ToolInvoker
 from rlf.types.trajectory import FailureClass
@@ -82,6 +83,8 @@ class Harness:
     handling: ChatPolicy
     meter: Meter
     """Counts what tools and judges cost."""
+    training_faults: Faults | None = None
+    evaluation_faults: Faults | None = None
     agents: Agents | None = None
     """What plays in place of the loop; None: the loop plays."""
 
@@ -99,7 +102,8 @@ class Harness:
         """The setting of rlf's own loop. Raises RlfError where an agent plays in its place."""
         if self.agents is not None:
             raise RlfError(PLAYED_BY_AGENT)
-        return Setting(policy, self.chat, self.tools, self.limits, sampling, self.handling, self.worlds)
+        faults = self.training_faults if sampling is self.training else self.evaluation_faults
+        return Setting(policy, self.chat, self.tools, self.limits, sampling, self.handling, self.worlds, faults)
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Harness]:
@@ -156,6 +160,12 @@ def build_harness(
         max_images=rollout.max_images,
         max_parse_failures=rollout.max_parse_failures,
     )
+    for place, faults in (("rollout", rollout.faults), ("eval", spec.eval.faults)):
+        if faults is not None and (faults.renamed or faults.nested) and not chat.names_tools:
+            raise RlfError(
+                f"{place}.faults: {chat.name} writes calls without the name of a tool, so that `renamed` and `nested` "
+                "change nothing that the model sees. Remove these two, or use another `chat.format`."
+            )
     handling = _handling(spec, chat)
     call_ends = chat.call_ends if handling.stop_after_call else ()
     stop_strings = (*chat.stop_strings, *call_ends, *rollout.stop)
@@ -195,6 +205,8 @@ def build_harness(
         greedy=replace(plain, temperature=0.0),
         handling=handling,
         meter=traffic.meter,
+        training_faults=rollout.faults,
+        evaluation_faults=spec.eval.faults,
         agents=open_agents(spec, tokenizer, traffic.redact),
     )
 

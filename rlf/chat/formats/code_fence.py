@@ -43,6 +43,7 @@ class CodeFenceFormat(ChatFormat):
 
     near_marks = Marks.of(r"` ?` ?`[ \t]*py", "py")
     by_name = True
+    names_tools = False
 
     def _bind_tokenizer(self) -> None:
         super()._bind_tokenizer()

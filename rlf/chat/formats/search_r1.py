@@ -52,6 +52,7 @@ class SearchR1Format(ChatFormat):
     call_marks = Marks.of(r"<search>(?!\s*<[a-z])(?:[^<]|<(?!/?search>)){0,2000}</search>", "<search>")
     near_marks = Marks.of(rf"<[\s/]*(?:{_NAMES})\b[^>\n]{{0,20}}>?", "<")
     by_name = True
+    names_tools = False
     stop_strings = (_END_SEARCH, _END_ANSWER)
 
     def _bind_tokenizer(self) -> None:

@@ -323,6 +323,8 @@ class Agent:
         elsewhere = find_shared_tools(spec, self._plan_text, self._secrets)
         traffic = Traffic(Redactor(os.environ, self._secrets).text, elsewhere=elsewhere)
         harness = build_harness(spec, getattr(tokenizer, "tokenizer", tokenizer), notify, traffic)
+        if self._attempt.opening_calls:  # they are written before a prompt with other names is known
+            harness = replace(harness, training_faults=None)
         if spec.rollout.max_images > 0:
             harness.chat.see(Vision(tokenizer))
         steps = StepCount(
