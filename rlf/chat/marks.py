@@ -152,9 +152,7 @@ FOREIGN: Mapping[str, Marks] = {
     "anthropic": _INVOKE,
     "apertus": Marks.of(r"<\s?\|\s?tools[_ ](?:prefix|suffix)\s?\|?>", "<"),
     "command_a": Marks.of(
-        r"<\s?\|\s?(?:START|END)_ACTION\s?\|?>|\btool_name\W{1,4}[\w.\-]+\W{1,6}parameters\W{1,4}\{",
-        "<",
-        "tool_name",
+        r"<\s?\|\s?(?:START|END)_ACTION\s?\|?>|\btool_name\W{1,4}[\w.\-]+\W{1,6}parameters\W{1,4}\{", "<", "tool_name"
     ),
     "command_r": Marks.of(r"^[ \t]*Action[ \t]*:\s{0,3}```", "```"),
     "deepseek_spaces": Marks.of(r"<\s?[|｜]\s?tool[▁_ ]", "<"),

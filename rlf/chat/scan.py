@@ -191,10 +191,7 @@ class Scan(ABC):
         """Reads what a mark other than those of thinking begins; returns the next position, past its start."""
 
     def run(
-        self,
-        begins_thinking: bool,
-        lookalikes: Lookalikes = NOTHING,
-        think: tuple[str, str] = (THINK, END_THINK),
+        self, begins_thinking: bool, lookalikes: Lookalikes = NOTHING, think: tuple[str, str] = (THINK, END_THINK)
     ) -> ParsedTurn:
         """Reads the turn.
 

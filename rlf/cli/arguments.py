@@ -75,8 +75,7 @@ McpTransport = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
 HtmlFile = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write one self-contained page.")]
 CertificateFile = Annotated[
-    Path | None,
-    typer.Option("--certificate", help="Serve over TLS with this certificate (PEM).", show_default=False),
+    Path | None, typer.Option("--certificate", help="Serve over TLS with this certificate (PEM).", show_default=False)
 ]
 KeyFile = Annotated[Path | None, typer.Option("--key", help="Key of the certificate (PEM).", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]

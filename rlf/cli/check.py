@@ -81,8 +81,7 @@ def _count_noun(number: int, noun: str) -> str:
 def schema(
     role: Annotated[Literal["spec", "tool", "reward", "output"], typer.Argument(help="Which kind of file.")] = "spec",
     folder: Annotated[
-        Path | None,
-        typer.Option("--write", metavar="DIR", help="Write a file for each of them there."),
+        Path | None, typer.Option("--write", metavar="DIR", help="Write a file for each of them there.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -44,8 +44,7 @@ def compare_runs(
         ),
     ] = None,
     ends: Annotated[
-        bool,
-        typer.Option("--ends", help="Compare each run's last evaluation, also after different numbers of steps."),
+        bool, typer.Option("--ends", help="Compare each run's last evaluation, also after different numbers of steps.")
     ] = False,
     flips: Annotated[
         int, typer.Option("--flips", min=0, help="How many questions with different outcomes to show for each arm.")

@@ -126,7 +126,8 @@ def _iterate_rows(path: str, config: str | None, split: str, limit: int | None) 
     shown = shown_name(path)
     if path.endswith(MIXTURE_SUFFIX):
         _check_is_file(file, shown)
-        return islice(mix_rows(file, shown, _read_unchecked), limit)
+        # The rows of each dataset of a mixture are checked with it.
+        return islice(mix_rows(file, shown, lambda *each: list(_iterate_rows(*each))), limit)
     if file.suffix in READERS:
         _check_is_file(file, shown)
         try:
@@ -137,11 +138,6 @@ def _iterate_rows(path: str, config: str | None, split: str, limit: int | None) 
         message = f"this is not a data file; expected one that ends in {', '.join(READERS)}. Convert it."
         raise fail(Place(shown), "", message)
     return islice(read_hub(path, config, split), limit)
-
-
-def _read_unchecked(path: str, config: str | None, split: str, limit: int | None) -> list[Row]:
-    """The rows of one dataset of a mixture, which are checked with it."""
-    return list(_iterate_rows(path, config, split, limit))
 
 
 def _check_is_file(file: Path, shown: str) -> None:

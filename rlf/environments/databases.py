@@ -166,8 +166,7 @@ def read_sqlite(database: str) -> bytes:
 
 def _bind_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Values as databases take them: lists and mappings as JSON."""
-    plain = (str, int, float, bytes, type(None))
-    return {name: value if isinstance(value, plain) else json.dumps(value) for name, value in values.items()}
+    return {k: json.dumps(v) if isinstance(v, dict | list | tuple) else v for k, v in values.items()}
 
 
 @contextmanager
@@ -305,7 +304,7 @@ class PostgresDatabase(Database):
         with self._lock:
             self._num_executed += not sql.startswith('SELECT * FROM "')
             statement = text(sql)
-            bound = {name: _bind_value(value) for name, value in values.items() if name in statement._bindparams}
+            bound = {name: one for name, one in _bind_values(values).items() if name in statement._bindparams}
             try:
                 result = self._connection.execute(statement, bound)
             except (IntegrityError, DataError) as fault:
@@ -314,9 +313,7 @@ class PostgresDatabase(Database):
                 raise RuntimeError(_first_line(fault)) from fault
             if not result.returns_rows:
                 return StatementResult([], [], max(result.rowcount, 0))
-            return StatementResult(
-                list(result.keys()), [[_show_value_postgres(value) for value in row] for row in result], 0
-            )
+            return StatementResult(list(result.keys()), [[*map(_show_value, row)] for row in result], 0)
 
     def tables(self) -> list[str]:
         """The names of the tables, sorted."""
@@ -376,13 +373,7 @@ def _first_line(fault: Exception) -> str:
     return str(getattr(fault, "orig", fault)).strip().partition("\n")[0]
 
 
-def _bind_value(value: Any) -> Any:
-    import json
-
-    return json.dumps(value) if isinstance(value, dict | list | tuple) else value
-
-
-def _show_value_postgres(value: Any) -> Any:
+def _show_value(value: Any) -> Any:
     """A value as JSON has it; of others their text."""
     if isinstance(value, bytes | memoryview):
         return f"sha256:{hash_bytes(bytes(value))}"

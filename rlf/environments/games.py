@@ -196,14 +196,20 @@ def find_game(make: str, args: Mapping[str, Any]) -> Callable[[], Game]:
     if package == "textarena":
         return lambda: _TextArenaGame(_call_make(module.make, name, args))
     if package == "skyrl_gym":
-        return lambda: _SkyrlGame(lambda row: _call_make(module.make, name, {"env_config": {}, **args, "extras": row}))
+        return lambda: _SkyrlGame(lambda row: _call_make(module.make, name, _skyrl_arguments(args, row)))
     # A name of the module's own wins: a package with `make` may also export the class that the spec names.
     if hasattr(module, "make") and not hasattr(module, name):
         return lambda: _GymGame(_call_make(module.make, name, args))
     made_by = load_callable(make)
     if hasattr(made_by, "init") and not hasattr(made_by, "reset"):
-        return lambda: _SkyrlGame(lambda row: made_by(**{"env_config": {}, **args, "extras": row}))
+        return lambda: _SkyrlGame(lambda row: made_by(**_skyrl_arguments(args, row)))
     return lambda: _GymGame(made_by(**args))
+
+
+def _skyrl_arguments(args: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
+    """As skyrl's trainer gives them: the keys of a config are its attributes, too."""
+    create: Callable[[Any], Any] = importlib.import_module("omegaconf").OmegaConf.create
+    return {**args, "env_config": create(args.get("env_config", {})), "extras": row}
 
 
 def _call_make(make: Callable[..., Any], name: str, args: Mapping[str, Any]) -> Any:

@@ -18,6 +18,7 @@ from typing import Any, NoReturn, Protocol, TextIO, cast
 
 from rlf.core import RlfError, nearest
 from rlf.core.callables import is_async
+from rlf.core.json_values import read_json
 from rlf.core.text import describe
 from rlf.environments.kind import Step, World
 from rlf.tools.execution.detached import CancelledItself
@@ -167,6 +168,19 @@ def _to_action(value: Any) -> ToolCall | str:
     raise TypeError(f"got {value!r:.80}; expected an answer as text, or a call with `name` and `arguments`")
 
 
+def read_goal(task: Task, column: str | None) -> list[ToolCall]:
+    """The calls that lead to a row's goal. Raises TypeError or ValueError for anything else."""
+    assert column is not None, "a goal without `after`"
+    value = task.columns.get(column)
+    actions = to_actions(read_json(value) if isinstance(value, str) else value)
+    if actions is None:  # which is not the same as no calls: then doing nothing would be right
+        raise ValueError(f"{column}: the row does not say what leads to the goal; write a list of calls")
+    calls = [action for action in actions if isinstance(action, ToolCall)]
+    if len(calls) < len(actions):
+        raise TypeError(f"{column}: got an answer among the calls that lead to the goal; expected calls alone")
+    return calls
+
+
 UNFIT = "the world's code answers with something else than a result"
 
 
@@ -266,11 +280,7 @@ class ClassWorld(World):
         return to_scores(value, self._instance)
 
     async def gold(self) -> Sequence[ToolCall | str] | None:
-        return (
-            to_actions(await self._place.live(self._instance, "gold"))
-            if callable(getattr(self._instance, "gold", None))
-            else None
-        )
+        return to_actions(await self._place.live(self._instance, "gold"))
 
     async def state(self) -> Any:
         return await self._place.live(self._instance, "state")
@@ -353,7 +363,9 @@ class OwnProcess:
         return await self._run(self._made_by, self._args)
 
     async def call(self, instance: Any, call: ToolCall) -> Any:
-        """Calls a tool's method."""
+        """Calls a tool's method; `call` of a class whose tools are known at run time alone."""
+        if call.name not in self._adapters:
+            return await self._run(instance.call, {"name": call.name, "arguments": call.arguments})
         method = self._adapters[call.name].bind(getattr(instance, call.name))
         if call.name in self._asynchronous:
             return await _await_in_world(method(**call.arguments))

@@ -42,9 +42,8 @@ class NamedSessions:
         limits = self._sandbox.limits.model_copy(update={"wall_s": self._wall_s})
         execution = await self._sandbox.run(Request(source, limits=limits), session=session)
         if execution.outcome is not SandboxOutcome.OK:
-            raise ToolFailure(
-                ToolOutcome.INFRA, f"the world's code ended its process ({execution.outcome}): {execution.error or ''}"
-            )
+            words = f"the world's code ended its process ({execution.outcome}): {execution.error or ''}"
+            raise ToolFailure(ToolOutcome.INFRA, words)
         value = execution.value or ""
         if not _TEXT.fullmatch(value):
             words = f"a result has more than {limits.output_bytes} characters; raise env.sandbox.limits.output_bytes"

@@ -94,11 +94,7 @@ class Check(Jsonable):
 
 
 def check(
-    spec: Files,
-    overrides: Overrides = (),
-    *,
-    texts: Mapping[AnyPath, str] | None = None,
-    import_code: bool = True,
+    spec: Files, overrides: Overrides = (), *, texts: Mapping[AnyPath, str] | None = None, import_code: bool = True
 ) -> Check:
     """Looks for every fault of a spec and of what it names. Trains nothing and calls no tool.
 

@@ -8,16 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlf.lineage.records import (
-    BRANCH,
-    CHAT,
-    EVALUATION,
-    TRAIN,
-    Evaluation,
-    Run,
-    RunRecord,
-    TrajectoryFilter,
-)
+from rlf.lineage.records import BRANCH, CHAT, EVALUATION, TRAIN, Evaluation, Run, RunRecord, TrajectoryFilter
 from rlf.reports.evaluations import kinds_of, success_words
 from rlf.reports.pages.chart import ArmCurve, charts_svg, main_charts
 from rlf.reports.report import Report

@@ -20,7 +20,7 @@ from rlf.endpoints.pool import Caller, EndpointPool
 from rlf.endpoints.spec import EndpointFailure, SamplingSpec
 from rlf.rollout.disturbed import Disturbed
 from rlf.rollout.loop import with_observation
-from rlf.rollout.rollout import NOT_RUN, Rollout, RolloutLimits, infrastructure_error, run_calls
+from rlf.rollout.rollout import NOT_RUN, Rollout, RolloutLimits, call_with_images, infrastructure_error, run_calls
 from rlf.tools.agent_text import TextCalls, read_call, show_results
 from rlf.tools.faults import Faults
 from rlf.types import (
@@ -191,7 +191,9 @@ class TextPlay:
         failures: tuple[ParseFailure, ...] = ()
         if self._tools:
             completion, failures = await self._text_calls.read_turn(completion)
-        turn = Turn(0, 0, 0, _show_completion(completion), failures=failures, sample_s=time.perf_counter() - started)
+        thought = f"<think>\n{completion.reasoning}\n</think>\n\n" if completion.reasoning else ""
+        text, sample_s = thought + completion.text, time.perf_counter() - started
+        turn = Turn(0, 0, 0, text, failures=failures, sample_s=sample_s)
         self.turns.append(turn)
         if failures and not completion.calls:
             return self._correct(completion, failures)
@@ -289,7 +291,10 @@ class TextPlay:
         return refused
 
     async def _invoke(self, call: ToolCall) -> ToolResult:
-        return await self._player.tools.invoke(call, trajectory_id=self._rollout.id)
+        of_calls = [image for turn in self.turns for record in turn.calls for image in record.result.images]
+        images = [*self._rollout.task.images, *(image.reference for image in of_calls)]
+        images = images[: max(self._limits.max_images, len(self._rollout.task.images))]
+        return await call_with_images(self._player.tools, call, images, trajectory_id=self._rollout.id)
 
     def _read_call(self, call: RequestedCall) -> tuple[ToolCall, ToolResult | None]:
         """The call of a request, and why it cannot be run."""
@@ -317,10 +322,3 @@ def message_of(message: Message) -> dict[str, Any]:
         parts.append(image_part(Image(file.data, file.mime_type)))
         parts += [text_part(text)] if text else []
     return {"role": message.role, "content": parts}
-
-
-def _show_completion(completion: Completion) -> str:
-    """A turn's text, with what a reasoning model thought."""
-    return (
-        f"<think>\n{completion.reasoning}\n</think>\n\n{completion.text}" if completion.reasoning else completion.text
-    )

@@ -17,7 +17,16 @@ from rlf.chat.marks import ParsedTurn
 from rlf.chat.policy import ChatPolicy, FailurePolicy, RepairPolicy
 from rlf.chat.repair import repaired
 from rlf.rollout.disturbed import Disturbed
-from rlf.rollout.rollout import NOT_RUN, Prefix, Rollout, RolloutLimits, TokenRecord, infrastructure_error, run_calls
+from rlf.rollout.rollout import (
+    NOT_RUN,
+    Prefix,
+    Rollout,
+    RolloutLimits,
+    TokenRecord,
+    call_with_images,
+    infrastructure_error,
+    run_calls,
+)
 from rlf.tools.faults import Faults
 from rlf.types.policy import Finish, Policy, Sample, SampleRequest, Sampling
 from rlf.types.task import Message
@@ -397,7 +406,7 @@ class _Play:
     async def _call(self, call: ToolCall) -> ToolResult:
         """One call; a tool that the task's row leaves out is as unknown as one that is declared nowhere."""
         if self.rollout.task.may_use(call.name):
-            return await self.setting.tools.invoke(call, trajectory_id=self.rollout.id)
+            return await call_with_images(self.setting.tools, call, self.images, trajectory_id=self.rollout.id)
         known = ", ".join(tool.name for tool in self.tools) or "none"
         return ToolResult(Outcome.UNKNOWN_TOOL, f"no tool {call.name!r:.80} (known: {known})")
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import itertools
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
+from rlf.core.images import read_image_file
 from rlf.types.task import Task
-from rlf.types.tool import Outcome, ToolResult
+from rlf.types.tool import Outcome, ToolCall, ToolInvoker, ToolResult
 from rlf.types.trajectory import CallRecord, Trajectory, Turn
 from rlf.types.world import Episode
 
@@ -182,6 +184,22 @@ async def _run_into(records: list[CallRecord], places: Sequence[int], invoke: In
             waited = replace(_WAITED, queue_s=time.perf_counter() - started)
             records[place] = CallRecord(call, ToolResult.carried_by(cancelled) or waited)
             raise
+
+
+async def call_with_images(
+    tools: ToolInvoker, call: ToolCall, images: Sequence[str], *, trajectory_id: str
+) -> ToolResult:
+    """Runs a call, with the trajectory's images where its tool takes them: what is recorded is what the model wrote."""
+    tool = next((one for one in tools.descriptions if one.name == call.name and one.images is not None), None)
+    if tool is None:
+        return await tools.invoke(call, trajectory_id=trajectory_id)
+    if not images and not tool.takes_all:
+        return ToolResult(Outcome.TOOL_ERROR, f"error: {call.name} works on an image, and there is none yet")
+    taken = images if tool.takes_all else images[-1:]
+    files = await asyncio.to_thread(lambda: [read_image_file(one).data for one in taken])
+    texts = [base64.b64encode(data).decode() for data in files]
+    arguments = {**call.arguments, tool.images or "": texts if tool.takes_all else texts[0]}
+    return await tools.invoke(ToolCall(call.name, arguments), trajectory_id=trajectory_id)
 
 
 def find_broken(records: Sequence[CallRecord]) -> CallRecord | None:

@@ -26,13 +26,7 @@ from rlf.types.events import Notice
 
 
 def fork(
-    name: str,
-    files: Sequence[Path],
-    overrides: Sequence[str],
-    *,
-    runs_folder: Path,
-    view: View,
-    command: Sequence[str],
+    name: str, files: Sequence[Path], overrides: Sequence[str], *, runs_folder: Path, view: View, command: Sequence[str]
 ) -> RunOutcome:
     """Starts a run from a checkpoint of another one.
 

@@ -79,13 +79,7 @@ class SignalWatch:
     """Checks the first evaluation and every step of a run, and reports why one holds nothing to learn from."""
 
     def __init__(
-        self,
-        spec: RunSpec,
-        run_id: str,
-        runs_folder: Path,
-        redact: Callable[[str], str],
-        *,
-        had_signal: bool = False,
+        self, spec: RunSpec, run_id: str, runs_folder: Path, redact: Callable[[str], str], *, had_signal: bool = False
     ) -> None:
         """Looks at nothing yet.
 

@@ -173,7 +173,8 @@ class TextCalls:
             return _TextTurn(best.calls, () if best.calls or best.answer is not None else best.failures)
         if self._num_known(best):
             return _TextTurn(best.calls, ())
-        if any(found.answer is not None for found in parsed) and not self._names_a_tool(completion.text):
+        is_answer = any(found.answer is not None for found in parsed)
+        if is_answer and not any(name in completion.text for name in self._names):
             return _TextTurn((), ())
         return _TextTurn((), best.failures)
 
@@ -184,9 +185,6 @@ class TextCalls:
 
     def _num_known(self, parsed: ParsedTurn) -> int:
         return sum(call.name in self._names for call in parsed.calls)
-
-    def _names_a_tool(self, text: str) -> bool:
-        return any(name in text for name in self._names)
 
     def _load_formats(self) -> list[ChatFormat]:
         if self._formats is None:

@@ -10,10 +10,18 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import jsonschema_rs
-from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import InitErrorDetails
 
 from rlf.core import RlfError, hash_json, hash_path
@@ -23,6 +31,26 @@ from rlf.tools.kind import Limits, ToolKind
 from rlf.types import ToolDescription
 
 TOOL_NAME = r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$"
+
+
+def _checked_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    try:
+        compile_schema(schema)
+    except jsonschema_rs.ValidationError as fault:
+        raise _faults_at(tuple(fault.instance_path), f"not a JSON Schema 2020-12: {fault.message}") from fault
+    except ValueError as fault:
+        raise wrong_value(f"not a JSON Schema 2020-12: {fault}") from fault
+    return schema
+
+
+def _faults_at(loc: tuple[str | int, ...], message: str) -> ValidationError:
+    """A fault below the field that is being validated; pydantic puts the field's own path before `loc`."""
+    return ValidationError.from_exception_data(
+        "declaration", [InitErrorDetails(type=wrong_value(message), loc=loc, input=None)]
+    )
+
+
+Schema = Annotated[dict[str, Any], AfterValidator(_checked_schema)]
 
 
 class CacheScope(StrEnum):
@@ -60,17 +88,12 @@ class Expectation(StrictModel):
     """The whole result."""
     matches: str | None = None
     """Regular expression found somewhere in the result."""
-    output_schema: dict[str, Any] | None = Field(default=None, alias="schema")
+    output_schema: Schema | None = Field(default=None, alias="schema")
     """JSON Schema 2020-12 of the structured result, or of the text read as JSON."""
     error: str | None = None
     """Text within the error; without this key the call must succeed."""
     max_ms: float | None = Field(default=None, gt=0)
     """Longest time from permit to result, in milliseconds; goes with any other key."""
-
-    @field_validator("output_schema")
-    @classmethod
-    def _is_a_schema(cls, schema: dict[str, Any] | None) -> dict[str, Any] | None:
-        return _checked_schema(schema)
 
     @field_validator("matches")
     @classmethod
@@ -114,11 +137,11 @@ class ToolDeclaration(StrictModel):
     """What the model calls it."""
     description: str = Field(min_length=1)
     """What it does, for the model; a Python function's docstring where the file has none."""
-    input_schema: dict[str, Any] = Field(alias="inputSchema")
+    input_schema: Schema = Field(alias="inputSchema")
     """JSON Schema 2020-12 of the arguments. Arguments it does not name are refused unless it says otherwise.
 
     A Python function's own signature where the file does not say."""
-    output_schema: dict[str, Any] | None = Field(default=None, alias="outputSchema")
+    output_schema: Schema | None = Field(default=None, alias="outputSchema")
     """JSON Schema 2020-12 of the structured result, or of the text read as JSON; a result that breaks it is refused."""
     target: ToolKind
     """Where calls go."""
@@ -133,6 +156,9 @@ class ToolDeclaration(StrictModel):
     files: Files = ()
     """Files that the tool's own code reads, e.g. `[../data/passages.jsonl]`, relative to the file that says so. A run
     records them with their hashes: results kept from before an edit are not used, and `rlf resume` reports it."""
+    images: str | None = None
+    """The argument that gets the trajectory's images as the model sees them, as base64: one of `type: string` the last
+    image, one of `type: array` all of them. The model does not see the argument."""
     hidden: bool = False
     """Whether the model does not see it: a tool that only reward terms call."""
     tests: tuple[ToolTest, ...] = ()
@@ -160,21 +186,23 @@ class ToolDeclaration(StrictModel):
     @field_validator("input_schema")
     @classmethod
     def _is_a_schema_of_an_object(cls, schema: dict[str, Any]) -> dict[str, Any]:
-        _checked_schema(schema)
         if schema.get("type") != "object":
             raise _faults_at(("type",), "arguments are an object; write `type: object`")
         return schema
-
-    @field_validator("output_schema")
-    @classmethod
-    def _is_a_schema(cls, schema: dict[str, Any] | None) -> dict[str, Any] | None:
-        return _checked_schema(schema)
 
     @model_validator(mode="after")
     def _retries_only_what_may_be_repeated(self) -> Self:
         if self.limits.retries and not self.idempotent:
             message = f"got {self.limits.retries} for a tool that is not idempotent; write `idempotent: true` or 0"
             raise _faults_at(("limits", "retries"), message)
+        return self
+
+    @model_validator(mode="after")
+    def _has_the_argument_of_images(self) -> Self:
+        known = self.input_schema.get("properties") or {}
+        if self.images is not None and self.images not in known:
+            message = f"inputSchema has no argument {self.images!r} (it has: {', '.join(known) or 'none'})"
+            raise _faults_at(("images",), message)
         return self
 
     @property
@@ -190,22 +218,10 @@ class ToolDeclaration(StrictModel):
     @property
     def description_for_model(self) -> ToolDescription:
         """The tool as the model sees it."""
-        return ToolDescription(self.name, self.description, self.input_schema)
-
-
-def _checked_schema(schema: dict[str, Any] | None) -> dict[str, Any] | None:
-    try:
-        if schema is not None:
-            compile_schema(schema)
-    except jsonschema_rs.ValidationError as fault:
-        raise _faults_at(tuple(fault.instance_path), f"not a JSON Schema 2020-12: {fault.message}") from fault
-    except ValueError as fault:
-        raise wrong_value(f"not a JSON Schema 2020-12: {fault}") from fault
-    return schema
-
-
-def _faults_at(loc: tuple[str | int, ...], message: str) -> ValidationError:
-    """A fault below the field that is being validated; pydantic puts the field's own path before `loc`."""
-    return ValidationError.from_exception_data(
-        "declaration", [InitErrorDetails(type=wrong_value(message), loc=loc, input=None)]
-    )
+        if self.images is None:
+            return ToolDescription(self.name, self.description, self.input_schema)
+        properties = dict(self.input_schema["properties"])
+        takes_all = properties.pop(self.images).get("type") == "array"
+        required = [name for name in self.input_schema.get("required", ()) if name != self.images]
+        shown = {**self.input_schema, "properties": properties, "required": required}
+        return ToolDescription(self.name, self.description, shown, self.images, takes_all)

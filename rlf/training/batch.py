@@ -115,10 +115,7 @@ class Stretches:
 
 
 def make_batch(
-    scored: Sequence[Scored],
-    *,
-    observations_in_loss: bool = False,
-    greedy_by_task: Mapping[str, float] | None = None,
+    scored: Sequence[Scored], *, observations_in_loss: bool = False, greedy_by_task: Mapping[str, float] | None = None
 ) -> Batch:
     """Tensors of trajectories that have a reward and at least one sampled token.
 

@@ -123,10 +123,7 @@ class Stragglers:
             del self._tasks[position]
             self._since.pop(position, None)
         pending = sum(not task.done() for task in self._tasks.values())
-        metrics = {
-            "groups/late": float(pending),
-            "groups/carried": float(sum(at < drawn[0] for at in taken)),
-        }
+        metrics = {"groups/late": float(pending), "groups/carried": float(sum(at < drawn[0] for at in taken))}
         left = tuple(sorted(self._tasks))
         if self._rollout.late is Late.DROP:
             metrics["groups/dropped"] = float(pending)

@@ -72,14 +72,7 @@ async def evaluate(
         started = time.perf_counter()
         player = _Modes({mode.name: harness.player(policy, mode.sampling) for mode in together})
         play = partial(
-            play_mode,
-            player,
-            harness,
-            mode=names,
-            step=step,
-            emit=emit,
-            max_usd=max_usd,
-            on_scored=outages.note_now,
+            play_mode, player, harness, mode=names, step=step, emit=emit, max_usd=max_usd, on_scored=outages.note_now
         )
         scored = await play(rollouts)
         if len(scored) == len(rollouts):  # else its budget is spent

@@ -181,6 +181,10 @@ class ToolDescription:
     name: str
     description: str
     input_schema: Mapping[str, Any]
+    images: str | None = None
+    """The argument that the trajectory's images go to; in the schema it is not."""
+    takes_all: bool = False
+    """Whether it takes all images, in their order; else the last one."""
 
     def as_openai(self) -> dict[str, Any]:
         """The OpenAI function form that chat templates take as `tools`."""

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import sys
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from pydantic import ValidationError
 from rlf.apps.imports.worlds import import_world
 from rlf.core import RlfError
 from rlf.environments import EnvSpec
+from rlf.environments.kind import equal_but_drawn
 from rlf.environments.playing import follow, open_bench
 from rlf.types import Message, Outcome, Task, ToolCall
 
@@ -23,6 +26,8 @@ RESET = {"tool": "reset_state", "arguments": {"code": "{answer}", "seed": "{seed
 OPENED = [call("look", place="desk") + STOP, call("open", code="AMBER7") + STOP, f"Done.{STOP}"]
 TWICE = f"""
 import sys
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 started = Path(sys.argv[1])
@@ -82,6 +87,27 @@ def test_a_server_without_a_score_is_scored_by_the_state_after_the_rows_calls(pl
     assert (opened.world.scores, closed.world.scores) == ({"score": 1.0}, {"score": 0.0}), (opened.error, closed.error)
     (opened, closed), _ = played(env, OPENED, CLOSED, task=opened_by("BASALT3"))
     assert (opened.world.scores, closed.world.scores) == ({"score": 0.0}, {"score": 1.0})
+
+
+def test_identifiers_that_the_server_draws_are_not_compared_and_all_else_is(played):
+    wrong = [call("open", code="OTHER1") + STOP, call("open", code="AMBER7") + STOP, f"Done.{STOP}"]
+    twice = [call("open", code="AMBER7") + STOP] * 2 + [f"Done.{STOP}"]
+    (right, *others), _ = played(by_state("drawing"), OPENED, CLOSED, wrong, twice, task=opened_by("AMBER7"))
+    assert right.world.scores == {"score": 1.0}, right.error
+    assert [one.world.scores for one in others] == [{"score": 0.0}] * 3, [one.error for one in others]
+
+
+@pytest.mark.parametrize(
+    "at", [int, lambda s: int(s * 1000), lambda s: datetime.fromtimestamp(s, UTC).isoformat("T", "seconds")]
+)
+def test_times_of_writing_are_not_compared_although_two_goals_share_them(at):
+    def state(seconds, due):
+        return {"orders": [{"made": at(seconds), "due": at(due)}]}
+
+    now, year = time.time(), 365 * 86400
+    goals = [state(now, now + year)] * 2
+    assert equal_but_drawn(state(now - 30, now + year), goals)
+    assert not equal_but_drawn(state(now - 30, now + 2 * year), goals)
 
 
 def test_the_rows_calls_are_the_solution_that_trials_play():

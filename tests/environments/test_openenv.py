@@ -166,8 +166,8 @@ def test_a_tools_result_is_read_through_each_wrapper(observation, text, is_error
 
 
 def test_plain_http_is_refused_with_the_reason(url):
-    for keys in ({"url": url, "transport": "http"}, {"url": f"{url}/step"}):
-        (complaint,) = EnvSpec.model_validate({"kind": "openenv"} | keys).complaints()
+    for path in ("step", "reset"):
+        (complaint,) = EnvSpec.model_validate({"kind": "openenv", "url": f"{url}/{path}"}).complaints()
         assert "each `POST /step` steps a fresh world" in complaint
 
 

@@ -1,11 +1,13 @@
 """An MCP server with a state and lifecycle tools.
 
-With `keyed` it keeps worlds apart by an argument; with `scoreless` it has no tool that scores.
+With `keyed` it keeps worlds apart by an argument; with `scoreless` it has no tool that scores;
+with `drawing` its state has identifiers of its own, as keys too.
 """
 
 import os
 import sys
 import time
+from uuid import uuid4
 
 from mcp.server.mcpserver import MCPServer
 
@@ -31,6 +33,7 @@ def look_in(world: str, place: str) -> str:
 
 def open_in(world: str, code: str) -> str:
     """Open the vault by its code."""
+    worlds[world]["visits"] += [code] if "drawing" in sys.argv else []
     worlds[world]["opened"] |= code == worlds[world]["code"]
     return "It is open." if worlds[world]["opened"] else "It is closed."
 
@@ -42,7 +45,7 @@ def open_vault(code: str) -> str:
 
 def reset_state(code: str, seed: int, world: str = "") -> str:
     """Begin again."""
-    worlds[world] = {"code": code, "opened": False, "seed": seed}
+    worlds[world] = {"code": code, "opened": False, "seed": seed, "visits": []}
     return "ready"
 
 
@@ -58,9 +61,10 @@ def get_score(world: str = "") -> dict[str, float]:
     return {"opened": float(worlds[world]["opened"])}
 
 
-def save_state(world: str = "") -> dict[str, bool]:
+def save_state(world: str = "") -> dict[str, object]:
     """Write the state down."""
-    return {"opened": worlds[world]["opened"]}
+    visits = {str(uuid4()): {"by": code, "token": hash(code)} for code in worlds[world]["visits"]}
+    return {"opened": worlds[world]["opened"], "visits": visits}
 
 
 def forget(world: str) -> str:

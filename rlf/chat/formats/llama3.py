@@ -55,10 +55,7 @@ _GRAMMAR = Grammar(
     rehearsal=re.compile(
         r"<\|python_tag\|>.*|\{\s*\"name\"\s*:\s*\"[^\"]*\"\s*,\s*\"(?:parameters|arguments)\".*", re.DOTALL
     ),
-    messages=messages(
-        _WRITE,
-        unterminated=f"The call was not run: it is not closed. {_WRITE}",
-    ),
+    messages=messages(_WRITE, unterminated=f"The call was not run: it is not closed. {_WRITE}"),
 )
 _NESTED = CallFault(FailureClass.BAD_CALL, f"The call stands inside something else. {_WRITE} Write it alone.")
 _LIST = CallFault(FailureClass.BAD_CALL, f"Calls are not written as a list. Write {_FORM}; {_FORM}.")

@@ -284,12 +284,7 @@ class KVCache:
             ) from error
 
     def write(
-        self,
-        layer: int,
-        slots_N: torch.Tensor,
-        positions_N: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
+        self, layer: int, slots_N: torch.Tensor, positions_N: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Stores key and value [1, KV, N, D] of N tokens; returns the layer's whole cache, twice [S, KV, T, D]."""
         keys, values = self._data[layer, 0], self._data[layer, 1]

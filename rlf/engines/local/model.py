@@ -217,12 +217,7 @@ def _with_adapters(full: PreTrainedModel, lora: LoraSpec) -> Any:
     from peft import LoraConfig, get_peft_model
 
     modules = lora.target_modules if isinstance(lora.target_modules, str) else list(lora.target_modules)
-    config = LoraConfig(
-        r=lora.rank,
-        lora_alpha=lora.alpha,
-        target_modules=modules,
-        task_type="CAUSAL_LM",
-    )
+    config = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=modules, task_type="CAUSAL_LM")
     return get_peft_model(full, config)
 
 

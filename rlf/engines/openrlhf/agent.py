@@ -97,12 +97,7 @@ class Agent:
         self._num_opened = 0
 
     async def execute(
-        self,
-        prompt: str,
-        label: str,
-        sampling_params: Any,
-        tokenizer: PreTrainedTokenizerBase,
-        engine: SamplesTokens,
+        self, prompt: str, label: str, sampling_params: Any, tokenizer: PreTrainedTokenizerBase, engine: SamplesTokens
     ) -> dict[str, Any]:
         """Plays one trajectory of a row and returns what OpenRLHF trains on.
 

@@ -152,12 +152,7 @@ def _job_environment(job: Job, job_env: Mapping[str, Any]) -> dict[str, Any]:
     secrets = {name: os.environ[name] for name in job_env["secrets"]}
     folder = Path(rlf.__file__).parent
     shipped = [] if folder.parent.name.endswith("-packages") else [str(folder)]
-    return {
-        "working_dir": str(job.folder),
-        "excludes": list(_OUTPUTS),
-        "env_vars": secrets,
-        "py_modules": shipped,
-    }
+    return {"working_dir": str(job.folder), "excludes": list(_OUTPUTS), "env_vars": secrets, "py_modules": shipped}
 
 
 def _last_line(printed: str | bytes) -> str:

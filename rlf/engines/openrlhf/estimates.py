@@ -224,10 +224,7 @@ def _list_parts(spec: RunSpec, shape: ModelShape) -> Iterator[MemoryPart]:
     each = _WEIGHT * held + _OPTIMISER * learnt
     for name in ("policy", "critic") if spec.train.algorithm.needs_critic else ("policy",):
         yield MemoryPart(
-            f"checkpoints: {name}",
-            f"number x ({signs})",
-            f"{number} x (2 x {held:,} + 12 x {learnt:,})",
-            number * each,
+            f"checkpoints: {name}", f"number x ({signs})", f"{number} x (2 x {held:,} + 12 x {learnt:,})", number * each
         )
     # OpenRLHF writes a head that is tied to the embedding as one more tensor.
     head = 0 if lora is not None else shape.vocab_size * shape.hidden_size

@@ -45,12 +45,7 @@ def _stand_ins() -> None:
     _stub("ray.util.placement_group", placement_group=None)
     _stub("openrlhf.trainer")
     _stub("openrlhf.trainer.ray", create_vllm_engines=None)
-    _stub(
-        "openrlhf.trainer.ray.launcher",
-        RayActorGroup=nothing,
-        ReferenceModelActor=nothing,
-        RewardModelActor=nothing,
-    )
+    _stub("openrlhf.trainer.ray.launcher", RayActorGroup=nothing, ReferenceModelActor=nothing, RewardModelActor=nothing)
     _stub("openrlhf.trainer.ray.ppo_actor", PolicyModelActor=nothing)
     _stub("openrlhf.trainer.ray.ppo_critic", CriticModelActor=nothing)
     _stub("openrlhf.utils", get_strategy=hand_back).__path__ = [f"{folder}/utils"]

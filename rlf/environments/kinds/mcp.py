@@ -10,6 +10,7 @@ import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Hashable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,11 +22,10 @@ from pydantic_core import PydanticCustomError
 
 from rlf.core import RlfError, nearest
 from rlf.core.identity import hash_json
-from rlf.core.json_values import read_json
 from rlf.core.kinds import StrictModel
 from rlf.core.text import clean_value
-from rlf.environments.instances import to_actions
-from rlf.environments.kind import EnvSpec, MakeWorld, Step, World, fill, hash_state, plain_state
+from rlf.environments.instances import read_goal
+from rlf.environments.kind import EnvSpec, MakeWorld, Step, World, equal_but_drawn, fill, hash_state, plain_state
 from rlf.tools.mcp.listing import find_faults, list_live, listing_of
 from rlf.tools.mcp.server import Entry, Listing, McpServer
 from rlf.tools.results import ToolFailure
@@ -147,9 +147,8 @@ class McpEnv(EnvSpec):
     def _list_shown(self, listing: Listing) -> Iterator[Entry]:
         hidden = {call.tool for call in self.lifecycle.values()}
         for entry in listing.entries:
-            if entry.resource is None and (
-                entry.name not in hidden if self.shown is None else entry.name in self.shown
-            ):
+            is_shown = entry.name not in hidden if self.shown is None else entry.name in self.shown
+            if entry.resource is None and is_shown:
                 yield entry
 
     def _without_key(self, schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -222,8 +221,8 @@ class _Maker:
         self._may_ask = asyncio.Semaphore(max(1, spec.limits.max_concurrency // _WORLDS_PER_UNTOUCHED))
         self._first: dict[str, asyncio.Task[str]] = {}
         """Hashes of the states after resets where nothing was played before, by the arguments of the reset."""
-        self._goals: dict[tuple[str, int, str], asyncio.Task[str]] = {}
-        """Hashes of the states that rows' calls lead to, by task, seed and calls."""
+        self._goals: dict[tuple[str, int, str, bool], asyncio.Task[str]] = {}
+        """States that rows' calls lead to, by task, seed, calls and whether it is the second one."""
 
     async def make(self) -> _McpWorld:
         """A world over a session that is open."""
@@ -248,6 +247,9 @@ class _Maker:
             server = self.spec.server
             if self.spec.takes_folder:
                 server = self.spec.in_folder(Path(stack.enter_context(TemporaryDirectory(prefix="rlf-world-"))))
+            if server.command is not None:  # tokens made by `hash`, and orders of sets, are the same in all processes
+                seed = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}
+                server = server.model_copy(update={"env": seed | server.env})
             connection = Connection(server, renews=False)
             self._own.add(connection)
             stack.push_async_callback(self._close, connection)
@@ -301,14 +303,21 @@ class _Maker:
             await world.end_process()
             raise
 
-    async def find_goal(self, task: Task, seed: int) -> str:
-        """The hash of the state after the row's calls, found once for all trajectories of a task. Raises RuntimeError.
+    async def reaches_goal(self, state: Any, task: Task, seed: int) -> bool:
+        """Whether a state is what the row's calls lead to, found once for all trajectories of a task. RuntimeError.
 
-        In a world of its own: a reset that leaves something behind would make the goal depend on what was played.
+        In a world of its own: a reset that leaves something behind would make the goal depend on what was played. In
+        two where the first differs: identifiers that a server draws are not compared.
         """
         calls = read_goal(task, self.spec.after)
-        key = task.id, seed, repr(calls)
-        return await _find_once(self._goals, key, lambda: self._play_goal(task, seed, calls))
+        goals: list[Any] = []
+        for is_second in (False, True):
+            key = task.id, seed, repr(calls), is_second
+            goal = await _find_once(self._goals, key, partial(self._play_goal, task, seed, calls))
+            goals.append(json.loads(goal))
+            if equal_but_drawn(state, goals):
+                return True
+        return False
 
     async def _play_goal(self, task: Task, seed: int, calls: Sequence[ToolCall]) -> str:
         async with AsyncExitStack() as stack:
@@ -319,7 +328,7 @@ class _Maker:
                 output = (await world.call(call)).said
                 if output.is_error:  # of a row that names it wrongly too: the server has no such tool
                     raise RuntimeError(f"the goal's call of {call.name}: {output.text}")
-            return hash_state(plain_state(await world.state()))
+            return json.dumps(plain_state(await world.state()))
 
     async def _session(self, connection: Connection) -> ClientSession:
         """The session. Raises ToolFailure where it lacks a tool that the policy is shown, as after an upgrade."""
@@ -411,8 +420,7 @@ class _McpWorld(World):
         if self._spec.score is not None:
             return to_scores(value_of(await self._call_lifecycle(self._spec.score)))
         assert self._begun is not None, "a score before the reset"
-        final = hash_state(plain_state(await self.state()))
-        return {"score": float(final == await self._maker.find_goal(*self._begun))}
+        return {"score": float(await self._maker.reaches_goal(plain_state(await self.state()), *self._begun))}
 
     async def gold(self) -> Sequence[ToolCall] | None:
         assert self._begun is not None, "a solution before the reset"
@@ -437,9 +445,8 @@ class _McpWorld(World):
 
     async def _call_lifecycle(self, call: LifecycleCall) -> ToolOutput:
         """A call of the lifecycle. Raises RuntimeError where the server refuses it: that is the world's failure."""
-        output = await self._call_tool(
-            call.tool, {name: fill(value, self._values) for name, value in call.arguments.items()}
-        )
+        arguments = {name: fill(value, self._values) for name, value in call.arguments.items()}
+        output = await self._call_tool(call.tool, arguments)
         if output.is_error:
             self._is_sound = False
             raise RuntimeError(f"{call.tool}: {output.text}")
@@ -461,19 +468,6 @@ class _McpWorld(World):
         if isinstance(result, InputRequiredResult):
             raise ToolFailure(Outcome.TOOL_ERROR, "the server asks a person for input, but no person is there")
         return as_it_ended(result, output_of_call(result))
-
-
-def read_goal(task: Task, column: str | None) -> list[ToolCall]:
-    """The calls that lead to a row's goal. Raises TypeError or ValueError for anything else."""
-    assert column is not None, "a goal without `after`"
-    value = task.columns.get(column)
-    actions = to_actions(read_json(value) if isinstance(value, str) else value)
-    if actions is None:  # which is not the same as no calls: then doing nothing would be right
-        raise ValueError(f"{column}: the row does not say what leads to the goal; write a list of calls")
-    calls = [action for action in actions if isinstance(action, ToolCall)]
-    if len(calls) < len(actions):
-        raise TypeError(f"{column}: got an answer among the calls that lead to the goal; expected calls alone")
-    return calls
 
 
 def value_of(output: ToolOutput) -> Any:

@@ -50,8 +50,6 @@ class OpenEnvEnv(EnvSpec):
     """Field of the action that takes the whole answer of a turn; the world then speaks, and has no tool."""
     reset: Mapping[str, Any] = {"seed": "{seed}"}
     """Arguments of a reset; `{seed}`, `{task}` and `{COLUMN}` are the world's seed, the task's id, the row's column."""
-    transport: Literal["websocket", "http"] = "websocket"
-    """`http` is a fault that says why."""
     _has_tools: bool = PrivateAttr(default=False)
     """Whether an action calls one of the server's own tools; known once they are described."""
 
@@ -79,13 +77,11 @@ class OpenEnvEnv(EnvSpec):
         return [ToolDescription(self.tool, description, {"type": "object", **kept, "properties": properties})]
 
     def static_complaints(self) -> list[str]:
-        """Finds a transport or an address without a session."""
-        why = "plain HTTP holds no session: each `POST /step` steps a fresh world"
-        if self.transport == "http":
-            return [f"transport: got http; {why}. Remove it: rlf uses the server's `/ws`"]
+        """Finds an address without a session."""
+        why = "plain HTTP holds no session, and each `POST /step` steps a fresh world"
         path = self.url.split("://", 1)[1].partition("/")[2].strip("/")
         if path.rpartition("/")[2] in ("step", "reset", "ws", "state"):
-            return [f"url: got {self.url}; expected the server's root, whose `/ws` rlf uses ({why})"]
+            return [f"url: got {self.url}; expected the server's root, whose `/ws` rlf uses: {why}"]
         return []
 
     def complaints(self) -> list[str]:

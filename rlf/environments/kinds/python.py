@@ -141,10 +141,7 @@ class PythonEnv(EnvSpec):
         # The forks' server imports the class by its name, and its own `__main__` is another program.
         if self.isolation is WorldIsolation.PROCESS and self.callable.startswith("__main__:"):
             yield f"{self.callable} is in the main program, which no other process can import; name a module"
-        if self.isolation in (
-            WorldIsolation.PROCESS,
-            WorldIsolation.SANDBOX,
-        ):  # a process that blocks holds up itself alone
+        if self.isolation in ("process", "sandbox"):  # a process that blocks holds up itself alone
             return
         for name in (name for name in dir(made_by) if not name.startswith("__")):
             method = getattr(made_by, name)

@@ -101,9 +101,8 @@ class SeveralEnv(EnvSpec):
         names = [world.score_names for world in self.worlds.values()]
         if None in names:
             return None
-        return tuple(
-            dict.fromkeys([*(name for some in names for name in some or ()), *(["score"] * bool(self.scores))])
-        )
+        every = [*(name for some in names for name in some or ()), *(["score"] * bool(self.scores))]
+        return tuple(dict.fromkeys(every))
 
     def part_of(self, columns: Mapping[str, Any]) -> tuple[str | None, EnvSpec]:
         """The world that a row names. Raises ValueError."""

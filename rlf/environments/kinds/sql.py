@@ -237,9 +237,8 @@ class _SqlWorld(World):
     def _run_statement(self, database: Database, call: ToolCall) -> Any:
         """Runs a call. Raises ToolFailure where the database refuses it, or it does nothing."""
         statement = self._spec.statements[call.name]
-        names, rows, changed = database.execute(
-            statement.sql, statement.bound(call.arguments), self._spec.limits.step_s
-        )
+        bound = statement.bound(call.arguments)
+        names, rows, changed = database.execute(statement.sql, bound, self._spec.limits.step_s)
         if statement.otherwise is not None and not (rows if names else changed):
             raise ToolFailure(Outcome.TOOL_ERROR, str(fill(statement.otherwise, call.arguments)))
         return [dict(zip(names, row, strict=True)) for row in rows] if names else {"changed": changed}

@@ -450,6 +450,8 @@ def load_for_forks(start: dict[str, Any], wire: Any) -> Any:
 
 
 def _describe(fault: BaseException) -> str:
+    if isinstance(fault, BaseExceptionGroup):  # of the tasks of a TaskGroup, which an Env may run its agents in
+        return "; ".join(map(_describe, fault.exceptions))
     try:
         return f"{type(fault).__name__}: {fault}"
     except BaseException as other:  # noqa: BLE001 - `__str__` is the code of others too

@@ -234,10 +234,7 @@ def _bands_over_steps(name: str, run: Sequence[TrainingStep]) -> dict[int, tuple
 
 
 def _mean_lines(
-    name: str,
-    colour: int,
-    runs: Sequence[Mapping[int, float]],
-    bands: Mapping[int, tuple[float, float]] | None,
+    name: str, colour: int, runs: Sequence[Mapping[int, float]], bands: Mapping[int, tuple[float, float]] | None
 ) -> Iterator[Line]:
     """The mean over the runs at the steps that all of them have; nothing where there is none."""
     shared = sorted(set.intersection(*(set(run) for run in runs))) if runs else []

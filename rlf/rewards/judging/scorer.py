@@ -250,12 +250,7 @@ class JudgeScorer:
         return [values[name] for name in names], str(values.get("reason", ""))
 
     async def _compare_pair(
-        self,
-        task: Mapping[str, Any],
-        one: Mapping[str, Any],
-        other: Mapping[str, Any],
-        *,
-        fresh: bool = False,
+        self, task: Mapping[str, Any], one: Mapping[str, Any], other: Mapping[str, Any], *, fresh: bool = False
     ) -> PairComparison:
         """Which of two candidates is better, asked in both orders."""
 
@@ -396,9 +391,4 @@ def _reply_schema(compare: Compare, names: Sequence[str], bounds: tuple[float, f
         Compare.GROUP: {"type": "array", "items": {"type": "integer"}},
     }
     properties = {"reason": {"type": "string"}, **dict.fromkeys(names, kinds[compare])}
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import fields
 from typing import Any, ClassVar, Literal, Self
 
@@ -229,12 +229,9 @@ class JudgeTerm(Term):
             if not read_labels(self.sentinels.file, self.judging):
                 raise RlfError(f"{self.sentinels.file}: holds no sentinel. Write one JSON object a line.")
 
-    def open(self, context: RewardContext) -> AbstractAsyncContextManager[Scorer]:
-        """The judges: connected, or started first. Raises RlfError where none can be used."""
-        return self._open_scorer(context)
-
     @asynccontextmanager
-    async def _open_scorer(self, context: RewardContext) -> AsyncIterator[Scorer]:
+    async def open(self, context: RewardContext) -> AsyncIterator[Scorer]:
+        """The judges: connected, or started first. Raises RlfError where none can be used."""
         from rlf.chat.marks import special_tokens
         from rlf.rewards.judging.drift import Watchman, read_labels
         from rlf.rewards.judging.panel import Panel, served

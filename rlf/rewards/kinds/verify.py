@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
@@ -192,12 +192,9 @@ class VerifyTerm(Term):
         if self.callable is not None:
             find_definition(self.callable)
 
-    def open(self, context: RewardContext) -> AbstractAsyncContextManager[Scorer]:
-        """The tool, with the golds that were run."""
-        return self._open_scorer(context)
-
     @asynccontextmanager
-    async def _open_scorer(self, context: RewardContext) -> AsyncIterator[Scorer]:
+    async def open(self, context: RewardContext) -> AsyncIterator[Scorer]:
+        """The tool, with the golds that were run."""
         verifier = Verifier(self, context)
         try:
             yield verifier

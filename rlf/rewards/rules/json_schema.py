@@ -33,8 +33,7 @@ class JsonSchema(Rule):
     model_config = ConfigDict(populate_by_name=True)
 
     sample: ClassVar[KnownSample] = KnownSample(
-        gold={"answer": '{"town": "Paris"}'},
-        options={"schema": {"type": "object", "required": ["town"]}},
+        gold={"answer": '{"town": "Paris"}'}, options={"schema": {"type": "object", "required": ["town"]}}
     )
 
     rule: Literal["json_schema"] = "json_schema"

@@ -9,7 +9,7 @@ import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -81,18 +81,14 @@ class Math(Rule):
             return Answer("text", normalize(gold), fault="is no mathematics in whole, and is compared as text")
         return Answer("mathematics", latex)
 
-    def open(self, context: RewardContext) -> AbstractAsyncContextManager[Scorer]:
+    @asynccontextmanager
+    async def open(self, context: RewardContext) -> AsyncIterator[Scorer]:
         """Processes start with the first comparison that needs one and end here."""
-        return _open_scorer(self)
-
-
-@asynccontextmanager
-async def _open_scorer(rule: Math) -> AsyncIterator[Scorer]:
-    comparer = _Comparer(rule)
-    try:
-        yield comparer
-    finally:
-        await comparer.close()
+        comparer = _Comparer(self)
+        try:
+            yield comparer
+        finally:
+            await comparer.close()
 
 
 class _Comparer:

@@ -74,6 +74,8 @@ class AgentTool(ToolKind):
         if self.depth > MAX_DEPTH:
             found.append(f"agents are nested {self.depth} deep; at most {MAX_DEPTH} is allowed. Remove one")
         for tool in self.tools:
+            if tool.images is not None:
+                found.append(f"its tool {tool.name!r} has `images`, which only the policy's own tools get; remove it")
             look = tool.target.static_complaints if static else tool.target.complaints
             found += [f"its tool {tool.name!r}: {complaint}" for complaint in look(tool.input_schema)]
         return found

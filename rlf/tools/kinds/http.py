@@ -190,13 +190,7 @@ class HttpTool(ToolKind):
         # of a host that an argument chose, an answer that lacks what is declared is that choice's result
         garbled = Outcome.SERVICE_ERROR if self.has_fixed_host else Outcome.OUTPUT_REJECTED
         runtime = HttpRuntime(
-            client,
-            maker,
-            self.headers,
-            response=self.response,
-            result=self.result,
-            batch=self.batch,
-            garbled=garbled,
+            client, maker, self.headers, response=self.response, result=self.result, batch=self.batch, garbled=garbled
         )
         if self.has_fixed_host and 401 not in self.tool_error_statuses:
             await runtime.refuse_wrong_key(self.url.partition("{")[0])

@@ -143,10 +143,7 @@ class _Talk:
             await asyncio.wait(tasks, timeout=_SOON_S)
         if self._session_id is not None:
             with contextlib.suppress(TimeoutError, Refusal):
-                async with (
-                    asyncio.timeout(_SOON_S),
-                    open_answer(self._client, "DELETE", self._url, self._headers({})),
-                ):
+                async with asyncio.timeout(_SOON_S), open_answer(self._client, "DELETE", self._url, self._headers({})):
                     pass
 
     def _is_worth_sending(self, message: JSONRPCMessage) -> bool:
@@ -416,11 +413,7 @@ def _address_in(url: httpx2.URL, data: bytes) -> str:
 
 
 async def _send_all(
-    client: httpx2.AsyncClient,
-    url: str,
-    outbound: Outbound,
-    inbound: Inbound,
-    waiting: OpenRequests,
+    client: httpx2.AsyncClient, url: str, outbound: Outbound, inbound: Inbound, waiting: OpenRequests
 ) -> None:
     """Posts each message by itself, so that one that hangs holds up no other."""
     async with contextlib.AsyncExitStack() as stack:
@@ -436,11 +429,7 @@ async def _send_all(
 
 
 async def _send(
-    client: httpx2.AsyncClient,
-    url: str,
-    message: JSONRPCMessage,
-    inbound: Inbound,
-    waiting: OpenRequests,
+    client: httpx2.AsyncClient, url: str, message: JSONRPCMessage, inbound: Inbound, waiting: OpenRequests
 ) -> None:
     body = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
     try:
