@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from rlf.cli import app
 
 ROOT = Path(__file__).parents[1]
-DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCS = [ROOT / "README.md", ROOT / "AGENTS.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda p: p.relative_to(ROOT).as_posix())
@@ -35,8 +35,9 @@ def test_the_files_to_read_first_are_there_and_about_as_long_as_it_says():
     assert 3_600 <= sum(len((ROOT / file).read_text().splitlines()) for file in files) <= 4_400
 
 
-def test_every_command_that_the_readme_names_has_help():
-    named = re.findall(r"`rlf ([a-z]+(?: [a-z]+)?)", (ROOT / "README.md").read_text())
+@pytest.mark.parametrize("name", ["README.md", "AGENTS.md"])
+def test_every_command_that_a_first_page_names_has_help(name):
+    named = re.findall(r"(?:`|^    )rlf ([a-z]+(?: [a-z]+)?)", (ROOT / name).read_text(), re.MULTILINE)
     assert named
     for command in sorted(set(named)):
         words = command.split()
@@ -44,6 +45,13 @@ def test_every_command_that_the_readme_names_has_help():
         if done.exit_code and len(words) > 1:  # the second word is an argument
             done = CliRunner().invoke(app, [words[0], "--help"])
         assert done.exit_code == 0 and "Usage" in done.stdout, command
+
+
+def test_what_agents_read_is_one_screen_and_names_files_that_are_there():
+    text = (ROOT / "AGENTS.md").read_text()
+    assert len(text.splitlines()) <= 50
+    named = set(re.findall(r"`((?:docs/[\w/.-]+|\w+\.md))`", text)) - {"tool.md", "reward.md", "env.md"}
+    assert named and [name for name in named if not (ROOT / name).exists()] == []
 
 
 def test_the_readmes_first_screen_has_exactly_the_two_commands():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 from collections.abc import Callable
 from functools import cache
@@ -14,6 +15,7 @@ import yaml
 from typer.testing import Result
 
 from rlf.apps.init.projects import templates
+from rlf.cli.commands import HOMES
 from rlf.spec import schema
 from rlf.spec.schema import schema_text
 from rlf.tools.mcp import stdio
@@ -77,10 +79,21 @@ def test_a_new_project_checks_tests_its_tool_and_trains(
 @pytest.mark.parametrize("template", templates())
 def test_its_files_are_the_users_own(template: str, rlf: Rlf, tmp_path: Path) -> None:
     data = json.loads(rlf("init", "mine", "--template", template, "--json").stdout)["data"]
-    expected = {".env.example", ".gitignore", "README.md", "specs/mine.yaml", "schema/spec.json"} | OWN_FILES[template]
+    expected = {
+        ".env.example",
+        ".gitignore",
+        "README.md",
+        "AGENTS.md",
+        "specs/mine.yaml",
+        "schema/spec.json",
+    } | OWN_FILES[template]
     assert expected <= set(data["files"])
     texts = {name: (tmp_path / "mine" / name).read_text(encoding="utf-8") for name in data["files"]}
     assert not [name for name, text in texts.items() if "{{name}}" in text]
+    named = re.findall(r"^    (rlf .*?)(?:  |$)", texts["AGENTS.md"], re.MULTILINE)
+    assert len(named) == 7 and not [
+        line for line in named if not set(HOMES) & {line.split()[1], " ".join(line.split()[1:3])}
+    ]
     assert "runs/" in texts[".gitignore"] and ".env\n" in texts[".gitignore"]
     for folder, role in (("specs", "spec"), ("tool_specs", "tool"), ("reward_specs", "reward")):
         validator = jsonschema_rs.Draft202012Validator(json.loads(texts[f"schema/{role}.json"]))
