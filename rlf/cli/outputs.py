@@ -41,6 +41,7 @@ class SchemaFiles:
 
 _HOMES: dict[str, tuple[str, ...]] = {
     "apps.attack.attack": ("Attack",),
+    "apps.bench.robust": ("RobustRow",),
     "apps.bench.run": ("BenchmarkFolder", "BenchmarkLine", "BenchmarkResult"),
     "apps.build.build": ("Built", "BuildEstimate", "ShownWorld"),
     "apps.build.prove": ("FolderProof",),
@@ -102,7 +103,7 @@ _OUTPUTS: dict[str, str] = {
     "rehearse": "Rehearsal | RunOutcome",
     "eval": "EvaluationReport",
     "forecast": "Forecast",
-    "bench": "list[BenchmarkLine] | BenchmarkFolder | BenchmarkResult",
+    "bench": "list[BenchmarkLine] | BenchmarkFolder | BenchmarkResult | list[RobustRow]",
     "export": "ModelExport",
     "verify": "ModelProof",
     "trace": "list[TrajectoryMatch] | list[FoundCall] | StoredTrajectory",

@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlf.cli.arguments import (
-    DEFAULT_RUNS,
-    ApiKeyVariable,
-    AsJson,
-    EndpointUrl,
-    HtmlFile,
-    RunsFolder,
-    ServedName,
-    is_override,
-    runs_option,
-)
+from rlf.cli import arguments as words
 from rlf.cli.envelope import print_result
 from rlf.cli.output import print_note, stdout_console, write_page
 from rlf.core.errors import RlfError
@@ -27,9 +17,9 @@ from rlf.core.errors import RlfError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from rlf.apps.bench.run import BenchmarkLine, BenchmarkResult
+    from rlf.apps.bench.run import Asked, BenchmarkFolder, BenchmarkLine
 
-_LIST = "list"
+_LIST, _ROBUST = "list", "robust"
 _SHOWN_EVERY_S = 10.0
 
 
@@ -37,13 +27,14 @@ def bench(
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="list|BENCHMARK [TARGET|KEY=VALUE]...",
-            help="A benchmark's name, then runs, RUN@STEP, folders or Hugging Face ids, and overrides of its spec.",
+            metavar="list|robust|BENCHMARK [TARGET|SPEC|KEY=VALUE]...",
+            help="A benchmark's name, then runs, RUN@STEP, folders or Hugging Face ids, and overrides of its spec; "
+            "`robust` takes also a spec to use instead of their run's own.",
             show_default=False,
         ),
     ] = None,
     categories: Annotated[
-        str | None, typer.Option("--categories", help="Of bfcl: names or groups, with commas.")
+        str | None, typer.Option("--categories", help="Of bfcl: names or groups, with commas; classes of robust.")
     ] = None,
     form: Annotated[str | None, typer.Option("--format", help="Of bfcl: `native` or `prompt`.")] = None,
     domain: Annotated[str | None, typer.Option("--domain", help="Of tau2; `suite` of agentdojo.")] = None,
@@ -53,25 +44,25 @@ def bench(
     write: Annotated[
         Path | None, typer.Option("--write", metavar="DIR", help="Write spec and rows into a folder, and try nothing.")
     ] = None,
-    endpoint: EndpointUrl = None,
-    model: ServedName = None,
-    api_key_env: ApiKeyVariable = None,
+    endpoint: words.EndpointUrl = None,
+    model: words.ServedName = None,
+    api_key_env: words.ApiKeyVariable = None,
     num_samples: Annotated[
         int | None, typer.Option("-k", "--samples", min=1, max=10_000, help="Samples per task, for pass^k.")
     ] = None,
     temperature: Annotated[float | None, typer.Option("--temperature", min=0.0, help="Of the samples.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Use only the first N tasks.")] = None,
-    html: HtmlFile = None,
-    runs_folder: RunsFolder = DEFAULT_RUNS,
-    as_json: AsJson = False,
+    html: words.HtmlFile = None,
+    runs_folder: words.RunsFolder = words.DEFAULT_RUNS,
+    as_json: words.AsJson = False,
 ) -> None:
     """Try models on a benchmark of others, with its own checker's verdict.
 
     Each task is answered greedily, or `-k` times. The same command continues what was stopped. `rlf bench list` shows
-    what is here, what to install and which data to bring.
+    what is here, what to install and which data to bring; `rlf bench robust` tries a run's own tasks under disturbed
+    tools.
     """
-    from rlf.apps.bench.run import bench as run_bench
-    from rlf.apps.bench.run import list_benchmarks, make_benchmark, page_of, write_benchmark
+    from rlf.apps.bench.run import Asked, list_benchmarks, make_benchmark, write_benchmark
 
     name, *others = arguments or [_LIST]
     if name == _LIST:
@@ -79,11 +70,19 @@ def bench(
         print_result("bench", lines, as_json, lambda: _show_list(lines))
         return
     given = {"categories": categories, "format": form, "domain": domain, "split": split, "data": data}
-    benchmark = make_benchmark(name, {key: value for key, value in given.items() if value is not None})
+    options = {key: value for key, value in given.items() if value is not None}
+    overrides = [one for one in others if words.is_override(one)]
+    targets = [one for one in others if one not in overrides]
+    asked = Asked(runs_folder, _Progress().show, endpoint, model, api_key_env, num_samples, temperature, limit)
+    if name == _ROBUST:
+        if wrong := [*(set(options) - {"categories"}), *["setup"] * setup, *["write"] * (write is not None)]:
+            raise RlfError(f"--{wrong[0]}: robust has no such option (it has: categories). Remove it.")
+        _try_robust(targets, overrides, categories, asked, html, as_json)
+        return
+    benchmark = make_benchmark(name, options)
     if setup and benchmark.packages is not None:
         benchmark.packages.install()
         print_note(f"ready: {benchmark.packages.name} {benchmark.packages.version} in {benchmark.packages.folder}")
-    targets = [one for one in others if not is_override(one)]
     if not targets and endpoint is None and write is None:
         if not setup:
             raise RlfError(f"bench {name}: expected a model. Write e.g. `rlf bench {name} latest`, or --write DIR.")
@@ -92,22 +91,43 @@ def bench(
     if write is not None:
         print_result("bench", made, as_json, f"{made.spec}: {made.num_rows:,} rows, {made.package or 'no package'}")
         return
-    result = run_bench(
-        made,
-        targets,
-        overrides=[one for one in others if is_override(one)],
-        endpoint=endpoint,
-        model=model,
-        api_key_env=api_key_env,
-        num_samples=num_samples,
-        temperature=temperature,
-        limit=limit,
-        runs_folder=runs_folder,
-        on_event=_Progress().show,
-    )
+    _try_benchmark(made, targets, overrides, asked, html, as_json)
+
+
+def _try_benchmark(
+    made: BenchmarkFolder,
+    targets: list[str],
+    overrides: list[str],
+    asked: Asked,
+    html: Path | None,
+    as_json: bool,
+) -> None:
+    from rlf.apps.bench.run import about_of, page_of, table_of
+    from rlf.apps.bench.run import bench as run_bench
+
+    result = run_bench(made, targets, asked, overrides)
     if html is not None:
-        write_page(html, page_of(result))
-    print_result("bench", result, as_json, lambda: _show_result(result, runs_folder))
+        write_page(html, page_of(made.benchmark, about_of(made), *table_of(result)))
+    runs = [(one.run_id, one.mode) for one in result.models]
+    about = f"{about_of(made)}: {made.spec}"
+    print_result("bench", result, as_json, lambda: _show_table(*table_of(result), about, runs, asked.runs_folder))
+
+
+def _try_robust(
+    targets: list[str], overrides: list[str], classes: str | None, asked: Asked, html: Path | None, as_json: bool
+) -> None:
+    from rlf.apps.bench.robust import robust, table_of
+    from rlf.apps.bench.run import page_of
+
+    files = [Path(one) for one in targets if one.endswith((".yaml", ".yml"))]
+    models = [one for one in targets if Path(one) not in files]
+    if not models and asked.endpoint is None:
+        raise RlfError("bench robust: expected a model. Write e.g. `rlf bench robust latest`.")
+    rows = robust(models, files, overrides, classes, asked)
+    if html is not None:
+        write_page(html, page_of("robust", "success by class of disturbance", *table_of(rows)))
+    runs = [(one.run_id, one.mode) for one in rows if one.run_id]
+    print_result("bench", rows, as_json, lambda: _show_table(*table_of(rows), "", runs, asked.runs_folder))
 
 
 class _Progress:
@@ -136,16 +156,15 @@ def _show_list(lines: list[BenchmarkLine]) -> RenderableType:
     return plain_table(heads, cells, left=heads)
 
 
-def _show_result(result: BenchmarkResult, runs_folder: Path) -> None:
-    from rlf.apps.bench.run import table_of
+def _show_table(
+    heads: list[str], rows: list[list[str]], about: str, runs: list[tuple[str, str]], runs_folder: Path
+) -> None:
     from rlf.reports.sheets import plain_table
 
-    heads, rows = table_of(result)
-    made = result.made
     console = stdout_console()
     console.print(plain_table(heads, rows, left=heads[:1]), crop=False)
-    about = f"{made.benchmark}, {made.package or 'no package'}, {made.num_rows:,} rows, data {made.data_sha256[:12]}"
-    console.print(f"{about}: {made.spec}", soft_wrap=True)
-    for one in result.models:
-        console.print(f"  rlf trace {one.run_id} --phase {one.mode}{runs_option(runs_folder)}", soft_wrap=True)
+    if about:
+        console.print(about, soft_wrap=True)
+    for run_id, mode in runs:
+        console.print(f"  rlf trace {run_id} --phase {mode}{words.runs_option(runs_folder)}", soft_wrap=True)
     sys.stdout.flush()

@@ -186,43 +186,52 @@ def make_spec(name: str, benchmark: Benchmark, files: Mapping[str, str]) -> dict
     }
 
 
-def bench(
-    made: BenchmarkFolder,
-    targets: Sequence[str],
-    *,
-    overrides: Sequence[str] = (),
-    endpoint: str | None = None,
-    model: str | None = None,
-    api_key_env: str | None = None,
-    num_samples: int | None = None,
-    temperature: float | None = None,
-    limit: int | None = None,
-    runs_folder: Path,
-    on_event: Callable[[Any], None],
-) -> BenchmarkResult:
-    """Tries models on a benchmark, as `rlf eval` does: greedily, or `num_samples` of each task.
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How models are tried, as `rlf eval` takes it: greedily, unless samples or a temperature are asked for."""
 
-    Raises:
-        RlfError, SpecError: a target is no model, or the benchmark does not fit it.
-        KeyboardInterrupt: it was stopped; the same call continues it.
-    """
-    report: EvaluationReport = rlf.evaluate(
-        list(targets),
-        made.spec,
-        list(overrides),
-        endpoint=endpoint,
-        model=model,
-        api_key_env=api_key_env,
-        num_samples=num_samples,
-        temperature=temperature,
-        greedy=num_samples is None and temperature is None,
-        limit=limit,
-        runs_folder=runs_folder,
-        on_event=on_event,
-    )
+    runs_folder: Path
+    on_event: Callable[[Any], None]
+    endpoint: str | None = None
+    model: str | None = None
+    api_key_env: str | None = None
+    num_samples: int | None = None
+    temperature: float | None = None
+    limit: int | None = None
+
+    def evaluate(
+        self, targets: Sequence[str], files: Sequence[Path], overrides: Sequence[str]
+    ) -> tuple[EvaluationRow, ...]:
+        """A row for each target, and for the endpoint.
+
+        Raises:
+            RlfError, SpecError: a target is no model, or the spec does not fit it.
+            KeyboardInterrupt: it was stopped; the same call continues it.
+        """
+        greedy = self.num_samples is None and self.temperature is None
+        report: EvaluationReport = rlf.evaluate(
+            list(targets),
+            list(files),
+            list(overrides),
+            endpoint=self.endpoint,
+            model=self.model,
+            api_key_env=self.api_key_env,
+            num_samples=self.num_samples,
+            temperature=self.temperature,
+            greedy=greedy,
+            limit=self.limit,
+            runs_folder=self.runs_folder,
+            on_event=self.on_event,
+        )
+        return tuple(row for row in report.rows if (row.mode == "greedy") is greedy)
+
+
+def bench(
+    made: BenchmarkFolder, targets: Sequence[str], asked: Asked, overrides: Sequence[str] = ()
+) -> BenchmarkResult:
+    """Tries models on a benchmark. Raises as `Asked.evaluate` does."""
     kind = make_benchmark(made.benchmark, made.options)
-    wanted = "greedy" if num_samples is None and temperature is None else "sampled"
-    return BenchmarkResult(made, tuple(_score(kind, row) for row in report.rows if row.mode == wanted))
+    return BenchmarkResult(made, tuple(_score(kind, row) for row in asked.evaluate(targets, [made.spec], overrides)))
 
 
 def _score(benchmark: Benchmark, row: EvaluationRow) -> ModelScore:
@@ -274,18 +283,20 @@ def _share(value: float | None, is_share: bool) -> str:
     return f"{100 * value:.1f} %" if is_share else f"{value:.3f}"
 
 
-def page_of(result: BenchmarkResult) -> str:
-    """The table as a page by itself."""
-    heads, rows = table_of(result)
-    made = result.made
-    about = f"{made.benchmark} {json.dumps(made.options)} · {made.package or 'no package'} · {made.num_rows} rows"
+def about_of(made: BenchmarkFolder) -> str:
+    """What was measured, for below the table: package, rows and their hash."""
+    return f"{made.benchmark}, {made.package or 'no package'}, {made.num_rows:,} rows, data {made.data_sha256}"
+
+
+def page_of(title: str, about: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table as a page by itself."""
     head = "".join(f"<th>{escape(one)}</th>" for one in heads)
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     style = (
         "body{font:15px sans-serif;margin:2em}td,th{padding:.2em .8em;text-align:right}td:first-child{text-align:left}"
     )
     return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(made.benchmark)}</title>'
-        f"<style>{style}</style><h1>{escape(made.benchmark)}</h1><p>{escape(about)}<br>data sha256 "
-        f"{made.data_sha256}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></html>"
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title><style>{style}</style>'
+        f"<h1>{escape(title)}</h1><p>{escape(about)}</p><table><thead><tr>{head}</tr></thead>"
+        f"<tbody>{body}</tbody></table></html>"
     )

@@ -1,12 +1,23 @@
 """`rlf bench` on a benchmark of an installed package: rows and spec are written, models are tried, a table is made."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from rlf.apps.bench.kind import BENCHMARKS
-from rlf.apps.bench.run import list_benchmarks, make_benchmark, make_spec, page_of, table_of, write_benchmark
+from rlf.apps.bench.run import (
+    Asked,
+    about_of,
+    bench,
+    list_benchmarks,
+    make_benchmark,
+    make_spec,
+    page_of,
+    table_of,
+    write_benchmark,
+)
 from rlf.core import registry
 from rlf.core.errors import RlfError
 from tests.apps.bench.benchmarks_of_others import Echo
@@ -52,16 +63,15 @@ def test_a_benchmark_without_rows_is_a_fault(tmp_path):
 
 
 def test_models_stand_side_by_side_in_the_table_with_interval_and_own_figures(tmp_path):
-    from rlf.apps.bench.run import bench
-
     made = write_benchmark(Echo(), tmp_path)
-    result = bench(made, ["builtin:tiny", "builtin:reader"], runs_folder=tmp_path / "runs", on_event=lambda event: None)
+    asked = Asked(tmp_path / "runs", lambda event: None)
+    result = bench(made, ["builtin:tiny", "builtin:reader"], asked)
     heads, lines = table_of(result)
     assert heads == ["", "builtin:tiny", "builtin:reader"]
     cells = {line[0]: line[1:] for line in lines}
     assert cells["questions"] == ["4", "4"] and cells["broken"] == ["0", "0"]
     assert {"all", "mean_of_kinds", "kind_0", "kind_1"} <= cells.keys() and "–" in cells["all"][0]
-    page = page_of(result)
+    page = page_of("echo", about_of(made), heads, lines)
     assert "builtin:reader" in page and made.data_sha256 in page
-    again = bench(made, ["builtin:tiny"], runs_folder=tmp_path / "runs", limit=2, on_event=lambda event: None)
+    again = bench(made, ["builtin:tiny"], replace(asked, limit=2))
     assert again.models[0].num_questions == 2
