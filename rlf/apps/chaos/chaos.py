@@ -1,0 +1,294 @@
+"""`rlf chaos`: a short run of a spec for each fault, resumed where it ends, and compared with one that had none."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from rlf.apps.chaos.faults import FAULTS, Fault
+from rlf.core.errors import RlfError
+from rlf.core.plain_json import Jsonable
+from rlf.lineage.graph import differing, read_graph
+from rlf.lineage.reader import Reader
+from rlf.runs.place import open_reader
+from rlf.runs.plans import check_spec
+from rlf.types import RunStatus, StopReason
+
+NUM_STEPS = 3
+_MARK = "RLF_CHAOS"
+"""The variable by which the processes of a run are known."""
+_LEAST_S, _TIMES = 60.0, 10.0
+"""Time that a run under a fault may take: as many times that of the one without, and at least so long."""
+_LONGEST_S = 3600.0
+_END_S = 10.0
+"""Time in which the processes of a run that is over have to be gone."""
+_WORDS = 300
+
+
+class Verdict(StrEnum):
+    """What came of a fault."""
+
+    SURVIVED = "survived"
+    """The run went on to its end by itself."""
+    RESUMED = "resumed"
+    """It ended, and `rlf resume` brought it to its end."""
+    LOST = "lost"
+    """Something was lost, or it hung: see `broken`."""
+    UNTRIED = "untried"
+    """The run was over before the fault struck."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ordeal:
+    """One run under one fault."""
+
+    fault: str
+    what: str
+    verdict: Verdict
+    run_id: str | None
+    exit_code: int | None
+    """Of the run under the fault, negative for a signal; None where it hung and was ended."""
+    said: str
+    """The last line on stderr, or empty."""
+    is_equal: bool | None
+    """Whether steps and evaluations have the numbers of the run without a fault; None where that is not promised: by
+    the spec's schedule, and of tools that fail."""
+    broken: tuple[str, ...]
+    """What does not hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chaos(Jsonable):
+    """A spec under faults."""
+
+    name: str
+    num_steps: int
+    ordeals: tuple[Ordeal, ...]
+    JSON_PROPERTIES: ClassVar = ("holds",)
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing was lost."""
+        return all(one.verdict is not Verdict.LOST for one in self.ordeals)
+
+
+def chaos(
+    files: Sequence[Path],
+    overrides: Sequence[str],
+    *,
+    only: Sequence[str] = (),
+    note: Callable[[str], None],
+) -> Chaos:
+    """Runs a spec for a few steps, once without a fault and once under each. Nothing of it stays.
+
+    Args:
+        only: names of faults; none: all.
+        note: takes a line for each run.
+
+    Raises:
+        RlfError, SpecError: the spec is wrong, a fault has another name, or the run without a fault does not finish.
+    """
+    known = {fault.name: fault for fault in FAULTS}
+    if unknown := [name for name in only if name not in known]:
+        raise RlfError(f"--only: got {unknown[0]!r}; expected some of {', '.join(known)}.")
+    changes = [*overrides, f"train.steps={NUM_STEPS}", "checkpoint.every=1"]
+    spec = check_spec(files, changes).plan.spec
+    with tempfile.TemporaryDirectory(prefix="rlf-chaos-", ignore_cleanup_errors=True) as folder:
+        runs = Path(folder) / "runs"
+        command = ["run", *map(str, files), *changes]
+        started = time.monotonic()
+        with _Process(command, runs, {}) as plain:
+            if plain.wait(_LONGEST_S) != 0 or plain.run_id is None:
+                raise RlfError(f"the run without a fault did not finish: {plain.said}")
+        limit_s = max(_LEAST_S, _TIMES * (time.monotonic() - started))
+        with open_reader(runs) as reader:  # the same tokens, whatever the timing
+            is_exact = spec.rollout.schedule != "clock" and reader.get_run(plain.run_id).record.host["device"] == "cpu"
+        found = []
+        for fault in (known[name] for name in only or known):
+            found.append(_try(fault, command, runs, limit_s, plain.run_id if is_exact else None))
+            note(f"{fault.name}: {found[-1].verdict}")
+        if broken := _verify(runs):
+            found.append(Ordeal("all", "what the lineage holds", Verdict.LOST, None, None, "", None, (broken,)))
+    return Chaos(spec.name, NUM_STEPS, tuple(found))
+
+
+class _Process:
+    """A command of rlf with its own folder of runs, read as it goes."""
+
+    def __init__(self, command: Sequence[str], runs: Path, env: Mapping[str, str]) -> None:
+        self.mark = f"{os.getpid()}-{time.monotonic_ns()}"
+        self.run_id: str | None = None
+        self.stepped = threading.Event()
+        """Set when the first step is over, and when there are no more lines."""
+        self.num_steps = 0
+        arguments = [sys.executable, "-m", "rlf", *command, "--runs", str(runs), "--json"]
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process
+        self._process = subprocess.Popen(
+            arguments,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            env={**os.environ, **env, _MARK: self.mark},
+            start_new_session=True,
+        )
+        self._reading = threading.Thread(target=self._read, daemon=True)
+        self._reading.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ends the process, which is over but for a defect."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._reading.join(_END_S)
+        assert self._process.stdout is not None, "a process without stdout"
+        self._process.stdout.close()
+        self._errors.close()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def said(self) -> str:
+        """The last line on stderr."""
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        return lines[-1][:_WORDS] if lines else ""
+
+    def wait(self, limit_s: float) -> int | None:
+        """The exit code; None where time is up, after which it is killed with what it started."""
+        try:
+            code = self._process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            code = None
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._reading.join(_END_S)
+        return code
+
+    def left(self) -> list[int]:
+        """Processes of it that live on, after some time in which they may end."""
+        until = time.monotonic() + _END_S
+        while found := list(_marked(self.mark)):
+            if time.monotonic() > until:
+                return found
+            time.sleep(0.1)
+        return []
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None, "a process without stdout"
+        for line in self._process.stdout:
+            try:
+                event: dict[str, Any] = json.loads(line)
+            except ValueError:  # cut off by a kill
+                continue
+            if event.get("event") == "started":
+                self.run_id = event["data"]["run_id"]
+            elif event.get("event") == "step":
+                self.num_steps += 1
+                self.stepped.set()
+        self.stepped.set()
+
+
+def _marked(mark: str) -> Iterator[int]:
+    wanted = f"{_MARK}={mark}".encode()
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if wanted in entry.read_bytes().split(b"\0"):
+                yield int(entry.parent.name)
+        except OSError:  # of another user, or over
+            continue
+
+
+def _try(fault: Fault, command: Sequence[str], runs: Path, limit_s: float, original: str | None) -> Ordeal:
+    """Args: original: the run without a fault, where the numbers have to be its own."""
+    broken = list[str]()
+    original = None if fault.overrides else original
+    with _Process([*command, *fault.overrides], runs, fault.prepare(runs.parent)) as process:
+        process.stepped.wait(limit_s)
+        struck = process.num_steps > 0
+        if struck:
+            try:
+                fault.strike(process.pid, runs)
+            except (ProcessLookupError, FileNotFoundError):
+                struck = False
+        code, said, run_id = process.wait(limit_s), process.said, process.run_id
+        if code is None:
+            broken.append(f"it hung: not over after {limit_s:.0f} s")
+        if left := process.left():
+            broken.append(f"{len(left)} of its processes live on after it")
+            _end(left)
+    if run_id is None:
+        return Ordeal(fault.name, fault.what, Verdict.LOST, None, code, said, None, ("no run began",))
+    if code != 0:
+        with _Process(["resume", run_id], runs, {}) as again:
+            if (end := again.wait(limit_s)) != 0:
+                broken.append(f"rlf resume ended with {end}: {again.said}")
+    with open_reader(runs) as reader:
+        broken += _look(reader, run_id)
+        is_equal = None if original is None else not _differences(reader, original, run_id)
+    if is_equal is False:
+        broken.append("its numbers are not those of the run without a fault")
+    verdict = Verdict.RESUMED if code != 0 else Verdict.SURVIVED
+    if not struck:
+        verdict = Verdict.UNTRIED
+    return Ordeal(
+        fault.name,
+        fault.what,
+        Verdict.LOST if broken else verdict,
+        run_id,
+        code,
+        said if code else "",
+        is_equal,
+        tuple(broken),
+    )
+
+
+def _end(pids: Sequence[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _look(reader: Reader, run_id: str) -> Iterator[str]:
+    """What a run that is over has to hold."""
+    run = reader.get_run(run_id)
+    if run.status is not RunStatus.FINISHED:
+        yield f"it is {run.status}"
+    steps = [step.step for step in reader.steps(run_id)]
+    if steps != list(range(1, NUM_STEPS + 1)):
+        yield f"its steps are {steps}"
+    zeros = [
+        head
+        for head in reader.trajectories(run_id)
+        if head.stop in (StopReason.INFRA_FAILURE, StopReason.CANCELLED) and head.reward is not None
+    ]
+    if zeros:
+        yield f"{len(zeros)} trajectories that something outside the policy broke have a reward"
+
+
+def _differences(reader: Reader, original: str, run_id: str) -> list[Any]:
+    found = differing(read_graph(reader, original), read_graph(reader, run_id))
+    return [node for node in found if node.kind in ("step", "evaluation")]
+
+
+def _verify(runs: Path) -> str:
+    """What `rlf runs verify` finds in the lineage of all these runs; empty where it is whole."""
+    arguments = [sys.executable, "-m", "rlf", "runs", "verify", "--runs", str(runs)]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else f"rlf runs verify: {(done.stdout or done.stderr).strip()[-_WORDS:]}"

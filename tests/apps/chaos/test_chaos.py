@@ -1,0 +1,74 @@
+"""Real short runs under faults: what holds is said to hold, and what was damaged on purpose is found."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from rlf.apps.chaos import chaos as module
+from rlf.apps.chaos.chaos import Verdict, chaos
+from rlf.apps.chaos.faults import FAULTS, Fault
+from rlf.cli.main import app
+from rlf.core import RlfError
+
+SHOP = Path(__file__).parents[3] / "specs" / "shop.yaml"
+SMALL = ["train.prompts_per_step=2", "rollout.num_generations=2", "eval.limit=2", "data.train.limit=16"]
+
+
+def edit_a_reward(pid: int, runs: Path) -> None:
+    """Rewards of a step are edited once they are there."""
+    with closing(sqlite3.connect(runs / "rlf.db", timeout=60)) as database:
+        database.execute("UPDATE trajectories SET reward = 0.5 WHERE rowid = (SELECT MAX(rowid) FROM trajectories)")
+        database.commit()
+
+
+def leave_a_process(pid: int, runs: Path) -> None:
+    """A process with the run's mark stays, as one of a tool would that nobody ends."""
+    mark = next(part for part in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") if b"RLF_CHAOS=" in part)
+    os.spawnve(os.P_NOWAIT, "/bin/sleep", ["sleep", "60"], {"RLF_CHAOS": mark.decode().partition("=")[2]})
+
+
+def stop_for_good(pid: int, runs: Path) -> None:
+    os.kill(pid, signal.SIGSTOP)
+
+
+def test_a_killed_run_is_resumed_and_what_is_damaged_is_found_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_END_S", 2.0)
+    monkeypatch.setattr(module, "_LEAST_S", 5.0)
+    monkeypatch.setattr(module, "_TIMES", 3.0)
+    real = [fault for fault in FAULTS if fault.name in ("kill", "tool errors")]
+    planted = [
+        Fault("process", "a process stays", leave_a_process),
+        Fault("hang", "it never goes on", stop_for_good),
+        Fault("edit", "a reward is edited", edit_a_reward),
+    ]
+    monkeypatch.setattr(module, "FAULTS", [*real, *planted])
+    lines: list[str] = []
+    found = chaos([SHOP], SMALL, note=lines.append)
+    kill, tools, *others = found.ordeals
+    assert (kill.verdict, kill.exit_code, kill.is_equal) == (Verdict.RESUMED, -signal.SIGKILL, True)
+    assert (tools.verdict, tools.is_equal) == (Verdict.SURVIVED, None)
+    assert lines[:2] == ["kill: resumed", "tool errors: survived"]
+    broken = {one.fault: "; ".join(one.broken) for one in others}
+    assert "processes live on" in broken["process"] and "it hung" in broken["hang"]
+    assert "rlf runs verify" in broken["all"] and not found.holds
+
+
+def test_a_name_that_is_no_fault_is_refused_and_every_fault_has_words() -> None:
+    with pytest.raises(RlfError, match="'earthquake'; expected some of kill"):
+        chaos([SHOP], SMALL, only=["earthquake"], note=lambda line: None)
+    assert len({fault.name for fault in FAULTS}) == len(FAULTS) and all(fault.what for fault in FAULTS)
+
+
+def test_the_command_exits_with_3_where_something_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = module.Ordeal("kill", "killed", Verdict.LOST, "r", -9, "", False, ("its steps are [1]",))
+    monkeypatch.setattr(module, "chaos", lambda *_, **__: module.Chaos("shop", 3, (lost,)))
+    done = CliRunner().invoke(app, ["chaos", str(SHOP), "--json"])
+    assert done.exit_code == 3 and json.loads(done.stdout)["data"]["holds"] is False
