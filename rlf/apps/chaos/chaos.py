@@ -38,7 +38,7 @@ _WORDS = 300
 
 
 class Verdict(StrEnum):
-    """What came of a fault."""
+    """How a run got through a fault."""
 
     SURVIVED = "survived"
     """The run went on to its end by itself."""
@@ -182,7 +182,7 @@ class _Process:
         return code
 
     def left(self) -> list[int]:
-        """Processes of it that live on, after some time in which they may end."""
+        """Processes of it that are still there, after some time in which they may end."""
         until = time.monotonic() + _END_S
         while found := list(_marked(self.mark)):
             if time.monotonic() > until:
@@ -231,7 +231,7 @@ def _try(fault: Fault, command: Sequence[str], runs: Path, limit_s: float, origi
         if code is None:
             broken.append(f"it hung: not over after {limit_s:.0f} s")
         if left := process.left():
-            broken.append(f"{len(left)} of its processes live on after it")
+            broken.append(f"{len(left)} of its processes are still there after it")
             _end(left)
     if run_id is None:
         return Ordeal(fault.name, fault.what, Verdict.LOST, None, code, said, None, ("no run began",))

@@ -57,7 +57,7 @@ def test_a_killed_run_is_resumed_and_what_is_damaged_is_found_and_named(monkeypa
     assert (tools.verdict, tools.is_equal) == (Verdict.SURVIVED, None)
     assert lines[:2] == ["kill: resumed", "tool errors: survived"]
     broken = {one.fault: "; ".join(one.broken) for one in others}
-    assert "processes live on" in broken["process"] and "it hung" in broken["hang"]
+    assert "processes are still there" in broken["process"] and "it hung" in broken["hang"]
     assert "rlf runs verify" in broken["all"] and not found.holds
 
 
