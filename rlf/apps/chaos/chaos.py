@@ -41,7 +41,7 @@ class Verdict(StrEnum):
     """How a run got through a fault."""
 
     SURVIVED = "survived"
-    """The run went on to its end by itself."""
+    """The run came to its end by itself."""
     RESUMED = "resumed"
     """It ended, and `rlf resume` brought it to its end."""
     LOST = "lost"
