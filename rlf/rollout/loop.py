@@ -104,12 +104,12 @@ class _Play:
         self.limits = setting.limits
         self.tools = shown_tools(setting.worlds, setting.tools.descriptions, rollout.task)
         self.chat = setting.chat
+        """As it reads the turn under way."""
         self.disturbed: Disturbed | None = None
         if setting.faults is not None:
             self.disturbed = Disturbed(setting.faults, rollout.task.id, self.tools)
             self.tools = self.disturbed.tools
             self.chat = setting.chat.with_tools(self.tools)
-        """As it reads the turn under way."""
         self.images = list(rollout.task.images)
         """What the tokens hold places of."""
         self.prefix = rollout.prefix
