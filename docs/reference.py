@@ -107,6 +107,7 @@ OTHER_LIBRARIES = (
         "algorithm: {kind: pass_at_k, k: 4}", "-", "-", "-",
         "arXiv:2508.10751", "A_i = (E[max of k with i] - E[max of k]) / std(max of k)",
     ),
+    KeyNames("algorithm: maxrl", "-", "-", "-", "arXiv:2602.02710", "A = (r - mean(r)) / mean(r)"),
     KeyNames(
         "algorithm: grpo_passk", "-", "`grpo_passk`", "-",
         "arXiv:2503.19595", "A of the best = (first - second) / std(r), 0 of others",
@@ -161,6 +162,11 @@ OTHER_LIBRARIES = (
         "loss: {probability_mask: 0.3}", "-", "-", "-",
         "prime-rl's IPO, INTELLECT policy optimisation", "0 where |pi - mu| > eps",
     ),
+    KeyNames(
+        "loss: {dppo_mask: 0.2}", "-", "-", "-",
+        "arXiv:2602.04879, prime-rl's `dppo`", "0 where sign(A) (pi - mu) > delta",
+    ),
+    KeyNames("loss: {observations: 0.05}", "-", "-", "-", "ECHO", "+ c mean of -log pi over tool results"),
     KeyNames(
         "loss: {top_entropy: 0.2}", "`top_entropy_quantile`", "-", "-",
         "arXiv:2506.01939", "0 where H < its (1 - rho) quantile",
@@ -230,7 +236,8 @@ KEYS_WITHOUT_OPTION: tuple[KeysWithoutOption, ...] = (
     KeysWithoutOption(
         "rollout.oversample rollout.deadline_s rollout.late train.staleness rollout.prefix_rows "
         "train.observations_in_loss rollout.max_concurrency train.dynamic_filtering.max_rounds train.mask_truncated "
-        "train.loss.off_policy_mask train.loss.probability_mask train.loss.top_entropy train.kl.sync_every "
+        "train.loss.off_policy_mask train.loss.probability_mask train.loss.dppo_mask "
+        "train.loss.observations train.loss.top_entropy train.kl.sync_every "
         "limits.max_usd_per_evaluation rollout.agent.command rollout.agent.callable rollout.agent.url "
         "rollout.agent.env rollout.agent.files rollout.agent.timeout_s rollout.agent.max_calls rollout.agent.on_break "
         "rollout.agent.scored",

@@ -138,9 +138,16 @@ class PolicyLossConfig(StrictModel):
     probability_mask: float | None = Field(default=None, gt=0.0, le=1.0)
     """Leaves tokens out whose probability differs by more than this between the policy and the sampler: the mask of
     prime-rl's IPO, INTELLECT policy optimisation, with 0.3 there. None: none."""
+    dppo_mask: float | None = Field(default=None, gt=0.0, le=1.0)
+    """Leaves tokens out whose probability is already above the sampler's by more than this where the advantage is
+    positive, or below it where it is negative: what moves back is kept (DPPO, arXiv:2602.04879; prime-rl takes 0.2).
+    None: none."""
     top_entropy: float = Field(default=1.0, gt=0.0, le=1.0)
     """Share of the tokens, those where the policy's entropy is highest, that the loss is about; each still counts in
     the mean (arXiv:2506.01939, with 0.2 there). 1: all."""
+    observations: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
+    """Weight of a cross-entropy on the results of tools, added to the loss: the policy learns to predict what tools
+    say (ECHO). No advantage is on these tokens. 0: none."""
 
     @model_validator(mode="before")
     @classmethod
@@ -167,7 +174,8 @@ class PolicyLossConfig(StrictModel):
     @property
     def reads_sampler(self) -> bool:
         """Whether the loss needs the sampler's log-probabilities."""
-        return self.correction.level is not CorrectionLevel.OFF or self.probability_mask is not None
+        masks = (self.probability_mask, self.dppo_mask)
+        return self.correction.level is not CorrectionLevel.OFF or any(mask is not None for mask in masks)
 
 
 _KIND_DEFAULTS: dict[str, dict[str, Any]] = {

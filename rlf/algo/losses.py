@@ -116,6 +116,9 @@ def kept_tokens(
     if config.probability_mask is not None:
         assert rollout_logprobs_BT is not None, "a probability mask needs rollout_logprobs_BT"
         masks.append(near_probabilities(logprobs_BT, rollout_logprobs_BT, config.probability_mask))
+    if config.dppo_mask is not None:
+        assert rollout_logprobs_BT is not None, "a probability mask needs rollout_logprobs_BT"
+        masks.append(not_pushed_out(logprobs_BT, rollout_logprobs_BT, advantages_BT, config.dppo_mask))
     if config.top_entropy < 1:
         assert high_entropy_BT is not None, "top_entropy needs high_entropy_BT"
         masks.append(high_entropy_BT)
@@ -137,6 +140,12 @@ def near_sequences(
 def near_probabilities(logprobs_BT: Tensor, rollout_logprobs_BT: Tensor, threshold: float) -> Tensor:
     """keep_t = |pi_t - mu_t| <= threshold, whatever the advantage's sign: prime-rl's IPO."""
     return (logprobs_BT.detach().exp() - rollout_logprobs_BT.exp()).abs() <= threshold
+
+
+def not_pushed_out(logprobs_BT: Tensor, rollout_logprobs_BT: Tensor, advantages_BT: Tensor, threshold: float) -> Tensor:
+    """keep_t = sign(A_t) (pi_t - mu_t) <= threshold: DPPO's binary total variation (arXiv:2602.04879)."""
+    moved_BT = logprobs_BT.detach().exp() - rollout_logprobs_BT.exp()
+    return advantages_BT.sign() * moved_BT <= threshold
 
 
 def high_entropy(entropy_BT: Tensor, loss_mask_BT: Tensor, share: float) -> Tensor:

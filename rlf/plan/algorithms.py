@@ -63,10 +63,15 @@ def _reference_can_follow(loaded: LoadedSpec) -> Iterator[Fault]:
 @reads("train.loss", "train.observations_in_loss")
 def _sampler_is_read(loaded: LoadedSpec) -> Iterator[Fault]:
     loss = loaded.spec.train.loss
-    if loaded.spec.train.observations_in_loss and loss.reads_sampler:
-        key = "probability_mask" if loss.probability_mask is not None else "correction"
+    if not loaded.spec.train.observations_in_loss:
+        return
+    if loss.reads_sampler:
+        key = next((key for key in ("probability_mask", "dppo_mask") if getattr(loss, key) is not None), "correction")
         message = "got it with observations_in_loss; the sampler gives no probabilities of observations. Remove it."
         yield loaded.fault(("train", "loss", key), message)
+    if loss.observations:
+        message = f"got {loss.observations:g} with observations_in_loss, which already trains on them. Remove one."
+        yield loaded.fault(("train", "loss", "observations"), message)
 
 
 @reads("train.loss")

@@ -51,7 +51,7 @@ def legend() -> Text:
     """One line that explains the margin marks."""
     text = Text(" " * (_LABEL_WIDTH + 1))
     text.append(SAMPLED_MARK, _SAMPLED_STYLE).append("sampled by the policy   ", "dim")
-    return text.append(FED_MARK, _FED_STYLE).append("observation, never in the loss", "dim")
+    return text.append(FED_MARK, _FED_STYLE).append("observation, never in the policy loss", "dim")
 
 
 def _show_heading(trajectory: Trajectory) -> Text:

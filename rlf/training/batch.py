@@ -41,6 +41,8 @@ class Batch:
     """bool: trajectories that ran out of tokens; None where nothing is known of it."""
     world_B: torch.Tensor | None = None
     """int64: equal for rows of one of several worlds; None where there is one."""
+    observation_mask_BT: torch.Tensor | None = None
+    """bool: results of tools, and never what was sampled; None where no loss is about them."""
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on a device; lengths stay on the CPU, where the rows are planned."""
@@ -65,13 +67,18 @@ class Batch:
         """The batch whose truncated rows are in no loss; what is made of rewards is to be made before."""
         if self.truncated_B is None:
             return self
-        return replace(self, loss_mask_BT=self.loss_mask_BT & ~self.truncated_B.unsqueeze(1))
+        kept_B1, seen_BT = ~self.truncated_B.unsqueeze(1), self.observation_mask_BT
+        return replace(
+            self,
+            loss_mask_BT=self.loss_mask_BT & kept_B1,
+            observation_mask_BT=None if seen_BT is None else seen_BT & kept_B1,
+        )
 
     def by_stretch(self) -> Batch:
         """The batch that the model reads: a row for each segment, with its trajectory's reward and group."""
         if self.stretches is None:
             return self
-        rows_S = torch.tensor(self.stretches.rows)
+        rows_S, seen_BT = torch.tensor(self.stretches.rows), self.observation_mask_BT
         return Batch(
             self.stretches.split(self.tokens_BT),
             self.stretches.split(self.loss_mask_BT),
@@ -79,12 +86,13 @@ class Batch:
             torch.tensor([end - start for start, end in self.stretches.bounds]),
             self.rewards_B[rows_S],
             self.group_B[rows_S],
+            observation_mask_BT=None if seen_BT is None else self.stretches.split(seen_BT),
         )
 
 
 _OF_THE_DEVICE = (
     *("tokens_BT", "loss_mask_BT", "rollout_logprobs_BT", "rewards_B", "group_B"),
-    *("turns", "terms", "greedy_B", "truncated_B", "world_B"),
+    *("turns", "terms", "greedy_B", "truncated_B", "world_B", "observation_mask_BT"),
 )
 """What the update computes with."""
 
@@ -115,11 +123,16 @@ class Stretches:
 
 
 def make_batch(
-    scored: Sequence[Scored], *, observations_in_loss: bool = False, greedy_by_task: Mapping[str, float] | None = None
+    scored: Sequence[Scored],
+    *,
+    observations_in_loss: bool = False,
+    marks_observations: bool = False,
+    greedy_by_task: Mapping[str, float] | None = None,
 ) -> Batch:
     """Tensors of trajectories that have a reward and at least one sampled token.
 
     Args:
+        marks_observations: whether a loss is about the results of tools.
         greedy_by_task: rewards of greedy rollouts by the task's id, one for each task here; None: there are none.
     """
     trajectories = [item.trajectory for item in scored]
@@ -150,7 +163,18 @@ def make_batch(
         None if greedy_by_task is None else torch.tensor([greedy_by_task[_group(item)] for item in scored]),
         torch.tensor([item.trajectory.stop is StopReason.LENGTH for item in scored]),
         _worlds(scored),
+        _observations(scored, shape) if marks_observations else None,
     )
+
+
+def _observations(scored: Sequence[Scored], shape: tuple[int, int]) -> torch.Tensor:
+    """Where the results of a turn's calls stand, without turns of a prefix that is masked."""
+    mask_BT = torch.zeros(shape, dtype=torch.bool)
+    for row, item in enumerate(scored):
+        for turn in item.trajectory.turns:
+            if turn.calls and all(item.trajectory.action_mask[turn.start : turn.end]):
+                mask_BT[row, turn.end : turn.observation_end] = True
+    return mask_BT
 
 
 def _worlds(scored: Sequence[Scored]) -> torch.Tensor | None:

@@ -226,6 +226,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("tools/wait_share", "share", "Time that trajectories spent waiting for their tools."),
     Metric("loss/policy", "", "The policy loss, mean over a step's optimiser updates."),
     Metric("loss/value", "", "The critic's loss."),
+    Metric("loss/observations", "nats", "Cross-entropy on tool results, where `train.loss.observations` is set."),
     Metric("policy/entropy", "nats", "Mean entropy of the policy's distribution at the sampled tokens."),
     Metric("policy/clip_fraction", "share", "Sampled tokens whose ratio lies outside the clipping range."),
     Metric("policy/kl_old", "nats", "Estimated distance from the policy that the step began with."),

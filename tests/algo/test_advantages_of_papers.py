@@ -7,6 +7,7 @@ import statistics
 from dataclasses import replace
 from math import comb
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,6 +16,7 @@ from rlf.algo.advantages.gdpo import Gdpo
 from rlf.algo.advantages.gpg import Gpg
 from rlf.algo.advantages.grpo import Grpo
 from rlf.algo.advantages.grpo_passk import GrpoPassk
+from rlf.algo.advantages.maxrl import Maxrl
 from rlf.algo.advantages.opo import Opo
 from rlf.algo.advantages.pass_at_k import PassAtK
 from rlf.algo.advantages.remax import Remax
@@ -175,3 +177,26 @@ def test_gdpo_of_one_term_is_grpo_up_to_the_scale_of_the_batch() -> None:
     one, other = (estimator.advantages(batch).advantages_BT for estimator in (Gdpo(), Grpo()))
     at = batch.action_mask_BT.nonzero()[0]
     torch.testing.assert_close(one * (other[tuple(at)] / one[tuple(at)]), other)
+
+
+def test_maxrl_divides_the_deviation_by_the_groups_mean() -> None:
+    # group 0: mean .25, so (1 - .25) / .25 = 3 and -1; group 1: mean .5, so 1 and -1; group 2: mean 0, so 0
+    assert of_one_token(Maxrl(), [1, 0, 0, 0, 1, 0, 0, 0], [0, 0, 0, 0, 1, 1, 2, 2]) == [3, -1, -1, -1, 1, -1, 0, 0]
+    assert of_one_token(Maxrl(), [-1, -3, 2, -2], [0, 0, 1, 1]) == [0, 0, 0, 0], (
+        "a mean that is not above 0 scales none"
+    )
+
+
+def test_maxrl_is_the_gradient_of_the_log_of_the_success_rate_up_to_the_number_of_rollouts() -> None:
+    # The paper's estimator, in numpy: the mean of grad log p(y) over the K right ones of n, less the mean over all n.
+    generator = np.random.default_rng(0)
+    for num_right in (0, 1, 3, 5):
+        grads, rewards = generator.normal(size=(5, 3)), np.array([1.0] * num_right + [0.0] * (5 - num_right))
+        theirs = grads[rewards == 1].mean(0) - grads.mean(0) if num_right else np.zeros(3)
+        ours = np.array(of_one_token(Maxrl(), rewards.tolist(), [0] * 5))
+        np.testing.assert_allclose((ours[:, None] * grads).mean(0), theirs, atol=1e-12)
+
+
+def test_one_success_among_many_is_cut_at_the_reward_clip() -> None:
+    assert max(of_one_token(Maxrl(), [1] + [0] * 15, [0] * 16)) == 10
+    assert max(of_one_token(Maxrl(), [1] + [0] * 15, [0] * 16, reward_clip=None)) == 15

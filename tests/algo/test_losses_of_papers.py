@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -98,6 +99,33 @@ def test_ipo_is_ppo_without_a_clip_corrected_token_by_token_under_the_mask() -> 
     keep = mask & ((plain_in.exp() - rollout.exp()).abs() <= 0.2)
     (-(keep * advantages * (plain_in - rollout).exp()).sum() / mask.sum()).backward()
     close(ours_in.grad, plain_in.grad)
+
+
+def test_dppos_mask_drops_tokens_that_moved_the_way_that_their_advantage_pushes() -> None:
+    # pi - mu = .4, -.4, .4, -.4 with A = 1, 1, -1, -1: the first has gone up far enough and the last down, the two
+    # others move back
+    logprobs, rollout = logs(0.6, 0.1, 0.6, 0.1), logs(0.2, 0.5, 0.2, 0.5)
+    out = loss_of(logprobs, logprobs.clone(), row(1, 1, -1, -1), rollout, kind="gpg", dppo_mask=0.3)
+    assert out.loss.item() == pytest.approx(-(math.log(0.1) - math.log(0.6)) / 4)
+    assert out.masked_fraction is not None and out.masked_fraction.item() == 0.5
+    wide = loss_of(logprobs, logprobs.clone(), row(1, 1, -1, -1), rollout, kind="gpg", dppo_mask=0.5)
+    assert wide.masked_fraction is not None and wide.masked_fraction.item() == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_dppos_mask_is_the_two_sided_rule_written_out(seed: int) -> None:
+    # invalid where pi > mu + delta under a positive advantage, or pi < mu - delta under a negative one, in numpy
+    logprobs, old, rollout, advantages, mask = random_inputs(seed)
+    ours_in = logprobs.clone().requires_grad_()
+    config = PolicyLossConfig(kind="gpg", dppo_mask=0.05)
+    out = policy_loss(ours_in, old, advantages, mask, config=config, rollout_logprobs_BT=rollout)
+    out.loss.backward()
+    pi, mu, a, m = (each.detach().numpy() for each in (logprobs.exp(), rollout.exp(), advantages, mask))
+    invalid = ((a > 0) & (pi > mu + 0.05)) | ((a < 0) & (pi < mu - 0.05))
+    assert 0 < (invalid & m).sum() < m.sum()
+    expected = np.where(m & ~invalid, -a, 0.0) / m.sum()
+    assert ours_in.grad is not None
+    np.testing.assert_allclose(ours_in.grad.numpy(), expected, atol=1e-12)
 
 
 def test_the_share_of_highest_entropy_is_of_the_whole_batch() -> None:

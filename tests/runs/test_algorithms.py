@@ -19,6 +19,7 @@ SETTINGS = {
     "gdpo": ["train.loss={kind: cispo, top_entropy: 0.5}"],
     "gpg": ["train.loss={kind: gpg, aggregation: constant_length, length: 320}"],
     "grpo_passk": ["train.loss={kind: sapo, off_policy_mask: 0.5}"],
+    "maxrl": ["train.loss={dppo_mask: 0.2, observations: 0.05}"],
     "opo": ["train.loss={correction: {level: seq_product, mode: clip}, probability_mask: 0.3}"],
     "pass_at_k": ["train.algorithm={kind: pass_at_k, k: 2}", "+train.mask_truncated=true"],
     "remax": ["+train.kl={coef: 0.01, sync_every: 1}"],

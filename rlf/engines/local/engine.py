@@ -217,7 +217,10 @@ class Trainer:
             self._emit(Notice("warning", text, {"step": step}))
             return UpdateResult({}, [])
         batch = make_batch(
-            used, observations_in_loss=self._settings.observations_in_loss, greedy_by_task=collection.greedy_by_task
+            used,
+            observations_in_loss=self._settings.observations_in_loss,
+            marks_observations=self._settings.loss.observations > 0,
+            greedy_by_task=collection.greedy_by_task,
         ).to(self._host.model.device)
         with stage(f"update {step}"):
             return await self._host.change_weights(partial(self._updater.update, batch, step), step)

@@ -218,7 +218,10 @@ class Updater:
         denominator = loss_denominator(mask_BT, train.loss.aggregation, train.loss.length)
         # At least 1: a mini-batch whose rows are all masked has a loss of 0, not of 0 / 0.
         num_sequences = float(mask_BT.any(dim=1).sum().clamp(min=1))
-        mini = _MiniBatch(batch, fixed, output, denominator, float(mask_BT.sum().clamp(min=1)), num_sequences)
+        seen_BT = batch.observation_mask_BT
+        num_seen = 1.0 if seen_BT is None else float(seen_BT[rows].sum().clamp(min=1))
+        num_tokens = float(mask_BT.sum().clamp(min=1))
+        mini = _MiniBatch(batch, fixed, output, denominator, num_tokens, num_sequences, num_seen)
         for gradients, metrics in self._map(partial(self._gradients, mini), self._parts(batch, rows)):
             # Not strict: nothing is given when `backward` has added the gradients already.
             for parameter, gradient in zip(self._parameters(), gradients, strict=False):
@@ -269,6 +272,8 @@ class Updater:
         train, fixed, width = self.train, mini.fixed, part.width
         logprobs_N, entropy_N = part.logprobs(self.model, self.temperature)
         logprobs_BT = part.shift.to_tokens(logprobs_N)
+        if part.observation_mask_BT is not None:  # entropies are of what was sampled
+            entropy_N = entropy_N[part.loss_mask_BT.flatten()[part.shift.slot_N]]
         # Detached, the ratio of the first step is 1 and its gradient that of the log-probability.
         old_BT = logprobs_BT.detach() if fixed.old_logprobs_BT is None else fixed.old_logprobs_BT[rows, :width]
         result = policy_loss(
@@ -295,6 +300,10 @@ class Updater:
             metrics["policy/kl_ref"] = float(kl.detach())
             if train.kl.place is KlPlace.LOSS:
                 loss = loss + train.kl.coef * kl
+        if part.observation_mask_BT is not None:
+            seen = -aggregate_loss(logprobs_BT, part.observation_mask_BT, Aggregation.TOKEN_MEAN, mini.num_observations)
+            metrics["loss/observations"] = float(seen.detach())
+            loss = loss + train.loss.observations * seen
         return loss, metrics
 
     def _value_loss(self, critic: Critic, mini: _MiniBatch, part: _Part, rows: torch.Tensor) -> torch.Tensor:
@@ -322,6 +331,8 @@ class _MiniBatch:
     """Tokens of its loss mask, at least 1."""
     num_sequences: float
     """Sequences with a token in the loss mask, at least 1."""
+    num_observations: float
+    """Tokens that the loss of observations is about, at least 1."""
 
 
 def _loss_metrics(result: PolicyLossOutput, num_tokens: float) -> dict[str, float]:
@@ -363,7 +374,9 @@ class _Part:
 
     tokens_BT: torch.Tensor
     loss_mask_BT: torch.Tensor
+    observation_mask_BT: torch.Tensor | None
     shift: Shift
+    """Of the tokens of either mask."""
     tree: PrefixTree | None
     """The rows as the model reads them; None: as they are, padding included."""
     source_M: torch.Tensor
@@ -378,9 +391,10 @@ class _Part:
         lengths_B = batch.lengths_B[rows]
         width = int(lengths_B.max())
         tokens_BT, mask_BT = batch.tokens_BT[rows, :width], batch.loss_mask_BT[rows, :width]
-        moved = shift(tokens_BT, mask_BT)
+        seen_BT = None if batch.observation_mask_BT is None else batch.observation_mask_BT[rows, :width]
+        moved = shift(tokens_BT, mask_BT if seen_BT is None else mask_BT | seen_BT)
         if not share_prefixes:  # the prediction of each token is read where it stands, padding and all
-            return cls(tokens_BT, mask_BT, moved, None, moved.source_N, moved.targets_N, None)
+            return cls(tokens_BT, mask_BT, seen_BT, moved, None, moved.source_N, moved.targets_N, None)
         tree = merge_prefixes(tokens_BT, lengths_B)
         # From a token's place in the padded rows to its node of the tree. Several tokens may have one node, whose
         # logits are computed once: M nodes that are read, N tokens that read them, and for each token the number of its
@@ -390,7 +404,7 @@ class _Part:
         is_read = torch.zeros_like(tree.tokens_N, dtype=torch.bool).index_fill(0, slot_N, True)
         slot_M, index_N = is_read.nonzero()[:, 0], (is_read.cumsum(0) - 1)[slot_N]
         # A node is predicted by the hidden state of its parent: the token before it, in whichever row that stands.
-        return cls(tokens_BT, mask_BT, moved, tree, tree.parent_N[slot_M], tree.tokens_N[slot_M], index_N)
+        return cls(tokens_BT, mask_BT, seen_BT, moved, tree, tree.parent_N[slot_M], tree.tokens_N[slot_M], index_N)
 
     @property
     def width(self) -> int:

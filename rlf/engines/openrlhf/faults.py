@@ -62,8 +62,14 @@ def _settings_exist(loaded: LoadedSpec) -> Iterator[Fault]:
             for key, value in (
                 ("off_policy_mask", loss.off_policy_mask is not None),
                 ("probability_mask", loss.probability_mask is not None),
+                ("dppo_mask", loss.dppo_mask is not None),
                 ("top_entropy", loss.top_entropy < 1),
             )
+        ),
+        (
+            loss.observations > 0,
+            ("train", "loss", "observations"),
+            "OpenRLHF computes no probabilities of tokens that vLLM did not sample. Remove it, or engine: local.",
         ),
         (
             train.mask_truncated,

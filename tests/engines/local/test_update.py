@@ -2,6 +2,7 @@ import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,7 +17,19 @@ from rlf.engines.local.model import load_model
 from rlf.engines.local.update import Updater, decay_groups
 from rlf.spec.models import KlSpec, LoraSpec, TrainSpec
 from rlf.training.batch import make_batch, micro_batches
-from rlf.types import Message, Score, Scored, StopReason, Task, Trajectory, Turn
+from rlf.types import (
+    CallRecord,
+    Message,
+    Outcome,
+    Score,
+    Scored,
+    StopReason,
+    Task,
+    ToolCall,
+    ToolResult,
+    Trajectory,
+    Turn,
+)
 
 from ...algo.openrlhf_reference import openrlhf_decay_groups
 from ...models import save_random_model
@@ -353,3 +366,82 @@ def test_the_reference_follows_every_second_step_by_its_share(tmp_path):
 def test_memory_is_that_of_the_device_which_trains(monkeypatch):
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 7)
     assert _peak_bytes(torch.device("cuda")) == 7 < _peak_bytes(torch.device("cpu"))
+
+
+def with_calls(item):
+    """The same with a call in its first turn."""
+    first, second = item.trajectory.turns
+    call = CallRecord(ToolCall("t", {}), ToolResult(Outcome.OK, "r"))
+    return replace(item, trajectory=replace(item.trajectory, turns=(replace(first, calls=(call,)), second)))
+
+
+def gradient_of(updater):
+    return mean_gradients(updater) * 10
+
+
+@pytest.mark.parametrize("share_prefixes", [True, False])
+def test_the_loss_of_observations_is_the_mean_cross_entropy_of_tool_results_and_of_nothing_else(
+    tmp_path, share_prefixes
+):
+    # Rewards are equal, so that the policy loss is 0 and all that moves the weights is the loss of observations.
+    items = [with_calls(scored(i, 0, 1.0, observation=1 + i % 5)) for i in range(4)] + [scored(9, 0, 1.0)]
+    batch = make_batch(items, marks_observations=True)
+    folder = save_random_model(tmp_path / "m")
+    model, other = (load_model(str(folder), dtype=torch.float32, device=torch.device("cpu")) for _ in range(2))
+    loss = PolicyLossConfig(observations=0.5)
+    updater = new_updater(
+        model, share_prefixes=share_prefixes, loss=loss, micro_batch_tokens=40, max_grad_norm=1e9, learning_rate=1e-9
+    )
+    metrics = updater.update(batch, 1).metrics
+    # The reference: whole rows through the model one by one, and the softmax in numpy.
+    total, num, surrogate = 0.0, 0, 0.0
+    for item in items[:4]:
+        turn, tokens = item.trajectory.turns[0], torch.tensor(item.trajectory.tokens)
+        logits = other.logits(other.hidden(tokens[None]))[0]
+        rows = logits[turn.end - 1 : turn.observation_end - 1]
+        targets = tokens[turn.end : turn.observation_end]
+        values = rows.detach().double().numpy()
+        shifted = values - values.max(axis=1, keepdims=True)
+        logprobs = shifted[range(len(targets)), targets] - np.log(np.exp(shifted).sum(axis=1))
+        total, num = total - logprobs.sum(), num + len(targets)
+        surrogate = surrogate + torch.nn.functional.cross_entropy(rows, targets, reduction="sum")
+    assert metrics["loss/observations"] == pytest.approx(total / num, rel=1e-5)
+    assert metrics["loss/policy"] == pytest.approx(0.0, abs=1e-7)
+    (0.5 * surrogate / num).backward()
+    expected = torch.cat([p.grad.flatten() for p in other.full.parameters() if p.requires_grad])
+    assert torch.allclose(gradient_of(updater), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("keys", [{}, {"algorithm": Gae(), "kl": KlSpec(coef=0.1, kind="k1", place="reward")}])
+def test_a_loss_of_observations_leaves_the_other_losses_and_metrics_as_they_are(tmp_path, keys):
+    found = []
+    items = [with_calls(scored(i, i // 4, float(i % 3 == 0), observation=1 + i % 5)) for i in range(8)]
+    for weight in (0.0, 1e-12):
+        folder = save_random_model(tmp_path / str(weight))
+        model, reference = (load_model(str(folder), dtype=torch.float32, device=torch.device("cpu")) for _ in range(2))
+        loss = PolicyLossConfig(observations=weight)
+        updater = new_updater(model, reference=reference, loss=loss, entropy_coef=0.01, micro_batch_tokens=40, **keys)
+        batch = make_batch(items, marks_observations=weight > 0)
+        found.append(updater.update(batch, 1).metrics)
+    assert found[1].pop("loss/observations") > 0
+    assert found[0] == pytest.approx(found[1], abs=1e-5)
+
+
+def test_only_results_of_calls_are_marked_and_never_what_was_sampled():
+    called, corrected = with_calls(scored(0, 0, 1.0)), scored(1, 0, 0.0)
+    batch = make_batch([called, corrected], marks_observations=True)
+    turn = called.trajectory.turns[0]
+    assert batch.observation_mask_BT.nonzero().tolist() == [[0, t] for t in range(turn.end, turn.observation_end)]
+    assert not (batch.observation_mask_BT & batch.loss_mask_BT).any()
+    cut = replace(batch, truncated_B=torch.tensor([True, False])).without_truncated()
+    assert not cut.observation_mask_BT.any()
+    assert make_batch([called]).observation_mask_BT is None
+
+
+def test_the_segments_of_a_trajectory_keep_their_marks():
+    item = with_calls(scored(0, 0, 1.0))
+    start = item.trajectory.turns[1].start
+    forked = replace(item, trajectory=replace(item.trajectory, forks=(start,)))
+    batch = make_batch([forked], marks_observations=True)
+    parts = batch.by_stretch()
+    assert parts.observation_mask_BT.sum() == batch.observation_mask_BT.sum() == 3

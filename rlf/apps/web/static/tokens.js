@@ -11,7 +11,7 @@ export function wake() {
     at = token;
     token.classList.add("at");
     const {i, id, l, a, t} = token.dataset, sampled = token.classList.contains("in-loss");
-    const why = sampled ? "in the loss: the policy sampled it" : `not in the loss: ${t ? `template or result after turn ${t}` : "the prompt"}`;
+    const why = sampled ? "in the policy loss: the policy sampled it" : `not in the policy loss: ${t ? `template or result after turn ${t}` : "the prompt"}`;
     readout.textContent = [`token ${i}`, `id ${id}`, JSON.stringify(token.textContent), l && `p ${Math.exp(l).toFixed(4)}`, l && `ln p ${l.replace("-", "−")}`, a && `advantage ${a.replace("-", "−")}`, why].filter(Boolean).join("   ");
   };
   box.addEventListener("pointerover", event => event.target.matches("span") && show(event.target));
