@@ -223,21 +223,19 @@ def _scores_have_a_world(loaded: LoadedSpec) -> Iterator[Fault]:
                 yield loaded.fault(("rewards", position, "score"), f"{message}trajectories have no reward. {fix}")
 
 
-@reads("rollout", "tools", "env", "chat.history", "eval.faults")
+@reads("rollout", "env", "chat.history", "eval.faults")
 def _agent_plays_alone(loaded: LoadedSpec) -> Iterator[Fault]:
     spec = loaded.spec
     if spec.rollout.agent is None:
         return
-    if spec.env is not None:
-        message = "is given with rollout.agent, which has no way to it. Remove it, or let the agent report its scores."
+    if spec.env is not None and spec.env.speaks:
+        message = (
+            "answers what the model says, and an agent ends with its answer. Remove it, or write a world of tools."
+        )
         yield loaded.fault(("env",), message)
-    for position, tool in enumerate(spec.tools):
-        if not tool.hidden:
-            message = f"{tool.name!r} is never called: with rollout.agent the agent brings the tools. Remove it, or "
-            yield loaded.fault(("tools", position), f"{message}write hidden: true where a reward term calls it.")
     for section, faults in (("rollout", spec.rollout.faults), ("eval", spec.eval.faults)):
         if faults is not None:
-            message = "are given with rollout.agent, whose program calls tools of its own. Remove them."
+            message = "are given with rollout.agent, whose calls they do not reach. Remove them."
             yield loaded.fault((section, "faults"), message)
     if spec.rollout.prefix_rows:
         message = "got true with rollout.agent, whose program cannot begin in the middle. Remove it."

@@ -19,6 +19,7 @@ from rlf.chat.repair import repaired
 from rlf.rollout.disturbed import Disturbed
 from rlf.rollout.rollout import (
     NOT_RUN,
+    OVER_LIMIT,
     Prefix,
     Rollout,
     RolloutLimits,
@@ -399,7 +400,7 @@ class _Play:
         limit = self.limits.max_tool_calls
         num_allowed = len(records) if limit is None else max(0, min(len(records), limit - self.num_calls))
         self.num_calls += num_allowed
-        records[num_allowed:] = [CallRecord(record.call, _OVER_LIMIT) for record in records[num_allowed:]]
+        records[num_allowed:] = [CallRecord(record.call, OVER_LIMIT) for record in records[num_allowed:]]
         call = self._call if self.disturbed is None else partial(self.disturbed.invoke, carry_out=self._call)
         await run_calls(records, range(num_allowed), lambda place: call(records[place].call), self.world)
 
@@ -470,9 +471,6 @@ def _difference(before: CallRecord, now: CallRecord) -> str:
     """How a call of a prefix ended when it was made again."""
     was, found = (f"{record.result.outcome} {record.result.text!r:.120}" for record in (before, now))
     return f"tool {before.call.name!r}: called again for the trajectory's prefix: {found}; before: {was}"
-
-
-_OVER_LIMIT = ToolResult(Outcome.LIMIT_REACHED, "No tool calls are left. Answer now with what you know.")
 
 
 def _version_changes(start: int, versions: Sequence[int]) -> Iterator[tuple[int, int]]:

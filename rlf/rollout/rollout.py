@@ -150,6 +150,7 @@ class Rollout:
 # The tool calls of one turn, run side by side, and what a trajectory keeps of them.
 
 NOT_RUN = ToolResult(Outcome.LIMIT_REACHED, "The trajectory ended with this turn; the call was not run.")
+OVER_LIMIT = ToolResult(Outcome.LIMIT_REACHED, "No tool calls are left. Answer now with what you know.")
 _WAITED = ToolResult(Outcome.CANCELLED, "The trajectory was cancelled while the call waited to run.")
 
 Invoke = Callable[[int], Awaitable[ToolResult]]

@@ -16,7 +16,7 @@ from rlf.core.kinds import Files, StrictModel, wrong_value
 
 _PLACE = re.compile(r"\{\{\s*([\w.]+)\s*\}\}")
 """What is filled in."""
-_GIVEN = ("prompt", "session.url", "session.key")
+_GIVEN = ("prompt", "session.url", "session.mcp_url", "session.key")
 
 
 def split_command(command: Any) -> Any:
@@ -76,14 +76,14 @@ class AgentSpec(StrictModel):
 
     command: Annotated[tuple[str, ...], BeforeValidator(split_command)] | None = None
     """Started for each trajectory, without a shell, in a folder of its own: one text, split as a shell does, or a list
-    of words. `{{ prompt }}`, `{{ session.url }}`, `{{ session.key }}` and `{{ row.COLUMN }}` are filled in; words that
-    name a file beside the spec become its path."""
+    of words. `{{ prompt }}`, `{{ session.url }}`, `{{ session.mcp_url }}`, `{{ session.key }}` and `{{ row.COLUMN }}`
+    are filled in; words that name a file beside the spec become its path."""
     callable: CallableName | None = None
     """`async def run(task, session)`, which returns the answer as text, or None: the last call's answer counts. It
     shares rlf's event loop; what blocks is a `command`."""
     url: str | None = None
-    """A service that gets `{"task": ..., "session": {"url": ..., "key": ...}}` by POST, and answers `{"answer": ...}`
-    when it is over."""
+    """A service that gets `{"task": ..., "session": {"url": ..., "mcp_url": ..., "key": ...}}` by POST, and answers
+    `{"answer": ...}` when it is over."""
     env: Mapping[str, str] = {}
     """Variables of a command beside PATH, HOME, LANG and the addresses and keys of the session, filled in as it is."""
     files: Files = ()

@@ -93,17 +93,16 @@ class Harness:
 
         An agent's own settings hold in evaluations; in training they would change what is explored.
         """
-        if self.agents is None:
-            return self.setting(policy, sampling)
-        setting = Setting(policy, self.chat, self.tools, self.limits, sampling, self.handling)
-        return self.agents.player(setting, overrides=sampling is self.training)
+        faults = self.training_faults if sampling is self.training else self.evaluation_faults
+        setting = Setting(policy, self.chat, self.tools, self.limits, sampling, self.handling, self.worlds, faults)
+        return setting if self.agents is None else self.agents.player(setting, overrides=sampling is self.training)
 
     def setting(self, policy: Policy, sampling: Sampling) -> Setting:
         """The setting of rlf's own loop. Raises RlfError where an agent plays in its place."""
-        if self.agents is not None:
+        player = self.player(policy, sampling)
+        if not isinstance(player, Setting):
             raise RlfError(PLAYED_BY_AGENT)
-        faults = self.training_faults if sampling is self.training else self.evaluation_faults
-        return Setting(policy, self.chat, self.tools, self.limits, sampling, self.handling, self.worlds, faults)
+        return player
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Harness]:

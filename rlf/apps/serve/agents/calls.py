@@ -14,6 +14,7 @@ from rlf.rollout.rollout import NOT_RUN, TokenRecord
 from rlf.types.policy import Sample
 from rlf.types.tool import Outcome, ToolCall, ToolResult
 from rlf.types.trajectory import CallRecord, ParseFailure, Turn
+from rlf.types.world import WorldStep
 
 Message = Mapping[str, Any]
 _Words = tuple[str, str, tuple[str, ...]]
@@ -51,8 +52,10 @@ class Call:
     sample_s: float
     parent: Call | None = None
     link: str = ""
-    results: dict[str, str] = field(default_factory=dict)
-    """What later prompts say that the calls returned, by id."""
+    results: dict[str, ToolResult] = field(default_factory=dict)
+    """What the calls came to, by id: as a tool of the session returned it, else as a later prompt says."""
+    world: WorldStep | None = None
+    """What was done to the trajectory's world until the next call."""
     num_children: int = 0
     tokens: list[int] = field(init=False)
     """Prompt and sample."""
@@ -66,8 +69,7 @@ class Call:
     def turn(self, start: int) -> Turn:
         """As a turn of a trajectory. Args: start: offset of its first sampled token."""
         calls = [
-            CallRecord(call, ToolResult(Outcome.OK, self.results[id_]) if id_ in self.results else NOT_RUN)
-            for call, id_ in zip(self.requested, self.ids, strict=True)
+            CallRecord(call, self.results.get(id_, NOT_RUN)) for call, id_ in zip(self.requested, self.ids, strict=True)
         ]
         end, versions = start + len(self.sample.tokens), self.sample.versions
         changes = [(start + at, v) for at, v in enumerate(versions) if at == 0 or v != versions[at - 1]]
@@ -81,6 +83,7 @@ class Call:
             sample_s=self.sample_s,
             link=self.link,
             versions=tuple(changes),
+            world=self.world,
         )
 
 
@@ -112,8 +115,19 @@ class CallTree:
         for message in results:
             call = self._by_id.get(message.get("tool_call_id", ""))
             if call is not None:
-                call.results.setdefault(message["tool_call_id"], message["content"])
+                call.results.setdefault(message["tool_call_id"], ToolResult(Outcome.OK, message["content"]))
         return sum(message.get("tool_call_id", "") not in self._by_id for message in results)
+
+    def take_result(self, made: ToolCall, result: ToolResult) -> bool:
+        """Takes the result of a call that the agent made; whether the model asked for it."""
+        for call in reversed(self.calls):
+            for id_, asked in zip(call.ids, call.requested, strict=True):
+                # Clients put the name of the server before that of its tool.
+                is_named = asked.name == made.name or asked.name.endswith(f"_{made.name}")
+                if is_named and asked.arguments == made.arguments and id_ not in call.results:
+                    call.results[id_] = result
+                    return True
+        return False
 
     def write(self) -> tuple[TokenRecord, list[Turn]]:
         """The rows one after the other, and the calls as turns, each where it is trained."""

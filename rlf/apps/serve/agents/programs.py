@@ -61,6 +61,16 @@ class AgentSession:
     key: str = field(repr=False)
 
     @property
+    def described(self) -> dict[str, str]:
+        """What a service is given, and by which names a command is filled in."""
+        return {"url": self.url, "mcp_url": self.mcp_url, "key": self.key}
+
+    @property
+    def mcp_url(self) -> str:
+        """The tools and the world of the spec, for clients of MCP's streamable HTTP that send the key."""
+        return f"{self.anthropic_url}/mcp"
+
+    @property
     def anthropic_url(self) -> str:
         """For clients of Anthropic, which add `/v1` themselves."""
         return self.url.removesuffix("/v1")
@@ -124,7 +134,7 @@ class _Command(Program):
         about_to_run(f"start {program}")
 
     async def run(self, task: AgentTask, session: AgentSession) -> AgentResult:
-        values = {"prompt": task.prompt, "session.url": session.url, "session.key": session.key}
+        values = {"prompt": task.prompt} | {f"session.{name}": value for name, value in session.described.items()}
         values |= {f"row.{name}": str(value) for name, value in task.row.items()}
         async with _own_folder() as folder:
             await asyncio.to_thread(Path(folder, "task.json").write_bytes, _encode(asdict(task)))
@@ -240,7 +250,7 @@ class _Service(Program):
         await self._client.close()
 
     async def run(self, task: AgentTask, session: AgentSession) -> AgentResult:
-        body = _encode({"task": asdict(task), "session": {"url": session.url, "key": session.key}})
+        body = _encode({"task": asdict(task), "session": session.described})
         url, timeout = str(self.agent.url), aiohttp.ClientTimeout(total=None)
         headers = {"Content-Type": "application/json"}
         try:

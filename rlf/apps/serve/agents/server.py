@@ -9,24 +9,27 @@ import secrets
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, ClassVar, Self
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from aiohttp import web
 
 from rlf.apps.serve import ServeSettings
 from rlf.apps.serve.agents.programs import AgentFault, AgentResult, AgentSession, AgentTask, open_program
 from rlf.apps.serve.agents.session import Attempt, Session, SessionModel
+from rlf.apps.serve.agents.tools import BAD_PARAMS, read_call, show_result
 from rlf.apps.serve.app import Handler, Server, answering
 from rlf.apps.serve.dialogue import Dialogue
 from rlf.apps.serve.model import ServedModel
 from rlf.apps.serve.requests import Refusal, read_json
 from rlf.core.servers import listening
 from rlf.core.text import clean
-from rlf.rollout.loop import Setting
+from rlf.rollout.loop import Setting, with_observation
 from rlf.rollout.rollout import Rollout
 from rlf.spec.agent import AgentFailure, AgentSpec, error_of
 from rlf.spec.models import ChatSpec
 from rlf.types.trajectory import StopReason, Trajectory
+from rlf.types.world import WorldFailure
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -160,6 +163,7 @@ class SessionServer(Server):
         """The application."""
         app = super().app()
         app.router.add_post(self.prefix + "/v1/reward", self._take_scores)
+        app.router.add_post(self.prefix + "/mcp", self._answer_mcp)
         app.middlewares.append(self._note_lost)
         return app
 
@@ -182,6 +186,27 @@ class SessionServer(Server):
                 raise Refusal(400, f"{name:.40}: got {value!r:.40}; expected a finite number", key=name)
         session.scores |= {name: float(value) for name, value in body.items()}
         return web.json_response({})
+
+    async def _answer_mcp(self, request: web.Request) -> web.Response:
+        """MCP's streamable HTTP, one message a request and one answer each: tools need no more."""
+        session = self._find_session(request.match_info["session"])
+        body = read_json(await request.read())
+        method, params, number = str(body.get("method")), body.get("params") or {}, body.get("id")
+        if number is None:
+            return web.Response(status=202)  # a notification
+        answer: dict[str, Any] = {"jsonrpc": "2.0", "id": number}
+        try:
+            if not isinstance(params, dict):
+                raise Refusal(BAD_PARAMS, "params: expected an object")
+            if method == "tools/call":
+                answer["result"] = show_result(await session.call_tool(read_call(params)))
+            else:
+                answer["result"] = session.tools.answer(method, params)
+        except Refusal as refused:
+            if refused.status > 0:  # of HTTP
+                raise
+            answer["error"] = {"code": refused.status, "message": str(refused)}
+        return web.json_response(answer)
 
     def _find_session(self, name: str) -> Session:
         if name in self._ended:
@@ -228,11 +253,18 @@ class AgentPlayer:
                     await self._server.close(address, session)
                 finally:
                     self.release(rollout.id)
+                    await session.tools.close()
 
     async def _play(self, rollout: Rollout, session: Session, address: AgentSession) -> Trajectory:
-        failure, words, result = None, None, AgentResult(None)
+        failure, words, result, world = None, None, AgentResult(None), session.tools.world
         try:
-            result = await self._server.run(AgentTask.of(rollout.task, self._server.gold), address, session)
+            # Before the agent's time begins: the wait for a world is as long as others play.
+            said = None if world is None else await world.reset()
+        except WorldFailure as fault:
+            return session.trajectory(StopReason.INFRA_FAILURE, None, str(fault))
+        task = replace(rollout.task, messages=with_observation(rollout.task.messages, said))
+        try:
+            result = await self._server.run(AgentTask.of(task, self._server.gold), address, session)
         except AgentFault as fault:
             words = self._server.redact(clean(str(fault))).replace(session.key, "***")
             failure, result = fault.failure, AgentResult(None, fault.output)
@@ -241,8 +273,16 @@ class AgentPlayer:
         if failure is None and not session.tree.calls:
             failure, words = AgentFailure.NO_CALL, "it ended without a call of the model"
         session.over.set()
+        await session.close()
+        session.step_world()
         stop, answer = session.ending(failure, result.answer)
-        error = None if failure is None else error_of(failure, words or "")
+        error = session.tools.error or (None if failure is None else error_of(failure, words or ""))
         if failure is not None:
             session.counts[f"failed: {failure}"] += 1
+        if world is not None and stop is not StopReason.INFRA_FAILURE:
+            self.release(rollout.id)  # nothing more is sampled, and a score may take as long as a judge does
+            try:
+                await world.score(session.tree.write()[1])
+            except WorldFailure as fault:
+                stop, error = StopReason.INFRA_FAILURE, str(fault)
         return session.trajectory(stop, answer, error if stop is StopReason.INFRA_FAILURE else None, result.output)

@@ -20,6 +20,7 @@ from typing import Any, Self
 from rlf.apps.serve import ServeSettings
 from rlf.apps.serve.agents import calls
 from rlf.apps.serve.agents.calls import Call, CallTree
+from rlf.apps.serve.agents.tools import SessionTools
 from rlf.apps.serve.dialogue import Dialogue, RecentValues, Tools, TurnOpening, checked_message, dump_tools
 from rlf.apps.serve.generation import AnswerRequest, HostGate, Metrics
 from rlf.apps.serve.model import ServedModel
@@ -30,6 +31,7 @@ from rlf.rollout.loop import Setting
 from rlf.rollout.rollout import Rollout
 from rlf.spec.agent import AgentFailure, AgentSpec, OnBreak
 from rlf.types.policy import Finish, Host, Sample, SampleRequest, Sampling, Watch
+from rlf.types.tool import ToolCall, ToolResult
 from rlf.types.trajectory import StopReason, Trajectory
 from rlf.types.world import WorldRecord
 
@@ -66,6 +68,7 @@ class Session:
         self.setting = setting
         self.overrides = overrides
         self.tree = CallTree()
+        self.tools = SessionTools(rollout, setting)
         self.counts: Counter[str] = Counter()
         """Of what is no call: repeats, refusals, keys that training overrode."""
         self.scores: dict[str, float] = {}
@@ -112,6 +115,32 @@ class Session:
         place = f"{self.rollout.id}/{self.rollout.seed}/{attempt.number}/{index}"
         return [hashlib.blake2b(f"{place}/{at}".encode(), digest_size=5).hexdigest()[:9] for at in range(number)]
 
+    async def call_tool(self, call: ToolCall) -> ToolResult:
+        """Runs a call of the agent in the trajectory's world or by a tool of the spec. Raises Refusal."""
+        if self.over.is_set():
+            raise Refusal(403, "the trajectory is over", code="over")
+        result = await self.tools.call(call)
+        if not self.tree.take_result(call, result):
+            self.counts["tool calls of its own"] += 1
+        if self.tools.error is not None:
+            self.end(StopReason.INFRA_FAILURE)
+        return result
+
+    def step_world(self) -> None:
+        """Notes what was done to the world since the latest call, with that call."""
+        if not self.tree.calls:  # what precedes the first call stands with it
+            return
+        step, last = self.tools.take_step(), self.tree.calls[-1]
+        if step is None:
+            return
+        if last.world is not None:  # a request after it was refused
+            step = replace(
+                step, changes=last.world.changes + step.changes, reward=_sum_rewards(last.world.reward, step.reward)
+            )
+        last.world = step
+        if step.is_over:
+            self.end(StopReason.ENV_DONE)
+
     def end(self, stop: StopReason) -> None:
         """Ends the trajectory, whatever its agent does."""
         self.stop = self.stop or stop
@@ -129,6 +158,8 @@ class Session:
 
     async def _sample(self, asked: _Asked, index: int, prompt: list[int], max_tokens: int, how: Sampling) -> Sample:
         async with self._turn:
+            self._check_open()
+            self.step_world()
             self._check_open()
             parent, link = self.tree.place(prompt, asked.messages, asked.tools)
             if self._agent.on_break is OnBreak.FAIL and link not in ("", calls.FIRST):
@@ -206,8 +237,17 @@ class Session:
             error=error,
             duration_s=time.perf_counter() - self._started,
             forks=tuple(record.forks),
-            world=WorldRecord("agent", scores=dict(self.scores), final_state=state | {"output": output}),
+            world=self._world_record(state | {"output": output}),
         )
+
+    def _world_record(self, state: dict[str, Any]) -> WorldRecord:
+        """The record of the world, or one of the agent alone; scores of the world are not the agent's to report."""
+        world = self.tools.world
+        if world is None:
+            return WorldRecord("agent", scores=dict(self.scores), final_state=state)
+        record = world.record
+        state |= {} if record.final_state is None else {"world": record.final_state}
+        return replace(record, scores={**self.scores, **record.scores}, final_state=state)
 
     def ending(self, failure: AgentFailure | None, answer: str | None) -> tuple[StopReason, str | None]:
         """Why it ended, and its answer: the agent's, or that of the last call where the agent gives none."""
@@ -233,6 +273,11 @@ class Session:
         for sample in samples:
             sample.cancel()
         await asyncio.gather(*samples, return_exceptions=True)
+        await self.tools.settle()
+
+
+def _sum_rewards(before: float | None, now: float | None) -> float | None:
+    return before if now is None else (before or 0.0) + now
 
 
 def _retrieve(sample: asyncio.Future[Sample]) -> None:

@@ -297,7 +297,7 @@ def play_command(command: Sequence[str] | str, task: Task = TASK) -> Trajectory:
 def test_a_services_answer_is_read_whole_up_to_its_limit(size: int, error: str | None) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         session = (await request.json())["session"]
-        await adversaries.ask(AgentSession(**session), [{"role": "user", "content": "Which town?"}])
+        await adversaries.ask(AgentSession(session["url"], session["key"]), [{"role": "user", "content": "Which town?"}])
         response = web.StreamResponse()
         await response.prepare(request)
         body = json.dumps({"answer": "a" * size}).encode()

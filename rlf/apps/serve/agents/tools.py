@@ -1,0 +1,117 @@
+"""What an agent reaches over MCP: the spec's tools, and the tools of its trajectory's own world.
+
+The world is the trajectory's, as in rlf's own loop: it is reset before the agent starts, steps from one call of the
+model to the next, and is scored when the agent is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from rlf import __version__
+from rlf.apps.serve.requests import Refusal
+from rlf.rollout.loop import Setting
+from rlf.rollout.rollout import OVER_LIMIT, Rollout, infrastructure_error
+from rlf.tools.mcp.server import OUTCOME, SERVER_NAME
+from rlf.types.tool import Outcome, ToolCall, ToolResult
+from rlf.types.trajectory import CallRecord
+from rlf.types.world import WorldStep, shown_tools
+
+Json = dict[str, Any]
+_VERSIONS = ("2025-06-18", "2025-03-26", "2024-11-05")
+"""Of the protocol, the latest first: those in which a request has one answer and no state of its own."""
+_NO_METHOD = -32601
+BAD_PARAMS = -32602
+
+
+class SessionTools:
+    """The tools of one trajectory."""
+
+    def __init__(self, rollout: Rollout, setting: Setting) -> None:
+        self.world = None if setting.worlds is None else setting.worlds.open(rollout.id, rollout.task)
+        self.error: str | None = None
+        """Of the first call that failed for a reason outside the policy."""
+        self._id, self._tools, self._limit = rollout.id, setting.tools, setting.limits.max_tool_calls
+        self._shown = shown_tools(setting.worlds, setting.tools.descriptions, rollout.task)
+        self._num_calls = 0
+        self._line = asyncio.Lock()
+        """Of the world's calls: each meets the state that the one before it left."""
+        self._running: set[asyncio.Task[Any]] = set()
+
+    async def call(self, call: ToolCall) -> ToolResult:
+        """Runs a call."""
+        if all(tool.name != call.name for tool in self._shown):
+            known = ", ".join(tool.name for tool in self._shown) or "none"
+            return ToolResult(Outcome.UNKNOWN_TOOL, f"no tool {call.name!r:.80} (known: {known})")
+        if self._limit is not None and self._num_calls >= self._limit:
+            return OVER_LIMIT
+        self._num_calls += 1
+        running = asyncio.current_task()
+        assert running is not None, "a call outside of a request"
+        self._running.add(running)
+        try:
+            if self.world is None or not self.world.owns(call.name):
+                result = await self._tools.invoke(call, trajectory_id=self._id)
+            else:
+                async with self._line:
+                    result = await self._tools.invoke(call, trajectory_id=self._id)
+        finally:
+            self._running.discard(running)
+        self.error = self.error or infrastructure_error([CallRecord(call, result)])
+        return result
+
+    def take_step(self) -> WorldStep | None:
+        """What was done to the world since the last step was taken; None without one."""
+        return None if self.world is None else self.world.take_step()
+
+    async def settle(self) -> None:
+        """Ends the calls that are under way: nobody waits for them any more, and the world is to be scored."""
+        running = set(self._running)
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
+
+    async def close(self) -> None:
+        """Gives back what tools and the world hold."""
+        try:
+            await self.settle()
+            await self._tools.end_trajectory(self._id)
+        finally:
+            if self.world is not None:
+                await self.world.close()
+
+    def answer(self, method: str, params: Mapping[str, Any]) -> Json:
+        """The result of a request that calls no tool. Raises Refusal, whose status is that of JSON-RPC."""
+        if method == "initialize":
+            asked = params.get("protocolVersion")
+            return {
+                "protocolVersion": asked if asked in _VERSIONS else _VERSIONS[0],
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": SERVER_NAME, "version": __version__},
+            }
+        if method == "tools/list":
+            shown = (
+                {"name": tool.name, "description": tool.description, "inputSchema": dict(tool.input_schema)}
+                for tool in self._shown
+            )
+            return {"tools": list(shown)}
+        if method == "ping":
+            return {}
+        raise Refusal(_NO_METHOD, f"there is no method {method!r:.60}")
+
+
+def read_call(params: Mapping[str, Any]) -> ToolCall:
+    """The call of a request. Raises Refusal, whose status is that of JSON-RPC."""
+    name, arguments = params.get("name"), params.get("arguments") or {}
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        raise Refusal(BAD_PARAMS, "expected params with a text `name` and an object `arguments`")
+    return ToolCall(name, arguments)
+
+
+def show_result(result: ToolResult) -> Json:
+    """A result in MCP's words: the text is what rlf's own loop shows to the model."""
+    content = [{"type": "text", "text": result.text}]
+    return {"content": content, "isError": result.outcome is not Outcome.OK, "_meta": {OUTCOME: result.outcome.value}}
