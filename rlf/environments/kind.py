@@ -35,6 +35,8 @@ from rlf.types import Task, ToolCall, ToolDescription, Turn
 
 DOCUMENTS = "tools"
 """The column of rows that bring their own tools, as documents in OpenAI's form."""
+ANY_ARGUMENTS = {"type": "object", "additionalProperties": True}
+"""Schema of a tool that rows describe in different ways: what is wrong with a call, it says itself."""
 
 
 class Step(NamedTuple):

@@ -4,11 +4,8 @@ import asyncio
 import json
 from pathlib import Path
 
-import pytest
-
 from rlf.apps.build.folder import build_world, read_world
 from rlf.apps.build.ftrl import write_ftrl
-from rlf.core import RlfError
 from rlf.core import identity as remember
 from rlf.data import load_tasks
 from rlf.data.source import read_rows
@@ -100,10 +97,15 @@ def test_rows_whose_tools_cannot_be_run_are_faults_before_the_run(tmp_path):
         )
         (complaint,) = wrong.model_copy(update={"rows": (str(tmp_path / "empty.jsonl"),)}).static_complaints()[2:]
         assert complaint == "unsolved_set: there is nothing to solve, and so no score; remove such rows (1 rows)"
-    twice = write(tmp_path / "rows.jsonl", {"look": LOOK}, {"look": ("Look again.", LOOK[1])})
-    with pytest.raises(RlfError, match="two rows describe the tool 'look' differently"):
-        twice.describe_tools()
     assert wrong.missing_columns(["tools", "codes"]) == ["unsolved_set"]
+
+
+def test_each_row_sees_a_tool_as_it_describes_it_itself(tmp_path):
+    env = write(tmp_path / "rows.jsonl", {"look": LOOK}, {"look": ("Look again.", LOOK[1])})
+    (shared,) = env.describe_tools()
+    rows = load_tasks(str(tmp_path / "rows.jsonl"), prompt="messages", answer=None)
+    seen = [tool.description for row in rows for tool in env.tools_of(row.columns)]
+    assert seen == [LOOK[0], "Look again."] and shared.description not in seen
 
 
 def test_rows_of_an_unchanged_file_are_surveyed_once(tmp_path, monkeypatch):

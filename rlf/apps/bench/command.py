@@ -40,6 +40,10 @@ def bench(
     domain: Annotated[str | None, typer.Option("--domain", help="Of tau2; `suite` of agentdojo.")] = None,
     split: Annotated[str | None, typer.Option("--split", help="Rows of this split.")] = None,
     data: Annotated[str | None, typer.Option("--data", metavar="FILE", help="Rows that you bring.")] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-o", metavar="NAME=VALUE", help="Any option that `rlf bench list` shows."),
+    ] = None,
     setup: Annotated[bool, typer.Option("--setup", help="Install its package into a folder of its own first.")] = False,
     write: Annotated[
         Path | None, typer.Option("--write", metavar="DIR", help="Write spec and rows into a folder, and try nothing.")
@@ -70,7 +74,8 @@ def bench(
         print_result("bench", lines, as_json, lambda: _show_list(lines))
         return
     given = {"categories": categories, "format": form, "domain": domain, "split": split, "data": data}
-    options = {key: value for key, value in given.items() if value is not None}
+    options: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    options |= dict(_split_option(one) for one in option or ())
     overrides = [one for one in others if words.is_override(one)]
     targets = [one for one in others if one not in overrides]
     asked = Asked(runs_folder, _Progress().show, endpoint, model, api_key_env, num_samples, temperature, limit)
@@ -92,6 +97,13 @@ def bench(
         print_result("bench", made, as_json, f"{made.spec}: {made.num_rows:,} rows, {made.package or 'no package'}")
         return
     _try_benchmark(made, targets, overrides, asked, html, as_json)
+
+
+def _split_option(text: str) -> tuple[str, str]:
+    name, found, value = text.partition("=")
+    if not found:
+        raise RlfError(f"--option: got {text!r}; expected NAME=VALUE, e.g. `--option scenario=free`.")
+    return name, value
 
 
 def _try_benchmark(

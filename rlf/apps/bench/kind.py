@@ -33,7 +33,7 @@ class Play:
     columns: Mapping[str, str] = field(default_factory=dict)
     """Of the rows, as `data` names them, beside `kind` and `id`."""
     sections: Mapping[str, Any] = field(default_factory=dict)
-    """Further sections, which replace those that are made; `env` is given the rows."""
+    """Further sections, which replace those that are made. `env` is given the rows; None: no world plays."""
 
 
 class Benchmark(StrictModel, ABC):

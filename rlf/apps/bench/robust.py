@@ -97,8 +97,8 @@ def _compare(target: str, rows: Mapping[str, EvaluationRow], runs_folder: Path) 
         low, high = (None, None) if contrast is None or contrast.interval is None else contrast.interval
         difference = None if contrast is None else contrast.difference
         counts, success = (row.num_questions, row.num_failed), (row.success, row.low, row.high)
-        more = (difference, low, high, row.num_calls, row.cost_usd)
-        found.append(RobustRow(target, name, row.run_id, row.mode, *counts, *success, *more))
+        beside, spent = (difference, low, high), (row.num_calls, row.cost_usd)
+        found.append(RobustRow(target, name, row.run_id, row.mode, *counts, *success, *beside, *spent))
     return found
 
 

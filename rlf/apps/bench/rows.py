@@ -14,12 +14,10 @@ from rlf.core.callables import CallableName, about_to_run
 from rlf.core.identity import hash_json, hash_path
 from rlf.data.source import read_rows
 from rlf.environments.instances import ClassWorld
-from rlf.environments.kind import DOCUMENTS, EnvSpec, MakeWorld, Step, read_document
+from rlf.environments.kind import ANY_ARGUMENTS, DOCUMENTS, EnvSpec, MakeWorld, Step, read_document
 from rlf.environments.processes import ClassProcesses
 from rlf.tools.declaration import TOOL_NAME
 from rlf.types import Task, ToolCall, ToolDescription, Turn
-
-_ANY_ARGUMENTS = {"type": "object", "additionalProperties": True}
 
 
 class RowsEnv(EnvSpec):
@@ -61,7 +59,7 @@ class RowsEnv(EnvSpec):
         rows = (row for file in self.rows for row in read_rows(file, None, "train", None))
         found = {tool.name for row in rows for tool in self.tools_of(row.values)}
         names = sorted(name for name in found if re.match(TOOL_NAME, name))
-        return [ToolDescription(name, "As the row describes it.", _ANY_ARGUMENTS) for name in names]
+        return [ToolDescription(name, "As the row describes it.", ANY_ARGUMENTS) for name in names]
 
     def tools_of(self, columns: Mapping[str, Any]) -> Sequence[ToolDescription]:
         """Those of the row's documents."""

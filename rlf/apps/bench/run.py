@@ -169,9 +169,9 @@ def make_spec(name: str, benchmark: Benchmark, files: Mapping[str, str]) -> dict
     ]
     sections = {**play.sections}
     if "env" in sections:
-        env = {"rows": list(files), **sections.pop("env")}
+        env = {**sections.pop("env"), "rows": list(files)} if sections["env"] is not None else {}
     trained = _TRAIN_ROWS if _TRAIN_ROWS in files else _ROWS
-    return {
+    spec: dict[str, Any] = {
         "name": f"bench_{name}",
         "model": {"path": "builtin:tiny"},
         # As the checkers of others: what cannot be read ends the task, and no correction helps the model on.
@@ -184,6 +184,7 @@ def make_spec(name: str, benchmark: Benchmark, files: Mapping[str, str]) -> dict
         "eval": {"limit": 100_000},
         **sections,
     }
+    return {key: value for key, value in spec.items() if value != {}}
 
 
 @dataclass(frozen=True, slots=True)

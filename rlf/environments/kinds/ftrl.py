@@ -22,7 +22,7 @@ from rlf.core.identity import MIN_BYTES, hash_bytes, hash_json, remember, stamp_
 from rlf.core.json_values import read_json
 from rlf.data.source import read_rows
 from rlf.environments.instances import UNFIT
-from rlf.environments.kind import DOCUMENTS, EnvSpec, MakeWorld, Step, World, read_document
+from rlf.environments.kind import ANY_ARGUMENTS, DOCUMENTS, EnvSpec, MakeWorld, Step, World, read_document
 from rlf.environments.sandboxes import NamedSessions, complain_of_level, open_sessions
 from rlf.environments.workers import ftrl_tools
 from rlf.rewards.values import Finding, count_solved, keyed_golds, read_golds, text_keys, value_keys
@@ -40,8 +40,8 @@ _HOST = Path(ftrl_tools.__file__).read_text(encoding="utf-8")
 class FtrlEnv(EnvSpec):
     """Rows as FTRL has them: each brings its tools as documents (`tools`) and as source (`codes`).
 
-    A trajectory runs its row's source in a sandboxed process of its own, whose state stays from call to call. Name the
-    column with `data.train.tools: tools` too, so that a trajectory sees its row's tools alone. The score `solved` is
+    A trajectory sees its row's tools alone, and runs their source in a sandboxed process of its own, whose state stays
+    from call to call. Two rows may describe one name differently. The score `solved` is
     the share of the row's sub-questions (`unsolved_set`) that calls have solved, by value and type; the reward rule
     `ftrl` and the metrics of solving read the same column.
     """
@@ -65,16 +65,17 @@ class FtrlEnv(EnvSpec):
         return ("solved",)
 
     def describe_tools(self) -> Sequence[ToolDescription]:
-        """The documents of all rows. Raises RlfError where two rows describe a tool differently."""
+        """The documents of all rows; of a name that two rows describe differently, only that there is such a tool."""
         found: dict[str, ToolDescription] = {}
         for document in self._survey_rows()["documents"]:
             tool = read_document(document)
             if found.setdefault(tool.name, tool) != tool:
-                raise RlfError(
-                    f"env: {TOOLS}: two rows describe the tool {tool.name!r} differently. Rename one of them, and "
-                    f"its key in `{CODES}` and `{UNSOLVED}`."
-                )
+                found[tool.name] = ToolDescription(tool.name, "As the row describes it.", ANY_ARGUMENTS)
         return list(found.values())
+
+    def tools_of(self, columns: Mapping[str, Any]) -> Sequence[ToolDescription]:
+        """Those of the row's documents."""
+        return [read_document(document) for document in _read_column(columns, TOOLS)]
 
     def static_complaints(self) -> list[str]:
         """Looks for source of every tool, and reads it; a row with nothing to solve has no score."""
