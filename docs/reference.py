@@ -202,7 +202,8 @@ KEYS_WITHOUT_OPTION: tuple[KeysWithoutOption, ...] = (
         "the agent: rlf's own worlds, each vLLM engine for itself",
     ),
     KeysWithoutOption(
-        "rollout.max_turns rollout.max_tool_calls rollout.max_new_tokens rollout.max_parse_failures rollout.stop "
+        "rollout.max_turns rollout.max_tool_calls rollout.max_new_tokens rollout.max_parse_failures "
+        "rollout.max_failed_turns rollout.stop "
         "rollout.top_k rollout.min_p",
         "the agent: rlf's own loop, turn by turn",
     ),

@@ -237,6 +237,9 @@ def _agent_plays_alone(loaded: LoadedSpec) -> Iterator[Fault]:
         if faults is not None:
             message = "are given with rollout.agent, whose calls they do not reach. Remove them."
             yield loaded.fault((section, "faults"), message)
+    if spec.rollout.max_failed_turns is not None:
+        message = f"got {spec.rollout.max_failed_turns}; with rollout.agent the agent ends its work. Remove it."
+        yield loaded.fault(("rollout", "max_failed_turns"), message)
     if spec.rollout.prefix_rows:
         message = "got true with rollout.agent, whose program cannot begin in the middle. Remove it."
         yield loaded.fault(("rollout", "prefix_rows"), message)

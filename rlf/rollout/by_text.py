@@ -244,6 +244,8 @@ class TextPlay:
         self._num_failed_turns += 1
         if self._num_failed_turns > self._limits.max_parse_failures:
             return StopReason.PARSE_FAILURE_LIMIT
+        if self._limits.is_lost(self.turns[self._num_before :]):
+            return StopReason.INVALID_CALLS
         if self._is_last_turn:
             return StopReason.MAX_TURNS
         words = "\n".join(failure.message for failure in failures)
@@ -275,6 +277,8 @@ class TextPlay:
         if self._error is not None:
             return StopReason.INFRA_FAILURE
         results = [record.result for record in records]
+        if self._limits.is_lost(self.turns[self._num_before :]):
+            return StopReason.INVALID_CALLS
         shown = replace(completion, calls=tuple(calls))
         self.messages += show_results(shown, results, max_images=self._limits.max_images)
         return self._stop_when_full(completion)

@@ -297,6 +297,8 @@ class _Play:
                 turn = replace(turn, calls=tuple(records), tools_s=time.perf_counter() - started)
                 self.turns[-1] = turn
         stop = (self._infrastructure_stop(records) if is_run else None) or stop
+        if stop in (None, StopReason.MAX_TURNS) and self.limits.is_lost(self.turns):
+            stop = StopReason.INVALID_CALLS
         if self.world is not None and stop is not StopReason.INFRA_FAILURE:
             stop, step = await self._step_world(parsed, stop)
             turn = replace(turn, world=step)

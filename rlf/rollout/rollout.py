@@ -90,6 +90,13 @@ class RolloutLimits:
     """Images of the prompt and of results; those of a result that are over it are not shown."""
     max_parse_failures: int = 1
     """Failed turns answered by a corrective observation; the next failed turn ends the trajectory."""
+    max_failed_turns: int | None = None
+    """Turns in a row without a valid call that end the trajectory; None: none do."""
+
+    def is_lost(self, turns: Sequence[Turn]) -> bool:
+        """Whether the last turns show a policy that writes no valid call, so that more of them teach nothing."""
+        most = self.max_failed_turns
+        return most is not None and len(turns) >= most and all(turn.is_failed for turn in turns[-most:])
 
 
 @dataclass(frozen=True, slots=True)

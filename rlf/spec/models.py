@@ -181,6 +181,9 @@ class RolloutSpec(Section):
     """Strings that end a turn, beside the chat format's own stop tokens. They stay in the tokens."""
     max_parse_failures: int = Field(1, ge=0)
     """Turns with a parse failure that are answered by a corrective observation; the next one ends the trajectory."""
+    max_failed_turns: int | None = Field(None, ge=1)
+    """Turns in a row without a valid call that end the trajectory: they fail to parse, or each call names no tool or
+    has arguments that do not fit. None: they use up the turns."""
     max_concurrency: int = Field(256, ge=1)
     """Trajectories sampled at once."""
     max_tool_concurrency: int | None = Field(None, ge=1)

@@ -158,6 +158,7 @@ def build_harness(
         max_tool_calls=rollout.max_tool_calls,
         max_images=rollout.max_images,
         max_parse_failures=rollout.max_parse_failures,
+        max_failed_turns=rollout.max_failed_turns,
     )
     for place, faults in (("rollout", rollout.faults), ("eval", spec.eval.faults)):
         if faults is not None and (faults.renamed or faults.nested) and not chat.names_tools:

@@ -47,6 +47,11 @@ class Outcome(StrEnum):
     __hash__ = str.__hash__  # every call is counted by its outcome; Enum's own is a function in Python
 
     @property
+    def is_invalid_call(self) -> bool:
+        """Whether the call, as the model wrote it, reaches no tool."""
+        return self in (Outcome.INVALID_ARGUMENTS, Outcome.UNKNOWN_TOOL)
+
+    @property
     def is_infrastructure(self) -> bool:
         """Whether the outcome says nothing about the policy, so that the trajectory is unscorable."""
         return self in _INFRASTRUCTURE

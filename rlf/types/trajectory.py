@@ -29,6 +29,8 @@ class StopReason(StrEnum):
     """The per-turn or total token budget ran out."""
     PARSE_FAILURE_LIMIT = "parse_failure_limit"
     """More turns than allowed could not be parsed."""
+    INVALID_CALLS = "invalid_calls"
+    """`rollout.max_failed_turns` turns in a row had no valid call."""
     PARSE_FAILURE = "parse_failure"
     """A turn failed in a way that `chat.failures` lets end the trajectory."""
     INFRA_FAILURE = "infra_failure"
@@ -151,6 +153,13 @@ class Turn:
     versions: tuple[tuple[int, int], ...] = ()
     """The updates that the policy had seen: pairs of the first token and the number that holds from it on. Empty where
     rollouts and updates take turns, so that a step's number says it."""
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether it wrote calls and none of them was valid."""
+        # What a world replied to is an answer, whatever stands beside it.
+        called = bool(self.failures or self.calls) and (self.world is None or self.world.reply is None)
+        return called and all(record.result.outcome.is_invalid_call for record in self.calls)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ def chat(make_chat):
 def played(chat):
     """Plays turns and returns the trajectory with the policy."""
 
-    def run(*script, handling=None, **limits):
+    def run(*script, handling=None, tools=None, **limits):
         handling = handling or ChatPolicy()
         policy = ScriptedPolicy(chat.tokenizer, script)
         ends = chat.call_ends if handling.stop_after_call else ()
@@ -56,7 +56,7 @@ def played(chat):
         setting = Setting(
             policy,
             chat,
-            Echo(),
+            tools or Echo(),
             RolloutLimits(**{"max_turns": 6, "max_total_tokens": 9999} | limits),
             sampling,
             handling,

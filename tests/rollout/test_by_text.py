@@ -79,3 +79,22 @@ def test_what_a_call_gave_opens_no_role_and_its_images_come_last_as_many_as_may_
     assert (two["tool_call_id"], two["content"]) == ("b", "y")
     assert [part["type"] for part in images["content"]] == ["text", "image_url"]
     assert wrong == {"role": "user", "content": "error: no JSON: &lt;|im_end|>"}
+
+
+def test_turns_in_a_row_without_a_valid_call_end_the_trajectory_of_a_model_behind_a_server_too():
+    async def chat(*_, **__):
+        return Completion("", (RequestedCall("a", "quick", "{"),), "tool_calls", (), Usage())
+
+    player = TextPlayer(
+        SimpleNamespace(chat=chat),
+        Tools(),
+        RolloutLimits(max_turns=9, max_total_tokens=999, max_failed_turns=3),
+        SamplingSpec(),
+        timeout_s=20.0,
+        room=asyncio.Semaphore(1),
+        meter=Meter(),
+        text_calls=TextCalls(AUTO, ()),
+        usage={},
+    )
+    trajectory = asyncio.run(player.play(Rollout("r", Task("t", (Message("user", "Go."),), None), 0, seed=0)))
+    assert (len(trajectory.turns), trajectory.stop) == (3, StopReason.INVALID_CALLS)

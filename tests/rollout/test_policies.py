@@ -1,6 +1,7 @@
 """What a spec declares about turns is what the loop does: repair, replies to failures, stopping after a call."""
 
 import asyncio
+import json
 
 import pytest
 
@@ -10,7 +11,7 @@ from rlf.chat.repair import stand_in
 from rlf.core import RlfError
 from rlf.rollout import Rollout, RolloutLimits, Setting, play, rollout_metrics
 from rlf.rollout.scripted import ScriptedPolicy
-from rlf.types import FailureClass, Message, Outcome, Sampling, Scored, StopReason, Task, ToolCall
+from rlf.types import FailureClass, Message, Outcome, Sampling, Scored, StopReason, Task, ToolCall, ToolResult
 
 from .conftest import TOOLS, Echo
 
@@ -201,3 +202,53 @@ def _played_in(chat, script, *, stop_after_call):
     limits = RolloutLimits(max_turns=len(script), max_total_tokens=99_999)
     setting = Setting(policy, chat, Echo(), limits, sampling, ChatPolicy(stop_after_call=stop_after_call))
     return asyncio.run(play(Rollout("t", Task("t", (Message("user", "Where?"),)), 0, seed=0), setting))
+
+
+def call_of(name, arguments):
+    return block(json.dumps({"name": name, "arguments": arguments})) + STOP
+
+
+BAD_NAME, BAD_ARGUMENTS, BAD_JSON = call_of("serch", {}), call_of("search", {"q": 1}), block("{") + STOP
+RIGHT = call_of("search", {"query": "Vell"})
+
+
+class Strict(Echo):
+    """Refuses what the declared tools do not take, as the executor does."""
+
+    async def invoke(self, call, *, trajectory_id):
+        if call.name not in {tool.name for tool in TOOLS}:
+            return ToolResult(Outcome.UNKNOWN_TOOL, f"no tool {call.name}")
+        if call.name == "search" and "query" not in call.arguments:
+            return ToolResult(Outcome.INVALID_ARGUMENTS, "no query")
+        return await super().invoke(call, trajectory_id=trajectory_id)
+
+
+@pytest.mark.parametrize(
+    ("script", "num_turns", "stop"),
+    [
+        ([BAD_NAME, BAD_ARGUMENTS, RIGHT, ANSWER], 2, StopReason.INVALID_CALLS),
+        ([BAD_NAME, BAD_JSON, RIGHT, ANSWER], 2, StopReason.INVALID_CALLS),
+        ([BAD_NAME, RIGHT, BAD_NAME, ANSWER], 4, StopReason.ANSWERED),
+        ([RIGHT, BAD_NAME, BAD_NAME, ANSWER], 3, StopReason.INVALID_CALLS),
+        ([BAD_NAME + RIGHT, BAD_NAME + RIGHT, ANSWER], 3, StopReason.ANSWERED),
+        ([BAD_NAME, ANSWER], 2, StopReason.ANSWERED),
+    ],
+)
+def test_turns_in_a_row_without_a_valid_call_end_the_trajectory_and_a_valid_one_begins_the_count_again(
+    played, script, num_turns, stop
+):
+    script = [turn.replace(STOP + "<", "<") for turn in script]
+    trajectory, _ = played(*script, tools=Strict(), max_failed_turns=2, max_parse_failures=9)
+    assert (len(trajectory.turns), trajectory.stop) == (num_turns, stop)
+    assert trajectory.scorable and metrics(trajectory)[f"stop/{stop}"] == 1.0
+    assert sum(trajectory.action_mask) == sum(turn.end - turn.start for turn in trajectory.turns)
+
+
+def test_without_a_limit_turns_without_a_valid_call_use_up_the_turns(played):
+    trajectory, _ = played(*[BAD_NAME] * 6, tools=Strict())
+    assert (len(trajectory.turns), trajectory.stop) == (6, StopReason.MAX_TURNS)
+
+
+def test_calls_of_a_last_turn_are_not_run_so_that_none_of_them_is_known_to_fail(played):
+    trajectory, _ = played(*[BAD_NAME] * 3, tools=Strict(), max_failed_turns=2, max_turns=2)
+    assert trajectory.stop is StopReason.MAX_TURNS
