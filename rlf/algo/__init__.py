@@ -13,7 +13,7 @@ ESTIMATORS: Registry[Estimator] = Registry(
     "advantage estimator",
     "rlf.algo.advantages",
     Estimator,  # type: ignore[type-abstract]  # the registry never makes an instance of its base
-    elsewhere={"ppo": "gae", "group_norm": "grpo", "reinforce++": "reinforce"},
+    elsewhere="estimators",
 )
 
 __all__ = ["ESTIMATORS", "AdvantageInput", "AdvantageOutput", "Estimator"]

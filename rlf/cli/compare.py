@@ -178,6 +178,9 @@ def trace(
                 show_trajectory("trace", run, stored, heat=heat)
         else:
             matches = find_flipped(reader, run_id, limit) if flipped else find(reader, run_id, wanted, text, limit)
+            there = wanted_trajectories(phase=phase, step=step)
+            if not (matches or flipped) and (step is not None or phase) and not find(reader, run_id, there, None, 1):
+                reader.trajectory(run_id, k=0, step=step, phase=phase or TRAIN)  # raises, and says which there are
             print_result("trace", matches, as_json, matches_table(matches) if matches else "no trajectory matches.")
             if matches and not as_json:
                 first, more = matches[0].summary, "; --limit lists more" if len(matches) == limit else ""

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import typer
 
+from rlf.core.mistakes import explain
+
 COMMANDS = {
     "train": "run SPEC",
     "start": "run SPEC",
@@ -43,6 +45,9 @@ def override_for(error: BaseException, arguments: Sequence[str]) -> str | None:
     """
     option = str(getattr(error, "option_name", ""))
     command = getattr(getattr(error, "ctx", None), "command", None)
+    again = shlex.join(text for text in arguments if text[:1] != "-")
+    if known := explain("usage", f"{getattr(command, 'name', '')} {error}\n{again}", again=again):
+        return known[0]
     takes_overrides = any("KEY=VALUE" in str(parameter.metavar) for parameter in getattr(command, "params", ()))
     places = [at for at, text in enumerate(arguments) if text.partition("=")[0] == option]
     if not takes_overrides or not places:

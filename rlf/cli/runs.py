@@ -13,7 +13,6 @@ from rlf.cli.arguments import (
     AsJson,
     HtmlFile,
     RunName,
-    RunNames,
     RunsFolder,
     runs_option,
     split_arguments,
@@ -23,104 +22,12 @@ from rlf.cli.completion import complete_run, complete_spec
 from rlf.cli.envelope import print_envelope, print_result, print_run_event
 from rlf.cli.graph import print_graph
 from rlf.cli.output import stdout_console, write_page
-from rlf.cli.run import run_in_view, watch
+from rlf.cli.run import watch
 from rlf.core.errors import RlfError
-from rlf.core.identity import short
-from rlf.reports.sheets import counted
 
 if TYPE_CHECKING:
     from rlf.lineage.reader import Reader
     from rlf.lineage.records import Run
-    from rlf.runs.forks import Agreement
-
-# `rlf runs tag|note|rm`: tags, notes, and removal of runs.
-
-
-def tag_run(
-    name: RunName,
-    tags: Annotated[list[str], typer.Argument(metavar="TAG...", help="Tags to add; with --remove, to remove.")],
-    remove: Annotated[bool, typer.Option("--remove", help="Remove the tags.")] = False,
-    runs_folder: RunsFolder = DEFAULT_RUNS,
-    as_json: AsJson = False,
-) -> None:
-    """Give a run tags; `rlf runs list "'best' in tags"` finds it by them."""
-    from rlf.runs.place import open_reader
-    from rlf.runs.upkeep import tag
-
-    with open_reader(runs_folder) as reader:
-        done = tag(reader, name, tags, remove=remove)
-    print_result("runs tag", done, as_json, f"{done.run_id}: {' '.join(done.tags) or 'no tags'}")
-
-
-def note_run(
-    name: RunName,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The remark.")],
-    runs_folder: RunsFolder = DEFAULT_RUNS,
-    as_json: AsJson = False,
-) -> None:
-    """Add a note to a run; `rlf runs show` prints it."""
-    from rlf.runs.place import open_reader
-    from rlf.runs.upkeep import note
-
-    with open_reader(runs_folder) as reader:
-        done = note(reader, name, text)
-    print_result("runs note", done, as_json, f"{done.run_id}: {counted(done.num_notes, 'note')}")
-
-
-def remove_runs(
-    names: RunNames,
-    keep_files: Annotated[
-        bool, typer.Option("--keep-files", help="Keep the run's folder with its checkpoints.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    runs_folder: RunsFolder = DEFAULT_RUNS,
-    as_json: AsJson = False,
-) -> None:
-    """Remove stopped runs from the lineage, with their folders; `rlf runs gc` then frees the room."""
-    from rlf.runs.place import open_reader
-    from rlf.runs.upkeep import remove_with_folders
-
-    with open_reader(runs_folder) as reader:
-        runs = [reader.get_run(name) for name in names]
-        what = ", ".join(f"{run.record.id} ({run.record.name})" for run in runs)
-        if not yes and not typer.confirm(f"Remove {what}?", err=as_json):
-            raise typer.Exit(1)
-        done = remove_with_folders(reader, runs, runs_folder, keep_files=keep_files)
-    lines = [f"removed {item.run_id}" + ("" if item.folder is None else f" and {item.folder}") for item in done.removed]
-    print_result("runs rm", done, as_json, "\n".join(lines))
-
-
-def thin_runs(
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="[RUN...]", help="Runs to thin.", autocompletion=complete_run)
-    ] = None,
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--keep",
-            metavar="RULE",
-            help="Training trajectories to keep whole: `last:N` steps, `every:N` steps, `failed`, or `none`.",
-        ),
-    ] = None,
-    runs_folder: RunsFolder = DEFAULT_RUNS,
-    as_json: AsJson = False,
-) -> None:
-    """Free room: thin runs by rule, and drop contents that nothing names any more.
-
-    Thinned trajectories lose tokens, calls and scores. Metrics, sums, evaluations, checkpoints and the rows of the
-    trajectories stay, so that every report keeps working.
-    """
-    from rlf.runs.place import open_reader
-    from rlf.runs.upkeep import free_room
-
-    with open_reader(runs_folder) as reader:
-        done = free_room(reader, names or (), keep or ())
-    contents = f"{done.num_contents:,} contents dropped, {done.size_bytes:,} bytes"
-    lines = [f"{done.num_trajectories:,} trajectories thinned; {contents}"]
-    if not done.is_compact:
-        lines.append("The file keeps its size while a run is running: run `rlf runs gc` again after it.")
-    print_result("runs gc", done, as_json, "\n".join(lines))
-
 
 # `rlf runs tail`: a run as it goes.
 
@@ -185,63 +92,6 @@ def fork_run(
     files, overrides = split_arguments(arguments or [], need_file=False)
 
     watch("runs fork", partial(fork, name, files, overrides), runs_folder, as_json=as_json)
-
-
-# `rlf runs reproduce`: a run from its lineage, once more.
-
-_SHOWN = 10
-
-
-def reproduce_run(
-    name: RunName,
-    verify: Annotated[
-        bool,
-        typer.Option(
-            "--verify", help="Compare inputs, steps and evaluations with the original's; exit code 3 where they differ."
-        ),
-    ] = False,
-    accept: Annotated[
-        bool, typer.Option("--accept", help="With --verify: report inputs that differ, and fail only for results.")
-    ] = False,
-    live: Annotated[
-        bool, typer.Option("--live", help="Call the tools instead of replaying their recorded responses.")
-    ] = False,
-    runs_folder: RunsFolder = DEFAULT_RUNS,
-    as_json: AsJson = False,
-) -> None:
-    """Run a run's plan again from the lineage, its tools' recorded responses played back.
-
-    On a CPU the default engine gives the same numbers bit for bit; --verify shows it, or names the first difference.
-    """
-    from rlf.runs.forks import compare_with_original, reproduce
-    from rlf.types.events import RunStatus
-
-    work = partial(reproduce, name, live=live)
-    if accept and not verify:
-        raise RlfError("--accept goes with --verify. Add --verify, or leave it out.")
-    if not verify:
-        watch("runs reproduce", work, runs_folder, as_json=as_json)
-    outcome = run_in_view("runs reproduce", work, runs_folder, as_json=as_json)
-    if outcome.status is not RunStatus.FINISHED:
-        raise typer.Exit(130)
-    found = compare_with_original(outcome.run_id, runs_folder)
-    print_result("runs reproduce", found, as_json, lambda: _print_agreement(found, accept=accept))
-    raise typer.Exit(3 if found.results or (found.inputs and not accept) else 0)
-
-
-def _print_agreement(found: Agreement, *, accept: bool) -> None:
-    others = [item for item in found.differences if item not in found.results]
-    for item in others[:_SHOWN]:
-        print(f"differs: {item.kind} {item.name}  {short(item.left)} → {short(item.right)}")
-    if len(others) > _SHOWN:
-        print(f"and {len(others) - _SHOWN} more; `rlf runs diff {found.original} {found.reproduction}` names all")
-    if found.results:
-        first = found.results[0]
-        print(f"{found.reproduction} differs from {found.original} first in {first.kind} {first.name}")
-    else:
-        print(f"{found.reproduction} equals {found.original}: every step's and evaluation's metrics, bit for bit")
-    if found.inputs and not accept:
-        print("its inputs differ, so this is not the same run: restore them, or pass --accept to compare only results")
 
 
 def list_runs(

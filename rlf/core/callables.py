@@ -31,6 +31,7 @@ from pydantic_core import PydanticCustomError
 
 from rlf.core.errors import RlfError, describe_type
 from rlf.core.identity import hash_bytes, hash_path
+from rlf.core.redact import strike_environment
 from rlf.core.registry import nearest
 from rlf.core.search_path import extend_path
 from rlf.core.text import describe
@@ -191,8 +192,33 @@ def _show_place(place: str) -> str:
 
 
 def import_fault(name: str, fault: BaseException) -> str:
-    """The message for a callable whose module cannot be had."""
-    return f"cannot import {name!r}: {describe(fault)}. {_explain_fix(name.rpartition(':')[0] or name)}"
+    """The message for a callable whose module cannot be had: where the error is, and what to do about it."""
+    place = name.rpartition(":")[0] or name
+    if place.endswith(".py") and not Path(place).is_file():
+        # as it may be written from the current folder: the last parts of the path
+        tails = [Path(*Path(place).parts[at:]) for at in range(1, len(Path(place).parts))]
+        tail = next((tail for tail in tails if tail.is_file()), None)
+        meant = tail and os.path.relpath(tail, str(Path(place).absolute()).removesuffix(str(tail)))
+        close = f"; did you mean {meant!r}?" if meant else "."
+        return f"cannot import {name!r}: no file {place}{close} Paths start at the file that names them. Correct it."
+    words = f"cannot import {name!r}: {describe(fault)}{_show_place_of(fault)}."
+    if not isinstance(fault, ModuleNotFoundError):
+        return f"{words} Correct it there; `python {_show_place(place)}` runs it alone."
+    missing = strike_environment(fault.name or "").partition(".")[0]
+    beside = Path(place).parent / f"{missing}.py"
+    if missing == place.partition(".")[0]:
+        return f"{words} Install the package that holds it, or name a file: `./file.py:name`."
+    if beside.is_file():
+        return f"{words} Imports start at the current folder, not at {_show_place(str(beside))}: import it from there."
+    return f"{words} Run `pip install {missing}` where it is a package, or correct the import."
+
+
+def _show_place_of(fault: BaseException) -> str:
+    """` (code/look.py:3)`: the last line outside of libraries that an error passed through, or that is no Python."""
+    lines = [(fault.filename, fault.lineno)] if isinstance(fault, SyntaxError) else []
+    lines += [(frame.f_code.co_filename, line) for frame, line in reversed([*walk_tb(fault.__traceback__)])]
+    own = [(file, line) for file, line in lines if file and not file.startswith(("<", _OWN, *library_folders()))]
+    return f" ({_show_place(own[0][0])}:{own[0][1]})" if own else ""
 
 
 def show_own_line(error: BaseException) -> str:
@@ -227,12 +253,6 @@ def _load_module_file(path: Path) -> ModuleType:
         del sys.modules[name]
         raise
     return module
-
-
-def _explain_fix(place: str) -> str:
-    if place.endswith(".py"):
-        return "Relative files resolve against the file that names them; run it alone with `python` to see its errors."
-    return "Install the package that holds it, or name a file: `./file.py:name`."
 
 
 # The files that foreign code reads: what its results depend on beside its own code.

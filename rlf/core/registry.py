@@ -29,9 +29,10 @@ class UnknownKind(RlfError):
 
     def __init__(self, noun: str, name: str, known: list[str], here: str | None = None) -> None:
         close = close_names(name, known)
+        here, *beside = (here or "").split(" ", 1)
         self.meant = here or (close[0] if close else None)
         """The kind that the name may stand for; None where no known one is near."""
-        meant = nearest(name, known) if here is None else f", which is {here!r} here"
+        meant = f", which is {' '.join([repr(here), *beside])} here" if here else nearest(name, known)
         super().__init__(f"unknown {noun} {name!r}{meant} (known: {', '.join(known)})")
 
 
@@ -56,18 +57,18 @@ class Registry(Generic[T]):
         noun: str,
         package: str,
         base: type[T],
-        elsewhere: Mapping[str, str] | None = None,
+        elsewhere: str | None = None,
         *,
         folders: bool = False,
     ) -> None:
         """Args:
-        elsewhere: what others call some of the kinds; for messages only.
+        elsewhere: topic of `rlf.core.mistakes` that says what others call some of the kinds.
         folders: whether a kind is a folder of the package, whose `__init__.py` holds the class, and not a file.
         """
         self.noun = noun
         self.package = package
         self.base = base
-        self._elsewhere = elsewhere or {}
+        self._elsewhere = elsewhere
         self._folders = folders
         self._loaded: dict[str, type[T]] = {}
         self._by_base[base] = self
@@ -105,7 +106,10 @@ class Registry(Generic[T]):
             return cast(type[T], found[0])
         point = _entry_points()[self.package].get(name)
         if point is None:
-            raise UnknownKind(self.noun, name, self.names(), self._elsewhere.get(name.lower()))
+            from rlf.core.mistakes import known
+
+            here = known(self._elsewhere).get(name.lower()) if self._elsewhere else None
+            raise UnknownKind(self.noun, name, self.names(), here)
         loaded = point.load()
         if not (inspect.isclass(loaded) and issubclass(loaded, self.base)):
             raise RlfError(f"entry point {point.value!r} for {self.noun} {name!r} is no {self.base.__name__}")

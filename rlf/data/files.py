@@ -1,4 +1,4 @@
-"""Text formats: JSONL, JSON and CSV, in UTF-8."""
+"""Rows of files and of Hugging Face datasets."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from typing import Any, NoReturn
 
 from rlf.core import Fault, Place, SpecError
 from rlf.core.json_values import HoldsBytes, NoJsonValue, json_value, parse_json, short_float
+from rlf.core.mistakes import explain
+from rlf.core.text import not_utf8
+from rlf.data.names import DATA_SUFFIXES
 
 # A row of a dataset with its place, and how faults of data are reported.
 
@@ -85,6 +88,8 @@ def read_json(path: Path, shown: str) -> Iterator[Row]:
 def read_csv(path: Path, shown: str) -> Iterator[Row]:
     """A header line with the columns, then a row a record."""
     line = 1
+    if (form := find_form(path)) is not None:  # a wrong separator is no error of the reader's
+        raise fail(Place(shown), "", form)
     csv.field_size_limit(sys.maxsize)  # of the process: a field may be as long as a text of JSON Lines
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -103,7 +108,18 @@ def read_csv(path: Path, shown: str) -> Iterator[Row]:
     except csv.Error as error:
         raise fail(Place(shown, line + 1, 1), "", f"not CSV: {error}. Check the quotes around here.") from error
     except UnicodeDecodeError as error:
-        raise fail(Place(shown), "", _NOT_UTF8) from error
+        raise fail(Place(shown), "", not_utf8(path.read_bytes(), "A data file")) from error
+
+
+def find_form(path: Path) -> str | None:
+    """The sentence about a file in another form than its suffix says; None where that is not seen."""
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        start = file.read(_FORM_CHARS)
+    found = explain("data", f"{path.suffix} {start}", stem=path.stem, name=path.name, suffix=path.suffix)
+    return None if found is None else found[0]
+
+
+_FORM_CHARS = 4096
 
 
 def _refuse_repeated_fields(columns: list[str], shown: str) -> None:
@@ -114,15 +130,12 @@ def _refuse_repeated_fields(columns: list[str], shown: str) -> None:
         raise fail(Place(shown, 1, 1), "", message)
 
 
-_NOT_UTF8 = "this is not UTF-8; data files are UTF-8 text. Save the file as UTF-8."
-
-
 def _parse_json(text: bytes, place: Place) -> tuple[Any, Counter[str]]:
     """The value, and in how many objects of it each key stands more than once."""
     try:
         return parse_json(text.decode().removeprefix("\ufeff"))
     except UnicodeDecodeError as error:
-        raise fail(place, "", _NOT_UTF8) from error
+        raise fail(place, "", not_utf8(text, "A data file")) from error
     except json.JSONDecodeError as error:
         where = Place(place.file, (place.line or 1) + error.lineno - 1, error.colno)
         raise fail(where, "", f"not JSON: {error.msg[0].lower()}{error.msg[1:]}. Correct this line.") from error
@@ -262,6 +275,13 @@ def read_parquet(path: Path, shown: str) -> Iterator[Row]:
         raise fail(Place(shown), "", f"not parquet: {error}. Save it again with pyarrow or pandas.") from error
     except (ValueError, OverflowError) as error:  # text that is not UTF-8, a date that Python does not have
         raise fail(Place(shown), "", f"a value cannot be read: {error}. Save it again as text.") from error
+
+
+Reader = Callable[[Path, str], Iterator[Row]]
+"""Yields the rows of a file, given also the file's name for messages."""
+
+READERS: dict[str, Reader] = dict(zip(DATA_SUFFIXES, (read_jsonl, read_json, read_csv, read_parquet), strict=True))
+"""By the file's suffix."""
 
 
 def _converted(rows: Iterable[dict[str, Any]], schema: Any, shown: str) -> Iterator[Row]:

@@ -11,12 +11,12 @@ from typing import Any
 from pydantic import Field, TypeAdapter, ValidationError
 
 from rlf.builtin.names import BUILTIN, builtin_path
-from rlf.core import Place, nearest
+from rlf.core import Place, SpecError, nearest
 from rlf.core.kinds import StrictModel
 from rlf.core.yaml_text import load_document
 from rlf.data.columns import cell
-from rlf.data.files import Row, fail, read_csv, read_hub, read_json, read_jsonl, read_parquet, read_values, shown_name
-from rlf.data.names import DATA_SUFFIXES, MIXTURE_SUFFIX
+from rlf.data.files import READERS, Row, fail, find_form, read_hub, read_values, shown_name
+from rlf.data.names import MIXTURE_SUFFIX
 
 # Several datasets as one, by weights: a `.mix.yaml` file that lists them.
 #
@@ -101,13 +101,6 @@ def _whole_path(path: str, folder: Path) -> str:
     return str(file.absolute()) if not path.startswith(BUILTIN) and (Path(path).suffix or file.exists()) else path
 
 
-Reader = Callable[[Path, str], Iterator[Row]]
-"""Yields the rows of a file, given also the file's name for messages."""
-
-READERS: dict[str, Reader] = dict(zip(DATA_SUFFIXES, (read_jsonl, read_json, read_csv, read_parquet), strict=True))
-"""By the file's suffix."""
-
-
 def read_rows(path: str, config: str | None, split: str, limit: int | None, images: str | None = None) -> list[Row]:
     """The first `limit` rows of a builtin name, a file, or a Hugging Face dataset, as JSON has them.
 
@@ -132,6 +125,10 @@ def _iterate_rows(path: str, config: str | None, split: str, limit: int | None) 
         _check_is_file(file, shown)
         try:
             return iter(list(islice(READERS[file.suffix](file, shown), limit)))
+        except SpecError as error:
+            if (form := find_form(file)) is None:
+                raise
+            raise fail(Place(shown), "", form) from error
         except OSError as error:
             raise fail(Place(shown), "", f"cannot be read: {error.strerror}. Check its permissions.") from error
     if file.is_absolute() or file.exists():

@@ -394,9 +394,12 @@ def match_name(name: str, ids: list[str]) -> str:
         return name if name in found else found[0]
     if found:
         raise RlfError(f"run {name!r}: {len(found)} runs begin so: {_join_some(found)}. Write more of the id.")
-    raise NotFoundError(
-        f"run {name!r}: no such run{nearest(name, ids)} (newest: {_join_some(ids)}). `latest` is the newest."
-    )
+    if name.endswith((".yaml", ".yml")):
+        raise NotFoundError(
+            f"got {name}, a spec; expected a run's id, or `latest`. `rlf run {name}` starts a run of it."
+        )
+    known = f"(newest: {_join_some(ids)}). `latest` is the newest; `rlf runs list` shows all."
+    raise NotFoundError(f"run {name!r}: no such run{nearest(name, ids)} {known}")
 
 
 def _join_some(ids: list[str]) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rlf.algo.loss_config import LrSchedule, PolicyLossKind
 from rlf.builtin.names import BUILTIN
 from rlf.core import Fault
+from rlf.data import recall
 from rlf.plan.algorithms import dropped_terms_are_compared, gae_says_its_way, single_rollouts_are_mixed
 from rlf.plan.estimate import planned_engine
 from rlf.plan.golds import find_gold_warnings, find_misread_golds
@@ -131,6 +132,8 @@ LORA_RATES = (2e-6, 2e-3)
 """The same of adapters, which learn at some ten times the rate."""
 BUILTIN_RATES = (1e-4, 1e-2)
 """The same of the built-in models, which are a thousand times smaller."""
+ONE_TOOL = "builtin:small"
+"""It was not taught to choose a tool."""
 MIN_STEPS_TO_LEARN = 10
 """Shorter runs try something out."""
 SLOW_S = 0.05
@@ -174,6 +177,41 @@ def _warmup_is_short(loaded: LoadedSpec) -> Iterator[Fault]:
             f"got {train.warmup_steps} of {updates} updates; most of the run is below its learning rate. "
             f"Write at most {updates // 10}.",
         )
+
+
+def _something_is_rewarded(loaded: LoadedSpec) -> Iterator[Fault]:
+    """A reward of penalties alone is what is left when a sign is wrong."""
+    weights = [(at, term.weight_at(1)) for at, term in enumerate(loaded.spec.rewards) if term.peak_weight]
+    if weights and all(weight < 0 for _, weight in weights):
+        at, weight = weights[0]
+        message = f"got {weight:g}, and no weight is above 0: the least value of {loaded.spec.rewards[at].name!r} is "
+        yield loaded.fault(
+            ("rewards", at, "weight"), f"{message}rewarded most. Write `weight: {-weight:g}`, unless that is meant."
+        )
+
+
+def _builtin_model_has_learnt_it(subject: Subject) -> Iterator[Fault]:
+    spec, path = subject.loaded.spec, ("model", "path")
+    num_tools = sum(not tool.hidden for tool in spec.tools)
+    if spec.model.path == ONE_TOOL and num_tools > 1:
+        message = f"it chooses between tools no better than by chance, and there are {num_tools}. Write one tool, or "
+        yield subject.loaded.fault(path, f"got {ONE_TOOL}; {message}name a model of the Hub.")
+    if spec.model.path.startswith(BUILTIN) and (foreign := recall(_find_foreign, subject.train)):
+        message = f"it has learnt words of unaccented letters, and most questions have others, e.g. {foreign!r}. "
+        yield subject.loaded.fault(path, f"got {spec.model.path}; {message}Name a model of the Hub.")
+
+
+def _find_foreign(tasks: Sequence[Task]) -> str:
+    """The beginning of a question in other letters; empty where most are in unaccented ones."""
+    foreign = [task for task in tasks if not task.question.isascii()]
+    return foreign[0].question[:40] if 2 * len(foreign) > len(tasks) else ""
+
+
+def _rows_fill_a_step(subject: Subject) -> Iterator[Fault]:
+    num, asked = len(subject.train), subject.loaded.spec.train.prompts_per_step
+    if 0 < num < asked:
+        message = f"got {asked}; data.train has {num} row{'s' * (num > 1)}, so that a step takes one several times. "
+        yield subject.loaded.fault(("train", "prompts_per_step"), f"{message}Write e.g. `prompts_per_step: {num}`.")
 
 
 def _tool_output_fits(loaded: LoadedSpec) -> Iterator[Fault]:
@@ -349,6 +387,7 @@ def _slow_words(tool: ToolDeclaration) -> str:
 
 SPEC_CHECKS: tuple[Callable[[LoadedSpec], Iterator[Fault]], ...] = (
     _warmup_is_short,
+    _something_is_rewarded,
     _tool_output_fits,
     _kl_holds_many_epochs,
     _learning_rate_is_usual,
@@ -368,6 +407,8 @@ SPEC_CHECKS: tuple[Callable[[LoadedSpec], Iterator[Fault]], ...] = (
 )
 DATA_CHECKS: tuple[Callable[[Subject], Iterator[Fault]], ...] = (
     _worlds_are_named,
+    _rows_fill_a_step,
+    _builtin_model_has_learnt_it,
     _turns_have_room,
     _prompts_leave_room,
     _questions_are_apart,

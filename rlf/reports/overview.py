@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rlf.core import RlfError, nearest
+from rlf.core.mistakes import in_our_words
 from rlf.reports.sheets import MISSING, duration, percent, visible
 from rlf.types.events import RunStatus
 
@@ -65,6 +66,9 @@ def compile_filter(text: str, names: Mapping[str, str]) -> Test:
         parts[::2] = [_SPAN.sub(lambda m: str(float(m[1]) * _UNITS[m[2]]), part) for part in parts[::2]]
         tree = ast.parse("".join(parts).strip(), mode="eval")
     except SyntaxError as error:
+        meant = in_our_words("filter", text)
+        if meant != text:
+            raise RlfError(f"{text!r}: {error.msg}. Write `{meant}`.") from error
         raise _make_refusal(text, f"{error.msg}") from error
     return _compile_node(tree.body, text, names)
 

@@ -326,6 +326,11 @@ class Term(Kind, ABC, allow_inf_nan=False):
         return max(abs(weight.start), abs(weight.end)) if isinstance(weight, WeightSchedule) else abs(weight)
 
     @property
+    def columns(self) -> Mapping[str, tuple[str, ...]]:
+        """Columns of the task's row that it cannot score without, with the key that names each."""
+        return {}
+
+    @property
     def is_droppable(self) -> bool:
         """Whether rewards are summed without it where it has no value."""
         return self.peak_weight > 0 and self.unscorable is Unscorable.DROP_TERM

@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 
     from rlf.types.policy import Host
 
-NO_TARGET = "got no target. Name a run, a folder or a Hugging Face id, or write `--endpoint URL --model NAME`."
+NO_TARGET = (
+    "got no target. Name a run, a folder or a Hugging Face id before the spec, e.g. `latest`, or write "
+    "`--endpoint URL --model NAME`."
+)
 NEWEST = "newest"
 
 

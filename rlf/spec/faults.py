@@ -18,6 +18,8 @@ from rlf.core import Fault, UnknownKind, nearest
 from rlf.core.kinds import Kind
 from rlf.spec.aliases import NEAR_MISSES, foreign_names, unknown_key
 from rlf.spec.facts import field_doc
+from rlf.spec.layers import BARE_KINDS
+from rlf.spec.mistaken import filled_in
 from rlf.spec.models import RunSpec
 from rlf.spec.nodes import (
     Key,
@@ -98,7 +100,8 @@ def _make_fault(model: type[BaseModel], root: Node, path: KeyPath, errors: Seque
     if errors[0]["type"] == "unknown_kind":
         meant = errors[0]["ctx"]["meant"]
         return node.fault(f"{own_words(errors[0])} Write {meant or 'one of these'}.")
-    return node.fault(wrong_value(_show_value(root, path), errors, key, field_at(model, root, path)))
+    example = filled_in(key, node, errors[0]["type"], _types_at(model, root, path), path in BARE_KINDS)
+    return node.fault(wrong_value(_show_value(root, path), errors, key, field_at(model, root, path), example))
 
 
 def _in_sections(root: Node, path: KeyPath) -> list[str]:

@@ -23,7 +23,7 @@ from rlf.core import Fault, RlfError, SpecError, nearest
 from rlf.core.callables import NotRun
 from rlf.data import open_tasks, recall
 from rlf.spec.budget import MEASURED, PromptSizes, check_budget, most_images
-from rlf.spec.kinds import is_endpoint, is_judge, is_verify
+from rlf.spec.kinds import is_endpoint, is_judge
 from rlf.spec.load import LoadedSpec, reads
 from rlf.spec.model_files import folder_on_disk, named_folder, read_config, read_context, read_shapes
 from rlf.spec.models import DataSource
@@ -457,12 +457,14 @@ def _world_columns(loaded: LoadedSpec, name: str, tasks: Sequence[Task]) -> Iter
 
 @reads("rewards[]")
 def _check_columns(loaded: LoadedSpec, name: str, tasks: Sequence[Task]) -> Iterator[Fault]:
-    """Columns that terms of kind verify and judge read and a dataset lacks; of a judge's prompt any of its rows."""
+    """Columns that terms read and a dataset lacks; of a judge's prompt any of its rows."""
     for position, term in enumerate(loaded.spec.rewards):
-        if not (is_verify(term) or is_judge(term)):
-            continue
         of_all = is_judge(term)
-        for column, key in term.columns.items():
+        try:
+            columns = term.columns
+        except RlfError:  # of a function that cannot be had, which is reported where it is looked at
+            continue
+        for column, key in columns.items():
             lacking = recall(_row_without, tasks, column, of_all)
             if lacking is not None:
                 number, known = lacking

@@ -159,7 +159,7 @@ class Reading:
             return None
         shown = shown_path(path)
         self.files[shown] = InputFile(role, shown, hash_bytes(found[1]))
-        return found[0]
+        return None if role == "tool" and self._is_foreign(found[0]) else found[0]
 
     def layers(self, files: Sequence[Path]) -> Node | None:
         """The files of a command line, left to right, as one tree; None when one could not be read."""
@@ -224,7 +224,14 @@ class Reading:
     def _read_item(self, item: Node, role: str, chain: tuple[Path, ...]) -> Node:
         use = item if isinstance(item.value, str) else item.get("use")
         if use is None:
-            return self.with_agents_tools(item, chain)
+            foreign = role == "tool" and self._is_foreign(item)
+            return replace(item, value=UNREADABLE) if foreign else self.with_agents_tools(item, chain)
+        if isinstance(use.value, str) and not use.value.endswith((".yaml", ".yml", ".json")):
+            from rlf.spec.mistaken import not_this_role
+
+            if (message := not_this_role(use.value, role, use.folder)) is not None:
+                self.faults.append(use.fault(message))
+                return replace(item, value=UNREADABLE)
         path = self.path_of(use, f"a path to a {role} file", f"../{role}_specs/name.yaml")
         if path in chain:
             circle = " -> ".join(shown_path(step) for step in (*chain[chain.index(path) :], path))
@@ -236,6 +243,16 @@ class Reading:
         rest = {key: child for key, child in item.mapping.items() if key != "use"}
         whole = replace(file, value=merge(file, replace(item, value=rest)).value, key_place=item.place)
         return self.with_agents_tools(whole, (*chain, path))
+
+    def _is_foreign(self, item: Node) -> bool:
+        """Whether a tool is in the form of another API, which adds its one fault."""
+        if "function" not in item.mapping:
+            return False
+        from rlf.spec.mistaken import openai_form
+
+        message = openai_form(item)
+        self.faults += [] if message is None else [item.fault(message)]
+        return message is not None
 
 
 def absolute(path: Path, folder: Path) -> Path:

@@ -237,12 +237,19 @@ def expected(error: ErrorDetails) -> str | None:
     return None
 
 
-def wrong_value(got: str, errors: Sequence[ErrorDetails], key: str, field: FieldInfo | None) -> str:
-    """The sentence for a value that is of no allowed type or out of range; several errors are a union's arms."""
+def wrong_value(
+    got: str, errors: Sequence[ErrorDetails], key: str, field: FieldInfo | None, meant: str | None = None
+) -> str:
+    """The sentence for a value that is of no allowed type or out of range; several errors are a union's arms.
+
+    Args:
+        meant: the value as the key takes it, where that is known.
+    """
     phrases = list(dict.fromkeys(phrase for phrase in map(expected, errors) if phrase))
     if not phrases:
         return own_words(errors[0])
-    return f"got {got}; expected {' or '.join(phrases)}.{_example_sentence(key, errors[0], phrases, field)}"
+    example = f" Write `{key}: {meant}`." if meant else _example_sentence(key, errors[0], phrases, field)
+    return f"got {got}; expected {' or '.join(phrases)}.{example}"
 
 
 def boolean_for_number(got: str, key: str, field: FieldInfo, phrase: str) -> str:

@@ -15,7 +15,6 @@ from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.core import Fault, RlfError, hash_bytes, hash_json, hash_path
 from rlf.core.files import is_folder_name
 from rlf.core.identity import MIN_BYTES, remember, stamp_file
-from rlf.core.registry import close_names
 from rlf.data.names import DATA_SUFFIXES, TEMPLATE_SUFFIXES
 from rlf.data.opened import mixture_files
 from rlf.environments.kind import ENV_KINDS, EnvSpec
@@ -234,6 +233,12 @@ def _resolve_path(node: Node, text: str, faults: list[Fault], *, is_data: bool) 
         except RlfError as error:
             faults.append(node.fault(str(error)))
         return text
+    if text.startswith("$"):
+        from rlf.spec.mistaken import foreign_variable
+
+        if (message := foreign_variable(text)) is not None:
+            faults.append(node.fault(message))
+            return text
     if is_data and "://" in text:
         message = f"got {show(text)}, an address; data is read from files and the Hugging Face Hub."
         faults.append(node.fault(f"{message} Download it and write the file's path, or the name of a dataset."))
@@ -323,27 +328,9 @@ def missing_file(node: Node, file: Path) -> str | None:
     if os.path.exists(file):  # noqa: PTH110 - Path's own raises what `is_forbidden` has looked for
         return None
     written = os.path.relpath(file, node.folder)
-    meant = _find_meant(written, node.folder)
+    from rlf.spec.mistaken import find_meant
+
+    meant = find_meant(written, node.folder, ("", "data"), DATA_SUFFIXES)
     suggestion = f"; did you mean {os.path.relpath(meant, node.folder)}?" if meant is not None else "."
     start = "the current folder" if node.place.file == OVERRIDE else f"the spec's folder, {shown_path(node.folder)}"
     return f"{shown_path(file)}: no such file{suggestion} Paths start at {start}. Correct the path."
-
-
-def _find_meant(written: str, folder: Path) -> Path | None:
-    """The nearest data file: of that name from another start, or of nearly that name, from the same start first."""
-    near = (folder, Path.cwd(), folder.parent)
-    starts = list(dict.fromkeys([*near, *(start / "data" for start in near)]))
-    exact = [path for start in starts if os.path.isfile(path := absolute(Path(written), start))]  # noqa: PTH113
-    return next(
-        iter([*exact, *(path for start in starts for path in _list_near(absolute(Path(written), start)))]), None
-    )
-
-
-def _list_near(path: Path) -> list[Path]:
-    """Data files beside a path whose names are nearly its own, or its own with a suffix."""
-    try:
-        names = sorted(file.name for file in path.parent.iterdir() if file.suffix in DATA_SUFFIXES)
-    except OSError:
-        return []
-    with_suffix = [name for name in names if Path(name).stem == path.name]
-    return [path.parent / name for name in (*with_suffix, *close_names(path.name, names))]

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import yaml
 
-from rlf.core import Fault, Place, nearest
-from rlf.core.text import clean, find_half, join_halves
+from rlf.core import Fault, Place
+from rlf.core.text import clean, find_half, join_halves, not_utf8
 from rlf.core.yaml_text import BOOL, FLOAT, INT, MERGE, NULL, STR, TAG, CoreLoader, read_integer
 from rlf.spec.nodes import KeyPath, Node, Scalar, dotted
 
@@ -158,14 +158,17 @@ def read_file(
         faults.append(file_fault(shown, named_by, words))
         return None
     try:
-        data = _read_bytes(path) if unsaved is None else clean(unsaved).encode()
+        data = _read_bytes(path, named_by) if unsaved is None else clean(unsaved).encode()
         text = data.decode("utf-8-sig")
     except _Unread as unread:
         faults.append(file_fault(shown, named_by, str(unread)))
         return None
     except UnicodeDecodeError as error:
-        message = f"byte {error.start} is not UTF-8; a spec is UTF-8 text. Save it as UTF-8."
-        faults.append(file_fault(shown, named_by, message))
+        faults.append(file_fault(shown, named_by, not_utf8(error.object, "A spec")))
+        return None
+    if path.suffix == ".py":
+        fix = f"`rlf tools import python {shown}` writes tool files of its functions."
+        faults.append(file_fault(shown, named_by, f"this is Python; expected YAML. {fix}"))
         return None
     if path.suffix == ".json":
         text = text.replace("\t", " ")  # JSON is YAML but for tabs between its tokens; within a string it has none
@@ -173,7 +176,8 @@ def read_file(
     if root is None or isinstance(root.value, dict):
         return None if root is None else (root, data)
     what = "nothing" if root.value is None else "a list" if isinstance(root.value, list) else "a single value"
-    faults.append(root.fault(f"the file holds {what}; expected a mapping. Write `key: value` lines."))
+    form = "" if path.suffix in (".yaml", ".yml", ".json", "") else f", as YAML has it; a {path.suffix} file is none"
+    faults.append(root.fault(f"the file holds {what}; expected a mapping{form}. Write `key: value` lines."))
     return None
 
 
@@ -197,27 +201,23 @@ class _Unread(Exception):
     """Why a file's bytes were not taken."""
 
 
-def _read_bytes(path: Path) -> bytes:
+def _read_bytes(path: Path, named_by: Node | None) -> bytes:
     try:
         size = path.stat().st_size
         if path.is_dir():
-            raise _Unread("this is a folder; expected a YAML file. Name a file in it.")
+            files = ", ".join(sorted(file.name for file in path.glob("*.y*ml"))[:5])
+            raise _Unread(f"this is a folder; expected a YAML file. Name a file in it{files and ': '}{files}.")
         if size > MAX_BYTES:
             raise _Unread(f"the file has {size:,} bytes; at most {MAX_BYTES:,} are read. Move data to data files.")
         return path.read_bytes()
     except FileNotFoundError:
-        raise _Unread(f"no such file{_nearest_file(path) or '.'} Check the path.") from None
+        from rlf.spec.mistaken import missing_spec_file
+
+        raise _Unread(missing_spec_file(path, named_by)) from None
     except OSError as error:
         raise _Unread(f"cannot be read: {error.strerror}. Check the path and its permissions.") from error
     except ValueError as error:
         raise _Unread(f"this is not a path: {error}. Write one.") from error
-
-
-def _nearest_file(path: Path) -> str:
-    try:
-        return nearest(path.name, [other.name for other in path.parent.iterdir()])
-    except OSError:
-        return ""
 
 
 def _parse_text(text: str, reader: _Reader) -> Node | None:
@@ -234,28 +234,13 @@ def _parse_text(text: str, reader: _Reader) -> Node | None:
     except RecursionError:
         reader.faults.append(Fault(reader.fixed or Place(reader.file), "", "nested too deeply to be read. Flatten it."))
     except yaml.YAMLError as error:
-        reader.faults.append(_syntax_fault(error, reader, text))
+        from rlf.spec.mistaken import syntax_fault
+
+        reader.faults.append(syntax_fault(error, reader.place, dotted(reader.inside), text))
     finally:
         if loader is not None:
             loader.dispose()
     return None
-
-
-def _syntax_fault(error: yaml.YAMLError, reader: _Reader, text: str) -> Fault:
-    path = dotted(reader.inside)
-    if isinstance(error, yaml.reader.ReaderError):
-        before = text[: error.position].split("\n")
-        place = reader.fixed or Place(reader.file, len(before), len(before[-1]) + 1)
-        return Fault(place, path, f"got the character U+{error.character:04X}; YAML is printable text. Remove it.")
-    assert isinstance(error, yaml.MarkedYAMLError), f"an unmarked YAML error: {error!r}"
-    mark = error.problem_mark or error.context_mark
-    place = reader.place(mark) if mark else reader.fixed or Place(reader.file)
-    problem = error.problem or error.context or "unreadable"
-    if r"'\t'" in problem:
-        return Fault(place, path, "got a tab; YAML indents with spaces. Replace it with spaces.")
-    if "but found another document" in problem:
-        return Fault(place, path, "got a second document after `---`; a file holds one. Split the file.")
-    return Fault(place, path, f"not YAML: {problem}. Check the quotes, colons and indentation here.")
 
 
 # `.env` next to a spec: variables for `${oc.env:NAME}` and for the user's own code. Real variables win.

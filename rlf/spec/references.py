@@ -12,6 +12,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import GrammarParseError, OmegaConfBaseException
 
+from rlf.core.mistakes import in_our_words
 from rlf.spec.nodes import KeyPath, UnresolvedError
 
 
@@ -32,7 +33,7 @@ class References:
                 found = found[key]
             return OmegaConf.to_container(found, resolve=True) if OmegaConf.is_config(found) else found
         except OmegaConfBaseException as error:
-            raise UnresolvedError(_explain_error(error)) from error
+            raise UnresolvedError(_explain_error(error, text)) from error
 
 
 def _escape_unparsable(value: Any) -> Any:
@@ -49,8 +50,17 @@ def _escape_unparsable(value: Any) -> Any:
     return value
 
 
-def _explain_error(error: OmegaConfBaseException) -> str:
+_KEY_OF_SPEC = re.compile(r"[a-z_]+\.[a-z_.]+")
+
+
+def _explain_error(error: OmegaConfBaseException, text: str) -> str:
     message = str(error).split("\n")[0]
+    ours = in_our_words("variables", text)
+    if ours != text and "Environment variable" not in message and "Recursive" not in message:
+        key = re.search(r"Interpolation key '(.*?)' not found", message)
+        if key is None or not _KEY_OF_SPEC.fullmatch(key[1]):
+            what = "it names no key of the spec" if key else "variables of the environment are written otherwise here"
+            return f"{what}. For a variable of the environment, write `{ours}`."
     if found := re.search(r"Environment variable '(.*)' not found", message):
         name = found[1]
         return f"the environment variable {name} is not set. Set it, or write ${{oc.env:{name},default}}."

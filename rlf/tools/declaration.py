@@ -24,10 +24,11 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails
 
-from rlf.core import RlfError, hash_json, hash_path
+from rlf.core import RlfError, hash_json, hash_path, nearest
 from rlf.core.kinds import Files, StrictModel, wrong_value
 from rlf.core.readings import compile_schema
 from rlf.tools.kind import Limits, ToolKind
+from rlf.tools.validate import closed
 from rlf.types import ToolDescription
 
 TOOL_NAME = r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$"
@@ -37,7 +38,12 @@ def _checked_schema(schema: dict[str, Any]) -> dict[str, Any]:
     try:
         compile_schema(schema)
     except jsonschema_rs.ValidationError as fault:
-        raise _faults_at(tuple(fault.instance_path), f"not a JSON Schema 2020-12: {fault.message}") from fault
+        from rlf.core.mistakes import known
+
+        loc, found = tuple(fault.instance_path), fault.instance
+        ours = known("json types").get(str(found)) if loc[-1:] == ("type",) else None
+        fix = f" {found} is Python's word. Write `{ours}`." if ours else ""
+        raise _faults_at(loc, f"not a JSON Schema 2020-12: {fault.message}{fix}") from fault
     except ValueError as fault:
         raise wrong_value(f"not a JSON Schema 2020-12: {fault}") from fault
     return schema
@@ -187,7 +193,14 @@ class ToolDeclaration(StrictModel):
     @classmethod
     def _is_a_schema_of_an_object(cls, schema: dict[str, Any]) -> dict[str, Any]:
         if schema.get("type") != "object":
-            raise _faults_at(("type",), "arguments are an object; write `type: object`")
+            are_properties = "type" not in schema and schema and all(isinstance(one, dict) for one in schema.values())
+            alone = f"; {', '.join(schema)} belong below `properties`" if are_properties else ""
+            raise _faults_at(("type",), f"arguments are an object; write `type: object`{alone}")
+        names, required = list(schema.get("properties", ())), schema.get("required", ())
+        for at, name in enumerate(required if closed(schema) != schema else ()):
+            if name not in names:
+                message = f"got {name!r}, which is no property{nearest(name, names)} (known: {', '.join(names)})"
+                raise _faults_at(("required", at), f"{message}. Write one of these, or declare it.")
         return schema
 
     @model_validator(mode="after")

@@ -182,7 +182,7 @@ def test_a_table_that_cannot_be_asked_about_is_refused(rlf: Rlf, tmp_path: Path,
     assert refused.exit_code == 2 and message in refused.output and not Path("mine").exists()
     assert rlf("init", "mine", "--template", "sql", "--data", "few.csv").exit_code == 2
     missing = rlf("init", "mine", "--template", "python", "--data", "none.csv").stderr
-    assert missing.startswith("none.csv: No such file or directory; expected a CSV file")
+    assert missing.startswith("none.csv: no such file. Write the path of a .jsonl, .json, .csv, .parquet file.")
 
 
 def test_the_server_of_a_project_reads_passages_with_line_separators_and_blank_lines(rlf: Rlf, tmp_path: Path) -> None:

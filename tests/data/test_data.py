@@ -168,7 +168,7 @@ def test_columns_that_json_has_as_text_alone_are_hashed_too(tmp_path):
             ":1:1 prompt: '\\ud800' is half of a character (a surrogate). Write both halves, or remove it.",
         ),
         ("a.jsonl", '{"prompt": NaN}\n', ":1:1: not JSON: got NaN, which JSON does not have. Correct the value."),
-        ("a.jsonl", b"\xff\n", ":1:1: this is not UTF-8; data files are UTF-8 text. Save the file as UTF-8."),
+        ("a.jsonl", b"\xff\n", ":1:1: this is not UTF-8; byte 0 is 0xff: Latin-1 or Windows-1252, it seems."),
         ("a.json", '{"rows": []}', ": the file holds an object; expected a list of objects. Write [{...}, ...]."),
         (
             "a.json",

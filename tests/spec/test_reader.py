@@ -67,7 +67,10 @@ def test_a_number_of_many_digits_is_refused(tmp_path):
 
 
 def test_text_that_is_not_utf8_is_refused(tmp_path):
-    assert read(b"a: \xff", tmp_path)[1] == ["byte 3 is not UTF-8; a spec is UTF-8 text. Save it as UTF-8."]
+    (fault,) = read(b"a: \xff", tmp_path)[1]
+    assert "byte 3 is 0xff: Latin-1" in fault and "A spec is UTF-8 text. Save it as UTF-8" in fault
+    (fault,) = read("a: 1".encode("utf-16"), tmp_path)[1]
+    assert "it is UTF-16" in fault and "iconv -f UTF-16 -t UTF-8" in fault
 
 
 def test_a_byte_order_mark_is_read_over(tmp_path):

@@ -11,6 +11,7 @@ import typer
 
 from rlf.cli.arguments import AsJson, activation_hint
 from rlf.cli.envelope import print_result
+from rlf.core.errors import RlfError
 
 _DEFAULT = "search"
 
@@ -36,11 +37,12 @@ def init(
         ),
     ] = _DEFAULT,
     data: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Option(
             "--data",
-            metavar="FILE.csv",
-            help="For `python`: your own table, whose first column names each row. Questions are made from it.",
+            metavar="FILE",
+            help="For `python`: your own table (CSV, JSON, JSON Lines, Parquet), whose first column names each row. "
+            "Questions are made from it.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -48,7 +50,9 @@ def init(
     """Make a project folder: spec, tools, rewards, data and a README."""
     from rlf.apps.init.projects import new_project
 
-    project = new_project(folder or Path(), template, data)
+    if data and len(data) > 1:
+        raise RlfError(f"--data: got {' and '.join(map(str, data))}; a project has one table. Write one of them.")
+    project = new_project(folder or Path(), template, data[0] if data else None)
     files = "\n".join(str(project.folder / file) for file in project.files)
     enter = f"cd {shlex.quote(str(folder))} && " if folder is not None else ""
     for warning in project.warnings:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlf.apps.init.tables import Table, find_uncopied, questions_of, read_table
+from rlf.apps.init.tables import MADE_ANEW, Table, find_uncopied, questions_of, read_table
 from rlf.core.errors import RlfError
 from rlf.core.files import write_whole
 from rlf.core.registry import nearest
@@ -49,7 +50,7 @@ def new_project(folder: Path, template: str, data: Path | None = None) -> Projec
     """Writes a project into a new or empty folder; the folder's name is the run's.
 
     Args:
-        data: a CSV file for a template over a table, in place of the one that comes with it.
+        data: a file with a table for a template over a table, in place of the one that comes with it.
 
     Raises RlfError for a folder that holds something, a name that no run can have, an unknown template, or a table
     that cannot be read.
@@ -63,6 +64,8 @@ def new_project(folder: Path, template: str, data: Path | None = None) -> Projec
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RlfError(f"{folder} is there and not empty; a project starts in a new folder. Choose another name.")
     own_table = next((_TEMPLATES / template).glob("data/*.csv"), None)
+    if data is not None and not data.is_file():
+        read_table(data)  # raises
     if data is not None and own_table is None:
         raise RlfError(f"the template {template!r} has no table that {data} could replace. Write `--template python`.")
     table = read_table(data or own_table) if own_table else None
@@ -78,7 +81,7 @@ def new_project(folder: Path, template: str, data: Path | None = None) -> Projec
 def _table_values(table: Table) -> dict[str, str]:
     """A template's values about its table, each fit to stand inside double quotes."""
     values = {
-        "file": table.path.name,
+        "file": f"{table.path.stem}.csv" if table.path.suffix in MADE_ANEW else table.path.name,
         "table": table.path.stem,
         "key": table.key,
         "columns": ", ".join(table.columns),
@@ -91,7 +94,13 @@ def _table_values(table: Table) -> dict[str, str]:
 def _write_table(folder: Path, table: Table) -> tuple[str, ...]:
     """Copies the file as it is, writes its questions beside it, and warns of those that the model cannot answer."""
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(table.path, folder / table.path.name)
+    if table.path.suffix in MADE_ANEW:
+        with (folder / f"{table.path.stem}.csv").open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, [table.key, *table.columns])
+            writer.writeheader()
+            writer.writerows(table.rows)
+    else:
+        shutil.copyfile(table.path, folder / table.path.name)
     splits = questions_of(table)
     for split, questions in splits.items():
         lines = [json.dumps(question, ensure_ascii=False) + "\n" for question in questions]

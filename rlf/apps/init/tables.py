@@ -1,4 +1,4 @@
-"""Questions about the rows of a CSV file: what `rlf init --data` writes beside the user's own table.
+"""Questions about the rows of a table: what `rlf init --data` writes beside the user's own file.
 
 The first column names a row. Rows are split before questions are made, so that no name is in both splits.
 """
@@ -7,13 +7,20 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import random
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from rlf.core.errors import RlfError
+from rlf.core.text import not_utf8
+from rlf.data.files import find_form
+from rlf.data.names import DATA_SUFFIXES
+from rlf.data.source import read_rows
 
+MADE_ANEW = tuple(suffix for suffix in DATA_SUFFIXES if suffix != ".csv")
+"""Suffixes of files of which a CSV file is made, which the project's own tool reads."""
 SPLITS = ("train", "heldout")
 _HELDOUT_SHARE = 0.25
 _LEAST_ROWS = 8
@@ -27,9 +34,10 @@ _SAMPLE_CHARS = 8192
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A CSV file with a header; every row has a name of its own."""
+    """A file's rows; every row has a name of its own."""
 
     path: Path
+    """A CSV file is copied as it is; of any other one such a file is made."""
     delimiter: str
     key: str
     """The first column."""
@@ -43,11 +51,27 @@ def read_table(path: Path) -> Table:
 
     Raises RlfError for a file that cannot be read, or has no two columns or too few rows.
     """
+    if not path.is_file():
+        raise RlfError(f"{path}: no such file. Write the path of a {', '.join(DATA_SUFFIXES)} file.")
+    if path.suffix in MADE_ANEW:
+        found = [row.values for row in read_rows(str(path.absolute()), None, "train", None)]
+        columns = list(dict.fromkeys(column for row in found for column in row))
+        return _make_table(path, ",", columns, [[_as_cell(row.get(column)) for column in columns] for row in found])
+    return _read_csv(path)
+
+
+def _as_cell(value: object) -> str:
+    return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _read_csv(path: Path) -> Table:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise RlfError(f"{path}: {why}; expected a CSV file in UTF-8. Write the path of one.") from error
+        why = (
+            error.strerror if isinstance(error, OSError) else find_form(path) or not_utf8(path.read_bytes(), "A table")
+        )
+        raise RlfError(f"{path}: {why}") from error
     try:
         delimiter = csv.Sniffer().sniff(text[:_SAMPLE_CHARS], delimiters=",;\t|").delimiter
     except csv.Error:
@@ -58,6 +82,16 @@ def read_table(path: Path) -> Table:
         header, *rows = [[cell.strip() for cell in cells] for cells in reader] or [[]]
     except csv.Error as error:  # of a cell that is too long, as after a quote without its second one
         raise RlfError(f"{path}:{reader.line_num}: {error}. Look for a quote that is not closed.") from error
+    return _make_table(path, delimiter, header, rows)
+
+
+def _make_table(path: Path, delimiter: str, header: list[str], rows: list[list[str]]) -> Table:
+    if {"question", "prompt"} & set(header) and "answer" in header:
+        prompt = next(name for name in header if name in ("question", "prompt"))
+        raise RlfError(
+            f"{path}: holds questions and answers already; --data takes a table that questions are made of. Write "
+            f"`data: {{train: {{path: FILE, prompt: {prompt}, answer: answer}}}}` in the spec of a project without it."
+        )
     if len(header) < 2 or not all(header) or len(set(header)) < len(header):
         raise RlfError(
             f"{path}:1: got the columns {header}; expected two or more, each with a name of its own. "

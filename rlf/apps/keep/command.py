@@ -1,20 +1,30 @@
-"""`rlf verify`, `rlf runs verify|salvage`: what of a card is proven, what of a lineage is whole, saving the rest."""
+"""`rlf verify`, and what `rlf runs` does with runs that are over: proves, marks, thins, compares, repeats them."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder
+from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunNames, RunsFolder
+from rlf.cli.completion import complete_run
 from rlf.cli.envelope import print_result
+from rlf.cli.graph import FEW, print_nodes
 from rlf.cli.output import showing_progress, stdout_console
+from rlf.cli.run import run_in_view, watch
+from rlf.core.errors import RlfError
+from rlf.core.identity import short
 from rlf.reports.sheets import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rlf.apps.keep.proof import ModelProof
     from rlf.apps.keep.verification import Verification
+    from rlf.runs.compare import NodeDifference
+    from rlf.runs.forks import Agreement
 
 
 def verify_lineage(
@@ -105,3 +115,197 @@ def salvage_runs(
     lost = "trajectory" if done.num_thinned == 1 else "trajectories"
     end = f"{counted(len(done.run_ids), 'run')} saved to {done.target}; {done.num_thinned:,} {lost} lost a part"
     print_result("runs salvage", done, as_json, "\n".join([*lines, end]))
+
+
+# `rlf runs tag|note|rm`: tags, notes, and removal of runs.
+
+
+def tag_run(
+    name: RunName,
+    tags: Annotated[list[str], typer.Argument(metavar="TAG...", help="Tags to add; with --remove, to remove.")],
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the tags.")] = False,
+    runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Give a run tags; `rlf runs list "'best' in tags"` finds it by them."""
+    from rlf.runs.place import open_reader
+    from rlf.runs.upkeep import tag
+
+    with open_reader(runs_folder) as reader:
+        done = tag(reader, name, tags, remove=remove)
+    print_result("runs tag", done, as_json, f"{done.run_id}: {' '.join(done.tags) or 'no tags'}")
+
+
+def note_run(
+    name: RunName,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The remark.")],
+    runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Add a note to a run; `rlf runs show` prints it."""
+    from rlf.runs.place import open_reader
+    from rlf.runs.upkeep import note
+
+    with open_reader(runs_folder) as reader:
+        done = note(reader, name, text)
+    print_result("runs note", done, as_json, f"{done.run_id}: {counted(done.num_notes, 'note')}")
+
+
+def remove_runs(
+    names: RunNames,
+    keep_files: Annotated[
+        bool, typer.Option("--keep-files", help="Keep the run's folder with its checkpoints.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Remove stopped runs from the lineage, with their folders; `rlf runs gc` then frees the room."""
+    from rlf.runs.place import open_reader
+    from rlf.runs.upkeep import remove_with_folders
+
+    with open_reader(runs_folder) as reader:
+        runs = [reader.get_run(name) for name in names]
+        what = ", ".join(f"{run.record.id} ({run.record.name})" for run in runs)
+        if not yes and not typer.confirm(f"Remove {what}?", err=as_json):
+            raise typer.Exit(1)
+        done = remove_with_folders(reader, runs, runs_folder, keep_files=keep_files)
+    lines = [f"removed {item.run_id}" + ("" if item.folder is None else f" and {item.folder}") for item in done.removed]
+    print_result("runs rm", done, as_json, "\n".join(lines))
+
+
+def thin_runs(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[RUN...]", help="Runs to thin.", autocompletion=complete_run)
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--keep",
+            metavar="RULE",
+            help="Training trajectories to keep whole: `last:N` steps, `every:N` steps, `failed`, or `none`.",
+        ),
+    ] = None,
+    runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Free room: thin runs by rule, and drop contents that nothing names any more.
+
+    Thinned trajectories lose tokens, calls and scores. Metrics, sums, evaluations, checkpoints and the rows of the
+    trajectories stay, so that every report keeps working.
+    """
+    from rlf.runs.place import open_reader
+    from rlf.runs.upkeep import free_room
+
+    with open_reader(runs_folder) as reader:
+        done = free_room(reader, names or (), keep or ())
+    contents = f"{done.num_contents:,} contents dropped, {done.size_bytes:,} bytes"
+    lines = [f"{done.num_trajectories:,} trajectories thinned; {contents}"]
+    if not done.is_compact:
+        lines.append("The file keeps its size while a run is running: run `rlf runs gc` again after it.")
+    print_result("runs gc", done, as_json, "\n".join(lines))
+
+
+# Where a model comes from, and in what two runs differ.
+
+
+def whence(
+    thing: Annotated[
+        str, typer.Argument(metavar="PATH|RUN", help="A checkpoint or exported model, or a run.", show_default=False)
+    ],
+    runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Walk a checkpoint or exported model back to everything that made it, each with the hash of its content."""
+    from rlf.runs import compare as graph
+    from rlf.runs.place import open_reader
+
+    with open_reader(runs_folder) as reader:
+        found = graph.whence(reader, thing)
+    print_result("runs whence", found, as_json, lambda: print_nodes(found))
+
+
+def diff_runs(
+    left: RunName,
+    right: RunName,
+    step: Annotated[
+        int | None, typer.Option("--step", min=1, help="Also show this step's trajectories, calls and scores.")
+    ] = None,
+    runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Name the nodes of two runs' lineage that differ, and nothing else: sources first, then what was made."""
+    from rlf.runs import compare as graph
+    from rlf.runs.place import open_reader
+
+    with open_reader(runs_folder) as reader:
+        found = graph.diff_runs(reader, (left, right), step)
+    print_result("runs diff", found, as_json, lambda: _print_differences(found))
+
+
+def _print_differences(found: Sequence[NodeDifference]) -> None:
+    for kind in dict.fromkeys(item.kind for item in found):
+        of_kind = [item for item in found if item.kind == kind]
+        for item in of_kind[:FEW]:
+            print(f"{item.kind:11} {item.name}  {short(item.left)} → {short(item.right)}")
+        if len(of_kind) > FEW:
+            print(f"{kind:11} and {len(of_kind) - FEW} more")
+    if not found:
+        print("no node differs")
+
+
+# `rlf runs reproduce`: a run from its lineage, once more.
+
+_SHOWN = 10
+
+
+def reproduce_run(
+    name: RunName,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify", help="Compare inputs, steps and evaluations with the original's; exit code 3 where they differ."
+        ),
+    ] = False,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="With --verify: report inputs that differ, and fail only for results.")
+    ] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Call the tools instead of replaying their recorded responses.")
+    ] = False,
+    runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Run a run's plan again from the lineage, its tools' recorded responses played back.
+
+    On a CPU the default engine gives the same numbers bit for bit; --verify shows it, or names the first difference.
+    """
+    from rlf.runs.forks import compare_with_original, reproduce
+    from rlf.types.events import RunStatus
+
+    work = partial(reproduce, name, live=live)
+    if accept and not verify:
+        raise RlfError("--accept goes with --verify. Add --verify, or leave it out.")
+    if not verify:
+        watch("runs reproduce", work, runs_folder, as_json=as_json)
+    outcome = run_in_view("runs reproduce", work, runs_folder, as_json=as_json)
+    if outcome.status is not RunStatus.FINISHED:
+        raise typer.Exit(130)
+    found = compare_with_original(outcome.run_id, runs_folder)
+    print_result("runs reproduce", found, as_json, lambda: _print_agreement(found, accept=accept))
+    raise typer.Exit(3 if found.results or (found.inputs and not accept) else 0)
+
+
+def _print_agreement(found: Agreement, *, accept: bool) -> None:
+    others = [item for item in found.differences if item not in found.results]
+    for item in others[:_SHOWN]:
+        print(f"differs: {item.kind} {item.name}  {short(item.left)} → {short(item.right)}")
+    if len(others) > _SHOWN:
+        print(f"and {len(others) - _SHOWN} more; `rlf runs diff {found.original} {found.reproduction}` names all")
+    if found.results:
+        first = found.results[0]
+        print(f"{found.reproduction} differs from {found.original} first in {first.kind} {first.name}")
+    else:
+        print(f"{found.reproduction} equals {found.original}: every step's and evaluation's metrics, bit for bit")
+    if found.inputs and not accept:
+        print("its inputs differ, so this is not the same run: restore them, or pass --accept to compare only results")

@@ -98,7 +98,7 @@ def test_tools(
 
     tools = load_tools(files or ())
     if call is not None:
-        _run_call(tools, call[0], _parse_arguments(call[1]), as_json=as_json)
+        _run_call(tools, *call, as_json=as_json)
         return
     trials = _run_redirected(try_tools(tools, _announce_call))
     notes = [
@@ -193,13 +193,16 @@ def _show_facts(tool: ToolDeclaration) -> Table:
     return facts_table(facts)
 
 
-def _run_call(tools: Sequence[ToolDeclaration], name: str, arguments: Mapping[str, Any], *, as_json: bool) -> None:
+def _run_call(tools: Sequence[ToolDeclaration], name: str, text: str, *, as_json: bool) -> None:
     """Runs one call and prints what the model would read."""
     from rlf.apps.tools.trials import call_tool
+    from rlf.tools.validate import sample_arguments
 
     named = [tool for tool in tools if tool.name == name]
     if len(named) > 1:
         raise RlfError(f"--call: {name!r} is declared in several files. Name the file, or a spec, before `--call`.")
+    made = [arguments for tool in named for arguments in sample_arguments(tool.input_schema)]
+    arguments = _parse_arguments(text, example=made[0] if made else _ANY_ARGUMENTS)
     called = _run_redirected(call_tool(named or tools, name, arguments))
     result = called.result
     print_result("tools test", called, as_json, visible(result.text))
@@ -215,18 +218,19 @@ def _run_redirected(work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(work)
 
 
-def _parse_arguments(text: str, option: str = "--call") -> dict[str, Any]:
+_ANY_ARGUMENTS: Mapping[str, Any] = {"a": 1}
+
+
+def _parse_arguments(text: str, option: str = "--call", example: Mapping[str, Any] = _ANY_ARGUMENTS) -> dict[str, Any]:
+    why, arguments = "", None
     try:
         arguments = json.loads(text)
     except ValueError as error:
-        raise _no_object(option, text, f" ({error})") from error
-    if not isinstance(arguments, dict):
-        raise _no_object(option, text)
-    return arguments
-
-
-def _no_object(option: str, text: str, why: str = "") -> RlfError:
-    return RlfError(f"{option}: got {text!r}; expected a JSON object{why}. Write e.g. '{{\"a\": 1}}'.")
+        why = f" ({error})"
+    if isinstance(arguments, dict):
+        return arguments
+    write = f"Write e.g. '{json.dumps(example, ensure_ascii=False)}'."
+    raise RlfError(f"{option}: got {text!r}; expected a JSON object{why}. {write}")
 
 
 def _show_arguments(tool: ToolDeclaration) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from enum import StrEnum
-from inspect import Parameter
+from inspect import Parameter, signature
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -57,6 +57,17 @@ class PythonTerm(Term):
     def bounds(self) -> tuple[float, float]:
         return (-float("inf"), float("inf")) if self.range is None else self.range
 
+    @property
+    def columns(self) -> Mapping[str, tuple[str, ...]]:
+        """Columns that the function cannot be called without: its parameters without a default, rlf's own aside."""
+        found = find_definition(self.callable)
+        parameters = {} if found is None else dict(signature(found.stub).parameters)
+        shape = _detect_shape(parameters) if self.shape is CallConvention.AUTO else self.shape
+        own = {*_OFFERED, *list(parameters)[: shape is CallConvention.RLF]}
+        named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+        needed = [name for name, each in parameters.items() if each.kind in named and each.default is Parameter.empty]
+        return {name: ("callable",) for name in needed if name not in own}
+
     def prepare(self) -> None:
         check_function(self.callable)
 
@@ -66,6 +77,10 @@ class PythonTerm(Term):
     def open(self, context: RewardContext) -> AbstractAsyncContextManager[Scorer]:
         """The function with its thread."""
         return nullcontext(_Caller(self))
+
+
+_OFFERED = ("prompts", "completions", "completion_ids", "data_source", "solution_str", "ground_truth", "extra_info")
+"""Parameters of TRL's and verl's functions that are no columns."""
 
 
 class _Caller:

@@ -1,0 +1,229 @@
+"""What the user meant by a text that is not YAML, a file that is not there, or a value of another shape.
+
+Loaded where something is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import os.path
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel
+
+from rlf.core import Fault, Place
+from rlf.core.mistakes import explain, in_our_words
+from rlf.core.registry import close_names, kind_names
+from rlf.spec.nodes import OVERRIDE, Node, plain, walk
+
+# A text that is not YAML. PyYAML says where it stopped; a brace or a quote that nobody closed began elsewhere.
+
+# `key: ` or `- ` or both, and the value behind them; then a key and its value with another sign between them
+_ENTRY = re.compile(r"(?P<before>\s*(?:- +)*(?:[\w.-]+:\s+)?)(?P<value>.*?)\s*(?:\s#.*)?$")
+_NEARLY = re.compile(r"\s*(?:- +)?(?P<key>[A-Za-z_]\w*)(?::|\s*=>?\s*|\s*:=\s*)(?P<value>[^\s/].*?)\s*$")
+_REFERENCE = re.compile(r"\$\{[^{}]*\}[^\s,}\]]*")
+
+
+def syntax_fault(error: yaml.YAMLError, place: Callable[[yaml.Mark], Place], path: str, text: str) -> Fault:
+    """The fault that PyYAML's error stands for.
+
+    Args:
+        place: where a mark of the text is for the user.
+        path: of the key that holds the text; empty for a file.
+    """
+    if isinstance(error, yaml.reader.ReaderError):
+        before = text[: error.position].split("\n")
+        message = f"got the character U+{error.character:04X}; YAML is printable text. Remove it."
+        return Fault(place(_mark(len(before) - 1, len(before[-1]))), path, message)
+    assert isinstance(error, yaml.MarkedYAMLError), f"an unmarked YAML error: {error!r}"
+    here = error.problem_mark or error.context_mark or _mark(0, 0)
+    lines, start = [*text.split("\n"), ""], error.context_mark or here
+    line, first, above = lines[here.line], lines[start.line], lines[here.line - 1] if here.line else ""
+    for found in _REFERENCE.finditer(line):
+        if found.start() <= here.column <= found.end():
+            message = f"not YAML: `{found[0]}` within braces needs quotes. Write `{json.dumps(found[0])}`."
+            return Fault(place(here), path, message)
+    before_value, value = _ENTRY.match(line).group("before", "value")  # type: ignore[union-attr]  # matches any line
+    is_text = bool(before_value.strip("- ")) and ": " in value
+    begin = _mark(here.line, len(before_value)) if is_text else here
+    meant, above_spaces = nearly_an_entry(first), len(above) - len(above.lstrip())
+    holds = {"colon": is_text, "below": here.line > start.line, "indented": above.strip(), "nearly": meant}
+    holds |= {"first": not line[: here.column].strip()}
+    seen = f"{error.context} {error.problem} {' '.join(name for name, value in holds.items() if value)}"
+    known = explain(
+        "yaml", seen, char=line[here.column :][:1], quote=_quote(line, begin), opened=first[start.column :][:1],
+        above=above.strip()[:40], above_spaces=above_spaces, meant=meant, entry=first.strip()[:60],
+        start_line=start.line + 1, start_spaces=start.column, spaces=here.column,
+    )  # fmt: skip
+    if known is None:
+        problem = error.problem or error.context or "unreadable"
+        return Fault(place(here), path, f"not YAML: {problem}. Check the quotes, colons and indentation here.")
+    places = {"start": start, "value": begin, "line": _mark(here.line, len(line) - len(line.lstrip()))}
+    return Fault(place(places.get(known[1], here)), path, known[0])
+
+
+def _mark(line: int, column: int) -> yaml.Mark:
+    return yaml.Mark("", 0, line, column, None, 0)
+
+
+def _quote(line: str, mark: yaml.Mark) -> str:
+    """What to write for the value that begins at a mark."""
+    within = re.search(r"[{\[]", line[: mark.column])
+    value = re.split(r"\s#|[,}\]]" if within else r"\s#", line[mark.column :])[0].strip()
+    return f"To have it as text, write `{json.dumps(value, ensure_ascii=False)}`."
+
+
+def nearly_an_entry(text: str) -> str | None:
+    """`steps: 2` for `steps:2` or `steps = 2`, which YAML reads as a text; None for any other text."""
+    nearly = _NEARLY.fullmatch(text)
+    return None if nearly is None else f"{nearly['key']}: {nearly['value']}"
+
+
+# A file that is not there, or that is none of its role.
+
+
+def missing_spec_file(path: Path, named_by: Node | None) -> str:
+    """The sentence about a spec's, a tool's or a reward's file that is not there, with the one that is meant."""
+    folder = Path.cwd() if named_by is None else named_by.folder
+    written = os.path.relpath(path, folder)
+    if message := foreign_variable(written):
+        return message
+    found = find_meant(written, folder, ("", "specs", "tool_specs", "reward_specs"), _SUFFIXES)
+    if found is not None:
+        meant = os.path.relpath(found, folder)
+        starts = named_by is not None and named_by.place.file != OVERRIDE and found.parent != path.parent
+        start = "Paths start at the file that names them. " if starts else ""
+        return f"no such file; did you mean {meant!r}? {start}Write `{meant}`."
+    override = re.fullmatch(r"([a-z_]+[.\w]*):(\S+)", written)
+    fix = f"An override has `=`: write `{override[1]}={override[2]}`." if override else "Check the path."
+    return f"no such file. {fix}"
+
+
+_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+def find_meant(written: str, folder: Path, folders: Sequence[str], suffixes: Sequence[str]) -> Path | None:
+    """The nearest file: of that name from another start, or of nearly that name, from the same start first.
+
+    Args:
+        folders: below each start, those where it may lie.
+        suffixes: that it may have.
+    """
+    near = dict.fromkeys((folder, Path.cwd(), folder.parent))
+    starts = [start / each for start in near for each in folders]
+    names = dict.fromkeys((written, Path(written).name))
+    exact = [start / f"{name}{end}" for start in starts for name in names for end in ("", *suffixes)]
+    files = (path for path in exact if path.suffix in suffixes and os.path.isfile(path))  # noqa: PTH113 - of any name
+    close = (path for start in starts for path in _list_near(start / written, suffixes))
+    return next((Path(os.path.normpath(path)) for each in (files, close) for path in each), None)
+
+
+def _list_near(path: Path, suffixes: Sequence[str]) -> list[Path]:
+    """Files beside a path whose names are nearly its own."""
+    try:
+        known = {*suffixes, path.suffix}
+        names = sorted(file.name for file in Path(os.path.normpath(path)).parent.iterdir() if file.suffix in known)
+    except OSError:
+        return []
+    return [path.parent / name for name in close_names(path.name, names)]
+
+
+def not_this_role(text: str, role: str, folder: Path) -> str | None:
+    """The sentence about an item of `tools` or `rewards` that names something else than its file; None if unknown.
+
+    Args:
+        text: as the spec has it.
+        role: `tool` or `reward`.
+    """
+    if role == "reward" and text in kind_names("rlf.rewards.rules"):
+        return f"got {text}, a rule and no file. Write `{{kind: rule, rule: {text}}}`."
+    file, _, name = text.partition(".py")
+    is_there, shown = os.path.isfile(folder / f"{file}.py"), os.path.relpath(folder / text)  # noqa: PTH113 - of any name
+    known = explain("items", f"{role} {is_there} {text}", got=text, shown=shown, function=name[1:] or "FUNCTION")
+    return known and known[0]
+
+
+def openai_form(tool: Node) -> str | None:
+    """The sentence about a tool in the form of OpenAI's API; None for any other."""
+    name = plain(tool.mapping["function"]).get("name", "NAME") if tool.mapping["function"].mapping else None
+    target = "" if tool.get("target") else f", and `target: {{kind: python, callable: FILE.py:{name}}}`"
+    return name and (
+        f"this is a tool in OpenAI's form, all of it below `function`. Write `name: {name}` and `description` at the "
+        f"top and `inputSchema` in place of `parameters`{target}; or `rlf tools import openai FILE` writes it."
+    )
+
+
+# Variables of the environment as other programs write them.
+
+
+def foreign_variable(text: str) -> str | None:
+    """The sentence about a path that begins with a variable of a shell; None for any other."""
+    if not re.match(r"\$[A-Za-z_]", text):
+        return None
+    return f"got {text!r}; a shell fills in `$NAME`, a spec does not. Write `{in_our_words('variables', text)}`."
+
+
+# A value of another shape than its key takes, in the shape that it takes.
+
+
+def filled_in(key: str, node: Node, error: str, types: list[Any], bare: bool) -> str | None:
+    """`{path: builtin:tiny}` for `builtin:tiny`: what to write behind a key; None where that is not known.
+
+    Args:
+        error: the type of pydantic's error.
+        types: what the key takes.
+        bare: whether the name of a kind alone is such a value.
+    """
+    value = plain(node)
+    if any(each.written is not None for _, each in walk(node)):  # it may be secret
+        return None
+    if error.startswith(("int_", "float_")):
+        return _as_number(value, error.startswith("int_"))
+    if error in ("list_type", "tuple_type"):
+        return _as_list(key, value)
+    if bare and isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
+        return value[0]
+    if not isinstance(value, str) or not error.startswith(("model_", "dict_", "mapping_")):
+        return None
+    models = [each for each in types if isinstance(each, type) and issubclass(each, BaseModel)]
+    return (models and _around(models[0], value)) or ((entry := nearly_an_entry(value)) and f"{{{entry}}}")
+
+
+def _around(model: type[BaseModel], value: str) -> str | None:
+    """The mapping with a text at the one key that must be there, where that is a path."""
+    needed = {name: field.annotation for name, field in model.model_fields.items() if field.is_required()}
+    name, kind = next(iter(needed.items()), ("", None))
+    if kind is str and name == "path":
+        return f"{{{name}: {_flow(value)}}}"
+    below = _around(kind, value) if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+    return below and f"{{{name}: {below}}}"
+
+
+def _as_number(value: Any, whole: bool) -> str | None:
+    """The number of `1,000` and `80%`."""
+    found = re.fullmatch(r"(-?\d{1,3}(?:[,_' ]\d{3})*(?:\.\d+)?)(%?)", str(value).strip())
+    number = found and float(re.sub("[,_' ]", "", found[1])) / (100 if found[2] else 1)
+    return f"{number:.12g}" if number is not None and (number.is_integer() or not whole) else None
+
+
+def _as_list(key: str, value: Any) -> str | None:
+    rules = kind_names("rlf.rewards.rules") if key == "rewards" else []
+    if isinstance(value, str):
+        value = {"": value}
+    if not isinstance(value, dict):
+        return None
+    if set(value) & {"kind", "use", "name", "rule", "target", "mcp"}:
+        return f"[{_flow(value)}]"
+    if value and set(value) <= set(rules):
+        return _flow([{"kind": "rule", "rule": name, "weight": weight} for name, weight in value.items()])
+    items = [{"kind": "rule", "rule": item} if item in rules else item for item in value.values()]
+    return _flow(items) if all(isinstance(item, str) for item in value.values()) else None
+
+
+def _flow(value: Any) -> str:
+    text: str = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1_000, allow_unicode=True)
+    return text.removesuffix("\n").removesuffix("\n...")
