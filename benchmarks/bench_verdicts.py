@@ -144,7 +144,7 @@ official.number = 0
 
 
 async def play_all(env, chat, answers, score="valid"):
-    """The verdict of rlf on each answer, by (task, number)."""
+    """The verdict of rlf on each answer, by (task, number); all scores where none is named."""
     found, stop = {}, chat.decode([chat.stop_token_ids[0]])
     handling = ChatPolicy(otherwise=FailurePolicy.END)
     sampling = Sampling(stop_token_ids=chat.stop_token_ids)
@@ -164,7 +164,8 @@ async def play_all(env, chat, answers, score="valid"):
                 trajectory = await play(Rollout(f"{task.id}/{number}", task, 0, seed=0), setting)
             record = trajectory.world
             failures = [failure.kind for turn in trajectory.turns for failure in turn.failures]
-            found[task.id, number] = (record.scores.get(score), trajectory.error, failures, trajectory.stop)
+            verdict = dict(record.scores) if score is None else record.scores.get(score)
+            found[task.id, number] = (verdict, trajectory.error, failures, trajectory.stop)
 
         # By parts, so that not all worlds are asked for at once.
         for first in range(0, len(answers), 256):

@@ -66,10 +66,9 @@ class Benchmark(StrictModel, ABC):
             return list(self.rows())
         if self.packages.version is None:
             name = BENCHMARKS.name_of(type(self))
-            pins = " ".join(self.packages.pins)
             raise RlfError(
                 f"{name}: {self.packages.name} is not installed. Run `rlf bench {name} --setup`, which installs "
-                f"{pins} into a folder of its own."
+                f"{self.packages.pins} into a folder of its own."
             )
         code = f"from {type(self).__module__} import {type(self).__name__} as kind; "
         code += "from rlf.apps.bench.kind import print_rows; print_rows(kind)"

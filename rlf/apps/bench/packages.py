@@ -30,19 +30,19 @@ class Packages:
 
     module: str
     """What is imported where this environment has them itself."""
-    pins: tuple[str, ...]
-    """As pip takes them: the benchmark's own package first, without dependencies."""
+    pins: str
+    """As pip takes them, with spaces: the benchmark's own package first, and nothing that they depend on."""
 
     @property
     def name(self) -> str:
         """Of the benchmark's own package."""
-        return self.pins[0].partition("==")[0]
+        return self.pins.partition("==")[0]
 
     @property
     def folder(self) -> Path:
         """Where `install` puts them; one per list of pins and per Python."""
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        key = hash_json([self.pins, sys.version_info[:2], sys.prefix])[:12]
+        key = hash_json([self.pins.split(), sys.version_info[:2], sys.prefix])[:12]
         return cache.absolute() / "rlf" / "bench" / f"{self.name}-{key}"
 
     @property
@@ -74,11 +74,11 @@ class Packages:
             shutil.rmtree(made, ignore_errors=True)
             command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps"]
             done = subprocess.run(
-                [*command, "--target", str(made), *self.pins], capture_output=True, text=True, timeout=_LIMIT_S
+                [*command, "--target", str(made), *self.pins.split()], capture_output=True, text=True, timeout=_LIMIT_S
             )
             if done.returncode != 0:
                 tail = "\n".join(done.stderr.splitlines()[-_TAIL_LINES:])
-                raise RunError(f"{' '.join(self.pins)} cannot be installed; pip's last words:\n{tail}")
+                raise RunError(f"{self.pins} cannot be installed; pip's last words:\n{tail}")
             made.rename(self.folder)  # whole or not there: a kill leaves no half of it
 
     def run(self, code: str, arguments: Sequence[str], env: Mapping[str, str] | None = None) -> str:

@@ -92,7 +92,7 @@ def list_benchmarks() -> list[BenchmarkLine]:
         version = None if kind.packages is None else kind.packages.version
         needs = kind.needs
         if kind.packages is not None and version is None:
-            needs = f"rlf bench {name} --setup ({' '.join(kind.packages.pins)})"
+            needs = f"rlf bench {name} --setup ({kind.packages.pins})"
         lines.append(BenchmarkLine(name, kind.title, kind.licence, tuple(kind.model_fields), version, needs))
     return lines
 
