@@ -107,6 +107,9 @@ def _find_agents(loaded: LoadedSpec) -> Iterator[_Use]:
     agent = loaded.spec.rollout.agent
     if agent is not None and agent.on_break is OnBreak.SAMPLE:
         yield _Use(Feature.AGENT_BREAKS, ("rollout", "agent", "on_break"), "sample", "Write fail")
+    if agent is not None and agent.least_continued is not None:
+        found = str(agent.least_continued)
+        yield _Use(Feature.AGENT_BREAKS, ("rollout", "agent", "least_continued"), found, "Remove it")
 
 
 def _find_prefix_rows(loaded: LoadedSpec) -> Iterator[_Use]:

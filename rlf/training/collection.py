@@ -289,6 +289,12 @@ class Collector:
         if self._stragglers is not None:
             await self._stragglers.close(step)
 
+    async def certify_agent(self) -> None:
+        """Plays some tasks by the spec's agent before the first step, and keeps how its calls hang together."""
+        if self.harness.agents is not None:
+            tasks = self._tasks[: min(8, self._train.prompts_per_step)]
+            self._emit(await self.harness.agents.certify(self.harness, self._policy, tasks, self._seed))
+
     async def _finish(self, found: StepCollection, step: int) -> StepCollection:
         """The collection with a greedy trajectory of each task that is kept, where the estimator needs one."""
         if not self._train.algorithm.needs_greedy:

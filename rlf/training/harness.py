@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +22,9 @@ from rlf.rollout.rollout import RolloutLimits
 from rlf.tools.execution.cache import Tape
 from rlf.tools.execution.executor import Executor
 from rlf.tools.faults import Faults
+from rlf.types.events import Notice
 from rlf.types.policy import Policy, Sampling
+from rlf.types.task import Task
 from rlf.types.tool import ToolInvoker
 from rlf.types.trajectory import FailureClass
 
@@ -50,6 +52,9 @@ class Agents(AbstractAsyncContextManager[Any], Protocol):
         Args:
             overrides: whether the setting's sampling wins over what a program asks for.
         """
+
+    async def certify(self, harness: Harness, policy: Policy, tasks: Sequence[Task], seed: int) -> Notice:
+        """Plays tasks before the first step; what a run keeps of it. Raises CheckError where the spec wants more."""
 
 
 def open_agents(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, redact: Callable[[str], str]) -> Agents | None:

@@ -122,6 +122,8 @@ class Trainer:
         if self._pipeline is not None or self._collector.has_stragglers:
             self._sampler.record_versions(self.progress.step - self._num_behind)
         try:
+            if self.progress.step == 0:
+                await self._collector.certify_agent()
             await self._evaluate_if_due()
             while self.progress.step < self._settings.steps:
                 await self._step()

@@ -19,8 +19,9 @@ from rlf.engines.engine import Engine, HostSettings
 from rlf.rollout.rollout import Rollout
 from rlf.runs.plans import check_spec
 from rlf.spec.engines import default_engine
-from rlf.training.harness import build_harness
+from rlf.training.harness import Harness, build_harness
 from rlf.types.policy import Policy, Sample, SampleRequest
+from rlf.types.task import Task
 from rlf.types.trajectory import StopReason, Trajectory
 
 CURES: Mapping[str, str] = {
@@ -66,6 +67,14 @@ class AgentCertificate(Jsonable):
         """Of the calls after a trajectory's first, those that continue an earlier one token for token."""
         num_later = self.num_calls - self.num_trajectories + self.num_without_calls
         return 1.0 if num_later <= 0 else 1.0 - sum(self.new_contexts.values()) / num_later
+
+    @property
+    def summary(self) -> str:
+        """In one line."""
+        counts = f"{self.num_calls} calls in {self.num_trajectories} trajectories, {self.num_contexts} rows"
+        wrong = f"{self.num_wrong or 'no'} wrong samples"
+        failed = "" if self.error is None else f"; {self.error}"
+        return f"agent: {counts}; {self.continued_share:.1%} of later calls continue an earlier one; {wrong}{failed}"
 
     @property
     def cures(self) -> list[str]:
@@ -114,18 +123,21 @@ def certify_agent(files: Sequence[Path], overrides: Sequence[str], num: int) -> 
         assert isinstance(engine, Engine), f"{engine} serves no model"
         settings = HostSettings(num_slots=len(tasks), dtype=spec.model.dtype)
         host, tokenizer = await asyncio.to_thread(engine.load_host, inputs.model_path, settings)
-        policy = _Recording(host)
         harness = build_harness(spec, tokenizer, lambda level, text: None)
-        rollouts = [
-            Rollout(f"certify/{at}", task, 0, derive_seed(spec.seed, "certify", at)) for at, task in enumerate(tasks)
-        ]
         async with harness.opened(), host:
-            player = harness.player(policy, harness.training)
-            player.open([rollout.id for rollout in rollouts])
-            played = await asyncio.gather(*(player.play(rollout) for rollout in rollouts))
-        return _certificate(played, policy)
+            return await play_certificate(harness, host, tasks, spec.seed)
 
     return asyncio.run(play())
+
+
+async def play_certificate(harness: Harness, policy: Policy, tasks: Sequence[Task], seed: int) -> AgentCertificate:
+    """Plays each task once as in training."""
+    recording = _Recording(policy)
+    rollouts = [Rollout(f"certify/{at}", task, 0, derive_seed(seed, "certify", at)) for at, task in enumerate(tasks)]
+    player = harness.player(recording, harness.training)
+    player.open([rollout.id for rollout in rollouts])
+    played = await asyncio.gather(*(player.play(rollout) for rollout in rollouts))
+    return _certificate(played, recording)
 
 
 def _certificate(played: Sequence[Trajectory], policy: _Recording) -> AgentCertificate:

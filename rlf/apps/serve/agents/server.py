@@ -22,20 +22,28 @@ from rlf.apps.serve.app import Handler, Server, answering
 from rlf.apps.serve.dialogue import Dialogue
 from rlf.apps.serve.model import ServedModel
 from rlf.apps.serve.requests import Refusal, read_json
+from rlf.core.errors import CheckError
 from rlf.core.servers import listening
 from rlf.core.text import clean
 from rlf.rollout.loop import Setting, with_observation
 from rlf.rollout.rollout import Rollout
 from rlf.spec.agent import AgentFailure, AgentSpec, error_of
 from rlf.spec.models import ChatSpec
+from rlf.types.events import Notice
+from rlf.types.policy import Policy
+from rlf.types.task import Task
 from rlf.types.trajectory import StopReason, Trajectory
 from rlf.types.world import WorldFailure
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from rlf.training.harness import Harness
+
 logger = logging.getLogger(__name__)
 _CHAT = ChatSpec()
+_ENOUGH = 0.9
+"""Share of continued calls below which a run warns."""
 _RETRY = "x-stainless-retry-count"
 """The header by which the clients of OpenAI and Anthropic say that they repeat a request."""
 _ATTEMPT: web.RequestKey[Attempt] = web.RequestKey("attempt", Attempt)
@@ -89,6 +97,18 @@ class AgentServer:
     def player(self, setting: Setting, *, overrides: bool) -> AgentPlayer:
         """What plays a collection."""
         return AgentPlayer(self, setting, overrides=overrides)
+
+    async def certify(self, harness: Harness, policy: Policy, tasks: Sequence[Task], seed: int) -> Notice:
+        """Plays tasks, and says how their calls hang together. Raises CheckError below `least_continued`."""
+        from rlf.apps.serve.agents.certify import play_certificate
+
+        found, least = await play_certificate(harness, policy, tasks, seed), self.agent.least_continued
+        level = "info" if found.holds(_ENOUGH if least is None else least) else "warning"
+        text = "; ".join((found.summary, *found.cures))
+        # An agent that is down is waited for as in any step.
+        if least is not None and found.error is None and not found.holds(least):
+            raise CheckError(f"rollout.agent.least_continued: got {least:g}; {text}")
+        return Notice(level, text, {"agent": found.to_json()})
 
     def open(self, rollout: Rollout, setting: Setting, *, overrides: bool) -> tuple[Session, AgentSession]:
         """A session for a trajectory, with its address."""

@@ -46,6 +46,8 @@ def test_the_guides_agent_is_certified_and_learns(project: Path) -> None:
     assert (code, found["num_wrong"], found["continued_share"]) == (0, 0, 1.0), errors
     code, found, errors = rlf(project, "run", "agent.yaml", "train.steps=6", "eval.every=6")
     assert (code, found["verdict"]["kind"]) == (0, "learned"), errors
+    code, found, errors = rlf(project, "runs", "show", "latest")
+    assert "100.0% of later calls continue an earlier one; no wrong samples" in json.dumps(found), errors
     code, _, errors = rlf(project, "runs", "branch", "latest", "0", "--step", "1", "--turn", "0")
     assert code == 2 and "rollout.agent=null" in errors
     code, found, errors = rlf(project, "eval", "latest", "agent.yaml", "eval.limit=4")
@@ -66,11 +68,13 @@ def test_a_command_plays_a_trajectory_in_a_folder_of_its_own(project: Path, exit
 
 
 def test_a_spec_says_what_it_cannot_be_with_an_agent(project: Path) -> None:
-    wrong = ["rollout.schedule=logical", "rollout.prefix_rows=true", "engine.kind=openrlhf"]
+    least = "rollout.agent.least_continued=0.5"
+    wrong = ["rollout.schedule=logical", "rollout.prefix_rows=true", "engine.kind=openrlhf", least]
     code, found, _ = rlf(project, "check", "agent.yaml", *wrong)
     assert code == 2
     paths = {fault["path"] for fault in found["faults"]}
-    assert {"rollout.schedule", "rollout.prefix_rows", "rollout.agent.on_break"} <= paths
+    keys = ("schedule", "prefix_rows", "agent.on_break", "agent.least_continued")
+    assert {f"rollout.{key}" for key in keys} <= paths
 
 
 def test_what_fills_a_command_is_looked_for_in_the_data(project: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,12 +24,14 @@ from rlf.builtin.names import builtin_path
 from rlf.chat.encoding import load_tokenizer
 from rlf.chat.format import open_format
 from rlf.core import RlfError
+from rlf.core.errors import CheckError
 from rlf.rollout.loop import Setting
 from rlf.rollout.rollout import Rollout, RolloutLimits
 from rlf.rollout.scripted import ScriptedPolicy
 from rlf.spec.agent import AgentSpec
 from rlf.tools.execution.executor import Executor
 from rlf.types import Message, StopReason, Task, Trajectory
+from rlf.types.events import Notice
 from rlf.types.policy import Sampling
 
 from . import adversaries
@@ -264,6 +267,34 @@ def test_an_agent_that_swallows_its_cancellation_is_left_behind() -> None:
     assert trajectory.error is not None and trajectory.error.startswith("agent: timeout")
 
 
+def certify(name: str, script: Sequence[str], **agent: Any) -> Notice:
+    """What a run keeps of an adversary before its first step."""
+    declared = AgentSpec(callable=f"{adversaries.__name__}:{name}", **agent)
+
+    async def main() -> Notice:
+        async with AgentServer(declared, TOKENIZER) as server:
+            player = lambda policy, sampling: server.player(make_setting(policy), overrides=True)  # noqa: E731
+            harness: Any = SimpleNamespace(player=player, training=None)
+            return await server.certify(harness, ScriptedPolicy(TOKENIZER, [*script], logprob=-0.5), [TASK, TASK], 0)
+
+    return asyncio.run(main())
+
+
+def test_a_runs_certificate_says_what_continues_and_warns_of_what_does_not() -> None:
+    sound = certify("plain", [CALL, ANSWER])
+    assert (sound.level, sound.data["agent"]["continued_share"], sound.data["agent"]["num_wrong"]) == ("info", 1.0, 0)
+    broken = certify("edits_history", [CALL, ANSWER])
+    assert (broken.level, broken.data["agent"]["new_contexts"]) == ("warning", {calls.EDITED: 2})
+    assert "never rewrite" in broken.text
+
+
+def test_a_run_ends_below_the_share_that_its_spec_asks_for_and_not_for_an_agent_that_is_down() -> None:
+    with pytest.raises(CheckError, match=r"least_continued: got 0\.5"):
+        certify("edits_history", [CALL, ANSWER], least_continued=0.5)
+    assert certify("edits_history", [CALL, ANSWER], least_continued=0.0).level == "info"
+    assert certify("dies", [ANSWER], least_continued=1.0).level == "warning"
+
+
 Serve = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -297,7 +328,9 @@ def play_command(command: Sequence[str] | str, task: Task = TASK) -> Trajectory:
 def test_a_services_answer_is_read_whole_up_to_its_limit(size: int, error: str | None) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         session = (await request.json())["session"]
-        await adversaries.ask(AgentSession(session["url"], session["key"]), [{"role": "user", "content": "Which town?"}])
+        await adversaries.ask(
+            AgentSession(session["url"], session["key"]), [{"role": "user", "content": "Which town?"}]
+        )
         response = web.StreamResponse()
         await response.prepare(request)
         body = json.dumps({"answer": "a" * size}).encode()
