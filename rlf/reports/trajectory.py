@@ -81,9 +81,10 @@ def _list_rows(
     world = trajectory.world
     if world is not None and world.observation is not None:
         yield "world", Margin(_from_world(world.observation, _PROMPT_STYLE), FED_MARK, _PROMPT_STYLE, max_lines)
+    links = trajectory.links
     for number, turn in enumerate(trajectory.turns, start=1):
-        if turn.link and number > 1:
-            yield "new context", Text(turn.link, style="dim")
+        if links[number - 1]:
+            yield "", Text(links[number - 1], style="dim")
         yield f"turn {number}", Margin(sampled[number - 1], SAMPLED_MARK, _SAMPLED_STYLE, max_lines)
         yield from _rows_after(turn, max_lines)
         yield from _of_world(turn, max_lines)

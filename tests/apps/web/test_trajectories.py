@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from rlf.types import Trajectory
+
 from ...reports.synthetic import run_record
 
 RUN = f"/api/v1/runs/{run_record().id}"
@@ -100,3 +102,13 @@ def test_what_cannot_be_asked_for_is_refused(client, asked):
 @pytest.mark.parametrize("place", ["train/99/0", "none/1/0"])
 def test_what_is_not_there_is_missing(client, place):
     assert client.get(f"{RUN}/t/{place}").status_code == 404
+
+
+def test_a_page_shows_what_the_calls_of_an_agent_continue(client, monkeypatch):
+    place = f"/runs/{run_record().id}/t/train/1/0"
+    assert ">contexts<" not in client.get(place).text
+    words = property(lambda one: ["", *["continues turn 1 & <more>"] * (len(one.turns) - 1)])
+    monkeypatch.setattr(Trajectory, "links", words)
+    page = client.get(place).text
+    assert ">contexts<" in page
+    assert '<a href="#turn-2">turn 2</a> <span class="soft">continues turn 1 &amp; &lt;more&gt;</span>' in page

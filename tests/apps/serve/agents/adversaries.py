@@ -107,6 +107,14 @@ async def samples_twice(task: AgentTask, session: AgentSession) -> str:
     return str(message_of(await ask(session, [*task.messages, first, *results(first)]))["content"])
 
 
+async def branches(task: AgentTask, session: AgentSession) -> str:
+    """Continues one call twice, as a search over answers does."""
+    message = message_of(await ask(session, [*task.messages]))
+    await ask(session, [*task.messages, message, *results(message)])
+    answer = await ask(session, [*task.messages, message, *results(message, "London is here.")])
+    return str(message_of(answer)["content"])
+
+
 async def samples_four(task: AgentTask, session: AgentSession) -> str:
     answer = await ask(session, [*task.messages], n=4)
     third = message_of(answer, 2)

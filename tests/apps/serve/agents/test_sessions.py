@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import date
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from rich.console import Console
 
 from rlf.apps.serve.agents import AgentServer, calls
 from rlf.apps.serve.agents.programs import AgentSession
@@ -25,6 +27,7 @@ from rlf.chat.encoding import load_tokenizer
 from rlf.chat.format import open_format
 from rlf.core import RlfError
 from rlf.core.errors import CheckError
+from rlf.reports.trajectory import trajectory_view
 from rlf.rollout.loop import Setting
 from rlf.rollout.rollout import Rollout, RolloutLimits
 from rlf.rollout.scripted import ScriptedPolicy
@@ -33,6 +36,7 @@ from rlf.tools.execution.executor import Executor
 from rlf.types import Message, StopReason, Task, Trajectory
 from rlf.types.events import Notice
 from rlf.types.policy import Sampling
+from rlf.types.score import Scored
 
 from . import adversaries
 
@@ -114,6 +118,7 @@ def links(trajectory: Trajectory) -> list[str]:
         ("has_a_sub_agent", [CALL, ANSWER, ANSWER], ["first", "", calls.OTHER_SYSTEM]),
         ("is_two_agents", [CALL, CALL, ANSWER, ANSWER], ["first", "", calls.OTHER_SYSTEM, ""]),
         ("edits_its_tools", [CALL, ANSWER], ["first", calls.OTHER_TOOLS]),
+        ("branches", [CALL, ANSWER, ANSWER], ["first", "", calls.BRANCH]),
         ("fans_out", [ANSWER] * 8, ["first", *[calls.OTHER_TASK] * 7]),
         ("talks_long", [ANSWER], ["first"]),
         ("has_a_wrong_key", [ANSWER], ["first"]),
@@ -129,6 +134,26 @@ def test_a_call_is_linked_to_the_one_that_it_continues(name: str, script: list[s
     assert sorted(links(trajectory)) == sorted(wanted)
     assert trajectory.stop is StopReason.ANSWERED, trajectory.error
     assert len(policy.requests) == len(script)
+
+
+@pytest.mark.parametrize(
+    ("name", "script", "wanted"),
+    [
+        ("plain", [CALL, CALL, ANSWER], ["", "", ""]),
+        ("samples_four", [CALL] * 4 + [ANSWER], [*["new context: same prompt"] * 3, "the first call", ""]),
+        ("branches", [CALL, ANSWER, ANSWER], ["", "", "continues turn 1"]),
+        ("compacts", [CALL, CALL, ANSWER], ["", "", "new context: history shortened"]),
+        ("is_two_agents", [CALL, CALL, ANSWER, ANSWER], ["", "", "new context: other system message", ""]),
+        ("has_a_sub_agent", [CALL, ANSWER, ANSWER], ["new context: other system message", "the first call", ""]),
+    ],
+)
+def test_a_trace_shows_what_each_call_continues(name: str, script: list[str], wanted: list[str]) -> None:
+    trajectory, _ = play(name, script)
+    assert trajectory.links == wanted
+    shown = Console(width=200, record=True, file=StringIO())
+    shown.print(trajectory_view(Scored(trajectory, (), 0.0, None)))
+    text = shown.export_text()
+    assert all(text.count(words) == wanted.count(words) for words in wanted if words)
 
 
 def test_results_stand_with_the_calls_that_they_answer() -> None:
