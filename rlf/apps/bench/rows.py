@@ -42,6 +42,8 @@ class RowsEnv(EnvSpec):
     """Names of the scores that it gives."""
     packages: str | None = None
     """A folder with packages for this class alone."""
+    judge: str = ""
+    """Name and version of the package that judges, for the lineage."""
     _hash: str | None = PrivateAttr(default=None)
 
     @property
@@ -70,9 +72,11 @@ class RowsEnv(EnvSpec):
         return [DOCUMENTS] if DOCUMENTS not in columns else []
 
     def source_hash(self) -> str:
-        """Covers the rows and the class's name and arguments."""
+        """Covers the rows, the class's name and arguments, and what judges."""
         if self._hash is None:  # each of a hundred tools asks
-            self._hash = hash_json([self.callable, dict(self.args), *(hash_path(Path(file)) for file in self.rows)])
+            self._hash = hash_json(
+                [self.callable, dict(self.args), self.judge, *(hash_path(Path(file)) for file in self.rows)]
+            )
         return self._hash
 
     @asynccontextmanager

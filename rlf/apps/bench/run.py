@@ -123,7 +123,6 @@ def write_benchmark(benchmark: Benchmark, folder: Path) -> BenchmarkFolder:
     texts = {part: "".join(json.dumps(row) + "\n" for row in found) for part, found in _split(rows).items()}
     spec = make_spec(name, benchmark, texts)
     written = yaml.safe_dump(spec, sort_keys=False, allow_unicode=True)
-    packages = benchmark.packages
     key = hash_json([written, *(hash_bytes(text.encode()) for text in texts.values())])[:12]
     place = folder.absolute() / f"{name}-{key}"
     place.mkdir(parents=True, exist_ok=True)
@@ -133,7 +132,7 @@ def write_benchmark(benchmark: Benchmark, folder: Path) -> BenchmarkFolder:
     return BenchmarkFolder(
         name,
         benchmark.model_dump(mode="json"),
-        "" if packages is None else f"{packages.name} {packages.version}",
+        spec.get("env", {}).get("judge", ""),
         place / _SPEC,
         hash_bytes(texts[_ROWS].encode()),
         len(rows),
@@ -161,8 +160,10 @@ def make_spec(name: str, benchmark: Benchmark, files: Mapping[str, str]) -> dict
         "scores": list(play.scores),
         "limits": {"max_concurrency": 64, "reset_s": 120.0, "step_s": 60.0, "score_s": 120.0},
     }
-    if packages is not None and packages.path is not None:
-        env["packages"] = packages.path
+    if packages is not None:
+        env["judge"] = f"{packages.name} {packages.version}"
+        if packages.path is not None:
+            env["packages"] = packages.path
     rewards = [
         {"kind": "env", "name": score, "score": score, "weight": 1.0 if at == 0 else 0.0}
         for at, score in enumerate(play.scores)

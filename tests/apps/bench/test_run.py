@@ -1,10 +1,15 @@
 """`rlf bench` on a benchmark of an installed package: rows and spec are written, models are tried, a table is made."""
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 
 from rlf.apps.bench.kind import BENCHMARKS
 from rlf.apps.bench.run import (
@@ -20,6 +25,8 @@ from rlf.apps.bench.run import (
 )
 from rlf.core import registry
 from rlf.core.errors import RlfError
+from rlf.runs.place import open_reader
+from tests.apps.bench import benchmarks_of_others
 from tests.apps.bench.benchmarks_of_others import Echo
 
 
@@ -75,3 +82,62 @@ def test_models_stand_side_by_side_in_the_table_with_interval_and_own_figures(tm
     assert "builtin:reader" in page and made.data_sha256 in page
     again = bench(made, ["builtin:tiny"], replace(asked, limit=2))
     assert again.models[0].num_questions == 2
+
+
+PROJECT = """\
+[project]
+name = "echo-benchmark"
+version = "1.2"
+[project.entry-points."rlf.apps.bench.kinds"]
+echo_of_others = "echo_benchmark:Echo"
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+[tool.setuptools]
+py-modules = ["echo_benchmark"]
+"""
+
+
+def test_a_package_that_pip_installs_adds_a_benchmark_with_its_own_options(tmp_path):
+    source, site = tmp_path / "source", tmp_path / "site"
+    source.mkdir()
+    (source / "pyproject.toml").write_text(PROJECT)
+    (source / "echo_benchmark.py").write_text(Path(benchmarks_of_others.__file__).read_text())
+    pip = ["-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps", "--no-index"]
+    subprocess.run(
+        [sys.executable, *pip, "--no-build-isolation", "--target", str(site), str(source)], check=True, timeout=300
+    )
+    env = {**os.environ, "PYTHONPATH": str(site)}
+
+    def rlf(*words):
+        done = subprocess.run(
+            [sys.executable, "-m", "rlf", "bench", *words, "--json", "--runs", str(tmp_path / "runs")],
+            env=env,
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stdout
+        return json.loads(done.stdout.splitlines()[-1])["data"]
+
+    assert ["num"] in [line["options"] for line in rlf("list") if line["name"] == "echo_of_others"]
+    result = rlf("echo_of_others", "builtin:tiny", "--option", "num=2")
+    assert result["made"]["num_rows"] == 2 and result["models"][0]["num_questions"] == 2
+
+
+def test_the_lineage_holds_what_judged_and_the_hash_of_the_rows(tmp_path):
+    made = write_benchmark(Echo(), tmp_path)
+    judged = replace_judge(made.spec, "echo-benchmark 1.2")
+    (row,) = Asked(tmp_path / "runs", lambda event: None, limit=1).evaluate(["builtin:tiny"], [judged], [])
+    with open_reader(tmp_path / "runs") as reader:
+        record = reader.get_run(row.run_id).record
+    assert record.plan["spec"]["env"]["judge"] == "echo-benchmark 1.2"
+    assert made.data_sha256 in {file.sha256 for file in record.files}
+
+
+def replace_judge(spec, judge):
+    """The spec of a benchmark whose package was installed."""
+    values = yaml.safe_load(spec.read_text())
+    values["env"]["judge"] = judge
+    spec.write_text(yaml.safe_dump(values))
+    return spec
