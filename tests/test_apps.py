@@ -32,9 +32,10 @@ def look():
             importlib.import_module(module.name)
     return [rlf.__file__, sorted(HOMES), sorted(OUTPUTS), list(COMMANDS)]
 
+Path("away").mkdir()
 for app in sys.argv[1:]:
     home = Path("rlf/apps", app)
-    away = home.rename(app)
+    away = home.rename(Path("away", app))  # not here, where it would stand before a package of its name
     if os.fork() == 0:
         Path(app + ".json").write_text(json.dumps(look()))
         os._exit(0)

@@ -39,6 +39,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "chat": "Chat with a model; its tools run.",
         "serve": "Serve a model to OpenAI-compatible clients.",
         "export": "Write a run's model as a Hugging Face folder.",
+        "mcp": "Serve these commands to an MCP client, such as a coding agent.",
         "verify": "Say which sentences of an exported model's card are proven.",
     },
     "Parts": {
@@ -70,6 +71,7 @@ _HOMES: dict[str, str] = {
     "chat": "apps.chat.command:chat",
     "serve": "apps.serve.command:serve",
     "export": "apps.share.command:export",
+    "mcp": "apps.mcp.command:serve_commands",
     "verify": "apps.keep.command:verify_model",
     "runs compare": "cli.compare:compare_runs",
     "runs tail": "cli.runs:tail_run",

@@ -213,6 +213,8 @@ logger = logging.getLogger(__name__)
 
 _MAX_WAITING = 1000
 """Events that a tracker may be behind."""
+_MAX_WAITING_WHOLE = 8
+"""The same for events with their trajectories, which are in memory as long as they wait."""
 _LAST_S = 60.0
 """Time that all trackers together have at the end to send what waits."""
 
@@ -223,7 +225,7 @@ class Tracking:
     def __init__(
         self, trackers: Sequence[Tracker], run: TrackedRun, redactor: Redactor, *, last_s: float = _LAST_S
     ) -> None:
-        run = replace(run, spec=json.loads(redactor.json(run.spec)))
+        run = replace(run, spec=json.loads(redactor.json(run.spec)), redact=redactor.text)
         self._redactor = redactor
         self._lines = [_Line(tracker, run) for tracker in trackers]
         self._step = run.first_step - 1
@@ -235,9 +237,11 @@ class Tracking:
         if isinstance(event, StepFinished):
             self._step = event.step
         self._ended = self._ended or isinstance(event, RunFinished)
-        event_to_send = self._without_bulk_and_secrets(event) if self._lines else event
+        light = self._without_bulk_and_secrets(event) if self._lines else event
         for line in self._lines:
-            line.put(event_to_send)
+            line.put(
+                event if line.takes_trajectories and isinstance(event, StepFinished | EvaluationFinished) else light
+            )
         return self._take_failures()
 
     def _without_bulk_and_secrets(self, event: RunEvent) -> RunEvent:
@@ -282,10 +286,11 @@ class _Line:
     """One tracker, its queue and its thread, which is left behind where it hangs."""
 
     def __init__(self, tracker: Tracker, run: TrackedRun) -> None:
-        self.name = tracker.kind
+        self.name, self.takes_trajectories = tracker.kind, tracker.takes_trajectories
+        self._most = _MAX_WAITING_WHOLE if tracker.takes_trajectories else _MAX_WAITING
         self.failure: str | None = None
         """Why it takes no more events."""
-        self._queue: Queue[RunEvent | None] = Queue(_MAX_WAITING)
+        self._queue: Queue[RunEvent | None] = Queue(self._most)
         self._thread = Thread(
             target=self._send_events, args=(tracker, run), name=f"tracker-{tracker.kind}", daemon=True
         )
@@ -298,7 +303,7 @@ class _Line:
             try:
                 self._queue.put_nowait(event)
             except Full:
-                self._set_failure(f"it is {_MAX_WAITING} events behind")
+                self._set_failure(f"it is {self._most} events behind")
 
     def end(self) -> None:
         self.put(None)

@@ -7,7 +7,8 @@ not its concern: the run goes on, see `rlf.runs.sink`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,13 +31,15 @@ class TrackedRun:
     """1, or the step that a resume starts with: what was reported of it and of later ones is reported again."""
     spec: Mapping[str, Any]
     """The spec as JSON values, without secrets."""
+    redact: Callable[[str], str] = str
+    """Removes secrets from a text; for what trajectories hold."""
 
 
 class TrackerWriter(Protocol):
     """An open tracker. Called on one thread; what it raises ends it, not the run."""
 
     def __call__(self, event: RunEvent) -> None:
-        """Takes one event, without its trajectories."""
+        """Takes one event; its trajectories only where the kind takes them."""
 
     def close(self) -> None:
         """Writes what is left. The last event was a RunFinished."""
@@ -50,6 +53,8 @@ class Tracker(Kind, ABC):
     """The module that must be importable; None needs nothing."""
     install: ClassVar[str] = ""
     """What pip installs for it."""
+    takes_trajectories: ClassVar[bool] = False
+    """Whether its events have their trajectories; it may be far fewer events behind."""
 
     kind: str
     """The tracker's name."""
@@ -60,8 +65,9 @@ class Tracker(Kind, ABC):
 
     def complaint(self) -> str | None:
         """Why it cannot be used on this machine, with what to do; None where it can. Imports nothing."""
-        if self.module is None or find_spec(self.module) is not None:
-            return None
+        with suppress(ModuleNotFoundError):  # of a parent of a dotted name
+            if self.module is None or find_spec(self.module) is not None:
+                return None
         return f"{self.module} is not installed. Run `pip install {self.install}`, or leave {self.kind} out."
 
 

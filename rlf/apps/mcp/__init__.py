@@ -1,0 +1,1 @@
+"""The commands of rlf for MCP clients, such as coding agents."""

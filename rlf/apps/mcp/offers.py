@@ -1,0 +1,191 @@
+"""Which commands are offered, with their arguments as JSON Schema and as words of a command line. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rlf.core.errors import RlfError
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One argument of a tool."""
+
+    schema: Json
+    option: str = ""
+    """`--step` for `--step VALUE`, or for the flag of a boolean; empty: the value stands alone."""
+    is_path: bool = False
+    """Whether it must lie in the project."""
+    is_required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One command as a tool."""
+
+    command: str
+    about: str
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    runs_code: bool = False
+    """Whether it runs or writes something of the project, so that only `--allow-run` offers it."""
+    is_background: bool = False
+    """Whether it continues after the call, which returns its first line."""
+    takes_runs: bool = False
+    """Whether the command has `--runs`."""
+    takes_no_import: bool = False
+    """Whether the command has `--no-import`, which it gets where no code may run."""
+
+    @property
+    def input_schema(self) -> Json:
+        """JSON Schema of the arguments."""
+        return {
+            "type": "object",
+            "properties": {name: parameter.schema for name, parameter in self.parameters.items()},
+            "required": [name for name, parameter in self.parameters.items() if parameter.is_required],
+            "additionalProperties": False,
+        }
+
+    def words(self, arguments: Mapping[str, Any], project: Path) -> list[str]:
+        """The command line, without `rlf`. Raises RlfError for a path outside of the project, or a value like `-x`."""
+        options, values = list[str](), list[str]()
+        for name, parameter in self.parameters.items():
+            given = arguments.get(name)
+            if given is None or given is False:
+                continue
+            each = [_as_word(name, value, parameter, project) for value in _as_list(given) if value is not True]
+            if parameter.option:
+                options += [parameter.option, *each] if given is True else [*_pairs(parameter.option, each)]
+            else:
+                values += each
+        return [*self.command.split(), *options, *values]
+
+
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _pairs(option: str, values: list[str]) -> Iterator[str]:
+    for value in values:
+        yield from (option, value)
+
+
+def _as_word(name: str, value: Any, parameter: Parameter, project: Path) -> str:
+    """One value as a word that no parser takes for an option, and that names no file outside of the project."""
+    word = str(value)
+    if word.startswith("-") or "\0" in word:
+        raise RlfError(f"{name}: got {word[:80]!r}; expected a value that does not begin with `-`.")
+    if parameter.is_path and not (project / word).resolve().is_relative_to(project):
+        raise RlfError(f"{name}: {word[:200]} is outside of the project {project}. Name a file in it.")
+    return word
+
+
+def _text(about: str) -> Json:
+    return {"type": "string", "description": about}
+
+
+def _texts(about: str, pattern: str = "") -> Json:
+    return {"type": "array", "items": {"type": "string", "pattern": pattern}, "description": about}
+
+
+def _count(about: str) -> Json:
+    return {"type": "integer", "minimum": 0, "description": about}
+
+
+# As the command line tells them apart: what holds a `=`, or begins with `~` and names no file, is an override.
+_NO_OVERRIDE, _OVERRIDE = "^[^=~][^=]*$", "^(~[^/]*|[^=]*=.*)$"
+_SPECS = Parameter(
+    _texts("Spec files, e.g. specs/search.yaml; later ones are laid over earlier ones.", _NO_OVERRIDE)
+    | {"minItems": 1},
+    is_path=True,
+    is_required=True,
+)
+_FILES = Parameter(_texts("Specs or files of parts; none: every file of the project's folder of them."), is_path=True)
+_OVERRIDES = Parameter(_texts("Values in place of the spec's, e.g. train.steps=20 or seed=1.", _OVERRIDE))
+_RUN = Parameter(_text("A run's id, the beginning of one, or `latest`."), is_required=True)
+_SPEC = {"specs": _SPECS, "overrides": _OVERRIDES}
+
+OFFERS: Mapping[str, Offer] = {
+    "init": Offer(
+        "init",
+        "Make a project in a new folder: spec, tools, rewards, data, AGENTS.md.",
+        {
+            "template": Parameter(_text("search, sql, code, mcp, judge, or python for an own function."), "--template"),
+            "folder": Parameter(_text("The folder; its name is the run's."), is_path=True, is_required=True),
+        },
+        runs_code=True,
+    ),
+    "check": Offer("check", "Report every fault of a spec with file, line and fix.", _SPEC, takes_no_import=True),
+    "plan": Offer(
+        "plan",
+        "Show what a run will be: values, files, work, memory.",
+        {**_SPEC, "gpu": Parameter(_text("Memory of the GPU, e.g. 24GB."), "--gpu")},
+        takes_runs=True,
+        takes_no_import=True,
+    ),
+    "tools_test": Offer(
+        "tools test", "Run the examples of tools, then a fault drill.", {"files": _FILES}, runs_code=True
+    ),
+    "rewards_test": Offer("rewards test", "Try reward terms on their examples.", {"files": _FILES}, runs_code=True),
+    "env_prove": Offer(
+        "env prove",
+        "Prove the world of a spec without a model, point by point.",
+        {**_SPEC, "tasks": Parameter(_count("Tasks to try."), "--tasks")},
+        runs_code=True,
+    ),
+    "run": Offer(
+        "run",
+        "Train as a spec says, in the background; returns the run's id at once. See `status`.",
+        _SPEC,
+        runs_code=True,
+        is_background=True,
+        takes_runs=True,
+    ),
+    "resume": Offer(
+        "resume",
+        "Continue a run from its last checkpoint, in the background.",
+        {"run": _RUN},
+        runs_code=True,
+        is_background=True,
+        takes_runs=True,
+    ),
+    "runs": Offer(
+        "runs list",
+        "List runs, newest first.",
+        {
+            "filter": Parameter(_text('Which, e.g. `success > 0.8 and spec == "search"`.')),
+            "limit": Parameter(_count("The first of them."), "--limit"),
+        },
+        takes_runs=True,
+    ),
+    "status": Offer("runs show", "A run's status, result, curves and costs.", {"run": _RUN}, takes_runs=True),
+    "trajectories": Offer(
+        "trace",
+        "Find trajectories of a run, or with `k` show one turn by turn.",
+        {
+            "step": Parameter(_count("A step; with `k` its latest otherwise."), "--step"),
+            "phase": Parameter(_text("train, or an evaluation's sampled or greedy."), "--phase"),
+            "failed": Parameter({"type": "boolean", "description": "Only those without success."}, "--failed"),
+            "text": Parameter(_text("Words in prompt, turns or results."), "--text"),
+            "limit": Parameter(_count("How many to list."), "--limit"),
+            "run": _RUN,
+            "k": Parameter(_count("The number of one, from 0.")),
+        },
+        takes_runs=True,
+    ),
+    "compare": Offer(
+        "runs compare",
+        "What differs between runs, and whether it is more than chance.",
+        {
+            "runs": Parameter(
+                _texts("The baseline first; commas join the seeds of one arm.") | {"minItems": 2}, is_required=True
+            )
+        },
+        takes_runs=True,
+    ),
+}
+"""The tools by name."""
