@@ -76,7 +76,7 @@ _HOMES: dict[str, str] = {
     "runs compare": "cli.compare:compare_runs",
     "runs tail": "cli.runs:tail_run",
     "runs reproduce": "apps.keep.command:reproduce_run",
-    "runs fork": "cli.runs:fork_run",
+    "runs fork": "apps.keep.command:fork_run",
     "runs branch": "apps.evaluate.command:branch_trajectory",
     "runs diff": "apps.keep.command:diff_runs",
     "runs whence": "apps.keep.command:whence",

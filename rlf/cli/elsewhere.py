@@ -8,24 +8,6 @@ from collections.abc import Sequence
 
 import typer
 
-from rlf.core.mistakes import explain
-
-COMMANDS = {
-    "train": "run SPEC",
-    "start": "run SPEC",
-    "fit": "run SPEC",
-    "validate": "check SPEC",
-    "lint": "check SPEC",
-    "list": "runs list",
-    "ls": "runs list",
-    "show": "runs show RUN",
-    "compare": "runs compare A B",
-    "logs": "runs tail RUN",
-    "continue": "resume RUN",
-    "version": "--version",
-    "help": "--help",
-}
-"""Words that other programs have for what another command does here."""
 MOVED: dict[tuple[str, ...], str] = {
     **{("chat", word): f"format {word}" for word in ("show", "parse", "certify")},
     ("judge", "serve"): "serve",
@@ -34,6 +16,13 @@ MOVED: dict[tuple[str, ...], str] = {
 WrongUsage: type[Exception] = typer.BadParameter.__mro__[1]
 """The error of a command line that no command takes; typer has no name of its own for it."""
 _KEY = re.compile(r"--[a-z_]+\..+")
+
+
+def command_for(word: str) -> str | None:
+    """What to write for a word that other programs have for a command."""
+    from rlf.core.mistakes import known
+
+    return known("commands").get(word)  # type: ignore[no-any-return]  # the table maps texts to texts
 
 
 def override_for(error: BaseException, arguments: Sequence[str]) -> str | None:
@@ -45,6 +34,8 @@ def override_for(error: BaseException, arguments: Sequence[str]) -> str | None:
     """
     option = str(getattr(error, "option_name", ""))
     command = getattr(getattr(error, "ctx", None), "command", None)
+    from rlf.core.mistakes import explain
+
     again = shlex.join(text for text in arguments if text[:1] != "-")
     if known := explain("usage", f"{getattr(command, 'name', '')} {error}\n{again}", again=again):
         return known[0]

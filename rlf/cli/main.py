@@ -53,8 +53,8 @@ class _Commands(TyperGroup):
         if (moved := elsewhere.MOVED.get(tuple(args[:2]))) is not None:
             again = shlex.join(["rlf", *moved.split(), *args[2:]])
             _exit_with(f"`rlf {args[0]} {args[1]}` is `rlf {moved}` now. Write `{again}`.", RlfError.exit_code)
-        if args[0] in elsewhere.COMMANDS:
-            _exit_with(f"there is no `rlf {args[0]}`. Write `rlf {elsewhere.COMMANDS[args[0]]}`.", RlfError.exit_code)
+        if args[0] not in COMMANDS and (ours := elsewhere.command_for(args[0])):
+            _exit_with(f"there is no `rlf {args[0]}`. Write `rlf {ours}`.", RlfError.exit_code)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,19 +14,18 @@ from rlf.cli.arguments import (
     RunName,
     RunsFolder,
     runs_option,
-    split_arguments,
 )
 from rlf.cli.compare import show_trajectory
-from rlf.cli.completion import complete_run, complete_spec
 from rlf.cli.envelope import print_envelope, print_result, print_run_event
-from rlf.cli.graph import print_graph
-from rlf.cli.output import stdout_console, write_page
-from rlf.cli.run import watch
+from rlf.cli.output import plain_table, stdout_console, write_page
 from rlf.core.errors import RlfError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rlf.lineage.reader import Reader
     from rlf.lineage.records import Run
+    from rlf.runs.compare import Graph, GraphNode
 
 # `rlf runs tail`: a run as it goes.
 
@@ -55,43 +53,6 @@ def tail_run(
         run = reader.get_run(record.id)
     end = TailEnd(record.id, run.status, run.last_step)
     print_result("runs tail", end, as_json, f"{record.id} {run.status} at step {run.last_step}")
-
-
-# `rlf runs fork`: a child run from a checkpoint.
-
-
-def fork_run(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN[@STEP]",
-            help="A run and the step of one of its checkpoints; without a step the newest.",
-            show_default=False,
-            autocompletion=complete_run,
-        ),
-    ],
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[SPEC|KEY=VALUE]",
-            help="Overrides of the parent's plan; or specs to use instead, with overrides.",
-            show_default=False,
-            autocompletion=complete_spec,
-        ),
-    ] = None,
-    runs_folder: RunsFolder = DEFAULT_RUNS,
-    as_json: AsJson = False,
-) -> None:
-    """Start a child run from a checkpoint, with changes, e.g. `rlf runs fork latest@6 train.steps=40`.
-
-    The child keeps the parent's weights, optimizer and place in the data, counts its steps on from there, and is
-    evaluated before its first one. Code and data are those that are there now.
-    """
-    from rlf.runs.forks import fork
-
-    files, overrides = split_arguments(arguments or [], need_file=False)
-
-    watch("runs fork", partial(fork, name, files, overrides), runs_folder, as_json=as_json)
 
 
 def list_runs(
@@ -209,3 +170,31 @@ def _show_run(reader: Reader, run: Run, options: str, *, as_json: bool) -> None:
     if as_json:
         return print_envelope("runs show", report)
     return stdout_console().print(report_view(report, options, Openings(run)), crop=False)
+
+
+# The drawing of a run's graph.
+
+FEW = 3
+"""Steps and evaluations that a drawing names before it counts the rest."""
+
+
+def print_graph(graph: Graph) -> None:
+    """Draws a run's graph: what it was made of, and what it made."""
+    few: list[GraphNode] = []
+    for kind in dict.fromkeys(node.kind for node in graph.nodes):
+        of_kind = [node for node in graph.nodes if node.kind == kind]
+        few += of_kind if len(of_kind) <= 2 * FEW else [*of_kind[:FEW], *of_kind[-FEW:]]
+    print_nodes(few, num_left_out=len(graph.nodes) - len(few))
+
+
+def print_nodes(nodes: Sequence[GraphNode], num_left_out: int = 0) -> None:
+    """Prints nodes with what each was made of."""
+    from rich.text import Text
+
+    made_of = [", ".join(dict.fromkeys(key.partition(":")[0] for key in node.made_of)) for node in nodes]
+    rows = [
+        (node.kind, Text(node.name), node.sha256[:12], Text(of, "dim")) for node, of in zip(nodes, made_of, strict=True)
+    ]
+    stdout_console().print(plain_table(("kind", "what", "sha256", "made of"), rows))
+    if num_left_out:
+        print(f"and {num_left_out} nodes between these")

@@ -31,10 +31,8 @@ from pydantic_core import PydanticCustomError
 
 from rlf.core.errors import RlfError, describe_type
 from rlf.core.identity import hash_bytes, hash_path
-from rlf.core.redact import strike_environment
 from rlf.core.registry import nearest
 from rlf.core.search_path import extend_path
-from rlf.core.text import describe
 
 # The gate in front of code that is not rlf's own: what a spec names and rlf imports or starts.
 #
@@ -124,7 +122,7 @@ def _load_module(place: str, name: str) -> ModuleType:
     if not place.endswith(".py") and not re.fullmatch(_DOTTED, place):
         raise RlfError(f"cannot import {name!r}: expected `package.module`, or a file that ends in `.py`.")
     if place.partition(".")[0] != "rlf":
-        about_to_run(f"import {_show_place(place)}")
+        about_to_run(f"import {show_place(place)}")
         extend_path()
         _watch_opens()
     known = set(sys.modules)
@@ -133,6 +131,8 @@ def _load_module(place: str, name: str) -> ModuleType:
     except KeyboardInterrupt:
         raise
     except BaseException as fault:  # a library in Rust panics with one that is no Exception
+        from rlf.core.mistakes import import_fault
+
         raise RlfError(import_fault(name, fault)) from fault
     finally:
         _remember_files(sys.modules.keys() - known)
@@ -187,38 +187,9 @@ def _is_edited(file: Path, sha256: str) -> bool:
         return True
 
 
-def _show_place(place: str) -> str:
+def show_place(place: str) -> str:
+    """A file or module as messages name it."""
     return os.path.relpath(place) if Path(place).is_relative_to(Path.cwd()) else place
-
-
-def import_fault(name: str, fault: BaseException) -> str:
-    """The message for a callable whose module cannot be had: where the error is, and what to do about it."""
-    place = name.rpartition(":")[0] or name
-    if place.endswith(".py") and not Path(place).is_file():
-        # as it may be written from the current folder: the last parts of the path
-        tails = [Path(*Path(place).parts[at:]) for at in range(1, len(Path(place).parts))]
-        tail = next((tail for tail in tails if tail.is_file()), None)
-        meant = tail and os.path.relpath(tail, str(Path(place).absolute()).removesuffix(str(tail)))
-        close = f"; did you mean {meant!r}?" if meant else "."
-        return f"cannot import {name!r}: no file {place}{close} Paths start at the file that names them. Correct it."
-    words = f"cannot import {name!r}: {describe(fault)}{_show_place_of(fault)}."
-    if not isinstance(fault, ModuleNotFoundError):
-        return f"{words} Correct it there; `python {_show_place(place)}` runs it alone."
-    missing = strike_environment(fault.name or "").partition(".")[0]
-    beside = Path(place).parent / f"{missing}.py"
-    if missing == place.partition(".")[0]:
-        return f"{words} Install the package that holds it, or name a file: `./file.py:name`."
-    if beside.is_file():
-        return f"{words} Imports start at the current folder, not at {_show_place(str(beside))}: import it from there."
-    return f"{words} Run `pip install {missing}` where it is a package, or correct the import."
-
-
-def _show_place_of(fault: BaseException) -> str:
-    """` (code/look.py:3)`: the last line outside of libraries that an error passed through, or that is no Python."""
-    lines = [(fault.filename, fault.lineno)] if isinstance(fault, SyntaxError) else []
-    lines += [(frame.f_code.co_filename, line) for frame, line in reversed([*walk_tb(fault.__traceback__)])]
-    own = [(file, line) for file, line in lines if file and not file.startswith(("<", _OWN, *library_folders()))]
-    return f" ({_show_place(own[0][0])}:{own[0][1]})" if own else ""
 
 
 def show_own_line(error: BaseException) -> str:
@@ -267,7 +238,7 @@ _OPENED: dict[tuple[str, str], None] = {}
 known."""
 _FOREIGN: set[tuple[str, str]] = set()
 """Installed packages that callables are in: each folder, and the file that stands for its code."""
-_OWN = str(Path(__file__).parents[1]) + os.sep
+OWN = str(Path(__file__).parents[1]) + os.sep
 
 
 def note_opened(name: str, paths: Collection[str]) -> None:
@@ -305,11 +276,11 @@ def _name_opened(path: Any, mode: str | None, flags: int) -> str | None:
     if is_written or isinstance(path, int):
         return None
     whole = os.path.normpath(Path.cwd() / os.fsdecode(path))
-    if not whole.startswith((*library_folders(), _OWN)):
+    if not whole.startswith((*library_folders(), OWN)):
         return whole
     # Also what is imported by a name that is only known at run time: importing a module opens its file.
     site = next((root for root in _package_folders() if whole.startswith(root + os.sep)), None)
-    if site is None or whole.startswith(_OWN) or not whole.endswith((".py", ".pyc")):
+    if site is None or whole.startswith(OWN) or not whole.endswith((".py", ".pyc")):
         return None
     first, *rest = Path(whole).relative_to(site).parts
     return f"{site}{os.sep}{rest[0].partition('.')[0] if first == '__pycache__' else first}"
@@ -326,7 +297,7 @@ def _find_opener(frame: FrameType | None) -> str | None:
     """The file of the foreign code that a frame is of or was called by; empty where none but libraries' are there."""
     while frame is not None:
         file = frame.f_code.co_filename
-        if file.startswith(_OWN):
+        if file.startswith(OWN):
             return None
         for folder, code in _FOREIGN:
             if file.startswith(folder):

@@ -15,7 +15,7 @@ from inspect import Parameter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlf.core.callables import import_fault, missing_name
+from rlf.core.callables import missing_name
 from rlf.core.errors import RlfError
 from rlf.core.search_path import search_folders
 
@@ -62,6 +62,8 @@ def find_definition(name: str) -> Definition | None:
         source = file.read_text(encoding="utf-8")
         bindings = _parse_bindings(source, str(file))
     except (OSError, SyntaxError, ValueError, RecursionError) as fault:
+        from rlf.core.mistakes import import_fault
+
         raise RlfError(import_fault(name, fault)) from fault
     own = [statement for bound, statement in bindings if bound == attribute]
     if not own and "*" not in {bound for bound, _ in bindings} and not any(word in source for word in _MAKES_NAMES):
@@ -80,6 +82,8 @@ def read_class(name: str) -> type[Any]:
         source = Path(place).read_text(encoding="utf-8")
         classes = {bound: one for bound, one in _parse_bindings(source, place) if isinstance(one, ast.ClassDef)}
     except (OSError, SyntaxError, ValueError, RecursionError) as fault:
+        from rlf.core.mistakes import import_fault
+
         raise RlfError(import_fault(name, fault)) from fault
     if attribute not in classes:
         raise RlfError(missing_name(name, attribute, list(classes)))

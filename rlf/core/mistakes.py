@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 from functools import cache
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
+from rlf.core.callables import OWN, library_folders, show_place
+from rlf.core.redact import strike_environment
+from rlf.core.text import describe
 from rlf.core.yaml_text import load_document
 
 
@@ -33,3 +38,47 @@ def in_our_words(topic: str, text: str) -> str:
     for theirs, ours in known(topic).items():
         text = re.sub(theirs, ours, text)
     return text
+
+
+def not_utf8(data: bytes, what: str) -> str:
+    """The sentence about bytes that are not UTF-8, with the encoding that they seem to be in, and the way out of it."""
+    at = 0
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        at = error.start
+    seen, name = f"byte {at} is 0x{data[at]:02x}: Latin-1 or Windows-1252, it seems", "WINDOWS-1252"
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        seen, name = "it is UTF-16", "UTF-16"
+    fix = f"Save it as UTF-8, e.g. `iconv -f {name} -t UTF-8 OLD > NEW`."
+    return f"this is not UTF-8; {seen}. {what} is UTF-8 text. {fix}"
+
+
+def import_fault(name: str, fault: BaseException) -> str:
+    """The message for a callable whose module cannot be had: where the error is, and what to do about it."""
+    place = name.rpartition(":")[0] or name
+    if place.endswith(".py") and not Path(place).is_file():
+        # as it may be written from the current folder: the last parts of the path
+        tails = [Path(*Path(place).parts[at:]) for at in range(1, len(Path(place).parts))]
+        tail = next((tail for tail in tails if tail.is_file()), None)
+        meant = tail and os.path.relpath(tail, str(Path(place).absolute()).removesuffix(str(tail)))
+        close = f"; did you mean {meant!r}?" if meant else "."
+        return f"cannot import {name!r}: no file {place}{close} Paths start at the file that names them. Correct it."
+    words = f"cannot import {name!r}: {describe(fault)}{_show_place_of(fault)}."
+    if not isinstance(fault, ModuleNotFoundError):
+        return f"{words} Correct it there; `python {show_place(place)}` runs it alone."
+    missing = strike_environment(fault.name or "").partition(".")[0]
+    beside = Path(place).parent / f"{missing}.py"
+    if missing == place.partition(".")[0]:
+        return f"{words} Install the package that holds it, or name a file: `./file.py:name`."
+    if beside.is_file():
+        return f"{words} Imports start at the current folder, not at {show_place(str(beside))}: import it from there."
+    return f"{words} Run `pip install {missing}` where it is a package, or correct the import."
+
+
+def _show_place_of(fault: BaseException) -> str:
+    """` (code/look.py:3)`: the last line outside of libraries that an error passed through, or that is no Python."""
+    lines = [(fault.filename, fault.lineno)] if isinstance(fault, SyntaxError) else []
+    lines += [(frame.f_code.co_filename, line) for frame, line in reversed([*walk_tb(fault.__traceback__)])]
+    own = [(file, line) for file, line in lines if file and not file.startswith(("<", OWN, *library_folders()))]
+    return f" ({show_place(own[0][0])}:{own[0][1]})" if own else ""

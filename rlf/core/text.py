@@ -50,20 +50,6 @@ def clean_value(value: Any) -> Any:
     return [clean_value(item) for item in value] if isinstance(value, list) else value
 
 
-def not_utf8(data: bytes, what: str) -> str:
-    """The sentence about bytes that are not UTF-8, with the encoding that they seem to be in, and the way out of it."""
-    at = 0
-    try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        at = error.start
-    seen, name = f"byte {at} is 0x{data[at]:02x}: Latin-1 or Windows-1252, it seems", "WINDOWS-1252"
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        seen, name = "it is UTF-16", "UTF-16"
-    fix = f"Save it as UTF-8, e.g. `iconv -f {name} -t UTF-8 OLD > NEW`."
-    return f"this is not UTF-8; {seen}. {what} is UTF-8 text. {fix}"
-
-
 def size_bytes(text: str) -> int:
     """Length in UTF-8 of a valid text."""
     return len(text) if text.isascii() else len(text.encode())

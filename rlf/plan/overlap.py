@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlf.builtin.names import BUILTIN
 from rlf.core import Fault
@@ -26,6 +26,9 @@ from rlf.spec.models import DataSource
 from rlf.spec.paths import is_local
 from rlf.spec.reader import shown_path
 from rlf.types import Task
+
+if TYPE_CHECKING:
+    from rlf.data.source import MixedDataset
 
 _TEST = re.compile(r"(.*[_.-])?(test|held[_-]?out)(\[.*\]|-\d+-of-\d+)?", re.IGNORECASE)
 """Names of splits that nothing is to be trained on: `test`, `test[:500]`, `gsm8k_test`, `test-00000-of-00002`."""
@@ -62,10 +65,12 @@ def _find_marked(train: Sequence[Task]) -> list[str]:
 
 def _find_split(source: DataSource) -> str | None:
     """The split, or the name, by which a dataset is a test split; of a mixture, of any in it."""
-    from rlf.data.source import read_mixture
+    parts: Sequence[DataSource | MixedDataset] = (source,)
+    if source.path.endswith(MIXTURE_SUFFIX):
+        from rlf.data.source import read_mixture
 
-    is_mixed = source.path.endswith(MIXTURE_SUFFIX)
-    for one in read_mixture(Path(source.path), source.path) if is_mixed else (source,):
+        parts = read_mixture(Path(source.path), source.path)
+    for one in parts:
         path = Path(one.path)
         if not is_local(one.path) and not one.path.startswith(BUILTIN):
             if any(map(_TEST.fullmatch, one.split.split("+"))):

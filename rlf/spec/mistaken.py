@@ -18,7 +18,10 @@ from pydantic import BaseModel
 from rlf.core import Fault, Place
 from rlf.core.mistakes import explain, in_our_words
 from rlf.core.registry import close_names, kind_names
+from rlf.data.names import DATA_SUFFIXES
 from rlf.spec.nodes import OVERRIDE, Node, plain, walk
+from rlf.spec.paths import FORBIDDEN, is_forbidden
+from rlf.spec.reader import shown_path
 
 # A text that is not YAML. PyYAML says where it stopped; a brace or a quote that nobody closed began elsewhere.
 
@@ -104,6 +107,22 @@ def missing_spec_file(path: Path, named_by: Node | None) -> str:
 
 
 _SUFFIXES = (".yaml", ".yml", ".json")
+
+
+def missing_named_file(node: Node, file: Path) -> str:
+    """The sentence about a file of data or of an item's own that is not there, with the one that is meant.
+
+    Args:
+        node: the value that names the file; its folder is where relative paths in it start.
+        file: the whole path.
+    """
+    if is_forbidden(file):
+        return f"{shown_path(file)}: {FORBIDDEN}"
+    written = os.path.relpath(file, node.folder)
+    meant = find_meant(written, node.folder, ("", "data"), DATA_SUFFIXES)
+    suggestion = f"; did you mean {os.path.relpath(meant, node.folder)}?" if meant is not None else "."
+    start = "the current folder" if node.place.file == OVERRIDE else f"the spec's folder, {shown_path(node.folder)}"
+    return f"{shown_path(file)}: no such file{suggestion} Paths start at {start}. Correct the path."
 
 
 def find_meant(written: str, folder: Path, folders: Sequence[str], suffixes: Sequence[str]) -> Path | None:

@@ -10,7 +10,6 @@ from itertools import product
 from pathlib import Path
 
 from rlf.core import Fault, Place, RlfError, SpecError, nearest
-from rlf.core.mistakes import in_our_words
 from rlf.core.text import clean, find_half
 from rlf.spec.aliases import Move, aliased, take_aliases
 from rlf.spec.layers import ITEM_LISTS, absolute
@@ -209,6 +208,8 @@ def members_of(overrides: Sequence[str], file: Path | None, *, commas: bool) -> 
     if file is not None:
         axes = [*_read_axes(file), *axes]
     if not axes:
+        from rlf.core.mistakes import in_our_words
+
         for text in overrides:
             if commas and (meant := in_our_words("sweep", text)) != text:
                 raise RlfError(f"got -m {text}, which is one value. Values have commas between them. Write -m {meant}.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os.path
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -24,7 +24,7 @@ from rlf.spec.code import project_code
 from rlf.spec.kinds import is_agent_tool, is_judge, is_mcp_tool, is_sql_tool
 from rlf.spec.layers import ITEM_LISTS, InputFile, absolute
 from rlf.spec.models import RunSpec
-from rlf.spec.nodes import OVERRIDE, KeyPath, Node, edit, edit_leaves, show
+from rlf.spec.nodes import KeyPath, Node, edit, edit_leaves, show
 from rlf.spec.reader import shown_path
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.kind import ToolKind
@@ -315,22 +315,9 @@ def is_forbidden(path: Path) -> bool:
 
 
 def missing_file(node: Node, file: Path) -> str | None:
-    """The message for a file that is not there, with the one that is meant, as far as that can be seen.
-
-    None where it is there.
-
-    Args:
-        node: the value that names the file; its folder is where relative paths in it start.
-        file: the whole path.
-    """
-    if is_forbidden(file):
-        return f"{shown_path(file)}: {FORBIDDEN}"
-    if os.path.exists(file):  # noqa: PTH110 - Path's own raises what `is_forbidden` has looked for
+    """The sentence about the file that a value names; None where it is there."""
+    if os.path.exists(file):  # noqa: PTH110 - Path's own raises where it may not look
         return None
-    written = os.path.relpath(file, node.folder)
-    from rlf.spec.mistaken import find_meant
+    from rlf.spec.mistaken import missing_named_file
 
-    meant = find_meant(written, node.folder, ("", "data"), DATA_SUFFIXES)
-    suggestion = f"; did you mean {os.path.relpath(meant, node.folder)}?" if meant is not None else "."
-    start = "the current folder" if node.place.file == OVERRIDE else f"the spec's folder, {shown_path(node.folder)}"
-    return f"{shown_path(file)}: no such file{suggestion} Paths start at {start}. Correct the path."
+    return missing_named_file(node, file)

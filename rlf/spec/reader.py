@@ -16,7 +16,7 @@ from pathlib import Path
 import yaml
 
 from rlf.core import Fault, Place
-from rlf.core.text import clean, find_half, join_halves, not_utf8
+from rlf.core.text import clean, find_half, join_halves
 from rlf.core.yaml_text import BOOL, FLOAT, INT, MERGE, NULL, STR, TAG, CoreLoader, read_integer
 from rlf.spec.nodes import KeyPath, Node, Scalar, dotted
 
@@ -164,6 +164,8 @@ def read_file(
         faults.append(file_fault(shown, named_by, str(unread)))
         return None
     except UnicodeDecodeError as error:
+        from rlf.core.mistakes import not_utf8
+
         faults.append(file_fault(shown, named_by, not_utf8(error.object, "A spec")))
         return None
     if path.suffix == ".py":

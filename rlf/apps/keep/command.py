@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunNames, RunsFolder
-from rlf.cli.completion import complete_run
+from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunNames, RunsFolder, split_arguments
+from rlf.cli.completion import complete_run, complete_spec
 from rlf.cli.envelope import print_result
-from rlf.cli.graph import FEW, print_nodes
 from rlf.cli.output import showing_progress, stdout_console
 from rlf.cli.run import run_in_view, watch
+from rlf.cli.runs import FEW, print_nodes
 from rlf.core.errors import RlfError
 from rlf.core.identity import short
 from rlf.reports.sheets import counted
@@ -309,3 +309,40 @@ def _print_agreement(found: Agreement, *, accept: bool) -> None:
         print(f"{found.reproduction} equals {found.original}: every step's and evaluation's metrics, bit for bit")
     if found.inputs and not accept:
         print("its inputs differ, so this is not the same run: restore them, or pass --accept to compare only results")
+
+
+# `rlf runs fork`: a child run from a checkpoint.
+
+
+def fork_run(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN[@STEP]",
+            help="A run and the step of one of its checkpoints; without a step the newest.",
+            show_default=False,
+            autocompletion=complete_run,
+        ),
+    ],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[SPEC|KEY=VALUE]",
+            help="Overrides of the parent's plan; or specs to use instead, with overrides.",
+            show_default=False,
+            autocompletion=complete_spec,
+        ),
+    ] = None,
+    runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Start a child run from a checkpoint, with changes, e.g. `rlf runs fork latest@6 train.steps=40`.
+
+    The child keeps the parent's weights, optimizer and place in the data, counts its steps on from there, and is
+    evaluated before its first one. Code and data are those that are there now.
+    """
+    from rlf.runs.forks import fork
+
+    files, overrides = split_arguments(arguments or [], need_file=False)
+
+    watch("runs fork", partial(fork, name, files, overrides), runs_folder, as_json=as_json)
