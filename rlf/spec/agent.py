@@ -96,7 +96,7 @@ class AgentSpec(StrictModel):
     """What follows a prompt that does not continue an earlier call."""
     least_continued: float | None = Field(None, ge=0, le=1)
     """Share of the calls after a trajectory's first that must continue an earlier one token for token, in the
-    certificate that a run makes before its first step; below it the run ends. None: the run goes on with any."""
+    certificate that a run makes before its first step; below it the run ends. None: the run continues with any."""
     scored: tuple[AgentFailure, ...] = ()
     """Failures that are the policy's: such a trajectory is scored as it is. Others are left out of the loss."""
 
