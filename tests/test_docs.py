@@ -90,6 +90,16 @@ def test_the_site_has_every_page():
     assert named == pages
 
 
+def test_every_page_is_two_clicks_from_the_index():
+    def links(page):
+        found = re.findall(r"\]\((?!http)([^)#]+\.md)", page.read_text(encoding="utf-8"))
+        return {(page.parent / target).resolve() for target in found}
+
+    first = links(ROOT / "docs/index.md")
+    reached = first.union(*(links(page) for page in first if page.exists()))
+    assert {path for path in DOCS if path.is_relative_to(ROOT / "docs")} - reached - {ROOT / "docs/index.md"} == set()
+
+
 def test_the_python_of_the_readme_runs(tmp_path, monkeypatch, capsys):
     for folder in ("specs", "tool_specs", "reward_specs"):
         shutil.copytree(ROOT / folder, tmp_path / folder)

@@ -155,5 +155,5 @@ def test_a_run_is_recorded_where_its_spec_says_reported_as_it_goes_and_thinned_a
 def test_every_tracker_that_ships_is_named_in_the_guide():
     from .conftest import ROOT
 
-    guide = (ROOT / "docs/guides/reports.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs/guides/logging.md").read_text(encoding="utf-8")
     assert all(f"`{name}`" in guide for name in TRACKERS.names())

@@ -19,7 +19,7 @@ from rlf.runs.planning import report_plan
 from rlf.runs.plans import check_spec
 
 DOCS = Path(__file__).parents[3] / "docs"
-GUIDES = [DOCS / f"guides/{name}.md" for name in ("openrlhf", "images", "cluster", "rehearse")]
+GUIDES = [DOCS / f"guides/{name}.md" for name in ("openrlhf", "lora", "images", "cluster", "rehearse")]
 BLOCK = re.compile(r"^```(?P<language>\w+)(?: (?P<name>\S+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 BLOCKS = [found.groupdict() for guide in GUIDES for found in BLOCK.finditer(guide.read_text(encoding="utf-8"))]
 NAMED = sorted({block["name"] for block in BLOCKS if (block["name"] or "").startswith("specs/")})
