@@ -35,6 +35,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "Use": {
         "eval": "Evaluate runs, checkpoints, models and endpoints with a spec's tools and rewards.",
+        "demos": "Write demonstrations to imitate: solutions, runs, a teacher's, files.",
         "bench": "Try models on benchmarks of others, with their own checkers.",
         "chat": "Chat with a model; its tools run.",
         "serve": "Serve a model to OpenAI-compatible clients.",
@@ -67,6 +68,7 @@ _HOMES: dict[str, str] = {
     "web": "apps.web.command:web",
     "eval": "apps.evaluate.command:evaluate",
     "forecast": "apps.evaluate.command:forecast",
+    "demos": "apps.demos.command:demos",
     "bench": "apps.bench.command:bench",
     "chat": "apps.chat.command:chat",
     "serve": "apps.serve.command:serve",

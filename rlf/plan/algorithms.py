@@ -20,6 +20,24 @@ def _best_of_k_has_subsets(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(("train", "algorithm", "k"), f"{message}0. Write at most {num - 1}, or more generations.")
 
 
+@reads("train.algorithm", "train.steps", "data.demonstrations")
+def _algorithm_has_steps(loaded: LoadedSpec) -> Iterator[Fault]:
+    shown, train = loaded.spec.data.demonstrations, loaded.spec.train
+    name = loaded.value(("train", "algorithm", "kind"))
+    if shown is None or name == "supervised":
+        return
+    if shown.steps is None:
+        message = (
+            f"every step imitates demonstrations, so that {name} has none. Write `steps: N` for the first ones, or "
+        )
+        yield loaded.fault(("data", "demonstrations"), f"{message}train.algorithm: supervised.")
+    elif shown.steps >= train.steps:
+        message = (
+            f"got {shown.steps} of {train.steps} steps, so that {name} has none. Write fewer, or more train.steps."
+        )
+        yield loaded.fault(("data", "demonstrations", "steps"), message)
+
+
 @reads("train.algorithm", "rewards")
 def _greedy_rollouts_have_rewards(loaded: LoadedSpec) -> Iterator[Fault]:
     if not loaded.spec.train.algorithm.needs_greedy:
@@ -58,6 +76,16 @@ def _reference_can_follow(loaded: LoadedSpec) -> Iterator[Fault]:
     if loaded.spec.model.lora is not None:
         message = f"got {kl.sync_every} with model.lora; the reference has no adapters. Remove it, or lora."
         yield loaded.fault(path, message)
+
+
+@reads("train.kl", "model.lora", "data.demonstrations")
+def _reference_can_start_late(loaded: LoadedSpec) -> Iterator[Fault]:
+    kl, shown = loaded.spec.train.kl, loaded.spec.data.demonstrations
+    if shown is not None and kl.coef > 0 and loaded.spec.model.lora is not None:
+        message = (
+            f"got {kl.coef:g} with data.demonstrations and model.lora; the reference is the policy after them, and "
+        )
+        yield loaded.fault(("train", "kl", "coef"), f"{message}it has no adapters. Write 0, or remove lora.")
 
 
 @reads("train.loss", "train.observations_in_loss")

@@ -17,7 +17,7 @@ from rlf.spec.layers import absolute
 from rlf.spec.models import WITHOUT_EFFECT
 
 _LATER: dict[str, dict[str, Any]] = {
-    "data": {"allow_edited": False, "allow_test_data": False},
+    "data": {"allow_edited": False, "allow_test_data": False, "demonstrations": None},
     "rollout": {"oversample": 1.0, "deadline_s": None, "late": "keep", "agent": None},
     "train": {"staleness": 0},
 }

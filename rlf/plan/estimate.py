@@ -44,7 +44,7 @@ class Workload:
 def estimate_work(spec: RunSpec, num_train_rows: int, num_eval_rows: int) -> Workload:
     """Counts of a whole run.
 
-    trajectories = steps x prompts_per_step x num_generations [x max_rounds with dynamic filtering, where there are any]
+    trajectories = steps that sample x prompts_per_step x num_generations [x max_rounds with dynamic filtering]
     evaluations  = the first, the last, and every `eval.every` steps; each sampled, and greedily if `eval.greedy`
     tokens      <= (trajectories + evaluation trajectories) x max_total_tokens
     calls       <= (trajectories + evaluation trajectories) x calls per trajectory
@@ -52,7 +52,9 @@ def estimate_work(spec: RunSpec, num_train_rows: int, num_eval_rows: int) -> Wor
     train, rollout = spec.train, spec.rollout
     filtering, one_round = train.dynamic_filtering, Feature.FILTER_ROUNDS in spec.engine.LACKS
     rounds = filtering.max_rounds if filtering is not None and not one_round else 1
-    prompts = train.steps * train.prompts_per_step * rounds
+    shown = spec.data.demonstrations
+    sampled_steps = train.steps if shown is None else train.steps - min(shown.steps or train.steps, train.steps)
+    prompts = sampled_steps * train.prompts_per_step * rounds
     evaluations = len(spec.eval.due_steps(spec.train.steps)) if num_eval_rows else 0
     questions = min(num_eval_rows, spec.eval.limit)
     per_evaluation = questions * (spec.eval.num_samples + spec.eval.greedy)

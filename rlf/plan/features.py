@@ -112,6 +112,12 @@ def _find_agents(loaded: LoadedSpec) -> Iterator[_Use]:
         yield _Use(Feature.AGENT_BREAKS, ("rollout", "agent", "least_continued"), found, "Remove it")
 
 
+def _find_demonstrations(loaded: LoadedSpec) -> Iterator[_Use]:
+    if loaded.spec.data.demonstrations is not None:
+        instead = "Remove them and begin with a model that imitated them, `model: {path: FOLDER}` of `rlf export`"
+        yield _Use(Feature.DEMONSTRATIONS, ("data", "demonstrations"), "demonstrations", instead)
+
+
 def _find_prefix_rows(loaded: LoadedSpec) -> Iterator[_Use]:
     if loaded.spec.rollout.prefix_rows:
         yield _Use(Feature.PREFIX_ROWS, ("rollout", "prefix_rows"), "true", "Remove it")
@@ -162,6 +168,7 @@ _USES: tuple[tuple[Callable[[LoadedSpec], Iterator[_Use]], *tuple[str, ...]], ..
     (_find_forks, "chat.history"),
     (_find_observations, "train.observations_in_loss"),
     (_find_agents, "rollout.agent"),
+    (_find_demonstrations, "data.demonstrations"),
     (_find_prefix_rows, "rollout.prefix_rows"),
     (_find_skipped, "train.algorithm"),
     (_find_rounds, "train.dynamic_filtering.max_rounds"),

@@ -9,10 +9,9 @@ process is asked.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 from rlf.chat.encoding import markup_ids
 from rlf.chat.examples import NUM_SAMPLED_VARIANTS, example_call
@@ -21,12 +20,9 @@ from rlf.chat.history import DROPS_THINKING, HistoryTurn, differences, is_shown
 from rlf.chat.policy import ChatPolicy, HistoryPolicy
 from rlf.chat.scan import END_THINK
 from rlf.core import CheckError
-from rlf.rollout.loop import Setting, play
-from rlf.rollout.rollout import Rollout, RolloutLimits
-from rlf.rollout.scripted import Line, ScriptedPolicy
-from rlf.types import Message, Outcome, Sampling, Task, ToolCall, ToolDescription, ToolResult, Trajectory, Turn
-from rlf.types.policy import SampleRequest
-from rlf.types.world import WorldRecord, WorldStep
+from rlf.rollout.recorded import WrittenTurn, play_written, write_turn
+from rlf.rollout.scripted import ScriptedPolicy
+from rlf.types import Message, Task, ToolDescription, Trajectory, Turn
 
 CHECKS = (
     "the model sees every tool",
@@ -62,80 +58,12 @@ class Certificate:
 
 
 @dataclass(frozen=True, slots=True)
-class _Turn:
-    """One scripted turn and what it must be read as."""
-
-    text: str
-    """Its calls or its answer, without the stop token."""
-    thinking: str = ""
-    calls: tuple[ToolCall, ...] = ()
-    answer: str | None = None
-    reply: str | None = None
-    """What the world says to it."""
-
-
-@dataclass(slots=True)
-class _Speaker:
-    """A world that says what is written, turn by turn. An `Episode`, and the `Worlds` of one conversation."""
-
-    replies: list[str]
-    speaks: bool = True
-    record: WorldRecord = field(default_factory=lambda: WorldRecord("certificate"))
-    text: str | None = None
-
-    def open(self, trajectory_id: str, task: Task) -> _Speaker:
-        return self
-
-    def tools_of(self, columns: Mapping[str, Any]) -> None:
-        """Rows describe no tools."""
-
-    def foreign_tools(self, columns: Mapping[str, Any]) -> tuple[()]:
-        """There is one world."""
-        return ()
-
-    def owns(self, tool: str) -> bool:
-        return False
-
-    async def reset(self) -> None:
-        """Says nothing first."""
-
-    async def reply(self, text: str) -> None:
-        self.text = self.replies.pop(0) if self.replies else None
-
-    def take_step(self) -> WorldStep:
-        text, self.text = self.text, None
-        return WorldStep(reply=text)
-
-    async def score(self, turns: Sequence[Turn] = ()) -> None:
-        """Has no scores."""
-
-    async def close(self) -> None:
-        """Holds nothing."""
-
-
-@dataclass(slots=True)
-class _Tools:
-    """Answers the calls of one conversation with written results, in order."""
-
-    descriptions: tuple[ToolDescription, ...]
-    results: Sequence[str]
-    num_answered: int = 0
-
-    async def invoke(self, call: ToolCall, *, trajectory_id: str) -> ToolResult:
-        self.num_answered += 1
-        return ToolResult(Outcome.OK, self.results[(self.num_answered - 1) % len(self.results)])
-
-    async def end_trajectory(self, trajectory_id: str) -> None:
-        """Holds nothing."""
-
-
-@dataclass(frozen=True, slots=True)
 class _Played:
     """A conversation as it went."""
 
     trajectory: Trajectory
     policy: ScriptedPolicy
-    script: Sequence[_Turn]
+    script: Sequence[WrittenTurn]
 
 
 def certify(
@@ -168,7 +96,7 @@ def certify(
     attacked = _play_conversation(
         chat, tools, hostile, script, hostile_texts, stop_after_call=bool(chat.call_ends and tools)
     )
-    failed = _play_conversation(chat, tools, question, [_Turn(""), _answer_turn(chat)], _RESULTS)
+    failed = _play_conversation(chat, tools, question, [WrittenTurn(""), _answer_turn(chat)], _RESULTS)
     conversations = [plain, attacked, failed]
     if speaks:
         script = list(_dialogue_script(chat, tools, hostile_texts))
@@ -205,7 +133,7 @@ def _certify_forks(
     chat: ChatFormat,
     tools: tuple[ToolDescription, ...],
     question: tuple[Message, ...],
-    script: Sequence[_Turn],
+    script: Sequence[WrittenTurn],
     named: tuple[str, ...],
 ) -> _Played:
     """Plays with forks: each context is what the template shows the model before its turn, token by token old ones."""
@@ -228,29 +156,31 @@ def _certify_forks(
     return played
 
 
-def _plain_script(chat: ChatFormat, tools: Sequence[ToolDescription], thinks: bool, parallel: bool) -> Iterator[_Turn]:
+def _plain_script(
+    chat: ChatFormat, tools: Sequence[ToolDescription], thinks: bool, parallel: bool
+) -> Iterator[WrittenTurn]:
     thought = _THOUGHT if thinks else ""
     calls = [(example_call(tool, index % NUM_SAMPLED_VARIANTS),) for index, tool in enumerate(tools)]
     several = tuple(example_call(tool, 1) for tool in (*tools, *tools)[:_MAX_PARALLEL])
     for turn in [*calls, several] if parallel else calls:
-        yield _Turn(chat.write_calls(turn), thought, turn)
+        yield WrittenTurn(chat.write_calls(turn), thought, turn)
     yield replace(_answer_turn(chat), thinking=thought)
 
 
-def _hostile_script(chat: ChatFormat, tools: Sequence[ToolDescription], num_results: int) -> Iterator[_Turn]:
+def _hostile_script(chat: ChatFormat, tools: Sequence[ToolDescription], num_results: int) -> Iterator[WrittenTurn]:
     for index in range(num_results if tools else 0):
         calls = (example_call(tools[index % len(tools)], index % NUM_SAMPLED_VARIANTS),)
-        yield _Turn(chat.write_calls(calls), "", calls)
+        yield WrittenTurn(chat.write_calls(calls), "", calls)
     yield _answer_turn(chat)
 
 
-def _dialogue_script(chat: ChatFormat, tools: Sequence[ToolDescription], texts: Sequence[str]) -> Iterator[_Turn]:
+def _dialogue_script(chat: ChatFormat, tools: Sequence[ToolDescription], texts: Sequence[str]) -> Iterator[WrittenTurn]:
     """Answers that a world answers, whatever it says, with a call between two of them."""
     for number, text in enumerate(texts):
         yield replace(_answer_turn(chat), reply=text)
         if tools and number == 0:
             calls = (example_call(tools[0]),)
-            yield _Turn(chat.write_calls(calls), "", calls)
+            yield WrittenTurn(chat.write_calls(calls), "", calls)
     yield _answer_turn(chat)
 
 
@@ -266,24 +196,16 @@ def _hostile_texts(chat: ChatFormat, tools: Sequence[ToolDescription]) -> Iterat
     yield _HUGE
 
 
-def _answer_turn(chat: ChatFormat) -> _Turn:
+def _answer_turn(chat: ChatFormat) -> WrittenTurn:
     text = "It is Vell: 中 42."
-    return _Turn(chat.write_answer(text), answer=text)
-
-
-def _write_turn(chat: ChatFormat, turn: _Turn) -> str:
-    """The text of a turn, with the marks of thinking that its place asks for."""
-    opening, closing = chat.thinking_marks
-    if turn.thinking:
-        return f"{'' if chat.begins_thinking else opening}{turn.thinking}{closing}{turn.text}"
-    return f"{closing if chat.begins_thinking else ''}{turn.text}"
+    return WrittenTurn(chat.write_answer(text), answer=text)
 
 
 def _has_thinking(chat: ChatFormat) -> bool:
     speaks = chat.decode(chat.prompt([Message("user", "a")], chat.tools)).rstrip()
     if speaks.endswith((END_THINK, chat.think[1])):
         return False  # the generation prompt has ended thinking before it began
-    parsed = chat.parse(_write_turn(chat, _Turn(chat.write_answer("b"), "a")), truncated=False)
+    parsed = chat.parse(write_turn(chat, WrittenTurn(chat.write_answer("b"), "a")), truncated=False)
     return (parsed.thinking, parsed.answer) == ("a", "b")
 
 
@@ -291,44 +213,23 @@ def _has_parallel(chat: ChatFormat, tools: Sequence[ToolDescription]) -> bool:
     if not tools or chat.stop_strings:  # a stop string ends the turn with its first call
         return False
     calls = (example_call(tools[0]), example_call(tools[-1], 1))
-    return chat.parse(_write_turn(chat, _Turn(chat.write_calls(calls))), truncated=False).items == calls
+    return chat.parse(write_turn(chat, WrittenTurn(chat.write_calls(calls))), truncated=False).items == calls
 
 
 def _play_conversation(
     chat: ChatFormat,
     tools: tuple[ToolDescription, ...],
     messages: tuple[Message, ...],
-    script: Sequence[_Turn],
+    script: Sequence[WrittenTurn],
     results: Sequence[str],
     *,
     stop_after_call: bool = False,
     forks: bool = False,
 ) -> _Played:
-    lines = [_line(chat, turn, is_open=stop_after_call and bool(turn.calls)) for turn in script]
-    policy = ScriptedPolicy(chat.tokenizer, lines)
-    ends = chat.call_ends if stop_after_call else ()
-    sampling = Sampling(stop_token_ids=chat.stop_token_ids, stop_strings=(*chat.stop_strings, *ends))
-    limits = RolloutLimits(max_turns=len(script) + 1, max_total_tokens=1 << 24, max_parse_failures=len(script))
     handling = ChatPolicy(stop_after_call=stop_after_call, forks=forks)
-    replies = [turn.reply for turn in script if turn.reply is not None]
-    worlds = _Speaker(replies) if replies else None
-    setting = Setting(policy, chat, _Tools(tools, results), limits, sampling, handling, worlds)
-    trajectory = asyncio.run(play(Rollout("certificate", Task("certificate", messages), 0, seed=0), setting))
+    task = Task("certificate", messages)
+    trajectory, policy = asyncio.run(play_written(chat, tools, task, script, results, handling=handling))
     return _Played(trajectory, policy, script)
-
-
-def _line(chat: ChatFormat, turn: _Turn, *, is_open: bool) -> Line:
-    def speak(request: SampleRequest) -> str:
-        text = _write_turn(chat.after(request.tokens), turn)
-        return text if is_open else _close_text(chat, text)
-
-    return speak
-
-
-def _close_text(chat: ChatFormat, text: str) -> str:
-    stops = [chat.decode([token]) for token in chat.stop_token_ids]
-    ends = (*stops, *chat.stop_strings)
-    return text if not stops or text.endswith(tuple(ends)) else text + stops[0]
 
 
 def _check(chat: ChatFormat, played: _Played) -> None:

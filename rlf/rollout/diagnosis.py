@@ -47,6 +47,8 @@ def step_signal(metrics: Mapping[str, float], *, by_group: bool) -> Signal:
         metrics: The step's.
         by_group: Whether the estimator compares the rollouts of one task, and not those of the whole step.
     """
+    if "demonstrations" in metrics:  # which are imitated, whatever they are worth
+        return Signal.SOME
     if "reward/mean" not in metrics:
         return Signal.NOT_SCORED
     is_equal = metrics.get("groups/dead_share") == 1.0 if by_group else metrics.get("reward/std") == 0.0

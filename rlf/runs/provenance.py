@@ -121,7 +121,7 @@ def model_files(plan: Plan) -> list[FileRecord]:
 def builtin_files(plan: Plan) -> list[FileRecord]:
     """The builtins that a plan names, with the hash of what they hold in this version."""
     data = plan.spec.data
-    named = [("data", source.path) for source in (data.train, data.eval) if source is not None]
+    named = [("data", source.path) for source in (data.train, data.eval, data.demonstrations) if source is not None]
     named.append(("model", plan.spec.model.path))
     return [
         FileRecord(role, path, hash_path(builtin_path(path.removeprefix(BUILTIN))))

@@ -28,6 +28,8 @@ class Feature(StrEnum):
     """`train.observations_in_loss`."""
     AGENT_BREAKS = "agent_breaks"
     """`on_break: sample` of `rollout.agent`: trajectories of several contexts."""
+    DEMONSTRATIONS = "demonstrations"
+    """`data.demonstrations`: steps that imitate conversations."""
     PREFIX_ROWS = "prefix_rows"
     """`rollout.prefix_rows`: groups that continue a trajectory of the same step."""
     SKIPPED_OBSERVATIONS = "skipped_observations"

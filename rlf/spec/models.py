@@ -113,6 +113,23 @@ class EvalSource(DataSource):
     of its own."""
 
 
+class DemonstrationsSpec(Section):
+    """Conversations that a run begins with: its first steps imitate them."""
+
+    path: str
+    """A .jsonl, .json or .parquet file of `messages` in OpenAI's form, as `rlf demos` writes it."""
+    steps: int | None = Field(None, ge=1)
+    """Steps, the first ones, that imitate demonstrations; `train.algorithm` has those that follow. None: every step."""
+    per_step: int = Field(32, ge=1)
+    """Demonstrations of one step; each pass over them has an order of its own."""
+    learning_rate: float | None = Field(None, gt=0)
+    """Peak rate of these steps, with the schedule of `train` over them alone; None: that of `train`."""
+    heldout: int = Field(0, ge=0)
+    """Demonstrations, the last of the file, that no step imitates: their loss is `loss/heldout`."""
+    limit: int | None = Field(None, ge=1)
+    """Number of rows taken from the start; None takes all."""
+
+
 class DataSpec(Section):
     """The training set and the evaluation set."""
 
@@ -120,6 +137,8 @@ class DataSpec(Section):
     """The tasks that rollouts are collected on, shuffled again for each pass."""
     eval: EvalSource | None = None
     """None: no evaluation."""
+    demonstrations: DemonstrationsSpec | None = None
+    """Conversations that the first steps imitate, before a policy learns from its own. None: it does from the start."""
     allow_edited: bool = False
     """Whether files of a built world may differ from those that its certificate was written for."""
     allow_test_data: bool = False

@@ -29,7 +29,7 @@ from rlf.spec.reader import shown_path
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.kind import ToolKind
 
-DATA_PATHS = (("data", "train", "path"), ("data", "eval", "path"))
+DATA_PATHS = (("data", "train", "path"), ("data", "eval", "path"), ("data", "demonstrations", "path"))
 MODEL_PATH = ("model", "path")
 DATA_FILES = (("template", TEMPLATE_SUFFIXES), ("system", TEMPLATE_SUFFIXES), ("examples", DATA_SUFFIXES))
 """Keys of a dataset whose text names a file when it ends so."""
@@ -202,6 +202,7 @@ def local_inputs(spec: RunSpec) -> list[InputFile]:
     targets = [tool.target for _, tool in _all_tools(spec.tools)]
     named += [("code", argument) for target in targets for argument in _server_files(target)]
     named += [("data", path) for source in sources for path in (source.path, *mixture_files(source.path))]
+    named += [("data", shown.path)] if (shown := spec.data.demonstrations) else []
     beside = [getattr(source, key) for source in sources for key, _ in DATA_FILES]
     named += [("data", text) for text in beside if isinstance(text, str)]
     named += [("data", t.sentinels.file) for t in spec.rewards if is_judge(t) and t.sentinels is not None]

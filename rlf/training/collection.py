@@ -30,7 +30,7 @@ from rlf.training.counting import (
     opening_rollouts,
     training_rollout,
 )
-from rlf.training.harness import Harness
+from rlf.training.harness import Demonstrations, Harness
 from rlf.training.outages import Outages
 from rlf.types.events import EventSink, Interrupted
 from rlf.types.policy import Policy, Sampling
@@ -226,10 +226,12 @@ class Collector:
         seed: int,
         emit: EventSink,
         outages: Outages,
+        demonstrations: Demonstrations | None = None,
     ) -> None:
         """Takes what all steps share.
 
         Args:
+            demonstrations: what the first steps imitate; None: all play.
             outages: pauses for what is down.
             emit: takes what there is of a collection that is cut off.
         """
@@ -241,6 +243,7 @@ class Collector:
         self._seed = seed
         self._emit = emit
         self._outages = outages
+        self.demonstrations = demonstrations
         self._stragglers = Stragglers(self._play_group, rollout, train, emit) if rollout.has_stragglers else None
         self._prefix_rows = rollout.prefix_rows
 
@@ -250,6 +253,10 @@ class Collector:
         Args:
             late: positions of tasks before it that no step has taken.
         """
+        if self.imitates(step):
+            assert self.demonstrations is not None, "a step that imitates nothing"
+            shown = await self.demonstrations.of_step(step)
+            return StepCollection(shown, shown, None, cursor, tuple(late))
         num_tasks = self._train.prompts_per_step
         logger.info("step %d begins: %d tasks, %d rollouts each", step, num_tasks, self._num_generations)
         if self._stragglers is not None:
@@ -278,6 +285,10 @@ class Collector:
             collected += scored
             kept += keep_groups(scored, filtering)
         return await self._finish(StepCollection(collected, kept, None, cursor), step)
+
+    def imitates(self, step: int) -> bool:
+        """Whether a step takes demonstrations."""
+        return self.demonstrations is not None and step <= self.demonstrations.num_steps
 
     @property
     def has_stragglers(self) -> bool:
@@ -309,9 +320,9 @@ class Collector:
         )
         return replace(found, collected=collected, kept=kept, greedy=greedy)
 
-    async def prepare(self, cursor: int) -> None:
-        """Begins to reset the worlds of the next step, from the task at `cursor` on."""
-        if self.harness.worlds is not None and self._stragglers is None:
+    async def prepare(self, step: int, cursor: int) -> None:
+        """Begins to reset the worlds of a step, from the task at `cursor` on."""
+        if self.harness.worlds is not None and self._stragglers is None and not self.imitates(step):
             rollouts = self._rollouts(cursor, self._train.prompts_per_step)
             await self.harness.worlds.prepare([(rollout.id, rollout.task) for rollout in rollouts])
 

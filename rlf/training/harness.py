@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rlf.chat.format import ChatFormat, open_format
@@ -24,6 +25,7 @@ from rlf.tools.execution.executor import Executor
 from rlf.tools.faults import Faults
 from rlf.types.events import Notice
 from rlf.types.policy import Policy, Sampling
+from rlf.types.score import Scored
 from rlf.types.task import Task
 from rlf.types.tool import ToolInvoker
 from rlf.types.trajectory import FailureClass
@@ -57,15 +59,46 @@ class Agents(AbstractAsyncContextManager[Any], Protocol):
         """Plays tasks before the first step; what a run keeps of it. Raises CheckError where the spec wants more."""
 
 
+class Demonstrations(Protocol):
+    """What the first steps of a run imitate, as trajectories."""
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps that are."""
+
+    async def of_step(self, step: int) -> list[Scored]:
+        """Those of a step, which follow from the run's seed and the step's number."""
+
+    async def heldout(self) -> list[Scored]:
+        """Those that no step imitates."""
+
+
+def import_app(key: str, app: str, module: str) -> ModuleType:
+    """A module of an app, by name: it may be deleted, and nothing of the core imports one.
+
+    Args:
+        key: of the spec, which needs it.
+    """
+    try:
+        return importlib.import_module(f"rlf.apps.{app}.{module}")
+    except ModuleNotFoundError as fault:
+        raise RlfError(f"{key}: this needs the app `{app}`, which is not here ({fault}).") from fault
+
+
+def open_demonstrations(spec: RunSpec, harness: Harness) -> Demonstrations | None:
+    """The demonstrations of a spec; None where it has none. Raises RlfError."""
+    if spec.data.demonstrations is None:
+        return None
+    shown: Demonstrations = import_app("data.demonstrations", "demos", "steps").StepDemonstrations(spec, harness)
+    return shown
+
+
 def open_agents(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, redact: Callable[[str], str]) -> Agents | None:
     """The agents of a spec, to be entered; None where it has none. Raises RlfError."""
     agent = spec.rollout.agent
     if agent is None:
         return None
-    try:  # by name: an app may be deleted, and nothing of the core imports one
-        module = importlib.import_module("rlf.apps.serve.agents")
-    except ModuleNotFoundError as fault:
-        raise RlfError(f"rollout.agent: agents need the app `serve`, which is not here ({fault}).") from fault
+    module = import_app("rollout.agent", "serve", "agents")
     agents: Agents = module.AgentServer(
         agent, tokenizer, spec.chat, gold=spec.data.gold_columns, max_concurrency=spec.most_at_once, redact=redact
     )
@@ -171,7 +204,7 @@ def build_harness(
                 f"{place}.faults: {chat.name} writes calls without the name of a tool, so that `renamed` and `nested` "
                 "change nothing that the model sees. Remove these two, or use another `chat.format`."
             )
-    handling = _handling(spec, chat)
+    handling = chat_policy(spec, chat)
     call_ends = chat.call_ends if handling.stop_after_call else ()
     stop_strings = (*chat.stop_strings, *call_ends, *rollout.stop)
     plain = Sampling(stop_token_ids=chat.stop_token_ids, stop_strings=stop_strings)
@@ -216,7 +249,8 @@ def build_harness(
     )
 
 
-def _handling(spec: RunSpec, chat: ChatFormat) -> ChatPolicy:
+def chat_policy(spec: RunSpec, chat: ChatFormat) -> ChatPolicy:
+    """What is repaired, and what follows failures. Raises RlfError where no call ends before its turn."""
     declared = spec.chat
     if declared.stop_after_call and not chat.call_ends:
         raise RlfError(

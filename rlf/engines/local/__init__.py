@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from rlf.core import Fault
+from rlf.core import Fault, RlfError
 from rlf.core.process import usable_cores
 from rlf.engines.engine import SERVED, Engine, HostSettings
 from rlf.plan.estimate import EngineReport
@@ -66,6 +66,17 @@ class Local(Engine):
         """Warnings about keys that have no effect on a GPU."""
         if self.device == "cuda":
             yield from find_written(loaded, Unread(("engine",), ("threads",), "device is cuda. Remove it."))
+
+    def try_out(self, loaded: LoadedSpec) -> tuple[list[Fault], list[Fault]]:
+        """Faults of demonstrations: rows that are none, or that the model's chat format does not write."""
+        if loaded.spec.data.demonstrations is None:
+            return [], []
+        from rlf.training.harness import import_app
+
+        try:
+            return import_app("data.demonstrations", "demos", "steps").find_faults(loaded), []
+        except RlfError as error:
+            return [loaded.fault(("data", "demonstrations"), str(error))], []
 
     def report(
         self, spec: RunSpec, shape: ModelShape | None, folder: Path, *, gpu_bytes: int | None, num_eval_rows: int

@@ -78,7 +78,7 @@ def save_checkpoint(
         if updater.critic is not None and updater.critic_optimizer is not None:
             state["critic"] = updater.critic.state_dict()
             state["critic_optimizer"] = updater.critic_optimizer.state_dict()
-        if updater.reference is not None and updater.train.kl.sync_every is not None:
+        if updater.reference is not None and updater.moves_reference:
             state["reference"] = updater.reference.full.state_dict()
         torch.save(state, place / "trainer.pt")
         (place / "progress.json").write_text(json.dumps(asdict(progress)))

@@ -48,12 +48,14 @@ from rlf.spec.models import CheckpointSpec, ModelSpec, Schedule
 from rlf.training.batch import make_batch
 from rlf.training.collection import Collector, StepCollection
 from rlf.training.evaluation import evaluate, step_metrics
-from rlf.training.harness import build_harness
+from rlf.training.harness import build_harness, open_demonstrations
 from rlf.training.outages import OutageError, Outages
 from rlf.types.events import CheckpointSaved, EventSink, Notice, StepFinished
 from rlf.types.score import Scored
 
 logger = logging.getLogger(__name__)
+_OF_MODEL = ("loss/", "policy/", "time/", "tokens/", "turns/", "memory/", "throughput/update", "tools/calls_per")
+"""The metrics of a step that imitates: nothing of rewards and groups, which are no policy's."""
 
 
 class Trainer:
@@ -156,7 +158,7 @@ class Trainer:
             return
         if self._pipeline is None:
             if step not in self._due_steps:  # an evaluation needs all the worlds that there may be
-                await self._collector.prepare(collection.cursor)
+                await self._collector.prepare(step + 1, collection.cursor)
             return
         # At steps, the sampler changes its weights here alone, between two collections: what a rollout was sampled with
         # follows from its step and not from how long an update took.
@@ -205,6 +207,9 @@ class Trainer:
             mask_truncated=self._settings.mask_truncated,
         )
         metrics |= collection.greedy_metrics()
+        if self._collector.imitates(step):
+            metrics = {name: value for name, value in metrics.items() if name.startswith(_OF_MODEL)}
+            metrics["demonstrations"] = float(len(used))
         scored = [*collection.collected, *(collection.greedy or ())]
         # The event before the progress: a stop between the two repeats the step, and the lineage takes it in place of
         # this one; the other way around it would be missing.
@@ -225,7 +230,17 @@ class Trainer:
             greedy_by_task=collection.greedy_by_task,
         ).to(self._host.model.device)
         with stage(f"update {step}"):
-            return await self._host.change_weights(partial(self._updater.update, batch, step), step)
+            result = await self._host.change_weights(partial(self._updater.update, batch, step), step)
+        if self._collector.imitates(step) and (step in self._due_steps or not self._collector.imitates(step + 1)):
+            await self._measure_heldout(result.metrics)
+        return result
+
+    async def _measure_heldout(self, metrics: dict[str, float]) -> None:
+        """Adds the loss of the demonstrations that no step imitates, where there are any."""
+        assert self._collector.demonstrations is not None, "held out of nothing"
+        if shown := await self._collector.demonstrations.heldout():
+            batch = make_batch(shown).to(self._host.model.device)
+            metrics["loss/heldout"] = await asyncio.to_thread(self._updater.mean_cross_entropy, batch)
 
     async def _evaluate_if_due(self) -> None:
         """Evaluates at the first state and when it is due; once each, also after a resume."""
@@ -354,6 +369,7 @@ class LocalEngine:
                 seed=spec.seed,
                 emit=emit,
                 outages=outages,
+                demonstrations=open_demonstrations(spec, self._harness),
             ),
             opening.folder / "checkpoints",
             spec.checkpoint,
@@ -373,6 +389,7 @@ class LocalEngine:
             spec.train,
             temperature=spec.rollout.temperature,
             seed=spec.seed,
+            demonstrations=spec.data.demonstrations,
             reference=reference,
             workers=self._workers if self._device.type == "cpu" else None,
             share_prefixes=share_prefixes,

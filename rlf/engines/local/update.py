@@ -11,19 +11,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
+from rlf.algo.advantages.supervised import Supervised
 from rlf.algo.estimator import AdvantageOutput
 from rlf.algo.logprobs import Shift, shift, token_logprobs
-from rlf.algo.loss_config import Aggregation, CorrectionLevel, PolicyLossConfig, approx_kl, lr_factor
+from rlf.algo.loss_config import Aggregation, CorrectionLevel, PolicyLossConfig, PolicyLossKind, approx_kl, lr_factor
 from rlf.algo.losses import PolicyLossOutput, aggregate_loss, high_entropy, loss_denominator, policy_loss, value_loss
 from rlf.core.identity import derive_seed
 from rlf.engines.local.attention import ATTENTION, using
 from rlf.engines.local.cache import PrefixTree, merge_prefixes, sort_by_tokens, split_rows
 from rlf.engines.local.model import Critic, PolicyModel
-from rlf.spec.models import KlPlace, TrainSpec
+from rlf.spec.models import DemonstrationsSpec, KlPlace, KlSpec, TrainSpec
 from rlf.training.batch import Batch, micro_batches
 from rlf.training.evaluation import mean_advantages
 
@@ -39,6 +40,38 @@ class UpdateResult:
     metrics: dict[str, float]
     advantages: list[float]
     """Mean advantage over the sampled tokens of each trajectory of the batch."""
+
+
+class _Phase(NamedTuple):
+    """Steps of a run that are made alike."""
+
+    train: TrainSpec
+    """Their settings, whose `steps` are their number."""
+    last: int
+    """The last of them."""
+    updates_before: int
+    samples: bool
+    """Whether the policy plays them; else they imitate demonstrations."""
+
+
+def phases_of(train: TrainSpec, shown: DemonstrationsSpec | None) -> tuple[_Phase, ...]:
+    """First the steps that imitate, one update each on the mean cross-entropy of turns, then those that sample."""
+    if shown is None:
+        return (_Phase(train, train.steps, 0, samples=True),)
+    once = {"epochs": 1, "mini_batches": 1, "entropy_coef": 0.0, "mask_truncated": False, "observations_in_loss": False}
+    imitating = train.model_copy(
+        update={
+            "algorithm": Supervised(),
+            "loss": PolicyLossConfig(kind=PolicyLossKind.GPG),
+            "kl": KlSpec(),
+            "learning_rate": shown.learning_rate or train.learning_rate,
+            "steps": min(shown.steps or train.steps, train.steps),
+            **once,
+        }
+    )
+    first = _Phase(imitating, imitating.steps, 0, samples=False)
+    rest = train.model_copy(update={"steps": train.steps - first.last})
+    return (first, _Phase(rest, train.steps, first.last, samples=True))
 
 
 @dataclass(slots=True)
@@ -70,6 +103,7 @@ class Updater:
         *,
         temperature: float,
         seed: int,
+        demonstrations: DemonstrationsSpec | None = None,
         reference: PolicyModel | None = None,
         workers: Executor | None = None,
         share_prefixes: bool = True,
@@ -77,6 +111,7 @@ class Updater:
         """Makes the optimisers.
 
         Args:
+            demonstrations: what the first steps imitate; None: nothing.
             workers: threads that share the micro-batches, each running on one core; the result is the same bit for
                 bit for any number of them. None: one micro-batch after the other, gradients summed in place.
             share_prefixes: whether what rows of a micro-batch begin with in common is computed once.
@@ -90,6 +125,7 @@ class Updater:
         self.model = model
         self.train = train
         self.temperature = temperature
+        self._phases = phases_of(train, demonstrations)
         self.seed = seed
         self.reference = reference
         self.critic = Critic(model) if train.algorithm.needs_critic else None
@@ -101,6 +137,12 @@ class Updater:
         """Optimiser steps taken so far, over the whole run."""
         self._workers = workers
         self._share_prefixes = share_prefixes
+        self._begin(self._phases[-1])
+
+    @property
+    def moves_reference(self) -> bool:
+        """Whether the reference becomes another model than the run began with."""
+        return self.train.kl.sync_every is not None or len(self._phases) > 1
 
     def _new_optimizer(self, module: torch.nn.Module, learning_rate: float) -> torch.optim.AdamW:
         train = self.train
@@ -109,7 +151,9 @@ class Updater:
 
     def update(self, batch: Batch, step: int) -> UpdateResult:
         """Takes every optimiser step that one collection of trajectories gives."""
-        train, whole = self.train, batch
+        phase = self._phases[min(step > self._phases[0].last, len(self._phases) - 1)]
+        self._begin(phase)
+        train, whole = self._now, batch
         batch = whole.by_stretch()
         # Advantages come before truncation: the reward of a truncated trajectory belongs to its group's baseline, and
         # only its tokens are left out of the loss.
@@ -121,7 +165,7 @@ class Updater:
             batch = whole.by_stretch()
         # The share of high entropy is of the tokens in the loss, so it comes after truncation.
         if train.loss.top_entropy < 1:
-            entropy_BT = self._whole(batch, partial(_entropies, self.model, self.temperature))
+            entropy_BT = self._whole(batch, partial(_entropies, self.model, self._temperature))
             fixed.high_entropy_BT = high_entropy(entropy_BT, batch.loss_mask_BT, train.loss.top_entropy)
         # An estimator sees whole trajectories, the model their segments: back to the rows that the model reads.
         if whole.stretches is not None:
@@ -136,9 +180,23 @@ class Updater:
         metrics = {name: value / num_updates for name, value in sums.items()}
         metrics["policy/learning_rate"] = self.optimizer.param_groups[0]["lr"]
         # Last, so that every part of this update was penalised by one reference.
+        if self.reference is not None and not phase.samples and step == phase.last:
+            self._sync_reference(1.0)  # the policy starts here: the base that has learned to call
         if train.kl.sync_every is not None and step % train.kl.sync_every == 0:
             self._sync_reference(train.kl.sync_mix)
         return UpdateResult(metrics, advantages)
+
+    def _begin(self, phase: _Phase) -> None:
+        """Takes the settings of a step: demonstrations are imitated as they are, near to no reference."""
+        self._now, self._before = phase.train, phase.updates_before
+        self._temperature = self.temperature if phase.samples else 1.0
+        self._reference = self.reference if phase.samples else None
+
+    def mean_cross_entropy(self, batch: Batch) -> float:
+        """The loss of trajectories as those that are imitated have it, without an update."""
+        batch = batch.by_stretch()
+        logprobs_BT = self._whole(batch, partial(_logprobs, self.model, 1.0))
+        return -float(logprobs_BT[batch.loss_mask_BT].mean())
 
     @torch.no_grad()
     def _sync_reference(self, mix: float) -> None:
@@ -149,23 +207,23 @@ class Updater:
             reference.lerp_(policy.to(reference.dtype), mix)
 
     def _mini_batches(self, num_rows: int, step: int, epoch: int) -> Iterator[torch.Tensor]:
-        if self.train.mini_batches == 1:  # in order: no number is drawn where none is needed
+        if self._now.mini_batches == 1:  # in order: no number is drawn where none is needed
             yield torch.arange(num_rows)
             return
         generator = torch.Generator().manual_seed(derive_seed(self.seed, "mini-batches", step, epoch))
         order = torch.randperm(num_rows, generator=generator)
-        yield from (part for part in order.tensor_split(self.train.mini_batches) if len(part))
+        yield from (part for part in order.tensor_split(self._now.mini_batches) if len(part))
 
     def _fixed(self, batch: Batch) -> _Fixed:
         """Old and reference log-probabilities and values, where something reads them."""
-        train, fixed = self.train, _Fixed()
+        train, fixed = self._now, _Fixed()
         # With one optimiser step the old policy is the current one, whose log-probabilities the loss computes anyway.
-        penalised = self.reference is not None and train.kl.place is KlPlace.REWARD
+        penalised = self._reference is not None and train.kl.place is KlPlace.REWARD
         if penalised or train.epochs * train.mini_batches > 1:
-            fixed.old_logprobs_BT = self._whole(batch, partial(_logprobs, self.model, self.temperature))
-        if self.reference is not None:
-            fixed.ref_logprobs_BT = self._whole(batch, partial(_logprobs, self.reference, self.temperature))
-        if self.critic is not None:
+            fixed.old_logprobs_BT = self._whole(batch, partial(_logprobs, self.model, self._temperature))
+        if self._reference is not None:
+            fixed.ref_logprobs_BT = self._whole(batch, partial(_logprobs, self._reference, self._temperature))
+        if self.critic is not None and train.algorithm.needs_critic:
             fixed.values_BT = self._whole(batch, partial(_critic_values, self.critic))
         return fixed
 
@@ -186,7 +244,7 @@ class Updater:
 
     def _parts(self, batch: Batch, rows: torch.Tensor) -> Iterator[torch.Tensor]:
         """The row numbers of each micro-batch."""
-        lengths_B, budget = batch.lengths_B, self.train.micro_batch_tokens
+        lengths_B, budget = batch.lengths_B, self._now.micro_batch_tokens
         if not self._share_prefixes:
             return micro_batches(rows, lengths_B, budget)
         return split_rows(sort_by_tokens(rows, batch.tokens_BT, lengths_B), batch.tokens_BT, lengths_B, budget)
@@ -199,7 +257,7 @@ class Updater:
         return map(function, parts) if self._workers is None else self._workers.map(function, parts)
 
     def _advantages(self, batch: Batch, fixed: _Fixed) -> AdvantageOutput:
-        train = self.train
+        train = self._now
         kl_BT = None
         if fixed.ref_logprobs_BT is not None and train.kl.place is KlPlace.REWARD:
             assert fixed.old_logprobs_BT is not None, "a penalty in the reward needs the old log-probabilities"
@@ -211,7 +269,7 @@ class Updater:
         self, batch: Batch, rows: torch.Tensor, fixed: _Fixed, output: AdvantageOutput, sums: defaultdict[str, float]
     ) -> None:
         """Gradients over the micro-batches of one mini-batch, then one step of each optimiser."""
-        train = self.train
+        train = self._now
         mask_BT = batch.loss_mask_BT[rows]
         # Denominators are of the whole mini-batch, so that how it is cut into micro-batches changes no weight of a
         # token.
@@ -231,15 +289,16 @@ class Updater:
                 sums[name] += value
         self.num_updates += 1
         num_updates = train.steps * train.epochs * train.mini_batches
-        factor = lr_factor(self.num_updates, num_updates, train.warmup_steps, train.lr_schedule, train.min_lr_ratio)
+        number = max(1, self.num_updates - self._before)
+        factor = lr_factor(number, num_updates, train.warmup_steps, train.lr_schedule, train.min_lr_ratio)
         sums["policy/grad_norm"] += self._step(self.optimizer, train.learning_rate * factor)
-        if self.critic_optimizer is not None:
+        if self.critic_optimizer is not None and fixed.values_BT is not None:
             sums["critic/grad_norm"] += self._step(self.critic_optimizer, train.critic.learning_rate * factor)
 
     def _step(self, optimizer: torch.optim.AdamW, learning_rate: float) -> float:
         for group in optimizer.param_groups:
             group["lr"] = learning_rate
-        norm = float(torch.nn.utils.clip_grad_norm_(_parameters_of(optimizer), self.train.max_grad_norm))
+        norm = float(torch.nn.utils.clip_grad_norm_(_parameters_of(optimizer), self._now.max_grad_norm))
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         return norm
@@ -255,7 +314,7 @@ class Updater:
         """Gradients and metrics of one micro-batch: its share of the whole mini-batch's, so that shares add up."""
         part = self._part(mini.batch, rows)
         loss, metrics = self._policy_loss(mini, part, rows)
-        if self.critic is not None:
+        if self.critic is not None and mini.fixed.values_BT is not None:
             value = self._value_loss(self.critic, mini, part, rows)
             metrics["loss/value"] = float(value.detach())
             # One graph for both: policy and critic share no weight, so neither sees the other's gradient.
@@ -269,8 +328,8 @@ class Updater:
         return torch.autograd.grad(loss, self._parameters(), allow_unused=True), metrics
 
     def _policy_loss(self, mini: _MiniBatch, part: _Part, rows: torch.Tensor) -> tuple[torch.Tensor, dict[str, float]]:
-        train, fixed, width = self.train, mini.fixed, part.width
-        logprobs_N, entropy_N = part.logprobs(self.model, self.temperature)
+        train, fixed, width = self._now, mini.fixed, part.width
+        logprobs_N, entropy_N = part.logprobs(self.model, self._temperature)
         logprobs_BT = part.shift.to_tokens(logprobs_N)
         if part.observation_mask_BT is not None:  # entropies are of what was sampled
             entropy_N = entropy_N[part.loss_mask_BT.flatten()[part.shift.slot_N]]
@@ -313,7 +372,7 @@ class Updater:
             mini.fixed.values_BT[rows, : part.width],
             mini.output.returns_BT[rows, : part.width],
             part.loss_mask_BT,
-            clip=self.train.critic.value_clip,
+            clip=self._now.critic.value_clip,
             denominator=mini.num_tokens,
         )
 

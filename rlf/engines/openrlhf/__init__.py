@@ -50,6 +50,7 @@ class OpenRlhf(OpenRlhfSettings):
         Feature.AGENT_BREAKS: "each new context is a sequence, and OpenRLHF trains one for each sample",
         Feature.OBSERVATIONS_IN_LOSS: "vLLM gives no probabilities of tokens that it did not sample",
         Feature.SKIPPED_OBSERVATIONS: "OpenRLHF's gae takes bootstrap only",
+        Feature.DEMONSTRATIONS: "OpenRLHF's trainer samples every row, and its supervised trainer is another program",
         Feature.PREFIX_ROWS: "samples of a prompt begin side by side, with no trajectory to continue",
         Feature.FILTER_ROUNDS: "OpenRLHF draws questions until the step is full",
         Feature.LOGICAL_SCHEDULE: "what vLLM samples depends on its load, so a seed does not repeat the same tokens",

@@ -1,0 +1,1 @@
+"""Demonstrations: `rlf demos` writes conversations that solve tasks, and `data.demonstrations` imitates them."""

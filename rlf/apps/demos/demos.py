@@ -1,0 +1,305 @@
+"""`rlf demos`: conversations of several origins, chosen and counted, in one file that `data.demonstrations` reads."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import operator
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rlf.apps.demos.origins import Candidate, from_file, from_gold, from_run
+from rlf.apps.demos.rows import Demonstration, write_demonstration
+from rlf.apps.demos.steps import play_each
+from rlf.cli.commands import HOMES, load_function
+from rlf.core import RlfError
+from rlf.core.files import write_whole
+from rlf.core.identity import hash_json
+from rlf.endpoints.spec import EndpointSpec
+from rlf.rewards.normalization import normalize
+from rlf.runs.place import open_reader
+from rlf.runs.plans import check_spec
+from rlf.spec import RunSpec
+from rlf.types import Task
+
+_CONDITION = re.compile(r"\s*([\w./-]+)\s*(==|!=|>=|<=|>|<)\s*(-?\d+(?:\.\d+)?)\s*")
+_COMPARE: Mapping[str, Callable[[float, float], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Teacher:
+    """A model that plays the spec's tasks."""
+
+    target: str | None = None
+    """A run, folder or name of a model of this machine."""
+    endpoint: EndpointSpec | None = None
+    samples: int = 1
+    """Tries at each task."""
+    max_usd: float | None = None
+    """What its tools, judges and requests may cost; then it ends with what is played."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemosOptions:
+    """What is gathered, and which of it is kept."""
+
+    gold: bool = False
+    runs: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
+    teacher: Teacher | None = None
+    where: str = "success >= 1"
+    best: int | None = None
+    """Conversations of one question; None: all that differ."""
+    balance: bool = False
+    """Whether each kind of question has as many as the rarest."""
+    limit: int | None = None
+    closing: str = "Done."
+    """The answer after a solution that ends with a call."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemosReport:
+    """What was written."""
+
+    path: Path
+    num_kept: int
+    kept_by_origin: Mapping[str, int]
+    kept_by_kind: Mapping[str, int]
+    left_out: Mapping[str, int]
+    """Conversations that were not kept, by why."""
+    num_tokens: int | None
+    """Of all that was kept, as trajectories; None without the model's tokenizer here."""
+
+
+def write_demos(
+    files: Sequence[Path], overrides: Sequence[str], asked: DemosOptions, out: Path, *, runs_folder: Path
+) -> DemosReport:
+    """Gathers conversations, keeps the good ones, and writes them as `data.demonstrations` reads them.
+
+    Raises:
+        RlfError, SpecError: the spec is wrong, an origin is not there, or nothing is left.
+    """
+    conditions = parse_conditions(asked.where)
+    checked = check_spec(files, [*overrides, "+data.demonstrations=null"])
+    spec = checked.plan.spec
+    found = _gather(spec, list(checked.inputs.train), asked, files, overrides, runs_folder)
+    counts = Counter[str]()
+    kept = _keep(found, list(checked.inputs.evaluation), conditions, counts)
+    kept, num_tokens = _writable(spec, kept, counts)
+    kept = _choose(kept, asked, counts)
+    if not kept:
+        reasons = "; ".join(f"{number}: {why}" for why, number in counts.most_common(3)) or "there were none"
+        raise RlfError(f"rlf demos: no conversation is left to write ({reasons}).")
+    names = Counter[str]()
+    rows = [_row(one, names, spec) for one in kept]
+    write_whole(out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    return DemosReport(
+        out,
+        len(kept),
+        dict(Counter(str(one.origin["kind"]) for one in kept)),
+        dict(Counter(_kind(one) for one in kept)),
+        dict(counts.most_common()),
+        None if num_tokens is None else sum(num_tokens[id(one)] for one in kept),
+    )
+
+
+def parse_conditions(text: str) -> list[tuple[str, str, float]]:
+    """`success == 1 and turns < 4`. Raises RlfError for anything else."""
+    found = []
+    for part in re.split(r"\band\b|,", text):
+        match = _CONDITION.fullmatch(part)
+        if match is None:
+            raise RlfError(
+                f"--where: got {part.strip()!r}; expected NAME OP NUMBER, joined by `and`. Write e.g. "
+                "`--where 'success == 1 and turns < 4'`."
+            )
+        found.append((match[1], match[2], float(match[3])))
+    return found
+
+
+def _gather(
+    spec: RunSpec,
+    tasks: Sequence[Task],
+    asked: DemosOptions,
+    files: Sequence[Path],
+    overrides: Sequence[str],
+    runs_folder: Path,
+) -> list[Candidate]:
+    found = list[Candidate]()
+    if asked.gold:
+
+        async def play() -> list[Candidate]:
+            return [one async for one in from_gold(spec, tasks, asked.closing)]
+
+        found += asyncio.run(play())
+    runs = list(asked.runs)
+    if asked.teacher is not None:
+        runs += _teach(spec, asked.teacher, len(tasks), files, overrides, runs_folder)
+    if runs:
+        with open_reader(runs_folder) as reader:
+            found += [one for name in runs for one in from_run(reader, name)]
+    return found + [one for path in asked.files for one in from_file(path)]
+
+
+def _teach(
+    spec: RunSpec,
+    teacher: Teacher,
+    num_tasks: int,
+    files: Sequence[Path],
+    overrides: Sequence[str],
+    runs_folder: Path,
+) -> list[str]:
+    """The evaluation in which a teacher plays the training tasks; stopped, the same command continues it."""
+    if "eval" not in HOMES:
+        raise RlfError("--teacher: a teacher plays by `rlf eval`, and the app `evaluate` is not here.")
+    source = spec.data.train.model_dump(mode="json", exclude_defaults=True)
+    changes = ["+data.demonstrations=null", f"data.eval={json.dumps(source)}", "eval.greedy=false"]
+    if teacher.max_usd is not None:
+        changes.append(f"limits.max_usd_per_evaluation={teacher.max_usd}")
+    endpoint = teacher.endpoint
+    report = load_function("apps.evaluate.python:evaluate")(
+        [] if teacher.target is None else [teacher.target],
+        list(files),
+        [*overrides, *changes],
+        endpoint=None if endpoint is None else endpoint.url,
+        model=None if endpoint is None else endpoint.model,
+        api_key_env=None if endpoint is None else endpoint.api_key_env,
+        num_samples=teacher.samples,
+        limit=num_tasks,
+        runs_folder=runs_folder,
+    )
+    return list(dict.fromkeys(row.run_id for row in report.rows))
+
+
+def _keep(
+    found: Sequence[Candidate],
+    evaluation: Sequence[Task],
+    conditions: Sequence[tuple[str, str, float]],
+    counts: Counter[str],
+) -> list[Candidate]:
+    """Those that can be read, meet the conditions, differ, and are of no question of the evaluation set."""
+    held = {_question(task) for task in evaluation}
+    names_tasks = 2 * len(held) > len(evaluation)  # else prompts say little of which task it is, as in games
+    held_ids = {task.id for task in evaluation}
+    known = {name for one in found for name in one.facts}
+    kept, seen = list[Candidate](), set[str]()
+    for one in found:
+        shown = one.demonstration
+        if shown is None:
+            counts[one.fault] += 1
+        elif shown.task.id in held_ids or (names_tasks and _question(shown.task) in held):
+            counts["its question stands in the evaluation set"] += 1
+        elif why := _unmet(one, conditions, known):
+            counts[why] += 1
+        elif (key := hash_json(_content(shown))) in seen:
+            counts["it is the same as another"] += 1
+        else:
+            seen.add(key)
+            kept.append(one)
+    return kept
+
+
+def _unmet(one: Candidate, conditions: Sequence[tuple[str, str, float]], known: set[str]) -> str:
+    if one.origin["kind"] == "file":  # nobody has scored it
+        return ""
+    for name, sign, number in conditions:
+        if name not in one.facts:
+            if name not in known:
+                raise RlfError(f"--where: nothing has {name!r} (known: {', '.join(sorted(known))}).")
+            return f"it has no {name}"
+        if not _COMPARE[sign](one.facts[name], number):
+            return f"not {name} {sign} {number:g}"
+    return ""
+
+
+def _question(task: Task) -> str:
+    return normalize(task.question)
+
+
+def _content(shown: Demonstration) -> list[Any]:
+    row = write_demonstration(replace(shown, tools=None))
+    return [row.get("messages"), row.get("prompt"), row.get("completion")]
+
+
+def _writable(
+    spec: RunSpec, kept: Sequence[Candidate], counts: Counter[str]
+) -> tuple[list[Candidate], dict[int, int] | None]:
+    """Those that the spec's chat format writes and reads back, within its budget; and their tokens."""
+    shown = [one.demonstration for one in kept if one.demonstration is not None]
+    played = play_each(spec, shown)
+    if played is None:
+        return list(kept), None
+    left, tokens = list[Candidate](), dict[int, int]()
+    for one, result in zip(kept, played, strict=True):
+        if isinstance(result, str):
+            counts[re.sub(r"^demonstration .*?: ", "", result).partition(". ")[0][:90]] += 1
+        else:
+            left.append(one)
+            tokens[id(one)] = result
+    return left, tokens
+
+
+def _choose(kept: Sequence[Candidate], asked: DemosOptions, counts: Counter[str]) -> list[Candidate]:
+    """The best of each question, as many of each kind, and no more than are asked for."""
+    left = list(kept)
+    if asked.best is not None:
+        by_question = dict[str, list[Candidate]]()
+        for one in left:
+            assert one.demonstration is not None, "a candidate without a conversation"
+            by_question.setdefault(one.demonstration.task.id.partition("#")[0], []).append(one)
+        groups = [sorted(several, key=_rank)[: asked.best] for several in by_question.values()]
+        best = {id(one) for several in groups for one in several}
+        left = _cut(left, lambda one: id(one) in best, "others of its question are better", counts)
+    if asked.balance:
+        num, taken = min(Counter(map(_kind, left)).values(), default=0), Counter[str]()
+
+        def has_room(one: Candidate) -> bool:
+            taken[_kind(one)] += 1
+            return taken[_kind(one)] <= num
+
+        left = _cut(left, has_room, "its kind has as many as the rarest", counts)
+    if asked.limit is not None and len(left) > asked.limit:
+        counts["there are as many as asked for"] += len(left) - asked.limit
+        left = left[: asked.limit]
+    return left
+
+
+def _rank(one: Candidate) -> tuple[float, float]:
+    """Of higher reward, then of fewer turns, first."""
+    return (-one.facts.get("reward", 0.0), one.facts["turns"])
+
+
+def _cut(
+    items: Sequence[Candidate], keeps: Callable[[Candidate], bool], why: str, counts: Counter[str]
+) -> list[Candidate]:
+    left = [one for one in items if keeps(one)]
+    if len(left) < len(items):
+        counts[why] += len(items) - len(left)
+    return left
+
+
+def _kind(one: Candidate) -> str:
+    assert one.demonstration is not None, "a candidate without a conversation"
+    return one.demonstration.task.kind or "-"
+
+
+def _row(one: Candidate, names: Counter[str], spec: RunSpec) -> dict[str, Any]:
+    """The row; conversations of one question are numbered, since ids are unique."""
+    assert one.demonstration is not None, "a candidate without a conversation"
+    shown = one.demonstration
+    names[shown.task.id] += 1
+    number = names[shown.task.id]
+    id_ = shown.task.id if number == 1 else f"{shown.task.id}~{number}"
+    tools = shown.tools or spec.shown_tools or None
+    return write_demonstration(replace(shown, task=replace(shown.task, id=id_), tools=tools), one.origin)

@@ -1,0 +1,209 @@
+"""Where demonstrations come from: solutions of tasks, trajectories of runs, files of conversations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rlf.apps.demos.forms import convert_row
+from rlf.apps.demos.rows import DemonstratedTurn, Demonstration, read_demonstration
+from rlf.chat.format import ChatFormat, open_format
+from rlf.chat.on_disk import read_tokenizer
+from rlf.core import RlfError
+from rlf.core.identity import derive_seed
+from rlf.data.source import read_rows
+from rlf.environments.instances import to_actions
+from rlf.environments.playing import Action, GoldFault, open_bench
+from rlf.lineage.reader import Reader
+from rlf.lineage.records import Run
+from rlf.rollout.collect import collect
+from rlf.rollout.loop import with_observation
+from rlf.rollout.recorded import WrittenTurn, write_turn
+from rlf.rollout.rollout import Rollout
+from rlf.rollout.scripted import Line, ScriptedPolicy
+from rlf.spec import RunSpec
+from rlf.spec.model_files import folder_on_disk
+from rlf.training.harness import Harness, build_harness
+from rlf.types import Scored, StopReason, Task, ToolCall
+from rlf.types.policy import SampleRequest
+
+_THINK = re.compile(r"\A\s*<think>\s*(.*?)\s*</think>\s*", re.DOTALL)
+_AT_ONCE = 64
+"""Solutions that are played at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A conversation that may become a demonstration."""
+
+    origin: Mapping[str, Any]
+    """Where it is from: `kind`, and the run, file or task."""
+    demonstration: Demonstration | None
+    fault: str = ""
+    """Why there is none."""
+    facts: Mapping[str, float] = field(default_factory=dict)
+    """What conditions may ask for: success, reward, turns, calls, tokens, step, and each reward term."""
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    """Of its task."""
+
+
+async def from_gold(spec: RunSpec, tasks: Sequence[Task], closing: str) -> AsyncIterator[Candidate]:
+    """The solutions that tasks' rows or worlds know, played with the spec's tools and scored by its rewards.
+
+    Args:
+        closing: the answer after a solution that ends with a call.
+    """
+    folder = folder_on_disk(spec.model.path)
+    tokenizer = None if folder is None else read_tokenizer(folder)
+    if tokenizer is None:
+        raise RlfError(f"--gold: the tokenizer of {spec.model.path} is not on this machine. Fetch the model first.")
+    harness = build_harness(spec, tokenizer, lambda level, text: None)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(harness.opened())
+        solved = list[tuple[Task, tuple[Action, ...]]]()
+        for task in tasks:
+            try:
+                actions = await _solution(spec, task)
+            except (GoldFault, TypeError) as fault:
+                yield Candidate({"kind": "gold", "task": task.id}, None, f"its solution cannot be played: {fault}")
+                continue
+            if actions is None:
+                yield Candidate({"kind": "gold", "task": task.id}, None, "neither its row nor its world has a solution")
+            else:
+                solved.append((task, actions))
+        for first in range(0, len(solved), _AT_ONCE):
+            for scored in await _play(harness, solved[first : first + _AT_ONCE], spec.seed, closing):
+                yield candidate_of(scored, {"kind": "gold", "task": scored.trajectory.task.id}, harness.chat, 0)
+
+
+async def _solution(spec: RunSpec, task: Task) -> tuple[Action, ...] | None:
+    if task.columns.get("gold") is not None or spec.env is None:
+        return to_actions(task.columns.get("gold"))
+    async with open_bench(spec.env, [task], seed=spec.seed, tools=spec.tools) as bench:
+        return await bench.gold(task)
+
+
+async def _play(
+    harness: Harness, solved: Sequence[tuple[Task, tuple[Action, ...]]], seed: int, closing: str
+) -> list[Scored]:
+    chat = harness.chat
+    script = {f"gold/{task.id}": _lines(chat, actions, task, closing) for task, actions in solved}
+    policy = ScriptedPolicy(chat.tokenizer, script, logprob=0.0)
+    rollouts = [Rollout(f"gold/{task.id}", task, 0, derive_seed(seed, task.id)) for task, _ in solved]
+    return await collect(rollouts, harness.setting(policy, harness.training), harness.reward, step=1)
+
+
+def _lines(chat: ChatFormat, actions: Sequence[Action], task: Task, closing: str) -> list[Line]:
+    actions_made = list[Action](actions)
+    if not actions_made or isinstance(actions_made[-1], ToolCall):
+        actions_made.append(str(task.answer) if isinstance(task.answer, str | int | float) else closing)
+    end = chat.decode(chat.stop_token_ids[:1])
+
+    def line(action: Action) -> Line:
+        text = chat.write_answer(action) if isinstance(action, str) else chat.write_calls([action])
+
+        def speak(request: SampleRequest) -> str:
+            return write_turn(chat.after(request.tokens), WrittenTurn(text)) + end
+
+        return speak
+
+    return [line(action) for action in actions_made]
+
+
+def from_run(reader: Reader, name: str) -> Iterator[Candidate]:
+    """The trajectories of a run, of its training and its evaluations."""
+    run = reader.get_run(name)
+    chat = _chat_of(run)
+    for summary in reader.trajectories(run.record.id):
+        origin = {"kind": "run", "run": run.record.id, "phase": summary.phase, "step": summary.step, "k": summary.k}
+        if summary.error is not None or summary.reward is None:
+            yield Candidate(origin, None, "it broke, or has no reward")
+            continue
+        stored = reader.whole(run.record.id, summary)
+        if stored is None:
+            yield Candidate(origin, None, "its turns are not kept any more")
+        else:
+            yield candidate_of(stored.scored, origin, chat, summary.step)
+
+
+def _chat_of(run: Run) -> ChatFormat | None:
+    """The format that a run's turns are written in; None where its tokenizer is not on this machine."""
+    spec = run.record.plan.get("spec", {})
+    folder = folder_on_disk(str(spec.get("model", {}).get("path", "")))
+    tokenizer = None if folder is None else read_tokenizer(folder)
+    chat = spec.get("chat", {})
+    return (
+        None if tokenizer is None else open_format(chat.get("format", "auto"), tokenizer, (), chat.get("thinking_tag"))
+    )
+
+
+def candidate_of(scored: Scored, origin: Mapping[str, Any], chat: ChatFormat | None, step: int) -> Candidate:
+    """A scored trajectory as a conversation."""
+    trajectory = scored.trajectory
+    facts = {score.term: score.value for score in scored.scores if score.value is not None} | {
+        "success": 0.0 if scored.success is None else scored.success,
+        "reward": 0.0 if scored.reward is None else scored.reward,
+        "turns": float(len(trajectory.turns)),
+        "calls": float(len(trajectory.calls)),
+        "tokens": float(len(trajectory.tokens)),
+        "step": float(step),
+    }
+    fault = _find_fault(scored, chat)
+    columns = trajectory.task.columns
+    if fault:
+        return Candidate(origin, None, fault, facts, columns)
+    world = trajectory.world
+    messages = with_observation(trajectory.task.messages, None if world is None else world.observation)
+    turns = []
+    for turn in trajectory.turns:
+        content, thinking = _read_turn(turn.text, chat if trajectory.tokens else None)
+        calls = tuple(record.call for record in turn.calls)
+        results = tuple(record.result.text for record in turn.calls)
+        is_last = turn is trajectory.turns[-1]
+        reply = None if turn.world is None or calls or is_last else turn.world.reply
+        # Text beside calls is a server's own field; of a sampled turn it is no part of what the calls mean.
+        content = "" if calls and trajectory.tokens else content
+        turns.append(DemonstratedTurn(content, thinking, calls, () if is_last else results, reply))
+    task = Task(trajectory.task.id, messages, kind=trajectory.task.kind)
+    return Candidate(origin, Demonstration(task, tuple(turns)), "", facts, columns)
+
+
+def _find_fault(scored: Scored, chat: ChatFormat | None) -> str:
+    trajectory = scored.trajectory
+    if not trajectory.scorable or scored.reward is None or not trajectory.turns:
+        return "it broke, or has no reward"
+    if trajectory.failures:
+        return "a turn of it could not be read"
+    if trajectory.stop is StopReason.LENGTH:
+        return "its last turn was cut"
+    if trajectory.images:
+        return "it has images, which no demonstration holds"
+    if trajectory.tokens and chat is None:
+        return "the tokenizer of its model is not on this machine"
+    return ""
+
+
+def _read_turn(text: str, chat: ChatFormat | None) -> tuple[str, str]:
+    """What a turn says and thought; a turn that calls says nothing."""
+    if chat is None:
+        thought = _THINK.match(text)
+        return (text, "") if thought is None else (text[thought.end() :], thought[1])
+    parsed = chat.parse(text, truncated=False)
+    return parsed.answer or "", parsed.thinking
+
+
+def from_file(path: Path) -> Iterator[Candidate]:
+    """The conversations of a file, in whatever form. Raises SpecError where the file cannot be read."""
+    for row in read_rows(str(path), None, "train", None):
+        origin = {"kind": "file", "file": path.name, "line": row.place.line}
+        try:
+            one = read_demonstration(convert_row(row.values))
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            yield Candidate(origin, None, f"it cannot be read: {error}")
+            continue
+        task = replace(one.task, id=str(row.values.get("id") or f"{path.stem}-{one.task.id}"))
+        yield Candidate(origin, replace(one, task=task), facts={"turns": float(len(one.turns))})

@@ -1,0 +1,127 @@
+"""Steps that imitate demonstrations: which step takes which, as what trajectories, and how their update is set.
+
+A demonstration becomes the trajectory that a policy would have sampled, by the loop that plays rollouts. So batches,
+updates, checkpoints, lineage and resumes know nothing of them: what differs is where a step's trajectories come from,
+which follows from the run's seed and the step's number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rlf.apps.demos.playing import play_demonstration
+from rlf.apps.demos.rows import Demonstration, load_demonstrations
+from rlf.chat.format import ChatFormat
+from rlf.chat.on_disk import read_tokenizer
+from rlf.chat.policy import ChatPolicy
+from rlf.core import Fault, RlfError, SpecError
+from rlf.core.identity import derive_seed
+from rlf.spec import LoadedSpec, RunSpec
+from rlf.spec.model_files import folder_on_disk
+from rlf.training.counting import draw_tasks
+from rlf.training.harness import Harness, build_chat, chat_policy
+from rlf.types.score import Scored
+from rlf.types.tool import ToolDescription
+from rlf.types.trajectory import Trajectory
+from rlf.types.world import shown_tools
+
+_MAX_SHOWN = 5
+"""Demonstrations whose faults are named."""
+
+
+class StepDemonstrations:
+    """The demonstrations of a run."""
+
+    def __init__(self, spec: RunSpec, harness: Harness) -> None:
+        """Reads them. Raises SpecError where a row is none."""
+        settings = spec.data.demonstrations
+        assert settings is not None, "a spec without demonstrations"
+        shown = load_demonstrations(settings.path, settings.limit)
+        cut = len(shown) - settings.heldout
+        self._rows, self._heldout = shown[:cut], shown[cut:]
+        self._by_task = {one.task.id: one for one in self._rows}
+        self._harness, self._seed, self._per_step = harness, derive_seed(spec.seed, "demonstrations"), settings.per_step
+        self.num_steps = min(settings.steps or spec.train.steps, spec.train.steps)
+        """Steps, the first of the run, that imitate them."""
+        self._played: dict[str, Scored] = {}
+
+    async def of_step(self, step: int) -> list[Scored]:
+        """The trajectories of a step, from 1. Raises RlfError for one that cannot be written."""
+        drawn = draw_tasks([one.task for one in self._rows], self._seed, (step - 1) * self._per_step, self._per_step)
+        found = []
+        for position, task in drawn:  # of a later pass, the task's id ends with the pass
+            number = position // len(self._rows)
+            scored = await self._play(self._by_task[task.id.removesuffix(f"#{number}") if number else task.id])
+            found.append(replace(scored, trajectory=replace(scored.trajectory, id=f"demonstration/{position}")))
+        return found
+
+    async def heldout(self) -> list[Scored]:
+        """Those that no step imitates."""
+        return [await self._play(one) for one in self._heldout]
+
+    async def _play(self, one: Demonstration) -> Scored:
+        if one.task.id not in self._played:
+            harness = self._harness
+            max_tokens = harness.limits.max_total_tokens
+            trajectory = await _play(harness.chat, harness.tools.descriptions, one, max_tokens, harness.handling)
+            self._played[one.task.id] = Scored(trajectory, scores=(), reward=1.0, success=None)
+        return self._played[one.task.id]
+
+
+def find_faults(loaded: LoadedSpec) -> list[Fault]:
+    """The faults of the demonstrations of a checked spec, where they are; of their texts those of the first few."""
+    spec, shown, here = loaded.spec, loaded.spec.data.demonstrations, ("data", "demonstrations")
+    assert shown is not None, "a spec without demonstrations"
+    try:
+        rows = load_demonstrations(
+            shown.path, shown.limit, declared=spec.tool_names, describes_tools=spec.env is not None
+        )
+    except SpecError as error:
+        return [loaded.fault((*here, "path"), f"{fault.place}: {fault.message}") for fault in error.faults]
+    if len(rows) <= shown.heldout:
+        message = f"got {shown.heldout} of {len(rows)} demonstrations, so that none is left to imitate. Write less."
+        return [loaded.fault((*here, "heldout"), message)]
+    return [loaded.fault((*here, "path"), words) for words in _find_unwritable(spec, rows)]
+
+
+def _find_unwritable(spec: RunSpec, rows: Sequence[Demonstration]) -> list[str]:
+    """What the chat format cannot write of the rows, of the first few."""
+    return [found for found in play_each(spec, rows) or () if isinstance(found, str)][:_MAX_SHOWN]
+
+
+def play_each(spec: RunSpec, rows: Sequence[Demonstration]) -> list[int | str] | None:
+    """The tokens of each row as a trajectory, or why it is none; None where the tokenizer is not on this machine."""
+    folder = folder_on_disk(spec.model.path)
+    tokenizer = None if folder is None else read_tokenizer(folder)
+    if tokenizer is None:
+        return None
+    chat = build_chat(spec, tokenizer)
+    handling, most = chat_policy(spec, chat), spec.rollout.max_total_tokens
+
+    async def play(one: Demonstration) -> int | str:
+        try:
+            return len((await _play(chat, spec.shown_tools, one, most, handling)).tokens)
+        except RlfError as error:
+            return str(error)
+
+    async def play_all() -> list[int | str]:
+        return [await play(one) for one in rows]
+
+    return asyncio.run(play_all())
+
+
+async def _play(
+    chat: ChatFormat, declared: Sequence[ToolDescription], one: Demonstration, max_tokens: int, handling: ChatPolicy
+) -> Trajectory:
+    tools = tools_of(one, declared)
+    return await play_demonstration(chat, tools, one, max_total_tokens=max_tokens, handling=handling)
+
+
+def tools_of(one: Demonstration, declared: Sequence[ToolDescription]) -> tuple[ToolDescription, ...]:
+    """What the model is shown: the declared tools, as in rollouts, or those of a row that describes others."""
+    known = {tool.name for tool in declared}
+    if one.tools is not None and any(tool.name not in known for tool in one.tools):
+        return one.tools
+    return shown_tools(None, declared, one.task)
