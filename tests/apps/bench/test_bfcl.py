@@ -51,6 +51,55 @@ def test_verdicts_are_those_of_the_official_checker_on_published_and_changed_ans
     assert 0 < sum(expected.values()) < len(expected)
 
 
+def write_python(calls):
+    def write(name, arguments):
+        return f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
+
+    return f"[{', '.join(write(*call) for call in calls)}]"
+
+
+def prompt_answers(task):
+    """The published answer and a changed one as the prompt's format has them, with the official verdict on each."""
+    row, used = task.columns, bfcl.package()
+    entry, gold = json.loads(row["entry"]), json.loads(row["ground_truth"])
+    if task.kind == "irrelevance":
+        yield ["No function fits."], 1.0
+        yield ["[made_up(x=1)]"], 0.0
+    elif task.kind.startswith("multi_turn"):
+        # By keywords: the official decoder passes over what has no name.
+        named = [[bfcl.read_python_call(call, entry) for call in turn] for turn in gold]
+        texts = [write_python([(one["name"], one["arguments"]) for one in turn]) for turn in named]
+        turns = [line for text in texts for line in ([text] if text != "[]" else []) + ["Done."]]
+        yield turns, 1.0
+        yield ["Done."] * len(gold), 0.0
+    else:
+        calls = bfcl.gold_calls(entry, gold)
+        for text in (write_python(calls), write_python(calls[:-1]), write_python([*calls, *calls[:1]])):
+            decoded = used.decode(text, used.formats("python"))
+            verdict = used.ast_checker(entry["function"], decoded, gold, used.python, task.kind, bfcl.PROMPT)
+            yield [text], float(verdict["valid"])
+
+
+@needs_package
+@pytest.mark.parametrize("name", ["hermes", "llama3", "glm4"])
+def test_answers_in_the_prompts_format_have_the_official_verdict_through_the_whole_loop(name, package, tmp_path):
+    from benchmarks.bench_verdicts import play_all
+
+    categories = "parallel_multiple,live_simple,irrelevance,multi_turn_base"
+    made = write_benchmark(BENCHMARKS.get("bfcl")(categories=categories, format="prompt"), tmp_path)
+    env = load_spec([made.spec]).spec.env
+    tasks = load_tasks(str(made.spec.parent / "rows.jsonl"), answer=None, kind="kind")
+    chosen = [task for kind in categories.split(",") for task in [task for task in tasks if task.kind == kind][:3]]
+    plan, expected = [], {}
+    for task in chosen:
+        for number, (turns, verdict) in enumerate(prompt_answers(task)):
+            plan.append((task, number, turns))
+            expected[task.id, number] = verdict
+    found = asyncio.run(play_all(env, stand_in(name, env.tools), plan))
+    assert {key: value[0] for key, value in found.items()} == expected
+    assert {0.0, 1.0} == {*expected.values()}
+
+
 @needs_package
 def test_answers_as_text_are_decoded_by_the_package(package):
     row = {"kind": "simple_python", "ground_truth": json.dumps([{"a.add": {"x": [1], "y": [2, 3]}}])}

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
+from inspect import isfunction
 from itertools import count
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar, Literal
@@ -137,6 +138,8 @@ def package() -> SimpleNamespace:
     handling = import_module("bfcl_eval.model_handler.utils")
     turns = import_module("bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker")
     executing = import_module("bfcl_eval.eval_checker.multi_turn_eval.multi_turn_utils")
+    # It looks for the methods of every instance at every call: they are those of its class.
+    vars(executing)["inspect"] = SimpleNamespace(getmembers=_list_methods, ismethod=None)
     enums = import_module("bfcl_eval.constants.enums")
     types = import_module("bfcl_eval.constants.type_mappings")
     prompts = import_module("bfcl_eval.constants.default_prompts")
@@ -146,6 +149,7 @@ def package() -> SimpleNamespace:
         turn_checker=turns.multi_turn_checker,
         execute=executing.execute_multi_turn_func_call,
         instances=vars(executing),
+        class_modules=executing.CLASS_FILE_PATH_MAPPING,
         languages={"java": enums.Language.JAVA, "javascript": enums.Language.JAVASCRIPT},
         python=enums.Language.PYTHON,
         formats=enums.ReturnFormat,
@@ -159,6 +163,15 @@ def package() -> SimpleNamespace:
             documents, types.GORILLA_TO_OPENAPI, enums.ModelStyle.OPENAI_COMPLETIONS
         ),
     )
+
+
+def _list_methods(instance: Any, predicate: None) -> list[tuple[str, Any]]:
+    return [(name, getattr(instance, name)) for name in _method_names(type(instance))]
+
+
+@cache
+def _method_names(kind: type[Any]) -> list[str]:
+    return [name for name in dir(kind) if not name.startswith("_") and isfunction(getattr(kind, name))]
 
 
 Call = tuple[str, Mapping[str, Any]]
@@ -286,8 +299,10 @@ class BfclWorld(RowWorld):
 
     @classmethod
     def import_shared(cls, **args: Any) -> None:
-        """Imports the package, before instances are forked."""
-        package()
+        """Imports the package and the modules of all its classes, before instances are forked."""
+        for name, module in package().class_modules.items():
+            if not name.startswith(("Memory", "WebSearch")):  # of categories that are left out, and large
+                import_module(module)
 
     @property
     def _has_turns(self) -> bool:
@@ -322,7 +337,7 @@ class BfclWorld(RowWorld):
         if self._is_prompt:
             try:
                 if calls := read_calls(text):
-                    return str(package().show_results(self._execute(calls), {"model_responses_decoded": calls}))
+                    return str(package().show_results({}, self._execute(calls), {"model_responses_decoded": calls}))
             except Unreadable:
                 pass  # words: the user's next turn
         return self._next_turn()
@@ -337,8 +352,12 @@ class BfclWorld(RowWorld):
         return "\n".join(message["content"] for message in self._entry["question"][self._at])
 
     def review(self, turns: Sequence[Mapping[str, Any]]) -> None:
-        """What the model wrote, with calls that nothing could take."""
-        self._turns = [dict(turn) for turn in turns]
+        """What the model wrote, with calls that nothing could take.
+
+        Answers of a prompt were all taken as words by `reply`; here they would end with the marks of the chat format.
+        """
+        if not self._is_prompt:
+            self._turns = [dict(turn) for turn in turns]
 
     def score(self) -> Mapping[str, float]:
         """The checkers' verdict."""
