@@ -18,7 +18,7 @@ APT := DEBIAN_FRONTEND=noninteractive timeout 120 apt-get -qq
 BUBBLEWRAP := command -v bwrap >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	{ $(APT) install -y bubblewrap || { $(APT) update && $(APT) install -y bubblewrap; }; } >/dev/null 2>&1; }
 
-.PHONY: run test installed gpu coverage mutation lint embedded reference docs vendor clean
+.PHONY: run test installed gpu coverage mutation foreign lint embedded reference docs vendor clean
 
 run: .venv/installed  ## Trains the embedded model: the main job.
 	$(BIN)/rlf run specs/search.yaml
@@ -43,6 +43,9 @@ coverage: $(TESTED)  ## Which lines and branches the tests run.
 mutation: .venv/installed-dev  ## How many small faults in the heart of rlf its tests notice, on a sample.
 	$(call install,mutmut==3.8.1 coverage)
 	$(BIN)/python benchmarks/mutation.py
+
+foreign: .venv/installed-dev  ## Plays examples of other projects with pinned and newest releases; says what changed.
+	$(SOURCES) $(BIN)/python benchmarks/foreign/examples.py
 
 lint: .venv/installed-dev  ## Style, types, the direction of imports, and the size of both rings.
 	$(BIN)/ruff check .
@@ -129,7 +132,7 @@ TEXT_WORLDS := textarena==0.7.4 reasoning-gym==0.1.25
 		> $$(echo $(WORLDS)/text/lib/python3.*/site-packages)/rlf.pth
 	@$(UV) $(WORLDS)/text/bin/python $(TEXT_WORLDS) || echo "text worlds were not installed; their tests will be skipped"
 	@$(UV) $(WORLDS)/openenv/bin/python openenv==0.10.0 || echo "openenv was not installed; its tests will be skipped"
-	@$(UV) $(WORLDS)/verifiers/bin/python verifiers==0.4.0 uv \
+	@$(UV) $(WORLDS)/verifiers/bin/python verifiers==0.4.0 uv textarena==0.7.4 \
 		|| echo "verifiers was not installed; its tests will be skipped"
 	touch $@
 
