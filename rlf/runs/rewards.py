@@ -14,7 +14,7 @@ from rlf.rewards.term import Term
 from rlf.spec import load_spec
 from rlf.spec.code import literal_keys_of
 from rlf.spec.layers import Reading, absolute, interpolate
-from rlf.spec.models import RunSpec
+from rlf.spec.models import DataSource, RunSpec
 from rlf.spec.validate import validate_item
 from rlf.tools import ToolDeclaration
 from rlf.types import Scored
@@ -32,6 +32,8 @@ class RewardFile:
     terms: tuple[Term, ...]
     tools: tuple[ToolDeclaration, ...]
     seed: int
+    data: DataSource | None = None
+    """The training rows of a spec."""
 
 
 def load_rewards(files: Sequence[Path], texts: Mapping[Path, str] | None = None) -> list[RewardFile]:
@@ -72,7 +74,7 @@ def _load_reward_file(file: Path, texts: Mapping[Path, str]) -> RewardFile:
             raise SpecError(faults)
         return RewardFile(file, (term,), (), 0)
     spec = compile_plan(load_spec([file], (), texts)).spec
-    return RewardFile(file, spec.rewards, spec.tools, spec.seed)
+    return RewardFile(file, spec.rewards, spec.tools, spec.seed, spec.data.train)
 
 
 def rescoring_spec(files: Sequence[Path], overrides: Sequence[str]) -> RunSpec:

@@ -278,3 +278,38 @@ def test_a_line_that_is_wrong_is_reported_by_its_number(rlf: Rlf, spec: Path, tm
 @pytest.mark.parametrize("arguments", [[], ["--run", "latest", "--file", "x"], ["--file", "absent.jsonl"]])
 def test_what_is_to_be_scored_must_be_named_once(rlf: Rlf, spec: Path, arguments: list[str]) -> None:
     assert rlf("rewards", "score", spec, *arguments).exit_code == 2
+
+
+COLUMN_TERM = "kind: python\nname: near\ncallable: near.py:score\nrange: [0, 1]\n"
+COLUMN_CODE = """
+def score(trajectory, article, gold_number):
+    return float(bool(article) and trajectory.answer == str(gold_number))
+"""
+
+
+def write_column_term(folder: Path) -> None:
+    (folder / "near.py").write_text(COLUMN_CODE)
+    (folder / "near.yaml").write_text(COLUMN_TERM)
+    (folder / "rows.jsonl").write_text('{"question": "How many?", "gold_number": 7, "article": "a"}\n')
+    (folder / "spec.yaml").write_text(
+        "name: s\nmodel: {path: builtin:tiny}\nengine: local\nrewards: [near.yaml]\n"
+        "data: {train: {path: rows.jsonl, prompt: question, answer: gold_number}}\n"
+        "train: {algorithm: grpo, steps: 1, prompts_per_step: 1}\nrollout: {num_generations: 2}\n"
+    )
+
+
+def test_a_function_that_reads_columns_is_tried_on_the_specs_own_first_row(rlf, tmp_path):
+    write_column_term(tmp_path)
+    tried = rlf("rewards", "test", "spec.yaml", "--json")
+    assert tried.exit_code == 0, tried.output
+    assert "tried on data.train's first row: How many?" in tried.stderr
+    trials = json.loads(tried.stdout)["data"]
+    assert {trial["what"]: trial["value"] for trial in trials} == {"gold": 1, "empty": 0, "malformed": 0, "long": 0}
+
+
+def test_without_a_row_a_function_that_reads_columns_is_untested_and_not_failed(rlf, tmp_path):
+    write_column_term(tmp_path)
+    tried = rlf("rewards", "test", "near.yaml")
+    assert tried.exit_code == 3 and "untested terms: near" in tried.stderr
+    (trial,) = json.loads(rlf("rewards", "test", "near.yaml", "--json").stdout)["data"]
+    assert "'article', 'gold_number' of the task's row. Name the spec" in trial["reason"]

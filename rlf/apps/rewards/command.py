@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -89,16 +90,23 @@ def show_reward(
 
 
 def test_rewards(files: RewardFiles = None, as_json: AsJson = False) -> None:
-    """Try terms on their `tests:` and on gold, empty, malformed and long trajectories.
+    """Try terms on their `tests:` and on gold, empty, malformed and long trajectories, of a spec's own first row.
 
     Exit code 3 when a trial fails, or a term is untested because nothing shows its best value.
     """
     import asyncio
 
-    from rlf.apps.rewards.scoring import try_rewards
+    from rlf.apps.rewards.scoring import first_row, try_rewards
     from rlf.runs.rewards import load_rewards
 
-    trials = asyncio.run(try_rewards(load_rewards(files or ())))
+    loaded = load_rewards(files or ())
+    for file in loaded:
+        if (row := first_row(file)) is not None and any(not term.tests for term in file.terms):
+            question = visible(row.question[:60])
+            print(
+                f"{file.file}: terms without `tests:` are tried on data.train's first row: {question}", file=sys.stderr
+            )
+    trials = asyncio.run(try_rewards(loaded))
     headers = ("term", "tried on", "verdict", "expected", "value", "reason")
     print_result("rewards test", trials, as_json, plain_table(headers, map(_verdict_row, trials)))
     num_failed = sum(trial.ok is False for trial in trials)

@@ -54,18 +54,29 @@ class Trial(Jsonable):
         return None if self.is_missing else not self.shortfalls
 
 
-async def try_terms(terms: Sequence[Term], context: RewardContext) -> list[Trial]:
+async def try_terms(terms: Sequence[Term], context: RewardContext, row: TrajectoryFacts | None = None) -> list[Trial]:
     """Tries each term by itself on its trajectories, twice, whatever its gate says.
 
     A term that cannot be opened is untested. Raises RlfError for one that is declared wrongly.
+
+    Args:
+        row: the task of a term that has no test: a spec's own question, gold and columns.
     """
-    return [trial for term in terms for trial in await _try_term(term, terms, context)]
+    return [trial for term in terms for trial in await _try_term(term, terms, context, row)]
 
 
-async def _try_term(term: Term, terms: Sequence[Term], context: RewardContext) -> list[Trial]:
+async def _try_term(
+    term: Term, terms: Sequence[Term], context: RewardContext, row: TrajectoryFacts | None
+) -> list[Trial]:
+    known = {column for each in (*term.tests, *filter(None, [row])) for column in each.columns}
+    if missing := [column for column in term.columns if column not in known]:
+        why = (
+            f"untested: it reads {', '.join(map(repr, missing))} of the task's row. Name the spec, whose rows have it,"
+        )
+        return [Trial(term.name, "gold", "", None, f"{why} or add a test with `columns`.", (), is_missing=True)]
     alone = {"when": None, "scale": 1.0, "clip": None, "weight": 1.0, "required": False, "hidden": False, "every": 1}
     tried = term.model_copy(update=alone)
-    wanted = list(_list_wanted(term))
+    wanted = list(_list_wanted(term, row))
     trajectories = [each.facts.trajectory() for each in wanted]
     reward = RewardFunction([tried, *_read_by(tried, terms)], context)
     try:
@@ -126,8 +137,8 @@ class _Wanted:
         return f"at most {self.most - _TOLERANCE:g}" if math.isfinite(self.most) else "no fault"
 
 
-def _list_wanted(term: Term) -> Iterator[_Wanted]:
-    """The declared examples; a rule's gold; and what must not gain."""
+def _list_wanted(term: Term, row: TrajectoryFacts | None) -> Iterator[_Wanted]:
+    """The declared examples; a rule's gold, or that of a row where it may be one; and what must not gain."""
     for number, example in enumerate(term.tests):
         yield _want_declared(f"tests[{number}]", example)
     full = _full_value(term)
@@ -140,16 +151,23 @@ def _list_wanted(term: Term) -> Iterator[_Wanted]:
         most = sample.best + _TOLERANCE if as_shown else math.inf
         if as_shown or not _is_penalty(term):
             yield _Wanted("gold", facts, _full_value(term) - _TOLERANCE, most, is_guess=not as_shown)
+    if best is None and sample is None and row is not None and row.gold is not None and math.isfinite(full):
+        answer = row.gold[0] if isinstance(row.gold, list | tuple) and row.gold else row.gold
+        facts = TrajectoryFacts.model_validate({**_task_of(row), "answer": str(answer)})
+        yield _Wanted("gold", facts, full - _TOLERANCE, full + _TOLERANCE, is_guess=True)
     base: TrajectoryFacts | None = next(iter(term.tests), None)
     if sample is not None and (base is None or _has_options_of(term, sample)):
         base = TrajectoryFacts.model_validate(sample.gold)
-    base = base or TrajectoryFacts()
-    task = {"question": base.question, "gold": base.gold, "columns": base.columns}
+    task = _task_of(base or row or TrajectoryFacts())
     for what, turns in (("empty", []), ("malformed", [_UNREADABLE])):
         facts = TrajectoryFacts.model_validate({**task, "turns": turns})
         yield _Wanted(what, facts, *_gains_nothing(term), unscorable=None)
     facts = TrajectoryFacts.model_validate({**task, "answer": _LONG_ANSWER, "turns": _LONG_TURNS})
     yield _Wanted("long", facts, *_short_of_gold(term), unscorable=None)
+
+
+def _task_of(facts: TrajectoryFacts) -> dict[str, Any]:
+    return {"question": facts.question, "gold": facts.gold, "columns": facts.columns}
 
 
 def _gains_nothing(term: Term) -> tuple[float, float]:

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from rlf.apps.rewards.examples import Trial, try_terms
 from rlf.core.errors import RlfError, SpecError
+from rlf.data import open_tasks
 from rlf.rewards import RULES, TERM_KINDS, Rule
 from rlf.rewards.facts import TrajectoryFacts, read_json_lines
 from rlf.rewards.function import RewardFunction
@@ -48,8 +49,20 @@ async def try_rewards(files: Sequence[RewardFile]) -> list[Trial]:
     trials = list[Trial]()
     for file in files:
         async with _open_context(file.tools, file.seed) as context:
-            trials += [replace(trial, file=file.file) for trial in await try_terms(file.terms, context)]
+            found = await try_terms(file.terms, context, first_row(file))
+            trials += [replace(trial, file=file.file) for trial in found]
     return trials
+
+
+def first_row(file: RewardFile) -> TrajectoryFacts | None:
+    """The first training row of a spec, on which its terms are tried; None where there is none that can be read."""
+    if file.data is None:
+        return None
+    try:
+        task = next(iter(open_tasks(file.data.model_dump(), None)))
+    except (RlfError, StopIteration):
+        return None
+    return TrajectoryFacts(question=task.question, gold=task.answer, columns=dict(task.columns))
 
 
 @asynccontextmanager
