@@ -223,6 +223,14 @@ def test_runs_are_compared(trained, stopped):
         rlf.compare(run, run)
 
 
+def test_the_seeds_of_an_arm_are_a_list(trained, stopped):
+    run, other = trained[0], stopped[1]
+    arms = [{"runs": arm["runs"]} for arm in rlf.compare([run, other.id]).to_json()["arms"]]
+    assert arms == [{"runs": [run.id, other.id]}]
+    with pytest.raises(rlf.RlfError, match="empty list"):
+        rlf.compare([run], [])
+
+
 def test_a_finished_run_is_not_resumed(trained):
     run, _ = trained
     with pytest.raises(rlf.RlfError, match="finished already"):
