@@ -25,6 +25,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "Train": {
         "run": "Train a model as a spec says.",
+        "prompt": "Search system message and tool descriptions on a spec's tasks. Trains nothing.",
         "resume": "Continue a run or a sweep from its last checkpoint.",
     },
     "Look": {
@@ -62,6 +63,7 @@ _HOMES: dict[str, str] = {
     "rehearse": "apps.rehearse.command:rehearse",
     "schema": "cli.check:schema",
     "run": "cli.run:run",
+    "prompt": "apps.prompt.command:prompt",
     "resume": "cli.run:resume",
     "trace": "cli.compare:trace",
     "why": "apps.evaluate.command:why",
