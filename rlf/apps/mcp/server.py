@@ -40,7 +40,7 @@ from rlf.processes.child import supervised
 _LIMIT_S = 600.0
 """Of a command that is waited for."""
 _START_S = 120.0
-"""In which a run has begun, or has said why not."""
+"""In which a run has begun, or has reported why not."""
 _LOOK_S = 0.05
 _MAX_RUNNING = 4
 _MAX_MESSAGE_CHARS = 8_000
