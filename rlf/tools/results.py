@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from io import BytesIO
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.error import HTTPError, URLError
@@ -158,7 +159,24 @@ def to_output(value: Any) -> ToolOutput:
     if isinstance(value, ToolOutput):
         text, structured = to_text(value.text), _as_structured(value.structured)
         return replace(value, text=text, structured=structured, usage=_read_usage(value.usage), isolation="")
-    return ToolOutput(to_text(value))
+    return _read_parts(value) if _has_images(value) else ToolOutput(to_text(value))
+
+
+def _has_images(value: Any) -> bool:
+    """Whether a value is the content of a message with images, as tools of TRL return it."""
+    if not isinstance(value, list) or not all(isinstance(part, dict) for part in value):
+        return False
+    images = [part.get("image") for part in value if part.get("type") == "image"]
+    return bool(images) and all(callable(getattr(image, "save", None)) for image in images)  # Pillow's
+
+
+def _read_parts(parts: Sequence[Mapping[str, Any]]) -> ToolOutput:
+    images = []
+    for part in (part for part in parts if part.get("type") == "image"):
+        part["image"].save(file := BytesIO(), "PNG")
+        images.append(Image(file.getvalue(), "image/png"))
+    texts = [to_text(part["text"]) for part in parts if part.get("type") == "text"]
+    return ToolOutput("\n".join(texts), tuple(images))
 
 
 def _read_usage(usage: Any) -> dict[str, float]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlf.core.text import clean, size_bytes
-from rlf.tools.results import ToolFailure, cut, to_text
+from rlf.tools.results import ToolFailure, cut, to_output, to_text
 from rlf.types import Outcome
 
 WHAT = {"type": "object", "properties": {"what": {"type": "string"}}, "required": ["what"]}
@@ -106,3 +106,24 @@ def test_a_cut_keeps_the_first_and_the_last_characters(length: int) -> None:
     assert text == head + text[len(head) : len(text) - len(tail)] + tail
     assert int(number) == len(text) - len(head) - len(tail)
     assert 1.8 < len(head) / len(tail) < 2.2
+
+
+class Drawn:
+    """An image as Pillow has it."""
+
+    def save(self, file: Any, form: str) -> None:
+        file.write(f"{form} of it".encode())
+
+
+def test_the_content_of_a_message_with_images_is_its_texts_and_its_images() -> None:
+    image = {"type": "image", "image": Drawn()}
+    output = to_output([image, {"type": "text", "text": "Speed: 3"}, image, {"type": "text", "text": "No one."}])
+    assert output.text == "Speed: 3\nNo one."
+    assert [(one.data, one.mime_type) for one in output.images] == [(b"PNG of it", "image/png")] * 2
+
+
+@pytest.mark.parametrize(
+    "value", [[], [1], [{"type": "text", "text": "a"}], [{"type": "image", "image": "a.png"}], [{"image": None}]]
+)
+def test_other_lists_are_json(value: Any) -> None:
+    assert to_output(value).text == to_text(value) and not to_output(value).images
