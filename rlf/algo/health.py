@@ -104,8 +104,8 @@ class HealthConfig(StrictModel):
     """`loss/policy`: its default stops a run whose loss is no number any more."""
     hidden: Guard | None = Guard(above=0.05, steps=1)
     """The gap to a hidden reward term: the share of what a trained term pays that the hidden one refuses. Out of bounds
-    once it is shown (95 %, over all steps together) to have risen by more than this since it was lowest, or over one
-    half."""
+    once it is shown (95 %, over all steps together) to have risen by more than this since it was lowest, or over a
+    tenth."""
     on_no_signal: OnNoSignal = OnNoSignal.WARN
     """What follows where no rewards that are compared differ, or none is there, so that nothing can be learned."""
 

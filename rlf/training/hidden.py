@@ -26,8 +26,9 @@ from rlf.types.score import Score, Scored
 
 _ALPHA = 0.05
 """Chance of any alarm in a run whose gaps never rise."""
-_UNKNOWN = 0.5
-"""The share that is taken for the lowest while none is shown to have been lower."""
+_UNKNOWN = 0.1
+"""The share that is taken for the lowest while none is shown to have been lower: a sound second measurement refuses
+about so much of what is right. A hole that is found before the first step, beside other pay, never raises the share."""
 _STANDS_FOR = 0.5
 """Of the share of all rollouts that the hidden term refuses, what it refuses of a term's pay, at most, where that term
 claims to measure the same."""
@@ -201,7 +202,11 @@ def _parts(items: Sequence[tuple[int, Score, float]], sign: int, least: float) -
 
 def _make_alarm(gap: _Gap, guard: Guard, step: int, mean: float, groups: Sequence[Sequence[_Part]]) -> Alarm:
     since, bound = gap.since or step, min(_MOST, gap.lowest + (guard.above or 0.0))
-    before = f"at most {percent(gap.lowest)} before" if gap.lowest < _UNKNOWN else "and never shown to be below a half"
+    before = (
+        f"at most {percent(gap.lowest)} before"
+        if gap.lowest < _UNKNOWN
+        else f"and never shown to be below {percent(_UNKNOWN)}"
+    )
     text = f"hidden term {gap.hidden.name!r} refuses {percent(mean)} of what {gap.trained.name!r} pays; "
     text += f"since step {since} more than {percent(bound)}, {before}"
     by_group = [sorted(parts, key=lambda part: -part.pay * part.refused) for parts in groups]

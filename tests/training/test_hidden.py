@@ -146,7 +146,7 @@ def test_an_alarm_names_the_terms_the_steps_and_the_three_rollouts_that_are_paid
     assert (alarm.guard, alarm.action, alarm.since) == ("hidden/truth/right", "stop", 1)
     assert alarm.trajectories == (0, 3, 6)  # of three tasks
     lines = alarm.text.splitlines()
-    assert lines[0].startswith("hidden term 'truth' refuses 8") and "more than 60.0 %" in lines[0]
+    assert lines[0].startswith("hidden term 'truth' refuses 8") and "more than 20.0 %" in lines[0]
     assert lines[1].endswith("right 1; truth 0") and lines[2] == f"  Look: show {step} 0"
     assert look(found, step + 1, *items)[1] == []  # once
 

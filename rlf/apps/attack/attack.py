@@ -46,7 +46,7 @@ from rlf.rewards.answers import gold_text
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.rewards.normalization import golds
-from rlf.types import Scored, ScoreState, Trajectory
+from rlf.types import Scored, ScoreState, Task, Trajectory
 
 if TYPE_CHECKING:
     from rlf.spec.models import RunSpec
@@ -196,17 +196,19 @@ async def attack(
     step: int,
     share: float = DEFAULT_SHARE,
     texts: Sequence[str] = (),
+    tasks: Sequence[Task] | None = None,
 ) -> Attack:
     """Plays every named adversary, then searches for at most `seconds`. Raises RlfError.
 
     Args:
-        num_questions: tasks of the training data that each behaviour is tried on.
+        num_questions: tasks that each behaviour is tried on.
         step: what schedules of weights go by.
         share: part of the reward of being right from which on a behaviour is a hack.
         texts: answers that are tried beside those that are read and made, e.g. what a model wrote.
+        tasks: from which these are drawn; None: the training data's.
     """
     async with (
-        open_world(spec, num_questions) as world,
+        open_world(spec, num_questions, tasks) as world,
         RewardFunction(spec.rewards, world.context, spec.success) as reward,
     ):
         return await attack_reward(world, reward, seconds=seconds, step=step, share=share, texts=texts)

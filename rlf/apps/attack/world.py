@@ -274,15 +274,21 @@ def _tool_played(tool: ToolDeclaration) -> ToolUse:
 
 
 @asynccontextmanager
-async def open_world(spec: RunSpec, num_questions: int) -> AsyncIterator[AttackWorld]:
-    """Opens tools. Raises RlfError for a spec with a world, and for one whose data or tokenizer is not here."""
+async def open_world(
+    spec: RunSpec, num_questions: int, tasks: Sequence[Task] | None = None
+) -> AsyncIterator[AttackWorld]:
+    """Opens tools. Raises RlfError for a spec with a world, and for one whose data or tokenizer is not here.
+
+    Args:
+        tasks: of which some are played; None: those of the training data.
+    """
     if spec.env is not None:
         raise RlfError("env: `rlf rewards attack` plays no worlds. Use `rlf env attack` for a world.")
     from rlf.chat.encoding import load_tokenizer
     from rlf.spec.model_files import model_location
     from rlf.training.harness import build_harness
 
-    tasks = _load_tasks(spec)
+    tasks = _load_tasks(spec) if tasks is None else tasks
     tokenizer = load_tokenizer(model_location(spec.model.path))
     harness = build_harness(spec, tokenizer, tell)
     local = [tool for tool in spec.tools if tool.target.is_local]

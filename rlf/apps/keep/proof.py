@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlf import __version__
 from rlf.apps.keep.verification import check_rows
+from rlf.cli.commands import is_present, load_function
 from rlf.core.errors import RlfError, RunError
 from rlf.core.identity import hash_path
 from rlf.lineage.reader import Reader
@@ -43,6 +44,11 @@ _MODEL_S = 20.0
 """Time for which the model reads its own answers."""
 _AGREEING = 0.98
 """Share of a greedy answer's tokens that a model has as its likeliest too: the rest is what another device rounds."""
+_ATTACK = "apps.attack.attack:attack"
+_ATTACK_S = 2.0
+_NUM_ATTACKED = 6
+_MAX_TEXTS = 40
+"""Answers of the model that are tried on other questions."""
 
 
 class ClaimState(StrEnum):
@@ -309,5 +315,28 @@ class _Looks:
         )
 
     def _check_attack(self) -> Claim:
-        reason = "no attack is part of a lineage. `rlf rewards attack SPEC` makes one"
-        return Claim("The reward cannot be had without being right.", ClaimState.CLAIMED, reason)
+        sentence = "The reward cannot be had without being right."
+        if not is_present(_ATTACK):
+            return Claim(sentence, ClaimState.CLAIMED, "`rlf rewards attack` is not installed here")
+        spec = self._spec(with_rewards=True)
+        spec = spec.model_copy(update={"model": spec.model.model_copy(update={"path": str(self._folder)})})
+        written = [one.scored.trajectory for found in self._evaluations() for one in self._stored(found)]
+        if not written:
+            return Claim(sentence, ClaimState.CLAIMED, "it was not evaluated, so that no question is here to try")
+        tasks = list({each.task.id: each.task for each in written}.values())
+        found = asyncio.run(
+            load_function(_ATTACK)(
+                spec,
+                num_questions=_NUM_ATTACKED,
+                seconds=_ATTACK_S,
+                step=max(1, self._step),
+                texts=list(dict.fromkeys(each.answer for each in written if each.answer))[:_MAX_TEXTS],
+                tasks=tasks,
+            )
+        )
+        if not found.findings and not found.is_passed:
+            return Claim(sentence, ClaimState.CLAIMED, found.verdict)
+        num = len(found.attempts) + found.num_searched
+        sentence = f"Of {num} behaviours without skill, {found.num_hacks} earn {found.share:.0%} of the reward or more."
+        reason = f"played on {found.questions} questions of its evaluations, paid by the rules of the plan"
+        return Claim(sentence, ClaimState.PROVEN, f"{reason}: {found.verdict}")
