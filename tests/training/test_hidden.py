@@ -110,6 +110,10 @@ def test_a_hole_that_is_found_is_an_alarm_long_before_it_is_all_there_is() -> No
     assert all(step is not None and share[step - 1] < 0.2 for step in steps)
 
 
+def test_a_hole_that_is_taken_from_the_first_step_beside_other_pay_is_an_alarm_although_its_share_never_rises() -> None:
+    assert all((play(seed, [0.03] * 12, right=0.06) or 99) <= 12 for seed in range(6))
+
+
 def test_a_hole_that_is_all_that_pays_is_an_alarm_at_once() -> None:
     assert all((play(seed, [0.02] * 6, right=0.0) or 99) <= 4 for seed in range(6))
 
