@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import signal
@@ -30,6 +31,14 @@ def cache_folder() -> Path:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlf"
     except RuntimeError as error:
         raise OSError(str(error)) from error
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Waits while another process holds the same lock, such as one that makes the same environment."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 # Logging set-up: everything goes to stderr, results alone to stdout.

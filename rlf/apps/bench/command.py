@@ -41,8 +41,7 @@ def bench(
     split: Annotated[str | None, typer.Option("--split", help="Rows of this split.")] = None,
     data: Annotated[str | None, typer.Option("--data", metavar="FILE", help="Rows that you bring.")] = None,
     option: Annotated[
-        list[str] | None,
-        typer.Option("--option", "-o", metavar="NAME=VALUE", help="Any option that `rlf bench list` shows."),
+        list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="Any option that `list` shows.")
     ] = None,
     setup: Annotated[bool, typer.Option("--setup", help="Install its package into a folder of its own first.")] = False,
     write: Annotated[
@@ -107,12 +106,7 @@ def _split_option(text: str) -> tuple[str, str]:
 
 
 def _try_benchmark(
-    made: BenchmarkFolder,
-    targets: list[str],
-    overrides: list[str],
-    asked: Asked,
-    html: Path | None,
-    as_json: bool,
+    made: BenchmarkFolder, targets: list[str], overrides: list[str], asked: Asked, html: Path | None, as_json: bool
 ) -> None:
     from rlf.apps.bench.run import about_of, page_of, table_of
     from rlf.apps.bench.run import bench as run_bench

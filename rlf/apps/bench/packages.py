@@ -5,7 +5,6 @@ Only a benchmark's own processes see it, so that a version that it pins meets no
 
 from __future__ import annotations
 
-import fcntl
 import importlib.util
 import os
 import shutil
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from rlf.core.errors import RlfError, RunError
 from rlf.core.identity import hash_json
+from rlf.core.process import cache_folder, locked
 from rlf.processes.child import run_to_end
 
 _LIMIT_S = 900.0
@@ -41,9 +41,8 @@ class Packages:
     @property
     def folder(self) -> Path:
         """Where `install` puts them; one per list of pins and per Python."""
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         key = hash_json([self.pins.split(), sys.version_info[:2], sys.prefix])[:12]
-        return cache.absolute() / "rlf" / "bench" / f"{self.name}-{key}"
+        return cache_folder().absolute() / "bench" / f"{self.name}-{key}"
 
     @property
     def path(self) -> str | None:
@@ -66,8 +65,7 @@ class Packages:
     def install(self) -> None:
         """Installs them, where they are missing. Raises RunError with pip's last words."""
         self.folder.parent.mkdir(parents=True, exist_ok=True)
-        with self.folder.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with locked(self.folder.with_suffix(".lock")):
             if self.folder.is_dir():
                 return
             made = self.folder.with_suffix(".new")

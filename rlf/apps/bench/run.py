@@ -294,9 +294,7 @@ def page_of(title: str, about: str, heads: Sequence[str], rows: Sequence[Sequenc
     """A table as a page by itself."""
     head = "".join(f"<th>{escape(one)}</th>" for one in heads)
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    style = (
-        "body{font:15px sans-serif;margin:2em}td,th{padding:.2em .8em;text-align:right}td:first-child{text-align:left}"
-    )
+    style = "body{font:15px sans-serif;margin:2em}td,th{padding:.2em .8em;text-align:right}"
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title><style>{style}</style>'
         f"<h1>{escape(title)}</h1><p>{escape(about)}</p><table><thead><tr>{head}</tr></thead>"

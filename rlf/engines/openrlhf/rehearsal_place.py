@@ -7,7 +7,6 @@ a few small packages are installed, and on request vLLM for CPUs.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shlex
 import shutil
@@ -15,8 +14,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -24,6 +22,7 @@ from typing import Self
 import rlf
 from rlf.core.errors import RlfError, RunError
 from rlf.core.identity import hash_json
+from rlf.core.process import cache_folder, locked
 from rlf.engines.engine import Fit
 from rlf.engines.openrlhf.job import MachinePlace
 from rlf.engines.openrlhf.rehearsal_model import place_changes
@@ -105,7 +104,7 @@ class RehearsalEnvironment:
         if (complaint := find_python_complaint()) is not None:
             raise RunError(f"the rehearsal environment cannot be made: {complaint}. Use an older Python.")
         self.folder.mkdir(parents=True, exist_ok=True)
-        with _locked(self.folder.with_suffix(".lock")):
+        with locked(self.folder.with_suffix(".lock")):
             if not self.is_ready(vllm=False):
                 self._make_base(tell)
             if not self.takes_images:
@@ -182,22 +181,13 @@ def rehearsal_environment() -> RehearsalEnvironment:
     here = environment_here()
     if here is not None:
         return here
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     pins = [BASE, DEEPSPEED, OPENRLHF, VLLM, TORCHVISION]
     key = hash_json([str(Path(sys.prefix).resolve()), sys.version, pins])[:12]
-    return RehearsalEnvironment(cache / "rlf" / "rehearse" / key)
+    return RehearsalEnvironment(cache_folder() / "rehearse" / key)
 
 
 def _marker(folder: Path, part: str) -> Path:
     return folder / f"{part}.ready"
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Waits while another process makes the same environment."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 # This CPU as the place of a job: for those who start rlf from the environment of rehearsals, and for `rlf rehearse`.

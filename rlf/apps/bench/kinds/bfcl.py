@@ -166,7 +166,7 @@ def package() -> SimpleNamespace:
 
 
 def _list_methods(instance: Any, predicate: None) -> list[tuple[str, Any]]:
-    return [(name, getattr(instance, name)) for name in _method_names(type(instance))]
+    return [(name, getattr(instance, name)) for name in _method_names(instance.__class__)]
 
 
 @cache
