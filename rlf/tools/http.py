@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import json
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
@@ -16,7 +17,8 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from rlf.core import RlfError
 from rlf.core.clocks import Timers
 from rlf.core.errors import describe_type
-from rlf.core.text import clean_value
+from rlf.core.redact import strike_environment
+from rlf.core.text import clean, clean_value
 from rlf.endpoints.http import HttpClient, HttpRequest, HttpResponse
 from rlf.endpoints.spec import EndpointFailure, describe_credentials
 from rlf.endpoints.template import ABSENT, NOTHING, FilledValue, Template, TemplateFault
@@ -25,6 +27,9 @@ from rlf.tools.kind import CallContext, ToolRuntime
 from rlf.tools.results import NoSuchPart, ToolFailure, describe_part, inner_deadline_s, part_at, to_text, tool_failure
 from rlf.types import Image, Outcome, ToolOutput
 
+logger = logging.getLogger(__name__)
+
+_SHOWN_CHARS = 2000
 _ENCODE = json.JSONEncoder(allow_nan=False).encode
 _DOTS = frozenset({".", "..", "%2e", "%2e%2e", ".%2e", "%2e."})
 
@@ -151,6 +156,14 @@ _Call: TypeAlias = tuple[Mapping[str, Any], bool]
 """Arguments, and whether the request may be repeated."""
 
 
+def _logged(request: HttpRequest) -> HttpRequest:
+    """The request, shown by `rlf -v` without its headers and the secrets of the environment."""
+    if logger.isEnabledFor(logging.INFO):
+        body = (request.body or b"").decode(errors="replace")[:_SHOWN_CHARS]
+        logger.info("%s", strike_environment(clean(f"{request.method} {request.url} {body}".rstrip())))
+    return request
+
+
 class HttpRuntime(ToolRuntime):
     """Asks one service."""
 
@@ -206,7 +219,7 @@ class HttpRuntime(ToolRuntime):
             if self._batcher is not None:
                 answer = await self._in_batch((arguments, context.idempotent), limit_s)
             else:
-                request = self._maker.make(arguments, repeatable=context.idempotent)
+                request = _logged(self._maker.make(arguments, repeatable=context.idempotent))
                 response = await self._client.send(request, deadline_s=limit_s)
                 must_be_json = self._response is not None or (context.wants_json and self._result is None)
                 if must_be_json or response.content_type.endswith("json"):
@@ -242,7 +255,8 @@ class HttpRuntime(ToolRuntime):
         """The part of each call in one answer."""
         batch = self._batch
         assert batch is not None, "a batch for a tool without one"
-        request = self._maker.make({"calls": [arguments for arguments, _ in calls]}, repeatable=calls[0][1])
+        values = {"calls": [arguments for arguments, _ in calls]}
+        request = _logged(self._maker.make(values, repeatable=calls[0][1]))
         answers = part_at(
             self._parse_odd_json((await self._client.send(request, deadline_s=limit_s)).body), batch.answers
         )

@@ -339,3 +339,22 @@ def test_what_a_tool_prints_is_not_on_the_wire_of_a_served_tool(loud):
         assert process.wait(30) == 0
     assert answers == [1, 2]
     assert printed.split() == ["imported", "opened", "called"]
+
+
+def test_the_request_of_an_http_tool_is_shown_on_request_without_its_key(
+    rlf: Rlf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOOK_API_KEY", "sk-live-0123456789")
+    (tmp_path / "look.yaml").write_text(
+        "name: look\ndescription: Looks.\n"
+        "inputSchema: {type: object, properties: {query: {type: string}}, required: [query]}\n"
+        "target:\n  kind: http\n  url: http://127.0.0.1:9/find\n  method: POST\n"
+        "  headers: {Authorization: 'Bearer ${oc.env:LOOK_API_KEY}'}\n"
+        "  body: {q: '{{query}}', key: '${oc.env:LOOK_API_KEY}'}\n"
+    )
+    call = ("tools", "test", "look.yaml", "--call", "look", '{"query": "a b"}')
+    quiet, shown = rlf(*call), rlf("-v", *call)
+    assert quiet.exit_code == shown.exit_code == 3 and "POST" not in quiet.stderr
+    sent = next(line for line in shown.stderr.split("\n") if "POST http://127.0.0.1:9/find " in line)
+    assert json.loads(sent[sent.index("{") :]) == {"q": "a b", "key": "[redacted]"}
+    assert "sk-live" not in shown.output
