@@ -302,7 +302,8 @@ class Collector:
 
     async def certify_agent(self) -> None:
         """Plays some tasks by the spec's agent before the first step, and keeps how its calls hang together."""
-        if self.harness.agents is not None:
+        # Calls of these tasks are in no recording that a run is played back from.
+        if self.harness.agents is not None and not self.harness.tools.plays_back:
             tasks = self._tasks[: min(8, self._train.prompts_per_step)]
             self._emit(await self.harness.agents.certify(self.harness, self._policy, tasks, self._seed))
 

@@ -121,6 +121,11 @@ class Executor:
             "restarts": restarts,
         }
 
+    @property
+    def plays_back(self) -> bool:
+        """Whether results come from a recording."""
+        return self._replay is not None
+
     async def __aenter__(self) -> Self:
         """Opens every tool. Raises RlfError with every tool that does not fit its schema."""
         here = [declaration for declaration in self._declarations if declaration.name not in self._there]

@@ -79,7 +79,7 @@ class Session:
         self.is_full = False
         """Whether the latest prompt left no room for a sample."""
         self.fault: Exception | None = None
-        """What the policy raised: no agent's failure, and raised again where it is played."""
+        """What the policy or a tool raised: no agent's failure, and raised again where it is played."""
         self.over = asyncio.Event()
         """Set when nothing more is sampled."""
         # What is remembered by the words of a history is this trajectory's alone: others may say the same by other
@@ -119,12 +119,20 @@ class Session:
         """Runs a call of the agent in the trajectory's world or by a tool of the spec. Raises Refusal."""
         if self.over.is_set():
             raise Refusal(403, "the trajectory is over", code="over")
-        result = await self.tools.call(call)
+        try:
+            result = await self.tools.call(call)
+        except Exception as fault:
+            self._break(fault)
+            raise Refusal(503, f"the tools failed: {describe(fault)}", code="tools_failed") from fault
         if not self.tree.take_result(call, result):
             self.counts["tool calls of its own"] += 1
         if self.tools.error is not None:
             self.end(StopReason.INFRA_FAILURE)
         return result
+
+    def _break(self, fault: Exception) -> None:
+        self.fault = self.fault or fault
+        self.over.set()
 
     def step_world(self) -> None:
         """Notes what was done to the world since the latest call, with that call."""
@@ -174,8 +182,7 @@ class Session:
             except Refusal:
                 raise
             except Exception as fault:
-                self.fault = fault
-                self.over.set()
+                self._break(fault)
                 raise Refusal(503, f"the policy failed: {describe(fault)}", code="policy_failed") from fault
             self._num_sampled += len(sample.tokens)
             self.is_full = False

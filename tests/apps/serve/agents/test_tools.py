@@ -22,6 +22,7 @@ from rlf.rollout.rollout import Rollout, RolloutLimits
 from rlf.rollout.scripted import ScriptedPolicy
 from rlf.spec.agent import AgentSpec
 from rlf.tools.declaration import ToolDeclaration
+from rlf.tools.execution.cache import ReplayMiss, Tape
 from rlf.tools.execution.executor import Executor
 from rlf.types import StopReason, Trajectory
 from rlf.types.policy import Sampling
@@ -254,6 +255,19 @@ def test_a_world_that_breaks_makes_the_trajectory_unscorable() -> None:
 def test_calls_over_the_limit_are_answered_so() -> None:
     play_agent("follows", [called("double", number=1), called("double", number=2), ANSWER], max_tool_calls=1)
     assert "No tool calls are left" in seen[-1]["result"]["content"][0]["text"]
+
+
+def test_what_a_recording_lacks_ends_the_run_and_is_no_failure_of_the_agent() -> None:
+    async def main() -> None:
+        agent = AgentSpec(callable=f"{__name__}:follows", timeout_s=60.0)
+        async with Executor((DOUBLE,), replay=Tape(())) as executor, AgentServer(agent, TOKENIZER) as server:
+            policy = ScriptedPolicy(TOKENIZER, [called("double", number=1), ANSWER])
+            limits = RolloutLimits(max_turns=4, max_total_tokens=900)
+            setting = Setting(policy, CHAT, executor, limits, Sampling(stop_token_ids=CHAT.stop_token_ids))
+            await server.player(setting, overrides=True).play(Rollout("r", TASK, 0, seed=3))
+
+    with pytest.raises(ReplayMiss):
+        asyncio.run(main())
 
 
 def test_the_client_of_mcps_sdk_is_understood() -> None:
