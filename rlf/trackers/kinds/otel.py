@@ -59,7 +59,7 @@ class _Writer:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
 
-        self._exporter = OTLPSpanExporter(endpoint=tracker.endpoint)
+        self._exporter: Any = OTLPSpanExporter(endpoint=tracker.endpoint)
         self._resource = Resource.create({"service.name": tracker.service})
         self._content, self._endpoint, self._run = tracker.content, tracker.endpoint, run
         self._model = str(dict(run.spec.get("model", {})).get("path", ""))
