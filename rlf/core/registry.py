@@ -44,7 +44,8 @@ def nearest(name: str, known: list[str]) -> str:
 
 def close_names(name: str, known: list[str]) -> list[str]:
     """The known names nearest to a text, the closest first; at most three."""
-    return difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    return near or [each for each in known if each.lower() == name.lower()]
 
 
 class Registry(Generic[T]):
