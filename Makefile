@@ -56,7 +56,7 @@ lint: .venv/installed-dev  ## Style, types, the direction of imports, and the si
 
 # Data first: what is shipped as questions is what the models are measured on. Two models at a time, a core each.
 EMBEDDED_DATA := encyclopedia shop programs rooms bisect compose
-EMBEDDED_MODELS := tiny small reader clerk games prober
+EMBEDDED_MODELS := tiny small reader clerk games prober bookkeeper
 embedded: .venv/installed  ## Makes the built-in worlds and models again from their seeds.
 	for part in $(EMBEDDED_DATA); do $(BIN)/python -m benchmarks.embedded.$$part.build || exit; done
 	printf '%s\n' $(EMBEDDED_MODELS) | xargs -P 2 -I {} $(BIN)/python -m benchmarks.embedded.{}.build

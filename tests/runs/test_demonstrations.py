@@ -57,6 +57,7 @@ def test_first_steps_imitate_and_later_ones_sample(shown, tmp_path):
     steps = [event for event in watch.events if isinstance(event, StepFinished)]
     assert [event.metrics.get("demonstrations") for event in steps] == [3, 3, 3, None, None]
     assert [len(event.trajectories) for event in steps] == [3, 3, 3, 4, 4]
+    assert "policy/mismatch_kl" not in steps[2].metrics  # nothing sampled them
     assert "loss/heldout" in steps[2].metrics and "reward/mean" not in steps[2].metrics
     assert steps[2].metrics["loss/policy"] < steps[0].metrics["loss/policy"]
     with open_lineage(tmp_path / "runs") as store:

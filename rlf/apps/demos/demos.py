@@ -91,7 +91,7 @@ def write_demos(
         RlfError, SpecError: the spec is wrong, an origin is not there, or nothing is left.
     """
     conditions = parse_conditions(asked.where)
-    checked = check_spec(files, [*overrides, "+data.demonstrations=null"])
+    checked = check_spec(files, [*overrides, "data.demonstrations=null"])
     spec = checked.plan.spec
     found = _gather(spec, list(checked.inputs.train), asked, files, overrides, runs_folder)
     counts = Counter[str]()
@@ -164,7 +164,7 @@ def _teach(
     if "eval" not in HOMES:
         raise RlfError("--teacher: a teacher plays by `rlf eval`, and the app `evaluate` is not here.")
     source = spec.data.train.model_dump(mode="json", exclude_defaults=True)
-    changes = ["+data.demonstrations=null", f"data.eval={json.dumps(source)}", "eval.greedy=false"]
+    changes = ["data.demonstrations=null", f"data.eval={json.dumps(source)}", "eval.greedy=false"]
     if teacher.max_usd is not None:
         changes.append(f"limits.max_usd_per_evaluation={teacher.max_usd}")
     endpoint = teacher.endpoint

@@ -191,6 +191,7 @@ class Updater:
         self._now, self._before = phase.train, phase.updates_before
         self._temperature = self.temperature if phase.samples else 1.0
         self._reference = self.reference if phase.samples else None
+        self._has_sampler = phase.samples and not phase.train.observations_in_loss
 
     def mean_cross_entropy(self, batch: Batch) -> float:
         """The loss of trajectories as those that are imitated have it, without an update."""
@@ -341,7 +342,7 @@ class Updater:
             mini.output.advantages_BT[rows, :width],
             part.loss_mask_BT,
             config=train.loss,
-            rollout_logprobs_BT=None if train.observations_in_loss else mini.batch.rollout_logprobs_BT[rows, :width],
+            rollout_logprobs_BT=mini.batch.rollout_logprobs_BT[rows, :width] if self._has_sampler else None,
             high_entropy_BT=None if fixed.high_entropy_BT is None else fixed.high_entropy_BT[rows, :width],
             denominator=mini.denominator,
         )

@@ -29,6 +29,14 @@ def test_solutions_are_played_scored_and_read_back(tmp_path):
     assert first.turns[1].results == ("cancelled 6919",) and first.turns[-1].content == "done"
 
 
+def test_the_file_that_a_spec_names_need_not_be_there_yet(tmp_path):
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(f"extends: {SHOP[0]}\nname: cold\ndata: {{demonstrations: {{path: demos.jsonl, steps: 2}}}}\n")
+    done = write(tmp_path / "demos.jsonl", [spec], ["data.train.limit=2"], gold=True)
+    assert done.num_kept == 2
+    assert write(tmp_path / "demos.jsonl", [spec], ["data.train.limit=3"], gold=True).num_kept == 3
+
+
 def test_a_solution_that_does_not_solve_its_task_is_left_out_and_counted(tmp_path):
     rows = [json.loads(line) for line in builtin_path("shop/orders_train").read_text().splitlines()[:4]]
     rows[0]["gold"] = rows[0]["gold"][:1]  # a look, and nothing else
