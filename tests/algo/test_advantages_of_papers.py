@@ -20,6 +20,7 @@ from rlf.algo.advantages.maxrl import Maxrl
 from rlf.algo.advantages.opo import Opo
 from rlf.algo.advantages.pass_at_k import PassAtK
 from rlf.algo.advantages.remax import Remax
+from rlf.algo.advantages.supervised import Supervised
 from rlf.algo.estimator import AdvantageInput, Estimator, TermRewards
 
 from .batches import random_batch
@@ -74,6 +75,14 @@ def test_gpg_makes_up_for_groups_that_teach_nothing() -> None:
     # six rollouts, two of them in a group of equal rewards: factor 6 / 4; deviations .5, -.5, 1, -1
     advantages = of_one_token(Gpg(), [1, 0, 3, 1, 2, 2], [0, 0, 1, 1, 2, 2])
     assert advantages == pytest.approx([0.75, -0.75, 1.5, -1.5, 0, 0])
+
+
+def test_supervised_weighs_every_token_that_is_imitated_alike() -> None:
+    # rewards 1, 0, 2 of 1, 3 and 2 tokens: N = 6 sampled, K = 3 of those that reach 1, so that each weighs 6 / 3
+    output = Supervised().advantages(batch_of([1.0, 0.0, 2.0], [0, 0, 1], [[1, 0, 0], [1, 1, 1], [1, 1, 0]]))
+    assert_equal(output.advantages_BT, [[2, 0, 0], [0, 0, 0], [2, 2, 0]])
+    none = Supervised(min_reward=3.0).advantages(batch_of([1.0, 2.0], [0, 0], [[1, 1], [1, 1]]))
+    assert_equal(none.advantages_BT, [[0, 0], [0, 0]])
 
 
 def test_remax_subtracts_the_greedy_reward_of_the_task() -> None:
