@@ -97,9 +97,7 @@ def main() -> None:
             planted = turns[item.trajectory.id] + 1
             named["planted" if found.decided == planted else "none" if found.decided is None else "another"] += 1
     total = named.total()
-    print(
-        f"{total} trajectories of {asked.run} with a planted call that ended wrong, {asked.samples} continuations a turn"
-    )
+    print(f"{total} trajectories with a planted call that ended wrong, {asked.samples} continuations a turn")
     print(", ".join(f"{what} turn named: {number}" for what, number in sorted(named.items())))
 
 

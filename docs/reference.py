@@ -239,10 +239,15 @@ KEYS_WITHOUT_OPTION: tuple[KeysWithoutOption, ...] = (
         "train.observations_in_loss rollout.max_concurrency train.dynamic_filtering.max_rounds train.mask_truncated "
         "train.loss.off_policy_mask train.loss.probability_mask train.loss.dppo_mask "
         "train.loss.observations train.loss.top_entropy train.kl.sync_every "
-        "limits.max_usd_per_evaluation rollout.agent.command rollout.agent.callable rollout.agent.url "
-        "rollout.agent.env rollout.agent.files rollout.agent.timeout_s rollout.agent.max_calls rollout.agent.on_break "
-        "rollout.agent.scored",
+        "limits.max_usd_per_evaluation rollout.agent.least_continued "
+        "data.demonstrations.path data.demonstrations.steps data.demonstrations.per_step "
+        "data.demonstrations.learning_rate data.demonstrations.heldout data.demonstrations.limit",
         "refused",
+    ),
+    KeysWithoutOption(
+        "rollout.agent.command rollout.agent.callable rollout.agent.url rollout.agent.env rollout.agent.files "
+        "rollout.agent.timeout_s rollout.agent.max_calls rollout.agent.on_break rollout.agent.scored",
+        "the agent: the spec's own program, in place of rlf's loop; `on_break: sample` is refused",
     ),
     KeysWithoutOption("train.algorithm.observations", "`bootstrap` is OpenRLHF's only way; `skip` is refused"),
     KeysWithoutOption(

@@ -40,7 +40,8 @@ def right(files, overrides=()):
     loaded = load_spec(files, overrides)
     looked = look(loaded)
     assert looked.faults == []
-    assert find_warnings(Subject(loaded, looked.train, looked.evaluation)) == []
+    warnings = find_warnings(Subject(loaded, looked.train, looked.evaluation))
+    assert [one for one in warnings if one.path != "train.prompts_per_step"] == []  # the guide shows a row or two
     return compile_plan(loaded), looked
 
 

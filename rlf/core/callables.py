@@ -32,7 +32,7 @@ from pydantic_core import PydanticCustomError
 from rlf.core.errors import RlfError, describe_type
 from rlf.core.identity import hash_bytes, hash_path
 from rlf.core.registry import nearest
-from rlf.core.search_path import extend_path
+from rlf.core.search_path import OWN, extend_path, library_folders, show_place
 
 # The gate in front of code that is not rlf's own: what a spec names and rlf imports or starts.
 #
@@ -156,11 +156,6 @@ def _remember_files(names: Collection[str]) -> None:
 
 
 @cache
-def library_folders() -> tuple[str, ...]:
-    return tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-
-
-@cache
 def _package_folders() -> tuple[str, ...]:
     return tuple({sysconfig.get_path(name) for name in ("purelib", "platlib")})
 
@@ -185,11 +180,6 @@ def _is_edited(file: Path, sha256: str) -> bool:
         return hash_path(file) != sha256
     except OSError:
         return True
-
-
-def show_place(place: str) -> str:
-    """A file or module as messages name it."""
-    return os.path.relpath(place) if Path(place).is_relative_to(Path.cwd()) else place
 
 
 def show_own_line(error: BaseException) -> str:
@@ -238,7 +228,6 @@ _OPENED: dict[tuple[str, str], None] = {}
 known."""
 _FOREIGN: set[tuple[str, str]] = set()
 """Installed packages that callables are in: each folder, and the file that stands for its code."""
-OWN = str(Path(__file__).parents[1]) + os.sep
 
 
 def note_opened(name: str, paths: Collection[str]) -> None:

@@ -414,3 +414,23 @@ def sync_path(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def shown_path(path: Path) -> str:
+    """A path as messages show it: relative to the current folder when below it."""
+    here = Path.cwd()
+    return path.relative_to(here).as_posix() if path.is_relative_to(here) else path.as_posix()
+
+
+FORBIDDEN = "you have no permission to read it. Check those of the folders on the way, too."
+
+
+def is_forbidden(path: Path) -> bool:
+    """Whether this user may not look at a path."""
+    try:
+        path.stat()
+    except PermissionError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return False

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from rlf.builtin.names import BUILTIN
 from rlf.core import Fault
+from rlf.core.files import shown_path
 from rlf.data import recall
 from rlf.data.names import MIXTURE_SUFFIX
 from rlf.spec import LoadedSpec
 from rlf.spec.load import reads
 from rlf.spec.models import DataSource
 from rlf.spec.paths import is_local
-from rlf.spec.reader import shown_path
 from rlf.types import Task
 
 if TYPE_CHECKING:

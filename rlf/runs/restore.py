@@ -16,7 +16,7 @@ from typing import Any
 from rlf.builtin.names import BUILTIN
 from rlf.core.callables import forget_edited
 from rlf.core.errors import Fault, Place, RlfError, SpecError
-from rlf.core.files import check_run_id, path_inside, run_folder
+from rlf.core.files import check_run_id, path_inside, run_folder, shown_path
 from rlf.core.identity import hash_bytes
 from rlf.engines.engine import Start, recorded_engine, refuse_evaluation
 from rlf.lineage.reader import Reader
@@ -27,7 +27,7 @@ from rlf.runs.place import open_reader
 from rlf.runs.plans import CheckedSpec, check_spec
 from rlf.spec import InputFile
 from rlf.spec.nodes import OVERRIDE, KeyPath, dotted
-from rlf.spec.reader import forget_env_files, shown_path, take_env_file
+from rlf.spec.reader import forget_env_files, take_env_file
 from rlf.tools.execution.cache import AnsweredCall, Tape, arguments_text, read_calls, read_tape
 from rlf.types import Outcome, ToolResult
 

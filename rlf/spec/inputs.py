@@ -21,6 +21,7 @@ from rlf.chat.known import format_names, remember_of_formats
 from rlf.chat.on_disk import read_chat_template
 from rlf.core import Fault, RlfError, SpecError, nearest
 from rlf.core.callables import NotRun
+from rlf.core.files import FORBIDDEN, is_forbidden, shown_path
 from rlf.data import open_tasks, recall
 from rlf.spec.budget import MEASURED, PromptSizes, check_budget, most_images
 from rlf.spec.kinds import is_endpoint, is_judge
@@ -29,16 +30,13 @@ from rlf.spec.model_files import folder_on_disk, named_folder, read_config, read
 from rlf.spec.models import DataSource
 from rlf.spec.nodes import KeyPath, find
 from rlf.spec.paths import (
-    FORBIDDEN,
     declared_files,
     env_files,
     identity,
-    is_forbidden,
     is_local,
     missing_file,
     reward_files,
 )
-from rlf.spec.reader import shown_path
 from rlf.tools.validate import ArgumentCheck
 from rlf.types import Task
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlf.core import Fault, RlfError, hash_bytes
+from rlf.core.files import shown_path
 from rlf.core.text import find_half
 from rlf.spec.aliases import aliased, canonical_names, with_variables
 from rlf.spec.nodes import (
@@ -32,7 +33,7 @@ from rlf.spec.nodes import (
     walk,
     wrap,
 )
-from rlf.spec.reader import read_file, shown_path, take_env_file
+from rlf.spec.reader import read_file, take_env_file
 
 if TYPE_CHECKING:
     from rlf.spec.references import References

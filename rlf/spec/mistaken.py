@@ -16,12 +16,11 @@ import yaml
 from pydantic import BaseModel
 
 from rlf.core import Fault, Place
+from rlf.core.files import FORBIDDEN, is_forbidden, shown_path
 from rlf.core.mistakes import explain, in_our_words
 from rlf.core.registry import close_names, kind_names
 from rlf.data.names import DATA_SUFFIXES
 from rlf.spec.nodes import OVERRIDE, Node, plain, walk
-from rlf.spec.paths import FORBIDDEN, is_forbidden
-from rlf.spec.reader import shown_path
 
 # A text that is not YAML. PyYAML says where it stopped; a brace or a quote that nobody closed began elsewhere.
 
@@ -148,7 +147,9 @@ def _list_near(path: Path, suffixes: Sequence[str]) -> list[Path]:
         names = sorted(file.name for file in Path(os.path.normpath(path)).parent.iterdir() if file.suffix in known)
     except OSError:
         return []
-    return [path.parent / name for name in close_names(path.name, names)]
+    # Without suffixes, which would make any two names alike.
+    by_stem = {name.partition(".")[0]: name for name in reversed(names)}
+    return [path.parent / by_stem[stem] for stem in close_names(path.name.partition(".")[0], list(by_stem))]
 
 
 def not_this_role(text: str, role: str, folder: Path) -> str | None:

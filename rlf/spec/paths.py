@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.core import Fault, RlfError, hash_bytes, hash_json, hash_path
-from rlf.core.files import is_folder_name
+from rlf.core.files import is_folder_name, shown_path
 from rlf.core.identity import MIN_BYTES, remember, stamp_file
 from rlf.data.names import DATA_SUFFIXES, TEMPLATE_SUFFIXES
 from rlf.data.opened import mixture_files
@@ -25,7 +25,6 @@ from rlf.spec.kinds import is_agent_tool, is_judge, is_mcp_tool, is_sql_tool
 from rlf.spec.layers import ITEM_LISTS, InputFile, absolute
 from rlf.spec.models import RunSpec
 from rlf.spec.nodes import KeyPath, Node, edit, edit_leaves, show
-from rlf.spec.reader import shown_path
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.kind import ToolKind
 
@@ -300,19 +299,6 @@ def _hash_sample(file: Path, size: int) -> str:
 
 
 # The file that a wrong path may be meant for.
-
-FORBIDDEN = "you have no permission to read it. Check those of the folders on the way, too."
-
-
-def is_forbidden(path: Path) -> bool:
-    """Whether this user may not look at a path."""
-    try:
-        path.stat()
-    except PermissionError:
-        return True
-    except (OSError, ValueError):
-        return False
-    return False
 
 
 def missing_file(node: Node, file: Path) -> str | None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import yaml
 
 from rlf.core import Fault, Place
+from rlf.core.files import shown_path
 from rlf.core.text import clean, find_half, join_halves
 from rlf.core.yaml_text import BOOL, FLOAT, INT, MERGE, NULL, STR, TAG, CoreLoader, read_integer
 from rlf.spec.nodes import KeyPath, Node, Scalar, dotted
@@ -186,12 +187,6 @@ def read_file(
 def file_fault(shown: str, named_by: Node | None, message: str) -> Fault:
     """A fault of a file as a whole."""
     return Fault(Place(shown), "", message) if named_by is None else named_by.fault(f"{shown}: {message}")
-
-
-def shown_path(path: Path) -> str:
-    """A path as messages show it: relative to the current folder when below it."""
-    here = Path.cwd()
-    return path.relative_to(here).as_posix() if path.is_relative_to(here) else path.as_posix()
 
 
 def read_value(text: str, place: Place, path: KeyPath, folder: Path, faults: list[Fault]) -> Node | None:

@@ -18,10 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.error import HTTPError, URLError
 
 from rlf.core.errors import describe_type
-from rlf.core.images import image_type, read_header
 from rlf.core.json_text import json_text
 from rlf.core.text import MAX_FAULT_CHARS, class_names, clean, describe, size_bytes
-from rlf.endpoints.attribution import KEY_REFUSED, outcome_of_status
 from rlf.tools.kind import CallContext, Limits
 from rlf.types import Image, Outcome, ToolOutput
 
@@ -71,7 +69,8 @@ _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 def tool_failure(failure: EndpointFailure, headers: Mapping[str, str] = _NO_HEADERS) -> ToolFailure:
     """The same failure as the executor takes it; where the key in `headers` was refused, with where it comes from."""
-    from rlf.endpoints.spec import describe_credentials  # which tools of this machine do without
+    from rlf.endpoints.attribution import KEY_REFUSED  # which tools of this machine do without
+    from rlf.endpoints.spec import describe_credentials
 
     is_about_key = failure.outcome is Outcome.SERVICE_ERROR and failure.status in KEY_REFUSED
     credentials = describe_credentials(headers) if is_about_key else ""
@@ -119,8 +118,11 @@ def _outcome_of_one(fault: BaseException) -> Outcome:
         return outcome_of_fault(fault.reason)
     if isinstance(fault, OSError) and fault.errno in _OUT_OF_DESCRIPTORS:
         return Outcome.INFRA
-    status = _status_of(fault)
-    return Outcome.TOOL_ERROR if status is None else outcome_of_status(status)
+    if (status := _status_of(fault)) is None:
+        return Outcome.TOOL_ERROR
+    from rlf.endpoints.attribution import outcome_of_status
+
+    return outcome_of_status(status)
 
 
 def _status_of(fault: BaseException) -> int | None:
@@ -231,6 +233,8 @@ def check_images(images: Sequence[Image], limits: Limits) -> tuple[tuple[Image, 
     Raises:
         ToolFailure: OUTPUT_REJECTED where one breaks the limits.
     """
+    from rlf.core.images import image_type  # of few tools
+
     if len(images) > limits.max_images:
         raise _reject_output(f"{len(images)} images, more than the {limits.max_images} allowed")
     lines = [_check_image(number, image, limits) for number, image in enumerate(images, 1)]
@@ -238,6 +242,8 @@ def check_images(images: Sequence[Image], limits: Limits) -> tuple[tuple[Image, 
 
 
 def _check_image(number: int, image: Image, limits: Limits) -> str:
+    from rlf.core.images import image_type, read_header
+
     if len(image.data) > limits.max_image_bytes:
         raise _reject_output(
             f"image {number} of {len(image.data)} bytes, more than the {limits.max_image_bytes} allowed"

@@ -42,7 +42,8 @@ def flawless(name: str) -> LoadedSpec:
     loaded = load_spec([Path(name)])
     looked = look(loaded)
     assert looked.faults == []
-    assert list(find_warnings(Subject(loaded, looked.train, looked.evaluation))) == []
+    warnings = find_warnings(Subject(loaded, looked.train, looked.evaluation))
+    assert [one for one in warnings if one.path != "train.prompts_per_step"] == []  # the guide shows a row or two
     return loaded
 
 

@@ -79,7 +79,7 @@ def test_a_gap_that_is_shown_stops_the_run_and_shows_three_rollouts(start, tmp_p
     with pytest.raises(HealthStop) as stopped:
         start("health.hidden={above: 0.05, steps: 1, action: stop}", "train.steps=9")
     text = str(stopped.value)
-    assert "health: hidden term 'truth' refuses 100.0 % of what 'exact_match' pays; since step 1 more than 55" in text
+    assert "health: hidden term 'truth' refuses 100.0 % of what 'exact_match' pays; since step 1 more than 15" in text
     stored, steps, heads, _, events = read(tmp_path / "runs")
     (alarm,) = (event for event in events if event.level == "alarm")
     assert (stored.status, stored.last_step) == (RunStatus.FAILED, alarm.data["step"])

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from rlf.cli import app
 from rlf.core import RlfError
-from rlf.core.callables import library_folders, load_callable, opened_files
+from rlf.core.callables import load_callable, opened_files
+from rlf.core.search_path import library_folders
 from rlf.environments.processes import ClassProcesses
 from rlf.lineage import FileRecord, Reader
 from rlf.lineage.records import FilesRead

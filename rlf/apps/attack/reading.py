@@ -27,8 +27,9 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from rlf.chat.examples import example_call
-from rlf.core.callables import library_folders, load_callable
+from rlf.core.callables import load_callable
 from rlf.core.errors import RlfError
+from rlf.core.search_path import library_folders
 from rlf.rewards.normalization import golds
 from rlf.rewards.rules.json_schema import JsonSchema
 from rlf.rewards.term import Term

@@ -132,7 +132,7 @@ def write_benchmark(benchmark: Benchmark, folder: Path) -> BenchmarkFolder:
     return BenchmarkFolder(
         name,
         benchmark.model_dump(mode="json"),
-        spec.get("env", {}).get("judge", ""),
+        (spec["env"] or {}).get("judge", ""),
         place / _SPEC,
         hash_bytes(texts[_ROWS].encode()),
         len(rows),

@@ -19,6 +19,7 @@ from packaging.version import Version
 from rlf.algo.loss_config import CorrectionLevel
 from rlf.core import Fault
 from rlf.core.errors import RlfError
+from rlf.core.files import shown_path
 from rlf.core.servers import server_context
 from rlf.data import recall
 from rlf.engines.openrlhf.dataset import find_row_fault
@@ -40,7 +41,6 @@ from rlf.spec.load import reads
 from rlf.spec.model_files import folder_on_disk, model_location, named_folder, read_config
 from rlf.spec.models import RunSpec
 from rlf.spec.nodes import KeyPath
-from rlf.spec.reader import shown_path
 from rlf.types.task import Task
 
 PINS = {"openrlhf": VERSION, "vllm": "0.29.0", "ray": "2.55.0", "deepspeed": "0.19.6"}

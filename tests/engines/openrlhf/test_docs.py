@@ -44,7 +44,8 @@ def test_an_example_has_no_faults_and_warns_at_most_of_a_model_that_is_not_here_
     checked = check_spec([project / name], [])
     spec = checked.plan.spec
     elsewhere = spec.engine.ray_address is not None or not spec.model.path.startswith("builtin:")
-    assert [warning.path for warning in checked.warnings] == ["model.path"] * elsewhere
+    warned = [warning.path for warning in checked.warnings if warning.path != "train.prompts_per_step"]
+    assert warned == ["model.path"] * elsewhere  # the guides show a row or two
 
 
 def test_the_commands_for_plans_work(project):

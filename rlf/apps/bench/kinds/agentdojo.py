@@ -63,7 +63,7 @@ class Agentdojo(Benchmark):
             suite = package().suites[name]
             tools = [_describe(function) for function in suite.tools]
             # The name is that of a model which some attacks address.
-            attack = self.attack != NO_ATTACK and attacks[self.attack](suite, SimpleNamespace(name="local"))
+            attack = self.attack != NO_ATTACK and attacks[self.attack](suite, SimpleNamespace(name="a local model"))
             for user in suite.user_tasks.values():
                 for injection in suite.injection_tasks.values() if attack else (None,):
                     words = attack.attack(user, injection) if attack else {}
