@@ -17,7 +17,7 @@ from rlf.core.errors import RlfError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from rlf.apps.bench.run import Asked, BenchmarkFolder, BenchmarkLine
+    from rlf.apps.bench.run import BenchmarkFolder, BenchmarkLine, TrialOptions
 
 _LIST, _ROBUST = "list", "robust"
 _SHOWN_EVERY_S = 10.0
@@ -65,7 +65,7 @@ def bench(
     what is here, what to install and which data to bring; `rlf bench robust` tries a run's own tasks under disturbed
     tools.
     """
-    from rlf.apps.bench.run import Asked, list_benchmarks, make_benchmark, write_benchmark
+    from rlf.apps.bench.run import TrialOptions, list_benchmarks, make_benchmark, write_benchmark
 
     name, *others = arguments or [_LIST]
     if name == _LIST:
@@ -77,7 +77,7 @@ def bench(
     options |= dict(_split_option(one) for one in option or ())
     overrides = [one for one in others if words.is_override(one)]
     targets = [one for one in others if one not in overrides]
-    asked = Asked(runs_folder, _Progress().show, endpoint, model, api_key_env, num_samples, temperature, limit)
+    asked = TrialOptions(runs_folder, _Progress().show, endpoint, model, api_key_env, num_samples, temperature, limit)
     if name == _ROBUST:
         if wrong := [*(set(options) - {"categories"}), *["setup"] * setup, *["write"] * (write is not None)]:
             raise RlfError(f"--{wrong[0]}: robust has no such option (it has: categories). Remove it.")
@@ -106,7 +106,12 @@ def _split_option(text: str) -> tuple[str, str]:
 
 
 def _try_benchmark(
-    made: BenchmarkFolder, targets: list[str], overrides: list[str], asked: Asked, html: Path | None, as_json: bool
+    made: BenchmarkFolder,
+    targets: list[str],
+    overrides: list[str],
+    asked: TrialOptions,
+    html: Path | None,
+    as_json: bool,
 ) -> None:
     from rlf.apps.bench.run import about_of, page_of, table_of
     from rlf.apps.bench.run import bench as run_bench
@@ -120,7 +125,7 @@ def _try_benchmark(
 
 
 def _try_robust(
-    targets: list[str], overrides: list[str], classes: str | None, asked: Asked, html: Path | None, as_json: bool
+    targets: list[str], overrides: list[str], classes: str | None, asked: TrialOptions, html: Path | None, as_json: bool
 ) -> None:
     from rlf.apps.bench.robust import robust, table_of
     from rlf.apps.bench.run import page_of

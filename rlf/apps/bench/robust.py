@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlf.apps.bench.kind import read_names
-from rlf.apps.bench.run import Asked
+from rlf.apps.bench.run import TrialOptions
 from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
 from rlf.reports.evaluations import EvaluationRow
@@ -54,7 +54,7 @@ class RobustRow(Jsonable):
 
 
 def robust(
-    targets: Sequence[str], files: Sequence[Path], overrides: Sequence[str], classes: str | None, asked: Asked
+    targets: Sequence[str], files: Sequence[Path], overrides: Sequence[str], classes: str | None, asked: TrialOptions
 ) -> list[RobustRow]:
     """Tries models undisturbed, then under each class of disturbance.
 

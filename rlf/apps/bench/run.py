@@ -189,7 +189,7 @@ def make_spec(name: str, benchmark: Benchmark, files: Mapping[str, str]) -> dict
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TrialOptions:
     """How models are tried, as `rlf eval` takes it: greedily, unless samples or a temperature are asked for."""
 
     runs_folder: Path
@@ -229,9 +229,9 @@ class Asked:
 
 
 def bench(
-    made: BenchmarkFolder, targets: Sequence[str], asked: Asked, overrides: Sequence[str] = ()
+    made: BenchmarkFolder, targets: Sequence[str], asked: TrialOptions, overrides: Sequence[str] = ()
 ) -> BenchmarkResult:
-    """Tries models on a benchmark. Raises as `Asked.evaluate` does."""
+    """Tries models on a benchmark. Raises as `TrialOptions.evaluate` does."""
     kind = make_benchmark(made.benchmark, made.options)
     return BenchmarkResult(made, tuple(_score(kind, row) for row in asked.evaluate(targets, [made.spec], overrides)))
 

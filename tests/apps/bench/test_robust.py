@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rlf.apps.bench.robust import CLASSES, UNDISTURBED, robust, table_of
-from rlf.apps.bench.run import Asked
+from rlf.apps.bench.run import TrialOptions
 from rlf.core.errors import RlfError
 from rlf.runs.place import open_reader
 from rlf.tools.faults import Faults
@@ -14,7 +14,7 @@ SEARCH = Path(__file__).parents[3] / "specs" / "search.yaml"
 
 
 def test_success_by_class_stands_beside_the_undisturbed_with_intervals_and_is_found_again(tmp_path):
-    asked = Asked(tmp_path / "runs", lambda event: None, limit=4)
+    asked = TrialOptions(tmp_path / "runs", lambda event: None, limit=4)
     rows = robust(["builtin:tiny"], [SEARCH], [], "errors,renamed", asked)
     assert [row.disturbance for row in rows] == [UNDISTURBED, "errors", "renamed"]
     assert all(row.num_questions == 4 and row.low is not None and row.high is not None for row in rows)
@@ -32,7 +32,7 @@ def test_every_disturbance_of_a_spec_is_of_a_class():
 
 
 def test_a_spec_without_tools_and_an_unknown_class_are_faults(tmp_path):
-    asked = Asked(tmp_path / "runs", lambda event: None)
+    asked = TrialOptions(tmp_path / "runs", lambda event: None)
     with pytest.raises(RlfError, match=r"got the class 'slow'.*latency"):
         robust(["builtin:tiny"], [SEARCH], [], "slow", asked)
     with pytest.raises(RlfError, match="neither tools nor a world"):

@@ -13,7 +13,7 @@ import yaml
 
 from rlf.apps.bench.kind import BENCHMARKS
 from rlf.apps.bench.run import (
-    Asked,
+    TrialOptions,
     about_of,
     bench,
     list_benchmarks,
@@ -71,7 +71,7 @@ def test_a_benchmark_without_rows_is_a_fault(tmp_path):
 
 def test_models_stand_side_by_side_in_the_table_with_interval_and_own_figures(tmp_path):
     made = write_benchmark(Echo(), tmp_path)
-    asked = Asked(tmp_path / "runs", lambda event: None)
+    asked = TrialOptions(tmp_path / "runs", lambda event: None)
     result = bench(made, ["builtin:tiny", "builtin:reader"], asked)
     heads, lines = table_of(result)
     assert heads == ["", "builtin:tiny", "builtin:reader"]
@@ -128,7 +128,7 @@ def test_a_package_that_pip_installs_adds_a_benchmark_with_its_own_options(tmp_p
 def test_the_lineage_holds_what_judged_and_the_hash_of_the_rows(tmp_path):
     made = write_benchmark(Echo(), tmp_path)
     judged = replace_judge(made.spec, "echo-benchmark 1.2")
-    (row,) = Asked(tmp_path / "runs", lambda event: None, limit=1).evaluate(["builtin:tiny"], [judged], [])
+    (row,) = TrialOptions(tmp_path / "runs", lambda event: None, limit=1).evaluate(["builtin:tiny"], [judged], [])
     with open_reader(tmp_path / "runs") as reader:
         record = reader.get_run(row.run_id).record
     assert record.plan["spec"]["env"]["judge"] == "echo-benchmark 1.2"
