@@ -203,8 +203,7 @@ KEYS_WITHOUT_OPTION: tuple[KeysWithoutOption, ...] = (
     ),
     KeysWithoutOption(
         "rollout.max_turns rollout.max_tool_calls rollout.max_new_tokens rollout.max_parse_failures "
-        "rollout.max_failed_turns rollout.stop "
-        "rollout.top_k rollout.min_p",
+        "rollout.max_failed_turns rollout.stop rollout.top_k rollout.min_p",
         "the agent: rlf's own loop, turn by turn",
     ),
     KeysWithoutOption(

@@ -119,7 +119,7 @@ def _find_near(trained: Mapping[str, Task], asked: Sequence[tuple[Task, str]]) -
         shared = Counter(question for feature in rarest for question in holding[feature])
         for question, _ in shared.most_common(_NUM_COMPARED):
             theirs, other = _features(question), trained[question]
-            # What a number or a name is about is asked anew with each: of a template, they are all that differs.
+            # What a number or a name is about is compared with each: of a template, they are all that differs.
             same_keys = _keys(other) <= set(words.split()) and _keys(task) <= set(question.split())
             if same_keys and weigh(own & theirs) >= _ALIKE * weigh(own | theirs):
                 yield task.id, other.id

@@ -203,7 +203,7 @@ def report_plan(
         else PlanningFit(f"what is free at {taken.disk_folder}", free_bytes, disk.total_bytes <= free_bytes),
         memory_unknown=unknown,
         fit=_find_fit(taken, gpu, gpu_bytes),
-        step_time=_step_time(plan, runs_folder),
+        step_time=step_time_of(plan, runs_folder),
         earlier=_read_earlier(plan, runs_folder),
     )
 
@@ -280,7 +280,7 @@ def _find_fit(taken: EngineReport, gpu: str | None, gpu_bytes: int | None) -> Pl
     return PlanningFit(f"GPUs of {gpu}", gpu_bytes, fits)
 
 
-def _step_time(plan: Plan, runs_folder: Path) -> StepTime | None:
+def step_time_of(plan: Plan, runs_folder: Path) -> StepTime | None:
     """The median over the steps of all runs of this plan in a folder."""
     if not (runs_folder / "rlf.db").is_file():
         return None

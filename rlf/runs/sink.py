@@ -68,11 +68,9 @@ _SCHEDULE_SHARE = 0.1
 def diagnosis_setting(spec: RunSpec) -> DiagnosisSetting:
     """What a diagnosis of training trajectories reads of a spec."""
     tools = tuple(tool.name for tool in spec.tools if not tool.hidden)
-    filtering = spec.train.dynamic_filtering
-    bounds = None if filtering is None else filtering.bounds
-    return DiagnosisSetting(
-        tools, spec.train.algorithm.needs_group, "data.train.answer", spec.data.train.answer, bounds
-    )
+    train, answer = spec.train, spec.data.train.answer
+    bounds = None if train.dynamic_filtering is None else train.dynamic_filtering.bounds
+    return DiagnosisSetting(tools, train.algorithm.needs_group, "data.train.answer", answer, bounds)
 
 
 class SignalWatch:
@@ -90,10 +88,8 @@ class SignalWatch:
         self._by_group = spec.train.algorithm.needs_group
         self._stops = spec.health.on_no_signal is OnNoSignal.STOP
         self._training = diagnosis_setting(spec)
-        held_out = spec.data.eval
-        self._held_out = DiagnosisSetting(
-            self._training.tools, False, "data.eval.answer", None if held_out is None else held_out.answer
-        )
+        answer = None if spec.data.eval is None else spec.data.eval.answer
+        self._held_out = DiagnosisSetting(self._training.tools, False, "data.eval.answer", answer)
         self._missing = MissingWatch(spec.rewards, redact)
         self._show, self._redact = f"rlf runs show {run_id}", redact
         self._options = "" if runs_folder == Path("runs") else f" --runs {shlex.quote(str(runs_folder))}"
@@ -229,8 +225,7 @@ class Tracking:
         self._redactor = redactor
         self._lines = [_Line(tracker, run) for tracker in trackers]
         self._step = run.first_step - 1
-        self._ended = False
-        self._last_s = last_s
+        self._ended, self._last_s = False, last_s
 
     def __call__(self, event: RunEvent) -> list[Notice]:
         """Hands an event on; a warning for each tracker that has failed since the last one."""
@@ -238,10 +233,9 @@ class Tracking:
             self._step = event.step
         self._ended = self._ended or isinstance(event, RunFinished)
         light = self._without_bulk_and_secrets(event) if self._lines else event
+        has_whole = isinstance(event, StepFinished | EvaluationFinished)
         for line in self._lines:
-            line.put(
-                event if line.takes_trajectories and isinstance(event, StepFinished | EvaluationFinished) else light
-            )
+            line.put(event if has_whole and line.takes_trajectories else light)
         return self._take_failures()
 
     def _without_bulk_and_secrets(self, event: RunEvent) -> RunEvent:

@@ -254,9 +254,8 @@ def _reward_files(loaded: LoadedSpec) -> list[Fault]:
 def _check_declared(loaded: LoadedSpec, declared: Iterable[tuple[KeyPath, str]]) -> list[Fault]:
     found = [(find(loaded.tree, path)[0], Path(file)) for path, file in declared]
     absent = [node.fault(message) for node, file in found if (message := missing_file(node, file))]
-    words = "is a folder. Name the files in it."
     folders = [(node, file) for node, file in found if not is_forbidden(file) and file.is_dir()]
-    return absent + [node.fault(f"{shown_path(file)} {words}") for node, file in folders]
+    return absent + [node.fault(f"{shown_path(file)} is a folder. Name the files in it.") for node, file in folders]
 
 
 @reads("env")
@@ -476,18 +475,16 @@ def _check_columns(loaded: LoadedSpec, name: str, tasks: Sequence[Task]) -> Iter
 @reads("rollout.agent", "data.train", "data.eval")
 def _agent_columns(loaded: LoadedSpec, name: str, tasks: Sequence[Task]) -> Iterator[Fault]:
     """Columns that an agent's command is filled with and a row lacks, or that hold the gold answer."""
-    agent = loaded.spec.rollout.agent
-    for key, place in () if agent is None else agent.places:
-        column = place.removeprefix("row.")
-        message = None
-        if place.startswith("row.") and column in loaded.spec.data.gold_columns:
-            if name == "train":  # once
-                message = f"{column!r} holds the gold answer, which agents are not given. Name another column."
-        elif place.startswith("row.") and (lacking := recall(_row_without, tasks, column, True)) is not None:
+    agent, gold = loaded.spec.rollout.agent, loaded.spec.data.gold_columns
+    named = [(key, place.removeprefix("row.")) for key, place in agent.places if place[:4] == "row."] if agent else []
+    for key, column in named:
+        if column in gold and name == "train":  # once
+            message = f"{column!r} holds the gold answer, which agents are not given. Name another column."
+            yield loaded.fault(("rollout", "agent", *key), message)
+        elif column not in gold and (lacking := recall(_row_without, tasks, column, True)) is not None:
             number, known = lacking
             where = f"row {number} of data.{name} has no column {column!r}{nearest(column, known)}"
             message = f"{where} (columns: {', '.join(known)}). Name one of these."
-        if message is not None:
             yield loaded.fault(("rollout", "agent", *key), message)
 
 

@@ -24,6 +24,7 @@ from rlf.lineage.graph import differing, read_graph
 from rlf.lineage.reader import Reader
 from rlf.runs.place import open_reader
 from rlf.runs.plans import check_spec
+from rlf.spec.models import Schedule
 from rlf.types import RunStatus, StopReason
 
 NUM_STEPS = 3
@@ -113,8 +114,9 @@ def chaos(
             if plain.wait(_LONGEST_S) != 0 or plain.run_id is None:
                 raise RlfError(f"the run without a fault did not finish: {plain.said}")
         limit_s = max(_LEAST_S, _TIMES * (time.monotonic() - started))
-        with open_reader(runs) as reader:  # the same tokens, whatever the timing
-            is_exact = spec.rollout.schedule != "clock" and reader.get_run(plain.run_id).record.host["device"] == "cpu"
+        with open_reader(runs) as reader:
+            on_cpu = reader.get_run(plain.run_id).record.host["device"] == "cpu"
+        is_exact = on_cpu and spec.rollout.schedule is not Schedule.CLOCK  # the same tokens, whatever the timing
         found = []
         for fault in (known[name] for name in only or known):
             found.append(_try(fault, command, runs, limit_s, plain.run_id if is_exact else None))

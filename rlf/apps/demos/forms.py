@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rlf.apps.demos.rows import decode
+
 _ROLES = {
     **{"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "model": "assistant"},
     **{"system": "system", "function_call": "calls", "tool_call": "calls"},
@@ -36,12 +38,12 @@ def convert_row(values: Mapping[str, Any]) -> dict[str, Any]:
     found = list(_merge_results(_convert(message) for message in messages))
     if isinstance(values.get("system"), str) and values["system"].strip() and found[0]["role"] != "system":
         found.insert(0, {"role": "system", "content": values["system"]})
-    tools = _decode(values.get("tools")) or _tools_of_system(found)
+    tools = decode(values.get("tools")) or _tools_of_system(found)
     return row | {"messages": found} | ({"tools": tools} if tools else {})
 
 
 def _list(value: Any) -> list[Mapping[str, Any]] | None:
-    value = _decode(value)
+    value = decode(value)
     is_list = isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value)
     return value if is_list else None
 
@@ -54,7 +56,7 @@ def _convert(message: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"a message has the role {word!r}")
     content = message.get("content", message.get("value"))
     if role == "calls":
-        calls = _decode(content)
+        calls = decode(content)
         return {"role": "assistant", "content": "", "tool_calls": calls if isinstance(calls, list) else [calls]}
     if role == "tool":
         text = content if isinstance(content, str | list) else json.dumps(content, ensure_ascii=False)
@@ -71,7 +73,7 @@ def _convert(message: Mapping[str, Any]) -> dict[str, Any]:
 
 def _convert_assistant(message: Mapping[str, Any], content: Any) -> dict[str, Any]:
     kept = _keep(message, "tool_calls", "reasoning_content", "reasoning", "thinking")
-    calls = [*(_decode(kept.pop("tool_calls", None)) or ())]
+    calls = [*(decode(kept.pop("tool_calls", None)) or ())]
     if isinstance(message.get("function_call"), Mapping):
         calls.append(message["function_call"])
     if isinstance(content, str):
@@ -112,9 +114,9 @@ def _tools_of_system(messages: Sequence[dict[str, Any]]) -> list[Any]:
     if listed is None:
         return []
     text = listed[1]
-    found = _decode(text)
+    found = decode(text)
     if isinstance(found, str):
-        found = [_decode(line) for line in text.splitlines() if line.strip()]
+        found = [decode(line) for line in text.splitlines() if line.strip()]
     if isinstance(found, Mapping):
         found = [found]
     if not all(isinstance(tool, Mapping) for tool in found):
@@ -122,12 +124,3 @@ def _tools_of_system(messages: Sequence[dict[str, Any]]) -> list[Any]:
     if isinstance(messages, list):
         del messages[0]
     return list(found)
-
-
-def _decode(value: Any) -> Any:
-    if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{"):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value

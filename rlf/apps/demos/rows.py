@@ -99,7 +99,7 @@ def read_demonstration(values: Mapping[str, Any]) -> Demonstration:
     if isinstance(prompt, list) and isinstance(completion, list) and values.get("messages") is None:
         before, after = prompt, completion
     else:
-        messages = _decode(values.get("messages"))
+        messages = decode(values.get("messages"))
         if not isinstance(messages, list) or not all(isinstance(message, Mapping) for message in messages):
             raise ValueError(
                 f"got {_shorten(messages)} as `messages`; expected a list of {{role, content}}. Other forms are "
@@ -110,7 +110,7 @@ def read_demonstration(values: Mapping[str, Any]) -> Demonstration:
     if not before or not after:
         raise ValueError("expected a prompt and then an assistant's message. Leave the row out.")
     prompt_messages = tuple(read_message(_as_system(message)) for message in before)
-    tools = _read_tools(_decode(values.get("tools")))
+    tools = _read_tools(decode(values.get("tools")))
     kind, given = values.get("kind"), values.get("id")
     turns = tuple(_read_turns(after))
     id_ = str(given) if given not in (None, "") else hash_json([before, after])[:16]
@@ -129,7 +129,7 @@ def _read_turns(messages: Sequence[Mapping[str, Any]]) -> list[DemonstratedTurn]
             raise ValueError(f"a message of {message.get('role')!r} stands where the assistant's is expected.")
         if other := next((key for key, value in message.items() if key not in _KNOWN and value), None):
             raise ValueError(f"an assistant's message has {other!r}, which is not trained on. Take the key out.")
-        calls = _read_calls(_decode(message.get("tool_calls")) or ())
+        calls = _read_calls(decode(message.get("tool_calls")) or ())
         answers = []
         while at < len(messages) and messages[at].get("role") == "tool":
             answers.append(messages[at])
@@ -207,7 +207,7 @@ def _read_text(content: Any) -> str:
     return content
 
 
-def _decode(value: Any) -> Any:
+def decode(value: Any) -> Any:
     """A value that some files hold as JSON in a text."""
     if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{"):
         return value

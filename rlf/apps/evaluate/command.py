@@ -304,23 +304,28 @@ def _show_forecast(found: Forecast, runs_folder: Path) -> None:
     print(f"  rlf trace {found.run_id} --phase sampled{runs_option(runs_folder)}")
 
 
-# `rlf runs branch`: a trajectory played again from one of its turns.
+# `rlf runs branch` and `rlf why`: a trajectory played again from one of its turns, or from each.
+
+_Run = Annotated[str, typer.Argument(metavar="RUN", show_default=False, autocompletion=complete_run)]
+_K = Annotated[int, typer.Argument(metavar="K", min=0, help="Which trajectory of the step.", show_default=False)]
+_Step = Annotated[int, typer.Option("--step", min=0, help="Its step.", show_default=False)]
+_Phase = Annotated[str, typer.Option("--phase", help="`train`, or the mode of an evaluation.")]
+_At = Annotated[
+    str | None, typer.Option("--at", metavar="STEP", help="The checkpoint that continues.", show_default="the newest")
+]
 
 
 def branch_trajectory(
-    run: Annotated[str, typer.Argument(metavar="RUN", show_default=False, autocompletion=complete_run)],
-    k: Annotated[int, typer.Argument(metavar="K", min=0, help="Which trajectory of the step.", show_default=False)],
-    step: Annotated[int, typer.Option("--step", min=0, help="Its step.", show_default=False)],
-    phase: Annotated[str, typer.Option("--phase", help="`train`, or the mode of an evaluation.")] = "train",
+    run: _Run,
+    k: _K,
+    step: _Step,
+    phase: _Phase = "train",
     turn: Annotated[int, typer.Option("--turn", min=0, help="Turns that are kept; 0 keeps only the prompt.")] = 0,
     samples: Annotated[int, typer.Option("--samples", "-n", min=1, max=256, help="Continuations.")] = 8,
     observation: Annotated[
         str | None, typer.Option("--observation", help="Result of the last kept call, instead of the recorded one.")
     ] = None,
-    at: Annotated[
-        str | None,
-        typer.Option("--at", metavar="STEP", help="The checkpoint that continues.", show_default="the newest"),
-    ] = None,
+    at: _At = None,
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> None:
@@ -338,15 +343,12 @@ def branch_trajectory(
 
 
 def why(
-    run: Annotated[str, typer.Argument(metavar="RUN", show_default=False, autocompletion=complete_run)],
-    k: Annotated[int, typer.Argument(metavar="K", min=0, help="Which trajectory of the step.", show_default=False)],
-    step: Annotated[int, typer.Option("--step", min=0, help="Its step.", show_default=False)],
-    phase: Annotated[str, typer.Option("--phase", help="`train`, or the mode of an evaluation.")] = "train",
+    run: _Run,
+    k: _K,
+    step: _Step,
+    phase: _Phase = "train",
     samples: Annotated[int, typer.Option("--samples", "-n", min=2, max=256, help="Continuations of each turn.")] = 32,
-    at: Annotated[
-        str | None,
-        typer.Option("--at", metavar="STEP", help="The checkpoint that continues.", show_default="the newest"),
-    ] = None,
+    at: _At = None,
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> None:

@@ -26,7 +26,7 @@ from rlf.reports.sheets import Sheet, count, decimal, dollars, duration, percent
 from rlf.reports.statistics import student_quantile
 from rlf.rollout.collect import dead_share, rollout_metrics, wait_share
 from rlf.rollout.diagnosis import Cause, Signal, diagnose, step_signal
-from rlf.runs.planning import StepTime, report_plan
+from rlf.runs.planning import StepTime, step_time_of
 from rlf.runs.plans import check_spec
 from rlf.runs.sink import diagnosis_setting
 from rlf.spec import RunSpec
@@ -177,7 +177,8 @@ def forecast(
     Raises:
         RlfError, SpecError: the spec is wrong, or what was played says nothing.
     """
-    spec = check_spec(files, overrides).plan.spec
+    plan = check_spec(files, overrides).plan
+    spec = plan.spec
     per_step = spec.train.prompts_per_step
     num_groups = num_groups or max(32, 2 * per_step)
     asked = EvaluationOptions(tuple(files), tuple(overrides), groups=num_groups)
@@ -196,9 +197,9 @@ def forecast(
         raise RlfError(
             f"forecast: the groups were not played to their end: {done.reason or done.status}. Run it again."
         )
-    plan = report_plan(files, overrides, gpu=None, runs_folder=runs_folder)
+    step_time = step_time_of(plan, runs_folder)
     return read_forecast(
-        played, spec, plan_hash=plan.plan_hash, run_id=done.run_ids[0], times=clock.times, step_time=plan.step_time
+        played, spec, plan_hash=plan.plan_hash, run_id=done.run_ids[0], times=clock.times, step_time=step_time
     )
 
 

@@ -275,7 +275,7 @@ def search(
         endpoint: the model that plays; None: the spec's own.
         writer: the model that rewrites.
         file: what is written.
-        notify: takes a line for whoever watches.
+        notify: takes a line of progress.
 
     Raises:
         RlfError, SpecError: the spec is wrong, a model fails, or gepa is not installed.

@@ -59,16 +59,9 @@ def phases_of(train: TrainSpec, shown: DemonstrationsSpec | None) -> tuple[_Phas
     if shown is None:
         return (_Phase(train, train.steps, 0, samples=True),)
     once = {"epochs": 1, "mini_batches": 1, "entropy_coef": 0.0, "mask_truncated": False, "observations_in_loss": False}
-    imitating = train.model_copy(
-        update={
-            "algorithm": Supervised(),
-            "loss": PolicyLossConfig(kind=PolicyLossKind.GPG),
-            "kl": KlSpec(),
-            "learning_rate": shown.learning_rate or train.learning_rate,
-            "steps": min(shown.steps or train.steps, train.steps),
-            **once,
-        }
-    )
+    kinds = {"algorithm": Supervised(), "loss": PolicyLossConfig(kind=PolicyLossKind.GPG), "kl": KlSpec()}
+    steps, rate = min(shown.steps or train.steps, train.steps), shown.learning_rate or train.learning_rate
+    imitating = train.model_copy(update={**once, **kinds, "learning_rate": rate, "steps": steps})
     first = _Phase(imitating, imitating.steps, 0, samples=False)
     rest = train.model_copy(update={"steps": train.steps - first.last})
     return (first, _Phase(rest, train.steps, first.last, samples=True))
