@@ -253,7 +253,7 @@ def try_job(report: Report, scratch: Path, size: str, model: Path) -> None:
         overrides = [*SIZES, f"model.path={model}", *adapters]
         rlf = [sys.executable, "-m", "rlf"]
         if card_size() is None:
-            from rlf.engines.openrlhf.rehearsal_place import rehearsal_environment
+            from rlf.apps.openrlhf.rehearsal_place import rehearsal_environment
 
             environment = rehearsal_environment()
             if not environment.is_ready(vllm=True):

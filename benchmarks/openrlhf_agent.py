@@ -36,8 +36,8 @@ sys.path.insert(0, str(ROOT))
 from rlf.builtin.encyclopedia.search import search  # noqa: E402
 from rlf.chat.encoding import encode_template, load_tokenizer  # noqa: E402
 from rlf.spec import load_spec  # noqa: E402
-from tests.engines.openrlhf.agents import CALL, RIGHT, label, new_job, opened  # noqa: E402
-from tests.engines.openrlhf.fakes import Params  # noqa: E402
+from tests.apps.openrlhf.agents import CALL, RIGHT, label, new_job, opened  # noqa: E402
+from tests.apps.openrlhf.fakes import Params  # noqa: E402
 
 ROWS, SAMPLES = 16, 8
 TINY = str(ROOT / "rlf/builtin/tiny/checkpoint")

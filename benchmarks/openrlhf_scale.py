@@ -33,13 +33,13 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.spool import made  # noqa: E402
-from rlf.engines.openrlhf import spool_pool as pool_module  # noqa: E402
-from rlf.engines.openrlhf.ingest import Ingest  # noqa: E402
-from rlf.engines.openrlhf.job import Job, JobAttempt, new_attempt  # noqa: E402
-from rlf.engines.openrlhf.settings import INGEST_TOKEN, IngestSpec  # noqa: E402
-from rlf.engines.openrlhf.spool import SpoolWriter  # noqa: E402
-from rlf.engines.openrlhf.spool_pool import SpoolPool  # noqa: E402
-from rlf.engines.openrlhf.transfer import Sender, receiving  # noqa: E402
+from rlf.apps.openrlhf import spool_pool as pool_module  # noqa: E402
+from rlf.apps.openrlhf.ingest import Ingest  # noqa: E402
+from rlf.apps.openrlhf.job import Job, JobAttempt, new_attempt  # noqa: E402
+from rlf.apps.openrlhf.settings import INGEST_TOKEN, IngestSpec  # noqa: E402
+from rlf.apps.openrlhf.spool import SpoolWriter  # noqa: E402
+from rlf.apps.openrlhf.spool_pool import SpoolPool  # noqa: E402
+from rlf.apps.openrlhf.transfer import Sender, receiving  # noqa: E402
 from rlf.lineage import Recorder, open_store, start_run  # noqa: E402
 from rlf.lineage.rows import encode_whole  # noqa: E402
 from rlf.plan import compile as compile_plan  # noqa: E402

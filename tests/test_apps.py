@@ -28,7 +28,8 @@ def look():
     for name in COMMANDS:
         rlf.cli.main._load_command(name)
     for module in pkgutil.walk_packages(rlf.__path__, "rlf."):
-        if module.name.startswith(("rlf.apps.", "rlf.cli.", "rlf.python.")):
+        inside = module.name.startswith("rlf.apps.openrlhf.")  # loaded by OpenRLHF's processes, in its environment
+        if module.name.startswith(("rlf.apps.", "rlf.cli.", "rlf.python.")) and not inside:
             importlib.import_module(module.name)
     return [rlf.__file__, sorted(HOMES), sorted(OUTPUTS), list(COMMANDS)]
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from rlf.apps.openrlhf.emit import write_job
+from rlf.apps.openrlhf.job import Job
 from rlf.apps.rewards.scoring import try_rewards
 from rlf.apps.worlds.worlds import examine_apart
-from rlf.engines.openrlhf.emit import write_job
-from rlf.engines.openrlhf.job import Job
 from rlf.plan import compile as compile_plan
 from rlf.runs.rewards import load_rewards
 from rlf.runs.worlds import world_spec

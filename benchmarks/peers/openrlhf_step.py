@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import NamedTuple
 
-from rlf.engines.openrlhf.rehearsal_place import rehearsal_environment
+from rlf.apps.openrlhf.rehearsal_place import rehearsal_environment
 
 ROOT = Path(__file__).parents[2]
 MARK = "RLF_PEER_SIDE"
@@ -37,7 +37,7 @@ AS_NICE = {"RAY_worker_niceness": "0"}
 THREADS = """
 import sys
 from rlf.cli.start import main
-from rlf.engines.openrlhf.rehearsal_place import RehearsalEnvironment
+from rlf.apps.openrlhf.rehearsal_place import RehearsalEnvironment
 threads, variables = sys.argv.pop(1), RehearsalEnvironment.variables
 RehearsalEnvironment.variables = lambda self: variables(self) | {"OMP_NUM_THREADS": threads}
 main()

@@ -31,13 +31,13 @@ from typing import Any
 import torch
 from rollout import ROOT, Played, play_rlf, report
 
+from rlf.apps.openrlhf.policy import EnginePolicy
+from rlf.apps.openrlhf.rehearsal_place import rehearsal_environment
 from rlf.chat.encoding import load_tokenizer
 from rlf.core.identity import derive_seed
 from rlf.engines.engine import load_inputs
 from rlf.engines.local.host import PolicyHost
 from rlf.engines.local.model import PolicyModel, load_model
-from rlf.engines.openrlhf.policy import EnginePolicy
-from rlf.engines.openrlhf.rehearsal_place import rehearsal_environment
 from rlf.rollout.rollout import Rollout
 from rlf.runs.plans import check_spec
 from rlf.spec.models import Schedule

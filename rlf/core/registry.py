@@ -10,6 +10,7 @@ import difflib
 import importlib
 import importlib.util
 import inspect
+import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -137,7 +138,10 @@ def shipped_names(package: str, *, folders: bool = False) -> list[str]:
     return sorted(path.stem for path in found if not path.stem.startswith("_"))
 
 
-_OF_APPS = {("rlf.environments.kinds", "rows"): "rlf.apps.bench.rows:RowsEnv"}
+_OF_APPS = {
+    ("rlf.engines", "openrlhf"): "rlf.apps.openrlhf:OpenRlhf",
+    ("rlf.environments.kinds", "rows"): "rlf.apps.bench.rows:RowsEnv",
+}
 """Kinds that apps bring, by package and name: there as long as the app's folder is."""
 
 
@@ -148,7 +152,7 @@ def _entry_points() -> Mapping[str, Mapping[str, EntryPoint]]:
 
     found: defaultdict[str, dict[str, EntryPoint]] = defaultdict(dict)
     for (group, name), value in _OF_APPS.items():
-        if Path(__file__).parents[1].joinpath(*value.split(".")[1:3]).is_dir():
+        if Path(__file__).parents[1].joinpath(*re.split("[.:]", value)[1:3]).is_dir():
             found[group][name] = EntryPoint(name, value, group)
     for point in (point for package in distributions() for point in package.entry_points):
         found[point.group].setdefault(point.name, point)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import nsmallest
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from rlf.chat import FORMATS, ChatFormat, detect_format
 from rlf.chat.examples import readings_of
@@ -18,10 +18,6 @@ from rlf.spec.model_files import folder_on_disk
 from rlf.spec.models import RunSpec
 from rlf.types import Message, Task, ToolCall, ToolDescription
 from rlf.types.world import shown_tools
-
-if TYPE_CHECKING:
-    pass
-
 
 MAX_MEASURED = 256
 """Prompts that are counted, evenly over the data: enough for a share, few enough for a second."""

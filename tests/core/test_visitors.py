@@ -14,6 +14,7 @@ from aiohttp import web
 
 from rlf.apps.offer.search import search_app
 from rlf.apps.offer.tools import mcp_server
+from rlf.apps.openrlhf.transfer import Receiver
 from rlf.apps.serve import ServeSettings
 from rlf.apps.serve.app import ModelServer
 from rlf.apps.web.app import create_app
@@ -21,7 +22,6 @@ from rlf.apps.web.settings import WebSettings
 from rlf.builtin.names import builtin_path
 from rlf.chat.encoding import load_tokenizer
 from rlf.core.servers import VisitorGuard, listening, own_names, refusal
-from rlf.engines.openrlhf.transfer import Receiver
 from rlf.tools import Executor
 
 CHECKPOINT = builtin_path("tiny")

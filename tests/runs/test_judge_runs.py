@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from rlf.apps.openrlhf.dataset import Purpose
+from rlf.apps.openrlhf.spool_pool import Record, read_frames, to_frame
 from rlf.cli import app
 from rlf.core import RunError
 from rlf.core.redact import Redactor
-from rlf.engines.openrlhf.dataset import Purpose
-from rlf.engines.openrlhf.spool_pool import Record, read_frames, to_frame
 from rlf.lineage import Reader
 from rlf.rewards import Term, TrajectoryFacts
 from rlf.runs.place import open_lineage

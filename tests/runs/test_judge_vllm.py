@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
+from rlf.apps.openrlhf.rehearsal_place import rehearsal_environment
 from rlf.builtin.names import builtin_path
-from rlf.engines.openrlhf.rehearsal_place import rehearsal_environment
 from rlf.processes.supervise import descendants
 from rlf.rewards import Term, TrajectoryFacts
 from rlf.types import Score, ScoreState

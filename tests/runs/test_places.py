@@ -11,10 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from rlf.apps.openrlhf.checks import _on_this_cpu
+from rlf.apps.openrlhf.rehearsal_place import STANDIN, RehearsalEnvironment, find_place, rehearsal_environment
 from rlf.apps.rehearse.rehearsals import run_in_full
 from rlf.core import RlfError
-from rlf.engines.openrlhf.checks import _on_this_cpu
-from rlf.engines.openrlhf.rehearsal_place import STANDIN, RehearsalEnvironment, find_place, rehearsal_environment
 from rlf.lineage import Reader
 from rlf.runs import plans
 from rlf.runs.place import open_lineage

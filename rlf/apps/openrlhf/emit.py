@@ -1,0 +1,122 @@
+"""Writes the job folder of a plan; `rlf.apps.openrlhf.job` says what lies in it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from rlf.apps.openrlhf.argv import argv
+from rlf.apps.openrlhf.dataset import JobRow, evaluation_rows, keep_images, training_rows, write_row
+from rlf.apps.openrlhf.job import Job
+from rlf.apps.openrlhf.settings import INGEST_TOKEN, openrlhf_settings
+from rlf.plan import Plan, plan_to_json
+from rlf.spec.models import LoraSpec
+from rlf.spec.reader import mentioned
+from rlf.types.task import Task
+
+ENTRY = ("python", "-m", "openrlhf.cli.train_ppo_ray")
+VARIABLES = {"TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
+"""Set for every job: tokenizers warn after a fork, and output is followed while it is written."""
+_AGENT = '''\
+"""What OpenRLHF calls for each trajectory: hands over to rlf's own loop, chat, tools and rewards."""
+
+from pathlib import Path
+
+from openrlhf.utils.agent import AgentExecutorBase
+
+from rlf.apps.openrlhf.agent import Agent
+
+
+class AgentExecutor(AgentExecutorBase):
+    def __init__(self):
+        self._agent = Agent(Path(__file__).resolve().parent)
+
+    async def execute(self, prompt, label, sampling_params, max_length, hf_tokenizer, llm_engine, images=None):
+        return await self._agent.execute(prompt, label, sampling_params, hf_tokenizer, llm_engine)
+'''
+_MERGING = """
+
+from rlf.apps.openrlhf.policy import let_vllm_merge
+
+# Weights come by PEFT's names; vLLM loads W + alpha / rank x B A.
+let_vllm_merge(scale={alpha} / {rank})
+"""
+"""What follows where adapters are trained."""
+
+
+def write_job(plan: Plan, train: Sequence[Task], evaluation: Sequence[Task], job: Job) -> None:
+    """Writes every file that is there before the job starts.
+
+    Args:
+        train: the tasks of `data.train`, in the dataset's order.
+        evaluation: those of `data.eval` that are tried; empty without.
+
+    Raises:
+        RlfError: a row holds what JSON cannot carry to the agent, or an image that cannot be read.
+    """
+    options, ingest = argv(plan.spec, job), openrlhf_settings(plan.spec).ingest
+    shared = ingest is None
+    job.train.parent.mkdir(parents=True, exist_ok=True)
+    _write_rows(job.train, training_rows(keep_images(train, job, shared=shared), plan.spec))
+    if evaluation:
+        _write_rows(job.evaluation, evaluation_rows(keep_images(evaluation, job, shared=shared), plan.spec.eval))
+    _write_json(job.argv, options)
+    _write_json(job.env, {"set": VARIABLES, "secrets": secrets(plan)})
+    job.agent.write_text(agent_source(plan.spec.model.lora), encoding="utf-8")
+    job.plan.write_text(plan_to_json(plan), encoding="utf-8")
+    job.launch.write_text(launch_script(plan, options), encoding="utf-8")
+    job.launch.chmod(0o755)
+    if ingest is not None and ingest.certificate is not None:
+        shutil.copyfile(ingest.certificate, job.certificate)
+
+
+def agent_source(lora: LoraSpec | None) -> str:
+    """The text of `agent.py`, which OpenRLHF loads before it makes the vLLM engine of the same process."""
+    return _AGENT if lora is None else f"{_AGENT}{_MERGING.format(alpha=lora.alpha, rank=lora.rank)}"
+
+
+def secrets(plan: Plan) -> list[str]:
+    """Names of the variables that tools, rewards and reports are filled in with, and the token of `engine.ingest`."""
+    engine, names = openrlhf_settings(plan.spec), mentioned(item.text for item in plan.interpolated)
+    if engine.wandb is not None:
+        names |= {"WANDB_API_KEY"}
+    if engine.ingest is not None:
+        names |= {INGEST_TOKEN}
+    return sorted(names)
+
+
+def launch_script(plan: Plan, options: Sequence[str]) -> str:
+    """A script that starts the job from its own folder, one option a line."""
+    address = openrlhf_settings(plan.spec).ray_address
+    command = shlex.join(ENTRY)
+    if address is not None:
+        command = f"ray job submit --address={shlex.quote(address)} --working-dir=. -- {command}"
+    lines = [
+        "#!/usr/bin/env bash",
+        f"# {plan.spec.name}: plan {plan.plan_hash}",
+        "set -euo pipefail",
+        'cd "$(dirname "$0")"',
+        *(f': "${{{name}:?set it: a tool, a reward or a report reads it}}"' for name in secrets(plan)),
+        *(f"export {name}={shlex.quote(value)}" for name, value in VARIABLES.items()),
+        " \\\n    ".join([f"exec {command}", *map(shlex.join, _by_option(options))]),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _by_option(options: Sequence[str]) -> Iterator[list[str]]:
+    """Each option with its values."""
+    starts = [index for index, word in enumerate(options) if word.startswith("--")]
+    for start, end in zip(starts, [*starts[1:], len(options)], strict=True):
+        yield list(options[start:end])
+
+
+def _write_rows(path: Path, rows: Iterable[JobRow]) -> None:
+    with path.open("w", encoding="utf-8") as stream:
+        stream.writelines(f"{write_row(row)}\n" for row in rows)
+
+
+def _write_json(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,416 @@
+"""Processes that read spool files, so that the one that follows a job and writes its lineage only takes what they made.
+
+A record becomes what the lineage stores of it where it is read: decompressing, checking and compressing again are nine
+tenths of the work. Little is read in this process; the others start when more has come at once than one core reads in a
+moment. Each gets orders on its stdin and ends with it, so that none outlives this process, and Ctrl-C does not reach
+it. Reading waits for the lineage, which holds 16 events at most; agents wait for neither: records lie on disk.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import json
+import math
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import threading
+import zlib
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cache
+from itertools import pairwise
+from operator import attrgetter
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
+
+import zstandard
+from pydantic_core import PydanticSerializationError, to_json
+
+from rlf.apps.openrlhf.dataset import Purpose
+from rlf.core.errors import RunError
+from rlf.core.redact import Redactor
+from rlf.types.events import Notice
+from rlf.types.score import Scored
+from rlf.types.written import FIRST_VERSION, NUMBERS, VERSION, read, write
+
+# The written form of what agents record: frames of compressed JSON and numbers, one after the other in a file.
+#
+# A frame is its payload's size and CRC-32, four bytes each, little-endian, and the payload: zstd over a line of JSON
+# and, behind it, a trajectory's numbers: token ids in four bytes, the action mask in one, log-probabilities in eight. A
+# frame counts once it is whole; a torn last one is left for later.
+
+SUFFIX = ".spool"
+_HEAD = struct.Struct("<II")
+_LEVEL = 1
+"""Of zstd: higher ones take several times the CPU for a tenth of the bytes."""
+_TYPES = ("i", "b", "d")
+"""Of the numbers, in the order of NUMBERS."""
+_SIZES = tuple(array(code).itemsize for code in _TYPES)
+_LEFT_OUT: Any = {
+    "trajectory": {
+        **dict.fromkeys(NUMBERS, True),
+        "images": True,
+        "turns": {"__all__": {"calls": {"__all__": {"result": {"images"}}}}},
+    }
+}
+"""Numbers, which follow, and images of results: the lineage keeps none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One finished trajectory."""
+
+    purpose: Purpose
+    row: int
+    """`index` of the dataset's row: the group, in training."""
+    sample: int
+    """Position within the group."""
+    step: int | None
+    """Training: the step that it is for. Evaluation: 0 before training, else None, for the agent cannot know."""
+    time: float
+    """Seconds since 1970 at its end."""
+    scored: Scored
+    again: bool = False
+    """Training: whether something outside the policy broke it and it was played again: it is none of its group."""
+    encoded: object = field(default=None, compare=False, repr=False)
+    """What the lineage stores of it; None where that is not made yet. No frame has it."""
+
+
+class FilesOpened(NamedTuple):
+    """Files that tools and rewards have opened in an agent's process."""
+
+    opened: tuple[tuple[str, str], ...]
+    """Each behind the file of the code that opened it."""
+
+
+Line: TypeAlias = Record | Notice | FilesOpened
+"""What a frame holds."""
+
+
+def to_frame(line: Line, redactor: Redactor) -> bytes:
+    """A frame without secrets."""
+    if isinstance(line, Notice):
+        return _frame(redactor.json({"notice": [line.level, line.text, dict(line.data)]}).encode(), [])
+    if isinstance(line, FilesOpened):
+        return _frame(redactor.json({"opened": line.opened}).encode(), [])
+    record, trajectory = line, line.scored.trajectory
+    head = [VERSION, record.purpose, record.row, record.sample, record.step, record.time, record.again]
+    numbers = [
+        array("i", trajectory.tokens).tobytes(),
+        bytes(map(bool, trajectory.action_mask)),
+        array("d", trajectory.rollout_logprobs).tobytes(),
+    ]
+    scored = write(record.scored, without=_LEFT_OUT)
+    text = _dump_json({"head": head, "num_tokens": len(trajectory.tokens), "scored": scored}, redactor)
+    return _frame(text, numbers)
+
+
+def _dump_json(values: dict[str, Any], redactor: Redactor) -> bytes:
+    """The result of `redactor.json`, in a third of its time where there is no secret and all is plain."""
+    try:
+        text = to_json(values, inf_nan_mode="constants")
+    except PydanticSerializationError:
+        return redactor.json(values).encode()
+    return redactor.json(values).encode() if redactor.finds(text.decode()) else text
+
+
+def _frame(text: bytes, numbers: Sequence[bytes]) -> bytes:
+    payload = _compressor().compress(b"\n".join((text, b"".join(numbers))))
+    return _HEAD.pack(len(payload), zlib.crc32(payload)) + payload
+
+
+def _compressor() -> zstandard.ZstdCompressor:
+    """This thread's own: making one takes longer than compressing a record."""
+    if not hasattr(_of_thread, "compressor"):
+        _of_thread.compressor = zstandard.ZstdCompressor(level=_LEVEL)
+    found: zstandard.ZstdCompressor = _of_thread.compressor
+    return found
+
+
+_of_thread = threading.local()
+
+
+def read_frames(data: bytes, *, as_arrays: bool = False) -> Iterator[tuple[Line, int]]:
+    """The whole frames that data begins with, each with the offset of its end.
+
+    Args:
+        as_arrays: whether a trajectory's numbers become arrays as the lineage keeps them, and its mask bytes of 0 and
+            1, in a fifth of the time and memory of lists.
+
+    Raises:
+        ValueError: a frame differs from what was written.
+    """
+    start = 0
+    while start + _HEAD.size <= len(data):
+        size, checksum = _HEAD.unpack_from(data, start)
+        body, end = start + _HEAD.size, start + _HEAD.size + size
+        if not size or end > len(data):  # zeros are what a machine that lost power leaves of an unfinished write
+            return
+        payload = memoryview(data)[body:end]
+        if zlib.crc32(payload) != checksum:
+            raise ValueError("its checksum differs")
+        yield _read_payload(zstandard.decompress(payload), as_arrays), end
+        start = end
+
+
+def cut_frames(file: int, start: int, end: int, size: int) -> Iterator[int]:
+    """Offsets that cut the whole frames of an open file into pieces of about a size; the last one ends them."""
+    first = at = start
+    while at + _HEAD.size <= end:
+        length = _HEAD.unpack(os.pread(file, _HEAD.size, at))[0]
+        if not length or at + _HEAD.size + length > end:
+            break
+        at += _HEAD.size + length
+        if at - first >= size:
+            yield at
+            first = at
+    if at > first:
+        yield at
+
+
+def _read_payload(payload: bytes, as_arrays: bool) -> Line:
+    text, _, numbers = payload.partition(b"\n")
+    values = json.loads(text)
+    if "notice" in values:
+        return Notice(*values["notice"])
+    if "opened" in values:
+        return FilesOpened(tuple((code, path) for code, path in values["opened"]))
+    version, purpose, *place = values["head"]
+    if not FIRST_VERSION <= version <= VERSION:
+        raise ValueError(f"a spool record of version {version}; this rlf reads versions {FIRST_VERSION} to {VERSION}")
+    row, sample, step, time, again = place
+    trajectory = values["scored"]["trajectory"] | {name: [] for name in NUMBERS}
+    scored = read(Scored, values["scored"] | {"trajectory": trajectory})
+    record = Record(Purpose(purpose), row, sample, step, time, scored, again)
+    start, found, num = 0, list[Any](), values["num_tokens"]
+    for code, size in zip(_TYPES, _SIZES, strict=True):
+        part = numbers[start : start + num * size]
+        found.append(bytes(part) if code == "b" else array(code, part))
+        start += num * size
+    tokens, action_mask, logprobs = found
+    if as_arrays:
+        tokens, logprobs = array("I", tokens.tobytes()), array("f", logprobs)
+    else:
+        tokens, action_mask, logprobs = tokens.tolist(), list(map(bool, action_mask)), logprobs.tolist()
+    trajectory = replace(record.scored.trajectory, tokens=tokens, action_mask=action_mask, rollout_logprobs=logprobs)
+    return replace(record, scored=replace(record.scored, trajectory=trajectory))
+
+
+Encode = Callable[[Scored], object]
+"""Makes what the lineage stores of a trajectory. It is pickled."""
+
+_HERE_BYTES = 4 * 2**20
+"""Read at once in this process: some 400 trajectories of 2,000 tokens."""
+_SPAN_BYTES = 2**20
+_MAX_PROCESSES = 8
+_SIZE_BYTES = 8
+"""Of an answer's size, which comes before it."""
+_COMMAND = "import sys; from rlf.apps.openrlhf.spool_pool import answer_orders; answer_orders()"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Whole frames of one file."""
+
+    path: Path
+    start: int
+    end: int
+
+
+class SpoolPool:
+    """Reads spans, in processes where they are many. Close it."""
+
+    def __init__(self, encode: Encode | None = None, num_processes: int | None = None) -> None:
+        """Starts nothing yet.
+
+        Args:
+            encode: makes what the lineage stores, of which numbers are arrays then; None: records are read alone.
+            num_processes: None: one for each core but two, of which one is for this process, and at most 8.
+        """
+        self._encode = encode
+        self._num = num_processes or max(1, min(_MAX_PROCESSES, (os.cpu_count() or 1) - 2))
+        self._threads: ThreadPoolExecutor | None = None
+        """One for each process, which waits for it."""
+        self._processes = list[subprocess.Popen[bytes]]()
+        self._free = SimpleQueue[subprocess.Popen[bytes]]()
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the processes that read."""
+        return [process.pid for process in self._processes]
+
+    def read(self, spans: Sequence[Span]) -> Iterator[tuple[Span, list[Line]]]:
+        """The records of each span, in their order.
+
+        Raises:
+            RunError: a record is damaged or of another version, or a process was killed.
+        """
+        size = sum(span.end - span.start for span in spans)
+        if self._threads is None and size < _HERE_BYTES:
+            yield from ((span, read_span(span, self._encode)) for span in spans)
+        elif spans:
+            together = math.ceil(len(spans) / max(self._num, size // _SPAN_BYTES))  # files grow by little at a time
+            orders = [spans[start : start + together] for start in range(0, len(spans), together)]
+            for order, answer in zip(orders, self._start().map(self._ask, orders), strict=True):
+                yield from zip(order, answer, strict=True)
+
+    def close(self) -> None:
+        """Ends the processes."""
+        for process in self._processes:
+            process.kill()
+            process.communicate()
+        if self._threads is not None:
+            self._threads.shutdown(cancel_futures=True)
+
+    def _start(self) -> ThreadPoolExecutor:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self._num, "rlf-spool-readers")
+            environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+            for _ in range(self._num):
+                process = subprocess.Popen(
+                    [sys.executable, "-c", _COMMAND],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    env=environment,
+                    start_new_session=True,
+                )
+                self._processes.append(process)
+                self._free.put(process)
+                _send(process, self._encode)
+        return self._threads
+
+    def _ask(self, order: Sequence[Span]) -> list[list[Line]]:
+        process = self._free.get()
+        try:
+            _send(process, order)
+            answer = read_answer(_receive(process))
+        except (EOFError, OSError, pickle.UnpicklingError) as error:
+            raise RunError("a process that reads trajectories was killed; continue with `rlf resume`.") from error
+        finally:
+            self._free.put(process)
+        if isinstance(answer, RunError):
+            raise answer
+        return answer
+
+
+def _receive(process: subprocess.Popen[bytes]) -> bytes:
+    assert process.stdout is not None, "a process without stdout"
+    size = int.from_bytes(process.stdout.read(_SIZE_BYTES), "little")
+    answer = process.stdout.read(size)
+    if not size or len(answer) < size:
+        raise EOFError
+    return answer
+
+
+def read_answer(answer: bytes) -> list[list[Line]] | RunError:
+    """Unpacks the answer of `pack`."""
+    with _uncollected():
+        found: list[list[Line]] | RunError = pickle.loads(answer)
+    return found
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Keeps Python from looking for garbage while many objects are made of which none is: a third of reading them."""
+    global _num_uncollected, _collects
+    with _collecting:
+        _collects = gc.isenabled() if not _num_uncollected else _collects
+        _num_uncollected += 1
+        gc.disable()
+    try:
+        yield
+    finally:
+        with _collecting:
+            _num_uncollected -= 1
+            if not _num_uncollected and _collects:
+                gc.enable()
+
+
+_collecting = threading.Lock()
+_num_uncollected = 0
+"""Threads that read now."""
+_collects = True
+"""Whether Python looked for garbage before the first of them began."""
+
+
+def _send(process: subprocess.Popen[bytes], message: object) -> None:
+    assert process.stdin is not None, "a process without stdin"
+    pickle.dump(message, process.stdin)
+    process.stdin.flush()
+
+
+def answer_orders() -> None:
+    """Reads what each order on stdin names, until that is closed."""
+    orders, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing else is an answer
+    encode: Encode | None = pickle.load(orders)
+    while (order := _next_order(orders)) is not None:
+        try:
+            answer = pack([read_span(span, encode) for span in order])
+        except RunError as error:
+            answer = pickle.dumps(error)
+        answers.write(len(answer).to_bytes(_SIZE_BYTES, "little") + answer)
+        answers.flush()
+
+
+def _next_order(orders: BinaryIO) -> Sequence[Span] | None:
+    try:
+        order: Sequence[Span] = pickle.load(orders)
+    except EOFError:
+        return None
+    return order
+
+
+def pack(answer: object) -> bytes:
+    """Records in few bytes that are quick to read."""
+    packed = io.BytesIO()
+    _Pickler(packed, 5).dump(answer)
+    return packed.getvalue()
+
+
+def cut(path: Path, start: int, end: int) -> list[Span]:
+    """The whole records of a file between two offsets, in spans of about a megabyte."""
+    with path.open("rb", buffering=0) as file:
+        bounds = list(cut_frames(file.fileno(), start, end, _SPAN_BYTES))
+    return [Span(path, *pair) for pair in pairwise((start, *bounds))]
+
+
+def read_span(span: Span, encode: Encode | None) -> list[Line]:
+    """The records of a span, each with what is stored of it. Raises RunError where one is damaged."""
+    with span.path.open("rb") as file:
+        file.seek(span.start)
+        data = file.read(span.end - span.start)
+    known, lines, frames = span.start, list[Line](), read_frames(data, as_arrays=encode is not None)
+    try:
+        for line, end in frames:
+            known = span.start + end
+            lines.append(replace(line, encoded=encode(line.scored)) if encode and isinstance(line, Record) else line)
+    except ValueError as error:
+        message = f"{span.path}: the record that begins at byte {known} cannot be read: {error}. Move the file away "
+        raise RunError(f"{message}to continue without what follows there.") from error
+    return lines
+
+
+class _Pickler(pickle.Pickler):
+    """Dataclasses as calls of their classes, which are read in half of the time."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if is_dataclass(obj) and not isinstance(obj, type):
+            return type(obj), _read_fields(type(obj))(obj)
+        return NotImplemented
+
+
+@cache
+def _read_fields(kind: Any) -> Callable[[Any], tuple[Any, ...]]:
+    names = [field.name for field in fields(kind)]
+    if len(names) == 1:
+        return lambda value: (getattr(value, names[0]),)
+    return attrgetter(*names)
