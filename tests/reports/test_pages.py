@@ -30,11 +30,13 @@ def test_ticks_are_round_numbers_within_the_ends(low: float, high: float, expect
     assert ticks(low, high) == pytest.approx(expected)
 
 
-def test_a_share_is_drawn_from_0_to_1_with_its_band() -> None:
+def test_a_share_is_drawn_from_0_to_1_and_a_band_joins_only_what_was_measured() -> None:
     line = Line("A", 0, ((0, 0.0), (4, 1.0)), ((0, 0.0, 0.2), (4, 0.8, 1.0)))
     drawn = draw(Chart("success", (line,), share=True))
+    many = Line("A", 0, ((0, 0.0), (4, 1.0)), tuple((step, 0.0, 0.2) for step in range(30)))
+    assert draw(Chart("success", (many,), share=True)).lines[0].band.count("M") == 1
     assert drawn.lines[0].path == "M48.0 164.0L318.0 10.0"  # from the lower left corner to the upper right one
-    assert drawn.lines[0].band == "M48.0 133.2L318.0 10.0L318.0 40.8L48.0 164.0Z"
+    assert drawn.lines[0].band == "M46.5 133.2h3V164.0h-3ZM316.5 10.0h3V40.8h-3Z"
     assert [word for _, word in drawn.y_ticks] == ["0 %", "50 %", "100 %"]
     assert drawn.summary == "A 0.0 % at step 0, 100.0 % at step 4"
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rlf.core.errors import RlfError
 from rlf.lineage.reader import Reader
-from rlf.lineage.records import Evaluation, LoggedEvent, RunLine, TrainingStep
+from rlf.lineage.records import Evaluation, LoggedEvent, RunLine, TrainingStep, TrajectoryLine
 from rlf.reports.evaluations import EvaluationReport, is_evaluation, read_evaluations
 from rlf.reports.overview import Overview, chosen, make_overview, read_overviews
 from rlf.reports.report import Report, read_report
@@ -167,6 +168,41 @@ def read_curves(reader: Reader, name: str, names: Sequence[str], max_points: int
         values={metric: tuple(step.metrics.get(metric) for step in steps) for metric in known},
         evaluations=tuple(reader.evaluations(run.record.id)),
     )
+
+
+DEAD = "groups/dead_share"
+
+
+def dead_words(metrics: Mapping[str, float]) -> str:
+    """Whether a step's groups of equal rewards are expected, as after learning, or a fault; empty for few of them."""
+    share, success = metrics.get(DEAD, 0.0), metrics.get("success")
+    if share < 0.5 or success is None:
+        return ""
+    if success >= 0.9:
+        return "expected: nearly every answer is right, so little is left to learn from these questions"
+    if success <= 0.1:
+        return "bad: hardly any answer is right, so nothing is learnt. Take easier questions or a cold start"
+    return "bad: the answers of a group are alike, so little is learnt. Raise the temperature or the generations"
+
+
+def pick_spread(lines: Sequence[TrajectoryLine], limit: int) -> list[TrajectoryLine]:
+    """One trajectory of each group of a step, failed ones first; groups whose rewards differ come before dead ones.
+
+    Of groups with both outcomes, every second one shows its best.
+    """
+    groups = defaultdict[str, list[TrajectoryLine]](list)
+    for line in lines:
+        groups[line.summary.task_id].append(line)
+    ranked = [sorted(group, key=_merit) for group in groups.values()]
+    ranked.sort(key=lambda group: _merit(group[0]) == _merit(group[-1]))
+    picked = [group[-1 if place % 2 else 0] for place, group in enumerate(ranked[:limit])]
+    return sorted(picked, key=_merit)
+
+
+def _merit(line: TrajectoryLine) -> tuple[float, float]:
+    """What could not be scored is worst."""
+    one = line.summary
+    return -1.0 if one.success is None else one.success, -math.inf if one.reward is None else one.reward
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,12 +72,12 @@ def clock(seconds: float) -> str:
 
 
 def ago(seconds: float) -> str:
-    """`12 s`, `5 min`, `3 h`, `2 d`: how long ago a Unix time was."""
+    """`12 s ago`, `5 min ago`, `3 h ago`, `2 d ago`: when a Unix time was."""
     passed = max(0.0, time.time() - seconds)
     for length, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if passed >= length:
-            return f"{passed / length:.0f} {unit}"
-    return f"{passed:.0f} s"
+            return f"{passed / length:.0f} {unit} ago"
+    return f"{passed:.0f} s ago"
 
 
 def image_source(reference: str) -> str:

@@ -18,6 +18,8 @@ from rlf.types.events import INTERVAL_ENDS, is_gap
 WIDTH, HEIGHT = 340, 190
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 22, 10, 26
 _NUM_TICKS = 4
+_BAND_POINTS = 30
+"""Of intervals that are drawn as one band; fewer are bars, as in chart.js of the page."""
 
 Place = Callable[[float], float]
 """Where a value lies in the drawing."""
@@ -131,7 +133,10 @@ def _draw_line(line: Line, across: Place, down: Place) -> DrawnLine:
     upper = [(across(x), down(high)) for x, _, high in line.band]
     lower = [(across(x), down(low)) for x, low, _ in reversed(line.band)]
     last = line.points[-1]
-    band = f"{_draw_path([*upper, *lower])}Z" if len(line.band) > 1 else ""
+    band = f"{_draw_path([*upper, *lower])}Z"
+    if len(line.band) < _BAND_POINTS:  # nothing was measured between them: a band would say so
+        ends = zip(upper, lower[::-1], strict=True)
+        band = "".join(f"M{x - 1.5:.1f} {top}h3V{bottom}h-3Z" for (x, top), (_, bottom) in ends)
     return DrawnLine(line.name, line.colour, path, band, (across(last[0]), down(last[1])))
 
 
@@ -290,7 +295,7 @@ def _draw_chart(chart: Drawn, left: int) -> Iterator[str]:
     for line in chart.lines:
         colour = _COLOURS[line.colour % len(_COLOURS)]
         if line.band:
-            yield f'<path d="{line.band}" fill="{colour}" fill-opacity="0.15"/>'
+            yield f'<path d="{line.band}" fill="{colour}" fill-opacity="0.3"/>'
         yield f'<path d="{line.path}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
         yield f'<circle cx="{line.end[0]}" cy="{line.end[1]}" r="2.5" fill="{colour}"/>'
     yield "</g>"

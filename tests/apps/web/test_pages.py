@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from rlf.apps.web.run_views import dead_words, pick_spread
 from rlf.lineage import Recorder, open_store, start_run
+from rlf.lineage.records import TrajectoryLine, TrajectorySummary
 from rlf.types import CallRecord, Outcome, StepFinished, ToolCall, ToolResult, Turn
 
 from ...reports.synthetic import run_record, scored, trajectory
@@ -24,6 +26,36 @@ def test_every_view_of_a_run_stands_in_the_navigation(client):
         page = client.get(run + path)
         assert page.status_code == 200
         assert f'<a href="{run}{path}" aria-current="page">' in page.text
+
+
+def _line(task: int, success: float | None, k: int) -> TrajectoryLine:
+    item = scored(task, succeeds=bool(success)).trajectory
+    place = (1, "train", k, f"{item.task.id}/{k}", item.task.id, k)
+    return TrajectoryLine(
+        TrajectorySummary(*place, None, item.stop, None, None, "x", success, success, 0, *[1] * 5), ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("rates", "shown"),
+    [
+        ([(0, 0, 1, 1), (1, 1, 1, 1), (0, 1, 1, 1)], [0, 1, 1]),  # a learnt step: what failed, then each other question
+        ([(0, 0), (0, 0), (None, 1)], [None, 0, 0]),
+        ([(1, 1)] * 9, [1] * 6),
+        ([(0, 1)] * 8, [0, 0, 0, 1, 1, 1]),
+    ],
+)
+def test_newest_trajectories_are_of_as_many_questions_as_there_are_and_failed_ones_come_first(rates, shown):
+    lines = [_line(task, rate, k) for task, group in enumerate(rates) for k, rate in enumerate(group)]
+    found = [line.summary for line in pick_spread(lines, 6)]
+    assert [one.success for one in found] == shown
+    assert len({one.task_id for one in found}) == len(found)
+
+
+def test_dead_groups_are_expected_after_learning_and_bad_before():
+    words = [dead_words({"groups/dead_share": 1.0, "success": success}) for success in (0.98, 0.02, 0.5)]
+    assert [one.partition(":")[0] for one in words] == ["expected", "bad", "bad"]
+    assert dead_words({"groups/dead_share": 0.2, "success": 0.02}) == dead_words({"groups/dead_share": 1.0}) == ""
 
 
 def test_what_could_not_be_scored_is_hatched_and_says_why(client):

@@ -11,13 +11,14 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from rlf.apps.web.comparisons import plan_leaves, read_key, read_plans, varied_keys
 from rlf.apps.web.pages.shared import lineage, page, site_of
-from rlf.apps.web.run_views import OverviewPage, page_overviews
+from rlf.apps.web.run_views import DEAD, OverviewPage, dead_words, page_overviews, pick_spread
 from rlf.apps.web.site import Site
 from rlf.core.errors import RlfError
 from rlf.lineage.records import TRAIN, Run, TrajectoryFilter, TrajectoryOrder
 from rlf.reports.overview import NAMES, Overview, elapsed_s
 from rlf.reports.pages.chart import ArmCurve, further_curves, main_curves
 from rlf.reports.report import Report, origin_facts, read_report, shown_events, status_words, usage_sheets
+from rlf.reports.sheets import decimal, percent
 from rlf.reports.summary import difference_words, rate_rows
 from rlf.reports.sweep import is_sweep, read_sweep
 from rlf.runs import compare as graph
@@ -27,12 +28,12 @@ from rlf.runs.place import Reader
 router = APIRouter(include_in_schema=False)
 
 _PER_PAGE, _MAX_ROWS = 50, 500
-_NUM_NEWEST = 6
+_NUM_NEWEST, _MAX_LOOKED = 6, 512
 _MAX_POINTS = 36
 """Of a small curve, of twice as many at most."""
 _NUM_NOTICES = 8
 _HEALTH = {
-    "groups/dead_share": "dead groups",
+    DEAD: "dead groups",
     "unscorable": "unscorable trajectories",
     "policy/entropy": "entropy, nats",
     "policy/clip_fraction": "clipped tokens",
@@ -128,8 +129,8 @@ def show_run(request: Request, name: str) -> HTMLResponse:
         evaluations = reader.evaluations(run_id)
         newest_step = report.steps[-1].step if report.steps else None
         wanted = TrajectoryFilter(phase=TRAIN, step=newest_step)
-        best = (wanted, TrajectoryOrder.BEST, None, _NUM_NEWEST)
-        newest = reader.page(run_id, *best) if newest_step is not None else []
+        first = (wanted, TrajectoryOrder.PLACE, None, _MAX_LOOKED)
+        newest = pick_spread(reader.page(run_id, *first), _NUM_NEWEST) if newest_step is not None else []
         tags = reader.tags().get(run_id, ())
         children = reader.run_lines(parent_id=run_id)
         sweep = read_sweep(reader, run_id) if is_sweep(report.run) else None
@@ -148,7 +149,7 @@ def show_run(request: Request, name: str) -> HTMLResponse:
         "held_out": [row for change in report.summary.changes for row in _rate_rows(change)],
         "sheets": usage_sheets(report),
         "health": _health(report),
-        "curves": [asdict(chart) for chart in main_curves(courses)],
+        "curves": [asdict(chart) | {"note": _note(chart.title, report)} for chart in main_curves(courses)],
         "more_curves": [asdict(chart) for chart in further_curves(courses)],
         "newest": newest,
         "facts": list(origin_facts(report.run)),
@@ -160,10 +161,19 @@ def _rate_rows(change: Any) -> list[tuple[str, Any, Any, str]]:
     return [(name, left, right, difference_words(left.value, right.value)) for name, left, right in rate_rows(change)]
 
 
-def _health(report: Report) -> list[tuple[str, float, list[float]]]:
-    """Figures of the newest step that say whether training is sound, each with its course."""
+def _health(report: Report) -> list[tuple[str, str, list[float], str]]:
+    """Figures of the newest step that say whether training is sound, each with its course and what it means."""
     courses = {name: [step.metrics[name] for step in report.steps if name in step.metrics] for name in _HEALTH}
-    return [(words, values[-1], values) for name, words in _HEALTH.items() if (values := courses[name])]
+    return [
+        (words, (percent if "share" in name else decimal)(values[-1]), values, _note(words, report))
+        for name, words in _HEALTH.items()
+        if (values := courses[name])
+    ]
+
+
+def _note(title: str, report: Report) -> str:
+    """What a figure of the newest step means, where its number alone does not say it."""
+    return dead_words(report.steps[-1].metrics) if title == _HEALTH[DEAD] and report.steps else ""
 
 
 @router.get("/runs/{name}/files")

@@ -162,6 +162,4 @@ document.addEventListener("htmx:responseError", event => {
   toast(words, true);
   if (xhr.status === 404) delete elt.dataset.live;
 });
-// On a phone the place where one is may lie behind the edge.
-for (const here of $$(".bar nav [aria-current], .tabs [aria-current]")) here.parentElement.scrollLeft = here.offsetLeft + here.offsetWidth - here.parentElement.offsetLeft - here.parentElement.clientWidth + 12;
 wake().finally(() => dispatchEvent(new Event("rlf:awake")));

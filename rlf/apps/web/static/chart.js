@@ -1,7 +1,7 @@
 // Curves with bands by uPlot, each with its table; values come as JSON in the page.
 import uPlot from "./vendor/uplot.js";
 
-const DASHES = [[], [7, 3], [2, 3], [9, 3, 2, 3]], drawn = new WeakMap(), shown = new WeakMap();
+const DASHES = [[], [7, 3], [2, 3], [9, 3, 2, 3]], BAND_POINTS = 30, drawn = new WeakMap(), shown = new WeakMap();
 // A custom property that holds light-dark() is read back as such: a probe tells the colour it is.
 function resolve(name) {
   const probe = document.createElement("i");
@@ -18,19 +18,41 @@ const words = (value, share) => value == null ? "–" : share ? `${(100 * value)
 // Lines of [x, y] and bands of [x, low, high], aligned on one x as uPlot wants them.
 function align(chart) {
   const xs = [...new Set(chart.lines.flatMap(line => line.points.map(point => point[0])))].sort((a, b) => a - b);
-  const columns = [xs], series = [{label: "step"}], bands = [];
+  const columns = [xs], series = [{label: "step"}], bands = [], bars = [];
   for (const line of chart.lines) {
     const stroke = resolve(`probe-${line.colour % 8}`), at = new Map(line.points), low = new Map(line.band.map(([x, y]) => [x, y])), high = new Map(line.band.map(([x, , y]) => [x, y]));
     columns.push(xs.map(x => at.get(x) ?? null));
     series.push({label: line.name || chart.title, stroke, width: 1.75, dash: DASHES[line.colour % 4], spanGaps: true, points: {show: self => self.data[0].length < 30, size: 4, fill: stroke}, value: (_, value) => words(value, chart.share)});
-    if (line.band.length > 1) {
+    if (line.band.length) {
       const edge = {show: true, stroke: "transparent", width: 0, points: {show: false}, spanGaps: true, label: ""};
       columns.push(xs.map(x => high.get(x) ?? null), xs.map(x => low.get(x) ?? null));
       series.push({...edge}, {...edge});
-      bands.push({series: [series.length - 2, series.length - 1], fill: alpha(stroke, .15)});
+      const between = {series: [series.length - 2, series.length - 1], fill: alpha(stroke, .15), stroke};
+      (line.band.length < BAND_POINTS ? bars : bands).push(between);
     }
   }
-  return {columns, series, bands};
+  return {columns, series, bands, bars};
+}
+
+// Nothing was measured between a few intervals: each is a bar at its place, and no band joins them.
+function drawBars(self, bars) {
+  const {ctx} = self, wide = 4 * devicePixelRatio;
+  ctx.save();
+  ctx.lineWidth = 1.5 * devicePixelRatio;
+  for (const {series: [high, low], stroke} of bars) {
+    if (!self.series[low].show) continue;
+    ctx.strokeStyle = stroke;
+    ctx.beginPath();
+    self.data[0].forEach((at, place) => {
+      if (self.data[low][place] == null) return;
+      const x = self.valToPos(at, "x", true), ends = [low, high].map(one => self.valToPos(self.data[one][place], "y", true));
+      if (x < self.bbox.left || x > self.bbox.left + self.bbox.width) return;
+      ctx.moveTo(x, ends[0]); ctx.lineTo(x, ends[1]);
+      for (const y of ends) { ctx.moveTo(x - wide, y); ctx.lineTo(x + wide, y); }
+    });
+    ctx.stroke();
+  }
+  ctx.restore();
 }
 
 function table() {
@@ -64,12 +86,16 @@ function figure(target, first) {
   caption.append(last);
   place.setAttribute("role", "img");
   figure.append(caption, place, details);
+  const note = document.createElement("p");
+  note.className = "soft note";
+  place.after(note);
   target.append(figure);
   const end = () => chart.lines.map(line => `${line.name ? line.name + " " : ""}${words(line.points.at(-1)[1], chart.share)}`).join("   ");
   const drawn = plot(place, chart, last, end);
   function show(now) {
     chart = now;
     last.textContent = end();
+    note.textContent = chart.note || "";
     place.setAttribute("aria-label", `${chart.title}: ${end()}`);
     fill(chart);
   }
@@ -86,14 +112,14 @@ function draw(target, charts, force) {
 }
 
 function plot(place, chart, readout, end) {
-  const {columns, series, bands} = align(chart), soft = resolve("probe-soft"), line = resolve("probe-line");
+  const {columns, series, bands, bars} = align(chart), soft = resolve("probe-soft"), line = resolve("probe-line");
   const axis = {stroke: soft, grid: {stroke: line, width: 1}, ticks: {show: false}, font: "11px system-ui"};
   const options = {
     width: Math.max(200, place.clientWidth), height: 150, legend: {show: false}, series, bands, padding: [6, 8, 0, 0],
     cursor: {points: {size: 6}, y: false, sync: {key: "steps"}},
     scales: {x: {time: false}, y: chart.share ? {range: [0, 1]} : {}},
     axes: [{...axis, size: 24, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000]}, {...axis, size: 44, values: (_, ticks) => ticks.map(tick => chart.share ? `${Math.round(100 * tick)} %` : words(tick, false))}],
-    hooks: {setCursor: [self => {
+    hooks: {draw: [self => drawBars(self, bars)], setCursor: [self => {
       const at = self.cursor.idx;
       readout.textContent = at == null ? end() : `step ${self.data[0][at]}: ` + series.map((one, index) => index && one.label ? `${chart.lines.length > 1 ? one.label + " " : ""}${words(self.data[index][at], chart.share)}` : "").filter(Boolean).join("   ");
     }]},
