@@ -86,6 +86,18 @@ def openrlhf_trainer() -> SimpleNamespace:
 
 
 @cache
+def openrlhf_sft_dataset() -> Any:
+    """OpenRLHF's dataset of supervised training; skips as `openrlhf` does."""
+    openrlhf()
+    with _standins():
+        del sys.modules["openrlhf.utils.utils"]
+        _stand_in("openrlhf.datasets", path=f"{_root()}/datasets")
+        from openrlhf.datasets import sft_dataset
+
+        return sft_dataset.SFTDataset
+
+
+@cache
 def openrlhf_decay_groups() -> Callable[..., list[dict[str, Any]]]:
     """What OpenRLHF's AdamW decays and what not; skips as `openrlhf` does."""
     openrlhf()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rlf.apps.demos.trainers import Trainer
 from rlf.cli.arguments import (
     DEFAULT_RUNS,
     ApiKeyVariable,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 def demos(
     arguments: SpecArguments,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The .jsonl file to write.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The file to write, .jsonl by default.")],
     gold: Annotated[bool, typer.Option("--gold", help="Solutions that the tasks' rows or worlds know.")] = False,
     run: Annotated[list[str] | None, typer.Option("--run", metavar="RUN", help="Trajectories of a run.")] = None,
     teacher: Annotated[
@@ -51,6 +52,9 @@ def demos(
     closing: Annotated[
         str, typer.Option("--closing", metavar="TEXT", help="The answer after a solution that ends with a call.")
     ] = "Done.",
+    trainer: Annotated[
+        Trainer | None, typer.Option("--for", help="Another trainer that is to read the file, token for token.")
+    ] = None,
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> None:
@@ -67,7 +71,7 @@ def demos(
     plays = Teacher(teacher, served, samples, max_usd) if teacher is not None or served is not None else None
     if not gold and not run and not file and plays is None:
         raise RlfError("rlf demos: nothing to write. Add --gold, --run, --teacher, --endpoint or --file.")
-    asked = DemosOptions(gold, tuple(run or ()), tuple(file or ()), plays, where, best, balance, limit, closing)
+    asked = DemosOptions(gold, (*(run or ()),), (*(file or ()),), plays, where, best, balance, limit, closing, trainer)
     done = write_demos(files, overrides, asked, out, runs_folder=runs_folder)
     print_result("demos", done, as_json, lambda: _describe(done))
 
@@ -79,4 +83,6 @@ def _describe(done: DemosReport) -> str:
     if len(done.kept_by_kind) > 1:
         lines.append("  kinds: " + ", ".join(f"{kind} {number}" for kind, number in done.kept_by_kind.items()))
     lines += [f"  left out: {number:>6}  {why}" for why, number in done.left_out.items()]
+    if done.settings is not None:
+        lines.append(f"  read it with: {done.settings}")
     return "\n".join(lines)

@@ -15,6 +15,8 @@ from typing import Any
 from rlf.apps.demos.origins import Candidate, from_file, from_gold, from_run
 from rlf.apps.demos.rows import Demonstration, write_demonstration
 from rlf.apps.demos.steps import play_each
+from rlf.apps.demos.trainers import UNEQUAL, Trainer, check_name, split_rows, write_rows
+from rlf.chat.on_disk import read_tokenizer
 from rlf.cli.commands import HOMES, load_function
 from rlf.core import RlfError
 from rlf.core.files import write_whole
@@ -24,7 +26,8 @@ from rlf.rewards.normalization import normalize
 from rlf.runs.place import open_reader
 from rlf.runs.plans import check_spec
 from rlf.spec import RunSpec
-from rlf.types import Task
+from rlf.spec.model_files import folder_on_disk
+from rlf.types import Task, Trajectory
 
 _CONDITION = re.compile(r"\s*([\w./-]+)\s*(==|!=|>=|<=|>|<)\s*(-?\d+(?:\.\d+)?)\s*")
 _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
@@ -66,6 +69,8 @@ class DemosOptions:
     limit: int | None = None
     closing: str = "Done."
     """The answer after a solution that ends with a call."""
+    trainer: Trainer | None = None
+    """Whose loader is to read the file; None: `data.demonstrations`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,8 @@ class DemosReport:
     """Conversations that were not kept, by why."""
     num_tokens: int | None
     """Of all that was kept, as trajectories; None without the model's tokenizer here."""
+    settings: str | None = None
+    """What another trainer reads the file with; None where it is for `data.demonstrations`."""
 
 
 def write_demos(
@@ -91,26 +98,34 @@ def write_demos(
         RlfError, SpecError: the spec is wrong, an origin is not there, or nothing is left.
     """
     conditions = parse_conditions(asked.where)
+    if asked.trainer is not None:
+        check_name(asked.trainer, out)
     checked = check_spec(files, [*overrides, "data.demonstrations=null"])
     spec = checked.plan.spec
     found = _gather(spec, list(checked.inputs.train), asked, files, overrides, runs_folder)
     counts = Counter[str]()
     kept = _keep(found, list(checked.inputs.evaluation), conditions, counts)
-    kept, num_tokens = _writable(spec, kept, counts)
-    kept = _choose(kept, asked, counts)
+    kept, played = _writable(spec, kept, counts)
+    rows = None if asked.trainer is None else _split(spec, kept, played, counts)
+    kept = _choose([one for one in kept if rows is None or id(one) in rows], asked, counts)
     if not kept:
         reasons = "; ".join(f"{number}: {why}" for why, number in counts.most_common(3)) or "there were none"
         raise RlfError(f"rlf demos: no conversation is left to write ({reasons}).")
-    names = Counter[str]()
-    rows = [_row(one, names, spec) for one in kept]
-    write_whole(out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    settings = None
+    if rows is not None and asked.trainer is not None:
+        settings = write_rows(asked.trainer, [row for one in kept for row in rows[id(one)]], out)
+    else:
+        names = Counter[str]()
+        own = [_row(one, names, spec) for one in kept]
+        write_whole(out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in own))
     return DemosReport(
         out,
         len(kept),
         dict(Counter(str(one.origin["kind"]) for one in kept)),
         dict(Counter(_kind(one) for one in kept)),
         dict(counts.most_common()),
-        None if num_tokens is None else sum(num_tokens[id(one)] for one in kept),
+        None if played is None else sum(len(played[id(one)].tokens) for one in kept),
+        settings,
     )
 
 
@@ -234,20 +249,37 @@ def _content(shown: Demonstration) -> list[Any]:
 
 def _writable(
     spec: RunSpec, kept: Sequence[Candidate], counts: Counter[str]
-) -> tuple[list[Candidate], dict[int, int] | None]:
-    """Those that the spec's chat format writes and reads back, within its budget; and their tokens."""
+) -> tuple[list[Candidate], dict[int, Trajectory] | None]:
+    """Those that the spec's chat format writes and reads back, within its budget; and them as trajectories."""
     shown = [one.demonstration for one in kept if one.demonstration is not None]
     played = play_each(spec, shown)
     if played is None:
         return list(kept), None
-    left, tokens = list[Candidate](), dict[int, int]()
+    left, trajectories = list[Candidate](), dict[int, Trajectory]()
     for one, result in zip(kept, played, strict=True):
         if isinstance(result, str):
             counts[re.sub(r"^demonstration .*?: ", "", result).partition(". ")[0][:90]] += 1
         else:
             left.append(one)
-            tokens[id(one)] = result
-    return left, tokens
+            trajectories[id(one)] = result
+    return left, trajectories
+
+
+def _split(
+    spec: RunSpec, kept: Sequence[Candidate], played: Mapping[int, Trajectory] | None, counts: Counter[str]
+) -> dict[int, list[list[dict[str, str]]]]:
+    """The rows of another trainer, of those whose text gives its tokens again."""
+    folder = folder_on_disk(spec.model.path)
+    if played is None or folder is None:
+        raise RlfError(
+            f"--for: the text of turns takes the tokenizer of {spec.model.path}, which is not on this machine. "
+            "Download it, or name a folder under `model.path`."
+        )
+    tokenizer = read_tokenizer(folder)
+    found = {id(one): split_rows(played[id(one)], tokenizer) for one in kept}
+    if lost := sum(rows is None for rows in found.values()):
+        counts[UNEQUAL] += lost
+    return {key: rows for key, rows in found.items() if rows is not None}
 
 
 def _choose(kept: Sequence[Candidate], asked: DemosOptions, counts: Counter[str]) -> list[Candidate]:

@@ -91,8 +91,8 @@ def _find_unwritable(spec: RunSpec, rows: Sequence[Demonstration]) -> list[str]:
     return [found for found in play_each(spec, rows) or () if isinstance(found, str)][:_MAX_SHOWN]
 
 
-def play_each(spec: RunSpec, rows: Sequence[Demonstration]) -> list[int | str] | None:
-    """The tokens of each row as a trajectory, or why it is none; None where the tokenizer is not on this machine."""
+def play_each(spec: RunSpec, rows: Sequence[Demonstration]) -> list[Trajectory | str] | None:
+    """Each row as a trajectory, or why it is none; None where the tokenizer is not on this machine."""
     folder = folder_on_disk(spec.model.path)
     tokenizer = None if folder is None else read_tokenizer(folder)
     if tokenizer is None:
@@ -100,13 +100,13 @@ def play_each(spec: RunSpec, rows: Sequence[Demonstration]) -> list[int | str] |
     chat = build_chat(spec, tokenizer)
     handling, most = chat_policy(spec, chat), spec.rollout.max_total_tokens
 
-    async def play(one: Demonstration) -> int | str:
+    async def play(one: Demonstration) -> Trajectory | str:
         try:
-            return len((await _play(chat, spec.shown_tools, one, most, handling)).tokens)
+            return await _play(chat, spec.shown_tools, one, most, handling)
         except RlfError as error:
             return str(error)
 
-    async def play_all() -> list[int | str]:
+    async def play_all() -> list[Trajectory | str]:
         return [await play(one) for one in rows]
 
     return asyncio.run(play_all())
