@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import json
 import random
+import resource
 import sys
 import time
 from collections import Counter
@@ -204,10 +205,37 @@ def main():
         expected[task.id, number] = official(package(), task.columns, turns)
     judged_s = time.perf_counter() - started
     print(f"{len(plan):,} answers; the official checker alone: {judged_s:.1f} s")
+    started = time.process_time()
+    for task, _, turns in plan:
+        judge_in_place(task, turns)
+    own_s = time.process_time() - started
+    print(f"the world alone, calls and verdict, in one process: {1000 * own_s / len(plan):.1f} ms of CPU an answer")
     for name in options.formats.split(","):
-        started = time.perf_counter()
+        started = cpu_s()
         found = asyncio.run(play_all(spec.env, stand_in(name, spec.env.tools), plan))
-        report(name, plan, names, expected, found, time.perf_counter() - started)
+        report(name, plan, names, expected, found, cpu_s() - started)
+
+
+def judge_in_place(task, turns):
+    """Plays an answer on the world itself: no prompt, no text to parse, no process."""
+    from rlf.apps.bench.kinds.bfcl import BfclWorld
+
+    world = BfclWorld("native")
+    world.reset(task, 0)
+    for turn in turns:
+        if isinstance(turn, str):
+            world.reply(turn)
+        for name, arguments in () if isinstance(turn, str) else turn:
+            world.call(name, arguments)
+    world.review([{"text": "", "calls": [] if isinstance(turn, str) else turn} for turn in turns])
+    world.score()
+    world.close()
+
+
+def cpu_s():
+    """Processor time of this process and of those of the worlds that have ended."""
+    both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(used.ru_utime + used.ru_stime for used in both)
 
 
 def report(name, plan, names, expected, found, seconds):
@@ -220,7 +248,10 @@ def report(name, plan, names, expected, found, seconds):
         right[kind] += expected[task.id, number]
         if value != float(expected[task.id, number]):
             differ.append((task.id, kind, expected[task.id, number], value, error or failures or stop))
-    print(f"\n{name}: {len(plan):,} answers in {seconds:.0f} s, {len(differ)} disagreements")
+    print(
+        f"\n{name}: {len(plan):,} answers, {1000 * seconds / len(plan):.1f} ms of CPU each by the whole loop, "
+        f"{len(differ)} disagreements"
+    )
     print(f"{'answer':18}{'number':>8}{'official: valid':>18}{'disagreements':>16}")
     apart = Counter(kind for _, kind, *_ in differ)
     for kind in counts:

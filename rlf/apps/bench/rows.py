@@ -85,11 +85,20 @@ class RowsEnv(EnvSpec):
         about_to_run(f"import {self.callable}")
         path = () if self.packages is None else (self.packages,)
         async with ClassProcesses(self.callable, RowWorld, self.args, path=path) as processes:
+            spare: list[Any] = []
 
             async def make() -> _World:
-                return _World(await processes.make(), processes)
+                while spare:
+                    if (instance := spare.pop()).home.listens:
+                        return _World(instance, processes, spare)
+                    await processes.discard(instance)
+                return _World(await processes.make(), processes, spare)
 
-            yield make
+            try:
+                yield make
+            finally:
+                for instance in spare:
+                    await processes.discard(instance)
 
 
 class RowWorld:
@@ -125,12 +134,16 @@ class RowWorld:
         """Calls and answers that solve the task, for trials; None where they are not known."""
         return None
 
-    def close(self) -> None:
-        """Releases what it holds."""
+    def close(self) -> bool | None:
+        """Releases what it holds. True: `reset` begins as in a new instance, so that its process serves another row."""
 
 
 class _World(ClassWorld):
     """A `RowWorld` in its process."""
+
+    def __init__(self, instance: Any, place: ClassProcesses, spare: list[Any]) -> None:
+        super().__init__(instance, place)
+        self._spare = spare
 
     async def call(self, call: ToolCall) -> Step:
         arguments = {"tool": call.name, "arguments": dict(call.arguments)}
@@ -142,3 +155,13 @@ class _World(ClassWorld):
             for turn in turns
         ]
         await self._place.live(self._instance, "review", turns=plain)
+
+    async def close(self) -> None:
+        is_fresh = False
+        try:
+            is_fresh = await self._place.live(self._instance, "close") is True
+        finally:
+            if is_fresh:
+                self._spare.append(self._instance)
+            else:
+                await self._place.discard(self._instance)

@@ -294,8 +294,6 @@ class BfclWorld(RowWorld):
         self._name = f"{NATIVE}_world_{next(_NUMBERS)}"
         self._row: Mapping[str, Any] = {}
         self._entry: dict[str, Any] = {}
-        self._turns: list[dict[str, Any]] = []
-        self._at = 0
 
     @classmethod
     def import_shared(cls, **args: Any) -> None:
@@ -311,6 +309,8 @@ class BfclWorld(RowWorld):
     def reset(self, task: Task, seed: int) -> str | None:
         """Takes the row."""
         self._row, self._entry = task.columns, json.loads(task.columns["entry"])
+        self._turns: list[dict[str, Any]] = []
+        self._at, self.done = 0, False
         return None
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> str:
@@ -401,9 +401,10 @@ class BfclWorld(RowWorld):
             found.append("Done.")
         return found
 
-    def close(self) -> None:
-        """Forgets the instances of the entry's classes."""
+    def close(self) -> bool:
+        """Forgets the instances of the entry's classes: another row may come."""
         forget_instances(self._name)
+        return True
 
 
 def gold_calls(entry: Mapping[str, Any], gold: Sequence[Mapping[str, Mapping[str, Sequence[Any]]]]) -> list[Call]:
