@@ -140,7 +140,15 @@ def shipped_names(package: str, *, folders: bool = False) -> list[str]:
 
 _OF_APPS = {
     ("rlf.engines", "openrlhf"): "rlf.apps.openrlhf:OpenRlhf",
+    ("rlf.environments.kinds", "openenv"): "rlf.apps.peers.openenv:OpenEnvEnv",
+    ("rlf.environments.kinds", "rl_factory"): "rlf.apps.peers.rl_factory:RlFactoryEnv",
     ("rlf.environments.kinds", "rows"): "rlf.apps.bench.rows:RowsEnv",
+    ("rlf.environments.kinds", "verifiers"): "rlf.apps.peers.verifiers:VerifiersEnv",
+    ("rlf.rewards.rules", "rl_factory_search"): "rlf.apps.peers.rl_factory_search:RlFactorySearch",
+    ("rlf.trackers.kinds", "mlflow"): "rlf.apps.trackers.mlflow:MlflowTracker",
+    ("rlf.trackers.kinds", "otel"): "rlf.apps.trackers.otel:OtelTracker",
+    ("rlf.trackers.kinds", "tensorboard"): "rlf.apps.trackers.tensorboard:TensorboardTracker",
+    ("rlf.trackers.kinds", "wandb"): "rlf.apps.trackers.wandb:WandbTracker",
 }
 """Kinds that apps bring, by package and name: there as long as the app's folder is."""
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from rlf.apps.peers.openenv import _read_result
 from rlf.apps.worlds.examine import ATTACKS, TRIALS, Sign, examine_world
 from rlf.core import RlfError
 from rlf.environments import EnvSpec
-from rlf.environments.kinds.openenv import _read_result
 from rlf.environments.playing import Ranges, open_bench
 from rlf.tools.results import to_output
 from rlf.types import Message, Outcome, StopReason, Task

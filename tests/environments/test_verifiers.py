@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from rlf.apps.peers.workers import verifiers_tasks
 from rlf.environments import EnvSpec
-from rlf.environments.workers import verifiers_tasks
 from rlf.types import Message, StopReason, Task
 
 from ..warm import warm_python

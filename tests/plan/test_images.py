@@ -12,7 +12,7 @@ from rlf.engines.engine import engine_of
 from rlf.plan import compile as compile_plan
 from rlf.spec import check_inputs, load_spec
 
-from ..engines.openrlhf.tools import picture
+from ..apps.openrlhf.tools import picture
 
 pytest.importorskip("PIL")
 SEARCH = Path(__file__).parents[2] / "specs" / "search.yaml"

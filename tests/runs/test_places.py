@@ -25,7 +25,7 @@ from rlf.runs.sweeps import Watcher, run_sweep
 from rlf.spec.inputs import look
 from rlf.types import Notice, RunStatus
 
-from ..engines.openrlhf.test_engine import FAKES, ROOT, SIZES, Watch
+from ..apps.openrlhf.test_engine import FAKES, ROOT, SIZES, Watch
 
 SEARCH = ROOT / "specs" / "search.yaml"
 OPENRLHF = ["engine.kind=openrlhf"]

@@ -477,7 +477,7 @@ def main() -> None:
 
 def load_part(name: str) -> Any:
     """A module of rlf, by its file."""
-    place = Path(__file__).parents[2] / name
+    place = Path(__file__).parents[3] / name
     spec = importlib.util.spec_from_file_location(f"rlf_{place.stem}", place)
     assert spec is not None and spec.loader is not None, f"{place} is not a module"
     module = importlib.util.module_from_spec(spec)

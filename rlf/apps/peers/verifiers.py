@@ -16,13 +16,13 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
+from rlf.apps.peers.workers import verifiers_tasks
 from rlf.core import RlfError
 from rlf.core.callables import about_to_run
 from rlf.core.identity import hash_json, hash_path
 from rlf.environments.instances import make_class_world
 from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.processes import ClassProcesses
-from rlf.environments.workers import verifiers_tasks
 from rlf.processes.child import run_to_end
 from rlf.types import ToolDescription
 

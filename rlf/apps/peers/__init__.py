@@ -1,0 +1,1 @@
+"""Worlds and rewards of other projects, as they come."""

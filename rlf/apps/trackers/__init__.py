@@ -1,0 +1,1 @@
+"""Places outside of rlf that runs report to."""
