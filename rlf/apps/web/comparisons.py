@@ -283,6 +283,10 @@ def _find_runs(reader: Reader, spec: str, limit: int) -> list[str]:
 
 def read_plans(reader: Reader, spec: str) -> dict[str, PlanValues]:
     """The newest runs of a spec with their plans, newest first."""
-    ids = _find_runs(reader, spec, _MAX_RUNS)
+    return parse_plans(reader, _find_runs(reader, spec, _MAX_RUNS))
+
+
+def parse_plans(reader: Reader, ids: Sequence[str]) -> dict[str, PlanValues]:
+    """The plans of runs by id, in their order."""
     texts = reader.plans(ids)
     return {run_id: _read_leaves(texts[run_id]) for run_id in ids if run_id in texts}

@@ -46,6 +46,8 @@ class Chart:
     lines: tuple[Line, ...]
     share: bool
     """Whether its values are shares, drawn from 0 to 1 and written in percent."""
+    name: str = ""
+    """The metric's; of an evaluation `held-out/` with its mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,7 @@ def _draw_path(places: Sequence[tuple[float, float]]) -> str:
 
 # The curves of arms and of a single run, those that matter first, with their 95 % bands.
 
-_MAIN = {
+MAIN = {
     "reward/mean": "reward",
     "policy/entropy": "entropy, nats",
     "groups/dead_share": "dead groups",
@@ -155,8 +157,6 @@ _MAIN = {
 }
 """Metrics whose charts are always open, where a run has them."""
 _SHARES = ("success", "groups/dead_share", "tools/wait_share")
-_MAX_POINTS = 200
-"""Of a curve; a longer one is thinned evenly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,20 +169,22 @@ class ArmCurve:
     """By run."""
     evaluations: Sequence[Sequence[Evaluation]]
     """By run, every mode."""
+    max_points: int = 200
+    """Of each curve; a longer one is thinned evenly."""
 
 
 def main_curves(courses: Sequence[ArmCurve]) -> list[Chart]:
     """Held-out success by mode, then the metrics of training that matter."""
     modes = dict.fromkeys(e.mode for course in courses for run in course.evaluations for e in run)
     charts = [_chart_evaluations(courses, mode) for mode in sorted(modes, key=lambda mode: (mode != "sampled", mode))]
-    charts += [_chart_training(courses, name, title) for name, title in _MAIN.items()]
+    charts += [_chart_training(courses, name, title) for name, title in MAIN.items()]
     charts += [_chart_training(courses, name, _gap_title(name)) for name in _names(courses) if is_gap(name)]
     return [chart for chart in charts if chart.lines]
 
 
 def further_curves(courses: Sequence[ArmCurve]) -> list[Chart]:
     """Every other metric of training, by name."""
-    names = [name for name in _names(courses) if name not in _MAIN and not name.startswith("gap/")]
+    names = [name for name in _names(courses) if name not in MAIN and not name.startswith("gap/")]
     charts = (_chart_training(courses, name, name) for name in names)
     return [chart for chart in charts if chart.lines]
 
@@ -215,8 +217,8 @@ def _chart_evaluations(courses: Sequence[ArmCurve], mode: str) -> Chart:
     for place, course in enumerate(courses):
         runs = [found(run) for run in course.evaluations]
         values = [{step: e.metrics["success"] for step, e in run.items()} for run in runs]
-        lines += _mean_lines(course.name, place, values, _bands_over_questions(runs[0]) if len(runs) == 1 else None)
-    return Chart(f"held-out success, {mode}", tuple(lines), share=True)
+        lines += _mean_lines(course, place, values, _bands_over_questions(runs[0]) if len(runs) == 1 else None)
+    return Chart(f"held-out success, {mode}", tuple(lines), share=True, name=f"held-out/{mode}")
 
 
 def _bands_over_questions(run: Mapping[int, Evaluation]) -> dict[int, tuple[float, float]]:
@@ -228,8 +230,8 @@ def _chart_training(courses: Sequence[ArmCurve], name: str, title: str) -> Chart
     for place, course in enumerate(courses):
         values = [{s.step: s.metrics[name] for s in run if name in s.metrics} for run in course.steps]
         bands = _bands_over_steps(name, course.steps[0]) if is_gap(name) and len(course.steps) == 1 else None
-        lines += _mean_lines(course.name, place, values, bands)
-    return Chart(title, tuple(lines), share=name in _SHARES or is_gap(name))
+        lines += _mean_lines(course, place, values, bands)
+    return Chart(title, tuple(lines), share=name in _SHARES or is_gap(name), name=name)
 
 
 def _bands_over_steps(name: str, run: Sequence[TrainingStep]) -> dict[int, tuple[float, float]]:
@@ -239,26 +241,26 @@ def _bands_over_steps(name: str, run: Sequence[TrainingStep]) -> dict[int, tuple
 
 
 def _mean_lines(
-    name: str, colour: int, runs: Sequence[Mapping[int, float]], bands: Mapping[int, tuple[float, float]] | None
+    course: ArmCurve, colour: int, runs: Sequence[Mapping[int, float]], bands: Mapping[int, tuple[float, float]] | None
 ) -> Iterator[Line]:
     """The mean over the runs at the steps that all of them have; nothing where there is none."""
     shared = sorted(set.intersection(*(set(run) for run in runs))) if runs else []
     values = {step: [run[step] for run in runs] for step in shared}
-    steps = _thin_steps([step for step, found in values.items() if all(map(math.isfinite, found))])
+    steps = _thin_steps([step for step, found in values.items() if all(map(math.isfinite, found))], course.max_points)
     if not steps:
         return
     known = {step: mean_interval(values[step]) for step in steps} if bands is None else bands
     ends = [(step, interval) for step in steps if (interval := known.get(step)) is not None]
     yield Line(
-        name,
+        course.name,
         colour,
         tuple((step, fmean(values[step])) for step in steps),
         tuple((step, low, high) for step, (low, high) in ends),
     )
 
 
-def _thin_steps(steps: list[int]) -> list[int]:
-    every = math.ceil(len(steps) / _MAX_POINTS)
+def _thin_steps(steps: list[int], max_points: int) -> list[int]:
+    every = math.ceil(len(steps) / max_points)
     return steps if every <= 1 else [*steps[:-1:every], steps[-1]]
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import Any
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from rlf.apps.web.comparisons import plan_leaves, read_key, read_plans, varied_keys
+from rlf.apps.web.comparisons import parse_plans, plan_leaves, read_key, read_plans, varied_keys
 from rlf.apps.web.pages.shared import lineage, page, site_of
 from rlf.apps.web.run_views import DEAD, OverviewPage, dead_words, page_overviews, pick_spread
 from rlf.apps.web.site import Site
@@ -27,7 +30,10 @@ from rlf.runs.place import Reader
 
 router = APIRouter(include_in_schema=False)
 
+PINNED = "pinned"
+"""The tag of runs that stand above the others in the list."""
 _PER_PAGE, _MAX_ROWS = 50, 500
+_MAX_COLUMNS = 12
 _NUM_NEWEST, _MAX_LOOKED = 6, 512
 _MAX_POINTS = 36
 """Of a small curve, of twice as many at most."""
@@ -56,6 +62,24 @@ class RunRow:
     """Success of its training steps."""
     num_steps: int | None
     """Steps of its plan."""
+    cells: Mapping[str, str]
+    """The further columns, and what the list is grouped by."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """Lines of the list that have a value in common."""
+
+    value: str
+    """Empty: the list has no groups, or these are pinned."""
+    rows: tuple[RunRow, ...]
+
+    @property
+    def mean(self) -> float | None:
+        """Held-out success, over the runs that have one."""
+        found = [row.overview.evaluation.metrics.get("success") for row in self.rows if row.overview.evaluation]
+        known = [value for value in found if value is not None]
+        return fmean(known) if known else None
 
 
 @router.get("/")
@@ -66,7 +90,14 @@ def show_start() -> RedirectResponse:
 
 @router.get("/runs")
 def show_runs(
-    request: Request, q: str = "", sort: str = "", after: str = "", only: str = "", rows: int = 0
+    request: Request,
+    q: str = "",
+    sort: str = "",
+    after: str = "",
+    only: str = "",
+    rows: int = 0,
+    cols: str = "",
+    group: str = "",
 ) -> HTMLResponse:
     """Runs that a filter wants, 50 at a time.
 
@@ -74,38 +105,88 @@ def show_runs(
         after: the run behind which the next ones are wanted.
         only: `rows`: without the page around them.
         rows: how many are shown already.
+        cols: names of further columns, with commas: metrics, or keys of the plans.
+        group: such a name, by whose values the runs stand together.
     """
-    fault, shown, found = "", list[RunRow](), OverviewPage((), 0, 0, None)
+    fault, shown, found, known = "", list[RowGroup](), OverviewPage((), 0, 0, None), list[str]()
+    columns = tuple(dict.fromkeys(word.strip() for word in cols.split(",") if word.strip()))[:_MAX_COLUMNS]
     limit = max(_PER_PAGE, min(rows, _MAX_ROWS))
     if site_of(request).has_lineage:
         try:
             with lineage(request) as reader:
                 found = page_overviews(reader, q or None, sort or None, after or None, limit)
-                shown = [_run_row(site_of(request), reader, item) for item in found.runs]
+                pinned = _read_pinned(reader) if not (q or after) else ()
+                names = (*columns, *([group] if group else []))
+                ids = {item.run_id for item in pinned}
+                of = [*pinned, *(item for item in found.runs if item.run_id not in ids)]
+                made = [_run_row(site_of(request), reader, item, names) for item in of]
+                shown = _group_rows(made, group)
+                known = _known_columns(reader, [item.run_id for item in found.runs]) if not only else []
         except RlfError as error:
             fault = str(error)
-    values = {"rows": shown, "found": found, "q": q, "sort": sort, "fault": fault, "names": NAMES}
+    asked = {"q": q, "sort": sort, "cols": ",".join(columns), "group": group}
+    values = {"groups": shown, "found": found, "fault": fault, "names": NAMES, "columns": columns, "known": known}
+    values |= asked | {"address": "/runs?" + urlencode({name: text for name, text in asked.items() if text})}
     template = "runs_rows.html" if only == "rows" else "runs.html"
     return page(request, template, "Runs", place="runs", **values)
 
 
-def _run_row(site: Site, reader: Reader, item: Overview) -> RunRow:
+def _read_pinned(reader: Reader) -> Sequence[Overview]:
+    """Runs that stand above the others."""
+    if not any(PINNED in tags for tags in reader.tags().values()):
+        return ()
+    return page_overviews(reader, f"{PINNED!r} in tags", None, None, _PER_PAGE).runs
+
+
+def _group_rows(rows: Sequence[RunRow], name: str) -> list[RowGroup]:
+    if not name:
+        return [RowGroup("", tuple(rows))] if rows else []
+    by_value: dict[str, list[RunRow]] = {}
+    for row in rows:
+        by_value.setdefault(row.cells[name], []).append(row)
+    return [RowGroup(value, tuple(of)) for value, of in by_value.items()]
+
+
+def _known_columns(reader: Reader, run_ids: Sequence[str]) -> list[str]:
+    """Names of columns: keys in which the runs differ, then metrics of the newest one that has any."""
+    metrics = (reader.steps(run_id)[-1:] for run_id in run_ids[:_NUM_NEWEST])
+    newest = next((steps[0].metrics for steps in metrics if steps), {})
+    return [*sorted(varied_keys(parse_plans(reader, run_ids))), *sorted(newest)]
+
+
+def _run_row(site: Site, reader: Reader, item: Overview, names: tuple[str, ...]) -> RunRow:
     """A line; what needs the plan and the steps is read again when the run has moved on."""
-    key = ("row", item.run_id, item.step, item.status, item.finished)
-    differs, planned, training = site.keep(key, lambda: _read_course(reader, item))
+    key = ("row", item.run_id, item.step, item.status, item.finished, names)
+    differs, planned, training, cells = site.keep(key, lambda: _read_course(reader, item, names))
     taken = elapsed_s(item.started, item.finished, item.status, item.idle_s)
-    return RunRow(item, differs, taken, training, planned)
+    return RunRow(item, differs, taken, training, planned, cells)
 
 
-def _read_course(reader: Reader, item: Overview) -> tuple[str, int | None, tuple[float, ...]]:
-    """Overrides, steps of the plan, and success of some training steps."""
+def _read_course(
+    reader: Reader, item: Overview, names: Sequence[str]
+) -> tuple[str, int | None, tuple[float, ...], dict[str, str]]:
+    """Overrides, steps of the plan, success of some training steps, and values by name."""
     run = reader.get_run(item.run_id)
+    cells = dict.fromkeys(names, "–")
+    if names:
+        last = reader.steps(item.run_id)[-1:]
+        facts: dict[str, Any] = {"name": item.name, "status": item.status, "engine": item.engine, "seed": item.seed}
+        facts |= plan_leaves(run) | (item.evaluation.metrics if item.evaluation else {})
+        facts |= last[0].metrics if last else {}
+        cells = {name: _show_cell(facts.get(name)) for name in names}
     steps = reader.steps(item.run_id, stride=max(1, item.step // _MAX_POINTS)) if item.step else []
     return (
         overrides_of(run),
         num_steps(run),
         tuple(step.metrics["success"] for step in steps if "success" in step.metrics),
+        cells,
     )
+
+
+def _show_cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def overrides_of(run: Run) -> str:

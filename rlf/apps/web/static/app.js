@@ -24,18 +24,18 @@ function switchTheme() {
 const chosen = new Set(JSON.parse(sessionStorage.getItem("rlf-chosen") || "[]"));
 function showChosen() {
   for (const box of $$("[data-choose]")) box.checked = chosen.has(box.value);
-  const button = $("[data-act=compare]");
-  if (!button) return;
-  button.disabled = chosen.size < 1;
-  $("[data-count]", button).textContent = chosen.size ? chosen.size : "";
+  for (const button of $$("[data-act=compare], [data-act=curves]")) {
+    button.disabled = chosen.size < 1;
+    $("[data-count]", button)?.replaceChildren(chosen.size || "");
+  }
   sessionStorage.setItem("rlf-chosen", JSON.stringify([...chosen]));
 }
-function compareChosen() {
+function openChosen(place) {
   if (!chosen.size) return;
-  location = "/compare?" + new URLSearchParams([...chosen].map(id => ["a", id]));
+  location = `/${place}?` + new URLSearchParams([...chosen].map(id => ["a", id]));
 }
 
-const ACTS = {theme: switchTheme, keys: () => $("#keys").showModal(), compare: compareChosen};
+const ACTS = {theme: switchTheme, keys: () => $("#keys").showModal(), compare: () => openChosen("compare"), curves: () => openChosen("curves")};
 
 async function run(button, work) {
   button.disabled = true;
@@ -51,6 +51,12 @@ document.addEventListener("click", event => {
   if (open) document.getElementById(open).showModal();
   if ("close" in button.dataset) button.closest("dialog").close();
   if (address) run(button, async () => { const answer = await post(address, {}); if (to) location = to; else await follow(answer, words); });
+  if (button.dataset.pin) run(button, async () => { await post(`/api/v1/runs/${button.dataset.pin}/tags`, {tags: ["pinned"], remove: button.ariaPressed === "true"}); dispatchEvent(new Event("rlf:changed")); });
+  if (button.dataset.column) {
+    const field = button.form.elements.cols, names = field.value.split(",").map(one => one.trim()).filter(Boolean), at = names.indexOf(button.dataset.column);
+    at < 0 ? names.push(button.dataset.column) : names.splice(at, 1);
+    field.value = names.join(", ");
+  }
   if (stopped) run(button, async () => { await request("DELETE", stopped); dispatchEvent(new Event("rlf:changed")); });
 });
 
@@ -106,7 +112,7 @@ document.addEventListener("submit", event => {
 // --- keys ---
 const PLACES = {r: "/runs", c: "/compare", s: "/specs", t: "/tools", w: "/rewards", p: "/worlds", d: "/data", j: "/jobs"};
 let going = -Infinity;
-function rows() { return $$(".list tbody tr:not(.more)"); }
+function rows() { return $$(".list tbody tr:not(.more, .of-group)"); }
 function move(step) {
   const walk = $(`[data-walk="${step > 0 ? "next" : "previous"}"]`);
   if (walk) { if (!walk.hasAttribute("aria-disabled")) walk.click(); return; }
@@ -130,7 +136,7 @@ const KEYS = {
   "]": () => moveTurn(1), "[": () => moveTurn(-1),
   v: () => $("[data-views] [aria-current] + a, [data-views] a:first-child")?.click(),
   x: () => $("tr.at [data-choose]")?.click(),
-  c: compareChosen,
+  c: ACTS.compare, u: ACTS.curves,
 };
 document.addEventListener("keydown", event => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input:not([type=checkbox]), textarea, select, .cm-editor, dialog[open]")) {

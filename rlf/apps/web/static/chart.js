@@ -15,16 +15,46 @@ const alpha = (rgb, share) => `rgba(${rgb.match(/[\d.]+/g).slice(0, 3).join(", "
 
 const words = (value, share) => value == null ? "–" : share ? `${(100 * value).toFixed(1)} %` : Math.abs(value) >= 1e5 || (value && Math.abs(value) < 1e-3) ? value.toExponential(1) : String(+value.toFixed(3));
 
+// How curves are looked at: by what, on which scale, how smooth. A page may have a form for it, and the arms' moments.
+const PLAIN = {x: "step", log: false, smooth: 0, arms: []};
+function readView() {
+  const form = document.querySelector("form[data-view]");
+  if (!form) return PLAIN;
+  const fields = new FormData(form), arms = document.querySelector("script.arms");
+  return {x: fields.get("x"), log: fields.has("log"), smooth: Number(fields.get("smooth")), arms: JSON.parse(arms.textContent)};
+}
+
+// The moment of a step; the first evaluation is before any step.
+function moment(step, arm, x) {
+  const at = arm.steps.findLastIndex(one => one <= step);
+  return at < 0 ? 0 : arm[x][at];
+}
+function smooth(points, weight) {
+  let sum = 0, share = 0;  // the mean of what came before, each step back counting less; the first values are no start at 0
+  return points.map(([x, y]) => { sum = weight * sum + (1 - weight) * y; share = weight * share + 1 - weight; return [x, sum / share]; });
+}
+function look(chart, view) {
+  const lines = chart.lines.flatMap(line => {
+    const arm = view.arms[line.colour] ?? view.arms[0], moved = ([step, ...ys]) => [view.x === "step" || !arm ? step : moment(step, arm, view.x), ...ys];
+    const onScale = ys => !view.log || ys.every(y => y > 0);
+    const points = line.points.map(moved).filter(([, y]) => onScale([y])), band = line.band.map(moved).filter(([, ...ys]) => onScale(ys));
+    return view.smooth ? [{...line, points, band: [], faint: true}, {...line, points: smooth(points, view.smooth), band}] : [{...line, points, band}];
+  });
+  return {...chart, lines};
+}
+
 // Lines of [x, y] and bands of [x, low, high], aligned on one x as uPlot wants them.
-function align(chart) {
+function align(whole, view = PLAIN) {
+  const chart = look(whole, view);
   const xs = [...new Set(chart.lines.flatMap(line => line.points.map(point => point[0])))].sort((a, b) => a - b);
-  const columns = [xs], series = [{label: "step"}], bands = [], bars = [];
+  const columns = [xs], series = [{label: view.x, value: (_, value) => value == null ? "–" : UNITS[view.x](value)}], bands = [], bars = [];
   for (const line of chart.lines) {
     const stroke = resolve(`probe-${line.colour % 8}`), at = new Map(line.points), low = new Map(line.band.map(([x, y]) => [x, y])), high = new Map(line.band.map(([x, , y]) => [x, y]));
     columns.push(xs.map(x => at.get(x) ?? null));
-    series.push({label: line.name || chart.title, stroke, width: 1.75, dash: DASHES[line.colour % 4], spanGaps: true, points: {show: self => self.data[0].length < 30, size: 4, fill: stroke}, value: (_, value) => words(value, chart.share)});
+    if (line.faint) { series.push({label: "", stroke: alpha(stroke, .3), width: 1, spanGaps: true, points: {show: false}, class: "edge"}); continue; }
+    series.push({label: line.name || chart.title, stroke, width: 1.75, dash: DASHES[line.colour % 4], spanGaps: true, points: {show: () => line.points.length < 30, size: 4, fill: stroke}, value: (_, value) => words(value, chart.share)});
     if (line.band.length) {
-      const edge = {show: true, stroke: "transparent", width: 0, points: {show: false}, spanGaps: true, label: ""};
+      const edge = {show: true, stroke: "transparent", width: 0, points: {show: false}, spanGaps: true, label: "", class: "edge"};
       columns.push(xs.map(x => high.get(x) ?? null), xs.map(x => low.get(x) ?? null));
       series.push({...edge}, {...edge});
       const between = {series: [series.length - 2, series.length - 1], fill: alpha(stroke, .15), stroke};
@@ -38,6 +68,9 @@ function align(chart) {
 function drawBars(self, bars) {
   const {ctx} = self, wide = 4 * devicePixelRatio;
   ctx.save();
+  ctx.beginPath();
+  ctx.rect(self.bbox.left - wide, self.bbox.top, self.bbox.width + 2 * wide, self.bbox.height);
+  ctx.clip();
   ctx.lineWidth = 1.5 * devicePixelRatio;
   for (const {series: [high, low], stroke} of bars) {
     if (!self.series[low].show) continue;
@@ -75,59 +108,80 @@ function table() {
   return [details, now => { chart = now; fill(); }];
 }
 
+// A letter stands before its value; where lines have longer names, their order is that of the runs.
+const named = (name, value) => name && name.length < 4 ? `${name} ${value}` : value;
+
 // A chart in its place: what it shows can change, and it is destroyed with its listeners.
-function figure(target, first) {
+function figure(target, first, view) {
   const figure = document.createElement("figure"), caption = document.createElement("figcaption"), last = document.createElement("span"), place = document.createElement("div");
   const [details, fill] = table();
   let chart = first;
   figure.className = "plot";
-  caption.textContent = chart.title;
+  const title = document.createElement(target.dataset.enlarge ? "a" : "span"), big = "big" in target.dataset;
+  title.textContent = chart.title;
+  if (target.dataset.enlarge) Object.assign(title, {href: `${target.dataset.enlarge}&m=${encodeURIComponent(chart.name)}`, title: "at full size: zoom, smoothing, scale, x"});
   last.className = "figure";
-  caption.append(last);
+  caption.append(title, last);
   place.setAttribute("role", "img");
   figure.append(caption, place, details);
   const note = document.createElement("p");
   note.className = "soft note";
   place.after(note);
   target.append(figure);
-  const end = () => chart.lines.map(line => `${line.name ? line.name + " " : ""}${words(line.points.at(-1)[1], chart.share)}`).join("   ");
-  const drawn = plot(place, chart, last, end);
+  const end = () => chart.lines.map(line => named(line.name, words(line.points.at(-1)[1], chart.share))).join("   ");
+  const drawn = plot(place, chart, last, end, view, big);
+  if (big) caption.append(Object.assign(document.createElement("button"), {type: "button", className: "quiet", textContent: "all of it", title: "ends a zoom, as a double click does", onclick: drawn.whole}));
   function show(now) {
     chart = now;
-    last.textContent = end();
+    last.textContent = "big" in target.dataset ? "" : end();
     note.textContent = chart.note || "";
     place.setAttribute("aria-label", `${chart.title}: ${end()}`);
     fill(chart);
   }
   show(chart);
-  return {update: now => { show(now); drawn.setData(align(now).columns); }, remove: () => { drawn.destroy(); figure.remove(); }};
+  return {update: now => { show(now); drawn.setData(align(now, view).columns); }, remove: () => { drawn.destroy(); figure.remove(); }};
 }
 
 const shapeOf = charts => JSON.stringify(charts.map(chart => [chart.title, chart.share, chart.lines.map(line => [line.name, line.colour, line.band.length > 1])]));
 function draw(target, charts, force) {
-  const before = shown.get(target), shape = shapeOf(charts);
+  const view = readView(), before = shown.get(target), shape = shapeOf(charts) + view.x + view.log + view.smooth;
   if (before?.shape === shape && !force) { charts.forEach((chart, at) => before.figures[at].update(chart)); return; }
   before?.figures.forEach(one => one.remove());
-  shown.set(target, {shape, figures: charts.map(chart => figure(target, chart))});
+  shown.set(target, {shape, figures: charts.map(chart => figure(target, chart, view))});
 }
 
-function plot(place, chart, readout, end) {
-  const {columns, series, bands, bars} = align(chart), soft = resolve("probe-soft"), line = resolve("probe-line");
+// The value of a line nearest to where one points: lines of several runs have no moments in common.
+function nearest(self, index, hovered) {
+  const values = self.data[index];
+  for (let away = 0; away < values.length; away++) for (const at of [hovered - away, hovered + away]) if (values[at] != null) return at;
+  return hovered;
+}
+const UNITS = {
+  step: value => String(value),
+  time: value => { const s = Math.round(value), pad = n => String(n).padStart(2, "0"); return s < 3600 ? `${Math.floor(s / 60)}:${pad(s % 60)}` : `${Math.floor(s / 3600)}:${pad(Math.floor(s % 3600 / 60))}:${pad(s % 60)}`; },
+  tokens: value => value >= 1e6 ? `${+(value / 1e6).toFixed(2)} M` : value >= 1e3 ? `${+(value / 1e3).toFixed(1)} k` : String(Math.round(value)),
+};
+
+const tens = [0, 1, 2, 3, 4, 5, 6].flatMap(power => [1, 2, 5].map(one => one * 10 ** power));
+const INCREMENTS = {step: {incrs: tens}, time: {incrs: [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, ...[1, 2, 3, 6, 12, 24, 48, 96].map(hours => 3600 * hours)]}, tokens: {}};
+
+function plot(place, chart, readout, end, view, big) {
+  const {columns, series, bands, bars} = align(chart, view), height = big ? Math.max(260, Math.min(560, innerHeight - 330)) : 150, unit = UNITS[view.x], soft = resolve("probe-soft"), line = resolve("probe-line");
   const axis = {stroke: soft, grid: {stroke: line, width: 1}, ticks: {show: false}, font: "11px system-ui"};
   const options = {
-    width: Math.max(200, place.clientWidth), height: 150, legend: {show: false}, series, bands, padding: [6, 8, 0, 0],
-    cursor: {points: {size: 6}, y: false, sync: {key: "steps"}},
-    scales: {x: {time: false}, y: chart.share ? {range: [0, 1]} : {}},
-    axes: [{...axis, size: 24, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000]}, {...axis, size: 44, values: (_, ticks) => ticks.map(tick => chart.share ? `${Math.round(100 * tick)} %` : words(tick, false))}],
+    width: Math.max(200, place.clientWidth), height, legend: {show: big}, series, bands, padding: [6, 8, 0, 0],
+    cursor: {points: {size: 6}, y: big, sync: {key: "steps"}, dataIdx: nearest, drag: {x: true, y: big, uni: 24}},
+    scales: {x: {time: false}, y: view.log ? {distr: 3} : chart.share && !big ? {range: [0, 1]} : {}},
+    axes: [{...axis, size: 24, values: (_, ticks) => ticks.map(unit), ...INCREMENTS[view.x]}, {...axis, size: 44, values: (_, ticks) => ticks.map(tick => tick == null ? "" : chart.share ? `${+(100 * tick).toFixed(1)} %` : words(tick, false))}],
     hooks: {draw: [self => drawBars(self, bars)], setCursor: [self => {
       const at = self.cursor.idx;
-      readout.textContent = at == null ? end() : `step ${self.data[0][at]}: ` + series.map((one, index) => index && one.label ? `${chart.lines.length > 1 ? one.label + " " : ""}${words(self.data[index][at], chart.share)}` : "").filter(Boolean).join("   ");
+      readout.textContent = big ? "" : at == null ? end() : `${view.x} ${unit(self.data[0][at])}: ` + series.map((one, index) => index && one.label ? named(chart.lines.length > 1 ? one.label : "", words(self.data[index][self.cursor.idxs[index]], chart.share)) : "").filter(Boolean).join("   ");
     }]},
   };
   const made = new uPlot(options, columns, place);
-  const observer = new ResizeObserver(() => place.clientWidth && made.setSize({width: place.clientWidth, height: 150}));
+  const observer = new ResizeObserver(() => place.clientWidth && made.setSize({width: place.clientWidth, height}));
   observer.observe(place);
-  return {setData: data => made.setData(data), destroy: () => { observer.disconnect(); made.destroy(); }};
+  return {whole: () => made.setData(made.data), setData: data => made.setData(data), destroy: () => { observer.disconnect(); made.destroy(); }};
 }
 
 export function wake(force = false) {
@@ -142,5 +196,12 @@ export function wake(force = false) {
     draw(target, charts, force);
   }
 }
+// Any view is an address.
+document.addEventListener("input", ({target}) => {
+  const form = target.closest("form[data-view]");
+  if (!form || target.dataset.reload !== undefined) { target.form?.dataset.view !== undefined && target.form.requestSubmit(); return; }
+  history.replaceState(null, "", `?${new URLSearchParams(new FormData(form))}`);
+  wake(true);
+});
 addEventListener("rlf:theme", () => wake(true));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => wake(true));

@@ -234,6 +234,37 @@ def test_a_page_goes_on_by_itself_when_its_server_is_gone_and_comes_back(visit, 
             assert page.evaluate("() => window.kept")
 
 
+def test_chosen_runs_are_seen_over_each_other_zoomed_smoothed_and_by_tokens(visit):
+    page = visit("/runs")
+    for run in ("20260102-030400-abc0", "20260102-030401-abc1"):
+        page.locator(f"[id='choose-{run}']").check()
+    page.get_by_role("button", name=re.compile("^Curves")).click()
+    chart = page.locator("#big .u-over")
+    chart.wait_for()
+    page.get_by_label("metric", exact=True).select_option("reward/mean")
+    page.wait_for_url(re.compile("m=reward"))
+    chart.wait_for()
+    shown = page.locator("#big .u-legend .u-series:not(.edge)")
+    assert shown.count() == 3  # x and two runs
+    box = chart.bounding_box()
+    seen = page.locator("#big canvas").screenshot()
+    page.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 120, steps=4)
+    page.mouse.up()
+    page.mouse.move(box["x"], box["y"] - 40)
+    zoomed = page.locator("#big canvas").screenshot()
+    assert zoomed != seen
+    page.get_by_role("button", name="all of it").click()
+    page.mouse.move(box["x"], box["y"] - 40)
+    page.get_by_label("smoothing").fill("0.8")
+    page.locator("select[name=x]").select_option("tokens")
+    assert "smooth=0.8" in page.url and "x=tokens" in page.url
+    assert shown.first.inner_text().startswith("tokens")
+    shown.nth(1).locator("th").click()
+    assert "u-off" in shown.nth(1).get_attribute("class")
+
+
 def test_a_person_plays_a_world_and_takes_an_action_back(visit):
     page = visit("/worlds/specs/shop.yaml")
     form = page.locator("[data-moves] form", has_text="orders")
