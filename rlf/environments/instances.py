@@ -213,7 +213,7 @@ class StandIn:
     def __init__(self, made_by: Callable[..., Any], home: Any) -> None:
         self.home = home
         """Where the instance lives, as its place knows it."""
-        for name in (*LIFE, "call", "review"):  # the last two of a `RowWorld`
+        for name in (*LIFE, "call", "review", "hear"):  # the last three of a `RowWorld`
             if callable(method := getattr(made_by, name, None)):
                 setattr(self, name, MethodType(method, self))
 

@@ -29,6 +29,8 @@ class Play:
     """The class that plays and judges, `module:name`; None where a section `env` says it."""
     args: Mapping[str, Any] = field(default_factory=dict)
     """Of that class."""
+    env: Mapping[str, Any] = field(default_factory=dict)
+    """Further keys of the section that names it."""
     rollout: Mapping[str, Any] = field(default_factory=dict)
     columns: Mapping[str, str] = field(default_factory=dict)
     """Of the rows, as `data` names them, beside `kind` and `id`."""

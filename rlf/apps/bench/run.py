@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,10 @@ from rlf.core.plain_json import Jsonable
 from rlf.reports.evaluations import EvaluationReport, EvaluationRow
 from rlf.reports.sheets import rate
 from rlf.reports.statistics import Interval
+from rlf.runs.targets import endpoint_of, open_target
+from rlf.spec.model_files import folder_on_disk, read_context
+
+logger = logging.getLogger(__name__)
 
 TRAIN, TEST = "train", "test"
 """Values of a row's column `split`."""
@@ -159,6 +164,7 @@ def make_spec(name: str, benchmark: Benchmark, files: Mapping[str, str]) -> dict
         "args": dict(play.args),
         "scores": list(play.scores),
         "limits": {"max_concurrency": 64, "reset_s": 120.0, "step_s": 60.0, "score_s": 120.0},
+        **play.env,
     }
     if packages is not None:
         env["judge"] = f"{packages.name} {packages.version}"
@@ -233,7 +239,32 @@ def bench(
 ) -> BenchmarkResult:
     """Tries models on a benchmark. Raises as `TrialOptions.evaluate` does."""
     kind = make_benchmark(made.benchmark, made.options)
-    return BenchmarkResult(made, tuple(_score(kind, row) for row in asked.evaluate(targets, [made.spec], overrides)))
+    served = endpoint_of(asked.endpoint, asked.model, asked.api_key_env)
+    fitting = [(name, _fit_context(name, made.spec, asked.runs_folder)) for name in targets]
+    rows: list[EvaluationRow] = []
+    for name, limits in fitting:
+        only = replace(asked, endpoint=None, model=None, api_key_env=None)
+        rows += only.evaluate([name], [made.spec], [*limits, *overrides])
+    if served is not None:
+        # A name that is on no disk: the spec's own model, which is not asked, would bound the tokens.
+        name = "endpoint" if folder_on_disk(served.model) or served.model.startswith((".", "/", "~")) else served.model
+        rows += asked.evaluate([], [made.spec], [f"model.path={json.dumps(name)}", *overrides])
+    return BenchmarkResult(made, tuple(_score(kind, row) for row in rows))
+
+
+def _fit_context(name: str, file: Path, runs_folder: Path) -> list[str]:
+    """Overrides that end a model's trajectories where its positions do. Raises RlfError for what is no model."""
+    with open_target(name, runs_folder=runs_folder, needs_data=False) as target:
+        folder = None if target.model is None else folder_on_disk(target.model)
+        context = None if folder is None else read_context(folder)
+    limits = yaml.safe_load(file.read_text(encoding="utf-8"))["rollout"]
+    changed = {
+        key: min(limits[key], context or limits[key]) for key in ("max_total_tokens", "max_new_tokens") if key in limits
+    }
+    if all(limits[key] == value for key, value in changed.items()):
+        return []
+    logger.warning("%s takes %d tokens in all; the benchmark allows %d", name, context, limits["max_total_tokens"])
+    return [f"rollout.{key}={value}" for key, value in changed.items()]
 
 
 def _score(benchmark: Benchmark, row: EvaluationRow) -> ModelScore:

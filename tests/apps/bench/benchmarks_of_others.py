@@ -18,7 +18,7 @@ class Echo(Benchmark):
 
     @property
     def play(self):
-        return Play(("said",), f"{__name__}:EchoWorld", rollout={"max_turns": 1, "max_total_tokens": 512})
+        return Play(("said",), f"{__name__}:EchoWorld", rollout={"max_turns": 1, "max_total_tokens": 4096})
 
     def summary(self, rates):
         return {"mean_of_kinds": sum(rate for rate, _ in rates.values()) / len(rates)}

@@ -14,6 +14,7 @@ import yaml
 from rlf.apps.bench.kind import BENCHMARKS
 from rlf.apps.bench.run import (
     TrialOptions,
+    _fit_context,
     about_of,
     bench,
     list_benchmarks,
@@ -28,6 +29,7 @@ from rlf.core.errors import RlfError
 from rlf.runs.place import open_reader
 from tests.apps.bench import benchmarks_of_others
 from tests.apps.bench.benchmarks_of_others import Echo
+from tests.environments.conformance.model import scripted
 
 
 @pytest.fixture(autouse=True)
@@ -80,8 +82,18 @@ def test_models_stand_side_by_side_in_the_table_with_interval_and_own_figures(tm
     assert {"all", "mean_of_kinds", "kind_0", "kind_1"} <= cells.keys() and "–" in cells["all"][0]
     page = page_of("echo", about_of(made), heads, lines)
     assert "builtin:reader" in page and made.data_sha256 in page
-    again = bench(made, ["builtin:tiny"], replace(asked, limit=2))
-    assert again.models[0].num_questions == 2
+    with scripted() as ((endpoint,), asked_of):
+        served = replace(asked, limit=2, endpoint=endpoint["url"], model=endpoint["model"])
+        again = bench(made, ["builtin:tiny"], served)
+    assert [one.num_questions for one in again.models] == [2, 2] and len(asked_of) == 2
+
+
+def test_a_model_is_tried_within_its_positions_and_a_server_within_the_benchmarks_own_bound(tmp_path):
+    made = write_benchmark(Echo(), tmp_path)
+    assert _fit_context("builtin:tiny", made.spec, tmp_path) == ["rollout.max_total_tokens=1024"]
+    short = write_benchmark(Echo(num=2), tmp_path)
+    short.spec.write_text(short.spec.read_text().replace("4096", "512"))
+    assert _fit_context("builtin:tiny", short.spec, tmp_path) == []
 
 
 PROJECT = """\
@@ -128,7 +140,9 @@ def test_a_package_that_pip_installs_adds_a_benchmark_with_its_own_options(tmp_p
 def test_the_lineage_holds_what_judged_and_the_hash_of_the_rows(tmp_path):
     made = write_benchmark(Echo(), tmp_path)
     judged = replace_judge(made.spec, "echo-benchmark 1.2")
-    (row,) = TrialOptions(tmp_path / "runs", lambda event: None, limit=1).evaluate(["builtin:tiny"], [judged], [])
+    (row,) = TrialOptions(tmp_path / "runs", lambda event: None, limit=1).evaluate(
+        ["builtin:tiny"], [judged], ["rollout.max_total_tokens=512"]
+    )
     with open_reader(tmp_path / "runs") as reader:
         record = reader.get_run(row.run_id).record
     assert record.plan["spec"]["env"]["judge"] == "echo-benchmark 1.2"
