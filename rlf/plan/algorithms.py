@@ -10,6 +10,7 @@ from rlf.spec import LoadedSpec
 from rlf.spec.engines import Feature
 from rlf.spec.kinds import is_gae, is_judge, is_pass_at_k
 from rlf.spec.load import reads
+from rlf.spec.models import TaskSampler
 
 
 @reads("train.algorithm", "rollout.num_generations")
@@ -51,13 +52,14 @@ def _greedy_rollouts_have_rewards(loaded: LoadedSpec) -> Iterator[Fault]:
             )
 
 
-@reads("train.algorithm", "rollout")
-def _prefix_rows_are_alone(loaded: LoadedSpec) -> Iterator[Fault]:
-    if not loaded.spec.rollout.prefix_rows:
+@reads("train.algorithm", "rollout", "train.sampler")
+def _prefix_rows_and_pools_are_alone(loaded: LoadedSpec) -> Iterator[Fault]:
+    rollout, has_pools = loaded.spec.rollout, loaded.spec.train.sampler is TaskSampler.POOLS
+    for path, is_set in ((("rollout", "prefix_rows"), rollout.prefix_rows), (("train", "sampler"), has_pools)):
+        if is_set and rollout.has_stragglers:
+            yield loaded.fault(path, "got this with oversample or deadline_s, whose groups may be late. Remove one.")
+    if not rollout.prefix_rows:
         return
-    if loaded.spec.rollout.has_stragglers:
-        message = "got true with oversample or deadline_s, whose groups need whole trajectories. Remove one of them."
-        yield loaded.fault(("rollout", "prefix_rows"), message)
     if loaded.spec.train.algorithm.needs_greedy:
         message = (
             "got prefix rows; the greedy rollout of this algorithm plays a whole trajectory. Write another algorithm."

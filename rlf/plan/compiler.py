@@ -19,7 +19,7 @@ from rlf.spec.models import WITHOUT_EFFECT
 _LATER: dict[str, dict[str, Any]] = {
     "data": {"allow_edited": False, "allow_test_data": False, "demonstrations": None},
     "rollout": {"oversample": 1.0, "deadline_s": None, "late": "keep", "agent": None},
-    "train": {"staleness": 0},
+    "train": {"staleness": 0, "sampler": "passes"},
 }
 """Keys that came after plans had hashes, with their defaults."""
 # In the plan's hash a file counts by its content: where the project lies must not change it.

@@ -74,9 +74,27 @@ def _find_lacking(loaded: LoadedSpec, find_uses: Callable[[LoadedSpec], Iterator
             yield loaded.fault(path, f"{shown}{lacks[feature]}. {fix}")
 
 
-def _find_adapters(loaded: LoadedSpec) -> Iterator[_Use]:
-    if loaded.spec.model.lora is not None:
-        yield _Use(Feature.ADAPTERS, ("model", "lora"), "adapters", "Remove it")
+def _find_keys(loaded: LoadedSpec) -> Iterator[_Use]:
+    """Of keys whose default asks for nothing."""
+    for feature, path, instead, shown in _KEYS:
+        section = getattr(loaded.spec, path[0])
+        if (value := getattr(section, path[1])) != type(section).model_fields[path[1]].default:
+            yield _Use(feature, path, shown or f"{value:g}", instead)
+
+
+_EXPORT = "Remove them and begin with a model that imitated them, `model: {path: FOLDER}` of `rlf export`"
+_KEYS: tuple[tuple[Feature, tuple[str, str], str, str], ...] = (
+    (Feature.ADAPTERS, ("model", "lora"), "Remove it", "adapters"),
+    (Feature.OBSERVATIONS_IN_LOSS, ("train", "observations_in_loss"), "Remove it", "true"),
+    (Feature.DEMONSTRATIONS, ("data", "demonstrations"), _EXPORT, "demonstrations"),
+    (Feature.PREFIX_ROWS, ("rollout", "prefix_rows"), "Remove it", "true"),
+    (Feature.POOLS, ("train", "sampler"), "Remove it", "pools"),
+    (Feature.STRAGGLERS, ("rollout", "oversample"), "Remove it", ""),
+    (Feature.STRAGGLERS, ("rollout", "deadline_s"), "Remove it", ""),
+    (Feature.STALENESS, ("train", "staleness"), "Write engine: {mode: async}", ""),
+    (Feature.EVALUATION_BUDGET, ("limits", "max_usd_per_evaluation"), "Remove it", ""),
+)
+"""Each with what to write in its place, and how the message shows it; empty: by its number."""
 
 
 def _find_images(loaded: LoadedSpec) -> Iterator[_Use]:
@@ -98,11 +116,6 @@ def _find_forks(loaded: LoadedSpec) -> Iterator[_Use]:
         yield _Use(Feature.FORKED_HISTORY, ("chat", "history"), "fork", "Write keep or refuse")
 
 
-def _find_observations(loaded: LoadedSpec) -> Iterator[_Use]:
-    if loaded.spec.train.observations_in_loss:
-        yield _Use(Feature.OBSERVATIONS_IN_LOSS, ("train", "observations_in_loss"), "true", "Remove it")
-
-
 def _find_agents(loaded: LoadedSpec) -> Iterator[_Use]:
     agent = loaded.spec.rollout.agent
     if agent is not None and agent.on_break is OnBreak.SAMPLE:
@@ -110,17 +123,6 @@ def _find_agents(loaded: LoadedSpec) -> Iterator[_Use]:
     if agent is not None and agent.least_continued is not None:
         found = str(agent.least_continued)
         yield _Use(Feature.AGENT_BREAKS, ("rollout", "agent", "least_continued"), found, "Remove it")
-
-
-def _find_demonstrations(loaded: LoadedSpec) -> Iterator[_Use]:
-    if loaded.spec.data.demonstrations is not None:
-        instead = "Remove them and begin with a model that imitated them, `model: {path: FOLDER}` of `rlf export`"
-        yield _Use(Feature.DEMONSTRATIONS, ("data", "demonstrations"), "demonstrations", instead)
-
-
-def _find_prefix_rows(loaded: LoadedSpec) -> Iterator[_Use]:
-    if loaded.spec.rollout.prefix_rows:
-        yield _Use(Feature.PREFIX_ROWS, ("rollout", "prefix_rows"), "true", "Remove it")
 
 
 def _find_skipped(loaded: LoadedSpec) -> Iterator[_Use]:
@@ -135,26 +137,6 @@ def _find_rounds(loaded: LoadedSpec) -> Iterator[_Use]:
         yield _Use(Feature.FILTER_ROUNDS, path, None, "Remove it.")
 
 
-def _find_stragglers(loaded: LoadedSpec) -> Iterator[_Use]:
-    rollout = loaded.spec.rollout
-    if rollout.oversample > 1:
-        yield _Use(Feature.STRAGGLERS, ("rollout", "oversample"), f"{rollout.oversample:g}", "Remove it")
-    if rollout.deadline_s is not None:
-        yield _Use(Feature.STRAGGLERS, ("rollout", "deadline_s"), f"{rollout.deadline_s:g}", "Remove it")
-
-
-def _find_staleness(loaded: LoadedSpec) -> Iterator[_Use]:
-    if loaded.spec.train.staleness:
-        staleness = loaded.spec.train.staleness
-        yield _Use(Feature.STALENESS, ("train", "staleness"), staleness, "Write engine: {mode: async}")
-
-
-def _find_budgets(loaded: LoadedSpec) -> Iterator[_Use]:
-    max_usd = loaded.spec.limits.max_usd_per_evaluation
-    if max_usd is not None:
-        yield _Use(Feature.EVALUATION_BUDGET, ("limits", "max_usd_per_evaluation"), f"{max_usd:g}", "Remove it")
-
-
 def _find_rollbacks(loaded: LoadedSpec) -> Iterator[_Use]:
     for name, guard in loaded.spec.health:
         if isinstance(guard, Guard) and guard.action is Action.ROLLBACK:
@@ -162,19 +144,13 @@ def _find_rollbacks(loaded: LoadedSpec) -> Iterator[_Use]:
 
 
 _USES: tuple[tuple[Callable[[LoadedSpec], Iterator[_Use]], *tuple[str, ...]], ...] = (
-    (_find_adapters, "model.lora"),
+    (_find_keys, *(".".join(path) for _, path, *_ in _KEYS)),
     (_find_images, "rollout.max_images"),
     (_find_turn_rewards, "rewards[]"),
     (_find_forks, "chat.history"),
-    (_find_observations, "train.observations_in_loss"),
     (_find_agents, "rollout.agent"),
-    (_find_demonstrations, "data.demonstrations"),
-    (_find_prefix_rows, "rollout.prefix_rows"),
     (_find_skipped, "train.algorithm"),
     (_find_rounds, "train.dynamic_filtering.max_rounds"),
-    (_find_stragglers, "rollout.oversample", "rollout.deadline_s"),
-    (_find_staleness, "train.staleness"),
-    (_find_budgets, "limits.max_usd_per_evaluation"),
     (_find_rollbacks, "health"),
 )
 """Who finds uses, and the keys that it reads."""

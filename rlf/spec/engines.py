@@ -36,6 +36,8 @@ class Feature(StrEnum):
     """`observations: skip` of gae."""
     FILTER_ROUNDS = "filter_rounds"
     """Further rounds of dynamic filtering in the same step; without it later steps have fewer questions."""
+    POOLS = "pools"
+    """`train.sampler: pools`: tasks by the success so far."""
     LOGICAL_SCHEDULE = "logical_schedule"
     """`rollout.schedule: logical`: a seed gives the same tokens again."""
     STRAGGLERS = "stragglers"

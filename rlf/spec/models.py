@@ -275,6 +275,15 @@ class FilterSpec(Section):
         return (-math.inf if self.low is None else self.low, math.inf if self.high is None else self.high)
 
 
+class TaskSampler(StrEnum):
+    """Which tasks the steps take."""
+
+    PASSES = "passes"
+    """All of them, each pass in an order of its own."""
+    POOLS = "pools"
+    """Those of kinds whose success so far is near one half; what a whole group solved is retired for a while."""
+
+
 class CriticSpec(Section):
     """The value model of `gae`, started from the policy's weights."""
 
@@ -327,6 +336,8 @@ class TrainSpec(Section):
     """Bounds on each trajectory's reward after baseline and group scaling."""
     dynamic_filtering: FilterSpec | None = None
     """None keeps every group."""
+    sampler: TaskSampler = TaskSampler.PASSES
+    """Which tasks the steps take: with dynamic_filtering, which asks for other groups, a curriculum."""
     mask_truncated: bool = False
     """Leaves trajectories that ran out of tokens out of the loss; their rewards stay in their group's statistics
     (DAPO's overlong filtering, arXiv:2503.14476, section 3.4)."""

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
+from types import MappingProxyType
 
 from rlf.core.identity import derive_seed
 from rlf.rollout.collect import collect
@@ -23,7 +24,6 @@ from rlf.spec.models import Late, RolloutSpec, TrainSpec
 from rlf.training.counting import (
     counts,
     draw_prefix,
-    draw_tasks,
     greedy_rollouts,
     keep_groups,
     next_try,
@@ -32,6 +32,7 @@ from rlf.training.counting import (
 )
 from rlf.training.harness import Demonstrations, Harness
 from rlf.training.outages import Outages
+from rlf.training.samplers import Drawn, State, open_sampler
 from rlf.types.events import EventSink, Interrupted
 from rlf.types.policy import Policy, Sampling
 from rlf.types.score import Scored
@@ -179,7 +180,9 @@ class StepCollection:
     late: tuple[int, ...] = ()
     """Positions of tasks drawn by now that later steps take."""
     metrics: dict[str, float] = field(default_factory=dict)
-    """Of groups that were late; empty where none may be."""
+    """Of groups that were late, and of where tasks come from."""
+    drawn: State = field(default_factory=dict)
+    """What the sampler of tasks has drawn and seen by now."""
 
     @property
     def num_groups(self) -> int:
@@ -238,6 +241,7 @@ class Collector:
         self._policy = policy
         self.harness = harness
         self._tasks = tasks
+        self._sampler = open_sampler(train.sampler, tasks, seed)
         self._train = train
         self._num_generations = rollout.num_generations
         self._seed = seed
@@ -247,16 +251,19 @@ class Collector:
         self._stragglers = Stragglers(self._play_group, rollout, train, emit) if rollout.has_stragglers else None
         self._prefix_rows = rollout.prefix_rows
 
-    async def collect(self, step: int, cursor: int, late: Sequence[int] = ()) -> StepCollection:
+    async def collect(
+        self, step: int, cursor: int, late: Sequence[int] = (), drawn: State = MappingProxyType({})
+    ) -> StepCollection:
         """The trajectories of a step, from the task at `cursor` on.
 
         Args:
             late: positions of tasks before it that no step has taken.
+            drawn: what the sampler of tasks has drawn and seen before it.
         """
         if self.imitates(step):
             assert self.demonstrations is not None, "a step that imitates nothing"
             shown = await self.demonstrations.of_step(step)
-            return StepCollection(shown, shown, None, cursor, tuple(late))
+            return StepCollection(shown, shown, None, cursor, tuple(late), drawn=drawn)
         num_tasks = self._train.prompts_per_step
         logger.info("step %d begins: %d tasks, %d rollouts each", step, num_tasks, self._num_generations)
         if self._stragglers is not None:
@@ -277,14 +284,17 @@ class Collector:
             wanted = self._train.prompts_per_step - len({item.trajectory.task.id for item in kept})
             if wanted <= 0:
                 break
-            rollouts = self._rollouts(cursor, wanted)
+            tasks, drawn = self._sampler.draw(drawn, cursor, wanted)
+            rollouts = self._rollouts(tasks)
             if self._prefix_rows:
                 rollouts = await self._continued(rollouts, step, collected)
             scored = await self._play(rollouts, self.harness.training, step, collected)
             cursor += wanted
             collected += scored
+            drawn = self._sampler.note(drawn, scored)  # before the next round, which takes what this one showed
             kept += keep_groups(scored, filtering)
-        return await self._finish(StepCollection(collected, kept, None, cursor), step)
+        metrics = self._sampler.metrics(drawn, collected)
+        return await self._finish(StepCollection(collected, kept, None, cursor, (), metrics, drawn), step)
 
     def imitates(self, step: int) -> bool:
         """Whether a step takes demonstrations."""
@@ -321,25 +331,27 @@ class Collector:
         )
         return replace(found, collected=collected, kept=kept, greedy=greedy)
 
-    async def prepare(self, step: int, cursor: int) -> None:
+    async def prepare(self, step: int, cursor: int, drawn: State) -> None:
         """Begins to reset the worlds of a step, from the task at `cursor` on."""
         if self.harness.worlds is not None and self._stragglers is None and not self.imitates(step):
-            rollouts = self._rollouts(cursor, self._train.prompts_per_step)
+            tasks, _ = self._sampler.draw(drawn, cursor, self._train.prompts_per_step)
+            rollouts = self._rollouts(tasks)
             await self.harness.worlds.prepare([(rollout.id, rollout.task) for rollout in rollouts])
 
     async def _play_group(
         self, position: int, step: int, again: bool, cut_off: Callable[[list[Scored]], None]
     ) -> list[Scored]:
         """Plays the group of one task. Played again, its rollouts have ids and seeds of their own."""
-        rollouts = self._rollouts(position, 1, num_tries=step if again else 0)
+        tasks, _ = self._sampler.draw({}, position, 1)
+        rollouts = self._rollouts(tasks, num_tries=step if again else 0)
         player, reward = self.harness.player(self._policy, self.harness.training), self.harness.reward
         scored = await collect(rollouts, player, reward, step=step, cut_off=cut_off, on_scored=self._outages.note_now)
         return reward.settle(scored, step=step)
 
-    def _rollouts(self, cursor: int, num_tasks: int, num_tries: int = 0) -> list[Rollout]:
+    def _rollouts(self, tasks: Drawn, num_tries: int = 0) -> list[Rollout]:
         return [
             training_rollout(task, position, sample, self._seed, num_tries)
-            for position, task in draw_tasks(self._tasks, self._seed, cursor, num_tasks)
+            for position, task in tasks
             for sample in range(self._num_generations)
         ]
 

@@ -36,12 +36,12 @@ def draw_tasks(tasks: Sequence[Task], seed: int, first: int, count: int) -> Iter
     for position in range(first, first + count):
         number, index = divmod(position, len(tasks))
         if number != ordered:
-            order, ordered = _order_of_pass(seed, number, len(tasks)), number
+            order, ordered = order_of_pass(seed, number, len(tasks)), number
         task = tasks[order[index]]
         yield position, replace(task, id=f"{task.id}#{number}") if number else task
 
 
-def _order_of_pass(seed: int, number: int, num_tasks: int) -> list[int]:
+def order_of_pass(seed: int, number: int, num_tasks: int) -> list[int]:
     """The order in which pass `number` over the training set, counted from 0, takes its tasks."""
     import torch
 

@@ -190,6 +190,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("groups/late", "groups", "Under way when the update started; their tasks are later steps'."),
     Metric("groups/carried", "groups", "Taken by this step and begun by an earlier one, or played again for it."),
     Metric("groups/dropped", "groups", "Of the late ones, those that were cut off (`rollout.late: drop`)."),
+    Metric("draws/<kind>", "share", "Of a step's groups, those of this kind, with `train.sampler: pools`."),
+    Metric("draws/retired", "tasks", "Of the training set, solved by a whole group and not drawn for the time being."),
     Metric(
         "left_out/length",
         "share",

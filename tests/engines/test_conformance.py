@@ -37,6 +37,7 @@ USES = {
     Feature.SKIPPED_OBSERVATIONS: ("train.algorithm.observations", ["train.algorithm={kind: gae, observations: skip}"]),
     Feature.FILTER_ROUNDS: ("train.dynamic_filtering.max_rounds", ["+train.dynamic_filtering={max_rounds: 2}"]),
     Feature.STRAGGLERS: ("rollout.oversample", ["rollout.schedule=clock", "+rollout.oversample=1.5"]),
+    Feature.POOLS: ("train.sampler", ["+train.sampler=pools"]),
     Feature.STALENESS: ("train.staleness", ["+train.staleness=1"]),
     Feature.EVALUATION_BUDGET: ("limits.max_usd_per_evaluation", ["+limits.max_usd_per_evaluation=1.5"]),
     Feature.ROLLBACK: ("health.kl_ref.action", ["+health.kl_ref={above: 5, action: rollback}"]),

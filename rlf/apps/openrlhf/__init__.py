@@ -53,6 +53,7 @@ class OpenRlhf(OpenRlhfSettings):
         Feature.DEMONSTRATIONS: "OpenRLHF's trainer samples every row, and its supervised trainer is another program",
         Feature.PREFIX_ROWS: "samples of a prompt begin side by side, with no trajectory to continue",
         Feature.FILTER_ROUNDS: "OpenRLHF draws questions until the step is full",
+        Feature.POOLS: "OpenRLHF's rows are in a file before the first step",
         Feature.LOGICAL_SCHEDULE: "what vLLM samples depends on its load, so a seed does not repeat the same tokens",
         Feature.STRAGGLERS: "OpenRLHF draws rows by the step, and rlf knows a trajectory's step by its row",
         Feature.STALENESS: "OpenRLHF plays rollouts beside updates by its own mode",

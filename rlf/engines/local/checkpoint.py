@@ -10,7 +10,7 @@ import json
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,8 @@ class TrainingProgress:
     """That success."""
     late: tuple[int, ...] = ()
     """Positions of drawn tasks that no step has taken yet: the next one plays their groups from the beginning."""
+    drawn: dict[str, Any] = field(default_factory=dict)
+    """What the sampler of tasks has drawn and seen."""
 
 
 def save_checkpoint(

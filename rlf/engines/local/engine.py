@@ -142,10 +142,12 @@ class Trainer:
                 await asyncio.gather(self._ahead, return_exceptions=True)
             await self._collector.close(self.progress.step + 1)
 
-    async def _collect(self, step: int, cursor: int, late: Sequence[int]) -> tuple[StepCollection, dict[str, float]]:
+    async def _collect(
+        self, step: int, before: TrainingProgress | StepCollection
+    ) -> tuple[StepCollection, dict[str, float]]:
         """The collection of a step, and how long it took."""
         started, held_s = time.perf_counter(), self._sampler.held_s
-        collection = await self._collector.collect(step, cursor, late)
+        collection = await self._collector.collect(step, before.cursor, before.late, before.drawn)
         taken_s, held_s = time.perf_counter() - started, self._sampler.held_s - held_s
         return collection, {"time/generate_s": taken_s, "time/schedule_s": held_s}
 
@@ -158,17 +160,17 @@ class Trainer:
             return
         if self._pipeline is None:
             if step not in self._due_steps:  # an evaluation needs all the worlds that there may be
-                await self._collector.prepare(step + 1, collection.cursor)
+                await self._collector.prepare(step + 1, collection.cursor, collection.drawn)
             return
         # At steps, the sampler changes its weights here alone, between two collections: what a rollout was sampled with
         # follows from its step and not from how long an update took.
         if self._pipeline.at_steps:
             await self._pipeline.renew(step - 1)
-        self._ahead = asyncio.ensure_future(self._collect(step + 1, collection.cursor, collection.late))
+        self._ahead = asyncio.ensure_future(self._collect(step + 1, collection))
 
     async def _step(self) -> None:
         started, step = time.perf_counter(), self.progress.step + 1
-        collecting = self._ahead or self._collect(step, self.progress.cursor, self.progress.late)
+        collecting = self._ahead or self._collect(step, self.progress)
         collection, times = await collecting
         generated = time.perf_counter()
         used = collection.choose_used(mask_truncated=self._settings.mask_truncated)
@@ -214,7 +216,9 @@ class Trainer:
         # The event before the progress: a stop between the two repeats the step, and the lineage takes it in place of
         # this one; the other way around it would be missing.
         self._emit(StepFinished(step, metrics, scored, [advantages.get(item.trajectory.id) for item in scored]))
-        self.progress = replace(self.progress, step=step, cursor=collection.cursor, late=collection.late)
+        self.progress = replace(
+            self.progress, step=step, cursor=collection.cursor, late=collection.late, drawn=dict(collection.drawn)
+        )
 
     async def _update(self, used: Sequence[Scored], step: int, collection: StepCollection) -> UpdateResult:
         """Begins the next step, and updates the policy."""

@@ -1,0 +1,164 @@
+"""Which tasks a run draws: in passes over all of them, or from the pools in which groups teach.
+
+A sampler is a pure function of what it has drawn and seen, which is its state, in values of JSON: a checkpoint holds
+it, and a resume draws what an uninterrupted run would have drawn. Which groups are replaced by others is
+`train.dynamic_filtering`'s to say; a sampler sees these too.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from statistics import fmean
+from typing import Any, Protocol
+
+from rlf.core.identity import derive_seed
+from rlf.spec.models import TaskSampler
+from rlf.training.counting import counts, draw_tasks, order_of_pass
+from rlf.types.score import Scored
+from rlf.types.task import Task
+
+State = Mapping[str, Any]
+"""What a sampler has drawn and seen, in values of JSON; empty before the first step."""
+Drawn = list[tuple[int, Task]]
+"""Tasks, each with its position in the run."""
+
+
+class Sampler(Protocol):
+    """Draws the tasks of steps."""
+
+    def draw(self, state: State, cursor: int, count: int) -> tuple[Drawn, State]:
+        """The next tasks, and the state after them."""
+
+    def note(self, state: State, scored: Sequence[Scored]) -> State:
+        """The state after groups were played."""
+
+    def metrics(self, state: State, scored: Sequence[Scored]) -> dict[str, float]:
+        """Of the groups of a step, where they come from."""
+
+
+def open_sampler(kind: TaskSampler, tasks: Sequence[Task], seed: int) -> Sampler:
+    """The sampler of a run."""
+    return Pools(tasks, seed) if kind is TaskSampler.POOLS else Passes(tasks, seed)
+
+
+class Passes:
+    """Each pass over the tasks has an order of its own."""
+
+    def __init__(self, tasks: Sequence[Task], seed: int) -> None:
+        self._tasks, self._seed = tasks, seed
+
+    def draw(self, state: State, cursor: int, count: int) -> tuple[Drawn, State]:
+        """Those at the next positions."""
+        return list(draw_tasks(self._tasks, self._seed, cursor, count)), state
+
+    def note(self, state: State, scored: Sequence[Scored]) -> State:
+        """Nothing is counted."""
+        return state
+
+    def metrics(self, state: State, scored: Sequence[Scored]) -> dict[str, float]:
+        """None."""
+        return {}
+
+
+_MEMORY = 128
+"""Rollouts of a pool that its success is of, about: older ones fade."""
+_EVEN = 0.1
+"""Share of the draws that goes to all tasks alike: what is never drawn is never seen to have become learnable."""
+
+
+class Pools:
+    """A pool is a kind of question, or where rows have no kinds a task; of one with success p, p (1 - p) are drawn.
+
+    That is the variance of a reward of 0 or 1, and with it the size of a group's advantages. A task whose whole group
+    succeeded is retired until all of its pool are; others come again with the pool's next pass.
+    """
+
+    def __init__(self, tasks: Sequence[Task], seed: int) -> None:
+        self._seed = seed
+        self._pools: dict[str, list[Task]] = defaultdict(list)
+        for task in tasks:
+            self._pools[_pool_of(task)].append(task)
+        self._by_id = {task.id: task for task in tasks}
+
+    def draw(self, state: State, cursor: int, count: int) -> tuple[Drawn, State]:
+        """Tasks of the pools by their weights, in each by its own passes."""
+        weights = self._weigh(state)
+        ends = list(accumulate(weights.values()))
+        # Evenly spaced points with one random offset: a pool's share of a step is its weight up to one group.
+        offset = random.Random(derive_seed(self._seed, "pools", cursor)).random()
+        points = [(number + offset) / count * ends[-1] for number in range(count)]
+        places = [next((at for at, end in enumerate(ends) if point < end), len(ends) - 1) for point in points]
+        after, drawn, names = dict(state), list[Task](), list(weights)
+        for at, number in Counter(places).items():
+            tasks, after[names[at]] = self._take(names[at], after.get(names[at], {}), number)
+            drawn += tasks
+        return list(enumerate(drawn, start=cursor)), after
+
+    def _weigh(self, state: State) -> dict[str, float]:
+        num_tasks = sum(map(len, self._pools.values()))
+        raw = {name: len(tasks) * _variance(state.get(name, {})) for name, tasks in self._pools.items()}
+        total = sum(raw.values())
+        return {
+            name: (1 - _EVEN) * weight / total + _EVEN * len(self._pools[name]) / num_tasks
+            for name, weight in raw.items()
+        }
+
+    def _take(self, name: str, pool: State, number: int) -> tuple[list[Task], dict[str, Any]]:
+        """The next tasks of a pool without those that are retired."""
+        tasks, at, found = self._pools[name], int(pool.get("next", 0)), list[Task]()
+        retired = set(pool.get("retired", ()))
+        if len(retired) >= len(tasks):
+            retired = set()
+        while len(found) < number:
+            turn, index = divmod(at, len(tasks))
+            task = tasks[order_of_pass(derive_seed(self._seed, "pool", name), turn, len(tasks))[index]]
+            at += 1
+            if task.id not in retired:
+                found.append(replace(task, id=f"{task.id}#{turn}") if turn else task)
+        return found, {**pool, "next": at, "retired": sorted(retired)}
+
+    def note(self, state: State, scored: Sequence[Scored]) -> State:
+        """Counts successes, and retires tasks."""
+        groups = defaultdict[str, list[float]](list)
+        for item in scored:
+            if counts(item):
+                groups[item.trajectory.task.id].append(_success(item))
+        after = dict(state)
+        for id_, values in groups.items():
+            task = self._by_id[id_ if id_ in self._by_id else id_.rpartition("#")[0]]
+            pool = after.get(_pool_of(task), {})
+            wins, tries = pool.get("wins", 0.0) + sum(values), pool.get("tries", 0.0) + len(values)
+            fades = min(1.0, _MEMORY / tries)
+            retired = {*pool.get("retired", ()), *([task.id] if min(values) >= 1 else [])}
+            seen = {"wins": wins * fades, "tries": tries * fades, "retired": sorted(retired)}
+            after[_pool_of(task)] = {**pool, **seen}
+        return after
+
+    def metrics(self, state: State, scored: Sequence[Scored]) -> dict[str, float]:
+        """The share of each kind among the groups, and how many tasks are retired."""
+        kinds = {item.trajectory.task.id: item.trajectory.task.kind for item in scored}
+        shares = {
+            f"draws/{kind}": fmean(one == kind for one in kinds.values())
+            for kind in sorted({kind for kind in kinds.values() if kind is not None})
+        }
+        return shares | {"draws/retired": float(sum(len(pool.get("retired", ())) for pool in state.values()))}
+
+
+def _pool_of(task: Task) -> str:
+    return f"kind {task.kind}" if task.kind is not None else f"task {task.id}"
+
+
+def _variance(pool: State) -> float:
+    """p (1 - p), with p by the rule of succession."""
+    p = (pool.get("wins", 0.0) + 1) / (pool.get("tries", 0.0) + 2)
+    return float(p * (1 - p))
+
+
+def _success(item: Scored) -> float:
+    value = item.success if item.success is not None else item.reward
+    assert value is not None, f"{item.trajectory.id} counts and has no reward"
+    return min(1.0, max(0.0, float(value)))
