@@ -7,6 +7,7 @@ socket of its own, whose frames are bounded.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import pickle
@@ -229,6 +230,7 @@ def run_apart(work: ForkWork[T], seen: Callable[[Any], object] = bool, *, still_
 
 def _serve_work(work: ForkWork[T], writer: Connection) -> NoReturn:
     """Sends a sign of life each second, what the work sends, and its result or fault at last; ends the process."""
+    gc.freeze()  # what this process had before is not walked, which would copy the memory that both share
     os.dup2(2, 1)  # what user code prints is no result
 
     def send(value: Any, *, is_last: bool = False) -> None:

@@ -53,9 +53,9 @@ class Scripts:
         tokens = max(1, len(self.chat.tokenizer.encode(words)))
         return words * min(333, self.max_total_tokens // (2 * tokens))
 
-    def texts(self, task: Task, terms: Sequence[Term]) -> dict[AnswerPart, str]:
-        """The text of each part of an answer on a task."""
-        return answer_texts(task, self.facts, rubric=_describe_terms(terms), long=self._long_text)
+    def texts(self, task: Task, rubric: str) -> dict[AnswerPart, str]:
+        """The text of each part of an answer on a task, with the descriptions of the reward terms."""
+        return answer_texts(task, self.facts, rubric=rubric, long=self._long_text)
 
     def script(self, shape: Shape, task: Task, texts: dict[AnswerPart, str]) -> list[Line]:
         """The turns of a shape on a question; the last one is repeated as long as a turn is asked for."""
@@ -152,6 +152,8 @@ class AttackWorld:
     tasks: Sequence[Task]
     scripts: Scripts
     _played: dict[tuple[Shape, int], Trajectory] = field(default_factory=dict)
+    _texts: dict[tuple[int, str], dict[AnswerPart, str]] = field(default_factory=dict)
+    """By the question's position and the descriptions of the terms: a search plays hundreds of batches on each."""
     _num_played: int = 0
 
     @property
@@ -184,7 +186,11 @@ class AttackWorld:
             questions: positions of the questions; None: all.
         """
         asked = range(len(self.tasks)) if questions is None else questions
-        texts = {at: self.scripts.texts(self.tasks[at], terms) for at in asked}
+        rubric = _describe_terms(terms)
+        for at in asked:
+            if (at, rubric) not in self._texts:
+                self._texts[at, rubric] = self.scripts.texts(self.tasks[at], rubric)
+        texts = {at: self._texts[at, rubric] for at in asked}
         wanted = [(shape, at) for shape in dict.fromkeys(shapes) for at in asked if is_played(shape, texts[at])]
         new = [pair for pair in wanted if pair not in self._played]
         played = await self._run_scripts(
