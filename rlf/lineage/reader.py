@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, Table, and_, case, func, select, text, tuple_
+from sqlalchemy import Connection, Select, Table, and_, case, func, literal, select, text, tuple_
 
 from rlf.core import RlfError
 from rlf.core.text import clean
@@ -418,6 +418,16 @@ class Reader:
                 if len(found) >= limit:
                     break
         return found[:limit]
+
+    def latencies(self, run_id: str) -> list[tuple[int, str, float]]:
+        """Step, tool and seconds of each training call that was made, the caller's wait in; no tool: a trajectory."""
+        of, calls = tables.trajectories.c, tables.tool_calls.c
+        here = select(of.step).where(of.run_id == run_id, of.phase == TRAIN)
+        called = here.join(tables.tool_calls, calls.trajectory_ref == of.id).where(calls.cached.is_(False))
+        rows = called.add_columns(calls.name, calls.queue_s + calls.run_s)
+        with self.store.read() as connection:
+            found = [*connection.execute(here.add_columns(literal(""), of.duration_s)), *connection.execute(rows)]
+        return [(step, name, seconds) for step, name, seconds in found]
 
     def costs(self, run_id: str) -> list[Cost]:
         """Costs of a run's tools and judges, by name, the dearest first."""

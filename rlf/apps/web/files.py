@@ -87,7 +87,7 @@ class ProjectFiles:
             text = content.decode()
         except (OSError, UnicodeDecodeError) as error:
             raise NotFoundError(f"{name}: no readable text file is there.") from error
-        return FileText(name, self._make_redactor().text(text), _make_etag(content))
+        return FileText(name, self.make_redactor().text(text), _make_etag(content))
 
     def write(self, name: str, text: str, etag: str) -> FileText:
         """Replaces a file, or makes a new one.
@@ -100,7 +100,7 @@ class ProjectFiles:
         """
         path, content = self.path(name).resolve(), text.encode()
         _check_size(name, len(content))
-        redactor = self._make_redactor()
+        redactor = self.make_redactor()
         if redactor.text(text) != text:
             raise RlfError(f"{name}: holds the value of a secret. Write `${{oc.env:NAME}}` in its place.")
         with self._saving:
@@ -112,7 +112,7 @@ class ProjectFiles:
             write_whole(path, content)
         return FileText(name, text, _make_etag(content))
 
-    def _make_redactor(self) -> Redactor:
+    def make_redactor(self) -> Redactor:
         """Knows the secrets of the environment and of the `.env` files beside specs."""
         folders = {file.parent for folder in FOLDERS for file in (self._root / folder).rglob(".env")}
         return Redactor(os.environ | read_env_files({self._root, *folders}))

@@ -122,6 +122,10 @@ class Jobs:
         folders = sorted(self._folder.glob("*/job.json"), reverse=True) if self._folder.is_dir() else []
         return tuple(_read_job(file.parent)[0] for file in folders)
 
+    def messages(self, run_id: str) -> tuple[tuple[str, Path], ...]:
+        """The files with the messages of the jobs that made a run, by job, the oldest first."""
+        return tuple((job.id, self._folder / job.id / "stderr") for job in self.list()[::-1] if job.run_id == run_id)
+
     def get(self, job_id: str) -> CommandJob:
         """One job. Raises NotFoundError where there is none."""
         return _read_job(self._find_folder(job_id))[0]

@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
 import resource
 import sys
 import time
 from collections.abc import Awaitable, Callable, Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -169,7 +171,7 @@ class Trainer:
         self._ahead = asyncio.ensure_future(self._collect(step + 1, collection))
 
     async def _step(self) -> None:
-        started, step = time.perf_counter(), self.progress.step + 1
+        started, step, used_s = time.perf_counter(), self.progress.step + 1, sum(os.times()[:4])
         collecting = self._ahead or self._collect(step, self.progress)
         collection, times = await collecting
         generated = time.perf_counter()
@@ -182,6 +184,7 @@ class Trainer:
             result, cancelled = await update, True
         finished = time.perf_counter()
         times |= {"time/step_s": finished - started, "time/update_s": finished - generated}
+        times["time/processor_s"] = sum(os.times()[:4]) - used_s
         # By the clock, as soon as there are new ones: rollouts under way go on with them.
         if self._pipeline is not None and not self._pipeline.at_steps:
             await self._pipeline.renew(step)
@@ -198,7 +201,7 @@ class Trainer:
         times: dict[str, float],
     ) -> None:
         own = result.metrics | times | collection.metrics | _staleness(used, step)
-        own["memory/peak_bytes"] = _peak_bytes(self._host.model.device)
+        own |= {"memory/peak_bytes": _peak_bytes(self._host.model.device), **_resident_bytes()}
         advantages = dict(zip((item.trajectory.id for item in used), result.advantages, strict=True))
         metrics = step_metrics(
             collection.collected,
@@ -282,6 +285,14 @@ def _peak_bytes(device: torch.device) -> float:
         return float(torch.cuda.max_memory_allocated(device))
     unit = 1 if sys.platform == "darwin" else 1024
     return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
+
+
+def _resident_bytes() -> dict[str, float]:
+    """Resident size of this process now; empty where the system does not say."""
+    with suppress(OSError):
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return {"memory/resident_bytes": float(pages * os.sysconf("SC_PAGE_SIZE"))}
+    return {}
 
 
 class LocalEngine:

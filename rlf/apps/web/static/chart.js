@@ -13,7 +13,7 @@ function resolve(name) {
 }
 const alpha = (rgb, share) => `rgba(${rgb.match(/[\d.]+/g).slice(0, 3).join(", ")}, ${share})`;
 
-const words = (value, share) => value == null ? "–" : share ? `${(100 * value).toFixed(1)} %` : Math.abs(value) >= 1e5 || (value && Math.abs(value) < 1e-3) ? value.toExponential(1) : String(+value.toFixed(3));
+const words = (value, share) => value == null ? "–" : share ? `${(100 * value).toFixed(1)} %` : Math.abs(value) >= 1e5 || (value && Math.abs(value) < 1e-3) ? value.toExponential(1) : String(Math.abs(value) >= 1000 ? Math.round(value) : +value.toFixed(3));
 
 // How curves are looked at: by what, on which scale, how smooth. A page may have a form for it, and the arms' moments.
 const PLAIN = {x: "step", log: false, smooth: 0, arms: []};
@@ -108,8 +108,8 @@ function table() {
   return [details, now => { chart = now; fill(); }];
 }
 
-// A letter stands before its value; where lines have longer names, their order is that of the runs.
-const named = (name, value) => name && name.length < 4 ? `${name} ${value}` : value;
+// A short name stands before its value; where lines have longer ones, their order is that of the runs.
+const named = (name, value) => name && name.length < 9 ? `${name} ${value}` : value;
 
 // A chart in its place: what it shows can change, and it is destroyed with its listeners.
 function figure(target, first, view) {

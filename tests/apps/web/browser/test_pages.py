@@ -11,6 +11,8 @@ PAGES = {
     "runs": "/runs",
     "run": RUN,
     "paid": f"{RUN}/paid",
+    "system": f"{RUN}/system",
+    "log": f"{RUN}/log",
     "plan": f"{RUN}/plan",
     "files": f"{RUN}/files",
     "trajectories": f"{RUN}/t",
