@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from rlf.apps.web.comparisons import PlanValues, parse_plans, varied_keys
+from rlf.apps.web.run_views import shown_name
 from rlf.core.errors import RlfError
 from rlf.lineage.records import Run, TrainingStep
 from rlf.reports.pages.chart import MAIN, ArmCurve, Chart, further_curves, main_curves
@@ -65,10 +66,10 @@ def read_overlay(reader: Reader, names: Sequence[str], metric: str, group: str) 
     if len(runs) > MAX_RUNS:
         raise RlfError(f"got {len(runs)} runs; curves of {MAX_RUNS} can be shown. Choose fewer.")
     plans = parse_plans(reader, [run.record.id for run in runs])
-    keys = _telling_keys(plans)
+    keys, tags = _telling_keys(plans), reader.tags()
     by_arm: dict[str, list[Run]] = {}
     for run in runs:
-        by_arm.setdefault(_arm_name(run, plans, keys, group), []).append(run)
+        by_arm.setdefault(_arm_name(run, plans, keys, group, tags.get(run.record.id, ())), []).append(run)
     if len(by_arm) > MAX_ARMS:
         raise RlfError(f"got {len(by_arm)} curves; {MAX_ARMS} can be told apart. Choose fewer runs, or group them.")
     steps = {run.record.id: reader.steps(run.record.id) for run in runs}
@@ -90,12 +91,13 @@ def _telling_keys(plans: Mapping[str, PlanValues]) -> tuple[str, ...]:
     return tuple(sorted(varied_keys(plans), key=lambda key: (varied_keys(plans)[key], key)))
 
 
-def _arm_name(run: Run, plans: Mapping[str, PlanValues], keys: Sequence[str], group: str) -> str:
+def _arm_name(run: Run, plans: Mapping[str, PlanValues], keys: Sequence[str], group: str, tags: Sequence[str]) -> str:
+    name = shown_name(run.record.name, tags)
     values: Mapping[str, Any] = plans[run.record.id].values if run.record.id in plans else {}
     if group:
-        return run.record.name if group == "name" else f"{group}={values.get(group)}"
+        return name if group == "name" else f"{group}={values.get(group)}"
     telling = " ".join(f"{key.rpartition('.')[2]}={values.get(key)}" for key in keys[:_MAX_KEYS])
-    return " ".join(filter(None, (run.record.name, telling[:60], run.record.id[-4:])))
+    return " ".join(filter(None, (name, telling[:60], run.record.id[-4:])))
 
 
 def _metric_names(curves: Sequence[ArmCurve]) -> tuple[str, ...]:

@@ -170,6 +170,22 @@ def read_curves(reader: Reader, name: str, names: Sequence[str], max_points: int
     )
 
 
+PINNED = "pinned"
+"""The tag of runs that stand above the others in the list."""
+NAMED = "name="
+"""A tag that begins so is what the page calls a run: the name of its spec is sealed in the lineage."""
+
+
+def shown_name(name: str, tags: Sequence[str]) -> str:
+    """What a run is called on the page."""
+    return next((tag.removeprefix(NAMED) for tag in tags if tag.startswith(NAMED)), name)
+
+
+def plain_tags(tags: Sequence[str]) -> tuple[str, ...]:
+    """The tags without those that the page shows in another way."""
+    return tuple(tag for tag in tags if tag != PINNED and not tag.startswith(NAMED))
+
+
 DEAD = "groups/dead_share"
 
 

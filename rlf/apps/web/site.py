@@ -99,6 +99,14 @@ def size(num_bytes: float) -> str:
     return f"{num_bytes:.0f} B"
 
 
+def render_markdown(text: str) -> Markup:
+    """A person's note as HTML: what is HTML in it is text, images are not loaded, and links lead nowhere that runs."""
+    from markdown_it import MarkdownIt
+
+    made = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable("table").disable("image")
+    return Markup(made.render("\n".join(map(sheets.visible, text.splitlines()))))
+
+
 API = "/api/v1"
 _MAX_OPENINGS = 16
 _MAX_KEPT = 5_000
@@ -288,6 +296,7 @@ def _make_environment() -> Environment:
         "clock": clock,
         "ago": ago,
         "size": size,
+        "markdown": render_markdown,
         "image_source": image_source,
         "json": _json,
         "quote": shlex.quote,

@@ -129,8 +129,24 @@ def test_tags_lead_to_their_runs_and_notes_stand_on_the_page_of_a_run(tmp_path, 
     assert len(links) == 3
     for link in links:
         assert f'<tr id="{run}">' in client.get(html.unescape(link)).text, link
-    client.post(f"/api/v1/runs/{run}/notes", json={"text": "<i>mark</i>"})
-    assert "<b>note</b> &lt;i&gt;mark&lt;/i&gt;" in client.get(f"/runs/{run}").text
+    notes = ["<i>mark</i> **bold**", "- [safe](https://a.b/) [not](javascript:alert(1)) ![x](https://c.d/e.png) \u202e"]
+    for text in notes:
+        client.post(f"/api/v1/runs/{run}/notes", json={"text": text})
+    page = client.get(f"/runs/{run}").text
+    assert "&lt;i&gt;mark&lt;/i&gt; <strong>bold</strong>" in page and '<li><a href="https://a.b/">safe</a>' in page
+    assert 'href="javascript' not in page and "e.png" in page and "<img" not in page and "\\u202e" in page
+
+
+def test_a_run_that_is_renamed_has_its_name_on_every_page_and_that_of_its_spec_in_filters(clients, tmp_path):
+    with open_store(tmp_path / "runs/rlf.db") as store:
+        start_run(store, run_record())
+    client, run = clients(runs_folder=tmp_path / "runs"), f"/runs/{run_record().id}"
+    client.post(f"/api/v1{run}/tags", json={"tags": ["name=the <b>best</b> so far", "pinned", "plain"]})
+    for path in (run, "/runs", f"{run}/t", f"{run}/log", "/compare", f"/curves?a={run_record().id}"):
+        assert "the &lt;b&gt;best&lt;/b&gt; so far" in client.get(path).text, path
+    shown = client.get(run).text
+    assert 'class="tag">plain<' in shown and 'class="tag">name=' not in shown and 'class="tag">pinned' not in shown
+    assert "1 </span>" in client.get('/runs?q=spec == "synthetic"').text.replace("1 of 1", "1 ")
 
 
 @pytest.mark.parametrize(

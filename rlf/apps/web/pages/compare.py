@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
 from rlf.apps.web.pages.shared import lineage, page, site_of
-from rlf.apps.web.run_views import page_overviews
+from rlf.apps.web.run_views import page_overviews, shown_name
 from rlf.core.errors import RlfError
 from rlf.reports.comparison import Comparison, read_examples
 from rlf.reports.comparison_views import courses_of, page_values
@@ -40,7 +40,8 @@ def show_comparison(
                 return _compared(request, reader, names, mode or None)
             except RlfError as error:
                 fault = str(error) if len(names) > 1 else ""
-        offered = page_overviews(reader, None, None, None, _NUM_OFFERED).runs
+        found = page_overviews(reader, None, None, None, _NUM_OFFERED).runs
+        offered = [replace(run, name=shown_name(run.name, run.tags)) for run in found]
     return page(request, "choose.html", "Compare", place="compare", chosen=names, offered=offered, fault=fault)
 
 

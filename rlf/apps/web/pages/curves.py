@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -11,6 +11,7 @@ from fastapi.responses import HTMLResponse
 
 from rlf.apps.web.overlays import read_overlay
 from rlf.apps.web.pages.shared import lineage, page
+from rlf.apps.web.run_views import shown_name
 from rlf.core.errors import RlfError
 
 router = APIRouter(include_in_schema=False)
@@ -39,7 +40,11 @@ def show_curves(
         raise RlfError("curves: no run is named. Choose some in the list of runs, then press Curves.")
     with lineage(request) as reader:
         found = read_overlay(reader, list(a), m, group)
-        runs = {run_id: reader.run_lines(run_id=run_id)[0] for arm in found.arms for run_id in arm.run_ids}
+        lines, tags = (
+            [reader.run_lines(run_id=run_id)[0] for arm in found.arms for run_id in arm.run_ids],
+            reader.tags(),
+        )
+        runs = {line.id: replace(line, name=shown_name(line.name, tags.get(line.id, ()))) for line in lines}
     values = {
         "found": found,
         "runs": runs,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 from typing import Any
 from urllib.parse import urlencode
@@ -14,8 +14,19 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from rlf.apps.web.comparisons import parse_plans, plan_leaves, read_key, read_plans, varied_keys
 from rlf.apps.web.pages.shared import lineage, page, site_of
-from rlf.apps.web.run_views import DEAD, OverviewPage, dead_words, page_overviews, pick_spread
+from rlf.apps.web.run_views import (
+    DEAD,
+    NAMED,
+    PINNED,
+    OverviewPage,
+    dead_words,
+    page_overviews,
+    pick_spread,
+    plain_tags,
+    shown_name,
+)
 from rlf.apps.web.site import Site
+from rlf.cli.commands import HOMES
 from rlf.core.errors import RlfError
 from rlf.lineage.records import TRAIN, Run, TrajectoryFilter, TrajectoryOrder
 from rlf.reports.overview import NAMES, Overview, elapsed_s
@@ -30,8 +41,6 @@ from rlf.runs.place import Reader
 
 router = APIRouter(include_in_schema=False)
 
-PINNED = "pinned"
-"""The tag of runs that stand above the others in the list."""
 _PER_PAGE, _MAX_ROWS = 50, 500
 _MAX_COLUMNS = 12
 _NUM_NEWEST, _MAX_LOOKED = 6, 512
@@ -159,7 +168,8 @@ def _run_row(site: Site, reader: Reader, item: Overview, names: tuple[str, ...])
     key = ("row", item.run_id, item.step, item.status, item.finished, names)
     differs, planned, training, cells = site.keep(key, lambda: _read_course(reader, item, names))
     taken = elapsed_s(item.started, item.finished, item.status, item.idle_s)
-    return RunRow(item, differs, taken, training, planned, cells)
+    named = replace(item, name=shown_name(item.name, item.tags))
+    return RunRow(named, differs, taken, training, planned, cells)
 
 
 def _read_course(
@@ -219,7 +229,9 @@ def show_run(request: Request, name: str) -> HTMLResponse:
     values = {
         "run": report.run,
         "report": report,
-        "tags": tags,
+        "tags": plain_tags(tags),
+        "name_tags": [tag for tag in tags if tag.startswith(NAMED)],
+        "talk": [f"rlf {word} {run_id}" for word in ("chat", "serve") if word in HOMES and report.checkpoints],
         "children": children,
         "sweep": sweep,
         "overrides": overrides_of(report.run),
@@ -235,7 +247,8 @@ def show_run(request: Request, name: str) -> HTMLResponse:
         "newest": newest,
         "facts": list(origin_facts(report.run)),
     }
-    return page(request, "run_page.html", f"{report.run.record.name} · {run_id}", place="runs", **values)
+    name = shown_name(report.run.record.name, tags)
+    return page(request, "run_page.html", f"{name} · {run_id}", place="runs", **values)
 
 
 def _rate_rows(change: Any) -> list[tuple[str, Any, Any, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse, HTMLResponse
 
 import rlf.reports.pages
+from rlf.apps.web.run_views import shown_name
 from rlf.apps.web.site import Site
+from rlf.lineage.records import Run
 from rlf.runs.place import Reader
 
 router = APIRouter(include_in_schema=False)
@@ -34,6 +37,11 @@ def send_script() -> FileResponse:
 
 def page(request: Request, template: str, /, title: str, **values: Any) -> HTMLResponse:
     """One page, or only its content for htmx; `place` in the values is the entry that the navigation marks."""
+    run = values.get("run")
+    if isinstance(run, Run):
+        with lineage(request) as reader:
+            name = shown_name(run.record.name, reader.tags().get(run.record.id, ()))
+        values["run"] = replace(run, record=replace(run.record, name=name))
     return site_of(request).page(request, template, title=title, **values)
 
 

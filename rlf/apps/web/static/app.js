@@ -94,6 +94,11 @@ document.addEventListener("submit", event => {
     const added = now.filter(tag => !before.includes(tag)), gone = before.filter(tag => !now.includes(tag));
     if (added.length) await post(`/api/v1/runs/${data.tag}/tags`, {tags: added});
     if (gone.length) await post(`/api/v1/runs/${data.tag}/tags`, {tags: gone, remove: true});
+    const named = form.elements.name.defaultValue, name = fields.name.trim();
+    if (name !== named) {
+      if (named) await post(`/api/v1/runs/${data.tag}/tags`, {tags: [`name=${named}`], remove: true});
+      if (name) await post(`/api/v1/runs/${data.tag}/tags`, {tags: [`name=${name}`]});
+    }
     if (fields.note.trim()) await post(`/api/v1/runs/${data.tag}/notes`, {text: fields.note.trim()});
     location.reload();
   });
