@@ -228,11 +228,6 @@ def _agent_plays_alone(loaded: LoadedSpec) -> Iterator[Fault]:
     spec = loaded.spec
     if spec.rollout.agent is None:
         return
-    if spec.env is not None and spec.env.speaks:
-        message = (
-            "answers what the model says, and an agent ends with its answer. Remove it, or write a world of tools."
-        )
-        yield loaded.fault(("env",), message)
     for section, faults in (("rollout", spec.rollout.faults), ("eval", spec.eval.faults)):
         if faults is not None:
             message = "are given with rollout.agent, whose calls they do not reach. Remove them."

@@ -17,7 +17,7 @@ from aiohttp import web
 from rlf.apps.serve import ServeSettings
 from rlf.apps.serve.agents.programs import AgentFault, AgentResult, AgentSession, AgentTask, open_program
 from rlf.apps.serve.agents.session import Attempt, Session, SessionModel
-from rlf.apps.serve.agents.tools import BAD_PARAMS, read_call, show_result
+from rlf.apps.serve.agents.tools import BAD_PARAMS, as_spoken, read_call, show_result
 from rlf.apps.serve.app import Handler, Server, answering
 from rlf.apps.serve.dialogue import Dialogue
 from rlf.apps.serve.model import ServedModel
@@ -302,7 +302,10 @@ class AgentPlayer:
         if world is not None and stop is not StopReason.INFRA_FAILURE:
             self.release(rollout.id)  # nothing more is sampled, and a score may take as long as a judge does
             try:
-                await world.score(session.tree.write()[1])
+                if answer is not None and failure is None:
+                    await session.tools.hear(answer)  # the last words
+                    session.step_world()
+                await world.score(tuple(as_spoken(session.tree.write()[1])))
             except WorldFailure as fault:
                 stop, error = StopReason.INFRA_FAILURE, str(fault)
         return session.trajectory(stop, answer, error if stop is StopReason.INFRA_FAILURE else None, result.output)

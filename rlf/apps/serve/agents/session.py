@@ -20,7 +20,7 @@ from typing import Any, Self
 from rlf.apps.serve import ServeSettings
 from rlf.apps.serve.agents import calls
 from rlf.apps.serve.agents.calls import Call, CallTree
-from rlf.apps.serve.agents.tools import SessionTools
+from rlf.apps.serve.agents.tools import SessionTools, add_steps
 from rlf.apps.serve.dialogue import Dialogue, RecentValues, Tools, TurnOpening, checked_message, dump_tools
 from rlf.apps.serve.generation import AnswerRequest, HostGate, Metrics
 from rlf.apps.serve.model import ServedModel
@@ -142,9 +142,7 @@ class Session:
         if step is None:
             return
         if last.world is not None:  # a request after it was refused
-            step = replace(
-                step, changes=last.world.changes + step.changes, reward=_sum_rewards(last.world.reward, step.reward)
-            )
+            step = add_steps(last.world, step)
         last.world = step
         if step.is_over:
             self.end(StopReason.ENV_DONE)
@@ -281,10 +279,6 @@ class Session:
             sample.cancel()
         await asyncio.gather(*samples, return_exceptions=True)
         await self.tools.settle()
-
-
-def _sum_rewards(before: float | None, now: float | None) -> float | None:
-    return before if now is None else (before or 0.0) + now
 
 
 def _retrieve(sample: asyncio.Future[Sample]) -> None:

@@ -1,13 +1,15 @@
 """What an agent reaches over MCP: the spec's tools, and the tools of its trajectory's own world.
 
 The world is the trajectory's, as in rlf's own loop: it is reset before the agent starts, steps from one call of the
-model to the next, and is scored when the agent is over.
+model to the next, and is scored when the agent is over. One that answers what the model says has a further tool for
+words, and hears the agent's answer as its last ones.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rlf import __version__
@@ -15,15 +17,22 @@ from rlf.apps.serve.requests import Refusal
 from rlf.rollout.loop import Setting
 from rlf.rollout.rollout import OVER_LIMIT, Rollout, infrastructure_error
 from rlf.tools.mcp.server import OUTCOME, SERVER_NAME
-from rlf.types.tool import Outcome, ToolCall, ToolResult
-from rlf.types.trajectory import CallRecord
-from rlf.types.world import WorldStep, shown_tools
+from rlf.types.tool import Outcome, ToolCall, ToolDescription, ToolResult
+from rlf.types.trajectory import CallRecord, Turn
+from rlf.types.world import WorldFailure, WorldStep, shown_tools
 
 Json = dict[str, Any]
 _VERSIONS = ("2025-06-18", "2025-03-26", "2024-11-05")
 """Of the protocol, the latest first: those in which a request has one answer and no state of its own."""
 _NO_METHOD = -32601
 BAD_PARAMS = -32602
+_SAY = "say_to_user"
+_SAY_TOOL = ToolDescription(
+    _SAY,
+    "Say something to the user. The result is what the user answers.",
+    {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+)
+_SILENT = "The conversation is over."
 
 
 class SessionTools:
@@ -34,7 +43,14 @@ class SessionTools:
         self.error: str | None = None
         """Of the first call that failed for a reason outside the policy."""
         self._id, self._tools, self._limit = rollout.id, setting.tools, setting.limits.max_tool_calls
-        self._shown = shown_tools(setting.worlds, setting.tools.descriptions, rollout.task)
+        self._shown = tuple(shown_tools(setting.worlds, setting.tools.descriptions, rollout.task))
+        self._speaks = self.world is not None and self.world.speaks
+        if self._speaks:
+            self._shown += (_SAY_TOOL,)
+        self._said: WorldStep | None = None
+        """What was done to the world up to its latest words, until it is taken."""
+        self._is_silent = False
+        """Whether the world had no words left."""
         self._num_calls = 0
         self._line = asyncio.Lock()
         """Of the world's calls: each meets the state that the one before it left."""
@@ -52,7 +68,10 @@ class SessionTools:
         assert running is not None, "a call outside of a request"
         self._running.add(running)
         try:
-            if self.world is None or not self.world.owns(call.name):
+            if self._speaks and call.name == _SAY:
+                async with self._line:
+                    result = await self._say(call.arguments.get("text"))
+            elif self.world is None or not self.world.owns(call.name):
                 result = await self._tools.invoke(call, trajectory_id=self._id)
             else:
                 async with self._line:
@@ -62,9 +81,35 @@ class SessionTools:
         self.error = self.error or infrastructure_error([CallRecord(call, result)])
         return result
 
+    async def _say(self, words: Any) -> ToolResult:
+        if not isinstance(words, str):
+            return ToolResult(Outcome.TOOL_ERROR, f"error: text: got {words!r:.60}; expected text")
+        try:
+            reply = await self.hear(words)
+        except WorldFailure as fault:
+            return ToolResult(Outcome.INFRA, str(fault))
+        return ToolResult(Outcome.OK, _SILENT if reply is None else reply)
+
+    async def hear(self, words: str) -> str | None:
+        """What a world that answers words says to these; None where it has none left. Raises WorldFailure."""
+        if self.world is None or not self._speaks or self._is_silent:
+            return None
+        await self.world.reply(words)
+        step = self.world.take_step()
+        self._is_silent = step.is_over or step.reply is None
+        step = replace(step, is_over=self._is_silent)
+        self._said = step if self._said is None else add_steps(self._said, step)
+        return step.reply
+
+    def _take_all(self) -> WorldStep:
+        assert self.world is not None, "no world to take a step of"
+        step, said = self.world.take_step(), self._said
+        self._said = None
+        return step if said is None else add_steps(said, step)
+
     def take_step(self) -> WorldStep | None:
         """What was done to the world since the last step was taken; None without one."""
-        return None if self.world is None else self.world.take_step()
+        return None if self.world is None else self._take_all()
 
     async def settle(self) -> None:
         """Ends the calls that are under way: nobody waits for them any more, and the world is to be scored."""
@@ -101,6 +146,26 @@ class SessionTools:
         if method == "ping":
             return {}
         raise Refusal(_NO_METHOD, f"there is no method {method!r:.60}")
+
+
+def add_steps(before: WorldStep, now: WorldStep) -> WorldStep:
+    """Two steps of a world as one."""
+    reward = before.reward if now.reward is None else (before.reward or 0.0) + now.reward
+    reply = before.reply if now.reply is None else now.reply
+    return WorldStep(before.changes + now.changes, reward, reply, before.is_over or now.is_over)
+
+
+def as_spoken(turns: Sequence[Turn]) -> Iterator[Turn]:
+    """The turns of an agent as a world that answers words knows them: calls of its tool are turns of words."""
+    for turn in turns:
+        said = [one.call for one in turn.calls if one.call.name == _SAY or one.call.name.endswith(f"_{_SAY}")]
+        if not said:
+            yield turn
+            continue
+        if others := tuple(one for one in turn.calls if one.call not in said):
+            yield replace(turn, calls=others)
+        for call in said:
+            yield replace(turn, text=str(call.arguments.get("text", "")), calls=(), failures=())
 
 
 def read_call(params: Mapping[str, Any]) -> ToolCall:

@@ -14,17 +14,18 @@ import pytest
 
 from rlf.apps.serve.agents import AgentServer
 from rlf.apps.serve.agents.programs import AgentSession, AgentTask
+from rlf.apps.serve.agents.tools import as_spoken
 from rlf.environments import Step
 from rlf.environments.kinds.python import PythonEnv
 from rlf.environments.pool import WorldPool
 from rlf.rollout.loop import Setting, play
-from rlf.rollout.rollout import Rollout, RolloutLimits
+from rlf.rollout.rollout import NOT_RUN, Rollout, RolloutLimits
 from rlf.rollout.scripted import ScriptedPolicy
 from rlf.spec.agent import AgentSpec
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.execution.cache import ReplayMiss, Tape
 from rlf.tools.execution.executor import Executor
-from rlf.types import StopReason, Trajectory
+from rlf.types import CallRecord, StopReason, ToolCall, Trajectory, Turn
 from rlf.types.policy import Sampling
 
 from . import adversaries
@@ -54,6 +55,19 @@ class Till:
 
     def state(self) -> Json:
         return {"held": self.held}
+
+
+class Asking(Till):
+    """A till whose owner asks for more until it holds five, and then leaves."""
+
+    def reply(self, text: str) -> str | None:
+        if text == "break":
+            raise SystemExit("nobody is there")
+        self.heard = [*getattr(self, "heard", []), text]
+        return "More, please." if self.held < 5 else None
+
+    def score(self) -> dict[str, float]:
+        return {"held": float(self.held), "heard": float(len(getattr(self, "heard", [])))}
 
 
 def double(number: int) -> str:
@@ -161,8 +175,10 @@ async def speaks_by_the_sdk(task: AgentTask, session: AgentSession) -> str:
 
 
 @asynccontextmanager
-async def opened(script: Sequence[str], tools: Sequence[str], **limits: Any) -> AsyncIterator[tuple[Setting, Any]]:
-    env = PythonEnv.model_validate({"kind": "python", "callable": f"{__name__}:Till", "keep_state": True})
+async def opened(
+    script: Sequence[str], tools: Sequence[str], world: str = "Till", **limits: Any
+) -> AsyncIterator[tuple[Setting, Any]]:
+    env = PythonEnv.model_validate({"kind": "python", "callable": f"{__name__}:{world}", "keep_state": True})
     async with WorldPool(env, seed=0) as worlds, Executor((DOUBLE, *worlds.declarations)) as executor:
         policy = ScriptedPolicy(TOKENIZER, [*script], logprob=-0.5)
         bounds = RolloutLimits(max_turns=4, max_total_tokens=900, **limits)
@@ -274,3 +290,36 @@ def test_the_client_of_mcps_sdk_is_understood() -> None:
     trajectory = play_agent("speaks_by_the_sdk", [ANSWER])
     assert trajectory.error is None
     assert seen[0] == {"names": ["double", "put"], "text": "The till holds 4.", "is_error": False}
+
+
+def test_an_agent_speaks_with_a_world_that_answers_by_a_tool_and_its_answer_is_the_last_word() -> None:
+    script = [called("say_to_user", text="Hi"), called("put", coin=6), "Goodbye.<|im_end|>"]
+    found = play_agent("follows", script, world="Asking")
+    assert found.world is not None and found.world.scores == {"held": 6.0, "heard": 2.0}
+    assert (found.stop, found.answer) == (StopReason.ANSWERED, "Goodbye.")
+    assert [turn.world.reply for turn in found.turns if turn.world] == ["More, please.", None, None]
+    assert found.turns[0].calls[0].result.text == "More, please."
+
+
+def test_a_conversation_that_the_world_ends_ends_the_trajectory_and_is_heard_no_more() -> None:
+    script = [called("put", coin=6), called("say_to_user", text="Done"), ANSWER]
+    found = play_agent("follows", script, world="Asking")
+    assert found.world is not None and found.world.scores == {"held": 6.0, "heard": 1.0}
+    assert found.stop is StopReason.ENV_DONE and len(found.turns) == 2
+
+
+def test_a_world_that_fails_to_answer_leaves_the_trajectory_unscored() -> None:
+    for last in (called("say_to_user", text="break"), "break<|im_end|>"):
+        found = play_agent("follows", [last, ANSWER], world="Asking")
+        assert found.stop is StopReason.INFRA_FAILURE and "nobody is there" in (found.error or "")
+
+
+def test_what_is_no_text_is_not_said_and_words_by_the_tool_are_turns_of_words_to_the_world() -> None:
+    script = [called("say_to_user", number=1), ANSWER]
+    found = play_agent("follows", script, world="Asking")
+    assert "expected text" in found.turns[0].calls[0].result.text
+    call, words = ToolCall("put", {"coin": 1}), ToolCall("rlf_say_to_user", {"text": "Hi"})
+    records = tuple(CallRecord(one, NOT_RUN) for one in (call, words))
+    turns = [Turn(0, 1, 1, "raw", calls=records), Turn(1, 2, 2, "Bye")]
+    seen_turns = [(turn.text, [one.call.name for one in turn.calls]) for turn in as_spoken(turns)]
+    assert seen_turns == [("raw", ["put"]), ("Hi", []), ("Bye", [])]
