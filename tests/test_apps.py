@@ -17,9 +17,8 @@ from rlf.cli.commands import HOMES
 _PACKAGE = Path(rlf.__file__).parent
 APPS = sorted(path.parent.name for path in _PACKAGE.glob("apps/*/__init__.py"))
 _LOOK = """
-import importlib, json, os, pkgutil, sys
+import gc, importlib, json, os, pkgutil, sys
 from pathlib import Path
-import aiohttp, fastapi, jinja2, mcp_types, omegaconf, rich.table, sqlalchemy.orm, typer  # once for all forks
 
 def look():
     import rlf, rlf.cli.main
@@ -33,6 +32,19 @@ def look():
             importlib.import_module(module.name)
     return [rlf.__file__, sorted(HOMES), sorted(OUTPUTS), list(COMMANDS)]
 
+# What lies below the commands is loaded once for all forks; it imports no app, and learns later which there are.
+if os.fork() == 0:
+    look()
+    above = ("rlf.apps", "rlf.cli", "rlf.python")
+    names = [name for name, module in sys.modules.items() if not name.startswith(above) and name != "__main__"]
+    Path("below.json").write_text(json.dumps(names))
+    os._exit(0)
+os.wait()
+for name in json.loads(Path("below.json").read_text()):
+    importlib.import_module(name)
+assert not [name for name in sys.modules if name.startswith(("rlf.apps", "rlf.cli"))]
+sys.modules["rlf.core.registry"]._entry_points.cache_clear()
+gc.freeze()
 Path("away").mkdir()
 for app in sys.argv[1:]:
     home = Path("rlf/apps", app)
@@ -47,9 +59,9 @@ for app in sys.argv[1:]:
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a copy of the package."""
+    """A folder with a copy of the package, and of the bytecode that fits it."""
     folder = tmp_path_factory.mktemp("copy")
-    shutil.copytree(_PACKAGE, folder / "rlf", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(_PACKAGE, folder / "rlf")
     return folder
 
 
