@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 _BISECTIONS = 60
 _ROUNDING = 1e-12
 _NUM_SIGN_DRAWS = 9_999
-_MAX_DRAWN = 1 << 22
-"""Signs drawn at a time."""
+_DRAWN_AT_ONCE = 256
+"""Differences whose signs are drawn together; those of the first two times as many are kept."""
+_SINGLE_PRECISION = 1e-6
 _MAX_ENUMERATED = 13
 """Changed questions up to which every assignment of signs is counted: 2^13 are fewer than the draws."""
 
@@ -142,13 +143,21 @@ def sign_flip_p(differences: Sequence[float]) -> float:
     if sizes.size <= _MAX_ENUMERATED:
         bits = np.arange(1 << sizes.size)[:, None] >> np.arange(sizes.size) & 1
         return float(np.mean(np.abs((2.0 * bits - 1) @ sizes) >= seen))
-    random = np.random.default_rng(0)
-    further = 0
-    for start in range(0, _NUM_SIGN_DRAWS, rows := max(1, _MAX_DRAWN // sizes.size)):
-        size = (min(rows, _NUM_SIGN_DRAWS - start), sizes.size)
-        positive = random.integers(0, 2, size=size, dtype=np.int8) @ sizes
-        further += int(np.sum(np.abs(2 * positive - sizes.sum()) >= seen))
-    return (1 + further) / (1 + _NUM_SIGN_DRAWS)
+    sums = np.zeros(_NUM_SIGN_DRAWS)
+    for start in range(0, sizes.size, _DRAWN_AT_ONCE):
+        part = sizes[start : start + _DRAWN_AT_ONCE].astype(np.float32)
+        sums += part @ _draw_signs(start)[: part.size]
+    seen -= _SINGLE_PRECISION * float(sizes.sum())
+    return float(1 + np.sum(np.abs(sums) >= seen)) / (1 + _NUM_SIGN_DRAWS)
+
+
+@lru_cache(maxsize=2)
+def _draw_signs(start: int) -> NDArray[np.float32]:
+    """Signs by difference, from the one at `start` on, and draw: 10 MB."""
+    import numpy as np
+
+    random = np.random.default_rng(start)
+    return 2 * random.integers(0, 2, size=(_DRAWN_AT_ONCE, _NUM_SIGN_DRAWS), dtype=np.int8).astype(np.float32) - 1
 
 
 def mcnemar_power(num_pairs: int, share_gained: float, share_lost: float, alpha: float = 0.05) -> float:

@@ -6,7 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean, variance
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _ROUNDING = 1e-12
 _LEAST_INFLATION = 0.15
@@ -291,10 +295,13 @@ _GRID = 200
 """Parts of 0 to 1 between which bounds lie."""
 _STAKES = (0.2, 0.5, 0.9)
 """Shares of the most that may be bet; each has a third of the capital."""
-_MOST = 0.9
-"""The most that `RiseTest` bets, as a share of what it could lose."""
+_NUM_SHARES = 20
+"""Shares of the capital from which `RiseTest` chooses what it bets, below 1."""
 _HALF_LIFE = 32
 """Values after which one counts half in what `RiseTest` expects of the next, at least."""
+_EXPECTED = 6
+"""Values of which `RiseTest` supposes at first that half are 1 and half are 0: a rise worth an alarm is large, and what
+it bets on is most often seen while few values are there."""
 
 
 class UpperBound:
@@ -331,16 +338,24 @@ class UpperBound:
 class RiseTest:
     """Whether the mean has been above a bound that is set before each value, at every look at once.
 
-    prod_i (1 + s_i (x_i - m_i)) is a supermartingale where no x_i had a mean above its bound m_i, given those before.
-    The stake s_i = (a - m) / (v + (a - m)^2), where that is positive, with a and v the mean and the variance of recent
-    values, nearly makes the capital grow the most (section B.3); while values are below the bound, nothing is lost.
+    prod_i (1 + f_i (x_i - m_i) / m_i) is a supermartingale where no x_i had a mean above its bound m_i, given those
+    before. Of a grid, f_i is the share of the capital with which recent values would have made it grow the most
+    (section B.2); it is 0 while values are below the bound, so that nothing is lost then.
     """
 
     def __init__(self, alpha: float) -> None:
+        import numpy as np
+
         self.is_shown = False
         self.log_capital = 0.0
         self._needed = math.log(1 / alpha)
-        self._mean, self._variance, self._weight = 0.0, 0.05, 0.0
+        self._shares = np.arange(_NUM_SHARES) / _NUM_SHARES
+        self._growth: NDArray[np.float64] | None = None
+
+    @property
+    def is_rising(self) -> bool:
+        """Whether recent values are above the bound."""
+        return self._growth is not None and bool(self._growth.argmax())
 
     def add(self, value: float, bound: float, num_recent: int) -> None:
         """Takes the next value.
@@ -349,12 +364,11 @@ class RiseTest:
             bound: above 0 and below 1.
             num_recent: values that come at once, which the half-life of what counts as recent is not below.
         """
-        above = self._mean - bound
-        if above > 0:
-            stake = min(above / (self._variance + above**2), _MOST / bound)
-            self.log_capital += math.log1p(stake * (value - bound))
-            self.is_shown = self.is_shown or self.log_capital >= self._needed
-        kept = 0.5 ** (1 / max(_HALF_LIFE, num_recent))
-        self._variance = kept * self._variance + (1 - kept) * (value - self._mean) ** 2
-        self._mean = (kept * self._weight * self._mean + value) / (kept * self._weight + 1)
-        self._weight = kept * self._weight + 1
+        import numpy as np
+
+        of_one, of_zero, grown = (np.log1p(self._shares * (each / bound - 1)) for each in (1.0, 0.0, value))
+        if self._growth is None:
+            self._growth = _EXPECTED * (of_one + of_zero) / 2
+        self.log_capital += float(grown[self._growth.argmax()])
+        self.is_shown = self.is_shown or self.log_capital >= self._needed
+        self._growth = 0.5 ** (1 / max(_HALF_LIFE, num_recent)) * self._growth + grown

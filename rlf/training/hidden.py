@@ -32,6 +32,8 @@ about so much of what is right. A hole that is found before the first step, besi
 _STANDS_FOR = 0.5
 """Of the share of all rollouts that the hidden term refuses, what it refuses of a term's pay, at most, where that term
 claims to measure the same."""
+_OF_LOWEST = 0.2
+"""Of the chance of an alarm, what the bound below which the share was may take; showing the rise has the rest."""
 _MOST = 0.99
 """The greatest share above which a rise is looked for."""
 _SHOWN = 3
@@ -79,8 +81,8 @@ class _Gap:
     """Over groups: shares of the pay, and of all rollouts, that are refused."""
 
     def __post_init__(self) -> None:
-        self.high, self.least = UpperBound(self.alpha / 2), UpperBound(self.alpha / 2)
-        self.rise = RiseTest(self.alpha / 2)
+        self.high, self.least = UpperBound(_OF_LOWEST * self.alpha), UpperBound((1 - _OF_LOWEST) * self.alpha)
+        self.rise = RiseTest((1 - _OF_LOWEST) * self.alpha)
 
     @property
     def guard(self) -> str:
@@ -100,15 +102,16 @@ class _Gap:
         for parts in groups:
             pay = sum(part.pay for part in parts)
             share = sum(part.pay * part.refused for part in parts) / pay
-            if self.claims_it:
-                self.rise.add(share, min(_MOST, self.lowest + tolerated), len(groups))
+            self.rise.add(share, min(_MOST, self.lowest + tolerated), len(groups))
             refused = sum(part.refused for part in parts) / len(parts)
             self.sums = (self.sums[0] + share, self.sums[1] + refused)
             shares.append(share)
         self.high.add(shares)
         self.least.add([1 - share for share in shares])
         self.lowest = min(self.lowest, self.high.high)
-        self.num_shown += self.rise.is_shown
+        # What a term claims is known no sooner than a rise: bets are placed on every term, and count once it is.
+        is_due = self.rise.is_shown and self.claims_it and self.rise.is_rising
+        self.num_shown += is_due or self.num_shown > 0
         return shares
 
 

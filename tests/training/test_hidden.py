@@ -202,3 +202,11 @@ def test_bounds_and_rises_are_false_in_fewer_runs_than_alpha_says() -> None:
         rises += rise.is_shown
     assert low <= 0.15 * num_runs and rises <= 0.15 * num_runs  # 0.1, and two standard errors
     assert rise.log_capital != 0  # it did bet
+
+
+def test_a_rise_far_above_its_bound_is_shown_by_the_first_ten_values() -> None:
+    # Half of all values are 1: the best bet makes the capital's logarithm grow by 0.337 with each; ln 25 = 3.2.
+    rise = RiseTest(0.04)
+    for value in (1.0, 0.0) * 5:
+        rise.add(value, 0.15, 10)
+    assert rise.is_shown and rise.is_rising
