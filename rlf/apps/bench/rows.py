@@ -101,7 +101,12 @@ class RowsEnv(EnvSpec):
     def source_hash(self) -> str:
         """Covers the rows, the class's name and arguments, and what judges."""
         if self._hash is None:  # each of a hundred tools asks
-            parts = [self.callable, dict(self.args), self.judge, *(hash_path(Path(file)) for file in self.rows)]
+            parts: list[Any] = [
+                self.callable,
+                dict(self.args),
+                self.judge,
+                *(hash_path(Path(file)) for file in self.rows),
+            ]
             if self.user is not None:
                 models = [[endpoint.url, endpoint.model] for endpoint in self.user.endpoints]
                 parts += [models, self.user.sampling.model_dump(mode="json")]

@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 TRAIN, TEST = "train", "test"
 """Values of a row's column `split`."""
+SPEC_PREFIX = "bench_"
+"""Of the names of benchmarks' specs."""
 _ROWS, _TRAIN_ROWS, _SPEC = "rows.jsonl", "train.jsonl", "spec.yaml"
 
 
@@ -179,7 +181,7 @@ def make_spec(name: str, benchmark: Benchmark, files: Mapping[str, str]) -> dict
         env = {**sections.pop("env"), "rows": list(files)} if sections["env"] is not None else {}
     trained = _TRAIN_ROWS if _TRAIN_ROWS in files else _ROWS
     spec: dict[str, Any] = {
-        "name": f"bench_{name}",
+        "name": f"{SPEC_PREFIX}{name}",
         "model": {"path": "builtin:tiny"},
         # As the checkers of others: what cannot be read ends the task, and no correction helps the model on.
         "chat": {"failures": {"default": "end"}},
@@ -249,7 +251,7 @@ def bench(
         # A name that is on no disk: the spec's own model, which is not asked, would bound the tokens.
         name = "endpoint" if folder_on_disk(served.model) or served.model.startswith((".", "/", "~")) else served.model
         rows += asked.evaluate([], [made.spec], [f"model.path={json.dumps(name)}", *overrides])
-    return BenchmarkResult(made, tuple(_score(kind, row) for row in rows))
+    return BenchmarkResult(made, tuple(score_model(kind, row) for row in rows))
 
 
 def _fit_context(name: str, file: Path, runs_folder: Path) -> list[str]:
@@ -267,7 +269,8 @@ def _fit_context(name: str, file: Path, runs_folder: Path) -> list[str]:
     return [f"rollout.{key}={value}" for key, value in changed.items()]
 
 
-def _score(benchmark: Benchmark, row: EvaluationRow) -> ModelScore:
+def score_model(benchmark: Benchmark | None, row: EvaluationRow) -> ModelScore:
+    """A model's figures. Args: benchmark: whose own figures are formed; None: one that is not here any more."""
     rates = {one.kind: (one.success, one.num_questions) for one in row.kinds}
     return ModelScore(
         row.target,
@@ -278,7 +281,7 @@ def _score(benchmark: Benchmark, row: EvaluationRow) -> ModelScore:
         row.success,
         row.low,
         row.high,
-        dict(benchmark.summary(rates)),
+        {} if benchmark is None else dict(benchmark.summary(rates)),
         {one.kind: one.success for one in row.kinds},
         row.pass_all,
         row.terms,
@@ -290,20 +293,28 @@ def _score(benchmark: Benchmark, row: EvaluationRow) -> ModelScore:
 
 def table_of(result: BenchmarkResult) -> tuple[list[str], list[list[str]]]:
     """Heads and cells of the table over models: a line for each figure, a column for each model."""
-    lines: list[tuple[str, list[str]]] = [("all", [_with_interval(one) for one in result.models])]
+    columns, rows = columns_of(result.models)
+    return ["", *(one.target for one in result.models)], [
+        [name, *(row[at] for row in rows)] for at, name in enumerate(columns)
+    ]
+
+
+def columns_of(models: Sequence[ModelScore]) -> tuple[list[str], list[list[str]]]:
+    """Names of the figures, and a line of texts for each model."""
+    columns: list[tuple[str, list[str]]] = [("all", [_with_interval(one) for one in models])]
     parts = (("summary", "", True), ("kinds", "", True), ("pass_all", "pass^", True), ("scores", "mean ", False))
     for attribute, before, is_share in parts:
-        maps = [getattr(one, attribute) for one in result.models]
+        maps = [getattr(one, attribute) for one in models]
         names = dict.fromkeys(name for found in maps for name in found)
-        lines += [(f"{before}{name}", [_share(found.get(name), is_share) for found in maps]) for name in names]
-    lines += [
-        ("questions", [f"{one.num_questions:,}" for one in result.models]),
-        ("broken", [f"{one.num_failed:,}" for one in result.models]),
-        ("calls", [f"{one.num_calls:.2f}" for one in result.models]),
-        ("tokens", [f"{one.num_tokens:,.0f}" for one in result.models]),
-        ("US$", [f"{one.cost_usd:.2f}" for one in result.models]),
+        columns += [(f"{before}{name}", [_share(found.get(name), is_share) for found in maps]) for name in names]
+    columns += [
+        ("questions", [f"{one.num_questions:,}" for one in models]),
+        ("broken", [f"{one.num_failed:,}" for one in models]),
+        ("calls", [f"{one.num_calls:.2f}" for one in models]),
+        ("tokens", [f"{one.num_tokens:,.0f}" for one in models]),
+        ("US$", [f"{one.cost_usd:.2f}" for one in models]),
     ]
-    return ["", *(one.target for one in result.models)], [[name, *cells] for name, cells in lines]
+    return [name for name, _ in columns], [[texts[at] for _, texts in columns] for at in range(len(models))]
 
 
 def _with_interval(one: ModelScore) -> str:

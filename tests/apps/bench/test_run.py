@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from rlf.apps.bench.kind import BENCHMARKS
+from rlf.apps.bench.page import list_benchmarks as list_tables
 from rlf.apps.bench.run import (
     TrialOptions,
     _fit_context,
@@ -86,6 +87,12 @@ def test_models_stand_side_by_side_in_the_table_with_interval_and_own_figures(tm
         served = replace(asked, limit=2, endpoint=endpoint["url"], model=endpoint["model"])
         again = bench(made, ["builtin:tiny"], served)
     assert [one.num_questions for one in again.models] == [2, 2] and len(asked_of) == 2
+    (table,) = list_tables(str(tmp_path / "runs"))
+    assert (table.benchmark, table.folder) == ("echo", made.spec.parent.name)
+    assert (table.title, table.data_sha256) == (Echo.title, made.data_sha256)
+    assert [one.target for one in table.models] == [f"user at {endpoint['url']}", "builtin:tiny", "builtin:reader"]
+    assert [one.num_questions for one in table.models] == [2, 2, 4] and "mean_of_kinds" in table.columns
+    assert list_tables(str(tmp_path / "nothing")) == []
 
 
 def test_a_model_is_tried_within_its_positions_and_a_server_within_the_benchmarks_own_bound(tmp_path):

@@ -172,3 +172,17 @@ def test_terms_are_shown_beside_a_file_of_rewards_with_a_fault(clients, tmp_path
     (folder / "b.yaml").write_text("kind: rule\nrule: no_such\n")
     part = clients(project=tmp_path / "own").get("/rewards", headers={"HX-Request": "true"}).text
     assert "no_such" in part and "reward_specs/a.yaml" in part
+
+
+def test_a_model_of_a_benchmark_has_its_run_and_its_trajectories(client, monkeypatch):
+    model = {"run_id": "r-1", "target": "builtin:tiny", "mode": "greedy"}
+    table = {"benchmark": "echo", "title": "Echo", "folder": "echo-1", "package": "", "data_sha256": "0" * 64}
+    table |= {"columns": ["all"], "models": [model, model | {"run_id": "r-2"}], "cells": [["1 %"], ["2 %"]]}
+    monkeypatch.setattr(client.app.state.site.fresh, "call", lambda task, **_: [table])
+    frame = client.get("/benchmarks").text
+    assert 'hx-get="/benchmarks"' in frame and '<a href="/benchmarks" aria-current="page">' in frame
+    page = html.unescape(client.get("/benchmarks", headers={"HX-Request": "true"}).text)
+    assert '<a href="/runs/r-1/t?phase=greedy">' in page and page.index("1 %") < page.index("2 %")
+    assert "/compare?a=r-1&a=r-2&mode=greedy" in page
+    monkeypatch.setattr(client.app.state.site.fresh, "call", lambda task, **_: [])
+    assert "No model was tried" in client.get("/benchmarks", headers={"HX-Request": "true"}).text

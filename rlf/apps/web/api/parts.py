@@ -24,6 +24,7 @@ def routes(site: Site) -> Area:
         "tools": _add_tools,
         "rewards": _add_rewards,
         "worlds": _add_worlds,
+        "bench": _add_benchmarks,
         "doctor": _add_machine,
         "init": _add_projects,
     }
@@ -155,6 +156,13 @@ def _add_data(area: Area, site: Site) -> None:
         """The first question of a spec as its model reads it, token by token."""
         site.files.path(spec)
         return site.fresh.read("show_prompt", spec=spec, overrides=[], deadline_s=_SLOW_S)
+
+
+def _add_benchmarks(area: Area, site: Site) -> None:
+    @area.read("/benchmarks", task="list_benchmarks")
+    def show_benchmarks() -> Any:
+        """The table over models of each benchmark that was tried, with the evaluation of each model."""
+        return site.fresh.call("list_benchmarks", runs=str(site.runs_folder), deadline_s=_SLOW_S)
 
 
 def _add_machine(area: Area, site: Site) -> None:

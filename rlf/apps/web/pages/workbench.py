@@ -1,4 +1,4 @@
-"""Pages of tools, rewards, data, jobs, the machine and projects, with forms to try them."""
+"""Pages of tools, rewards, data, benchmarks, jobs, the machine and projects, with forms to try them."""
 
 from __future__ import annotations
 
@@ -131,6 +131,15 @@ def show_machine(request: Request) -> HTMLResponse:
     if is_part(request):
         found = site.fresh.call("examine", runs=str(site.runs_folder), deadline_s=_SLOW_S)
     return page(request, "doctor.html", "Doctor", place="doctor", found=found)
+
+
+@router.get("/benchmarks")
+def show_benchmarks(request: Request) -> HTMLResponse:
+    """The table over models of each benchmark that was tried; the frame comes first."""
+    site, tables = site_of(request), None
+    if is_part(request):
+        tables = site.fresh.call("list_benchmarks", runs=str(site.runs_folder), deadline_s=_SLOW_S)
+    return page(request, "benchmarks.html", "Benchmarks", place="bench", tables=tables)
 
 
 @router.get("/projects")
